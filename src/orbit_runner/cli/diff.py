@@ -1,0 +1,52 @@
+"""`runner diff`: what differs between two configs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from orbit_runner.cli.flags import parse, parser
+from orbit_runner.config.diff import Difference, differences
+from orbit_runner.config.resolve import Request, resolve
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Prints the settings that differ between two experiments, files or runs.
+
+    Args:
+        arguments: The arguments after `diff`.
+
+    Returns:
+        0, whether or not they differ.
+    """
+    to = parser("diff", "Print the settings that differ between two experiments, files or runs.")
+    to.add_argument("left", help="a name, a file, or the folder of a run")
+    to.add_argument("right", help="the same")
+    to.add_argument("--import", dest="imports", action="append", help="import a module first")
+    to.add_argument("--json", action="store_true", help="path to [left, right], for machines")
+    flags = parse(to, arguments)
+    left, right = (
+        resolve(Request(experiment=name, imports=tuple(flags.imports or ()))).config
+        for name in (flags.left, flags.right)
+    )
+    found = differences(left, right)
+    if flags.json:
+        print(json.dumps({item.path: [item.left, item.right] for item in found}, indent=2))
+    else:
+        print("\n".join(table(found, flags.left, flags.right)) or "no differences")
+    return 0
+
+
+def table(found: Sequence[Difference], left: str, right: str) -> list[str]:
+    """Returns differences as lines of three columns.
+
+    Args:
+        found: The differences.
+        left: The heading of one side.
+        right: The heading of the other.
+    """
+    if not found:
+        return []
+    rows = [("", left, right), *((item.path, item.left, item.right) for item in found)]
+    first, second = (min(48, max(len(row[column]) for row in rows)) for column in (0, 1))
+    return [f"{path:<{first}}  {a:<{second}}  {b}".rstrip() for path, a, b in rows]

@@ -1,0 +1,33 @@
+"""`runner env`: what a bug report should hold."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+
+from orbit_runner.cli.flags import parse, parser
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Prints versions, devices and the git revision.
+
+    Args:
+        arguments: The arguments after `env`.
+
+    Returns:
+        0.
+    """
+    to = parser("env", "Print versions, devices and the git revision.")
+    to.add_argument("--json", action="store_true", help="as JSON")
+    flags = parse(to, arguments)
+    print("asking tensorflow for its devices …", file=sys.stderr)
+    from orbit_runner.reporting.run_record import describe_devices, describe_software
+
+    found = {**describe_software(), **describe_devices()}
+    if flags.json:
+        print(json.dumps(found, indent=2))
+    else:
+        for name, value in found.items():
+            print(f"{name:<22} {', '.join(value) if isinstance(value, list) else value}")
+    return 0

@@ -1,0 +1,148 @@
+"""The flags that say which experiment, with what changes; shared by the commands."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from orbit_runner.config.problems import nearest
+from orbit_runner.config.resolve import Request
+from orbit_runner.errors import RunnerError
+
+FIELDS: dict[str, tuple[str, ...]] = {
+    "distribution_strategy": ("runtime.distribution_strategy",),
+    "num_gpus": ("runtime.num_gpus",),
+    "tpu": ("runtime.tpu",),
+    "seed": ("runtime.seed",),
+    "train_steps": ("trainer.train_steps",),
+    "train_epochs": ("trainer.train_epochs",),
+    "data_dir": ("task.train_data.data_dir", "task.validation_data.data_dir"),
+    "tf_data_service": ("task.train_data.tf_data_service_address",),
+}
+_DOTTED = re.compile(r"--((?:task|trainer|runtime)\.[\w.]+)(?:=(.*))?$", re.DOTALL)
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says which flag is meant, in one line."""
+
+    def error(self, message: str) -> Any:
+        raise RunnerError(f"{message}\nsee `{self.prog} --help`")
+
+
+def parser(command: str, description: str) -> argparse.ArgumentParser:
+    """Makes the parser of a command.
+
+    Args:
+        command: Its name.
+        description: One line.
+
+    Returns:
+        A parser without flags.
+    """
+    return _Parser(
+        prog=f"runner {command}".rstrip(),
+        description=description,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+
+
+def add_config_flags(to: argparse.ArgumentParser) -> None:
+    """Adds the flags that make a config; later ones in this list win over earlier ones.
+
+    Args:
+        to: The parser.
+    """
+    group = to.add_argument_group("config, each one wins over those above it")
+    add = group.add_argument
+    add("--experiment", metavar="NAME", help="a name that `runner list` shows, a file, or a run")
+    add("--config_file", action="append", metavar="FILE", help="YAML or JSON to lay over it")
+    add("--gin_file", action="append", metavar="FILE", help="gin to lay over it")
+    add(
+        "--params_override",
+        action="append",
+        metavar="TEXT",
+        help="a.b=1,c.d=2, YAML or JSON text, or a file",
+    )
+    add(
+        "--gin_param",
+        "--gin_params",
+        dest="gin_param",
+        action="append",
+        metavar="BINDING",
+        help="a gin binding, such as trainer.train_steps=1000",
+    )
+    for flag, paths in FIELDS.items():
+        add(f"--{flag}", metavar="VALUE", help=" and ".join(paths))
+    add("--SECTION.NAME", dest="_dotted", metavar="VALUE", help="any setting by its dotted path")
+    to.add_argument(
+        "--import",
+        dest="imports",
+        action="append",
+        metavar="MODULE",
+        help="import a module that registers tasks of your own",
+    )
+
+
+def parse(to: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:
+    """Parses arguments, dotted settings included; `--model-dir` is `--model_dir`.
+
+    Args:
+        to: The parser.
+        arguments: What the user wrote.
+
+    Returns:
+        The flags; `dotted` holds (path, text) of each dotted setting.
+
+    Raises:
+        RunnerError: A flag is not known, or lacks its value.
+    """
+    spelled = [_underscored(argument) for argument in arguments]
+    flags, rest = to.parse_known_args(spelled)
+    flags.dotted = []
+    while rest:
+        match = _DOTTED.match(rest[0])
+        if not match:
+            known = [option for action in to._actions for option in action.option_strings]
+            name = rest[0].split("=")[0]
+            raise RunnerError(f"unknown flag {name}{nearest(name, known)}\nsee `{to.prog} --help`")
+        rest.pop(0)
+        if match[2] is None and not rest:
+            raise RunnerError(f"--{match[1]} lacks its value")
+        flags.dotted.append((match[1], match[2] if match[2] is not None else rest.pop(0)))
+    return flags
+
+
+def _underscored(argument: str) -> str:
+    if not argument.startswith("--"):
+        return argument
+    name, equals, value = argument[2:].partition("=")
+    return f"--{name.replace('-', '_')}{equals}{value}"
+
+
+def request(flags: argparse.Namespace) -> Request:
+    """Makes the request that the flags stand for.
+
+    Args:
+        flags: What `parse` returned.
+
+    Returns:
+        The request.
+    """
+    fields = [
+        (f"--{flag}", path, getattr(flags, flag))
+        for flag, paths in FIELDS.items()
+        for path in paths
+        if getattr(flags, flag) is not None
+    ]
+    return Request(
+        experiment=flags.experiment,
+        config_files=tuple(flags.config_file or ()),
+        gin_files=tuple(flags.gin_file or ()),
+        params_overrides=tuple(flags.params_override or ()),
+        gin_params=tuple(flags.gin_param or ()),
+        flags=(*fields, *((f"--{path}", path, text) for path, text in flags.dotted)),
+        imports=tuple(flags.imports or ()),
+    )

@@ -1,0 +1,112 @@
+"""What can be told before tensorflow is imported: files, folders, divisibility."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from orbit_runner.config.checks import batch_problems
+from orbit_runner.config.diff import differences
+from orbit_runner.config.modes import MODES, TRAINING
+from orbit_runner.config.problems import ConfigError, Problem, unknown
+from orbit_runner.config.resolve import Request, Resolved, resolve
+from orbit_runner.errors import RunnerError
+
+# Settings that say when to look and what to keep; the weights do not depend on them.
+_HARMLESS = {
+    "name",
+    "description",
+    "trainer.train_steps",
+    "trainer.train_epochs",
+    "trainer.steps_per_loop",
+    "trainer.summary_interval",
+    "trainer.checkpoint_interval",
+    "trainer.max_to_keep",
+    "trainer.continuous_eval_timeout",
+    "trainer.preemption_on_demand_checkpoint",
+}
+
+
+def check_before_start(resolved: Resolved, mode: str, model_dir: Path, *, override: bool) -> None:
+    """Checks what needs no tensorflow, so that mistakes are told at once.
+
+    Args:
+        resolved: The config.
+        mode: What the run is to do.
+        model_dir: The folder of the run.
+        override: Whether a folder may hold a run of another config.
+
+    Raises:
+        ConfigError: Something is wrong with it.
+        RunnerError: The folder holds a run of another config.
+    """
+    problems = [*_mode_problems(mode), *_folder_problems(model_dir)]
+    config = resolved.config
+    replicas = config.runtime.num_replicas
+    if replicas is not None:
+        problems += [
+            Problem(path, message, resolved.origin(path))
+            for path, message in batch_problems(config, replicas)
+        ]
+    for field, message in config.task.preflight():
+        path = f"task.{field}"
+        problems.append(Problem(path, message, resolved.origin(path)))
+    if mode in TRAINING and not (config.trainer.train_steps or config.trainer.train_epochs):
+        problems.append(Problem("trainer.train_steps", "is 0; set it, or trainer.train_epochs"))
+    if problems:
+        raise ConfigError(problems)
+    if mode in TRAINING and not override:
+        _refuse_another_config(resolved, model_dir)
+
+
+def _mode_problems(mode: str) -> Iterator[Problem]:
+    if mode not in MODES:
+        yield Problem("--mode", unknown("mode", mode, MODES))
+
+
+def _folder_problems(model_dir: Path) -> Iterator[Problem]:
+    if model_dir.exists() and not model_dir.is_dir():
+        yield Problem("--model_dir", f"{model_dir} is a file, expected a folder")
+        return
+    there = next(folder for folder in (model_dir, *model_dir.absolute().parents) if folder.exists())
+    try:
+        # Asked of the file system and not of the permission bits: root, ACLs and read-only mounts.
+        with tempfile.TemporaryFile(dir=there):
+            pass
+    except OSError as error:
+        yield Problem("--model_dir", f"cannot write to {there}: {error.strerror}")
+
+
+def _refuse_another_config(resolved: Resolved, model_dir: Path) -> None:
+    there = model_dir / "config.yaml"
+    if not there.exists():
+        return
+    before = resolve(Request(experiment=str(there))).config
+    changed = [d for d in differences(before, resolved.config) if d.path not in _HARMLESS]
+    if not changed:
+        return
+    lines = [f"  {d.path}: {d.left} → {d.right}" for d in changed[:12]]
+    raise RunnerError(
+        f"{model_dir} holds a run of another config:\n"
+        + "\n".join(lines)
+        + "\ngive another --model_dir, or --resume=override to go on with the new config"
+    )
+
+
+@contextlib.contextmanager
+def blamed(resolved: Resolved) -> Iterator[None]:
+    """Adds dotted path and origin to an error that names a runtime setting.
+
+    Args:
+        resolved: The config.
+    """
+    try:
+        yield
+    except RunnerError as error:
+        field = getattr(error, "field", None)
+        if field is None or isinstance(error, ConfigError):
+            raise
+        path = f"runtime.{field}"
+        raise ConfigError([Problem(path, str(error), resolved.origin(path))]) from error

@@ -1,0 +1,116 @@
+"""The base of every config class, and the declaration of its settings."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+_UNSET: Any = dataclasses.MISSING
+
+
+def setting(
+    default: Any = _UNSET,
+    *,
+    factory: Callable[[], Any] = _UNSET,
+    help: str,
+    allowed: tuple[Any, ...] = (),
+    minimum: float | None = None,
+    above: float | None = None,
+    maximum: float | None = None,
+    refused: str = "",
+    variants: Any = None,
+) -> Any:
+    """Declares one setting of a config class.
+
+    Args:
+        default: The value where none is given.
+        factory: Makes the default where it is a section.
+        help: What the setting does, in one line.
+        allowed: The values there are; empty for any of the type.
+        minimum: The smallest number allowed.
+        above: A number that the value has to exceed.
+        maximum: The largest number allowed.
+        refused: Why no value but the default is accepted. For settings of Model Garden that have
+            no meaning here: they load at their default, and say why otherwise.
+        variants: A `Registry` whose entry named by the section's `name` key gives the section's
+            class.
+
+    Returns:
+        A dataclass field.
+    """
+    metadata = {
+        "help": help,
+        "allowed": allowed,
+        "minimum": minimum,
+        "above": above,
+        "maximum": maximum,
+        "refused": refused,
+        "variants": variants,
+    }
+    return dataclasses.field(default=default, default_factory=factory, metadata=metadata)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Config):
+        return value.as_dict()
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [_plain(item) for item in value]
+    return value
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config:
+    """A frozen section of the tree.
+
+    `as_dict` and `replace` have the meaning that they have in Model Garden's configs, so its
+    factories accept these.
+    """
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the section as nested dicts, lists and scalars."""
+        return {f.name: _plain(getattr(self, f.name)) for f in dataclasses.fields(self)}
+
+    def replace(self, **changes: Any) -> Self:
+        """Returns a copy with some fields changed."""
+        return dataclasses.replace(self, **changes)
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yields (field, message) for what the types alone cannot tell."""
+        yield from ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OneOf(Config):
+    """A section that holds one block for each choice; `type` names the block in use.
+
+    Blocks that are not chosen are checked like the others, then left at their defaults.
+    """
+
+    required: ClassVar[bool] = False
+    type: str | None = setting(None, help="the block below that is used")
+
+    @classmethod
+    def choices(cls) -> tuple[str, ...]:
+        """Returns the names of the blocks."""
+        return tuple(f.name for f in dataclasses.fields(cls) if f.name != "type")
+
+    def get(self) -> Any:
+        """Returns the chosen block, or None where nothing is chosen."""
+        return None if self.type is None else getattr(self, self.type)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the type and the chosen block."""
+        if self.type is None:
+            return {"type": None}
+        return {"type": self.type, self.type: self.get().as_dict()}
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yields what is wrong with the choice."""
+        if self.type is None and self.required:
+            yield "type", f"nothing is chosen\nallowed: {', '.join(self.choices())}"

@@ -1,0 +1,99 @@
+"""Settings of one input pipeline."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from orbit_runner.config.base import Config, setting
+
+_NO_TFDS = "no source of this version reads TFDS; set `source`"
+_NO_FILES = "sources are read whole and sampled by index, so files are not interleaved"
+_NO_SERVICE = "no source of this version runs on the tf.data service"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SyntheticConfig(Config):
+    """What `source: synthetic` makes."""
+
+    kind: str = setting(
+        "random", allowed=("constant", "random"), help="the same value, or seeded random ones"
+    )
+    num_examples: int = setting(1024, minimum=1, help="size of the set")
+    features: Mapping[str, Any] | None = setting(
+        None,
+        help="nested names, each leaf {shape, dtype, low, high, value}; the task's own where unset",
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DataConfig(Config):
+    """One data set and how it is fed; fields of Model Garden's `DataConfig` and some more."""
+
+    source: str = setting("", help="the data set: a name that `runner list` shows")
+    data_dir: str = setting("", help="folder of the data set's files")
+    split: str = setting(
+        "", allowed=("", "train", "test", "all"), help="part of the set; by is_training where unset"
+    )
+    augment: str = setting(
+        "none", allowed=("none", "crop", "crop_flip"), help="change of the training images"
+    )
+    augment_padding: int = setting(4, minimum=0, help="pixels of zeros around an image to crop")
+    synthetic: SyntheticConfig = setting(factory=SyntheticConfig, help="for `source: synthetic`")
+    input_path: str | list[str] = setting("", help="files in place of the source's usual names")
+    tfds_name: str = setting("", help="name of a TFDS data set", refused=_NO_TFDS)
+    tfds_split: str = setting("", help="split of a TFDS data set", refused=_NO_TFDS)
+    global_batch_size: int = setting(0, minimum=0, help="examples of one step on all replicas")
+    is_training: bool | None = setting(None, help="repeat, shuffle and augment")
+    drop_remainder: bool = setting(
+        True,
+        help="leave out an evaluation's last, part-filled batch; training repeats and has none",
+    )
+    shuffle_buffer_size: int = setting(
+        100, minimum=0, help="0 or 1: in order; more: each epoch is a permutation of the whole set"
+    )
+    cache: bool = setting(False, help="keep evaluation batches in memory")
+    cycle_length: int | None = setting(None, help="files read at once", refused=_NO_FILES)
+    block_length: int = setting(1, help="records read from one file at once", refused=_NO_FILES)
+    ram_budget: int | None = setting(None, minimum=1, help="GiB that tf.data may buffer")
+    deterministic: bool | None = setting(None, help="tf.data keeps the order of batches")
+    sharding: bool = setting(
+        True, help="share out the set", refused="each pipeline computes its own slice of a batch"
+    )
+    enable_tf_data_service: bool = setting(False, help="use a service", refused=_NO_SERVICE)
+    tf_data_service_address: str | None = setting(None, help="its address", refused=_NO_SERVICE)
+    tf_data_service_job_name: str | None = setting(None, help="its job", refused=_NO_SERVICE)
+    tfds_data_dir: str = setting("", help="folder of TFDS", refused=_NO_TFDS)
+    tfds_as_supervised: bool = setting(False, help="pairs from TFDS", refused=_NO_TFDS)
+    tfds_skip_decoding_feature: str = setting("", help="raw features", refused=_NO_TFDS)
+    enable_shared_tf_data_service_between_parallel_trainers: bool = setting(
+        False, help="share a service", refused=_NO_SERVICE
+    )
+    apply_tf_data_service_before_batching: bool = setting(
+        False, help="service before batching", refused=_NO_SERVICE
+    )
+    trainer_id: str | None = setting(None, help="trainer at a service", refused=_NO_SERVICE)
+    seed: int | None = setting(None, help="seed of order and augmentation; runtime.seed if unset")
+    prefetch_buffer_size: int | None = setting(
+        None, minimum=0, help="batches made ahead; tf.data decides where unset"
+    )
+    autotune_algorithm: str | None = setting(
+        None,
+        allowed=(None, "DEFAULT", "HILL_CLIMB", "GRADIENT_DESCENT", "MAX_PARALLELISM"),
+        help="how tf.data tunes itself",
+    )
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yields settings of the data set that contradict each other."""
+        if self.source and self.global_batch_size == 0:
+            yield "global_batch_size", "got 0, allowed: at least 1"
+        if self.is_training is False and self.augment != "none":
+            yield "augment", f"got {self.augment!r} with is_training: false\nallowed: 'none'"
+
+
+def input_paths(config: DataConfig) -> tuple[str, ...]:
+    """Returns the files of `input_path`, which is a list or names parted by commas."""
+    given = config.input_path
+    parts = given.split(",") if isinstance(given, str) else [p for s in given for p in s.split(",")]
+    return tuple(part.strip() for part in parts if part.strip())

@@ -1,0 +1,105 @@
+"""Writes a config as YAML that loads again to the same tree, here and under YAML 1.1."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import yaml
+
+from orbit_runner.config.base import Config, OneOf
+from orbit_runner.config.origins import DEFAULT, Origin
+from orbit_runner.config.yaml_source import scalar
+
+_WIDTH = 10_000
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes a text that either version of YAML would read as something else."""
+
+
+def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+    style = "'" if not isinstance(scalar(value), str) else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def inline(value: Any) -> str:
+    """Returns a value as YAML on one line.
+
+    Args:
+        value: A scalar, or nested lists and dicts of such.
+
+    Returns:
+        The text, without a newline.
+    """
+    text = yaml.dump(
+        _listed(value), Dumper=_Dumper, default_flow_style=True, width=_WIDTH, sort_keys=False,
+        allow_unicode=True,
+    )  # fmt: skip
+    return text.removesuffix("\n").removesuffix("\n...")
+
+
+def _listed(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _listed(item) for key, item in value.items()}
+    return [_listed(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def entries(config: Config, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yields (dotted path, value) for every setting in use, in the order of declaration.
+
+    Settings that are refused, and blocks that are not chosen, are left out: they are at their
+    defaults by necessity. A section is yielded as itself, before what it holds.
+
+    Args:
+        config: The config.
+        prefix: Its own dotted path.
+    """
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if field.metadata.get("refused"):
+            continue
+        if isinstance(config, OneOf) and field.name not in ("type", config.type):
+            continue
+        path = f"{prefix}.{field.name}" if prefix else field.name
+        yield path, value
+        if isinstance(value, Config):
+            yield from entries(value, path)
+
+
+def to_yaml(config: Config, origins: Mapping[str, Origin] | None = None) -> str:
+    """Writes a config as YAML.
+
+    Args:
+        config: The config.
+        origins: Where each value came from, to be written beside it as a comment.
+
+    Returns:
+        The text.
+    """
+    lines: list[tuple[str, str]] = []
+    for path, value in entries(config):
+        depth, name = path.count("."), path.rpartition(".")[2]
+        shown = "" if isinstance(value, Config) else f" {inline(value)}"
+        origin = "" if isinstance(value, Config) else str((origins or {}).get(path, DEFAULT))
+        lines.append((f"{'  ' * depth}{name}:{shown}", origin))
+    if origins is None:
+        return "".join(f"{text}\n" for text, _ in lines)
+    width = min(60, max(len(text) for text, _ in lines))
+    return "".join(f"{text:<{width}}  # {o}\n" if o else f"{text}\n" for text, o in lines)
+
+
+def flat(config: Config) -> dict[str, Any]:
+    """Returns dotted path to value, sections left out.
+
+    Args:
+        config: The config.
+
+    Returns:
+        Lists as lists, sections that are null as None.
+    """
+    return {p: _listed(v) for p, v in entries(config) if not isinstance(v, Config)}

@@ -1,0 +1,68 @@
+"""The whole tree, and the part of it that every task has."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+from orbit_runner.config.base import Config, setting
+from orbit_runner.config.data import DataConfig
+from orbit_runner.config.runtime import RuntimeConfig
+from orbit_runner.config.trainer import TrainerConfig
+from orbit_runner.registry import TASKS
+
+
+def training_data() -> DataConfig:
+    """Returns the defaults of `train_data`."""
+    return DataConfig(is_training=True)
+
+
+def validation_data() -> DataConfig:
+    """Returns the defaults of `validation_data`, which counts every example."""
+    return DataConfig(is_training=False, drop_remainder=False)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DifferentialPrivacy(Config):
+    """Noise on clipped gradients."""
+
+    clipping_norm: float = setting(1e8, above=0.0, help="largest norm of each gradient")
+    noise_multiplier: float = setting(0.0, minimum=0.0, help="noise as a multiple of that norm")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaskConfig(Config):
+    """What every task has; fields of Model Garden's `TaskConfig`."""
+
+    name: str | None = setting(None, help="the task: a name that `runner list` shows")
+    init_checkpoint: str = setting("", help="checkpoint, or folder of one, that weights start from")
+    model: Config | None = setting(None, help="the network")
+    train_data: DataConfig = setting(factory=training_data, help="what is trained on")
+    validation_data: DataConfig = setting(factory=validation_data, help="what is evaluated on")
+    differential_privacy_config: DifferentialPrivacy | None = setting(
+        None, help="noise on gradients, for optimizers of Keras' older kind"
+    )
+    allow_image_summary: bool = setting(
+        False, help="pictures in TensorBoard", refused="this task draws no pictures"
+    )
+
+    def preflight(self) -> Iterator[tuple[str, str]]:
+        """Yields (field, message) for what is wrong with files and folders.
+
+        Called once the config is resolved and before tensorflow is imported, so that a missing
+        file is told at once.
+        """
+        yield from ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExperimentConfig(Config):
+    """An experiment: what is learned, how, and where."""
+
+    name: str = setting("", help="name of the experiment; its file's name where unset")
+    description: str = setting("", help="one line for `runner list`")
+    imports: list[str] = setting((), help="modules to import first: tasks of one's own")
+    gin_bindings: list[str] = setting((), help="gin statements for @gin.configurable functions")
+    task: TaskConfig = setting(factory=TaskConfig, help="what is learned", variants=TASKS)
+    trainer: TrainerConfig = setting(factory=TrainerConfig, help="how")
+    runtime: RuntimeConfig = setting(factory=RuntimeConfig, help="where")

@@ -1,0 +1,105 @@
+"""Overrides on the command line: `a.b=1,c.d=2`, YAML or JSON text, or a file."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from orbit_runner.config.origins import Origin
+from orbit_runner.config.problems import ConfigError, Problem
+from orbit_runner.config.raw import Leaf, Section, assignment, merge
+from orbit_runner.config.yaml_source import load_file, load_text
+
+_ASSIGNMENT = re.compile(r"\s*[A-Za-z_][\w.]*\s*=")
+_SUFFIXES = (".yaml", ".yml", ".json")
+
+
+def load_override(text: str, label: str, layer: int) -> Section:
+    """Reads one `--params_override`.
+
+    Args:
+        text: Assignments parted by commas, YAML or JSON text, or the name of a file.
+        label: The flag, for messages.
+        layer: Its rank in the order of precedence.
+
+    Returns:
+        The tree that it sets.
+
+    Raises:
+        ConfigError: It is none of the three.
+    """
+    if _ASSIGNMENT.match(text):
+        root = Section(Origin(label, None, layer))
+        for part in split_outside_brackets(text):
+            merge(root, load_assignment(part, label, layer))
+        return root
+    if "\n" not in text and Path(text).suffix in _SUFFIXES:
+        return load_file(Path(text), text, layer)
+    return load_text(text, label, layer, with_lines="\n" in text)
+
+
+def load_assignment(text: str, label: str, layer: int) -> Section:
+    """Reads `a.b.c=value`, the value as YAML.
+
+    Args:
+        text: The assignment.
+        label: The flag, for messages.
+        layer: Its rank in the order of precedence.
+
+    Returns:
+        The tree that it sets.
+
+    Raises:
+        ConfigError: There is no `=`, a name is empty, or the value is no YAML.
+    """
+    name, equals, value = text.partition("=")
+    path = tuple(name.strip().split("."))
+    if not equals or not all(path):
+        raise ConfigError(
+            [Problem("", f"got {text.strip()!r}, expected name.of.value=value", Origin(label))]
+        )
+    return value_at(path, value, label, layer)
+
+
+def value_at(path: tuple[str, ...], text: str, label: str, layer: int) -> Section:
+    """Reads one YAML value and puts it at a path.
+
+    Args:
+        path: The names from the root.
+        text: The value as YAML.
+        label: The flag, for messages.
+        layer: Its rank in the order of precedence.
+
+    Returns:
+        The tree that it sets.
+    """
+    wrapped = load_text(f"value: {text}", label, layer, with_lines=False).children["value"]
+    if isinstance(wrapped, Leaf):
+        return assignment(path, wrapped.value, Origin(label, None, layer))
+    root = Section(Origin(label, None, layer), {path[-1]: wrapped})
+    for name in reversed(path[:-1]):
+        root = Section(Origin(label, None, layer), {name: root})
+    return root
+
+
+def split_outside_brackets(text: str) -> list[str]:
+    """Splits at the commas that stand outside brackets and quotes.
+
+    Args:
+        text: Such as `a=[1, 2],b="x, y"`.
+
+    Returns:
+        The parts, empty ones left out.
+    """
+    parts, depth, quote = [""], 0, ""
+    for char in text:
+        if quote:
+            quote = "" if char == quote else quote
+        elif char in "'\"":
+            quote = char
+        depth += (not quote) * ((char in "[{(") - (char in "]})"))
+        if char == "," and depth == 0 and not quote:
+            parts.append("")
+        else:
+            parts[-1] += char
+    return [part for part in parts if part.strip()]

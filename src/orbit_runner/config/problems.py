@@ -1,0 +1,78 @@
+"""What is wrong with a config: collected, then shown all at once on one screen."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Iterable, Sequence
+
+from orbit_runner.config.origins import Origin
+from orbit_runner.errors import RunnerError
+
+_SHOWN = 12
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """One mistake.
+
+    Attributes:
+        path: The dotted path of the value (`task.model.depth`), or "" for a whole file.
+        origin: Where the value was set; None where nothing set it.
+        message: What was got and what is allowed, in one or a few short lines.
+    """
+
+    path: str
+    message: str
+    origin: Origin | None = None
+
+    def __str__(self) -> str:
+        place = " — ".join(str(part) for part in (self.path, self.origin) if part)
+        body = self.message.replace("\n", "\n    ")
+        return f"  {place}\n    {body}" if place else f"  {body}"
+
+
+class ConfigError(RunnerError):
+    """A config that does not resolve, with every problem that was found in it."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems: tuple[Problem, ...] = tuple(dict.fromkeys(problems))
+        super().__init__(self._text())
+
+    def _text(self) -> str:
+        count = len(self.problems)
+        lines = [f"{count} problem{'s' if count > 1 else ''} in the configuration"]
+        lines += [str(problem) for problem in self.problems[:_SHOWN]]
+        if count > _SHOWN:
+            lines.append(f"  … and {count - _SHOWN} more")
+        return "\n".join(lines)
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Says which known name is meant.
+
+    Args:
+        name: What was written.
+        known: The names there are.
+
+    Returns:
+        A clause such as `; did you mean 'depth'?`, or "" where nothing is near.
+    """
+    by_lower = {option.lower(): option for option in known}
+    match = difflib.get_close_matches(str(name).lower(), by_lower, n=1, cutoff=0.6)
+    return f"; did you mean {by_lower[match[0]]!r}?" if match else ""
+
+
+def unknown(kind: str, name: object, known: Sequence[str]) -> str:
+    """Words the answer to an unknown name: the nearest one, then all there are.
+
+    Args:
+        kind: What was looked for, such as `task`.
+        name: What was written.
+        known: The names there are.
+
+    Returns:
+        A message of two lines.
+    """
+    listed = ", ".join(sorted(known)) or "none"
+    return f"unknown {kind} {name!r}{nearest(str(name), known)}\nallowed: {listed}"

@@ -1,0 +1,87 @@
+"""Settings of the loop: how long, how often, what is kept."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+from orbit_runner.config.base import Config, setting
+from orbit_runner.config.optimizers import Optimization
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EarlyStopping(Config):
+    """When to end before the last step; looked at after each evaluation."""
+
+    metric: str = setting("validation_loss", help="the metric that is watched")
+    metric_comp: str = setting("lower", allowed=("higher", "lower"), help="which is better")
+    patience: int | None = setting(
+        None, minimum=1, help="evaluations without a better value before the end"
+    )
+    min_delta: float = setting(0.0, minimum=0.0, help="what counts as better, at least")
+    threshold: float | None = setting(None, help="end as soon as the metric is this good")
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yields a rule that never ends anything."""
+        if self.patience is None and self.threshold is None:
+            yield "patience", "neither patience nor threshold is set, so nothing would ever stop"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainerConfig(Config):
+    """How an experiment trains; fields of Model Garden's `TrainerConfig` and some more."""
+
+    optimizer_config: Optimization = setting(factory=Optimization, help="how weights change")
+    train_steps: int = setting(0, minimum=0, help="steps in all")
+    train_epochs: float = setting(0.0, minimum=0.0, help="passes over the data, in place of steps")
+    steps_per_loop: int | str = setting(
+        "auto", minimum=1, help="steps between two looks by the host; auto: about a second's worth"
+    )
+    gradient_accumulation_steps: int = setting(
+        1, minimum=1, help="pieces a replica's batch is cut into, to save memory"
+    )
+    validation_steps: int = setting(-1, minimum=-1, help="batches an evaluation; -1: all there are")
+    validation_interval: int = setting(1000, minimum=1, help="steps between evaluations")
+    summary_interval: int = setting(1000, minimum=1, help="steps that one record averages over")
+    checkpoint_interval: int = setting(1000, minimum=1, help="steps between checkpoints")
+    max_to_keep: int = setting(5, minimum=1, help="checkpoints kept")
+    continuous_eval_timeout: int | None = setting(
+        3600, minimum=1, help="seconds that continuous_eval waits for a checkpoint; null: for ever"
+    )
+    best_checkpoint_export_subdir: str = setting("", help="folder of the best checkpoint, if any")
+    best_checkpoint_eval_metric: str = setting("", help="the metric that tells which is best")
+    best_checkpoint_metric_comp: str = setting(
+        "higher", allowed=("higher", "lower"), help="which value is better"
+    )
+    early_stopping: EarlyStopping | None = setting(None, help="when to end before the last step")
+    loss_upper_bound: float = setting(1e6, help="a larger training loss counts as diverged")
+    recovery_begin_steps: int = setting(0, minimum=0, help="step from which the bound holds")
+    recovery_max_trials: int = setting(
+        0, minimum=-1, help="times to go back to the last checkpoint; 0: end; -1: do not look"
+    )
+    preemption_on_demand_checkpoint: bool = setting(True, help="save on SIGTERM before leaving")
+    validation_summary_subdir: str = setting("validation", help="folder of evaluation summaries")
+    train_tf_while_loop: bool = setting(True, help="run a loop of steps as one graph")
+    train_tf_function: bool = setting(True, help="run a training step as a graph")
+    eval_tf_function: bool = setting(True, help="run an evaluation step as a graph")
+    eval_tf_while_loop: bool | None = setting(
+        None, help="run an evaluation as one graph; null: where the task allows it"
+    )
+    allow_tpu_summary: bool = setting(
+        False, help="summaries inside a step on TPUs", refused="this version does not drive TPUs"
+    )
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yields settings that contradict each other."""
+        if isinstance(self.steps_per_loop, str) and self.steps_per_loop != "auto":
+            yield "steps_per_loop", f"got {self.steps_per_loop!r}, allowed: 'auto' or a number"
+        if self.train_steps and self.train_epochs:
+            yield "train_epochs", f"train_steps is {self.train_steps}; set one of the two"
+        if self.train_tf_while_loop and not self.train_tf_function:
+            yield "train_tf_function", "train_tf_while_loop needs it; set that to false as well"
+        if self.eval_tf_while_loop and not self.eval_tf_function:
+            yield "eval_tf_function", "eval_tf_while_loop needs it; set that to false as well"
+        subdir, metric = self.best_checkpoint_export_subdir, self.best_checkpoint_eval_metric
+        if bool(subdir) != bool(metric):
+            field = "best_checkpoint_eval_metric" if subdir else "best_checkpoint_export_subdir"
+            yield field, "has to be set too: a best checkpoint needs a metric and a folder"

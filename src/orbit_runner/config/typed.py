@@ -1,0 +1,299 @@
+"""Makes typed, frozen configs of untyped trees, and says everything that does not fit."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from orbit_runner.config.base import Config, OneOf
+from orbit_runner.config.origins import Origin
+from orbit_runner.config.problems import Problem, unknown
+from orbit_runner.config.raw import Leaf, Section, without_layers_below
+
+_ABSENT = object()
+_WORDS = {"yes": True, "on": True, "no": False, "off": False}
+
+
+class Mismatch(ValueError):
+    """A value that does not have the type of its field."""
+
+
+@functools.cache
+def _hints(cls: type) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
+
+
+class Builder:
+    """Walks a tree beside the classes it should fit.
+
+    Attributes:
+        problems: What did not fit.
+        origins: Dotted path to origin, for every value that something set.
+    """
+
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+        self.origins: dict[str, Origin] = {}
+
+    def build(self, base: Config, section: Section, path: str = "") -> Config:
+        """Lays a section over a config.
+
+        Args:
+            base: The config whose values hold where the section says nothing.
+            section: The section.
+            path: The dotted path of the section.
+
+        Returns:
+            A config of the class of `base`; the part with problems is left as it was.
+        """
+        fields = {f.name: f for f in dataclasses.fields(base)}
+        values: dict[str, Any] = {}
+        for key, node in section.children.items():
+            below = f"{path}.{key}" if path else key
+            if key not in fields:
+                self._problem(below, unknown("setting", key, list(fields)), node.origin)
+                continue
+            value = self._field(fields[key], type(base), getattr(base, key), node, below)
+            if value is not _ABSENT:
+                values[key] = value
+        built = base.replace(**values)
+        return _only_chosen(built) if isinstance(built, OneOf) else built
+
+    def check(self, config: Config, path: str = "") -> None:
+        """Gathers what the values say together, where each of them was fine by itself.
+
+        Args:
+            config: A config that was built.
+            path: Its dotted path.
+        """
+        for name, below in _sections(config):
+            self.check(below, f"{path}.{name}" if path else name)
+        if any(_within(problem.path, path) for problem in self.problems):
+            return
+        for name, message in config.problems():
+            below_path = f"{path}.{name}" if path else name
+            self._problem(below_path, message, self.origin_of(below_path))
+
+    def origin_of(self, path: str) -> Origin | None:
+        """Returns where a value was set, or else the section that would hold it."""
+        while path and path not in self.origins:
+            path = path.rpartition(".")[0]
+        return self.origins.get(path)
+
+    def _field(
+        self, field: dataclasses.Field[Any], owner: type, base: Any, node: Leaf | Section, path: str
+    ) -> Any:
+        meta = field.metadata
+        if meta.get("variants") is not None and isinstance(node, Section):
+            return self._variant(meta["variants"], base, node, path)
+        hint = _hints(owner)[field.name]
+        if isinstance(node, Leaf) and node.value is None and isinstance(base, Config):
+            if type(None) not in typing.get_args(hint):
+                return _ABSENT  # `trainer:` with nothing below it
+        if isinstance(node, Section) and (cls := _config_class(hint, base)) is not None:
+            self.origins[path] = node.origin
+            return self.build(base if isinstance(base, cls) else cls(), node, path)
+        return self._value(field, owner, hint, node, path)
+
+    def _value(
+        self, field: dataclasses.Field[Any], owner: type, hint: Any, node: Leaf | Section, path: str
+    ) -> Any:
+        self.origins[path] = node.origin
+        try:
+            value = converted(_plain(node), hint)
+            if issubclass(owner, OneOf) and field.name == "type":
+                _check_choice(value, owner.choices(), owner.__name__)
+            _check(value, field)
+        except Mismatch as error:
+            self._problem(path, str(error), node.origin)
+            return _ABSENT
+        return value
+
+    def _variant(self, registry: Any, base: Any, section: Section, path: str) -> Any:
+        if section.renamed_in is not None:
+            section = without_layers_below(section, section.renamed_in)
+        self.origins[path] = section.origin
+        named = section.children.get("name")
+        name = named.value if isinstance(named, Leaf) else getattr(base, "name", None)
+        if not name:
+            known = ", ".join(entry.name for entry in registry.entries())
+            self._problem(f"{path}.name", f"is not set\nallowed: {known}", section.origin)
+            return _ABSENT
+        try:
+            entry = registry.get(str(name))
+        except KeyError as error:
+            at = named.origin if named is not None else section.origin
+            self._problem(f"{path}.name", error.args[0], at)
+            return _ABSENT
+        cls = entry.load_config()
+        return self.build(base if type(base) is cls else cls(name=entry.name), section, path)
+
+    def _problem(self, path: str, message: str, origin: Origin | None) -> None:
+        self.problems.append(Problem(path, message, origin))
+
+
+def _only_chosen(config: OneOf) -> OneOf:
+    if config.type is None or config.type not in config.choices():
+        return type(config)(type=config.type)
+    return type(config)(**{"type": config.type, config.type: config.get()})
+
+
+def _sections(config: Config) -> list[tuple[str, Config]]:
+    if isinstance(config, OneOf):
+        return [] if config.type is None else [(config.type, config.get())]
+    held = ((f.name, getattr(config, f.name)) for f in dataclasses.fields(config))
+    return [(name, value) for name, value in held if isinstance(value, Config)]
+
+
+def _within(path: str, root: str) -> bool:
+    return not root or path == root or path.startswith(f"{root}.")
+
+
+def _config_class(hint: Any, base: Any) -> type[Config] | None:
+    """Returns the class of a section; that of the default where it is a special case of it."""
+    if isinstance(base, Config):
+        return type(base)
+    for option in typing.get_args(hint) or (hint,):
+        if isinstance(option, type) and issubclass(option, Config):
+            return option
+    return None
+
+
+def _plain(node: Leaf | Section) -> Any:
+    if isinstance(node, Leaf):
+        return node.value
+    return {key: _plain(child) for key, child in node.children.items()}
+
+
+def converted(value: Any, hint: Any) -> Any:
+    """Converts a value to the type of its field.
+
+    Args:
+        value: A scalar, a list or nested dicts, as read.
+        hint: The annotation of the field.
+
+    Returns:
+        The value; lists as tuples.
+
+    Raises:
+        Mismatch: It does not have the type.
+    """
+    origin = typing.get_origin(hint)
+    if origin in (typing.Union, types.UnionType):
+        return _converted_union(value, typing.get_args(hint), hint)
+    if hint is Any:
+        return _frozen(value)
+    if origin is not None and issubclass(origin, Mapping):
+        return _frozen(value) if isinstance(value, Mapping) else _refuse(value, hint)
+    if origin is not None and issubclass(origin, Sequence):
+        if not isinstance(value, (list, tuple)):
+            _refuse(value, hint)
+        (item, *_) = typing.get_args(hint)
+        return tuple(converted(part, item) for part in value)
+    return _converted_scalar(value, hint)
+
+
+def _converted_union(value: Any, options: tuple[Any, ...], hint: Any) -> Any:
+    exact = [option for option in options if isinstance(option, type) and type(value) is option]
+    for option in exact + list(options):
+        try:
+            return converted(value, option)
+        except Mismatch:
+            continue
+    return _refuse(value, hint)
+
+
+def _converted_scalar(value: Any, hint: Any) -> Any:
+    if hint in (None, type(None)):
+        return None if value is None else _refuse(value, hint)
+    if hint is bool and isinstance(value, str) and value.lower() in _WORDS:
+        return _WORDS[value.lower()]
+    if type(value) is hint:
+        return value
+    if hint is float and type(value) is int:
+        return float(value)
+    if hint is int and type(value) is float and value.is_integer():
+        return int(value)
+    return _refuse(value, hint)
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return types.MappingProxyType({key: _frozen(item) for key, item in value.items()})
+    return tuple(_frozen(item) for item in value) if isinstance(value, (list, tuple)) else value
+
+
+def _refuse(value: Any, hint: Any) -> Any:
+    hint_text = "; put it in quotes" if hint is str and isinstance(value, (int, float)) else ""
+    raise Mismatch(f"got {_shown(value)}, expected {spoken(hint)}{hint_text}")
+
+
+def _shown(value: Any) -> str:
+    return "null" if value is None else "a section" if isinstance(value, Mapping) else repr(value)
+
+
+_SPOKEN = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
+
+
+def spoken(hint: Any) -> str:
+    """Says what a type is, in words for a person.
+
+    Args:
+        hint: The annotation of a field.
+
+    Returns:
+        Such as `a whole number or null`.
+    """
+    if hint in (None, type(None)):
+        return "null"
+    if hint in _SPOKEN:
+        return _SPOKEN[hint]
+    if isinstance(hint, type) and issubclass(hint, Config):
+        return "a section"
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(spoken(option) for option in args)
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return "a section"
+    return f"a list, each item {spoken(args[0])}" if args else str(hint)
+
+
+def _check_choice(value: Any, choices: tuple[str, ...], kind: str) -> None:
+    if value is not None and value not in choices:
+        raise Mismatch(unknown(kind.lower().removesuffix("choice"), value, choices))
+
+
+def _check(value: Any, field: dataclasses.Field[Any]) -> None:
+    meta = field.metadata
+    if meta.get("refused") and value != _default(field):
+        raise Mismatch(f"got {_shown(value)}, which has no effect here: {meta['refused']}")
+    allowed = meta.get("allowed")
+    if allowed and value not in allowed:
+        names = [str(option) for option in allowed if isinstance(option, str)]
+        listed = ", ".join("null" if option is None else repr(option) for option in allowed)
+        near = unknown("value", value, names).split("\n")[0]
+        raise Mismatch(f"{near}\nallowed: {listed}")
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        _check_range(value, meta)
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    if field.default is not dataclasses.MISSING:
+        return field.default
+    return field.default_factory() if callable(field.default_factory) else None
+
+
+def _check_range(value: float, meta: Mapping[str, Any]) -> None:
+    minimum, above, maximum = meta.get("minimum"), meta.get("above"), meta.get("maximum")
+    if minimum is not None and value < minimum:
+        raise Mismatch(f"got {value}, allowed: at least {minimum:g}")
+    if above is not None and value <= above:
+        raise Mismatch(f"got {value}, allowed: more than {above:g}")
+    if maximum is not None and value > maximum:
+        raise Mismatch(f"got {value}, allowed: at most {maximum:g}")
+    if value != value:
+        raise Mismatch("got NaN, allowed: a number")

@@ -1,0 +1,96 @@
+"""Random crops and flips of whole batches; each image's draw depends on (seed, id, epoch)."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import tensorflow as tf
+
+from orbit_runner.data.keyed_random import keyed_uniform_int
+from orbit_runner.data.table import on_cpu, stored_rows
+
+_SALT = 0x63726F70
+
+
+@dataclasses.dataclass(frozen=True)
+class CropFlip:
+    """A crop at a random place of the zero-padded image, back to its size, and maybe a flip.
+
+    The augmentation of He et al., Deep Residual Learning for Image Recognition, 2015, section 4.2.
+
+    Attributes:
+        padding: Zeros added on each side, in pixels.
+        flip: Whether half of the images are mirrored left to right.
+    """
+
+    padding: int = 4
+    flip: bool = True
+
+    def draw(
+        self, seed: int, ids: tf.Tensor, epochs: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Draws where to crop and whether to flip.
+
+        Args:
+            seed: Any integer.
+            ids: Numbers of the examples, int64 [b].
+            epochs: Their epochs, int64 [b].
+
+        Returns:
+            First row and first column in the padded image (int64 [b], 0 to 2·padding), and whether
+            to flip (bool [b]).
+        """
+        places = 2 * self.padding + 1
+        # One number for all three, for each draw is a dozen operations.
+        drawn = keyed_uniform_int(seed, ids, epochs, _SALT, places**2 * (1 + self.flip))
+        pairs, left = drawn // places, drawn % places
+        return pairs % places, left, pairs >= places
+
+
+AUGMENTATIONS: dict[str, CropFlip | None] = {
+    "none": None,
+    "crop": CropFlip(flip=False),
+    "crop_flip": CropFlip(),
+}
+
+
+class CroppedImages:
+    """Images, padded once, to be read in random crops."""
+
+    def __init__(self, images: np.ndarray, augmentation: CropFlip, seed: int) -> None:
+        """Pads the images.
+
+        Args:
+            images: [n, height, width, channels].
+            augmentation: What to draw.
+            seed: Seed of the draws.
+        """
+        rows, margin = stored_rows(images), augmentation.padding
+        padded = np.pad(rows, ((0, 0), (margin, margin), (margin, margin), (0, 0)))
+        self._repeats = len(rows) < len(images)
+        self._augmentation, self._seed = augmentation, seed
+        self._size, self._padded_size = images.shape[1:3], padded.shape[1:3]
+        self._pixels = on_cpu(padded.reshape(-1, images.shape[3]))
+        # Half the bytes of an index are half the time to make it.
+        self._index = tf.int32 if len(self._pixels) < 2**31 else tf.int64
+
+    def __call__(self, ids: tf.Tensor, epochs: tf.Tensor) -> tf.Tensor:
+        """Reads a batch.
+
+        Args:
+            ids: Numbers of the examples, int64 [b].
+            epochs: Their epochs, int64 [b].
+
+        Returns:
+            [b, height, width, channels], the dtype of the images.
+        """
+        top, left, flipped = self._augmentation.draw(self._seed, ids, epochs)
+        height, width = (tf.range(size, dtype=tf.int64) for size in self._size)
+        images = tf.zeros_like(ids) if self._repeats else ids
+        rows = (images * self._padded_size[0] + top)[:, tf.newaxis] + height
+        columns = tf.where(flipped[:, tf.newaxis], width[::-1], width) + left[:, tf.newaxis]
+        starts = tf.cast(rows * self._padded_size[1], self._index)
+        index = starts[:, :, tf.newaxis] + tf.cast(columns, self._index)[:, tf.newaxis, :]
+        # Faster than `tf.gather` of the same pixels, and than gathering rows and then columns.
+        return tf.gather_nd(self._pixels, index[..., tf.newaxis])

@@ -1,0 +1,95 @@
+"""CIFAR-10 in its binary version."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from orbit_runner.data.files import check_split, data_folder, named_files
+from orbit_runner.data.source import ArraySource
+from orbit_runner.errors import DataError
+
+_SUBFOLDER = "cifar-10-batches-bin"
+_TRAIN = tuple(f"data_batch_{number}.bin" for number in range(1, 6))
+_FILES = {"train": _TRAIN, "test": ("test_batch.bin",), "all": (*_TRAIN, "test_batch.bin")}
+_HINT = "unpack https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz there"
+_SIDE, _CHANNELS = 32, 3
+_RECORD = 1 + _CHANNELS * _SIDE**2
+# Of the 50,000 training images as fractions of 255, over all pixels of a channel.
+_MEAN = tuple(255 * value for value in (0.4914, 0.4822, 0.4465))
+_STD = tuple(255 * value for value in (0.2470, 0.2435, 0.2616))
+
+
+def load(*, split: str, data_dir: str = "", input_path: Sequence[str] = ()) -> ArraySource:
+    """Reads CIFAR-10 from records of a label byte and 3,072 pixels, channel after channel.
+
+    Args:
+        split: `train`, `test` or `all`; of no effect with `input_path`.
+        data_dir: The folder of `data_batch_1.bin` and the others, or the one above.
+        input_path: Files or patterns in place of those, for a part of the set; relative to
+            `data_dir`.
+
+    Returns:
+        `image` uint8 [n, 32, 32, 3] and `label` int32 [n].
+
+    Raises:
+        DataError: A file is missing or mangled.
+    """
+    check_split("cifar10", split)
+    field = "input_path" if input_path else "data_dir"
+    files = named_files("cifar10", data_dir, input_path) or _standard_files(split, data_dir)
+    records = [_records(path, field) for path in files]
+    image = np.empty((sum(map(len, records)), _SIDE, _SIDE, _CHANNELS), np.uint8)
+    start = 0
+    for part in records:
+        pixels = part[:, 1:].reshape(-1, _CHANNELS, _SIDE, _SIDE)
+        image[start : start + len(part)] = pixels.transpose(0, 2, 3, 1)
+        start += len(part)
+    label = np.concatenate([part[:, 0] for part in records]).astype(np.int32)
+    return ArraySource(
+        name="cifar10",
+        arrays={"image": image, "label": label},
+        num_classes=10,
+        mean=_MEAN,
+        std=_STD,
+    )
+
+
+def _standard_files(split: str, data_dir: str) -> list[Path]:
+    above = data_folder("cifar10", data_dir, _HINT)
+    folder = above / _SUBFOLDER if (above / _SUBFOLDER).is_dir() else above
+    names = _FILES[split]
+    missing = [name for name in names if not (folder / name).is_file()]
+    if missing:
+        present = [
+            (folder / name).relative_to(above).as_posix() for name in names if name not in missing
+        ]
+        raise DataError(f"cifar10: no {', '.join(missing)} in {folder}; {_HINT}{_subset(present)}")
+    return [folder / name for name in names]
+
+
+def _subset(present: Sequence[str]) -> str:
+    return f", or use a part on purpose: input_path: [{', '.join(present)}]" if present else ""
+
+
+def _records(path: Path, field: str) -> np.ndarray:
+    try:
+        content = np.fromfile(path, np.uint8)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error})", field=field) from None
+    if not len(content) or len(content) % _RECORD:
+        raise DataError(
+            f"{path}: got {len(content)} bytes, expected records of {_RECORD} bytes, so that "
+            f"record {len(content) // _RECORD} is not whole",
+            field=field,
+        )
+    records = content.reshape(-1, _RECORD)
+    if records[:, 0].max() > 9:
+        number = int(np.argmax(records[:, 0] > 9))
+        raise DataError(
+            f"{path}: got label {records[number, 0]} in record {number}, expected 0 to 9",
+            field=field,
+        )
+    return records

@@ -1,0 +1,82 @@
+"""Finds the files of a data set, or says where they were looked for."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from orbit_runner.errors import DataError
+
+SPLITS = ("train", "test", "all")
+
+
+def check_split(source: str, split: str) -> None:
+    """Checks the name of a split.
+
+    Args:
+        source: Name of the data set, for the message.
+        split: The name.
+
+    Raises:
+        DataError: It is none of `SPLITS`.
+    """
+    if split not in SPLITS:
+        raise DataError(
+            f"{source}: got split {split!r}, expected one of {', '.join(SPLITS)}", field="split"
+        )
+
+
+def data_folder(source: str, data_dir: str, hint: str) -> Path:
+    """Opens the folder of a data set.
+
+    Args:
+        source: Name of the data set, for the message.
+        data_dir: The setting; `~` stands for the home folder.
+        hint: How to get the data.
+
+    Returns:
+        The folder, which exists.
+
+    Raises:
+        DataError: It is not set, or is no folder.
+    """
+    if not data_dir:
+        raise DataError(f"{source}: no folder is set; {hint}")
+    folder = Path(data_dir).expanduser()
+    if not folder.is_dir():
+        raise DataError(f"{source}: no folder {folder}; {hint}")
+    return folder
+
+
+def named_files(source: str, data_dir: str, input_path: Sequence[str]) -> list[Path]:
+    """Finds the files that `input_path` names.
+
+    Args:
+        source: Name of the data set, for the message.
+        data_dir: Where relative names are looked up; the working folder if empty.
+        input_path: Names or glob patterns.
+
+    Returns:
+        The files in the order of the names, those of one pattern sorted.
+
+    Raises:
+        DataError: A name or pattern has no file, or a file is named twice.
+    """
+    found: list[Path] = []
+    for name in input_path:
+        pattern = Path(data_dir).expanduser() / Path(name).expanduser()
+        matches = [pattern] if pattern.is_file() else _glob(pattern)
+        if not matches:
+            raise DataError(f"{source}: no file matches {pattern}", field="input_path")
+        found += matches
+    twice = next((path for path in found if found.count(path) > 1), None)
+    if twice is not None:
+        raise DataError(f"{source}: {twice} is named twice", field="input_path")
+    return found
+
+
+def _glob(pattern: Path) -> list[Path]:
+    paths = sorted(Path(match) for match in glob.glob(os.fspath(pattern), recursive=True))
+    return [path for path in paths if path.is_file()]

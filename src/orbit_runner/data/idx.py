@@ -1,0 +1,70 @@
+"""Reads IDX, the file format of MNIST: a big-endian header and bytes."""
+
+from __future__ import annotations
+
+import gzip
+import math
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+from orbit_runner.errors import DataError
+
+
+def read_idx(path: Path, rank: int, *, field: str) -> np.ndarray:
+    """Reads an IDX file of bytes.
+
+    The format is that of http://yann.lecun.com/exdb/mnist: two zero bytes, 8 for unsigned bytes,
+    the number of dimensions, each dimension as four bytes, then the values.
+
+    Args:
+        path: The file; gzip if its name ends in `.gz`.
+        rank: The expected number of dimensions.
+        field: The setting to blame.
+
+    Returns:
+        uint8 of that rank, read-only.
+
+    Raises:
+        DataError: The file is not what its header says, or not of that rank.
+    """
+    content = _content(path, field)
+    header = 4 + 4 * rank
+    magic = bytes((0, 0, 8, rank))
+    if content[:4] != magic:
+        raise DataError(
+            f"{path}: starts with 0x{content[:4].hex()}, expected 0x{magic.hex()}: IDX, unsigned "
+            f"bytes, dimensions {rank}",
+            field=field,
+        )
+    if len(content) < header:
+        raise DataError(f"{path}: got {len(content)} bytes, expected {header} or more", field=field)
+    shape = struct.unpack(f">{rank}I", content[4:header])
+    return _values(path, content, header, shape, field)
+
+
+def _values(
+    path: Path, content: bytes, header: int, shape: tuple[int, ...], field: str
+) -> np.ndarray:
+    if min(shape) < 1:
+        raise DataError(f"{path}: got shape {list(shape)}, expected no zeros", field=field)
+    # Not numpy's product: dimensions of a mangled header overflow it.
+    expected = header + math.prod(shape)
+    if len(content) != expected:
+        raise DataError(
+            f"{path}: got {len(content)} bytes, expected {expected} for shape {list(shape)}",
+            field=field,
+        )
+    return np.frombuffer(content, np.uint8, offset=header).reshape(shape)
+
+
+def _content(path: Path, field: str) -> bytes:
+    try:
+        if path.suffix != ".gz":
+            return path.read_bytes()
+        with gzip.open(path) as file:
+            return file.read()
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path}: cannot be read ({error})", field=field) from None

@@ -1,0 +1,67 @@
+"""A keyed permutation of 0 to n - 1 that gives any of its places at once, without a table."""
+
+from __future__ import annotations
+
+import math
+
+import tensorflow as tf
+
+from orbit_runner.data.keyed_random import mix, scale, uint64
+
+_ROUNDS = 8
+_ROUND_STEP = 0x9E3779B97F4A7C15
+
+
+def permute(places: tf.Tensor, size: int, keys: tf.Tensor) -> tf.Tensor:
+    """Reads a permutation at some places.
+
+    A Feistel network over pairs (left below a, right below b) with a·b ≥ n just enough, walking on
+    until the value is below n (Black and Rogaway, Ciphers with Arbitrary Finite Domains, CT-RSA
+    2002, sections 4 and 5). `tf.random.experimental.index_shuffle` would be shorter, but its four
+    rounds leave successive epochs correlated, and for small n its domain is far too large.
+
+    Args:
+        places: int64 [b], 0 to `size` - 1.
+        size: n.
+        keys: Which permutation to read at each place, uint64 [b], hashed beforehand.
+
+    Returns:
+        int64 [b], 0 to `size` - 1; one to one in `places` for each key.
+    """
+    lefts, rights = _factors(size)
+    values = _network(tf.cast(places, tf.uint64), lefts, rights, keys)
+    if lefts * rights > size:
+        limit = uint64(size)
+        (values,) = tf.while_loop(
+            lambda x: tf.reduce_any(x >= limit),
+            lambda x: [tf.where(x >= limit, _network(x, lefts, rights, keys), x)],
+            [values],
+        )
+    return tf.cast(values, tf.int64)
+
+
+def _network(values: tf.Tensor, lefts: int, rights: int, keys: tf.Tensor) -> tf.Tensor:
+    left = values // uint64(rights)
+    right = values - left * uint64(rights)
+    for number in range(_ROUNDS):
+        key = keys + uint64(number * _ROUND_STEP)
+        if number % 2:
+            right = _add(right, mix(tf.bitwise.bitwise_xor(left, key)), rights)
+        else:
+            left = _add(left, mix(tf.bitwise.bitwise_xor(right, key)), lefts)
+    return left * uint64(rights) + right
+
+
+def _add(values: tf.Tensor, bits: tf.Tensor, modulus: int) -> tf.Tensor:
+    total = values + scale(bits, modulus)
+    # A remainder costs several times as much as a comparison.
+    return tf.where(total >= uint64(modulus), total - uint64(modulus), total)
+
+
+def _factors(size: int) -> tuple[int, int]:
+    root = math.isqrt(size - 1) + 1 if size > 1 else 1
+    # Any pair not too lopsided mixes well; the smallest product walks least.
+    candidates = range(-(-root // 2), root + 1)
+    return min(
+        ((a, -(-size // a)) for a in candidates), key=lambda pair: (pair[0] * pair[1], -pair[0])
+    )

@@ -1,0 +1,60 @@
+"""A data set as arrays in memory; numpy only, so that a bad file is reported at once."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from orbit_runner.errors import DataError
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ArraySource:
+    """A data set whose examples can be read in any order.
+
+    Attributes:
+        name: What messages call it.
+        arrays: Numpy arrays by name, nested at will, each with the examples along its first axis.
+            Sets of images hold `image` (uint8 [n, height, width, channels]) and `label`
+            (int32 [n]).
+        num_classes: Number of labels, where there are any.
+        mean: Mean of each channel in the unit of the pixels, None where unknown.
+        std: Standard deviation of each channel in the unit of the pixels, None where unknown.
+    """
+
+    name: str
+    arrays: dict[str, Any]
+    num_classes: int | None = None
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        sizes = {path: len(array) for path, array in leaves(self.arrays)}
+        if not sizes or min(sizes.values()) < 1 or len(set(sizes.values())) > 1:
+            raise DataError(
+                f"{self.name}: got examples {sizes}, expected arrays of one size of at least 1"
+            )
+
+    @property
+    def size(self) -> int:
+        """The number of examples."""
+        return len(next(leaves(self.arrays))[1])
+
+
+def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Walks through nested mappings.
+
+    Args:
+        tree: The mapping.
+        prefix: Put in front of each path.
+
+    Yields:
+        The dotted path of each value that is no mapping, and the value.
+    """
+    for name, value in tree.items():
+        path = f"{prefix}{name}"
+        if isinstance(value, Mapping):
+            yield from leaves(value, f"{path}.")
+        else:
+            yield path, value

@@ -1,0 +1,165 @@
+"""Data that is made up: for measuring, and for trying a model before its data is there."""
+
+from __future__ import annotations
+
+import dataclasses
+import zlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from orbit_runner.data.source import ArraySource
+from orbit_runner.errors import DataError
+
+_KINDS = ("constant", "random")
+_KEYS = ("shape", "dtype", "low", "high", "value")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Leaf:
+    path: str
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    low: float | None
+    high: float | None
+    value: float
+
+
+def load(
+    *, features: Mapping[str, Any], num_examples: int, kind: str = "random", seed: int = 0
+) -> ArraySource:
+    """Makes arrays of any nested structure.
+
+    Args:
+        features: A specification by name, nested at will. A mapping with the key `shape` is the
+            specification of an array: `shape` of one example, `dtype` (`float32`), `low` and
+            `high` (random numbers are at least `low` and below `high`; integers have 0 and 2, or
+            256 for `uint8`; floats without either are normal with mean 0 and deviation 1),
+            `value` (0) of all constant numbers.
+        num_examples: Size of the set.
+        kind: `constant`, which takes the memory of one example, or `random`.
+        seed: Seed of the random numbers. Each array depends on it and on its own path alone.
+
+    Returns:
+        Arrays of that structure; `num_classes` is `high` of an integer `label` that has one.
+
+    Raises:
+        DataError: A specification is wrong; its dotted path is named.
+    """
+    if kind not in _KINDS:
+        raise _error("kind", kind, f"one of {', '.join(_KINDS)}")
+    if num_examples < 1:
+        raise _error("num_examples", num_examples, "at least 1")
+
+    def make(leaf: _Leaf) -> np.ndarray:
+        shape = (num_examples, *leaf.shape)
+        if kind == "constant":
+            return np.broadcast_to(np.asarray(leaf.value).astype(leaf.dtype), shape)
+        return _random(leaf, shape, seed)
+
+    tree = _parse(features, "features")
+    if not tree:
+        raise _error("features", dict(features), "at least one array")
+    return ArraySource(name="synthetic", arrays=_map(make, tree), num_classes=_classes(tree))
+
+
+def _map(make: Any, tree: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: make(node) if isinstance(node, _Leaf) else _map(make, node)
+        for name, node in tree.items()
+    }
+
+
+def _random(leaf: _Leaf, shape: tuple[int, ...], seed: int) -> np.ndarray:
+    entropy = (seed % 2**64, zlib.crc32(leaf.path.encode()))
+    generator = np.random.Generator(np.random.Philox(np.random.SeedSequence(entropy)))
+    if leaf.low is None or leaf.high is None:
+        return generator.standard_normal(shape, np.float32).astype(leaf.dtype, copy=False)
+    if leaf.dtype.kind == "f":
+        unit = generator.random(shape, np.float32)
+        return (leaf.low + (leaf.high - leaf.low) * unit).astype(leaf.dtype, copy=False)
+    if leaf.dtype.kind == "b":
+        return generator.integers(0, 2, shape, np.uint8).astype(bool)
+    return generator.integers(int(leaf.low), int(leaf.high), shape, leaf.dtype)
+
+
+def _classes(tree: Mapping[str, Any]) -> int | None:
+    label = tree.get("label")
+    if isinstance(label, _Leaf) and label.dtype.kind in "iu" and label.high is not None:
+        return int(label.high)
+    return None
+
+
+def _parse(node: Any, path: str) -> Any:
+    if not isinstance(node, Mapping):
+        raise _error(path, node, "a mapping with the key `shape`, or one of such mappings")
+    if "shape" in node:
+        return _leaf(node, path)
+    return {name: _parse(child, f"{path}.{name}") for name, child in node.items()}
+
+
+def _leaf(node: Mapping[str, Any], path: str) -> _Leaf:
+    for key in node:
+        if key not in _KEYS:
+            raise _error(f"{path}.{key}", node[key], f"only the keys {', '.join(_KEYS)}")
+    dtype = _dtype(node.get("dtype", "float32"), path)
+    low, high = _range(node, dtype, path)
+    value = node.get("value", 0)
+    if not _is_number(value) or not _fits(value, dtype):
+        raise _error(f"{path}.value", value, f"a number that {dtype} can hold")
+    return _Leaf(path, _shape(node["shape"], path), dtype, low, high, value)
+
+
+def _shape(shape: Any, path: str) -> tuple[int, ...]:
+    is_list = isinstance(shape, Iterable) and not isinstance(shape, str | Mapping)
+    sizes = tuple(shape) if is_list else (None,)
+    if not all(isinstance(size, int) and size >= 1 for size in sizes):
+        raise _error(f"{path}.shape", shape, "a list of integers of at least 1")
+    return sizes
+
+
+def _dtype(name: Any, path: str) -> np.dtype:
+    try:
+        dtype = np.dtype(name)
+    except TypeError:
+        dtype = np.dtype(object)
+    if dtype.kind not in "fiub":
+        raise _error(f"{path}.dtype", name, "a type of numbers or booleans, such as uint8")
+    return dtype
+
+
+def _range(
+    node: Mapping[str, Any], dtype: np.dtype, path: str
+) -> tuple[float | None, float | None]:
+    low, high = node.get("low"), node.get("high")
+    for key, bound in (("low", low), ("high", high)):
+        if bound is not None and not _is_number(bound):
+            raise _error(f"{path}.{key}", bound, "a number")
+    if dtype.kind == "f" and (low is None) != (high is None):
+        raise _error(path, dict(node), "both `low` and `high`, or neither")
+    if dtype.kind == "f" and low is None:
+        return None, None
+    if dtype.kind == "b":
+        return 0, 2
+    low = 0 if low is None else low
+    high = (256 if dtype == np.uint8 else 2) if high is None else high
+    largest = high if dtype.kind == "f" else high - 1
+    if low >= high or not _fits(low, dtype) or not _fits(largest, dtype):
+        raise _error(path, f"low {low}, high {high}", f"low below high, both within {dtype}")
+    return low, high
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _fits(value: float, dtype: np.dtype) -> bool:
+    if dtype.kind == "f":
+        return True
+    limits = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    return value == int(value) and limits[0] <= value <= limits[1]
+
+
+def _error(path: str, got: Any, expected: str) -> DataError:
+    return DataError(f"synthetic: {path}: got {got!r}, expected {expected}", field="synthetic")

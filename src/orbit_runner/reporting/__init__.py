@@ -1,0 +1,1 @@
+"""What a person and a machine get to see of a run."""

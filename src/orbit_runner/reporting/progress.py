@@ -1,0 +1,199 @@
+"""Progress on standard error: a bar on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from orbit_runner.training.observer import Observer
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+_LINE_SECONDS = 10.0
+_NOT_SHOWN = ("steps_per_second", "learning_rate", "validation_examples", "validation_loss")
+
+
+class History(Observer):
+    """Remembers the results of evaluations, for the table at the end."""
+
+    def __init__(self) -> None:
+        self.evaluations: list[tuple[int, dict[str, float]]] = []
+        self.steps_per_second: list[float] = []
+        self.last_step = 0
+        self.target = 0
+
+    def started(self, step: int, train_steps: int) -> None:
+        """Remembers where training starts."""
+        self.last_step, self.target = step, train_steps
+
+    def trained(self, step: int, logs: Mapping[str, Any]) -> None:
+        """Remembers step and speed."""
+        self.last_step = step
+        self.steps_per_second.append(float(logs["steps_per_second"]))
+
+    def evaluated(self, step: int, logs: Mapping[str, Any]) -> None:
+        """Remembers the scalars of a result."""
+        self.last_step = step
+        self.evaluations.append((step, scalars(logs)))
+
+
+def scalars(logs: Mapping[str, Any]) -> dict[str, float]:
+    """Returns the plain numbers among the results of a loop.
+
+    Args:
+        logs: Name to value.
+    """
+    numbers = {}
+    for name, value in logs.items():
+        with contextlib.suppress(TypeError, ValueError):
+            numbers[name] = float(value)
+    return numbers
+
+
+def spoken(logs: Mapping[str, Any], *, loss: str) -> str:
+    """Words the results of a loop: the loss, then the metrics.
+
+    Args:
+        logs: Name to value.
+        loss: The key of the loss.
+    """
+    numbers = scalars(logs)
+    shown = [f"loss {numbers[loss]:.4f}"] if loss in numbers else []
+    rest = (item for item in numbers.items() if item[0] not in (*_NOT_SHOWN, loss))
+    return "  ".join(shown + [f"{name.replace('_', ' ')} {value:.4f}" for name, value in rest])
+
+
+class PlainProgress(History):
+    """A line for each event, and a line every ten seconds while nothing happens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._phase, self._since = "starting", time.monotonic()
+        self._last_line = 0.0
+        self._lock, self._done = threading.Lock(), threading.Event()
+
+    @contextlib.contextmanager
+    def shown(self) -> Iterator[None]:
+        """Shows progress for the time of a `with` block."""
+        ticker = threading.Thread(target=self._tick, daemon=True)
+        ticker.start()
+        try:
+            yield
+        finally:
+            self._done.set()
+
+    def _tick(self) -> None:
+        while not self._done.wait(1.0):
+            if time.monotonic() - self._last_line > _LINE_SECONDS:
+                self._line(f"… still {self._phase} ({time.monotonic() - self._since:.0f} s)")
+
+    def _line(self, text: str) -> None:
+        with self._lock:
+            self._last_line = time.monotonic()
+            print(text, file=sys.stderr, flush=True)
+
+    def phase(self, text: str) -> None:
+        """Writes what comes next."""
+        self._phase, self._since = text, time.monotonic()
+        self._line(f"{text} …")
+
+    def started(self, step: int, train_steps: int) -> None:
+        """Writes where training starts."""
+        super().started(step, train_steps)
+        self._phase, self._since = "tracing the first step", time.monotonic()
+        self._line(f"training from step {step} to {train_steps} …")
+
+    def trained(self, step: int, logs: Mapping[str, Any]) -> None:
+        """Writes a line, at most every few seconds."""
+        super().trained(step, logs)
+        self._phase, self._since = f"training after step {step}", time.monotonic()
+        if time.monotonic() - self._last_line > _LINE_SECONDS or step >= self.target:
+            rate = float(logs["steps_per_second"])
+            left = (self.target - step) / rate if rate else 0.0
+            words = spoken(logs, loss="training_loss")
+            self._line(f"step {step}/{self.target}  {words}  {rate:.4g} steps/s  {left:.0f} s left")
+
+    def evaluated(self, step: int, logs: Mapping[str, Any]) -> None:
+        """Writes the result."""
+        super().evaluated(step, logs)
+        self._line(f"evaluation at step {step}: {spoken(logs, loss='validation_loss')}")
+
+    def note(self, text: str) -> None:
+        """Writes the note."""
+        self._line(text)
+
+
+class BarProgress(History):
+    """A live bar; results of evaluations stay above it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        self._bar: Progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[words]}"),
+            TimeElapsedColumn(),
+            console=Console(stderr=True),
+            transient=True,
+            refresh_per_second=8,
+        )
+        self._task = self._bar.add_task("starting", total=None, words="")
+
+    @contextlib.contextmanager
+    def shown(self) -> Iterator[None]:
+        """Shows the bar for the time of a `with` block."""
+        with self._bar:
+            yield
+
+    def phase(self, text: str) -> None:
+        """Shows what comes next in place of the bar's heading."""
+        self._bar.update(self._task, description=text)
+
+    def started(self, step: int, train_steps: int) -> None:
+        """Gives the bar its length."""
+        super().started(step, train_steps)
+        self._bar.update(
+            self._task, description="tracing the first step", total=train_steps, completed=step
+        )
+
+    def trained(self, step: int, logs: Mapping[str, Any]) -> None:
+        """Moves the bar."""
+        super().trained(step, logs)
+        rate = float(logs["steps_per_second"])
+        left = (self.target - step) / rate if rate else 0.0
+        words = f"{spoken(logs, loss='training_loss')}  {rate:.4g} steps/s  {left:.0f} s left"
+        description = f"step {step}/{self.target}"
+        self._bar.update(self._task, description=description, completed=step, words=words)
+
+    def evaluated(self, step: int, logs: Mapping[str, Any]) -> None:
+        """Writes the result above the bar."""
+        super().evaluated(step, logs)
+        self._bar.console.print(
+            f"evaluation at step {step}: {spoken(logs, loss='validation_loss')}", highlight=False
+        )
+
+    def note(self, text: str) -> None:
+        """Writes the note above the bar."""
+        self._bar.console.print(text, highlight=False, markup=False)
+
+
+def make_progress(kind: str = "auto") -> PlainProgress | BarProgress:
+    """Picks the display.
+
+    Args:
+        kind: `bar`, `plain`, or `auto`: a bar on a terminal.
+
+    Returns:
+        The display, not shown yet.
+    """
+    bar = kind == "bar" or (kind == "auto" and sys.stderr.isatty())
+    return BarProgress() if bar else PlainProgress()

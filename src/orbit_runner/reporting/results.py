@@ -1,0 +1,101 @@
+"""The table at the end of a run."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+_BARS = "▁▂▃▄▅▆▇█"
+
+
+@dataclasses.dataclass(frozen=True)
+class Results:
+    """What a run ended with.
+
+    Attributes:
+        experiment: Its name.
+        mode: What it did.
+        step: The global step.
+        seconds: Wall time of training and evaluation.
+        steps_per_second: The speed of the last record; None where nothing was trained.
+        parameters: Trainable parameters.
+        metrics: The last evaluation.
+        best: The best evaluation, where that is kept.
+        history: The watched metric at each evaluation of this run.
+        fingerprint: SHA-256 over all weights.
+        model_dir: The folder of the run.
+    """
+
+    experiment: str
+    mode: str
+    step: int
+    seconds: float
+    steps_per_second: float | None
+    parameters: int
+    metrics: Mapping[str, float]
+    best: Mapping[str, Any]
+    history: Mapping[str, Sequence[float]]
+    fingerprint: str
+    model_dir: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the results for `--json`."""
+        return dataclasses.asdict(self)
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """Draws values as a row of bars.
+
+    Args:
+        values: In order.
+
+    Returns:
+        One character a value; "" for fewer than two.
+    """
+    finite = [value for value in values if value == value]
+    if len(finite) < 2:
+        return ""
+    low, span = min(finite), (max(finite) - min(finite)) or 1.0
+    heights = (round((value - low) / span * (len(_BARS) - 1)) for value in finite)
+    return "".join(_BARS[height] for height in heights)
+
+
+def rows(results: Results) -> list[tuple[str, str]]:
+    """Returns the table's rows: a name and what it is.
+
+    Args:
+        results: What a run ended with.
+    """
+    speed = f", {results.steps_per_second:.4g} steps/s" if results.steps_per_second else ""
+    found = [("step", f"{results.step} in {results.seconds:.1f} s{speed}")]
+    for name, value in results.metrics.items():
+        if name == "steps_per_second":
+            continue
+        counts = name == "validation_examples"
+        shown = f"{value:.0f}" if counts else f"{value:.4f}"
+        notes = [] if counts else [sparkline(results.history.get(name, ()))]
+        if name in results.best and not counts:
+            best_step = int(results.best["best_ckpt_global_step"])
+            notes.append(f"best {results.best[name]:.4f} at step {best_step}")
+        found.append((name, "  ".join([shown, *filter(None, notes)])))
+    found.append(("parameters", f"{results.parameters:,}"))
+    found.append(("weights", f"sha256 {results.fingerprint}"))
+    found.append(("run", results.model_dir))
+    return found
+
+
+def print_results(results: Results) -> None:
+    """Prints the table on standard output.
+
+    Args:
+        results: What a run ended with.
+    """
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    console.print(Text(f"\n{results.experiment} · {results.mode}", style="bold"))
+    for name, value in rows(results):
+        # Never wrapped: the fingerprint and the folder are there to be copied.
+        console.print(Text.assemble("  ", (f"{name:<20}", "cyan"), " ", value), soft_wrap=True)

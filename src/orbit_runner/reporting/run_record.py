@@ -1,0 +1,120 @@
+"""`run.json`: what ran, on what, and how it ended."""
+
+from __future__ import annotations
+
+import json
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from orbit_runner import __version__
+from orbit_runner.training.files import write_whole
+
+_PACKAGES = ("tensorflow", "tf_keras", "tf-models-official", "gin-config", "numpy", "PyYAML")
+
+
+def describe_software() -> dict[str, Any]:
+    """Returns versions and the git revision of the working folder."""
+    return {
+        "orbit_runner": __version__,
+        "python": platform.python_version(),
+        **{name: _version(name) for name in _PACKAGES},
+        "platform": platform.platform(),
+        "git": _git("rev-parse", "HEAD") or "no repository",
+        "git_dirty": bool(_git("status", "--porcelain", "--untracked-files=no")),
+    }
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _git(*arguments: str) -> str:
+    try:
+        done = subprocess.run(
+            ["git", *arguments], capture_output=True, text=True, timeout=10, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def describe_devices() -> dict[str, Any]:
+    """Returns the devices that TensorFlow sees; imports it."""
+    import tensorflow as tf
+
+    gpus = tf.config.list_physical_devices("GPU")
+    names = [tf.config.experimental.get_device_details(gpu).get("device_name", "") for gpu in gpus]
+    return {
+        "physical_devices": [device.name for device in tf.config.list_physical_devices()],
+        "gpus": names,
+        "cpu_cores": tf.config.threading.get_intra_op_parallelism_threads() or _cores(),
+    }
+
+
+def _cores() -> int:
+    import os
+
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class RunRecord:
+    """Keeps `run.json` of one run; a resumed run adds an attempt to it."""
+
+    def __init__(self, path: Path, argv: Sequence[str], mode: str, seed: int) -> None:
+        """Opens the record.
+
+        Args:
+            path: `run.json` of the run.
+            argv: The command line.
+            mode: What the run does.
+            seed: The seed of the run.
+        """
+        self._path = path
+        self._before = _attempts(path)
+        self._now: dict[str, Any] = {
+            "argv": list(argv),
+            "mode": mode,
+            "seed": seed,
+            "started": _now(),
+            "software": describe_software(),
+            "command": sys.executable,
+        }
+
+    def update(self, **values: Any) -> None:
+        """Adds to this attempt and writes the record.
+
+        Args:
+            **values: Name to value, JSON-like.
+        """
+        self._now.update(values)
+        attempts = [*self._before, self._now]
+        write_whole(self._path, json.dumps({"attempts": attempts}, indent=2) + "\n")
+
+    def finish(self, outcome: str, **values: Any) -> None:
+        """Says how this attempt ended.
+
+        Args:
+            outcome: `done`, or the error's message.
+            **values: Such as the last metrics.
+        """
+        self.update(finished=_now(), outcome=outcome, **values)
+
+
+def _attempts(path: Path) -> list[Any]:
+    try:
+        return list(json.loads(path.read_text(encoding="utf-8"))["attempts"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S%z")

@@ -1,0 +1,1 @@
+"""The machine: devices, strategies, precision, threads and seeds."""

@@ -1,0 +1,67 @@
+"""Which devices an experiment runs on, and whether they are there."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from orbit_runner.config.runtime import RuntimeConfig
+from orbit_runner.errors import RunnerError
+
+
+class DeviceError(RunnerError):
+    """A request for devices that are not there.
+
+    Attributes:
+        field: The runtime setting to blame.
+    """
+
+    def __init__(self, message: str, *, field: str = "num_gpus") -> None:
+        super().__init__(message)
+        self.field = field
+
+
+def select_devices(runtime: RuntimeConfig) -> tuple[str, ...]:
+    """Makes the devices ready and hides those that are not asked for.
+
+    Args:
+        runtime: The settings.
+
+    Returns:
+        The name of each replica's device, such as `CPU:0`.
+
+    Raises:
+        DeviceError: Devices that are not there were asked for.
+    """
+    gpus = tf.config.list_physical_devices("GPU")
+    wanted = len(gpus) if runtime.num_gpus < 0 else runtime.num_gpus
+    if wanted > len(gpus):
+        raise DeviceError(
+            f"got {wanted}, and this machine has {_described(gpus)}\n"
+            f"allowed: 0 (the CPU){f' to {len(gpus)}' if gpus else ''}, or -1 for all there are"
+        )
+    if runtime.distribution_strategy != "mirrored":
+        wanted = min(wanted, 1)
+    tf.config.set_visible_devices(gpus[:wanted], "GPU")
+    if wanted:
+        return tuple(f"GPU:{index}" for index in range(wanted))
+    return _cpus(runtime.num_virtual_devices)
+
+
+def _described(gpus: list[object]) -> str:
+    return f"{len(gpus)} GPU{'s' if len(gpus) > 1 else ''}" if gpus else "no GPU"
+
+
+def _cpus(count: int) -> tuple[str, ...]:
+    (cpu,) = tf.config.list_physical_devices("CPU")
+    there = tf.config.get_logical_device_configuration(cpu)
+    if count > len(there or [None]):
+        try:
+            parts = [tf.config.LogicalDeviceConfiguration()] * count
+            tf.config.set_logical_device_configuration(cpu, parts)
+        except RuntimeError:
+            raise DeviceError(
+                f"got {count}, but TensorFlow has started with {len(there or [None])} in this "
+                "process already; the number can be set once a process",
+                field="num_virtual_devices",
+            ) from None
+    return tuple(f"CPU:{index}" for index in range(count))

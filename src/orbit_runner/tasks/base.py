@@ -1,0 +1,116 @@
+"""What every task of this package shares: Model Garden's `Task`, with weighted examples.
+
+A task written on this base runs in Model Garden's runner as well; the runner here accepts any
+subclass of `official.core.base_task.Task`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+import tf_keras
+from official.core import base_task
+
+from orbit_runner.errors import RunnerError
+
+EXAMPLES = "examples"
+
+
+class Task(base_task.Task):
+    """A single replica's view of training and evaluation.
+
+    Inputs are `(features, labels)` or `(features, labels, weights)`; weights are float32 [batch],
+    0 for the rows that only pad a part-filled batch.
+    """
+
+    def initialize(self, model: tf_keras.Model) -> None:
+        """Loads `init_checkpoint`, where one is set, into a new model.
+
+        Args:
+            model: The model.
+
+        Raises:
+            RunnerError: There is no checkpoint at that place.
+        """
+        path = self.task_config.init_checkpoint
+        if not path:
+            return
+        found = tf.train.latest_checkpoint(path) if tf.io.gfile.isdir(path) else path
+        if not found or not tf.io.gfile.exists(f"{found}.index"):
+            raise RunnerError(f"task.init_checkpoint: there is no checkpoint at {path!r}")
+        status = tf.train.Checkpoint(model=model).read(found)
+        status.expect_partial().assert_existing_objects_matched()
+
+    def build_losses(
+        self,
+        labels: Any,
+        model_outputs: Any,
+        aux_losses: Sequence[tf.Tensor] | None = None,
+        sample_weight: tf.Tensor | None = None,
+    ) -> tf.Tensor:
+        """Returns the loss of a batch: the weighted mean over its examples, and auxiliary losses.
+
+        Args:
+            labels: What is right.
+            model_outputs: What the model says.
+            aux_losses: Scalars to add, such as weight decay.
+            sample_weight: float32 [batch], the share of each example; all alike where None.
+
+        Returns:
+            A float32 scalar.
+        """
+        losses = self.example_losses(labels, model_outputs)
+        if sample_weight is None:
+            loss = tf.reduce_mean(losses)
+        else:
+            total = tf.reduce_sum(losses * sample_weight)
+            loss = tf.math.divide_no_nan(total, tf.reduce_sum(sample_weight))
+        return tf.add_n([loss, *aux_losses]) if aux_losses else loss
+
+    def example_losses(self, labels: Any, model_outputs: Any) -> tf.Tensor:
+        """Returns the loss of each example.
+
+        Args:
+            labels: What is right.
+            model_outputs: What the model says.
+
+        Returns:
+            float32 [batch].
+        """
+        raise NotImplementedError(f"{type(self).__name__} has to say what its loss is")
+
+    def validation_step(
+        self, inputs: Any, model: tf_keras.Model, metrics: Any = None
+    ) -> dict[str, tf.Tensor]:
+        """Evaluates one batch on one replica.
+
+        Args:
+            inputs: `(features, labels)` or `(features, labels, weights)`.
+            model: The model.
+            metrics: What `build_metrics` made.
+
+        Returns:
+            `loss`, the mean over the batch's examples, and `examples`, their number; both float32
+            scalars.
+        """
+        features, labels, weights = tf_keras.utils.unpack_x_y_sample_weight(inputs)
+        outputs = self.inference_step(features, model)
+        loss = self.build_losses(labels, outputs, model.losses, weights)
+        self.process_metrics(metrics or [], labels, outputs, sample_weight=weights)
+        size = tf.shape(tf.nest.flatten(features)[0])[0]
+        count = tf.cast(size, tf.float32) if weights is None else tf.reduce_sum(weights)
+        return {self.loss: loss, EXAMPLES: count}
+
+    def process_metrics(self, metrics: Any, labels: Any, model_outputs: Any, **kwargs: Any) -> None:
+        """Feeds a batch to the metrics.
+
+        Args:
+            metrics: What `build_metrics` made.
+            labels: What is right.
+            model_outputs: What the model says.
+            **kwargs: `sample_weight`, float32 [batch], where rows do not count alike.
+        """
+        for metric in metrics:
+            metric.update_state(labels, model_outputs, **kwargs)

@@ -1,0 +1,105 @@
+"""Config of the image-classification task and of its networks."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+from orbit_runner.config.base import Config, setting
+from orbit_runner.config.experiment import TaskConfig
+from orbit_runner.config.problems import unknown
+from orbit_runner.errors import DataError
+from orbit_runner.modeling.resnet_depths import nearest_depths, valid_depth
+from orbit_runner.registry import IMAGE_MODELS, SOURCES
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ImageModelConfig(Config):
+    """A network for images, by name."""
+
+    name: str = setting("", help="the network: a name that `runner list` shows")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CnnConfig(ImageModelConfig):
+    """Two convolutions and a dense layer."""
+
+    filters: list[int] = setting((32, 64), help="channels of each convolution")
+    kernel_size: int = setting(5, minimum=1, help="width and height of the kernels, in pixels")
+    dense_units: int = setting(1024, minimum=1, help="width of the dense layer")
+    dropout_rate: float = setting(0.4, minimum=0.0, maximum=0.99, help="share of units left out")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MlpConfig(ImageModelConfig):
+    """Dense layers."""
+
+    hidden_units: list[int] = setting((128, 64), help="width of each hidden layer")
+    dropout_rate: float = setting(0.0, minimum=0.0, maximum=0.99, help="share of units left out")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ResNetCifarConfig(ImageModelConfig):
+    """Residual networks for small images."""
+
+    depth: int = setting(20, help="layers with weights: 6n+2 in version 1, 9n+2 in version 2")
+    version: int = setting(1, allowed=(1, 2), help="1: He et al. 2015; 2: pre-activation, 2016")
+    batch_norm_momentum: float = setting(
+        0.9, minimum=0.0, maximum=1.0, help="share of the old moving average"
+    )
+    batch_norm_epsilon: float = setting(1e-5, above=0.0, help="added to the variance")
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yields a depth that the version does not have."""
+        if not valid_depth(self.depth, self.version):
+            rule = "6n+2" if self.version == 1 else "9n+2"
+            near = " and ".join(str(depth) for depth in nearest_depths(self.depth, self.version))
+            yield (
+                "depth",
+                f"got {self.depth}, expected {rule} in version {self.version}\nnearest: {near}",
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClassificationLosses(Config):
+    """The loss; fields of Model Garden's image classification."""
+
+    loss_weight: float = setting(1.0, above=0.0, help="factor of the cross entropy")
+    label_smoothing: float = setting(
+        0.0, minimum=0.0, maximum=1.0, help="share of the label spread over all classes"
+    )
+    l2_weight_decay: float = setting(
+        0.0, minimum=0.0, help="half this times the squared kernels is added to the loss"
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ImageClassificationConfig(TaskConfig):
+    """One label an image."""
+
+    model: ImageModelConfig = setting(
+        factory=ImageModelConfig, help="the network", variants=IMAGE_MODELS
+    )
+    losses: ClassificationLosses = setting(factory=ClassificationLosses, help="the loss")
+    top_k: int = setting(5, minimum=2, help="k of the second accuracy, for k+1 classes or more")
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yields what is missing or does not exist."""
+        if not self.model.name:
+            known = ", ".join(entry.name for entry in IMAGE_MODELS.entries())
+            yield "model.name", f"is not set\nallowed: {known}"
+        for section in ("train_data", "validation_data"):
+            data = getattr(self, section)
+            known_sources = [entry.name for entry in SOURCES.entries()]
+            if data.source not in known_sources:
+                yield f"{section}.source", unknown("data source", data.source, known_sources)
+
+    def preflight(self) -> Iterator[tuple[str, str]]:
+        """Yields what is wrong with the data sets' files."""
+        from orbit_runner.tasks.image_classification.sources import load_source
+
+        for section in ("train_data", "validation_data"):
+            try:
+                load_source(getattr(self, section))
+            except DataError as error:
+                yield f"{section}.{error.field}", str(error)

@@ -1,0 +1,128 @@
+"""One experiment, from a config to trained weights: the story of a run, top to bottom."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import orbit
+import tensorflow as tf
+import tf_keras
+
+from orbit_runner.config.experiment import ExperimentConfig
+from orbit_runner.config.modes import EVALUATING, MODES, TRAINING
+from orbit_runner.config.problems import unknown
+from orbit_runner.errors import RunnerError
+from orbit_runner.registry import TASKS
+from orbit_runner.runtime.numerics import configure_numerics
+from orbit_runner.runtime.strategies import build_strategy
+from orbit_runner.training import loops
+from orbit_runner.training.observer import Observer
+from orbit_runner.training.session import Action, Session, quiet_orbit
+
+
+def prepare(config: ExperimentConfig, model_dir: str) -> tuple[tf.distribute.Strategy, Any]:
+    """Makes the process ready and builds what `run_experiment` takes.
+
+    Args:
+        config: The experiment.
+        model_dir: The folder of the run.
+
+    Returns:
+        The strategy, and the task that the config names.
+
+    Raises:
+        DeviceError: Devices that are not there were asked for.
+    """
+    configure_numerics(config.runtime)
+    strategy = build_strategy(config.runtime)
+    assert config.task.name is not None
+    with strategy.scope():
+        task = TASKS.get(config.task.name).load()(config.task, logging_dir=model_dir)
+    return strategy, task
+
+
+def run_experiment(
+    distribution_strategy: tf.distribute.Strategy | None,
+    task: Any,
+    mode: str,
+    params: ExperimentConfig,
+    model_dir: str,
+    run_post_eval: bool = False,
+    save_summary: bool = True,
+    train_actions: Sequence[Action] | None = None,
+    eval_actions: Sequence[Action] | None = None,
+    controller_cls: type[orbit.Controller] = orbit.Controller,
+    summary_manager: Any = None,
+    eval_summary_manager: Any = None,
+    enable_async_checkpointing: bool = False,
+    observer: Observer | None = None,
+) -> tuple[tf_keras.Model, dict[str, Any]]:
+    """Trains, evaluates, or both; the arguments are those of Model Garden's `run_experiment`.
+
+    Args:
+        distribution_strategy: Where it runs; the strategy in scope where None.
+        task: What is learned.
+        mode: One of `orbit_runner.config.modes.MODES`.
+        params: The experiment.
+        model_dir: The folder of the run; what is in it already is resumed.
+        run_post_eval: Whether to evaluate once more at the end and return the result.
+        save_summary: Whether to write summaries and records.
+        train_actions: Called with the output of each loop of training.
+        eval_actions: Called with the result of each evaluation.
+        controller_cls: The class of the Orbit controller.
+        summary_manager: Writes summaries of training, in place of the runner's.
+        eval_summary_manager: Writes summaries of evaluation.
+        enable_async_checkpointing: Whether checkpoints are saved beside training.
+        observer: Is told what happens.
+
+    Returns:
+        The model, and the result of the last evaluation ({} where there was none).
+
+    Raises:
+        RunnerError: The experiment cannot run as it is written.
+        Diverged: The loss diverged.
+        Interrupted: A signal ended the run, its checkpoint saved.
+    """
+    if mode not in MODES:
+        raise RunnerError(f"--mode: {unknown('mode', mode, MODES)}")
+    strategy = distribution_strategy or tf.distribute.get_strategy()
+    session = Session(
+        params,
+        task,
+        strategy,
+        Path(model_dir),
+        observer or Observer(),
+        trains=mode in TRAINING,
+        evaluates=mode in EVALUATING or run_post_eval,
+        asynchronous=enable_async_checkpointing,
+    )
+    controller = session.controller(
+        controller_cls,
+        train_actions=train_actions or (),
+        eval_actions=eval_actions or (),
+        save_summary=save_summary,
+        summary_manager=summary_manager,
+        eval_summary_manager=eval_summary_manager,
+    )
+    restored = session.checkpoints.restore_or_initialize(task)
+    if restored:
+        session.observer.note(f"restored step {session.step} from {restored}")
+    with quiet_orbit(), strategy.scope():
+        logs = _run_mode(session, controller, mode)
+        if run_post_eval and mode != "train_and_post_eval":
+            logs = loops.evaluate(session, controller)
+    return session.state.model, logs
+
+
+def _run_mode(session: Session, controller: orbit.Controller, mode: str) -> dict[str, Any]:
+    if mode == "eval":
+        return loops.evaluate_checkpoint(session, controller)
+    if mode == "continuous_eval":
+        return loops.evaluate_continuously(session, controller)
+    with session.signals.installed():
+        logs = loops.train(session, controller, evaluates=mode == "train_and_eval")
+        if mode == "train_and_post_eval":
+            logs = loops.evaluate(session, controller)
+    return logs

@@ -1,0 +1,1 @@
+"""The Orbit trainer and evaluator, checkpoints, and what happens between loops."""

@@ -1,0 +1,147 @@
+"""What happens after an evaluation or a loop: the best checkpoint, early stop, going back."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from orbit_runner.config.trainer import EarlyStopping, TrainerConfig
+from orbit_runner.errors import RunnerError
+from orbit_runner.training.comparison import Comparison
+from orbit_runner.training.files import write_whole
+from orbit_runner.training.observer import Observer
+from orbit_runner.training.state import TrainState
+
+
+class Diverged(RunnerError):
+    """The training loss is not a number, or above its bound."""
+
+    exit_code = 3
+
+
+class BestCheckpoint:
+    """Saves the weights that did best, averaged where an average is kept."""
+
+    def __init__(
+        self, comparison: Comparison, directory: Path, state: TrainState, observer: Observer
+    ) -> None:
+        """Reads the best result so far, where there is one.
+
+        Args:
+            comparison: Which result is better.
+            directory: Where the checkpoint and `info.json` go.
+            state: What is saved.
+            observer: Hears of a new best.
+        """
+        self.comparison, self._state, self._observer = comparison, state, observer
+        self._info = directory / "info.json"
+        self._manager = tf.train.CheckpointManager(
+            state.checkpoint(), str(directory), max_to_keep=1, checkpoint_name="best"
+        )
+        self.best: dict[str, Any] = {}
+        if self._info.exists():
+            self.best = json.loads(self._info.read_text(encoding="utf-8"))
+
+    def __call__(self, logs: Mapping[str, Any]) -> None:
+        """Saves the weights if the result is better than all before.
+
+        Args:
+            logs: The result of an evaluation.
+        """
+        value = self.comparison.value(logs)
+        than = self.best.get(self.comparison.metric, float("nan"))
+        if not self.comparison.is_better(value, than):
+            return
+        step = int(self._state.global_step.numpy())
+        if self._state.ema is None:
+            self._manager.save(checkpoint_number=step)
+        else:
+            with self._state.ema.applied():
+                self._manager.save(checkpoint_number=step)
+        scalars = {name: float(found) for name, found in logs.items() if np.ndim(found) == 0}
+        self.best = {**scalars, self.comparison.metric: value, "best_ckpt_global_step": step}
+        write_whole(self._info, json.dumps(self.best, indent=2) + "\n")
+
+
+class EarlyStop:
+    """Says when to end before the last step; its memory is in the checkpoint."""
+
+    def __init__(self, rule: EarlyStopping, memory: tf.Variable) -> None:
+        """Makes the rule ready.
+
+        Args:
+            rule: The settings.
+            memory: float64 [3]: best value, evaluations since, step of the last evaluation.
+        """
+        self._rule, self._memory = rule, memory
+        self.comparison = Comparison(rule.metric, rule.metric_comp == "higher")
+
+    def reason(self, logs: Mapping[str, Any], step: int) -> str:
+        """Takes in a result, and says why training should end.
+
+        Args:
+            logs: The result of an evaluation.
+            step: Its global step.
+
+        Returns:
+            The reason; "" to go on.
+        """
+        value = self.comparison.value(logs)
+        best, since, _ = self._memory.numpy()
+        if self.comparison.is_better(value, best, self._rule.min_delta):
+            best, since = value, 0
+        else:
+            since += 1
+        self._memory.assign([best, since, step])
+        rule = self._rule
+        if rule.threshold is not None and not math.isnan(value):
+            reached = value >= rule.threshold if self.comparison.higher else value <= rule.threshold
+            if reached:
+                return f"{rule.metric} {value:.4g} reached {rule.threshold:g}"
+        if rule.patience is not None and since >= rule.patience:
+            return f"{rule.metric} no better than {best:.4g} for {int(since)} evaluations"
+        return ""
+
+
+class DivergenceGuard:
+    """Ends a run that diverged, or sends it back to its last checkpoint."""
+
+    def __init__(self, trainer: TrainerConfig, state: TrainState, restore: Any) -> None:
+        """Makes the guard ready.
+
+        Args:
+            trainer: The settings.
+            state: Holds the count of recoveries.
+            restore: Called without arguments, goes back to the last checkpoint; returns its path.
+        """
+        self._trainer, self._state, self._restore = trainer, state, restore
+
+    def __call__(self, logs: Mapping[str, Any]) -> None:
+        """Looks at the loss after a loop.
+
+        Args:
+            logs: The output of the loop.
+
+        Raises:
+            Diverged: The loss diverged, and there are no trials left.
+        """
+        loss, step = float(logs["training_loss"]), int(self._state.global_step.numpy())
+        above = loss > self._trainer.loss_upper_bound and step >= self._trainer.recovery_begin_steps
+        if not (math.isnan(loss) or above):
+            return
+        trials = int(self._state.recoveries.numpy())
+        if trials >= self._trainer.recovery_max_trials:
+            raise Diverged(
+                f"training diverged: the loss is {loss:g} at step {step}, allowed: at most "
+                f"{self._trainer.loss_upper_bound:g}"
+                + (f"; went back {trials} times" if trials else "")
+                + "\nlower the learning rate, or set trainer.recovery_max_trials to go back"
+            )
+        self._restore()
+        self._state.recoveries.assign(trials + 1)

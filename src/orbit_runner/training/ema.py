@@ -1,0 +1,94 @@
+"""A moving average of the weights, kept beside them.
+
+It stands apart from the optimizer, so that it works with every optimizer and with loss scaling, and
+evaluating on it puts back the very bits that were there before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import tensorflow as tf
+import tf_keras
+
+from orbit_runner.config.optimizers import Ema
+
+
+class WeightAverage(tf.Module):
+    """Shadows of a model's weights; saved in the checkpoint under `ema`."""
+
+    def __init__(
+        self, config: Ema, model: tf_keras.Model, strategy: tf.distribute.Strategy
+    ) -> None:
+        """Makes the shadows, equal to the weights; to be called in the strategy's scope.
+
+        Args:
+            config: The settings.
+            model: The model, built.
+            strategy: The strategy in whose scope the model was built.
+        """
+        super().__init__(name="ema")
+        self._config, self._strategy = config, strategy
+        tracked = model.trainable_variables if config.trainable_weights_only else model.variables
+        self._weights = [variable for variable in tracked if variable.dtype.is_floating]
+        self.averages = [
+            tf.Variable(weight, trainable=False, name=f"average_{index}")
+            for index, weight in enumerate(self._weights)
+        ]
+
+    def reset(self) -> None:
+        """Sets the average to the weights as they are now."""
+        for average, weight in zip(self.averages, self._weights, strict=True):
+            average.assign(_value(weight))
+
+    def update(self, step: tf.Tensor) -> None:
+        """Moves the average towards the weights; in the cross-replica context, in a graph.
+
+        Args:
+            step: int64 scalar, the number of updates of the weights so far.
+        """
+        share = 1.0 - self._decay(tf.cast(step, tf.float32))
+        for average, weight in zip(self.averages, self._weights, strict=True):
+            value = weight.read_value() if _is_per_replica(weight) else weight
+            self._strategy.extended.update(average, _move, args=(value, share), group=False)
+
+    def _decay(self, step: tf.Tensor) -> tf.Tensor:
+        config = self._config
+        decay = tf.constant(config.average_decay)
+        if config.dynamic_decay:
+            since = step - float(config.start_step)
+            decay = tf.minimum(decay, (1.0 + since) / (10.0 + since))
+        return tf.where(step < float(config.start_step), 0.0, decay)
+
+    @contextlib.contextmanager
+    def applied(self) -> Iterator[None]:
+        """Puts the average into the model for the time of a `with` block."""
+        kept = [[part.numpy() for part in _parts(weight)] for weight in self._weights]
+        for average, weight in zip(self.averages, self._weights, strict=True):
+            value = average.numpy()
+            for part in _parts(weight):
+                part.assign(value)
+        try:
+            yield
+        finally:
+            for values, weight in zip(kept, self._weights, strict=True):
+                for value, part in zip(values, _parts(weight), strict=True):
+                    part.assign(value)
+
+
+def _move(average: tf.Variable, value: tf.Tensor, share: tf.Tensor) -> tf.Operation:
+    return average.assign_sub(tf.cast(share, average.dtype) * (average - value))
+
+
+def _is_per_replica(variable: tf.Variable) -> bool:
+    return variable.synchronization == tf.VariableSynchronization.ON_READ
+
+
+def _value(variable: tf.Variable) -> tf.Tensor:
+    return variable.read_value()
+
+
+def _parts(variable: tf.Variable) -> tuple[tf.Variable, ...]:
+    """Returns the variable of each replica: copies made part by part come back to the bit."""
+    return tuple(getattr(variable, "values", (variable,)))

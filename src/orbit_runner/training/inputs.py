@@ -1,0 +1,66 @@
+"""Distributes a task's data sets over replicas."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import orbit
+import tensorflow as tf
+
+from orbit_runner.config.data import DataConfig
+from orbit_runner.config.runtime import RuntimeConfig
+
+
+def with_seed(data: DataConfig, runtime: RuntimeConfig, recoveries: int = 0) -> DataConfig:
+    """Returns a section whose seed is set.
+
+    Args:
+        data: The section.
+        runtime: Gives the seed where the section has none.
+        recoveries: How often training went back after diverging; each time the order of examples
+            is another one, for the same one would diverge again.
+    """
+    seed = runtime.seed if data.seed is None else data.seed
+    return data.replace(seed=seed + 1_000_003 * recoveries)
+
+
+def distribute(
+    strategy: tf.distribute.Strategy,
+    task: Any,
+    data: DataConfig,
+    runtime: RuntimeConfig,
+    start_step: int = 0,
+) -> Any:
+    """Builds a task's data set and shares it out to the replicas.
+
+    Args:
+        strategy: Where it goes.
+        task: Whose `build_inputs` makes it.
+        data: The section of the config.
+        runtime: Says how many threads pipelines have.
+        start_step: The first step to make a batch for, in tasks that can start anywhere.
+
+    Returns:
+        A data set, distributed unless the strategy is `off`.
+    """
+    takes_start = "start_step" in inspect.signature(task.build_inputs).parameters
+    extra = {"start_step": start_step} if takes_start else {}
+
+    def build(input_context: tf.distribute.InputContext | None = None) -> tf.data.Dataset:
+        dataset = task.build_inputs(data, input_context, **extra)
+        return dataset.with_options(_options(runtime))
+
+    return orbit.utils.make_distributed_dataset(strategy, build)
+
+
+def _options(runtime: RuntimeConfig) -> tf.data.Options:
+    options = tf.data.Options()
+    if runtime.dataset_num_private_threads:
+        options.threading.private_threadpool_size = runtime.dataset_num_private_threads
+    return options
+
+
+def leading_size(inputs: Any) -> tf.Tensor:
+    """Returns the number of rows in a nested batch, float32 scalar."""
+    return tf.cast(tf.shape(tf.nest.flatten(inputs)[0])[0], tf.float32)

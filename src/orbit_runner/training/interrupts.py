@@ -1,0 +1,73 @@
+"""Ctrl-C and SIGTERM: finish the loop, save, leave with the exit code of the signal."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from types import FrameType
+from typing import Any
+
+from orbit_runner.errors import RunnerError
+
+
+class Interrupted(RunnerError):
+    """A signal ended the run, its checkpoint saved."""
+
+    def __init__(self, number: int, message: str) -> None:
+        super().__init__(message)
+        self.exit_code = 128 + number
+
+
+class SignalGuard:
+    """Remembers a signal until the loop is done.
+
+    A second Ctrl-C is not waited for: it raises `KeyboardInterrupt` at once.
+    """
+
+    def __init__(self, *, on_terminate: bool) -> None:
+        """Makes the guard.
+
+        Args:
+            on_terminate: Whether SIGTERM is waited for as well as SIGINT.
+        """
+        self._numbers = [signal.SIGINT, *([signal.SIGTERM] if on_terminate else [])]
+        self.received: int | None = None
+
+    @contextlib.contextmanager
+    def installed(self) -> Iterator[None]:
+        """Catches the signals for the time of a `with` block."""
+        if threading.current_thread() is not threading.main_thread():
+            yield  # Python delivers signals to the main thread only.
+            return
+        before = {number: signal.signal(number, self._receive) for number in self._numbers}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        if self.received is not None and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.received = number
+
+    def leave_if_signalled(self, save: Callable[[], Any], step: Callable[[], int]) -> Any:
+        """Makes the action that saves and leaves after the loop in which a signal came.
+
+        Args:
+            save: Saves a checkpoint.
+            step: Returns the global step.
+
+        Returns:
+            An Orbit action.
+        """
+
+        def action(logs: Mapping[str, Any]) -> None:
+            if self.received is not None:
+                save()
+                name = signal.Signals(self.received).name
+                raise Interrupted(self.received, f"{name}: saved at step {step()}, leaving")
+
+        return action

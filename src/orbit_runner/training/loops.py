@@ -1,0 +1,127 @@
+"""The outer loops, one for each mode, their order of operations stated."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import orbit
+import tensorflow as tf
+
+from orbit_runner.errors import RunnerError
+from orbit_runner.training.session import Session
+
+_POLL_SECONDS = 1.0
+
+Logs = dict[str, Any]
+
+
+def train(session: Session, controller: orbit.Controller, *, evaluates: bool) -> Logs:
+    """Trains to the last step: train up to the next stop, evaluate if due, save if due.
+
+    Saving comes last, so that a checkpoint holds what its own evaluation changed (the memory of
+    early stopping), and a run that is killed in between repeats the evaluation.
+
+    Args:
+        session: The run.
+        controller: Its controller.
+        evaluates: Whether to evaluate on the way.
+
+    Returns:
+        The result of the last evaluation; {} where there was none.
+    """
+    plan, logs = session.plan, Logs()
+    session.observer.started(session.step, plan.train_steps)
+    if session.step >= plan.train_steps:
+        session.observer.note(f"the run is finished: step {session.step} of {plan.train_steps}")
+        return evaluate(session, controller) if evaluates else logs
+    stop_reason = ""
+    while session.step < plan.train_steps and not stop_reason:
+        target = plan.next_stop(session.step, evaluates=evaluates)
+        controller.train(target, checkpoint_at_completion=False)
+        if evaluates and plan.evaluates_at(session.step):
+            logs = evaluate(session, controller)
+            stop_reason = _early_stop(session, logs)
+        if stop_reason or plan.saves_at(session.step):
+            session.checkpoints.save()
+        session.leave_if_signalled()
+    session.checkpoints.sync()
+    return logs
+
+
+def _early_stop(session: Session, logs: Logs) -> str:
+    if session.early_stop is None:
+        return ""
+    reason = session.early_stop.reason(logs, session.step)
+    if reason:
+        session.observer.note(f"early stop at step {session.step}: {reason}")
+    return reason
+
+
+def evaluate(session: Session, controller: orbit.Controller) -> Logs:
+    """Evaluates the weights as they are.
+
+    Args:
+        session: The run.
+        controller: Its controller.
+
+    Returns:
+        The metrics.
+    """
+    session.observer.phase(f"evaluating at step {session.step}")
+    return controller.evaluate(session.validation_steps)
+
+
+def evaluate_checkpoint(session: Session, controller: orbit.Controller) -> Logs:
+    """Evaluates the newest checkpoint, or the weights that `init_checkpoint` gave.
+
+    Args:
+        session: The run.
+        controller: Its controller.
+
+    Returns:
+        The metrics.
+
+    Raises:
+        RunnerError: There is neither.
+    """
+    if session.checkpoints.latest is None and not session.config.task.init_checkpoint:
+        raise RunnerError(
+            f"--model_dir: there is no checkpoint in {session.model_dir / 'checkpoints'}\n"
+            "train first (--mode=train), or give the folder of a run"
+        )
+    return evaluate(session, controller)
+
+
+def evaluate_continuously(session: Session, controller: orbit.Controller) -> Logs:
+    """Evaluates each new checkpoint until that of the last step.
+
+    Args:
+        session: The run.
+        controller: Its controller.
+
+    Returns:
+        The metrics of the last one.
+
+    Raises:
+        RunnerError: No new checkpoint came in time.
+    """
+    timeout = session.config.trainer.continuous_eval_timeout
+    directory = session.checkpoints.manager.directory
+    logs, seen, waiting_since = Logs(), None, time.monotonic()
+    session.observer.phase(f"waiting for a checkpoint in {directory}")
+    while True:
+        newest = tf.train.latest_checkpoint(directory)
+        if newest is not None and newest != seen:
+            session.checkpoints.restore(newest)
+            logs, seen, waiting_since = evaluate(session, controller), newest, time.monotonic()
+            if 0 < session.plan.train_steps <= session.step:
+                return logs
+            session.observer.phase(f"waiting for a checkpoint after step {session.step}")
+        elif timeout is not None and time.monotonic() - waiting_since > timeout:
+            raise RunnerError(
+                f"no new checkpoint in {directory} for {timeout} s "
+                "(trainer.continuous_eval_timeout)"
+            )
+        else:
+            time.sleep(_POLL_SECONDS)

@@ -1,0 +1,124 @@
+"""How many steps there are, and at which of them something happens."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+
+from orbit_runner.config.trainer import TrainerConfig
+from orbit_runner.errors import RunnerError
+
+_SECONDS_PER_LOOP = 1.0
+_LARGEST_GROWTH = 8.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """The steps of a run, in global steps.
+
+    Attributes:
+        train_steps: The step that training goes to.
+        steps_per_epoch: Steps that show each example once, a fraction; 0 where not known.
+        summary_interval: Steps that one record of training averages over.
+        checkpoint_interval: Steps between checkpoints.
+        validation_interval: Steps between evaluations.
+    """
+
+    train_steps: int
+    steps_per_epoch: float
+    summary_interval: int
+    checkpoint_interval: int
+    validation_interval: int
+
+    def is_record(self, step: int) -> bool:
+        """Returns whether a record of training ends at a step."""
+        return step % self.summary_interval == 0 or step >= self.train_steps
+
+    def evaluates_at(self, step: int) -> bool:
+        """Returns whether an evaluation is due at a step."""
+        return step % self.validation_interval == 0 or step >= self.train_steps
+
+    def saves_at(self, step: int) -> bool:
+        """Returns whether a checkpoint is due at a step."""
+        return step % self.checkpoint_interval == 0 or step >= self.train_steps
+
+    def next_stop(self, step: int, *, evaluates: bool) -> int:
+        """Returns the first step after this one at which training pauses.
+
+        Args:
+            step: The global step.
+            evaluates: Whether it pauses for evaluations as well as for checkpoints.
+        """
+        stop = min(self.train_steps, _next_multiple(step, self.checkpoint_interval))
+        return min(stop, _next_multiple(step, self.validation_interval)) if evaluates else stop
+
+    def next_record(self, step: int) -> int:
+        """Returns the first step after this one at which a record of training ends."""
+        return min(self.train_steps, _next_multiple(step, self.summary_interval))
+
+
+def _next_multiple(step: int, interval: int) -> int:
+    return (step // interval + 1) * interval
+
+
+def make_plan(trainer: TrainerConfig, num_examples: int | None, global_batch_size: int) -> Plan:
+    """Turns epochs into steps.
+
+    A batch may straddle two epochs, so `e` epochs of `n` examples are ⌈e·n / batch⌉ steps.
+
+    Args:
+        trainer: The settings.
+        num_examples: The size of the training set, in examples; None where it is not known.
+        global_batch_size: Examples a step.
+
+    Returns:
+        The plan.
+
+    Raises:
+        RunnerError: Epochs were asked for and the size of the set is not known.
+    """
+    steps_per_epoch = num_examples / global_batch_size if num_examples else 0.0
+    if trainer.train_epochs and not steps_per_epoch:
+        raise RunnerError(
+            "trainer.train_epochs: the task does not tell the size of its training set\n"
+            "set trainer.train_steps"
+        )
+    # The rounding guards against 10.0 epochs becoming 10.000000000000002 · steps_per_epoch.
+    epochs_in_steps = math.ceil(round(trainer.train_epochs * steps_per_epoch, 6))
+    return Plan(
+        train_steps=trainer.train_steps or epochs_in_steps,
+        steps_per_epoch=steps_per_epoch,
+        summary_interval=trainer.summary_interval,
+        checkpoint_interval=trainer.checkpoint_interval,
+        validation_interval=trainer.validation_interval,
+    )
+
+
+class LoopLength:
+    """Says how many steps the next loop takes; the weights do not depend on it.
+
+    With `auto` loops grow until one takes about a second: short enough to show progress, long
+    enough that the host's share does not count.
+    """
+
+    def __init__(self, steps_per_loop: int | str, plan: Plan) -> None:
+        self._fixed = steps_per_loop if isinstance(steps_per_loop, int) else None
+        self._plan = plan
+        self._length = 1.0
+        self._last: tuple[int, float] | None = None
+
+    def __call__(self, step: int) -> int:
+        """Returns the length of the loop that starts at a step."""
+        length = self._fixed or round(self._adapted(int(step)))
+        # Orbit itself ends loops where training pauses for an evaluation or a checkpoint.
+        return max(1, min(length, self._plan.next_record(int(step)) - int(step)))
+
+    def _adapted(self, step: int) -> float:
+        now = time.monotonic()
+        if self._last is not None and step > self._last[0]:
+            seconds_per_step = (now - self._last[1]) / (step - self._last[0])
+            wanted = _SECONDS_PER_LOOP / max(seconds_per_step, 1e-9)
+            self._length = max(1.0, min(wanted, self._length * _LARGEST_GROWTH))
+        self._last = (step, now)
+        return self._length

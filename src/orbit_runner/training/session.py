@@ -1,0 +1,285 @@
+"""The parts of one run, put together; `loops.py` sets them in motion."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import orbit
+import orbit.controller
+import tensorflow as tf
+
+from orbit_runner.config.experiment import ExperimentConfig
+from orbit_runner.errors import RunnerError
+from orbit_runner.training.actions import BestCheckpoint, DivergenceGuard, EarlyStop
+from orbit_runner.training.checkpoints import Checkpoints
+from orbit_runner.training.comparison import Comparison, require_metric
+from orbit_runner.training.evaluator import Evaluator, aggregates
+from orbit_runner.training.inputs import distribute, with_seed
+from orbit_runner.training.interrupts import SignalGuard
+from orbit_runner.training.observer import Observer
+from orbit_runner.training.plan import LoopLength, Plan, make_plan
+from orbit_runner.training.state import TrainState, build_state
+from orbit_runner.training.summaries import JsonLines, Summaries
+from orbit_runner.training.trainer import Trainer
+
+Action = Callable[[Any], None]
+
+
+class Session:
+    """State, trainer, evaluator and what happens between their loops.
+
+    Attributes:
+        state: What is trained.
+        plan: The steps of the run.
+        checkpoints: Its checkpoints.
+        trainer: None in modes that only evaluate.
+        evaluator: None in modes that only train.
+        best: Keeps the best checkpoint, where that is on.
+        early_stop: Says when to end early, where that is on.
+        signals: Remembers Ctrl-C and SIGTERM.
+    """
+
+    def __init__(
+        self,
+        config: ExperimentConfig,
+        task: Any,
+        strategy: tf.distribute.Strategy,
+        model_dir: Path,
+        observer: Observer,
+        *,
+        trains: bool,
+        evaluates: bool,
+        asynchronous: bool,
+    ) -> None:
+        """Builds the parts.
+
+        Args:
+            config: The experiment.
+            task: Its task.
+            strategy: Where it runs.
+            model_dir: The folder of the run.
+            observer: Is told what happens.
+            trains: Whether the mode trains.
+            evaluates: Whether the mode evaluates.
+            asynchronous: Whether checkpoints are saved beside training.
+
+        Raises:
+            RunnerError: The config asks for what the task does not have.
+        """
+        self.config, self.task, self.strategy = config, task, strategy
+        self.model_dir, self.observer = model_dir, observer
+        observer.phase("building the model")
+        self.state: TrainState = build_state(config, task, strategy)
+        self.plan: Plan = self._plan(trains)
+        self.checkpoints = Checkpoints(
+            self.state,
+            model_dir / "checkpoints",
+            strategy,
+            max_to_keep=config.trainer.max_to_keep,
+            asynchronous=asynchronous,
+        )
+        with strategy.scope():
+            self.trainer = self._build_trainer() if trains else None
+            self.evaluator = self._build_evaluator() if evaluates else None
+        self.best = self._best_checkpoint() if evaluates else None
+        self.early_stop = self._early_stop() if evaluates and trains else None
+        self.signals = SignalGuard(on_terminate=config.trainer.preemption_on_demand_checkpoint)
+
+    @property
+    def step(self) -> int:
+        """The global step."""
+        return int(self.state.global_step.numpy())
+
+    def _plan(self, trains: bool) -> Plan:
+        data = self.config.task.train_data
+        size = getattr(self.task, "num_examples", lambda data: None)(data) if trains else None
+        plan = make_plan(self.config.trainer, size, data.global_batch_size or 1)
+        if trains and plan.train_steps < 1:
+            raise RunnerError("trainer.train_steps: is 0; set it, or trainer.train_epochs")
+        return plan
+
+    def _build_trainer(self) -> Trainer:
+        config = self.config
+
+        def make_dataset(start_step: int) -> Any:
+            recoveries = int(self.state.recoveries.numpy())
+            data = with_seed(config.task.train_data, config.runtime, recoveries)
+            return distribute(self.strategy, self.task, data, config.runtime, start_step)
+
+        return Trainer(config, self.task, self.state, self.plan, self.strategy, make_dataset)
+
+    def _build_evaluator(self) -> Evaluator:
+        config = self.config
+
+        def make_dataset() -> Any:
+            data = with_seed(config.task.validation_data, config.runtime)
+            return distribute(self.strategy, self.task, data, config.runtime)
+
+        return Evaluator(
+            self.task,
+            self.state,
+            self.strategy,
+            make_dataset,
+            use_tf_function=config.trainer.eval_tf_function,
+            use_tf_while_loop=self._evaluates_in_one_graph(),
+        )
+
+    def _evaluates_in_one_graph(self) -> bool:
+        trainer, steps = self.config.trainer, self.validation_steps
+        if trainer.eval_tf_while_loop and steps < 0:
+            raise RunnerError(
+                "trainer.eval_tf_while_loop: the task does not tell the size of its validation "
+                "set\nset trainer.validation_steps"
+            )
+        if trainer.eval_tf_while_loop is not None:
+            return trainer.eval_tf_while_loop
+        return steps >= 0 and trainer.eval_tf_function and not aggregates(self.task)
+
+    @property
+    def validation_steps(self) -> int:
+        """Batches an evaluation; -1 for all there are, where their number is not known."""
+        data, asked = self.config.task.validation_data, self.config.trainer.validation_steps
+        size = getattr(self.task, "num_examples", lambda data: None)(data)
+        if size is None:
+            return asked
+        batch = data.global_batch_size
+        there = size // batch if data.drop_remainder else -(-size // batch)
+        return there if asked < 0 else min(asked, there)
+
+    def _best_checkpoint(self) -> BestCheckpoint | None:
+        trainer = self.config.trainer
+        if not trainer.best_checkpoint_export_subdir:
+            return None
+        self._require(trainer.best_checkpoint_eval_metric, "trainer.best_checkpoint_eval_metric")
+        comparison = Comparison(
+            trainer.best_checkpoint_eval_metric, trainer.best_checkpoint_metric_comp == "higher"
+        )
+        directory = self.model_dir / trainer.best_checkpoint_export_subdir
+        return BestCheckpoint(comparison, directory, self.state, self.observer)
+
+    def _early_stop(self) -> EarlyStop | None:
+        rule = self.config.trainer.early_stopping
+        if rule is None:
+            return None
+        self._require(rule.metric, "trainer.early_stopping.metric")
+        return EarlyStop(rule, self.state.early_stopping)
+
+    def _require(self, metric: str, setting: str) -> None:
+        assert self.evaluator is not None
+        if not aggregates(self.task):
+            require_metric(metric, self.evaluator.metric_names, setting)
+
+    def go_back(self) -> None:
+        """Goes back to the last checkpoint after training diverged."""
+        assert self.trainer is not None
+        self.checkpoints.restore_or_initialize(self.task)
+        if self.checkpoints.latest is None:
+            self._start_over()
+        self.trainer.rewind()
+        self.observer.note(f"diverged; going on from step {self.step} with another order")
+
+    def _start_over(self) -> None:
+        fresh = build_state(self.config, self.task, self.strategy)
+        for there, new in zip(self._variables(self.state), self._variables(fresh), strict=True):
+            there.assign(new.read_value())
+
+    @staticmethod
+    def _variables(state: TrainState) -> list[tf.Variable]:
+        averages = state.ema.averages if state.ema else []
+        optimizer = getattr(state.optimizer, "inner_optimizer", state.optimizer)
+        held = optimizer.variables
+        slots = held() if callable(held) else held
+        return [*state.model.variables, *slots, *averages, state.global_step]
+
+    def controller(
+        self,
+        controller_cls: type[orbit.Controller],
+        *,
+        train_actions: Sequence[Action] = (),
+        eval_actions: Sequence[Action] = (),
+        save_summary: bool = True,
+        summary_manager: Any = None,
+        eval_summary_manager: Any = None,
+    ) -> orbit.Controller:
+        """Builds the Orbit controller over trainer and evaluator.
+
+        Checkpoints are not given to it: the order of evaluating and saving is that of `loops.py`.
+
+        Args:
+            controller_cls: Its class.
+            train_actions: Called with the output of each loop.
+            eval_actions: Called with the result of each evaluation.
+            save_summary: Whether summaries and records are written.
+            summary_manager: Writes those of training, in place of the runner's.
+            eval_summary_manager: Writes those of evaluation.
+
+        Returns:
+            The controller.
+        """
+        subdir = self.config.trainer.validation_summary_subdir
+        # Orbit writes both splits with one manager unless it is told of two folders.
+        folders = [str(self.model_dir / name) if save_summary else None for name in ("train", subdir)]
+        controller = controller_cls(
+            strategy=self.strategy,
+            trainer=self.trainer,
+            evaluator=self.evaluator,
+            global_step=self.state.global_step,
+            steps_per_loop=LoopLength(self.config.trainer.steps_per_loop, self.plan),
+            summary_interval=self.plan.summary_interval if save_summary else None,
+            summary_dir=folders[0],
+            eval_summary_dir=folders[1],
+            summary_manager=summary_manager
+            or self._summaries("train", "train", self.plan.is_record, save_summary),
+            eval_summary_manager=eval_summary_manager
+            or self._summaries(subdir, "validation", lambda step: True, save_summary),
+            train_actions=[*self._own_train_actions(), *train_actions],
+            eval_actions=[*self._own_eval_actions(), *eval_actions],
+        )
+        if self.trainer is not None:
+            controller.step_timer = self.trainer.timer
+        return controller
+
+    def _summaries(
+        self, subdir: str, split: str, is_record: Callable[[int], bool], save: bool
+    ) -> Summaries:
+        directory = self.model_dir / subdir if save else None
+        lines = JsonLines(self.model_dir / "metrics.jsonl") if save else None
+        return Summaries(directory, lines, split, self.state.global_step, is_record)
+
+    def _own_train_actions(self) -> list[Action]:
+        if self.trainer is None:
+            return []
+        actions: list[Action] = [lambda logs: self.observer.trained(self.step, logs)]
+        if self.config.trainer.recovery_max_trials >= 0:
+            actions.append(DivergenceGuard(self.config.trainer, self.state, self.go_back))
+        actions.append(self.leave_if_signalled)
+        return actions
+
+    def leave_if_signalled(self, logs: Any = None) -> None:
+        """Saves and leaves, where a signal came."""
+        self.signals.leave_if_signalled(self.save, lambda: self.step)(logs)
+
+    def save(self) -> None:
+        """Saves a checkpoint and waits until it is whole."""
+        self.checkpoints.save()
+        self.checkpoints.sync()
+
+    def _own_eval_actions(self) -> list[Action]:
+        actions: list[Action] = [lambda logs: self.observer.evaluated(self.step, logs)]
+        if self.best is not None:
+            actions.append(self.best)
+        return actions
+
+
+@contextlib.contextmanager
+def quiet_orbit() -> Iterator[None]:
+    """Sends Orbit's lines to the log: standard output belongs to the results."""
+    log, orbit.controller._log = orbit.controller._log, logging.getLogger("orbit").info
+    try:
+        yield
+    finally:
+        orbit.controller._log = log

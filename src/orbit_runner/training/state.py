@@ -1,0 +1,105 @@
+"""What is trained, and what a checkpoint holds of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import orbit
+import tensorflow as tf
+import tf_keras
+
+from orbit_runner.config.experiment import ExperimentConfig
+from orbit_runner.runtime.numerics import seed_everything
+from orbit_runner.training.ema import WeightAverage
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainState:
+    """Everything that changes with a step.
+
+    Attributes:
+        model: The network.
+        optimizer: What applies gradients, wrapped for loss scaling where that is on.
+        ema: The average of the weights, where it is on.
+        global_step: int64 scalar variable.
+        recoveries: int64 scalar variable: how often training went back after diverging.
+        early_stopping: float64 [3] variable: best value, evaluations since, step of the last one.
+    """
+
+    model: tf_keras.Model
+    optimizer: Any
+    ema: WeightAverage | None
+    global_step: tf.Variable
+    recoveries: tf.Variable
+    early_stopping: tf.Variable
+
+    def checkpoint(self) -> tf.train.Checkpoint:
+        """Returns the checkpoint of it all, with Model Garden's names for what that has too."""
+        items = {
+            "global_step": self.global_step,
+            "model": self.model,
+            "optimizer": self.optimizer,
+            "recoveries": self.recoveries,
+            "early_stopping": self.early_stopping,
+            **getattr(self.model, "checkpoint_items", {}),
+        }
+        if self.ema is not None:
+            items["ema"] = self.ema
+        return tf.train.Checkpoint(**items)
+
+
+def build_state(
+    config: ExperimentConfig, task: Any, strategy: tf.distribute.Strategy
+) -> TrainState:
+    """Builds model and optimizer in the strategy's scope, from the seed.
+
+    Args:
+        config: The experiment.
+        task: Its task.
+        strategy: Where it runs.
+
+    Returns:
+        The state at step 0.
+    """
+    seed_everything(config.runtime.seed)
+    with strategy.scope():
+        model = task.build_model()
+        optimization = config.trainer.optimizer_config
+        # The average is kept by `WeightAverage`, never by an optimizer around the optimizer.
+        optimizer = task.create_optimizer(
+            optimization.replace(ema=None), config.runtime, _privacy(config)
+        )
+        _build_slots(optimizer, model.trainable_variables)
+        ema = WeightAverage(optimization.ema, model, strategy) if optimization.ema else None
+        return TrainState(
+            model=model,
+            optimizer=optimizer,
+            ema=ema,
+            global_step=orbit.utils.create_global_step(),
+            recoveries=_host_variable(0, tf.int64, "recoveries"),
+            early_stopping=_host_variable([float("nan"), 0.0, -1.0], tf.float64, "early_stopping"),
+        )
+
+
+def _privacy(config: ExperimentConfig) -> Any:
+    return config.task.differential_privacy_config
+
+
+def _host_variable(value: Any, dtype: tf.DType, name: str) -> tf.Variable:
+    return tf.Variable(
+        value,
+        dtype=dtype,
+        trainable=False,
+        name=name,
+        aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+    )
+
+
+def _build_slots(optimizer: Any, variables: list[tf.Variable]) -> None:
+    # Slots that are made at the first step would be missing when a checkpoint is restored.
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    if hasattr(inner, "build"):
+        inner.build(variables)
+    else:
+        inner._create_all_weights(variables)

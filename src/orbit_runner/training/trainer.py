@@ -1,0 +1,162 @@
+"""The inner loop of training: many steps in one graph."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import orbit
+import tensorflow as tf
+
+from orbit_runner.config.experiment import ExperimentConfig
+from orbit_runner.tasks.metrics import RunningMean
+from orbit_runner.training.gradients import StepFn, split_step
+from orbit_runner.training.plan import Plan
+from orbit_runner.training.state import TrainState
+
+DatasetFn = Callable[[int], Any]
+
+
+class StepTimer:
+    """Steps per second inside loops; what happens between them does not count."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Starts anew."""
+        self._steps, self._seconds = 0, 0.0
+
+    def add(self, steps: int, seconds: float) -> None:
+        """Adds a loop.
+
+        Args:
+            steps: Its steps.
+            seconds: How long it took.
+        """
+        self._steps += steps
+        self._seconds += seconds
+
+    def steps_per_second(self) -> float:
+        """Returns the mean over the loops since the start."""
+        return self._steps / self._seconds if self._seconds else 0.0
+
+
+class Trainer(orbit.StandardTrainer):
+    """Runs a task's training step.
+
+    The data set is made at the first loop, after a checkpoint was restored, so that it starts at
+    the right step. Metrics are means over `summary_interval` steps, however long loops are.
+    """
+
+    def __init__(
+        self,
+        config: ExperimentConfig,
+        task: Any,
+        state: TrainState,
+        plan: Plan,
+        strategy: tf.distribute.Strategy,
+        make_dataset: DatasetFn,
+    ) -> None:
+        """Makes a trainer; to be called in the strategy's scope.
+
+        Args:
+            config: The experiment.
+            task: Its task.
+            state: What is trained.
+            plan: When records end.
+            strategy: Where steps run.
+            make_dataset: Makes the distributed data set that starts at a given step.
+        """
+        options = orbit.StandardTrainerOptions(
+            use_tf_function=config.trainer.train_tf_function,
+            use_tf_while_loop=config.trainer.train_tf_while_loop,
+        )
+        super().__init__(None, options)
+        self.state, self._plan, self._strategy = state, plan, strategy
+        self._task, self._make_dataset = task, make_dataset
+        self._loss = RunningMean("training_loss")
+        self._metrics = task.build_metrics(training=True) + list(state.model.metrics)
+        self._step = self._step_fn(config)
+        self.timer = StepTimer()
+
+    def _step_fn(self, config: ExperimentConfig) -> StepFn:
+        state, pieces = self.state, config.trainer.gradient_accumulation_steps
+
+        def train_step(inputs: Any, optimizer: Any) -> dict[str, tf.Tensor]:
+            return self._task.train_step(
+                inputs, model=state.model, optimizer=optimizer, metrics=self._metrics
+            )
+
+        if pieces == 1 and not config.runtime.enable_xla:
+            return lambda inputs: train_step(inputs, state.optimizer)
+        return split_step(
+            train_step,
+            state.optimizer,
+            pieces=pieces,
+            jit_compile=config.runtime.enable_xla,
+            loss=self._task.loss,
+        )
+
+    def train(self, num_steps: tf.Tensor) -> dict[str, Any]:
+        """Runs some steps.
+
+        Args:
+            num_steps: int32 scalar.
+
+        Returns:
+            `training_loss`, the task's metrics, `learning_rate` and `steps_per_second`.
+        """
+        start = time.perf_counter()
+        logs = super().train(num_steps)
+        self.timer.add(int(num_steps), time.perf_counter() - start)
+        logs["steps_per_second"] = self.timer.steps_per_second()
+        return logs
+
+    def rewind(self) -> None:
+        """Makes the next loop start at the global step, which was set back."""
+        self.train_dataset = None
+        self._reset_metrics()
+
+    def train_loop_begin(self) -> None:
+        """Makes the data set where there is none yet, and starts metrics anew after a record."""
+        if self._plan.is_record(int(self.state.global_step.numpy())):
+            self._reset_metrics()
+            self.timer.reset()
+        if self.train_dataset is None:
+            self.train_dataset = self._make_dataset(int(self.state.global_step.numpy()))
+
+    def train_step(self, iterator: Any) -> None:
+        """Takes one step on all replicas.
+
+        Args:
+            iterator: Of the distributed data set.
+        """
+        self._strategy.run(self._replica_step, args=(next(iterator),))
+        if self.state.ema is not None:
+            self.state.ema.update(self.state.global_step.read_value())
+
+    def _replica_step(self, inputs: Any) -> None:
+        logs = self._step(inputs)
+        self._loss.update_state(logs[self._task.loss])
+        self.state.global_step.assign_add(1)
+
+    def train_loop_end(self) -> dict[str, Any]:
+        """Reads the metrics.
+
+        Returns:
+            Name to value.
+        """
+        logs = {metric.name: metric.result().numpy() for metric in [self._loss, *self._metrics]}
+        logs["learning_rate"] = self._learning_rate()
+        return logs
+
+    def _reset_metrics(self) -> None:
+        for metric in [self._loss, *self._metrics]:
+            metric.reset_state()
+
+    def _learning_rate(self) -> Any:
+        rate = self.state.optimizer.learning_rate
+        value = rate(self.state.optimizer.iterations) if callable(rate) else rate
+        return tf.convert_to_tensor(value).numpy()
