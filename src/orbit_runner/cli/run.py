@@ -198,6 +198,7 @@ def _results(
         parameters=sum(variable.shape.num_elements() for variable in model.trainable_variables),
         metrics=metrics,
         best=best,
+        best_metric=resolved.config.trainer.best_checkpoint_eval_metric,
         history=curves,
         fingerprint=fingerprint(model.variables),
         model_dir=str(model_dir),

@@ -22,6 +22,7 @@ class Results:
         parameters: Trainable parameters.
         metrics: The last evaluation.
         best: The best evaluation, where that is kept.
+        best_metric: The metric that tells which is best.
         history: The watched metric at each evaluation of this run.
         fingerprint: SHA-256 over all weights.
         model_dir: The folder of the run.
@@ -35,6 +36,7 @@ class Results:
     parameters: int
     metrics: Mapping[str, float]
     best: Mapping[str, Any]
+    best_metric: str
     history: Mapping[str, Sequence[float]]
     fingerprint: str
     model_dir: str
@@ -75,7 +77,7 @@ def rows(results: Results) -> list[tuple[str, str]]:
         counts = name == "validation_examples"
         shown = f"{value:.0f}" if counts else f"{value:.4f}"
         notes = [] if counts else [sparkline(results.history.get(name, ()))]
-        if name in results.best and not counts:
+        if name == results.best_metric and name in results.best:
             best_step = int(results.best["best_ckpt_global_step"])
             notes.append(f"best {results.best[name]:.4f} at step {best_step}")
         found.append((name, "  ".join([shown, *filter(None, notes)])))

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from orbit_runner.data import cifar10
+from orbit_runner.errors import DataError
+
+_TRAIN = [f"data_batch_{number}.bin" for number in range(1, 6)]
+_ALL = [*_TRAIN, "test_batch.bin"]
+
+
+def _records(name: str) -> np.ndarray:
+    number = _ALL.index(name)
+    random = np.random.default_rng(number)
+    records = random.integers(0, 256, (number + 2, 3073)).astype(np.uint8)
+    records[:, 0] %= 10
+    return records
+
+
+def _images(names: list[str]) -> np.ndarray:
+    planes = np.concatenate([_records(name)[:, 1:] for name in names]).reshape(-1, 3, 32, 32)
+    return np.stack([planes[:, channel] for channel in range(3)], axis=-1)
+
+
+@pytest.fixture(params=["", "cifar-10-batches-bin"])
+def folder(tmp_path, request):
+    folder = tmp_path / request.param
+    folder.mkdir(exist_ok=True)
+    for name in _ALL:
+        _records(name).tofile(folder / name)
+    return folder
+
+
+@pytest.mark.parametrize(("split", "names"), [("train", _TRAIN), ("test", _ALL[5:]), ("all", _ALL)])
+def test_splits(folder, tmp_path, split, names):
+    source = cifar10.load(split=split, data_dir=str(tmp_path))
+    np.testing.assert_array_equal(source.arrays["image"], _images(names))
+    labels = np.concatenate([_records(name)[:, 0] for name in names])
+    np.testing.assert_array_equal(source.arrays["label"], labels)
+    assert source.arrays["image"].dtype == np.uint8
+    assert source.arrays["image"].flags.c_contiguous
+    assert source.arrays["label"].dtype == np.int32
+    assert source.mean == pytest.approx((125.3, 123.0, 113.9), abs=0.1)
+
+
+def test_missing_files_are_named_and_none_is_left_out_in_silence(folder, tmp_path):
+    (folder / _TRAIN[1]).unlink()
+    (folder / _TRAIN[4]).unlink()
+    with pytest.raises(DataError, match=r"no data_batch_2\.bin, data_batch_5\.bin in") as caught:
+        cifar10.load(split="train", data_dir=str(tmp_path))
+    assert str(folder) in str(caught.value)
+    assert "https://www.cs.toronto.edu" in str(caught.value)
+
+
+def test_the_remedy_for_a_missing_file_works(folder, tmp_path):
+    (folder / _TRAIN[0]).unlink()
+    with pytest.raises(DataError) as caught:
+        cifar10.load(split="train", data_dir=str(tmp_path))
+    paths = str(caught.value).split("input_path: [")[1].rstrip("]").split(", ")
+    source = cifar10.load(split="train", data_dir=str(tmp_path), input_path=paths)
+    np.testing.assert_array_equal(source.arrays["image"], _images(_TRAIN[1:]))
+
+
+@pytest.mark.parametrize(
+    ("paths", "names"),
+    [
+        (["data_batch_[24].bin"], [_TRAIN[1], _TRAIN[3]]),
+        (["data_batch_3.bin", "data_batch_1.bin"], [_TRAIN[2], _TRAIN[0]]),
+    ],
+)
+def test_a_part_on_purpose(folder, paths, names):
+    source = cifar10.load(split="train", data_dir=str(folder), input_path=paths)
+    np.testing.assert_array_equal(source.arrays["image"], _images(names))
+
+
+def test_named_files_need_no_folder(folder):
+    source = cifar10.load(split="test", input_path=[str(folder / _TRAIN[2])])
+    np.testing.assert_array_equal(source.arrays["image"], _images(_TRAIN[2:3]))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "got 0 bytes"),
+        (b"\0" * 3072, "got 3072 bytes, expected records of 3073 bytes, so that record 0"),
+        (b"\0" * 6147, "got 6147 bytes, .*record 2 is not whole"),
+        (b"\0" * 3073 + b"\x0a" + b"\0" * 3072, "got label 10 in record 1, expected 0 to 9"),
+    ],
+)
+@pytest.mark.parametrize("given", [False, True])
+def test_mangled_files(folder, tmp_path, content, message, given):
+    path = folder / "test_batch.bin"
+    path.write_bytes(content)
+    paths = [str(path)] if given else []
+    with pytest.raises(DataError, match=message) as caught:
+        cifar10.load(split="test", data_dir=str(tmp_path), input_path=paths)
+    assert str(path) in str(caught.value)
+    assert caught.value.field == ("input_path" if given else "data_dir")
+
+
+@pytest.mark.parametrize(
+    ("settings", "field", "message"),
+    [
+        ({"data_dir": ""}, "data_dir", "no folder is set; unpack https"),
+        ({"data_dir": "/no/such"}, "data_dir", "no folder /no/such; unpack"),
+        ({"split": "valid"}, "split", "got split 'valid'"),
+        ({"input_path": ["none_*.bin"]}, "input_path", "no file matches"),
+        ({"input_path": ["test_batch.bin", "test_*"]}, "input_path", "named twice"),
+    ],
+)
+def test_settings_that_find_nothing(folder, settings, field, message):
+    with pytest.raises(DataError, match=message) as caught:
+        cifar10.load(**{"split": "train", "data_dir": str(folder), **settings})
+    assert caught.value.field == field

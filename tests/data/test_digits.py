@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import gzip
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from orbit_runner.data import digits
+from orbit_runner.errors import DataError
+
+
+def test_digits_are_those_of_scikit_learn():
+    from sklearn.datasets import load_digits
+
+    source, expected = digits.load(split="all"), load_digits()
+    np.testing.assert_array_equal(source.arrays["image"][..., 0], expected.images)
+    np.testing.assert_array_equal(source.arrays["label"], expected.target)
+    assert source.arrays["image"].dtype == np.uint8
+    assert source.arrays["label"].dtype == np.int32
+    assert source.num_classes == 10
+
+
+def test_every_fifth_is_for_testing():
+    whole, train, test = (digits.load(split=split) for split in ("all", "train", "test"))
+    assert (train.size, test.size) == (1438, 359)
+    for name in ("image", "label"):
+        np.testing.assert_array_equal(test.arrays[name], whole.arrays[name][4::5])
+        np.testing.assert_array_equal(train.arrays[name][:5], whole.arrays[name][[0, 1, 2, 3, 5]])
+
+
+def test_mean_and_deviation_are_those_of_the_pixels():
+    source = digits.load(split="all")
+    pixels = source.arrays["image"].astype(np.float64)
+    assert source.mean == pytest.approx((pixels.mean(),), abs=1e-5)
+    assert source.std == pytest.approx((pixels.std(),), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "field"),
+    [
+        ({"split": "validation"}, "split"),
+        ({"split": "train", "data_dir": "/data"}, "data_dir"),
+        ({"split": "train", "input_path": ["digits.csv"]}, "input_path"),
+    ],
+)
+def test_settings_that_do_not_apply(settings, field):
+    with pytest.raises(DataError, match="digits: got .*expected") as caught:
+        digits.load(**settings)
+    assert caught.value.field == field
+
+
+@pytest.fixture
+def fake_package(tmp_path, monkeypatch):
+    package = tmp_path / "sklearn"
+    (package / "datasets" / "data").mkdir(parents=True)
+    (package / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in [name for name in sys.modules if name.split(".")[0] == "sklearn"]:
+        monkeypatch.delitem(sys.modules, name)
+    return package / "datasets" / "data" / "digits.csv.gz"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "no file"),
+        (b"no gzip", "cannot be read"),
+        (gzip.compress(b"1,2\n" * 1000, mtime=0)[:-9], "cannot be read"),
+        (gzip.compress(b"1,2\n3,4\n"), r"got \(2, 2\), expected \(1797, 65\)"),
+        (gzip.compress(b"1,x\n"), "cannot be read"),
+    ],
+)
+def test_a_broken_installation_is_named(fake_package, content, message):
+    if content is not None:
+        fake_package.write_bytes(content)
+    with pytest.raises(DataError, match=message) as caught:
+        digits.load(split="train")
+    assert str(fake_package) in str(caught.value)
+
+
+def test_sources_import_neither_tensorflow_nor_scikit_learn():
+    code = (
+        "import sys; from orbit_runner.data import cifar10, digits, mnist, synthetic;"
+        "digits.load(split='all'); assert not {'tensorflow', 'sklearn'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

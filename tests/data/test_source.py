@@ -1,0 +1,21 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from orbit_runner.data.source import ArraySource, leaves
+from orbit_runner.errors import DataError
+
+
+def test_size_is_that_of_nested_arrays():
+    arrays = {"words": {"ids": np.zeros((3, 7)), "mask": np.zeros((3, 7))}, "label": np.zeros(3)}
+    assert ArraySource("s", arrays).size == 3
+    assert [path for path, _ in leaves(arrays)] == ["words.ids", "words.mask", "label"]
+
+
+@pytest.mark.parametrize(
+    "arrays", [{}, {"a": np.zeros(0)}, {"a": np.zeros(2), "b": {"c": np.zeros(3)}}]
+)
+def test_arrays_without_examples_or_of_two_sizes_are_refused(arrays):
+    with pytest.raises(DataError, match="of one size"):
+        ArraySource("s", arrays)
