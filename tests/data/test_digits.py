@@ -46,7 +46,7 @@ def test_mean_and_deviation_are_those_of_the_pixels():
     ],
 )
 def test_settings_that_do_not_apply(settings, field):
-    with pytest.raises(DataError, match="digits: got .*expected") as caught:
+    with pytest.raises(DataError, match=r"digits: got .*expected") as caught:
         digits.load(**settings)
     assert caught.value.field == field
 

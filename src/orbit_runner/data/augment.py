@@ -67,10 +67,13 @@ class CroppedImages:
             seed: Seed of the draws.
         """
         rows, margin = stored_rows(images), augmentation.padding
-        padded = np.pad(rows, ((0, 0), (margin, margin), (margin, margin), (0, 0)))
+        height, width = images.shape[1:3]
+        padded_size = height + 2 * margin, width + 2 * margin
+        padded = np.zeros((len(rows), *padded_size, images.shape[3]), images.dtype)
+        padded[:, margin : margin + height, margin : margin + width] = rows
         self._repeats = len(rows) < len(images)
         self._augmentation, self._seed = augmentation, seed
-        self._size, self._padded_size = images.shape[1:3], padded.shape[1:3]
+        self._size, self._padded_size = (height, width), padded_size
         self._pixels = on_cpu(padded.reshape(-1, images.shape[3]))
         # Half the bytes of an index are half the time to make it.
         self._index = tf.int32 if len(self._pixels) < 2**31 else tf.int64

@@ -59,9 +59,12 @@ def _add(values: tf.Tensor, bits: tf.Tensor, modulus: int) -> tf.Tensor:
 
 
 def _factors(size: int) -> tuple[int, int]:
-    root = math.isqrt(size - 1) + 1 if size > 1 else 1
+    if size == 1:
+        return 1, 1
+    root = math.isqrt(size - 1) + 1
     # Any pair not too lopsided mixes well; the smallest product walks least.
-    candidates = range(-(-root // 2), root + 1)
-    return min(
-        ((a, -(-size // a)) for a in candidates), key=lambda pair: (pair[0] * pair[1], -pair[0])
-    )
+    lefts = range(max(2, -(-root // 2)), root + 1)
+    pairs = [(left, -(-size // left)) for left in lefts]
+    # An odd product would leave out the odd permutations, each round being an even one.
+    even = [pair for pair in pairs if pair[0] * pair[1] % 2 == 0]
+    return min(even, key=lambda pair: (pair[0] * pair[1], -pair[0]))

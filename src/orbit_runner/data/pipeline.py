@@ -157,9 +157,13 @@ def _reader(source: ArraySource, augmentation: CropFlip | None, seed: int) -> _R
             "expected images [n, height, width, channels] to augment in `image`",
             field="augment",
         )
-    readers: Any = tf.nest.map_structure(Table, source.arrays)
-    if augmentation is not None:
-        readers["image"] = CroppedImages(source.arrays["image"], augmentation, seed)
+    if augmentation is None:
+        readers: Any = tf.nest.map_structure(Table, source.arrays)
+    else:
+        images = source.arrays["image"]
+        others = {name: array for name, array in source.arrays.items() if name != "image"}
+        readers = tf.nest.map_structure(Table, others)
+        readers["image"] = CroppedImages(images, augmentation, seed)
     return lambda ids, epochs: tf.nest.map_structure(lambda read: read(ids, epochs), readers)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import zlib
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -59,8 +60,6 @@ def load(
         return _random(leaf, shape, seed)
 
     tree = _parse(features, "features")
-    if not tree:
-        raise _error("features", dict(features), "at least one array")
     return ArraySource(name="synthetic", arrays=_map(make, tree), num_classes=_classes(tree))
 
 
@@ -92,7 +91,7 @@ def _classes(tree: Mapping[str, Any]) -> int | None:
 
 
 def _parse(node: Any, path: str) -> Any:
-    if not isinstance(node, Mapping):
+    if not isinstance(node, Mapping) or not node:
         raise _error(path, node, "a mapping with the key `shape`, or one of such mappings")
     if "shape" in node:
         return _leaf(node, path)
@@ -114,7 +113,7 @@ def _leaf(node: Mapping[str, Any], path: str) -> _Leaf:
 def _shape(shape: Any, path: str) -> tuple[int, ...]:
     is_list = isinstance(shape, Iterable) and not isinstance(shape, str | Mapping)
     sizes = tuple(shape) if is_list else (None,)
-    if not all(isinstance(size, int) and size >= 1 for size in sizes):
+    if not all(type(size) is int and size >= 1 for size in sizes):
         raise _error(f"{path}.shape", shape, "a list of integers of at least 1")
     return sizes
 
@@ -151,7 +150,8 @@ def _range(
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and math.isfinite(value)
 
 
 def _fits(value: float, dtype: np.dtype) -> bool:

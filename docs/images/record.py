@@ -1,0 +1,64 @@
+"""Records a command on a pseudo-terminal and draws what it left on the screen as SVG.
+
+python docs/images/record.py docs/images/run.svg runner --experiment=digits
+"""
+
+import io
+import os
+import pty
+import re
+import shlex
+import struct
+import sys
+import termios
+from fcntl import ioctl
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+WIDTH, HEIGHT = 108, 40
+
+
+def recorded(command: list[str]) -> str:
+    """Runs a command on a pseudo-terminal and returns all it wrote."""
+    child, terminal = pty.fork()
+    if child == 0:
+        os.execvp(command[0], command)
+    ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", HEIGHT, WIDTH, 0, 0))
+    written = b""
+    while True:
+        try:
+            part = os.read(terminal, 65536)
+        except OSError:  # Linux answers so when the command has ended.
+            break
+        if not part:
+            break
+        written += part
+    os.waitpid(child, 0)
+    return written.decode()
+
+
+def screen(written: str) -> str:
+    """Returns what stays on the screen: each line as it was last written."""
+    lines: list[str] = []
+    for line in written.replace("\r\n", "\n").split("\n"):
+        # A live bar writes its line, goes back to the start, and erases it before the next one.
+        erased = re.split(r"\r(?:\x1b\[1A)?\x1b\[2K", line)[-1]
+        lines.append(re.sub(r"\x1b\[\?25[hl]|\x1b\[[0-9]*[AK]|\r", "", erased))
+    return "\n".join(lines).strip("\n")
+
+
+def main(target: Path, command: list[str]) -> None:
+    """Writes the picture."""
+    console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True)
+    console.print(Text.assemble(("$ ", "bold green"), shlex.join(command)))
+    console.print(Text.from_ansi(screen(recorded(command))))
+    svg = console.export_svg(title="Orbit Runner")
+    # The drawing names a font on the web; the fallback is any monospaced one.
+    svg = re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.S)
+    target.write_text(svg.replace("Fira Code", "monospace"), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2:])

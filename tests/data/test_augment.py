@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from orbit_runner.data.augment import AUGMENTATIONS, CropFlip, CroppedImages
+
+_SEED = 5
+_IMAGES = np.random.default_rng(1).integers(1, 256, (30, 8, 6, 3)).astype(np.uint8)
+
+
+def _keys(size: int = 400) -> tuple[tf.Tensor, tf.Tensor]:
+    random = np.random.default_rng(2)
+    return tf.constant(random.integers(0, 30, size)), tf.constant(random.integers(0, 99, size))
+
+
+def _reference(augmentation: CropFlip, images: np.ndarray, ids, epochs) -> np.ndarray:
+    drawn = [values.numpy() for values in augmentation.draw(_SEED, ids, epochs)]
+    margin = augmentation.padding
+    out = []
+    for number, top, left, flipped in zip(ids.numpy(), *drawn, strict=True):
+        canvas = np.zeros((8 + 2 * margin, 6 + 2 * margin, images.shape[3]), images.dtype)
+        canvas[margin : margin + 8, margin : margin + 6] = images[number]
+        crop = canvas[top : top + 8, left : left + 6]
+        out.append(crop[:, ::-1] if flipped else crop)
+    return np.stack(out)
+
+
+@pytest.mark.parametrize("padding", [0, 1, 4])
+@pytest.mark.parametrize("flip", [False, True])
+@pytest.mark.parametrize("images", [_IMAGES, _IMAGES[..., :1], _IMAGES.astype(np.float32)])
+def test_pixels_are_those_of_numpy(padding, flip, images):
+    augmentation = CropFlip(padding, flip)
+    read = tf.function(CroppedImages(images, augmentation, _SEED))
+    got = read(*_keys())
+    assert got.dtype == images.dtype
+    np.testing.assert_array_equal(got, _reference(augmentation, images, *_keys()))
+
+
+@pytest.mark.parametrize("padding", [0, 2, 4])
+@pytest.mark.parametrize("flip", [False, True])
+def test_every_draw_occurs_equally_often(padding, flip):
+    places = 2 * padding + 1
+    ids = tf.range(400 * places**2, dtype=tf.int64)
+    draws = CropFlip(padding, flip).draw(_SEED, ids, tf.zeros_like(ids))
+    cells = places * places * 2
+    counts = np.bincount((draws[0] * places + draws[1]) * 2 + tf.cast(draws[2], tf.int64))
+    if not flip:
+        counts, cells = counts[::2], cells // 2
+    expected = len(ids) / cells
+    assert len(counts) == cells
+    assert np.abs(counts - expected).max() < 5 * np.sqrt(expected)
+
+
+def test_a_draw_depends_on_seed_example_and_epoch():
+    ids, epochs = tf.range(200, dtype=tf.int64), tf.zeros([200], tf.int64)
+    base, *others = (
+        np.stack([np.asarray(part, np.int64) for part in CropFlip().draw(*key)])
+        for key in ((1, ids, epochs), (2, ids, epochs), (1, ids + 1, epochs), (1, ids, epochs + 1))
+    )
+    for other in others:
+        assert 0 < (base == other).all(axis=0).sum() + 1 < 20
+
+
+def test_an_image_does_not_depend_on_its_batch():
+    read = CroppedImages(_IMAGES, CropFlip(), _SEED)
+    ids, epochs = _keys(50)
+    together, backwards = read(ids, epochs).numpy(), read(ids[::-1], epochs[::-1]).numpy()
+    np.testing.assert_array_equal(together, backwards[::-1])
+    for place in range(50):
+        alone = read(ids[place : place + 1], epochs[place : place + 1])
+        np.testing.assert_array_equal(alone[0], together[place])
+
+
+def test_an_image_that_repeats_is_kept_once():
+    many = np.broadcast_to(_IMAGES[0], (10**9, 8, 6, 3))
+    ids, epochs = _keys()
+    got = CroppedImages(many, CropFlip(), _SEED)(ids, epochs)
+    few = np.repeat(_IMAGES[:1], 30, axis=0)
+    np.testing.assert_array_equal(got, _reference(CropFlip(), few, ids, epochs))
+
+
+def test_names():
+    assert {
+        "none": None,
+        "crop": CropFlip(padding=4, flip=False),
+        "crop_flip": CropFlip(padding=4, flip=True),
+    } == AUGMENTATIONS

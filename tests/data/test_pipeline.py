@@ -1,0 +1,299 @@
+from __future__ import annotations
+
+import itertools
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from orbit_runner.data import synthetic
+from orbit_runner.data.augment import CropFlip
+from orbit_runner.data.pipeline import PipelineOptions, eval_dataset, eval_steps, train_dataset
+from orbit_runner.data.sampling import IndexSampler
+from orbit_runner.data.source import ArraySource
+from orbit_runner.errors import DataError
+
+_SEED = 11
+
+
+def _source(size: int) -> ArraySource:
+    image = np.random.default_rng(4).integers(0, 256, (size, 6, 6, 3)).astype(np.uint8)
+    nested = {"twice": np.arange(size, dtype=np.int64) * 2}
+    label = np.arange(size, dtype=np.int32)
+    return ArraySource("made", {"image": image, "label": label, "nested": nested})
+
+
+def _contexts(replicas: int, pipelines: int) -> list[tf.distribute.InputContext]:
+    return [tf.distribute.InputContext(pipelines, p, replicas) for p in range(pipelines)]
+
+
+def _global_batches(make, replicas: int, pipelines: int, steps: int) -> list:
+    """Puts the slices of all replicas together, as strategies pull them."""
+    rows = [make(context).as_numpy_iterator() for context in _contexts(replicas, pipelines)]
+    return [
+        tf.nest.map_structure(
+            lambda *parts: np.concatenate(parts),
+            *(next(row) for row in rows for _ in range(replicas // pipelines)),
+        )
+        for _ in range(steps)
+    ]
+
+
+def _train(source, steps, batch, *, replicas=1, pipelines=1, **settings):
+    def make(context):
+        return train_dataset(
+            source, global_batch_size=batch, seed=_SEED, input_context=context, **settings
+        )
+
+    return _global_batches(make, replicas, pipelines, steps)
+
+
+def _assert_equal(got, expected):
+    assert len(got) == len(expected)
+    for one, other in zip(got, expected, strict=True):
+        tf.nest.map_structure(np.testing.assert_array_equal, one, other)
+
+
+@pytest.mark.parametrize(("size", "batch"), [(10, 4), (10, 64), (97, 32), (5000, 8)])
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_batches_are_those_of_the_sampler(size, batch, shuffle):
+    source = _source(size)
+    batches = _train(source, 700 if batch == 8 else 5, batch, shuffle=shuffle)
+    for step, got in enumerate(batches):
+        positions = tf.range(step * batch, (step + 1) * batch, dtype=tf.int64)
+        ids = IndexSampler(size, _SEED, shuffle)(positions)[0].numpy()
+        np.testing.assert_array_equal(got["label"], ids)
+        np.testing.assert_array_equal(got["nested"]["twice"], 2 * ids)
+        np.testing.assert_array_equal(got["image"], source.arrays["image"][ids])
+
+
+@pytest.mark.parametrize(("replicas", "pipelines"), [(2, 1), (4, 1), (2, 2), (4, 2), (4, 4)])
+@pytest.mark.parametrize("start_step", [0, 3])
+def test_replicas_share_the_batch_of_one(replicas, pipelines, start_step):
+    settings = {"augmentation": CropFlip(2), "start_step": start_step}
+    alone = _train(_source(50), 6, 16, **settings)
+    shared = _train(_source(50), 6, 16, replicas=replicas, pipelines=pipelines, **settings)
+    _assert_equal(shared, alone)
+
+
+@pytest.mark.parametrize("start_step", [1, 7, 129])
+def test_starting_later_gives_the_same_batches(start_step):
+    source, settings = _source(50), {"augmentation": CropFlip(2)}
+    straight = _train(source, start_step + 5, 64, **settings)
+    resumed = _train(source, 5, 64, start_step=start_step, **settings)
+    _assert_equal(resumed, straight[start_step:])
+
+
+def test_starting_far_out_costs_nothing():
+    (far,) = _train(_source(50), 1, 10, start_step=10**12)
+    ids, _ = IndexSampler(50, _SEED)(tf.range(10**13, 10**13 + 10, dtype=tf.int64))
+    np.testing.assert_array_equal(far["label"], ids)
+
+
+def test_workers_that_do_not_wait_take_turns():
+    alone = _train(_source(50), 6, 16)
+    rows = [
+        train_dataset(_source(50), global_batch_size=16, seed=_SEED, input_context=context)
+        for context in (tf.distribute.InputContext(3, p, 1) for p in range(3))
+    ]
+    turns = zip(*(row.as_numpy_iterator() for row in rows), strict=True)
+    _assert_equal(list(itertools.islice(itertools.chain.from_iterable(turns), 6)), alone)
+
+
+_MIRRORED = """
+import itertools
+import sys
+import tensorflow as tf
+from test_pipeline import _source
+from orbit_runner.data.pipeline import train_dataset
+
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+
+def make(context):
+    return train_dataset(_source(50), global_batch_size=16, seed=11, input_context=context)
+
+distributed = strategy.distribute_datasets_from_function(make)
+for batch in itertools.islice(distributed, 3):
+    parts = strategy.experimental_local_results(batch["label"])
+    print([part.numpy().tolist() for part in parts])
+"""
+
+
+def test_a_mirrored_strategy_pulls_slices_in_the_order_of_its_replicas():
+    run = subprocess.run(
+        [sys.executable, "-c", _MIRRORED],
+        env={**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parent)},
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    expected = [batch["label"].reshape(2, 8).tolist() for batch in _train(_source(50), 3, 16)]
+    assert run.stdout.splitlines() == [str(parts) for parts in expected]
+
+
+def test_training_is_endless_with_static_shapes():
+    context = tf.distribute.InputContext(2, 0, 4)
+    dataset = train_dataset(_source(50), global_batch_size=16, seed=1, input_context=context)
+    assert dataset.cardinality() == tf.data.INFINITE_CARDINALITY
+    assert dataset.element_spec == {
+        "image": tf.TensorSpec([4, 6, 6, 3], tf.uint8),
+        "label": tf.TensorSpec([4], tf.int32),
+        "nested": {"twice": tf.TensorSpec([4], tf.int64)},
+    }
+
+
+def _graphs(dataset: tf.data.Dataset):
+    for function in dataset._functions():
+        yield function.function.graph
+    for below in dataset._inputs():
+        yield from _graphs(below)
+
+
+@pytest.mark.parametrize("make", [train_dataset, eval_dataset])
+def test_nothing_in_a_pipeline_keeps_a_state_or_a_copy_of_the_data(make):
+    settings = {"seed": 1, "augmentation": CropFlip(2)} if make is train_dataset else {}
+    dataset = make(_source(5000), global_batch_size=16, **settings)
+    policy = tf.data.experimental.ExternalStatePolicy.FAIL
+    dataset._as_serialized_graph(external_state_policy=policy)
+    sizes = [graph.as_graph_def().ByteSize() for graph in _graphs(dataset)]
+    assert 2_000 < max(sizes) < 100_000
+
+
+def test_element_changes_the_structure():
+    dataset = train_dataset(
+        _source(50),
+        global_batch_size=16,
+        seed=_SEED,
+        element=lambda batch: (batch["image"], batch["label"]),
+    )
+    _, label = next(dataset.as_numpy_iterator())
+    np.testing.assert_array_equal(label, _train(_source(50), 1, 16)[0]["label"])
+
+
+@pytest.mark.parametrize("kind", ["constant", "random"])
+@pytest.mark.parametrize("augmentation", [None, CropFlip(2, flip=False)])
+def test_synthetic_data(kind, augmentation):
+    features = {"image": {"shape": [6, 6, 3], "dtype": "uint8", "value": 7}}
+    size = 10**12 if kind == "constant" else 100
+    source = synthetic.load(features=features, num_examples=size, kind=kind)
+    (batch,) = _train(source, 1, 32, augmentation=augmentation)
+    assert batch["image"].shape == (32, 6, 6, 3)
+    if kind == "constant":
+        assert (batch["image"][:, 2:4, 2:4] == 7).all()
+
+
+def _evaluate(source, batch, replicas, pipelines, **settings):
+    steps = eval_steps(source.size, batch, settings.get("drop_remainder", False))
+
+    def make(context):
+        dataset = eval_dataset(source, global_batch_size=batch, input_context=context, **settings)
+        assert dataset.cardinality() == steps * replicas // pipelines
+        return dataset
+
+    return _global_batches(make, replicas, pipelines, steps)
+
+
+@pytest.mark.parametrize(
+    ("size", "batch"), [(10, 4), (12, 4), (3, 8), (1, 4), (5001, 24), (100, 100)]
+)
+@pytest.mark.parametrize(("replicas", "pipelines"), [(1, 1), (2, 1), (4, 1), (4, 2), (4, 4)])
+def test_each_example_counts_once_in_order(size, batch, replicas, pipelines):
+    pairs = _evaluate(_source(size), batch, replicas, pipelines)
+    labels = np.concatenate([examples["label"] for examples, _ in pairs])
+    weights = np.concatenate([weight for _, weight in pairs])
+    assert weights.dtype == np.float32
+    assert set(weights) <= {0.0, 1.0}
+    np.testing.assert_array_equal(labels[weights == 1], np.arange(size))
+    assert not labels[weights == 0].any()
+    assert all(len(weight) == batch for _, weight in pairs)
+
+
+@pytest.mark.parametrize(("size", "batch", "kept"), [(10, 4, 8), (12, 4, 12), (5001, 8, 5000)])
+def test_the_remainder_can_be_dropped(size, batch, kept):
+    pairs = _evaluate(_source(size), batch, 2, 1, drop_remainder=True)
+    labels = np.concatenate([examples["label"] for examples, _ in pairs])
+    np.testing.assert_array_equal(labels, np.arange(kept))
+    assert all((weight == 1).all() for _, weight in pairs)
+
+
+@pytest.mark.parametrize(("replicas", "pipelines"), [(1, 1), (4, 2)])
+def test_an_evaluation_ends(replicas, pipelines):
+    for context in _contexts(replicas, pipelines):
+        dataset = eval_dataset(_source(50), global_batch_size=16, input_context=context)
+        assert len(list(dataset)) == 4 * replicas // pipelines
+
+
+def test_an_evaluation_of_nothing_is_refused():
+    with pytest.raises(DataError, match="made: got a global batch of 16 for 10") as caught:
+        eval_dataset(_source(10), global_batch_size=16, drop_remainder=True)
+    assert caught.value.field == "drop_remainder"
+
+
+def test_evaluation_workers_that_do_not_wait_see_each_example_once():
+    rows = [
+        eval_dataset(_source(50), global_batch_size=16, input_context=context)
+        for context in (tf.distribute.InputContext(3, p, 1) for p in range(3))
+    ]
+    assert [len(row) for row in rows] == [2, 1, 1]
+    pairs = [pair for row in rows for pair in row.as_numpy_iterator()]
+    seen = np.concatenate([batch["label"][weight == 1] for batch, weight in pairs])
+    np.testing.assert_array_equal(np.sort(seen), np.arange(50))
+
+
+def test_cached_evaluation_repeats():
+    dataset = eval_dataset(_source(50), global_batch_size=16, cache=True)
+    plain = eval_dataset(_source(50), global_batch_size=16)
+    expected = list(plain.as_numpy_iterator())
+    _assert_equal(list(dataset.as_numpy_iterator()), expected)
+    _assert_equal(list(dataset.as_numpy_iterator()), expected)
+
+
+@pytest.mark.parametrize("make", [train_dataset, eval_dataset])
+@pytest.mark.parametrize(("batch", "replicas"), [(6, 4), (0, 1)])
+def test_a_batch_that_does_not_divide_is_refused(make, batch, replicas):
+    settings = {"seed": 1} if make is train_dataset else {}
+    context = tf.distribute.InputContext(1, 0, replicas)
+    with pytest.raises(DataError, match=f"batch of {batch}, .*multiple of {replicas}") as caught:
+        make(_source(9), global_batch_size=batch, input_context=context, **settings)
+    assert caught.value.field == "global_batch_size"
+
+
+@pytest.mark.parametrize("name", ["image", "words"])
+def test_only_images_can_be_augmented(name):
+    source = ArraySource("text", {name: np.zeros((4, 9))})
+    with pytest.raises(DataError, match=f"text: got arrays {name}, expected images") as caught:
+        train_dataset(source, global_batch_size=2, seed=1, augmentation=CropFlip())
+    assert caught.value.field == "augment"
+
+
+def test_options_reach_tf_data():
+    options = PipelineOptions(
+        prefetch=0,
+        private_threads=3,
+        deterministic=True,
+        ram_budget_gb=2,
+        autotune_algorithm="MAX_PARALLELISM",
+    )
+    got = train_dataset(_source(9), global_batch_size=2, seed=1, options=options).options()
+    assert got.threading.private_threadpool_size == 3
+    assert got.deterministic is True
+    assert got.autotune.ram_budget == 2 * 2**30
+    algorithm = tf.data.experimental.AutotuneAlgorithm.MAX_PARALLELISM
+    assert got.autotune.autotune_algorithm == algorithm
+    off = tf.data.experimental.AutoShardPolicy.OFF
+    assert got.experimental_distribute.auto_shard_policy == off
+    plain = train_dataset(_source(9), global_batch_size=2, seed=1).options()
+    assert plain.experimental_distribute.auto_shard_policy == off
+    assert plain.deterministic is None
+
+
+@pytest.mark.parametrize("prefetch", [None, 0, 1, 5000])
+def test_making_ahead_changes_nothing(prefetch):
+    got = _train(_source(50), 5, 16, options=PipelineOptions(prefetch=prefetch))
+    _assert_equal(got, _train(_source(50), 5, 16))

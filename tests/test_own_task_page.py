@@ -1,0 +1,34 @@
+"""The page on tasks of one's own: its files are taken from it, and its command is run."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+PAGE = Path(__file__).parent.parent / "docs" / "own_task.md"
+
+
+def test_the_task_on_the_page_trains(tmp_path: Path) -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    files = re.findall(r"^`([\w/]+\.(?:py|yaml))`:\n\n```\w+\n(.*?)^```", text, re.M | re.S)
+    assert [name for name, _ in files] == ["moons/config.py", "moons/task.py", "moons.yaml"]
+    for name, content in files:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(content, encoding="utf-8")
+    (command,) = re.findall(r"^```sh\nPYTHONPATH=\. runner (.*)\n```", text, re.M)
+    done = subprocess.run(
+        [sys.executable, "-m", "orbit_runner", *command.split(), "--json"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": "."},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    import json
+
+    results = json.loads(done.stdout)
+    assert results["step"] == 600
+    assert results["metrics"]["validation_examples"] == 1000
+    assert results["metrics"]["accuracy"] > 0.97

@@ -1,0 +1,79 @@
+"""The wheel, installed elsewhere: experiments and fragments come with it."""
+
+import json
+import subprocess
+import sys
+import sysconfig
+import venv
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+def _run(*command: str | Path, cwd: Path) -> str:
+    done = subprocess.run(
+        [str(part) for part in command], cwd=cwd, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A virtual environment with the wheel in it, and this one's packages but not its checkout."""
+    folder = tmp_path_factory.mktemp("elsewhere")
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q"]
+    _run(*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", folder, ROOT, cwd=folder)
+    (wheel,) = folder.glob("*.whl")
+    venv.create(folder / "venv", with_pip=False)
+    python = folder / "venv" / "bin" / "python"
+    site = _run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=folder)
+    # A .pth inside a folder that a .pth adds is not read, so the editable checkout stays out.
+    Path(site.strip(), "packages.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    _run(*pip, "--python", python, "install", "--no-deps", "--no-index", wheel, cwd=folder)
+    (folder / "empty").mkdir()
+    return folder
+
+
+def test_the_installed_runner_is_not_the_checkout(elsewhere: Path) -> None:
+    python = elsewhere / "venv" / "bin" / "python"
+    code = "import orbit_runner; print(orbit_runner.__file__)"
+    assert str(elsewhere) in _run(python, "-c", code, cwd=elsewhere / "empty")
+
+
+def test_the_installed_runner_finds_what_the_checkout_has(elsewhere: Path) -> None:
+    listed = json.loads(
+        _run(elsewhere / "venv" / "bin" / "runner", "list", "--json", cwd=elsewhere / "empty")
+    )
+    assert set(listed["experiments"]) == {
+        path.stem for path in (ROOT / "experiments").iterdir() if path.is_file()
+    }
+    assert set(listed["fragments"]) == {
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "configs").rglob("*")
+        if path.is_file()
+    }
+
+
+def test_the_installed_runner_trains(elsewhere: Path) -> None:
+    printed = _run(
+        elsewhere / "venv" / "bin" / "runner",
+        "--experiment=digits",
+        "--config_file=configs/trainer/smoke.yaml",
+        "--model_dir=run",
+        "--json",
+        cwd=elsewhere / "empty",
+    )
+    assert json.loads(printed)["step"] == 3
+    assert (elsewhere / "empty" / "run" / "checkpoints" / "ckpt-3.index").exists()
+
+
+def test_the_lock_names_versions_and_hashes_only() -> None:
+    lines = (ROOT / "requirements.lock").read_text().splitlines()
+    assert lines
+    for line in lines:
+        assert line.startswith("    --hash=sha256:") or "==" in line, line
+        assert "://" not in line
+        assert not line.lstrip().startswith(("--index", "--extra", "--find", "-f", "-i"))
