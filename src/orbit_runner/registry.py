@@ -35,19 +35,30 @@ class Entry:
     help: str = ""
 
     def load_config(self) -> Any:
-        """Imports and returns the config class."""
-        return _load(self.config)
+        """Imports and returns the config class.
+
+        Raises:
+            RunnerError: It cannot be imported.
+        """
+        return _load(self.name, self.config)
 
     def load(self) -> Any:
-        """Imports and returns the implementation."""
-        return _load(self.target)
+        """Imports and returns the implementation.
+
+        Raises:
+            RunnerError: It cannot be imported.
+        """
+        return _load(self.name, self.target)
 
 
-def _load(reference: Any) -> Any:
+def _load(name: str, reference: Any) -> Any:
     if not isinstance(reference, str):
         return reference
     module, _, attribute = reference.partition(":")
-    return getattr(importlib.import_module(module), attribute)
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise RunnerError(f"{name!r} is registered as {reference}: {error}") from error
 
 
 class Registry:
@@ -110,7 +121,10 @@ class Registry:
         if group is None:
             return
         for point in entry_points(group=group):
-            loaded: Callable[[], None] | Any = point.load()
+            try:
+                loaded: Callable[[], None] | Any = point.load()
+            except (ImportError, AttributeError) as error:
+                raise RunnerError(f"entry point {group}: {point.name}: {error}") from error
             if callable(loaded):
                 loaded()
 
@@ -151,6 +165,4 @@ for _name, _help in {
     "cifar10": "CIFAR-10, binary version",
     "synthetic": "constant or seeded random tensors",
 }.items():
-    SOURCES.register(
-        _name, config=_SOURCE, target=f"orbit_runner.data.{_name}:load", help=_help
-    )
+    SOURCES.register(_name, config=_SOURCE, target=f"orbit_runner.data.{_name}:load", help=_help)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.data.augment import AUGMENTATIONS, CropFlip, CroppedImages
+from orbit_runner.data.augment import CropFlip, CroppedImages
 
 _SEED = 5
 _IMAGES = np.random.default_rng(1).integers(1, 256, (30, 8, 6, 3)).astype(np.uint8)
@@ -79,11 +79,3 @@ def test_an_image_that_repeats_is_kept_once():
     got = CroppedImages(many, CropFlip(), _SEED)(ids, epochs)
     few = np.repeat(_IMAGES[:1], 30, axis=0)
     np.testing.assert_array_equal(got, _reference(CropFlip(), few, ids, epochs))
-
-
-def test_names():
-    assert {
-        "none": None,
-        "crop": CropFlip(padding=4, flip=False),
-        "crop_flip": CropFlip(padding=4, flip=True),
-    } == AUGMENTATIONS

@@ -55,7 +55,9 @@ def add_config_flags(to: argparse.ArgumentParser) -> None:
     Args:
         to: The parser.
     """
-    group = to.add_argument_group("config, each one wins over those above it")
+    group = to.add_argument_group(
+        "config, each one wins over those above it", "--SECTION.NAME=VALUE sets any setting"
+    )
     add = group.add_argument
     add("--experiment", metavar="NAME", help="a name that `runner list` shows, a file, or a run")
     add("--config_file", action="append", metavar="FILE", help="YAML or JSON to lay over it")
@@ -76,7 +78,6 @@ def add_config_flags(to: argparse.ArgumentParser) -> None:
     )
     for flag, paths in FIELDS.items():
         add(f"--{flag}", metavar="VALUE", help=" and ".join(paths))
-    add("--SECTION.NAME", dest="_dotted", metavar="VALUE", help="any setting by its dotted path")
     to.add_argument(
         "--import",
         dest="imports",
@@ -107,9 +108,11 @@ def parse(to: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Nam
         if not match:
             known = [option for action in to._actions for option in action.option_strings]
             name = rest[0].split("=")[0]
-            raise RunnerError(f"unknown flag {name}{nearest(name, known)}\nsee `{to.prog} --help`")
+            kind = "flag" if name.startswith("-") else "argument"
+            near = nearest(name, known)
+            raise RunnerError(f"unknown {kind} {name}{near}\nsee `{to.prog} --help`")
         rest.pop(0)
-        if match[2] is None and not rest:
+        if match[2] is None and (not rest or rest[0].startswith("--")):
             raise RunnerError(f"--{match[1]} lacks its value")
         flags.dotted.append((match[1], match[2] if match[2] is not None else rest.pop(0)))
     return flags

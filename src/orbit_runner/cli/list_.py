@@ -8,10 +8,12 @@ from pathlib import Path
 
 from orbit_runner.cli.flags import parse, parser
 from orbit_runner.config.gin_source import Binding, load_gin
-from orbit_runner.config.locate import experiment_files, find_file, fragment_files
+from orbit_runner.config.locate import experiment_files, find_file, fragment_files, read_text
 from orbit_runner.config.modes import MODES
+from orbit_runner.config.origins import Origin
 from orbit_runner.config.problems import ConfigError
 from orbit_runner.config.raw import Leaf
+from orbit_runner.config.resolve import import_modules
 from orbit_runner.config.runtime import STRATEGIES
 from orbit_runner.config.yaml_source import load_file
 from orbit_runner.registry import IMAGE_MODELS, SOURCES, TASKS, Registry
@@ -30,8 +32,7 @@ def main(arguments: Sequence[str]) -> int:
     to.add_argument("--json", action="store_true", help="kind to {name: description}")
     to.add_argument("--import", dest="imports", action="append", help="import a module first")
     flags = parse(to, arguments)
-    for module in flags.imports or ():
-        __import__(module)
+    import_modules(flags.imports or (), Origin("--import"))
     found = _everything()
     print(json.dumps(found, indent=2, ensure_ascii=False) if flags.json else _text(found))
     return 0
@@ -76,11 +77,11 @@ def _description(path: Path) -> str:
 
 def _yaml(path: Path) -> str:
     node = load_file(path, str(path), 0).children.get("description")
-    return str(node.value) if isinstance(node, Leaf) else ""
+    return str(node.value or "") if isinstance(node, Leaf) else ""
 
 
 def _gin(path: Path) -> str:
-    text = path.read_text(encoding="utf-8")
+    text = read_text(path, str(path))
     layer = load_gin(text, str(path), 0, find=find_file, path=path)
     said: list[Binding] = [b for b in layer.bindings if b.path == ("description",)]
-    return str(said[-1].value) if said else ""
+    return str(said[-1].value or "") if said else ""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from orbit_runner.cli.flags import parse, parser
-from orbit_runner.config.locate import experiment_files, find_experiment, find_file
+from orbit_runner.config.locate import experiment_files, find_experiment
 from orbit_runner.config.problems import ConfigError, Problem
 from orbit_runner.config.resolve import Request, resolve
 
@@ -38,33 +38,27 @@ def main(arguments: Sequence[str]) -> int:
         if not found:
             print(f"{name}: ok")
     if problems:
-        raise ConfigError(problems)
+        raise ConfigError(problems, shown=len(problems))
     return 0
 
 
 def _problems(name: str, experiment: str | None, imports: tuple[str, ...]) -> list[Problem]:
-    try:
-        path = find_experiment(name)
-    except ConfigError as error:
-        return [*error.problems]
     alone = _attempt(Request(experiment=name, imports=imports))
     if not _lacks_task(alone):
         return alone
-    if Path(name).suffix:
-        path = find_file(name)
-    as_layer = {"gin_files": (str(path),)} if path.suffix == ".gin" else {"config_files": (name,)}
+    layer = (name if Path(name).suffix else str(find_experiment(name)),)
     bases = [experiment] if experiment else [*experiment_files()]
-    attempts = (_attempt(Request(experiment=b, imports=imports, **as_layer)) for b in bases)
+    attempts = (_attempt(Request(experiment=b, imports=imports, config_files=layer)) for b in bases)
     best = alone
     for found in attempts:
         if not found:
             return []
         best = found if best is alone or len(found) < len(best) else best
-    return best
+    return alone if _lacks_task(best) else best
 
 
 def _lacks_task(problems: Sequence[Problem]) -> bool:
-    return any(problem.path == "task.name" and problem.origin is None for problem in problems)
+    return any(problem.path == "task.name" for problem in problems)
 
 
 def _attempt(request: Request) -> list[Problem]:

@@ -31,7 +31,7 @@ def setting(
         factory: Makes the default where it is a section.
         help: What the setting does, in one line.
         allowed: The values there are; empty for any of the type.
-        minimum: The smallest number allowed.
+        minimum: The smallest number allowed; of a list, in each of its items.
         above: A number that the value has to exceed.
         maximum: The largest number allowed.
         refused: Why no value but the default is accepted. For settings of Model Garden that have

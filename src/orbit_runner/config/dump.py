@@ -12,7 +12,7 @@ from orbit_runner.config.base import Config, OneOf
 from orbit_runner.config.origins import DEFAULT, Origin
 from orbit_runner.config.yaml_source import scalar
 
-_WIDTH = 10_000
+_WIDTH = float("inf")
 
 
 class _Dumper(yaml.SafeDumper):
@@ -21,6 +21,8 @@ class _Dumper(yaml.SafeDumper):
 
 def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
     style = "'" if not isinstance(scalar(value), str) else None
+    if not value.isprintable():
+        style = '"'  # the only style that keeps a line break on one line
     return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
 

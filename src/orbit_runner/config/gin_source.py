@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import dataclasses
 import io
-from collections.abc import Callable
+import re
+import tokenize
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from orbit_runner.config.locate import read_text
 from orbit_runner.config.origins import Origin
-from orbit_runner.config.problems import ConfigError, Problem
+from orbit_runner.config.problems import ConfigError, Problem, nearest
 from orbit_runner.config.raw import Section, assignment, merge
 
+_HOW = "a setting is written with its root: trainer.train_steps = 1000"
 ROOTS = ("task", "trainer", "runtime", "experiment")
 
 
@@ -110,31 +114,47 @@ class _Reader:
     def read(self, text: str, label: str, path: Path | None, within: tuple[Path, ...]) -> None:
         from gin import config_parser
 
-        if path in within:
-            raise ConfigError([Problem("", "includes itself", Origin(label))])
         try:
             for statement in config_parser.ConfigParser(io.StringIO(text), _Delegate()):
                 line = statement.location.line_num if path else None
                 self._take(statement, Origin(label, line, self._layer), path, within)
-        except SyntaxError as error:
+        except (SyntaxError, tokenize.TokenError, TypeError, ValueError) as error:
             raise ConfigError([_syntax_problem(error, label, path, self._layer)]) from None
 
-    def _take(self, said: Any, origin: Origin, path: Path | None, within: tuple[Any, ...]) -> None:
+    def _take(self, said: Any, origin: Origin, path: Path | None, within: tuple[Path, ...]) -> None:
         kind = type(said).__name__
         if kind == "IncludeStatement":
-            target = self._find(said.filename, path.parent if path else None)
-            text = target.read_text(encoding="utf-8")
-            self.read(text, said.filename, target, (*within, path))
+            self._include(said.filename, origin, path, within)
         elif kind == "ImportStatement":
             self.found.statements.append(said.format())
         elif kind == "BindingStatement":
             self._bind(said, origin)
 
+    def _include(
+        self, name: str, origin: Origin, path: Path | None, within: tuple[Path, ...]
+    ) -> None:
+        try:
+            target = self._find(name, path.parent if path else None)
+        except ConfigError as error:
+            blamed = (dataclasses.replace(problem, origin=origin) for problem in error.problems)
+            raise ConfigError(blamed) from None
+        # Files are told apart resolved, for `sub/../a.gin` is `a.gin`.
+        around = (*within, path.resolve()) if path else within
+        if target.resolve() in around:
+            raise ConfigError([Problem("", f"{name!r} includes itself", origin)])
+        self.read(read_text(target, name), name, target, around)
+
     def _bind(self, said: Any, origin: Origin) -> None:
         path = tuple(part for part in f"{said.selector}.{said.arg_name}".split(".") if part)
-        if said.selector == "macro" or len(path) == 1:
-            self.found.macros[said.scope or path[0]] = (said.value, origin)
-        elif path[0] in ROOTS and not said.scope:
+        if said.selector == "macro" and said.scope:  # `NAME/macro.value = 1` is `NAME = 1`
+            self.found.macros[said.scope] = (said.value, origin)
+        elif len(path) == 1 and (said.scope or path[0] not in ROOTS):
+            name = f"{said.scope}/{path[0]}" if said.scope else path[0]
+            self.found.macros[name] = (said.value, origin)
+        elif path[0] in ROOTS and said.scope:
+            message = f"got the scope {said.scope!r}; the config tree has no scopes"
+            raise ConfigError([Problem(".".join(path), message, origin)])
+        elif path[0] in ROOTS:
             tree_path = path[1:] if path[0] == "experiment" else path
             self.found.bindings.append(Binding(tree_path, said.value, origin))
         else:
@@ -142,8 +162,10 @@ class _Reader:
             self.found.statements.append(f"{scope}{'.'.join(path)} = {said.value!r}")
 
 
-def _syntax_problem(error: SyntaxError, label: str, path: Path | None, layer: int) -> Problem:
-    place = error.args[1] if len(error.args) > 1 else None
+def _syntax_problem(error: Exception, label: str, path: Path | None, layer: int) -> Problem:
+    place: Any = error.args[1] if len(error.args) > 1 else None
+    if isinstance(error, tokenize.TokenError):  # which has (line, column)
+        place = (None, place[0], None, "")
     line = place[1] if place is not None and path else None
     written = str(place[3]).strip() if place is not None else ""
     message = f"no valid gin: {error.args[0]}" + (f"\nin: {written}" if written else "")
@@ -167,13 +189,25 @@ def tree_of(layer: GinLayer, macros: dict[str, tuple[Any, Origin]]) -> Section:
     for binding in layer.bindings:
         try:
             value = _literal(binding.value, macros, ())
+            if not binding.path and not isinstance(value, dict):
+                raise ValueError(f"got {value!r}, expected a section")
         except ValueError as error:
             problems.append(Problem(".".join(binding.path), str(error), binding.origin))
             continue
-        merge(root, assignment(binding.path, value, binding.origin))
+        merge(root, assignment(binding.path, value, _blamed(binding, macros)))
     if problems:
         raise ConfigError(problems)
     return root
+
+
+def _blamed(binding: Binding, macros: dict[str, tuple[Any, Origin]]) -> Origin:
+    """Returns where the value was written: at the macro, where another layer set that."""
+    if not isinstance(binding.value, Macro):
+        return binding.origin
+    _, origin = macros[binding.value.name]
+    if origin.layer == binding.origin.layer:
+        return binding.origin
+    return dataclasses.replace(origin, layer=binding.origin.layer)
 
 
 def _literal(value: Any, macros: dict[str, tuple[Any, Origin]], within: tuple[str, ...]) -> Any:
@@ -191,6 +225,27 @@ def _literal(value: Any, macros: dict[str, tuple[Any, Origin]], within: tuple[st
     if isinstance(value, dict):
         return {key: _literal(item, macros, within) for key, item in value.items()}
     return value
+
+
+def unused_macros(layers: Sequence[GinLayer], texts: Sequence[str]) -> list[Problem]:
+    """Finds macros of the command line that nothing uses: most often a setting without its root.
+
+    Args:
+        layers: All gin files and flags.
+        texts: Gin statements besides the bindings of these.
+
+    Returns:
+        A problem for each; a file may define what only some experiments use.
+    """
+    values = [binding.value for layer in layers for binding in layer.bindings]
+    values += [value for layer in layers for value, _ in layer.macros.values()]
+    used = set(re.findall(r"%([\w./]+)", "\n".join([*map(repr, values), *texts])))
+    said = [item for layer in layers for item in layer.macros.items()]
+    return [
+        Problem("", f"nothing uses the macro {name!r}{nearest(name, used)}\n{_HOW}", origin)
+        for name, (_, origin) in said
+        if name not in used and origin.line is None
+    ]
 
 
 def macro_statements(macros: dict[str, tuple[Any, Origin]]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from orbit_runner.config.origins import Origin
 from orbit_runner.config.problems import ConfigError, Problem, unknown
 
 SUFFIXES = (".yaml", ".yml", ".gin", ".json")
@@ -77,6 +78,26 @@ def find_file(name: str, beside: Path | None = None) -> Path:
     for root in roots:
         if (root / name).is_file():
             return root / name
-    near = unknown("file", name, list(fragment_files())).split("\n")[0]
+    known = [*fragment_files(), *(f"experiments/{p.name}" for p in experiment_files().values())]
+    near = unknown("file", name, known).split("\n")[0]
     searched = ", ".join(dict.fromkeys(str(root) for root in roots))
     raise ConfigError([Problem("", f"{near}\nsearched from: {searched}")])
+
+
+def read_text(path: Path, label: str) -> str:
+    """Reads a config file.
+
+    Args:
+        path: The file.
+        label: What to call it in messages.
+
+    Returns:
+        Its text.
+
+    Raises:
+        ConfigError: The file cannot be read, or is not UTF-8.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError([Problem("", f"cannot be read: {error}", Origin(label))]) from None

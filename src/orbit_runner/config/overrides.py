@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from orbit_runner.config.locate import find_file
 from orbit_runner.config.origins import Origin
 from orbit_runner.config.problems import ConfigError, Problem
 from orbit_runner.config.raw import Leaf, Section, assignment, merge
@@ -34,7 +35,7 @@ def load_override(text: str, label: str, layer: int) -> Section:
             merge(root, load_assignment(part, label, layer))
         return root
     if "\n" not in text and Path(text).suffix in _SUFFIXES:
-        return load_file(Path(text), text, layer)
+        return load_file(find_file(text), text, layer)
     return load_text(text, label, layer, with_lines="\n" in text)
 
 

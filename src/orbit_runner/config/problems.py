@@ -35,16 +35,16 @@ class Problem:
 class ConfigError(RunnerError):
     """A config that does not resolve, with every problem that was found in it."""
 
-    def __init__(self, problems: Iterable[Problem]) -> None:
+    def __init__(self, problems: Iterable[Problem], *, shown: int = _SHOWN) -> None:
         self.problems: tuple[Problem, ...] = tuple(dict.fromkeys(problems))
-        super().__init__(self._text())
+        super().__init__(self._text(shown))
 
-    def _text(self) -> str:
+    def _text(self, shown: int) -> str:
         count = len(self.problems)
         lines = [f"{count} problem{'s' if count > 1 else ''} in the configuration"]
-        lines += [str(problem) for problem in self.problems[:_SHOWN]]
-        if count > _SHOWN:
-            lines.append(f"  … and {count - _SHOWN} more")
+        lines += [str(problem) for problem in self.problems[:shown]]
+        if count > shown:
+            lines.append(f"  … and {count - shown} more")
         return "\n".join(lines)
 
 

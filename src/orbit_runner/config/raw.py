@@ -26,11 +26,14 @@ class Section:
         children: What it holds.
         renamed_in: The layer that last changed its `name` from another one, if any. What lower
             layers said was said of something else.
+        nulled: The null that a layer laid over the section, and what the section held before. For
+            an optional section it means none; for any other, `trainer:` with nothing below it.
     """
 
     origin: Origin
     children: dict[str, Leaf | Section] = dataclasses.field(default_factory=dict)
     renamed_in: int | None = None
+    nulled: tuple[Leaf, Section] | None = None
 
 
 def section_of(values: Mapping[str, Any], origin: Origin) -> Section:
@@ -66,6 +69,8 @@ def merge(base: Section, over: Section) -> None:
         there = base.children.get(key)
         if isinstance(there, Section) and isinstance(node, Section):
             merge(there, node)
+        elif isinstance(there, Section) and isinstance(node, Leaf) and node.value is None:
+            base.children[key] = Section(node.origin, nulled=(node, there))
         else:
             if key == "name" and _differs(there, node):
                 base.renamed_in = node.origin.layer
@@ -76,17 +81,41 @@ def _differs(there: Leaf | Section | None, node: Leaf | Section) -> bool:
     return isinstance(there, Leaf) and isinstance(node, Leaf) and there.value != node.value
 
 
+def after_null(section: Section, *, optional: bool) -> Leaf | Section:
+    """Returns what holds of a section that a layer set to null.
+
+    Args:
+        section: A section.
+        optional: Whether null is a value that it may have.
+    """
+    if section.nulled is None:
+        return section
+    null, before = section.nulled
+    above = Section(section.origin, section.children, section.renamed_in)
+    if optional:
+        return above if above.children else null
+    restored = after_null(before, optional=False)
+    assert isinstance(restored, Section)
+    merge(restored, above)
+    return restored
+
+
 def without_layers_below(section: Section, layer: int) -> Section:
     """Returns the part of a section that the given layer and those above it set."""
     kept: dict[str, Leaf | Section] = {}
     for key, node in section.children.items():
         if isinstance(node, Section):
             below = without_layers_below(node, layer)
-            if below.children:
+            if below.children or below.nulled:
                 kept[key] = below
         elif node.origin.layer >= layer:
             kept[key] = node
-    return Section(section.origin, kept)
+    nulled = section.nulled
+    if nulled is not None:
+        null, before = nulled
+        before = without_layers_below(before, layer)
+        nulled = (null, before) if null.origin.layer >= layer else None
+    return Section(section.origin, kept, section.renamed_in, nulled)
 
 
 def leaves(section: Section, prefix: str = "") -> Iterator[tuple[str, Leaf]]:

@@ -7,19 +7,30 @@ each `--params_override` < each `--gin_param` < flags with a setting of their ow
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from orbit_runner.config.experiment import ExperimentConfig
-from orbit_runner.config.gin_source import GinLayer, load_gin, macro_statements, tree_of
-from orbit_runner.config.locate import find_experiment, find_file
+from orbit_runner.config.gin_source import (
+    GinLayer,
+    load_gin,
+    macro_statements,
+    tree_of,
+    unused_macros,
+)
+from orbit_runner.config.locate import find_experiment, find_file, read_text
 from orbit_runner.config.origins import Origin
 from orbit_runner.config.overrides import load_override, value_at
 from orbit_runner.config.problems import ConfigError, Problem
 from orbit_runner.config.raw import Leaf, Section, merge, section_of
 from orbit_runner.config.typed import Builder
 from orbit_runner.config.yaml_source import load_file
+
+_IMPORT = re.compile(r"(import|from)\s")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -74,14 +85,14 @@ def resolve(request: Request) -> Resolved:
     layers = _Layers()
     _read(request, layers)
     root = layers.merged(request.imports)
-    if not layers.problems:
-        layers.attempt(lambda: _import_all(root))
-    if layers.problems and not root.children:
+    layers.import_all(root)
+    if layers.problems and layers.lacks_names:
         raise ConfigError(layers.problems)
     builder = Builder()
     config = builder.build(ExperimentConfig(), root)
-    builder.check(config)
-    _require_task(config, builder)
+    if not layers.problems:  # else a layer that cannot be read would be missed as well
+        builder.check(config)
+        _require_task(builder)
     if layers.problems or builder.problems:
         raise ConfigError([*layers.problems, *builder.problems])
     assert isinstance(config, ExperimentConfig)
@@ -96,13 +107,11 @@ def _read(request: Request, layers: _Layers) -> None:
     for name in request.gin_files:
         layers.file(name, as_gin=True)
     for index, text in enumerate(request.params_overrides):
-        label = f"--params_override[{index}]"
-        layers.tree(lambda layer, text=text, label=label: load_override(text, label, layer))
+        layers.tree(functools.partial(load_override, text, f"--params_override[{index}]"))
     for index, text in enumerate(request.gin_params):
         layers.gin_text(text, f"--gin_param[{index}]")
     for flag, path, text in request.flags:
-        where = tuple(path.split("."))
-        layers.tree(lambda n, where=where, text=text, flag=flag: value_at(where, text, flag, n))
+        layers.tree(functools.partial(value_at, tuple(path.split(".")), text, flag))
 
 
 class _Layers:
@@ -110,6 +119,8 @@ class _Layers:
 
     def __init__(self) -> None:
         self.problems: list[Problem] = []
+        # Whether tasks or their names are missing, so that all that is said of them looks wrong.
+        self.lacks_names = True
         self._sections: list[Section | GinLayer] = []
 
     def attempt(self, action: Callable[[], None]) -> None:
@@ -130,13 +141,21 @@ class _Layers:
             self._open(path, _label(path, name))
 
         self.attempt(read)
+        self.lacks_names = bool(self.problems)
+
+    def import_all(self, root: Section) -> None:
+        node, known = root.children.get("imports"), len(self.problems)
+        if isinstance(node, Leaf) and isinstance(node.value, list):
+            names, origin = node.value, node.origin
+            self.attempt(lambda: import_modules(names, origin))
+        self.lacks_names |= len(self.problems) > known
 
     def file(self, name: str, *, as_gin: bool = False) -> None:
         self.attempt(lambda: self._open(find_file(name), name, as_gin=as_gin))
 
     def _open(self, path: Path, label: str, *, as_gin: bool = False) -> None:
         if as_gin or path.suffix == ".gin":
-            self.gin_text(path.read_text(encoding="utf-8"), label, path)
+            self.gin_text(read_text(path, label), label, path)
         else:
             self.tree(lambda rank: load_file(path, label, rank))
 
@@ -157,19 +176,33 @@ class _Layers:
                 merge(root, layer)
                 continue
             statements += layer.statements
-            self.attempt(lambda layer=layer: merge(root, tree_of(layer, macros)))
-        if statements:
+            self.attempt(functools.partial(_merge_gin, root, layer, macros))
+        bound = root.children.get("gin_bindings")
+        texts = [*statements, str(bound.value if isinstance(bound, Leaf) else "")]
+        self.problems += unused_macros(gin, texts)
+        if statements or "gin_bindings" in root.children:
             _extend(root, "gin_bindings", [*macro_statements(macros), *statements], "gin")
         _extend(root, "imports", list(imports), "--import")
         return root
 
 
+def _merge_gin(root: Section, layer: GinLayer, macros: dict[str, tuple[Any, Origin]]) -> None:
+    merge(root, tree_of(layer, macros))
+
+
 def _extend(root: Section, name: str, values: list[str], label: str) -> None:
-    there = root.children.get(name)
-    before = list(there.value) if isinstance(there, Leaf) and isinstance(there.value, list) else []
-    if values:
-        merged = [*before, *(value for value in values if value not in before)]
-        root.children[name] = Leaf(merged, Origin(label))
+    there = root.children.get(name, Leaf([], Origin(label)))
+    before = there.value if isinstance(there, Leaf) else None
+    # Anything else than a list of texts stays, to be told of where types are checked.
+    if values and isinstance(before, list) and all(isinstance(text, str) for text in before):
+        root.children[name] = Leaf(_in_order([*before, *values]), Origin(label))
+
+
+def _in_order(statements: list[str]) -> list[str]:
+    """Returns gin imports before bindings, and of a binding said twice the last, which holds."""
+    imports = [text for text in statements if _IMPORT.match(text)]
+    others = [text for text in statements if not _IMPORT.match(text)]
+    return [*dict.fromkeys(imports), *reversed(dict.fromkeys(reversed(others)))]
 
 
 def _label(path: Path, name: str) -> str:
@@ -181,19 +214,25 @@ def _label(path: Path, name: str) -> str:
         return f"{path.parent.name}/{path.name}"
 
 
-def _import_all(root: Section) -> None:
-    node = root.children.get("imports")
-    if not isinstance(node, Leaf) or not isinstance(node.value, list):
-        return
-    for module in node.value:
+def import_modules(names: Sequence[str], origin: Origin) -> None:
+    """Imports modules, which register tasks.
+
+    Args:
+        names: The modules.
+        origin: Who asks for them.
+
+    Raises:
+        ConfigError: One of them cannot be imported.
+    """
+    for name in names:
         try:
-            importlib.import_module(str(module))
+            importlib.import_module(str(name))
         except Exception as error:
-            message = f"cannot import {module!r}: {type(error).__name__}: {error}"
-            raise ConfigError([Problem("imports", message, node.origin)]) from None
+            message = f"cannot import {name!r}: {type(error).__name__}: {error}"
+            raise ConfigError([Problem("imports", message, origin)]) from None
 
 
-def _require_task(config: object, builder: Builder) -> None:
+def _require_task(builder: Builder) -> None:
     if not any(path == "task.name" or path == "task" for path in builder.origins):
         message = "no task is declared; give --experiment=NAME (see `runner list`) or task.name"
         builder.problems.append(Problem("task.name", message))

@@ -45,8 +45,10 @@ class Pieces(Schedule):
 
     needs = ("boundaries", "values")
     extra_values: ClassVar[int] = 1
-    boundaries: list[int] | None = setting(None, help="steps at which a piece ends, rising")
-    values: list[float] | None = setting(None, help="learning rate of each piece")
+    boundaries: list[int] | None = setting(
+        None, minimum=0, help="steps at which a piece ends, rising"
+    )
+    values: list[float] | None = setting(None, minimum=0.0, help="learning rate of each piece")
     offset: int = _offset()
 
     def problems(self) -> Iterator[tuple[str, str]]:
@@ -73,10 +75,19 @@ class StepwiseLr(Pieces):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StepCosineLr(Pieces):
-    """One cosine a piece, from each value down to the next, the last one to zero."""
+    """One cosine a piece, from each value to the next; `values[i]` holds at `boundaries[i]`.
+
+    Model Garden's schedule is NaN from the last boundary on.
+    """
 
     extra_values = 0
     name: str = setting("StepCosineDecayWithOffset", help="name of the schedule's ops")
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yields boundaries that leave no piece."""
+        yield from super().problems()
+        if self.boundaries is not None and len(self.boundaries) < 2:
+            yield "boundaries", f"got {list(self.boundaries)}, allowed: at least two"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

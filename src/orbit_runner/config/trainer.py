@@ -81,7 +81,18 @@ class TrainerConfig(Config):
             yield "train_tf_function", "train_tf_while_loop needs it; set that to false as well"
         if self.eval_tf_while_loop and not self.eval_tf_function:
             yield "eval_tf_function", "eval_tf_while_loop needs it; set that to false as well"
+        yield from self._schedule_problems()
         subdir, metric = self.best_checkpoint_export_subdir, self.best_checkpoint_eval_metric
         if bool(subdir) != bool(metric):
             field = "best_checkpoint_eval_metric" if subdir else "best_checkpoint_export_subdir"
             yield field, "has to be set too: a best checkpoint needs a metric and a folder"
+
+    def _schedule_problems(self) -> Iterator[tuple[str, str]]:
+        rate = self.optimizer_config.learning_rate
+        pieces = rate.step_cosine_with_offset
+        if rate.type != "step_cosine_with_offset" or not pieces.boundaries:
+            return
+        end = pieces.boundaries[-1] + pieces.offset
+        if self.train_steps > end:
+            path = "optimizer_config.learning_rate.step_cosine_with_offset.boundaries"
+            yield path, f"the rate is NaN from step {end} on, and train_steps is {self.train_steps}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import sys
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -12,7 +13,7 @@ from typing import Any
 from orbit_runner.config.base import Config, OneOf
 from orbit_runner.config.origins import Origin
 from orbit_runner.config.problems import Problem, unknown
-from orbit_runner.config.raw import Leaf, Section, without_layers_below
+from orbit_runner.config.raw import Leaf, Section, after_null, without_layers_below
 
 _ABSENT = object()
 _WORDS = {"yes": True, "on": True, "no": False, "off": False}
@@ -70,9 +71,13 @@ class Builder:
             config: A config that was built.
             path: Its dotted path.
         """
+        # A section with a value of the wrong type holds its default there, which would be blamed.
+        self._check(config, path, tuple(problem.path for problem in self.problems))
+
+    def _check(self, config: Config, path: str, flawed: tuple[str, ...]) -> None:
         for name, below in _sections(config):
-            self.check(below, f"{path}.{name}" if path else name)
-        if any(_within(problem.path, path) for problem in self.problems):
+            self._check(below, f"{path}.{name}" if path else name, flawed)
+        if any(_within(flaw, path) or _within(path, flaw) for flaw in flawed):
             return
         for name, message in config.problems():
             below_path = f"{path}.{name}" if path else name
@@ -87,13 +92,14 @@ class Builder:
     def _field(
         self, field: dataclasses.Field[Any], owner: type, base: Any, node: Leaf | Section, path: str
     ) -> Any:
-        meta = field.metadata
+        meta, hint = field.metadata, _hints(owner)[field.name]
+        optional = type(None) in typing.get_args(hint)
+        if isinstance(node, Section):
+            node = after_null(node, optional=optional)
         if meta.get("variants") is not None and isinstance(node, Section):
             return self._variant(meta["variants"], base, node, path)
-        hint = _hints(owner)[field.name]
-        if isinstance(node, Leaf) and node.value is None and isinstance(base, Config):
-            if type(None) not in typing.get_args(hint):
-                return _ABSENT  # `trainer:` with nothing below it
+        if isinstance(base, Config) and not optional and _is_null(node):
+            return _ABSENT  # `trainer:` with nothing below it
         if isinstance(node, Section) and (cls := _config_class(hint, base)) is not None:
             self.origins[path] = node.origin
             return self.build(base if isinstance(base, cls) else cls(), node, path)
@@ -119,14 +125,14 @@ class Builder:
         self.origins[path] = section.origin
         named = section.children.get("name")
         name = named.value if isinstance(named, Leaf) else getattr(base, "name", None)
+        at = named.origin if named is not None else section.origin
         if not name:
             known = ", ".join(entry.name for entry in registry.entries())
-            self._problem(f"{path}.name", f"is not set\nallowed: {known}", section.origin)
+            self._problem(f"{path}.name", f"is not set\nallowed: {known}", at)
             return _ABSENT
         try:
             entry = registry.get(str(name))
         except KeyError as error:
-            at = named.origin if named is not None else section.origin
             self._problem(f"{path}.name", error.args[0], at)
             return _ABSENT
         cls = entry.load_config()
@@ -134,6 +140,10 @@ class Builder:
 
     def _problem(self, path: str, message: str, origin: Origin | None) -> None:
         self.problems.append(Problem(path, message, origin))
+
+
+def _is_null(node: Leaf | Section) -> bool:
+    return isinstance(node, Leaf) and node.value is None
 
 
 def _only_chosen(config: OneOf) -> OneOf:
@@ -214,7 +224,7 @@ def _converted_scalar(value: Any, hint: Any) -> Any:
         return _WORDS[value.lower()]
     if type(value) is hint:
         return value
-    if hint is float and type(value) is int:
+    if hint is float and type(value) is int and abs(value) <= sys.float_info.max:
         return float(value)
     if hint is int and type(value) is float and value.is_integer():
         return int(value)
@@ -277,8 +287,9 @@ def _check(value: Any, field: dataclasses.Field[Any]) -> None:
         listed = ", ".join("null" if option is None else repr(option) for option in allowed)
         near = unknown("value", value, names).split("\n")[0]
         raise Mismatch(f"{near}\nallowed: {listed}")
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        _check_range(value, meta)
+    for number in value if isinstance(value, tuple) else (value,):
+        if isinstance(number, (int, float)) and not isinstance(number, bool):
+            _check_range(number, meta)
 
 
 def _default(field: dataclasses.Field[Any]) -> Any:

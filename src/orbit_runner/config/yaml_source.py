@@ -13,14 +13,16 @@ from typing import Any
 
 import yaml
 
+from orbit_runner.config.locate import read_text
 from orbit_runner.config.origins import Origin
 from orbit_runner.config.problems import ConfigError, Problem
 from orbit_runner.config.raw import Leaf, Section
 
 _NULL, _TRUE, _FALSE = {"", "~", "null"}, {"true"}, {"false"}
-_INT = re.compile(r"[-+]?[0-9][0-9_]*$")
-_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9]*)?)([eE][-+]?[0-9]+)?$")
+_INT = re.compile(r"[-+]?[0-9]+(_[0-9]+)*$")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(_[0-9]+)*(\.[0-9]*)?)([eE][-+]?[0-9]+)?$")
 _RADIX = re.compile(r"0[xX][0-9a-fA-F]+$|0o[0-7]+$")
+_MERGE = "tag:yaml.org,2002:merge"  # a plain `<<`; in quotes it is a name like any other
 _SPECIAL = {".inf": float("inf"), "+.inf": float("inf"), "-.inf": -float("inf")}
 
 
@@ -72,6 +74,8 @@ def load_text(text: str, label: str, layer: int, *, with_lines: bool = True) -> 
     if root is None:
         return Section(Origin(label, None, layer))
     node = reader.read(root, "")
+    if isinstance(node, Leaf) and node.value is None:  # a lone `---`
+        return Section(node.origin)
     if not isinstance(node, Section):
         reader.problems.append(Problem("", "holds no `name: value` pairs", node.origin))
     if reader.problems:
@@ -94,11 +98,7 @@ def load_file(path: Path, label: str, layer: int) -> Section:
     Raises:
         ConfigError: The file cannot be read, or `load_text` fails.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError([Problem("", f"cannot be read: {error}", Origin(label))]) from None
-    return load_text(text, label, layer)
+    return load_text(read_text(path, label), label, layer)
 
 
 class _Reader:
@@ -107,6 +107,7 @@ class _Reader:
     def __init__(self, label: str, layer: int, with_lines: bool) -> None:
         self.problems: list[Problem] = []
         self._label, self._layer, self._with_lines = label, layer, with_lines
+        self._open: set[int] = set()
 
     def _origin(self, mark: yaml.Mark | None) -> Origin:
         line = mark.line + 1 if mark is not None and self._with_lines else None
@@ -127,10 +128,24 @@ class _Reader:
 
     def _section(self, node: yaml.MappingNode, path: str, origin: Origin) -> Section:
         section = Section(origin)
+        if not self._enter(node, path, origin):
+            return section
+        self._fill(section, node, path)
+        self._open.remove(id(node))
+        return section
+
+    def _enter(self, node: yaml.Node, path: str, origin: Origin) -> bool:
+        if id(node) in self._open:
+            self.problems.append(Problem(path, "an alias stands inside what it refers to", origin))
+            return False
+        self._open.add(id(node))
+        return True
+
+    def _fill(self, section: Section, node: yaml.MappingNode, path: str) -> None:
         seen: dict[Hashable, Origin] = {}
         for key_node, value_node in node.value:
             key = str(getattr(key_node, "value", ""))
-            if key == "<<":
+            if key_node.tag == _MERGE:
                 self._merge_key(section, value_node, path)
                 continue
             below = f"{path}.{key}" if path else key
@@ -143,31 +158,41 @@ class _Reader:
             child = self.read(value_node, below)
             child.origin = place
             section.children[key] = child
-        return section
 
     def _merge_key(self, section: Section, node: yaml.Node, path: str) -> None:
         sources = node.value if isinstance(node, yaml.SequenceNode) else [node]
         for source in sources:
             read = self.read(source, path)
-            if isinstance(read, Section):
-                for key, child in read.children.items():
-                    section.children.setdefault(key, child)
+            if not isinstance(read, Section):
+                self.problems.append(Problem(path, "`<<` takes a section", read.origin))
+                continue
+            for key, child in read.children.items():
+                section.children.setdefault(key, child)
 
-    def _value(self, node: yaml.Node, path: str) -> Any:
+    def _value(self, node: Any, path: str) -> Any:
         if isinstance(node, yaml.SequenceNode):
-            return [self._value(item, f"{path}[{i}]") for i, item in enumerate(node.value)]
+            if not self._enter(node, path, self._origin(node.start_mark)):
+                return []
+            items = [self._value(item, f"{path}[{i}]") for i, item in enumerate(node.value)]
+            self._open.remove(id(node))
+            return items
         if isinstance(node, yaml.MappingNode):
             section = self._section(node, path, self._origin(node.start_mark))
             return {key: _unwrapped(child) for key, child in section.children.items()}
         quoted = node.style is not None or (node.tag.endswith(":str") and _tagged(node))
-        return node.value if quoted else scalar(node.value)
+        return _whole_characters(node.value) if quoted else scalar(node.value)
 
 
 def _tagged(node: yaml.Node) -> bool:
     # PyYAML resolves `!!str 5` and a plain `text` to the same tag; only the text tells them apart.
     start, end = node.start_mark, node.end_mark
     written = start.buffer[start.pointer : end.pointer] if start.buffer else ""
-    return written.startswith("!")
+    return bool(re.match(r"(&\S+\s+)?!", written))
+
+
+def _whole_characters(text: str) -> str:
+    # JSON writes a character beyond U+FFFF as two escapes, which PyYAML leaves as two halves.
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _unwrapped(node: Leaf | Section) -> Any:

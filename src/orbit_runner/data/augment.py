@@ -48,13 +48,6 @@ class CropFlip:
         return pairs % places, left, pairs >= places
 
 
-AUGMENTATIONS: dict[str, CropFlip | None] = {
-    "none": None,
-    "crop": CropFlip(flip=False),
-    "crop_flip": CropFlip(),
-}
-
-
 class CroppedImages:
     """Images, padded once, to be read in random crops."""
 

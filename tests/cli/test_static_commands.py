@@ -1,0 +1,322 @@
+"""The commands that need no tensorflow: list, show, validate, diff, and help."""
+# ruff: noqa: E501 (one line a case)
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from orbit_runner.config.locate import experiment_files, fragment_files
+from orbit_runner.config.resolve import Request, resolve
+
+Cli = Callable[..., "subprocess.CompletedProcess[str]"]
+BAD = "task: {name: image_classification, model: {name: cnn}, train_dat: {}}\nruntime: {sed: 1}\n"
+
+
+def refused(cli: Cli, *arguments: str) -> str:
+    """Runs a command that has to end in 2, and returns what it says."""
+    done = cli(*arguments)
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    assert done.stderr.startswith("runner: ")
+    return done.stderr
+
+
+def accepted(cli: Cli, *arguments: str) -> str:
+    """Runs a command that has to end in 0 and say nothing on stderr, and returns its results."""
+    done = cli(*arguments)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+@pytest.mark.parametrize("arguments", [(), ("--help",), ("-h",), ("help",)])
+def test_help_names_every_command(cli: Cli, arguments: tuple[str, ...]) -> None:
+    text = accepted(cli, *arguments)
+
+    assert "usage: runner [COMMAND] [FLAGS]" in text
+    for command in ("run", "list", "show", "validate", "diff", "env"):
+        assert f"\n  {command} " in text
+
+
+@pytest.mark.parametrize(
+    ("command", "flags"),
+    [
+        ("run", ["--experiment", "--model_dir", "--mode", "--gin_param", "--resume"]),
+        ("show", ["--experiment", "--config_file", "--gin_file", "--params_override", "--gin_param",
+                  "--num_gpus", "--distribution_strategy", "--tpu", "--import", "--origins", "--json",
+                  "--SECTION.NAME=VALUE"]),
+        ("list", ["--json", "--import"]),
+        ("validate", ["--experiment", "FILE"]),
+        ("diff", ["left", "right", "--json"]),
+    ],
+)  # fmt: skip
+def test_help_of_a_command_lists_its_flags(cli: Cli, command: str, flags: list[str]) -> None:
+    text = accepted(cli, command, "--help")
+
+    assert [flag for flag in flags if flag not in text] == []
+
+
+def test_version(cli: Cli) -> None:
+    assert accepted(cli, "--version").strip().count(".") == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("shwo",), "unknown command 'shwo'; did you mean 'show'?\nallowed: diff, env, list,"),
+        (("show", "--experimnt=digits"), "unknown flag --experimnt; did you mean '--experiment'?\nsee `runner show --help`"),
+        (("run", "--mdoel_dir=x"), "unknown flag --mdoel_dir; did you mean '--model_dir'?"),
+        (("--experiment=digits", "--foo", "bar"), "unknown flag --foo"),
+        (("show", "digits"), "unknown argument digits"),
+        (("show", "--experiment"), "argument --experiment: expected one argument"),
+        (("show", "--experiment=digits", "--trainer.train_steps"), "--trainer.train_steps lacks its value"),
+        (("show", "--experiment=digits", "--task.init_checkpoint", "--runtime.seed=1"), "--task.init_checkpoint lacks its value"),
+        (("show", "--experiment=digits", "--SECTION.NAME=1"), "unknown flag --SECTION.NAME"),
+        (("show", "--exp=digits"), "unknown flag --exp"),
+        (("validate",), "the following arguments are required: FILE"),
+        (("diff", "digits"), "the following arguments are required: right"),
+        (("show",), "no task is declared; give --experiment=NAME (see `runner list`)"),
+        (("show", "--experiment=digit"), "unknown experiment 'digit'; did you mean 'digits'?"),
+        (("show", "--experiment=digits", "--config_file=x.yaml"), "unknown file 'x.yaml'"),
+        (("show", "--experiment=digits", "--num_gpus=two"), "runtime.num_gpus — --num_gpus\n    got 'two', expected a whole number"),
+        (("show", "--experiment=digits", "--import=no_such"), "cannot import 'no_such'"),
+        (("list", "--import=no_such"), "cannot import 'no_such'"),
+        (("diff", "digits", "no_such"), "unknown experiment 'no_such'"),
+        (("--experiment=digits", "--runtime.sed=1"), "unknown setting 'sed'; did you mean 'seed'?"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_one_message_and_ends_in_2(
+    cli: Cli, arguments: tuple[str, ...], message: str
+) -> None:
+    assert message in refused(cli, *arguments)
+
+
+def test_list_shows_all_there_is(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "experiments").mkdir()
+    (tmp_path / "experiments/own.yaml").write_text("description: my own\n")
+    (tmp_path / "experiments/broken.yaml").write_text("a: [\n")
+    (tmp_path / "experiments/mangled.gin").write_bytes(b"\xff\xfe")
+    (tmp_path / "experiments/null.yaml").write_text("# said above\ndescription:\n")
+
+    text = accepted(cli, "list")
+    found = json.loads(accepted(cli, "list", "--json"))
+
+    assert {"digits", "digits_mlp", "own", "broken", "mangled"} < {*found["experiments"]}
+    assert found["experiments"]["own"] == "my own"
+    assert found["experiments"]["null"] == "said above"
+    assert found["experiments"]["broken"] == "(does not parse; see `runner validate`)"
+    assert found["experiments"]["mangled"] == "(does not parse; see `runner validate`)"
+    assert "configs/runtime/cpu.yaml" in found["fragments"]
+    assert "image_classification" in found["tasks"]
+    assert {"cnn", "mlp", "resnet_cifar"} <= {*found["models of image_classification"]}
+    assert "one_device" in found["strategies"]
+    for names in found.values():
+        for name, description in names.items():
+            assert name in text
+            assert description in text
+
+
+def test_every_shipped_file_describes_itself(cli: Cli) -> None:
+    found = json.loads(accepted(cli, "list", "--json"))
+
+    assert [name for kind in ("experiments", "fragments")
+            for name, description in found[kind].items() if not description] == []  # fmt: skip
+
+
+def test_what_show_prints_is_a_config_file(cli: Cli, tmp_path: Path) -> None:
+    flags = ("--num-gpus=1", "--task.model.dropout-rate", "0.25", "--gin_param=runtime.seed = 5")
+    text = accepted(cli, "show", "--experiment", "digits", *flags)
+    (tmp_path / "again.yaml").write_text(text)
+
+    again = accepted(cli, "show", "--experiment=again.yaml")
+
+    assert again == text
+    shown = yaml.safe_load(text)
+    assert shown["runtime"]["num_gpus"] == 1
+    assert shown["task"]["model"]["dropout_rate"] == 0.25
+    assert accepted(cli, "diff", "digits", "again.yaml").splitlines()[1:] == [
+        line for line in accepted(cli, "diff", "digits", "again.yaml").splitlines()
+        if line.startswith(("task.model.dropout_rate", "runtime.num_gpus", "runtime.seed"))
+    ]  # fmt: skip
+
+
+def test_show_names_the_origins(cli: Cli, tmp_path: Path) -> None:
+    flags = ("--experiment=digits", "--params_override=trainer.max_to_keep=9", "--seed=4")
+
+    text = accepted(cli, "show", "--origins", *flags)
+
+    lines = {line.split(":")[0].strip(): line for line in text.splitlines()}
+    assert lines["seed"].endswith("  # --seed")
+    assert lines["max_to_keep"].endswith("  # --params_override[0]")
+    assert lines["num_packs"].endswith("  # default")
+    assert "  # experiments/digits.yaml:" in lines["filters"]
+    (tmp_path / "o.yaml").write_text(text)
+    plain = accepted(cli, "show", *flags)
+    assert accepted(cli, "show", "--experiment=o.yaml") == plain
+
+
+def test_show_as_json_names_value_and_origin_of_each_setting(cli: Cli) -> None:
+    found = json.loads(accepted(cli, "show", "--experiment=digits", "--json", "--seed=4"))
+
+    assert found["runtime.seed"] == {"value": 4, "origin": "--seed"}
+    assert found["task.model.filters"]["value"] == [32, 64]
+    assert found["task.model.filters"]["origin"].startswith("experiments/digits.yaml:")
+    assert found["trainer.early_stopping"] == {"value": None, "origin": "default"}
+
+
+@pytest.mark.parametrize(
+    "spelled",
+    [
+        ("--train-epochs=3",),
+        ("--train_epochs", "3"),
+        ("--trainer.train-epochs=3",),
+        ("--trainer.train_epochs", "3"),
+        ("--gin-param=trainer.train_epochs=3",),
+        ("--gin_params", "trainer.train_epochs = 3"),
+        ("--params-override=trainer.train_epochs=3",),
+        ("--train_epochs=9", "--trainer.train_epochs=3"),
+    ],
+)
+def test_the_spellings_of_a_flag(cli: Cli, spelled: tuple[str, ...]) -> None:
+    shown = yaml.safe_load(accepted(cli, "show", "--experiment=digits", *spelled))
+
+    assert shown["trainer"]["train_epochs"] == 3
+
+
+@pytest.mark.parametrize(
+    "spelled", [("--num_gpus=-1",), ("--num_gpus", "-1"), ("--runtime.num_gpus", "-1")]
+)
+def test_a_negative_number_is_a_value(cli: Cli, spelled: tuple[str, ...]) -> None:
+    shown = yaml.safe_load(accepted(cli, "show", "--experiment=digits", *spelled))
+
+    assert shown["runtime"]["num_gpus"] == -1
+
+
+def test_a_value_keeps_its_dashes_and_data_dir_sets_both(cli: Cli) -> None:
+    shown = yaml.safe_load(accepted(cli, "show", "--experiment=mnist", "--data-dir=a-b--c"))
+
+    assert shown["task"]["train_data"]["data_dir"] == "a-b--c"
+    assert shown["task"]["validation_data"]["data_dir"] == "a-b--c"
+
+
+def test_validate_takes_names_files_fragments_and_runs(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "runs/r").mkdir(parents=True)
+    (tmp_path / "runs/r/config.yaml").write_text(accepted(cli, "show", "--experiment=digits"))
+    (tmp_path / "frag.yaml").write_text("trainer: {max_to_keep: 3}\n")
+    (tmp_path / "frag.gin").write_text("trainer.max_to_keep = 3\n")
+    (tmp_path / "experiments").mkdir()
+    (tmp_path / "experiments/named.yaml").write_text("task: {model: {dropout_rate: 0.1}}\n")
+    names = ["digits", "digits_mlp", "runs/r", "frag.yaml", "frag.gin", "named",
+             "configs/runtime/cpu.yaml", "configs/data/synthetic.yaml"]  # fmt: skip
+
+    assert accepted(cli, "validate", *names) == "".join(f"{name}: ok\n" for name in names)
+
+
+def test_validate_names_all_errors_of_all_files(cli: Cli, tmp_path: Path) -> None:
+    many = "\n".join(f"  unknown_{n}: 1" for n in range(20))
+    (tmp_path / "a.yaml").write_text(BAD)
+    (tmp_path / "b.yaml").write_text("task: [1\n")
+    (tmp_path / "c.yaml").write_text(f"runtime:\n{many}\n")
+    (tmp_path / "d.gin").write_text("trainer.train_steps = 'x'\n")
+    (tmp_path / "e.yaml").write_text("task: {name: image_clasification}\n")
+
+    text = refused(cli, "validate", "a.yaml", "b.yaml", "c.yaml", "d.gin", "e.yaml", "f.yaml", "g")
+
+    assert "task.train_dat — a.yaml:1\n" in text
+    assert "runtime.sed — a.yaml:2\n" in text
+    assert "  b.yaml:2\n    no valid YAML" in text
+    for n in range(20):
+        assert f"runtime.unknown_{n} — c.yaml:{n + 2}\n" in text
+    assert "trainer.train_steps — d.gin:1\n" in text
+    assert "task.name — e.yaml:1\n    unknown task 'image_clasification'" in text
+    assert "unknown file 'f.yaml'" in text
+    assert "unknown experiment 'g'" in text
+    assert "more" not in text
+
+
+def test_validate_tells_the_good_from_the_bad(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("runtime: {sed: 1}\n")
+
+    done = cli("validate", "digits", "a.yaml")
+
+    assert (done.returncode, done.stdout) == (2, "digits: ok\n")
+    assert "runtime.sed — a.yaml:1" in done.stderr
+
+
+def test_validate_lays_a_fragment_over_the_experiment_named(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("task: {model: {hidden_units: [3]}}\n")
+
+    assert accepted(cli, "validate", "a.yaml", "--experiment=digits_mlp") == "a.yaml: ok\n"
+    assert "unknown setting 'hidden_units'" in refused(
+        cli, "validate", "a.yaml", "--experiment=digits"
+    )
+
+
+def test_diff_shows_what_differs(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(accepted(cli, "show", "--experiment=digits", "--seed=4"))
+
+    table = accepted(cli, "diff", "digits", "a.yaml").splitlines()
+    found = json.loads(accepted(cli, "diff", "digits", "a.yaml", "--json"))
+
+    assert table[0].split() == ["digits", "a.yaml"]
+    assert [line.split() for line in table[1:] if "runtime" in line] == [
+        ["runtime.seed", "17", "4"]
+    ]
+    assert found["runtime.seed"] == ["17", "4"]
+    assert accepted(cli, "diff", "digits", "digits") == "no differences\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["list"],
+        ["show", "--experiment=digits", "--origins", "--task.model.name=resnet_cifar"],
+        ["show", "--experiment=digits_mlp", "--gin_param=BATCH = 4"],
+        ["validate", *experiment_files(), *fragment_files()],
+        ["diff", "digits", "resnet_cifar"],
+        ["run", "--experiment=digits", "--task.model.depth=1"],
+        ["--help"],
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_no_static_command_imports_tensorflow(tmp_path: Path, arguments: list[str]) -> None:
+    code = (
+        "import sys\n"
+        "from orbit_runner.cli.main import main\n"
+        "main(sys.argv[1:])\n"
+        "print([name for name in sys.modules if name.split('.')[0] in"
+        " ('tensorflow', 'tf_keras', 'official', 'orbit')], file=sys.stderr)\n"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        cwd=tmp_path, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+
+    assert done.stderr.splitlines()[-1] == "[]"
+
+
+def test_a_reader_that_leaves_early_is_no_error(tmp_path: Path) -> None:
+    command = f"{sys.executable} -m orbit_runner show --experiment=digits | head -1"
+
+    done = subprocess.run(
+        command, shell=True, cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+
+    assert (done.stdout, done.stderr) == ("name: digits\n", "")
+
+
+def test_the_process_and_the_function_agree(cli: Cli) -> None:
+    shown = yaml.safe_load(accepted(cli, "show", "--experiment=resnet_cifar"))
+
+    config: Any = resolve(Request(experiment="resnet_cifar")).config
+
+    assert shown["task"]["model"]["depth"] == config.task.model.depth

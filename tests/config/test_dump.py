@@ -1,0 +1,187 @@
+# ruff: noqa: E501 (one line a case)
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from orbit_runner.config.diff import differences
+from orbit_runner.config.dump import flat, inline, to_yaml
+from orbit_runner.config.resolve import Request, Resolved, resolve
+from orbit_runner.config.yaml_source import load_text
+
+TEXTS = [
+    "", " ", " x ", "off", "On", "yes", "NO", "y", "true", "tRuE", "null", "~", "1e-3", "1e3", "5", "-5",
+    "010", "0o17", "0x1f", "1_000", "1:30", ".inf", ".nan", ".5", "1.", "2020-01-01", "=", "<<", "-", "- a",
+    "a: b", "a:", ": a", "#x", "a #b", "'", '"', "it's", 'say "x"', "[1]", "{a: 1}", "a, b", "&a", "*a", "!a",
+    "%a", "@a", "`a", "|", ">", "?", "? a", "a\nb", "a\n\n b\n", "\n", "\ttab\t", "a\\nb", "---", "...", "a\n...",
+    "日本 😀", "é\xa0\u2028\x85\ufeff", "\x07", "x" * 12000, "word " * 4000,
+]  # fmt: skip
+NUMBERS = [0, -3, 10**20, 0.0, -0.0, 0.1, 1e-7, 1e22, 1.5e300, 5e-324, math.inf, -math.inf, 3.0]
+NESTED = {
+    "image": {"shape": [8, 8, 1], "dtype": "float32", "low": 0.0, "high": 1e-7, "kinds": []},
+    "off": {"1e-3": None, "<<": "x", "a: b": {"deep": [True, "true", {"x": [1.0]}]}},
+    "empty": {},
+}
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_a_text_stays_itself_here_and_under_yaml_1_1(text: str) -> None:
+    line = f"        x: {inline(text)}"
+
+    assert "\n" not in line
+    assert load_text(line, "x", 1).children["x"].value == text  # type: ignore[union-attr]
+    assert yaml.safe_load(line) == {"x": text}
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_a_number_stays_itself_here_and_under_yaml_1_1(number: float) -> None:
+    line = f"x: {inline(number)}"
+
+    for got in (load_text(line, "x", 1).children["x"].value, yaml.safe_load(line)["x"]):  # type: ignore[union-attr]
+        assert (got, type(got)) == (number, type(number))
+        assert math.copysign(1, got) == math.copysign(1, number)
+
+
+def plain(value: Any) -> Any:
+    """Returns the values as plain dicts and lists, settings that are not written left out."""
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    return [plain(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def reloaded(write: Callable[..., str], text: str) -> Any:
+    return resolve(Request(experiment=write("again/config.yaml", text))).config
+
+
+@pytest.fixture
+def awkward(write: Callable[..., str]) -> Resolved:
+    """A tree in which whatever may be awkward to write is so."""
+    tree = {
+        "name": "1e-3",
+        "description": "a: b #x\n'\"日本",
+        "imports": [],
+        "gin_bindings": ["f.x = 'a #b'", "M = 1", "s/f.y = [%M, @g()]"],
+        "task": {
+            "init_checkpoint": "off",
+            "model": {"filters": []},
+            "train_data": {
+                "data_dir": "null",
+                "input_path": ["", "a, b", "5"],
+                "source": "synthetic",
+                "synthetic": {"features": NESTED},
+            },
+            "validation_data": {"data_dir": "yes", "input_path": "#x"},
+        },
+        "trainer": {
+            "loss_upper_bound": math.inf,
+            "train_epochs": 1e22,
+            "continuous_eval_timeout": None,
+            "steps_per_loop": "auto",
+            "early_stopping": {"metric": "a\nb", "threshold": -1e-7},
+            "optimizer_config": {
+                "ema": {"average_decay": 1e-7},
+                "optimizer": {"type": "lamb", "lamb": {"exclude_from_weight_decay": ["~", "[", "a\\b"]}},
+                "warmup": {"type": "linear", "linear": {"warmup_steps": 3, "name": ""}},
+            },
+        },
+        "runtime": {"distribution_strategy": "off"},
+    }  # fmt: skip
+    # JSON is YAML whose texts are all in quotes; only infinity has another name.
+    write("awkward.yaml", json.dumps(tree, indent=1).replace("Infinity", ".inf"))
+    return resolve(Request(experiment="digits", config_files=("awkward.yaml",)))
+
+
+@pytest.mark.parametrize("experiment", ["digits", "digits_mlp", "mnist", "resnet_cifar_v2"])
+def test_an_experiment_comes_back_as_it_was(write: Callable[..., str], experiment: str) -> None:
+    config = resolve(Request(experiment=experiment)).config
+
+    assert reloaded(write, to_yaml(config)) == config
+
+
+def test_an_awkward_tree_comes_back_as_it_was(write: Callable[..., str], awkward: Resolved) -> None:
+    config = awkward.config
+
+    again = reloaded(write, to_yaml(config))
+
+    assert again == config
+    assert to_yaml(again) == to_yaml(config)
+    assert again.task.train_data.synthetic.features["off"]["<<"] == "x"
+
+
+def test_the_file_means_the_same_to_pyyaml(awkward: Resolved) -> None:
+    read = yaml.safe_load(to_yaml(awkward.config))
+
+    def at(path: str) -> Any:
+        value = read
+        for name in path.split("."):
+            value = value[name]
+        return value
+
+    for path, value in flat(awkward.config).items():
+        assert at(path) == plain(value), path
+        assert type(at(path)) is type(plain(value)), path
+    assert [*read] == [
+        "name",
+        "description",
+        "imports",
+        "gin_bindings",
+        "task",
+        "trainer",
+        "runtime",
+    ]
+
+
+@pytest.mark.parametrize("which", ["digits", "awkward"])
+def test_with_origins_it_loads_again_too(
+    write: Callable[..., str], awkward: Resolved, which: str
+) -> None:
+    resolved = awkward if which == "awkward" else resolve(Request(experiment="digits"))
+
+    text = to_yaml(resolved.config, resolved.origins)
+
+    assert reloaded(write, text) == resolved.config
+    assert "  # experiments/digits.yaml:" in text
+    assert "  # default\n" in text
+    if which == "awkward":
+        assert "  # awkward.yaml:" in text
+
+
+def test_defaults_written_out_are_no_change(write: Callable[..., str]) -> None:
+    resolved = resolve(Request(experiment="digits"))
+    name = write("c.yaml", to_yaml(resolved.config))
+
+    assert resolve(Request(experiment="digits", config_files=(name,))).config == resolved.config
+
+
+def test_differences_name_what_differs_and_nothing_else(over_digits: Callable[..., Any]) -> None:
+    left = over_digits()
+    right = over_digits(
+        params_overrides=(
+            "runtime.seed=3,task.model.name=mlp,trainer.optimizer_config.ema.start_step=1",
+        )
+    )
+
+    found = {d.path: (d.left, d.right) for d in differences(left, right)}
+
+    assert differences(left, left) == []
+    assert found["runtime.seed"] == ("17", "3")
+    assert found["task.model.name"] == ("cnn", "mlp")
+    assert found["task.model.filters"] == ("[32, 64]", "-")
+    assert found["task.model.hidden_units"] == ("-", "[128, 64]")
+    assert found["trainer.optimizer_config.ema"] == ("null", "-")
+    assert found["trainer.optimizer_config.ema.start_step"] == ("-", "1")
+    assert not any(path.startswith("task.train_data") for path in found)
+
+
+def test_what_is_left_out_of_the_file_is_at_its_default(write: Callable[..., str]) -> None:
+    text = to_yaml(resolve(Request(experiment="digits")).config)
+
+    assert "tfds_name" not in text
+    assert "sgd:" not in text
+    assert not Path("again").exists()

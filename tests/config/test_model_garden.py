@@ -1,0 +1,250 @@
+"""Our configs beside those of the installed Model Garden: names, defaults, and what it builds."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from official.core import config_definitions
+from official.modeling.hyperparams import params_dict
+from official.modeling.optimization import optimizer_factory
+from official.modeling.optimization.configs import optimization_config, optimizer_config
+from official.modeling.privacy import configs as privacy_configs
+
+from orbit_runner.config.base import Config
+from orbit_runner.config.experiment import DifferentialPrivacy, ExperimentConfig
+from orbit_runner.config.optimizers import Ema, Optimization, OptimizerChoice
+from orbit_runner.config.resolve import Request, resolve
+from orbit_runner.config.schedules import LearningRate, Warmup
+
+DOCS = Path(__file__).resolve().parents[2] / "docs/model_garden_differences.md"
+
+# Setting: (Model Garden's default, ours, why). Exactly the defaults that differ.
+CHANGED: dict[str, tuple[Any, Any, str]] = {
+    "task.train_data.is_training": (
+        None, True, "the section says what its data is for",
+    ),
+    "task.validation_data.is_training": (
+        None, False, "the section says what its data is for",
+    ),
+    "task.validation_data.drop_remainder": (
+        True, False, "an evaluation counts every example, the last part-filled batch too",
+    ),
+    "trainer.steps_per_loop": (
+        1000, "auto", "a loop takes about a second, whatever the model and the machine",
+    ),
+    "trainer.eval_tf_while_loop": (
+        False, None, "an evaluation is one graph where the task allows it",
+    ),
+}  # fmt: skip
+# Sections that are null by default: Model Garden's class and ours.
+OPTIONAL = {
+    "trainer.optimizer_config.ema": (optimizer_config.EMAConfig(), Ema()),
+    "task.differential_privacy_config": (
+        privacy_configs.DifferentialPrivacyConfig(),
+        DifferentialPrivacy(),
+    ),
+}
+ABSENT = "(absent)"
+
+
+def pairs(theirs: Any, ours: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
+    """Yields path, their default and ours for every setting of theirs, unchosen blocks too."""
+    for field in dataclasses.fields(theirs):
+        below = f"{path}.{field.name}" if path else field.name
+        left, right = getattr(theirs, field.name), getattr(ours, field.name, ABSENT)
+        if dataclasses.is_dataclass(left) and right is not ABSENT:
+            yield from pairs(left, right, below)
+        else:
+            yield below, left, right
+
+
+def all_pairs() -> list[tuple[str, Any, Any]]:
+    found = [*pairs(config_definitions.ExperimentConfig(), ExperimentConfig(), "")]
+    for path, (theirs, ours) in OPTIONAL.items():
+        found += pairs(theirs, ours, path)
+    return found
+
+
+def test_every_setting_of_model_garden_is_here_with_its_default() -> None:
+    found = all_pairs()
+
+    differing = {path: (left, right) for path, left, right in found if left != right}
+    assert differing == {path: row[:2] for path, row in CHANGED.items()}
+    assert len(found) > 200
+
+
+def test_the_optional_sections_are_null_on_both_sides() -> None:
+    values = {path: (left, right) for path, left, right in all_pairs()}
+
+    assert {path: values[path] for path in OPTIONAL} == dict.fromkeys(OPTIONAL, (None, None))
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        (optimization_config.OptimizerConfig, OptimizerChoice),
+        (optimization_config.LrConfig, LearningRate),
+        (optimization_config.WarmupConfig, Warmup),
+    ],
+)
+def test_the_choices_are_the_same(theirs: type, ours: Any) -> None:
+    assert [f.name for f in dataclasses.fields(theirs)] == ["type", *ours.choices()]
+
+
+def refused_rows() -> list[str]:
+    def below(config: Config, path: str) -> Iterator[tuple[str, str]]:
+        for field in dataclasses.fields(config):
+            value = getattr(config, field.name)
+            if field.metadata["refused"]:
+                yield f"{path}.{field.name}", field.metadata["refused"]
+            elif isinstance(value, Config):
+                yield from below(value, f"{path}.{field.name}".lstrip("."))
+
+    found = dict(below(ExperimentConfig(), ""))
+    for path, (_, ours) in OPTIONAL.items():
+        found |= dict(below(ours, path))
+    # Both data sections refuse the same, which is said once.
+    once = {path.replace("train_data", "*_data"): why for path, why in found.items()
+            if not path.startswith("task.validation_data.")}  # fmt: skip
+    assert len(found) - len(once) == sum("*_data" in path for path in once)
+    return [f"| `{path}` | {why} |" for path, why in once.items()]
+
+
+def changed_rows() -> list[str]:
+    def shown(value: Any) -> str:
+        return "null" if value is None else str(value).lower()
+
+    return [f"| `{path}` | `{shown(theirs)}` | `{shown(ours)}` | {why} |"
+            for path, (theirs, ours, why) in CHANGED.items()]  # fmt: skip
+
+
+def test_the_docs_list_what_is_changed_and_what_is_refused() -> None:
+    text = DOCS.read_text(encoding="utf-8")
+
+    rows = [line for line in text.splitlines() if line.startswith("| `")]
+    assert rows == [*changed_rows(), *refused_rows()]
+
+
+RATES: dict[str, dict[str, Any]] = {
+    "constant": {"learning_rate": 0.5},
+    "stepwise": {"boundaries": [10, 20], "values": [0.3, 0.2, 0.1]},
+    "exponential": {"initial_learning_rate": 0.3, "decay_steps": 7, "decay_rate": 0.9},
+    "polynomial": {"initial_learning_rate": 0.3, "decay_steps": 30},
+    "cosine": {"initial_learning_rate": 0.3, "decay_steps": 30, "offset": 2},
+    "power": {"initial_learning_rate": 0.3},
+    "power_linear": {"initial_learning_rate": 0.3, "total_decay_steps": 30},
+    "power_with_offset": {"initial_learning_rate": 0.3, "offset": 3},
+    "step_cosine_with_offset": {"boundaries": [10, 20], "values": [0.3, 0.1]},
+}
+WARMUPS: dict[str, dict[str, Any]] = {
+    "linear": {"warmup_steps": 5},
+    "polynomial": {"warmup_steps": 5, "power": 2.0},
+}
+NOT_SHIPPED = ("slide", "adafactor")
+
+
+def optimization(write: Callable[..., str], **sections: Any) -> tuple[Optimization, Any]:
+    """Gives one choice to our reader and to Model Garden's class."""
+    said = {
+        "optimizer": {"type": "sgd"},
+        "learning_rate": {"type": "constant", "constant": RATES["constant"]},
+    } | sections
+    theirs = optimization_config.OptimizationConfig(said)
+    params_dict.save_params_dict_to_yaml(
+        params_dict.ParamsDict({"trainer": {"optimizer_config": said}}), write("o.yaml", "")
+    )
+    resolved = resolve(Request(experiment="digits_mlp", config_files=("o.yaml",)))
+    return resolved.config.trainer.optimizer_config, theirs
+
+
+def test_every_choice_has_a_case() -> None:
+    assert [*RATES] == [*LearningRate.choices()]
+    assert [*WARMUPS] == [*Warmup.choices()]
+
+
+@pytest.mark.parametrize("warmup", [None, *WARMUPS])
+@pytest.mark.parametrize("rate", RATES)
+def test_the_factory_builds_the_same_rates(
+    write: Callable[..., str], rate: str, warmup: str | None
+) -> None:
+    sections: dict[str, Any] = {"learning_rate": {"type": rate, rate: RATES[rate]}}
+    if warmup:
+        sections["warmup"] = {"type": warmup, warmup: WARMUPS[warmup]}
+
+    built = [
+        optimizer_factory.OptimizerFactory(config).build_learning_rate()
+        for config in optimization(write, **sections)
+    ]
+
+    ours, theirs = (
+        [float(lr(step) if callable(lr) else lr) for step in (0, 1, 3, 5, 9, 12, 25, 40)]
+        for lr in built
+    )
+    assert ours == pytest.approx(theirs, rel=0, abs=0, nan_ok=True)
+
+
+@pytest.mark.parametrize("ema", [None, {"average_decay": 0.5, "start_step": 3}], ids=["", "ema"])
+@pytest.mark.parametrize("name", [n for n in OptimizerChoice.choices() if n not in NOT_SHIPPED])
+def test_the_factory_builds_the_same_optimizers(
+    write: Callable[..., str], name: str, ema: dict[str, Any] | None
+) -> None:
+    if ema and ("experimental" in name or name == "adafactor_keras"):
+        pytest.skip("Model Garden averages under optimizers of Keras' older kind only")
+    sections: dict[str, Any] = {"optimizer": {"type": name, name: {"name": "x"}}}
+    if ema:
+        sections["ema"] = ema
+
+    ours, theirs = (
+        optimizer_factory.OptimizerFactory(config).build_optimizer(0.5)
+        for config in optimization(write, **sections)
+    )
+
+    assert type(ours) is type(theirs)
+    assert ours.get_config() == theirs.get_config()
+
+
+@pytest.mark.parametrize("name", NOT_SHIPPED)
+def test_what_model_garden_does_not_ship_is_still_not_shipped(name: str) -> None:
+    config = Optimization(optimizer=OptimizerChoice(type=name),
+                          learning_rate=LearningRate(type="constant"))  # fmt: skip
+
+    with pytest.raises((NotImplementedError, TypeError, ValueError)):
+        optimizer_factory.OptimizerFactory(config).build_optimizer(0.5)
+
+
+def test_a_file_that_model_garden_wrote_loads_unchanged(write: Callable[..., str]) -> None:
+    theirs = config_definitions.ExperimentConfig(
+        runtime={"num_gpus": 0, "enable_xla": True, "mixed_precision_dtype": "bfloat16"},
+        trainer={
+            "train_steps": 0,
+            "checkpoint_interval": 77,
+            "loss_upper_bound": 1e9,
+            "optimizer_config": {
+                "optimizer": {"type": "lars", "lars": {"exclude_from_weight_decay": ["bias"]}},
+                "learning_rate": {"type": "stepwise", "stepwise": RATES["stepwise"]},
+                "warmup": {"type": "linear", "linear": {"warmup_steps": 7}},
+                "ema": {"average_decay": 1e-5},
+            },
+        },
+    )
+    written = theirs.as_dict()
+    del written["task"]
+    params_dict.save_params_dict_to_yaml(params_dict.ParamsDict(written), write("params.yaml", ""))
+
+    config = resolve(Request(experiment="digits", config_files=("params.yaml",))).config
+
+    ours = config.as_dict()
+    for section in ("trainer", "runtime"):
+        assert covers(ours[section], written[section])
+
+
+def covers(ours: Any, theirs: Any) -> bool:
+    """Tells whether all that theirs says is said in ours too."""
+    if isinstance(theirs, dict):
+        return all(covers(ours[key], value) for key, value in theirs.items())
+    assert ours == theirs
+    return True

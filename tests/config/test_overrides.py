@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from orbit_runner.config.overrides import load_override, split_outside_brackets, value_at
+from orbit_runner.config.problems import ConfigError
+from orbit_runner.config.raw import leaves
+
+
+def values(text: str) -> dict[str, Any]:
+    return {path: leaf.value for path, leaf in leaves(load_override(text, "--p", 1))}
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("a=1,b=2", ["a=1", "b=2"]),
+        ("a=[1, 2],b={c: 1, d: [2, 3]}", ["a=[1, 2]", "b={c: 1, d: [2, 3]}"]),
+        ("a='x, y',b=\"p, q]\"", ["a='x, y'", 'b="p, q]"']),
+        ("a='it\"s, ok',b=1", ["a='it\"s, ok'", "b=1"]),
+        ("a=1,,b=2,", ["a=1", "b=2"]),
+    ],
+)
+def test_commas_inside_brackets_and_quotes_do_not_split(text: str, parts: list[str]) -> None:
+    assert split_outside_brackets(text) == parts
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a.b=1,c.d=2", {"a.b": 1, "c.d": 2}),
+        (" a.b = 1 , c.d = x ", {"a.b": 1, "c.d": "x"}),
+        ("a.b=[1, 2],c=x", {"a.b": [1, 2], "c": "x"}),
+        ("a='1, 2',b=\"3\"", {"a": "1, 2", "b": "3"}),
+        ("a.b=1e-3,c=off,d=null,e=", {"a.b": 1e-3, "c": "off", "d": None, "e": None}),
+        ("a={b: 1, c: {d: 2}},a.b=5", {"a.b": 5, "a.c.d": 2}),
+        ("a=x=y", {"a": "x=y"}),
+        ("a: {b: 1, c: [2]}", {"a.b": 1, "a.c": [2]}),
+        ('{"a": {"b": 1e-3}, "c": null}', {"a.b": 1e-3, "c": None}),
+        ("a:\n  b: 1\nc: 2\n", {"a.b": 1, "c": 2}),
+        ("a: b=c", {"a": "b=c"}),
+        ("", {}),
+    ],
+)
+def test_an_override_is_assignments_or_yaml_or_json(text: str, expected: dict[str, Any]) -> None:
+    assert values(text) == expected
+
+
+@pytest.mark.parametrize("name", ["o.yaml", "d/o.yml", "o.json"])
+def test_an_override_may_be_a_file(write: Callable[..., str], name: str) -> None:
+    write(name, '{"a":\n {"b": 1}}')
+
+    ((path, leaf),) = leaves(load_override(name, "--params_override[0]", 1))
+
+    assert (path, leaf.value, str(leaf.origin)) == ("a.b", 1, f"{name}:2")
+
+
+def test_an_override_finds_a_shipped_file_from_any_folder(write: Callable[..., str]) -> None:
+    assert values("configs/runtime/one_gpu.yaml")["runtime.num_gpus"] == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("nope.yaml", "unknown file 'nope.yaml'"),
+        ("a=1,b", "got 'b', expected name.of.value=value"),
+        ("a..b=1", "got 'a..b=1', expected name.of.value=value"),
+        ("a=[1", "no valid YAML"),
+        ("a={b: 1, b: 2}", "is set twice"),
+        ("just_text", "holds no `name: value` pairs"),
+        ("[1, 2]", "holds no `name: value` pairs"),
+    ],
+)
+def test_what_is_none_of_them_is_refused(
+    write: Callable[..., str], text: str, message: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_override(text, "--p", 1)
+
+    assert message in str(caught.value)
+
+
+def test_the_origin_is_the_flag_and_the_line_of_a_text_of_several() -> None:
+    one = load_override("a=1", "--params_override[2]", 1)
+    many = load_override("a: 1\nb: 2\n", "--params_override[2]", 1)
+
+    assert str(one.children["a"].origin) == "--params_override[2]"
+    assert str(many.children["b"].origin) == "--params_override[2]:2"
+
+
+def test_a_section_may_be_given_at_a_path() -> None:
+    root = value_at(("a", "b"), "{c: 1, d: [2]}", "--a.b", 1)
+
+    assert {path: leaf.value for path, leaf in leaves(root)} == {"a.b.c": 1, "a.b.d": [2]}

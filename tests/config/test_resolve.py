@@ -1,0 +1,324 @@
+# ruff: noqa: E501 (one line a case)
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orbit_runner.config.problems import ConfigError
+from orbit_runner.config.resolve import Request, resolve
+from orbit_runner.registry import TASKS, Entry
+
+# Every layer, lowest first: how it sets runtime.seed to a value, and the origin that it then has.
+LAYERS: list[tuple[str, Callable[..., dict[str, Any]], str]] = [
+    ("experiment", lambda write, n: {"experiment": write("e.yaml", experiment(n))}, "e.yaml:9"),
+    ("config_file", lambda write, n: {"config_files": (write("c.yaml", seed(n)),)}, "c.yaml:1"),
+    ("second", lambda write, n: {"config_files": (write("d.yaml", seed(n)),)}, "d.yaml:1"),
+    ("gin_file", lambda write, n: {"gin_files": (write("g.gin", gin(n)),)}, "g.gin:1"),
+    ("override", lambda write, n: {"params_overrides": (f"runtime.seed={n}",)}, "--params_override[0]"),
+    ("override_2", lambda write, n: {"params_overrides": (seed(n),)}, "--params_override[1]"),
+    ("gin_param", lambda write, n: {"gin_params": (gin(n),)}, "--gin_param[0]"),
+    ("gin_param_2", lambda write, n: {"gin_params": (gin(n),)}, "--gin_param[1]"),
+    ("flag", lambda write, n: {"flags": (("--seed", "runtime.seed", str(n)),)}, "--seed"),
+    ("dotted", lambda write, n: {"flags": (("--runtime.seed", "runtime.seed", str(n)),)}, "--runtime.seed"),
+]  # fmt: skip
+
+
+def seed(n: int) -> str:
+    return f"runtime: {{seed: {n}}}"
+
+
+def gin(n: int) -> str:
+    return f"runtime.seed = {n}"
+
+
+def experiment(n: int) -> str:
+    return f"""task:
+  name: image_classification
+  model: {{name: mlp}}
+  train_data: {{source: digits, global_batch_size: 8}}
+  validation_data: {{source: digits, global_batch_size: 8}}
+trainer:
+  train_steps: 1
+  optimizer_config: {{optimizer: {{type: adam}}, learning_rate: {{type: constant}}}}
+runtime: {{seed: {n}}}
+"""
+
+
+def request(write: Callable[..., str], indexes: tuple[int, ...]) -> Request:
+    """Makes a request in which layer i sets the seed to 100 + i; lists are filled up in order."""
+    said: dict[str, Any] = {"experiment": write("base.yaml", experiment(1))}
+    for index in indexes:
+        for key, value in LAYERS[index][1](write, 100 + index).items():
+            said[key] = value if key == "experiment" else (*said.get(key, ()), *value)
+    return Request(**said)
+
+
+@pytest.mark.parametrize(
+    ("lower", "higher"),
+    [pytest.param(a, b, id=f"{LAYERS[a][0]}<{LAYERS[b][0]}")
+     for a, b in itertools.combinations(range(len(LAYERS)), 2)],
+)  # fmt: skip
+def test_the_higher_layer_wins_and_is_the_origin(
+    write: Callable[..., str], lower: int, higher: int
+) -> None:
+    resolved = resolve(request(write, (lower, higher)))
+
+    assert resolved.config.runtime.seed == 100 + higher
+    label = LAYERS[higher][2]
+    if "[1]" in label and LAYERS[lower][0] != LAYERS[higher][0].removesuffix("_2"):
+        label = label.replace("[1]", "[0]")
+    assert str(resolved.origins["runtime.seed"]) == label
+
+
+def test_all_layers_together_end_in_the_last(write: Callable[..., str]) -> None:
+    resolved = resolve(request(write, tuple(range(len(LAYERS)))))
+
+    assert resolved.config.runtime.seed == 100 + len(LAYERS) - 1
+
+
+def test_what_nothing_set_has_no_origin(write: Callable[..., str]) -> None:
+    resolved = resolve(request(write, ()))
+
+    assert "runtime.num_gpus" not in resolved.origins
+    assert str(resolved.origin("runtime.num_gpus")) == "base.yaml:9"
+    assert resolved.origin("nothing.of.this") is None
+
+
+def test_sections_merge_and_lists_are_replaced(
+    write: Callable[..., str], over_digits: Callable[..., Any]
+) -> None:
+    write("a.yaml", "task: {model: {filters: [1]}}\n")
+
+    model = over_digits(config_files=("a.yaml",)).task.model
+
+    assert model.filters == (1,)
+    assert model.dense_units == 128
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("runtime:\n", "runtime.seed"),
+        ("trainer:\n  # train_steps: 3\n", "trainer.train_epochs"),
+        ("trainer: {optimizer_config: }\n", "trainer.optimizer_config.optimizer.type"),
+        ("task: {train_data: }\n", "task.train_data.source"),
+        ("task: {losses: , model: }\n", "task.model.dense_units"),
+        ("task:\n", "task.name"),
+    ],
+)
+def test_a_section_with_nothing_below_it_changes_nothing(
+    write: Callable[..., str], over_digits: Callable[..., Any], text: str, path: str
+) -> None:
+    write("a.yaml", text)
+
+    assert over_digits(config_files=("a.yaml",)) == over_digits()
+
+
+@pytest.mark.parametrize(
+    ("layers", "decay"),
+    [
+        (["ema: {average_decay: 0.5}"], 0.5),
+        (["ema: {average_decay: 0.5, start_step: 7}", "ema: null"], None),
+        (["ema: {average_decay: 0.5, start_step: 7}", "ema: null", "ema: {average_decay: 0.6}"], 0.6),
+        (["ema: null", "ema: {}"], 0.99),
+        (["ema: {average_decay: 0.5}", "ema: null", "ema: null"], None),
+        (["ema: {average_decay: 0.5}", "ema: null", "ema: {start_step: 0}"], 0.99),
+    ],
+)  # fmt: skip
+def test_null_takes_an_optional_section_away(
+    write: Callable[..., str], over_digits: Callable[..., Any], layers: list[str], decay: Any
+) -> None:
+    names = [write(f"{n}.yaml", f"trainer: {{optimizer_config: {{{text}}}}}")
+             for n, text in enumerate(layers)]  # fmt: skip
+
+    ema = over_digits(config_files=tuple(names)).trainer.optimizer_config.ema
+
+    assert (ema and ema.average_decay) == decay
+    assert ema is None or ema.start_step == 0
+
+
+def test_another_network_drops_what_was_said_of_the_first(over_digits: Callable[..., Any]) -> None:
+    model = over_digits(params_overrides=("task.model.name=mlp",)).task.model
+
+    assert (model.name, model.hidden_units, model.dropout_rate) == ("mlp", (128, 64), 0.0)
+
+
+def test_what_the_renaming_layer_and_later_ones_say_holds(over_digits: Callable[..., Any]) -> None:
+    model = over_digits(
+        params_overrides=("task.model.name=mlp,task.model.hidden_units=[3]",),
+        gin_params=("task.model.dropout_rate = 0.25",),
+    ).task.model
+
+    assert (model.hidden_units, model.dropout_rate) == ((3,), 0.25)
+
+
+def test_the_same_name_again_drops_nothing(over_digits: Callable[..., Any]) -> None:
+    assert over_digits(params_overrides=("task.model.name=cnn",)) == over_digits()
+
+
+def test_a_rename_below_a_rename_is_kept(
+    write: Callable[..., str], over_digits: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    same = TASKS.get("image_classification")
+    monkeypatch.setitem(TASKS._entries, "other", Entry("other", same.config, same.target))
+    write("a.yaml", "task: {name: other, model: {name: mlp, hidden_units: [3]},"
+          " train_data: {source: digits, global_batch_size: 4},"
+          " validation_data: {source: digits, global_batch_size: 4}}")  # fmt: skip
+
+    task = over_digits(config_files=("a.yaml",), params_overrides=("task.model.name=cnn",)).task
+
+    assert (task.name, task.model.name, task.model.filters) == ("other", "cnn", (32, 64))
+    assert task.train_data.augment == "none"
+
+
+def test_the_name_of_an_experiment_is_its_files_unless_it_says_so(
+    write: Callable[..., str],
+) -> None:
+    write("mine.yaml", experiment(1))
+    write("said.yaml", "name: other\n" + experiment(1))
+    write("runs/r1/config.yaml", experiment(1))
+
+    names = [
+        resolve(Request(experiment=e)).config.name for e in ("mine.yaml", "said.yaml", "runs/r1")
+    ]
+
+    assert names == ["mine", "other", "r1"]
+
+
+def test_an_experiment_of_the_working_folder_is_found_before_a_shipped_one(
+    write: Callable[..., str],
+) -> None:
+    write("experiments/digits.yaml", experiment(77))
+    write("experiments/own.yml", experiment(78))
+
+    assert resolve(Request(experiment="digits")).config.runtime.seed == 77
+    resolved = resolve(Request(experiment="own"))
+    assert resolved.config.runtime.seed == 78
+    assert str(resolved.origins["runtime.seed"]) == "experiments/own.yml:9"
+
+
+def test_a_config_needs_no_experiment(write: Callable[..., str]) -> None:
+    write("c.yaml", experiment(5))
+
+    config = resolve(Request(config_files=("c.yaml",))).config
+
+    assert (config.name, config.runtime.seed) == ("", 5)
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ({"experiment": "digit"}, "unknown experiment 'digit'; did you mean 'digits'?"),
+        ({"experiment": "digits.yml"}, "did you mean 'experiments/digits.yaml'?"),
+        ({"config_files": ("configs/runtime/gpu.yaml",)}, "mean 'configs/runtime/cpu.yaml'?"),
+        ({"config_files": ("no/such/thing.yaml",)}, "unknown file 'no/such/thing.yaml'\nsearched from: "),
+        ({"gin_files": ("digits_mlp.gin",)}, "did you mean 'experiments/digits_mlp.gin'?"),
+        ({"imports": ("no_such_module",)}, "cannot import 'no_such_module': ModuleNotFoundError"),
+    ],
+)  # fmt: skip
+def test_what_is_not_there_is_one_problem(
+    write: Callable[..., str], refused: Callable[..., Any], said: dict[str, Any], message: str
+) -> None:
+    (problem,) = refused(**said)
+
+    assert message in problem.message
+
+
+def test_a_missing_file_names_the_folders_searched(
+    write: Callable[..., str], refused: Callable[..., Any]
+) -> None:
+    (problem,) = refused(config_files=("zzz.yaml",))
+
+    assert f"searched from: {Path.cwd()}, /" in problem.message
+
+
+def test_an_experiment_that_cannot_be_read_is_the_only_problem(
+    write: Callable[..., str], refused: Callable[..., Any]
+) -> None:
+    write("bad.yaml", "task: [1\n")
+
+    problems = refused(
+        experiment="bad.yaml", flags=(("--task.model.depth", "task.model.depth", "3"),)
+    )
+
+    assert [str(p.origin) for p in problems] == ["bad.yaml:2"]
+
+
+def test_a_module_that_fails_to_import_hides_no_second_mistake_behind_unknown_names(
+    write: Callable[..., str], refused: Callable[..., Any]
+) -> None:
+    problems = refused(imports=("no_such_module",), params_overrides=("task.name=mine",))
+
+    assert [p.path for p in problems] == ["imports"]
+
+
+def test_no_task_at_all_is_said_once() -> None:
+    with pytest.raises(ConfigError, match="no task is declared; give --experiment=NAME"):
+        resolve(Request())
+
+
+def test_all_errors_of_all_layers_come_at_once(
+    write: Callable[..., str], refused: Callable[..., Any]
+) -> None:
+    write("a.yaml", "task:\n  model: {dpeth: 3}\nrunttime: {}\n")
+    write("b.yaml", "a: [\n")
+    write("c.gin", "task.train_data.global_batch_size = 'x'\n")
+    write("d.gin", "trainer = \n")
+
+    problems = refused(
+        config_files=("a.yaml", "b.yaml"),
+        gin_files=("c.gin", "d.gin"),
+        params_overrides=("trainer.max_to_keep=0", "a=["),
+        gin_params=("trainer.train_steps = 'abc'", "runtime.seed = %NO"),
+        flags=(("--num_gpus", "runtime.num_gpus", "two"),),
+    )
+
+    assert sorted((p.path, str(p.origin)) for p in problems) == sorted(
+        [
+            ("task.model.dpeth", "a.yaml:2"),
+            ("runttime", "a.yaml:3"),
+            ("", "b.yaml:2"),
+            ("task.train_data.global_batch_size", "c.gin:1"),
+            ("", "d.gin:1"),
+            ("trainer.max_to_keep", "--params_override[0]"),
+            ("", "--params_override[1]"),
+            ("trainer.train_steps", "--gin_param[0]"),
+            ("runtime.seed", "--gin_param[1]"),
+            ("runtime.num_gpus", "--num_gpus"),
+        ]
+    )
+
+
+def test_every_contradiction_is_told_at_once(refused: Callable[..., Any]) -> None:
+    problems = refused(
+        params_overrides=(
+            "trainer.train_steps=3,trainer.optimizer_config.learning_rate.type=exponential,"
+            "runtime.all_reduce_alg=nccl,task.train_data.global_batch_size=0,"
+            "task.validation_data.source=mnits",
+        )
+    )
+
+    assert sorted(p.path for p in problems) == [
+        "runtime.all_reduce_alg",
+        "runtime.all_reduce_alg",
+        "task.train_data.global_batch_size",
+        "task.validation_data.source",
+        "trainer.optimizer_config.learning_rate.exponential.decay_rate",
+        "trainer.optimizer_config.learning_rate.exponential.decay_steps",
+        "trainer.optimizer_config.learning_rate.exponential.initial_learning_rate",
+        "trainer.train_epochs",
+    ]
+
+
+def test_the_message_is_capped_but_the_problems_are_not(refused: Callable[..., Any]) -> None:
+    said = ",".join(f"runtime.x{n}=1" for n in range(20))
+    problems = refused(params_overrides=(said,))
+
+    assert len(problems) == 20
+    text = str(ConfigError(problems))
+    assert text.startswith("20 problems in the configuration\n")
+    assert text.endswith("  … and 8 more")

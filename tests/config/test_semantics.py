@@ -1,0 +1,129 @@
+"""What the values of one section say together: every `problems()` of every class."""
+# ruff: noqa: E501 (one line a case)
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from orbit_runner.config.base import Config
+from orbit_runner.config.checks import batch_problems
+from orbit_runner.config.locate import shipped_root
+from orbit_runner.config.resolve import Request, resolve
+
+OPT = "trainer.optimizer_config"
+LR = f"{OPT}.learning_rate"
+RESNET = "task.model.name=resnet_cifar"
+
+# The class, what is laid over digits, the path that is blamed, and the start of the message.
+CASES = [
+    ("DataConfig", "task.train_data.global_batch_size=0", "task.train_data.global_batch_size", "got 0, allowed: at least 1"),
+    ("DataConfig", "task.validation_data.augment=crop", "task.validation_data.augment", "got 'crop' with is_training: false"),
+    ("RuntimeConfig", "runtime.num_gpus=2", "runtime.num_gpus", "got 2 under `one_device`"),
+    ("RuntimeConfig", "runtime.num_virtual_devices=2", "runtime.num_virtual_devices", "got 2 under `one_device`"),
+    ("RuntimeConfig", "runtime.distribution_strategy=mirrored,runtime.num_gpus=-1,runtime.num_virtual_devices=2", "runtime.num_virtual_devices", "virtual devices are for the CPU"),
+    ("RuntimeConfig", "runtime.all_reduce_alg=hierarchical_copy", "runtime.all_reduce_alg", "`one_device` has nothing to reduce"),
+    ("RuntimeConfig", "runtime.distribution_strategy=mirrored,runtime.all_reduce_alg=nccl", "runtime.all_reduce_alg", "nccl needs GPUs"),
+    ("RuntimeConfig", "runtime.loss_scale=dynamic", "runtime.loss_scale", "only float16 needs a loss scale"),
+    ("RuntimeConfig", "runtime.mixed_precision_dtype=float16,runtime.loss_scale=x", "runtime.loss_scale", "got 'x', allowed: 'dynamic' or a number"),
+    ("RuntimeConfig", "runtime.mixed_precision_dtype=float16,runtime.loss_scale=0", "runtime.loss_scale", "got 0.0, allowed: a number above 0"),
+    ("TrainerConfig", "trainer.steps_per_loop=always", "trainer.steps_per_loop", "got 'always', allowed: 'auto' or a number"),
+    ("TrainerConfig", "trainer.train_steps=5", "trainer.train_epochs", "train_steps is 5; set one of the two"),
+    ("TrainerConfig", "trainer.train_tf_function=false", "trainer.train_tf_function", "train_tf_while_loop needs it"),
+    ("TrainerConfig", "trainer.eval_tf_function=false,trainer.eval_tf_while_loop=true", "trainer.eval_tf_function", "eval_tf_while_loop needs it"),
+    ("TrainerConfig", "trainer.best_checkpoint_export_subdir=''", "trainer.best_checkpoint_export_subdir", "has to be set too"),
+    ("TrainerConfig", "trainer.best_checkpoint_eval_metric=''", "trainer.best_checkpoint_eval_metric", "has to be set too"),
+    ("EarlyStopping", "trainer.early_stopping={}", "trainer.early_stopping.patience", "neither patience nor threshold"),
+    ("Optimizer", f"{OPT}.optimizer.adam={{clipnorm: 1, clipvalue: 2}}", f"{OPT}.optimizer.adam.clipvalue", "only one way of clipping can be set, got clipnorm and clipvalue"),
+    ("Optimizer", f"{OPT}.optimizer={{type: adamw_experimental, adamw_experimental: {{clipnorm: 1}}}}", f"{OPT}.optimizer.adamw_experimental.global_clipnorm", "only one way"),
+    ("OneOf", f"{OPT}.optimizer.type=null", f"{OPT}.optimizer.type", "nothing is chosen"),
+    ("OneOf", f"{LR}.type=null", f"{LR}.type", "nothing is chosen\nallowed: constant, "),
+    ("OptimizerChoice", f"{OPT}.optimizer.type=slide", f"{OPT}.optimizer.type", "Model Garden names this optimizer and does not ship it"),
+    ("OptimizerChoice", f"{OPT}.optimizer.type=adafactor", f"{OPT}.optimizer.type", "Model Garden names this optimizer"),
+    ("Schedule", f"{LR}.cosine.decay_steps=null", f"{LR}.cosine.decay_steps", "has to be set"),
+    ("Schedule", f"{LR}.type=power", f"{LR}.power.initial_learning_rate", "has to be set"),
+    ("Schedule", f"{OPT}.warmup.type=linear", f"{OPT}.warmup.linear.warmup_steps", "has to be set"),
+    ("Schedule", f"{OPT}.warmup.type=polynomial", f"{OPT}.warmup.polynomial.warmup_steps", "has to be set"),
+    ("Pieces", f"{LR}={{type: stepwise, stepwise: {{boundaries: [2, 1], values: [1, 2, 3]}}}}", f"{LR}.stepwise.boundaries", "got [2, 1], which do not rise"),
+    ("Pieces", f"{LR}={{type: stepwise, stepwise: {{boundaries: [2, 2], values: [1, 2, 3]}}}}", f"{LR}.stepwise.boundaries", "got [2, 2], which do not rise"),
+    ("Pieces", f"{LR}={{type: stepwise, stepwise: {{boundaries: [1], values: [1]}}}}", f"{LR}.stepwise.values", "got 1 values for 1 boundaries\nallowed: 2 values"),
+    ("Pieces", f"{LR}={{type: step_cosine_with_offset, step_cosine_with_offset: {{boundaries: [1, 2], values: [1]}}}}", f"{LR}.step_cosine_with_offset.values", "got 1 values for 2 boundaries\nallowed: 2 values"),
+    ("StepCosineLr", f"{LR}={{type: step_cosine_with_offset, step_cosine_with_offset: {{boundaries: [1], values: [1]}}}}", f"{LR}.step_cosine_with_offset.boundaries", "got [1], allowed: at least two"),
+    ("TrainerConfig", f"trainer.train_epochs=0,trainer.train_steps=6,{LR}={{type: step_cosine_with_offset, step_cosine_with_offset: {{boundaries: [0, 3], values: [1, 2], offset: 2}}}}", f"{LR}.step_cosine_with_offset.boundaries", "the rate is NaN from step 5 on, and train_steps is 6"),
+    ("ResNetCifarConfig", f"{RESNET},task.model.depth=21", "task.model.depth", "got 21, expected 6n+2 in version 1\nnearest: 20 and 26"),
+    ("ResNetCifarConfig", f"{RESNET},task.model.version=2,task.model.depth=21", "task.model.depth", "got 21, expected 9n+2 in version 2\nnearest: 20 and 29"),
+    ("ImageClassificationConfig", "task.validation_data.source=''", "task.validation_data.source", "unknown data source ''"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("said", "path", "message"), [case[1:] for case in CASES])
+def test_a_contradiction_is_refused(
+    refused: Callable[..., Any], said: str, path: str, message: str
+) -> None:
+    problems = refused(params_overrides=(said,))
+
+    blamed = [problem for problem in problems if problem.message.startswith(message)]
+    assert [(p.path, len(blamed)) for p in blamed] == [(path, 1)]
+
+
+def test_the_blame_falls_on_what_was_written(refused: Callable[..., Any]) -> None:
+    (problem,) = refused(flags=(("--train_steps", "trainer.train_steps", "5"),))
+
+    lines = (shipped_root() / "experiments/digits.yaml").read_text().splitlines()
+    line = 1 + next(n for n, text in enumerate(lines) if "train_epochs" in text)
+    assert str(problem.origin) == f"experiments/digits.yaml:{line}"
+
+
+def test_every_class_that_checks_itself_has_a_case() -> None:
+    resolve(Request(experiment="digits"))
+
+    def below(cls: Any) -> set[Any]:
+        return {cls}.union(*(below(sub) for sub in cls.__subclasses__()))
+
+    checking = {
+        cls.__name__ for cls in below(Config) - {Config}
+        if "problems" in vars(cls) and cls.__module__.startswith("orbit_runner.")
+    }  # fmt: skip
+    assert checking - {case[0] for case in CASES} == set()
+
+
+@pytest.mark.parametrize(
+    ("said", "replicas"),
+    [
+        ("runtime.distribution_strategy=off", 1),
+        ("runtime.num_gpus=1", 1),
+        ("runtime.distribution_strategy=mirrored", 1),
+        ("runtime.distribution_strategy=mirrored,runtime.num_gpus=4", 4),
+        ("runtime.distribution_strategy=mirrored,runtime.num_virtual_devices=3", 3),
+        ("runtime.distribution_strategy=mirrored,runtime.num_gpus=-1", None),
+    ],
+)
+def test_the_number_of_replicas(
+    over_digits: Callable[..., Any], said: str, replicas: int | None
+) -> None:
+    assert over_digits(params_overrides=(said,)).runtime.num_replicas == replicas
+
+
+@pytest.mark.parametrize(
+    ("said", "replicas", "expected"),
+    [
+        ("", 1, []),
+        ("", 4, []),
+        ("", 3, [("train_data", "got 64, which does not divide by 3 (3 replicas)\nnearest: 63 and 66"),
+                 ("validation_data", "got 128, which does not divide by 3 (3 replicas)\nnearest: 126 and 129")]),
+        ("trainer.gradient_accumulation_steps=3", 2,
+         [("train_data", "got 64, which does not divide by 6 (2 replicas × 3 accumulation steps)\nnearest: 60 and 66")]),
+        ("task.validation_data.global_batch_size=3", 4,
+         [("validation_data", "got 3, which does not divide by 4 (4 replicas)\nnearest: 4")]),
+    ],
+)  # fmt: skip
+def test_batches_have_to_divide_by_the_replicas(
+    over_digits: Callable[..., Any], said: str, replicas: int, expected: list[tuple[str, str]]
+) -> None:
+    config = over_digits(params_overrides=(said,))
+
+    assert [*batch_problems(config, replicas)] == [
+        (f"task.{section}.global_batch_size", message) for section, message in expected
+    ]

@@ -1,0 +1,318 @@
+# ruff: noqa: E501 (one line a case)
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from orbit_runner.config.base import Config, OneOf
+from orbit_runner.config.experiment import ExperimentConfig
+from orbit_runner.config.resolve import Request, resolve
+from orbit_runner.config.typed import Mismatch, converted, spoken
+
+LR = "trainer.optimizer_config.learning_rate"
+
+
+@pytest.mark.parametrize(
+    ("value", "hint", "expected"),
+    [
+        (3, int, 3),
+        (1.0, int, 1),
+        (1e3, int, 1000),
+        (3, float, 3.0),
+        (1e-3, float, 1e-3),
+        (True, bool, True),
+        ("yes", bool, True),
+        ("On", bool, True),
+        ("no", bool, False),
+        ("off", bool, False),
+        ("off", str, "off"),
+        (None, int | None, None),
+        (3, int | None, 3),
+        ("auto", int | str, "auto"),
+        ("5", int | str, "5"),
+        (5.0, int | str, 5),
+        (128, str | float | None, 128.0),
+        ("dynamic", str | float | None, "dynamic"),
+        ([1, 2.0], list[int], (1, 2)),
+        ([], list[int], ()),
+        ((1, 2), list[float], (1.0, 2.0)),
+        ("a,b", str | list[str], "a,b"),
+        (["a", "b"], str | list[str], ("a", "b")),
+        (None, list[str] | None, None),
+        ([[1], [2]], list[list[int]], ((1,), (2,))),
+        ({"a": {"b": [1]}}, Mapping[str, Any], {"a": {"b": (1,)}}),
+    ],
+)
+def test_a_value_of_the_type_is_taken(value: Any, hint: Any, expected: Any) -> None:
+    got = converted(value, hint)
+
+    assert got == expected
+    assert isinstance(got, Mapping) or type(got) is type(expected)
+
+
+@pytest.mark.parametrize(
+    ("value", "hint", "message"),
+    [
+        ("abc", int, "got 'abc', expected a whole number"),
+        ("5", int, "got '5', expected a whole number"),
+        (1.5, int, "got 1.5, expected a whole number"),
+        (float("inf"), int, "got inf, expected a whole number"),
+        (True, int, "got True, expected a whole number"),
+        (None, int, "got null, expected a whole number"),
+        ([1], int, "got [1], expected a whole number"),
+        ({"a": 1}, int, "got a section, expected a whole number"),
+        ("1e-3", float, "got '1e-3', expected a number"),
+        (False, float, "got False, expected a number"),
+        (1, bool, "got 1, expected true or false"),
+        (0, bool, "got 0, expected true or false"),
+        ("y", bool, "got 'y', expected true or false"),
+        (5, str, "got 5, expected a text; put it in quotes"),
+        (True, str, "got True, expected a text; put it in quotes"),
+        (None, str, "got null, expected a text"),
+        (["a"], str, "got ['a'], expected a text"),
+        (True, int | None, "got True, expected a whole number or null"),
+        (1.5, int | str, "got 1.5, expected a whole number or a text"),
+        (3, list[int], "got 3, expected a list, each item a whole number"),
+        ("ab", list[str], "got 'ab', expected a list, each item a text"),
+        ([1, "x"], list[int], "got 'x', expected a whole number"),
+        ([True], list[int], "got True, expected a whole number"),
+        ([1, 2], str | list[str], "got [1, 2], expected a text or a list, each item a text"),
+        (3, Mapping[str, Any], "got 3, expected a section"),
+        (3, ExperimentConfig, "got 3, expected a section"),
+    ],
+)
+def test_a_value_of_another_type_is_refused(value: Any, hint: Any, message: str) -> None:
+    with pytest.raises(Mismatch) as caught:
+        converted(value, hint)
+
+    assert str(caught.value) == message
+
+
+def test_a_whole_number_beyond_all_floats_is_no_float() -> None:
+    with pytest.raises(Mismatch):
+        converted(10**400, float)
+
+
+def test_the_words_for_types() -> None:
+    assert spoken(int | str | None) == "a whole number or a text or null"
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "value"),
+    [
+        ("runtime.distribution_strategy", "off", "off"),
+        ("runtime.deterministic", "off", False),
+        ("runtime.deterministic", "No", False),
+        ("runtime.enable_xla", "yes", True),
+        ("trainer.train_epochs", "1e-3", 0.001),
+        ("trainer.validation_interval", "1e3", 1000),
+        ("trainer.steps_per_loop", "auto", "auto"),
+        ("trainer.steps_per_loop", "20", 20),
+        ("trainer.continuous_eval_timeout", "null", None),
+        ("task.train_data.input_path", "[a, b]", ("a", "b")),
+        ("task.train_data.seed", "", None),
+        ("runtime.mixed_precision_dtype", "null", None),
+    ],
+)
+def test_words_and_numbers_end_in_the_type_of_the_field(
+    over_digits: Callable[..., Any], path: str, text: str, value: Any
+) -> None:
+    got = over_digits(flags=((f"--{path}", path, text),))
+    for name in path.split("."):
+        got = getattr(got, name)
+
+    assert got == value
+    assert type(got) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "near"),
+    [
+        ("runtme", "{seed: 1}", "runtime"),
+        ("runtime.sed", "1", "seed"),
+        ("task.los", "{}", "losses"),
+        ("task.losses.label_smothing", "0.1", "label_smoothing"),
+        ("task.model.dropout", "0.1", "dropout_rate"),
+        ("task.train_data.batch_size", "1", "global_batch_size"),
+        ("task.train_data.synthetic.kindd", "x", "kind"),
+        ("trainer.early_stopping.patiense", "1", "patience"),
+        ("trainer.optimizer_config.optimiser", "{}", "optimizer"),
+        ("trainer.optimizer_config.ema.avrage_decay", "0.9", "average_decay"),
+        ("trainer.optimizer_config.optimizer.adamm", "{}", "adam"),
+        ("trainer.optimizer_config.optimizer.sgd.momentun", "0.9", "momentum"),
+        (f"{LR}.stepwise.bondaries", "[1]", "boundaries"),
+        ("trainer.optimizer_config.warmup.linear.step", "1", None),
+        ("task.differential_privacy_config.noise", "1", None),
+    ],
+)
+def test_an_unknown_setting_is_refused_at_any_depth(
+    refused: Callable[..., Any], path: str, text: str, near: str | None
+) -> None:
+    (problem,) = refused(flags=((f"--{path}", path, text),))
+
+    assert problem.path == path
+    assert problem.message.startswith(f"unknown setting {path.rpartition('.')[2]!r}")
+    assert "\nallowed: " in problem.message
+    if near:
+        assert f"; did you mean {near!r}?" in problem.message
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "message"),
+    [
+        ("task.name", "image_clasification", "unknown task 'image_clasification'; did you mean 'image_classification'?\nallowed: "),
+        ("task.name", "[1]", "unknown task '[1]'"),
+        ("task.model.name", "resnet_cifr", "unknown model 'resnet_cifr'; did you mean 'resnet_cifar'?"),
+        ("task.model.name", "", "is not set\nallowed: cnn, mlp, resnet_cifar"),
+        ("task.train_data.source", "digit", "unknown data source 'digit'; did you mean 'digits'?"),
+        ("trainer.optimizer_config.optimizer.type", "Adam", "unknown optimizer 'Adam'; did you mean 'adam'?"),
+        (f"{LR}.type", "cosin", "unknown learningrate 'cosin'; did you mean 'cosine'?"),
+        ("trainer.optimizer_config.warmup.type", "type", "unknown warmup 'type'"),
+        ("runtime.distribution_strategy", "miror", "unknown value 'miror'; did you mean 'mirrored'?\nallowed: 'off', "),
+        ("runtime.gpu_thread_mode", "x", "unknown value 'x'\nallowed: null, 'global', "),
+        ("task.train_data.augment", "Crop", "unknown value 'Crop'; did you mean 'crop'?"),
+        ("task.model", "cnn", "got 'cnn', expected a section"),
+        ("trainer", "5", "got 5, expected a section"),
+        ("trainer.train_steps", "{a: 1}", "got a section, expected a whole number"),
+    ],
+)  # fmt: skip
+def test_an_unknown_name_names_the_nearest(
+    refused: Callable[..., Any], path: str, text: str, message: str
+) -> None:
+    problems = refused(flags=(("--x", path, text),))
+
+    assert [p.path for p in problems] == [path]
+    assert problems[0].message.replace("learning rate", "learningrate").startswith(message)
+    assert str(problems[0].origin) == "--x"
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "message"),
+    [
+        ("trainer.train_steps", "-1", "got -1, allowed: at least 0"),
+        ("trainer.validation_interval", "0", "got 0, allowed: at least 1"),
+        ("trainer.steps_per_loop", "0", "got 0, allowed: at least 1"),
+        ("task.model.dropout_rate", "1", "got 1.0, allowed: at most 0.99"),
+        ("trainer.optimizer_config.optimizer.adam.epsilon", "0", "got 0.0, allowed: more than 0"),
+        ("trainer.optimizer_config.optimizer.adam.beta_1", "1.5", "got 1.5, allowed: at most 1"),
+        ("trainer.optimizer_config.optimizer.sgd.momentum", "-0.1", "got -0.1, allowed: at least"),
+        ("trainer.train_epochs", ".nan", "got NaN, allowed: a number"),
+        ("trainer.loss_upper_bound", ".nan", "got NaN, allowed: a number"),
+        (f"{LR}.stepwise.values", "[0.1, -1]", "got -1.0, allowed: at least 0"),
+        (f"{LR}.stepwise.boundaries", "[-5]", "got -5, allowed: at least 0"),
+        ("runtime.num_gpus", "-2", "got -2, allowed: at least -1"),
+    ],
+)
+def test_a_number_out_of_range_is_refused(
+    refused: Callable[..., Any], path: str, text: str, message: str
+) -> None:
+    (problem,) = refused(flags=(("--x", path, text),))
+
+    assert problem.path == path
+    assert problem.message.startswith(message)
+
+
+def settings(config: Config, path: str = "") -> list[tuple[str, dataclasses.Field[Any], Any]]:
+    """Lists every field below a config, those of unchosen blocks too."""
+    found = []
+    for field in dataclasses.fields(config):
+        below = f"{path}.{field.name}" if path else field.name
+        value = getattr(config, field.name)
+        found.append((below, field, value))
+        if isinstance(value, Config):
+            found += settings(value, below)
+    return found
+
+
+REFUSED = [
+    (path, field, value)
+    for path, field, value in settings(resolve(Request(experiment="digits")).config)
+    if field.metadata["refused"]
+]
+
+
+@pytest.mark.parametrize(("path", "field", "default"), REFUSED, ids=[r[0] for r in REFUSED])
+def test_a_refused_setting_loads_at_its_default_and_says_why_otherwise(
+    refused: Callable[..., Any],
+    over_digits: Callable[..., Any],
+    path: str,
+    field: dataclasses.Field[Any],
+    default: Any,
+) -> None:
+    same = "null" if default is None else f"'{default}'" if default == "" else str(default)
+    other = {bool: str(not default), int: "7", float: "7.5"}.get(type(default))
+    other = other or (
+        "7" if "int" in str(field.type) else "true" if "bool" in str(field.type) else "x"
+    )
+
+    over_digits(flags=(("--x", path, same),))
+    (problem,) = refused(flags=(("--x", path, other),))
+
+    assert problem.path == path
+    assert "which has no effect here: " + field.metadata["refused"] in problem.message
+
+
+def test_there_are_refused_settings() -> None:
+    assert len(REFUSED) > 20
+
+
+def test_every_setting_says_what_it_does() -> None:
+    found = settings(resolve(Request(experiment="digits")).config)
+
+    assert [path for path, field, _ in found
+            if not field.metadata.get("help") and not field.metadata["refused"]] == []  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "path", ["runtime.seed", "task.model.filters", "trainer.early_stopping.patience"]
+)
+def test_the_tree_is_frozen(over_digits: Callable[..., Any], path: str) -> None:
+    config = over_digits(params_overrides=("trainer.early_stopping.patience=3",))
+    *above, last = path.split(".")
+    for name in above:
+        config = getattr(config, name)
+
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(config, last, 1)
+
+
+def test_mappings_and_lists_in_the_tree_are_frozen(over_digits: Callable[..., Any]) -> None:
+    said = "task.train_data.synthetic.features={image: {shape: [8, 8], parts: [{a: [1]}]}}"
+    features = over_digits(params_overrides=(said,)).task.train_data.synthetic.features
+
+    assert features["image"]["shape"] == (8, 8)
+    with pytest.raises(TypeError):
+        features["label"] = 1
+    with pytest.raises(TypeError):
+        features["image"]["shape"] = 1
+    with pytest.raises(TypeError):
+        features["image"]["parts"][0]["a"] = 1
+
+
+def test_as_dict_gives_copies_and_only_the_chosen_block(over_digits: Callable[..., Any]) -> None:
+    config = over_digits()
+
+    config.as_dict()["task"]["model"]["filters"].append(5)
+
+    assert config.task.model.filters == (32, 64)
+    assert [*config.trainer.optimizer_config.optimizer.as_dict()] == ["type", "adam"]
+    assert config.trainer.optimizer_config.warmup.as_dict() == {"type": None}
+
+
+def test_unchosen_blocks_are_left_at_their_defaults(over_digits: Callable[..., Any]) -> None:
+    said = "trainer.optimizer_config.optimizer.sgd.momentum=0.5"
+
+    assert over_digits(params_overrides=(said,)) == over_digits()
+
+
+def test_every_config_class_is_frozen_and_every_one_of_has_defaults() -> None:
+    def below(cls: Any) -> list[Any]:
+        return [cls, *(sub for direct in cls.__subclasses__() for sub in below(direct))]
+
+    for cls in below(Config):
+        assert cls.__dataclass_params__.frozen, cls
+        if issubclass(cls, OneOf):
+            assert cls().type is None

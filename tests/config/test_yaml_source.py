@@ -1,0 +1,265 @@
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from orbit_runner.config.problems import ConfigError
+from orbit_runner.config.raw import leaves
+from orbit_runner.config.yaml_source import load_file, load_text, scalar
+
+
+def values(text: str) -> dict[str, Any]:
+    return {path: leaf.value for path, leaf in leaves(load_text(text, "f.yaml", 1))}
+
+
+def problems(text: str) -> list[tuple[str, str, int | None]]:
+    with pytest.raises(ConfigError) as caught:
+        load_text(text, "f.yaml", 1)
+    return [(p.path, p.message, p.origin.line if p.origin else None) for p in caught.value.problems]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("", None),
+        ("~", None),
+        ("Null", None),
+        ("true", True),
+        ("FALSE", False),
+        ("yes", "yes"),
+        ("no", "no"),
+        ("on", "on"),
+        ("off", "off"),
+        ("y", "y"),
+        ("0", 0),
+        ("-17", -17),
+        ("+3", 3),
+        ("010", 10),
+        ("64_000", 64000),
+        ("0x1F", 31),
+        ("0o17", 15),
+        ("1e-3", 0.001),
+        ("1E5", 1e5),
+        ("-2.5e+3", -2500.0),
+        (".5", 0.5),
+        ("1.", 1.0),
+        ("1_000.5", 1000.5),
+        (".inf", math.inf),
+        ("-.INF", -math.inf),
+        ("1__0", "1__0"),
+        ("1_", "1_"),
+        ("2024_", "2024_"),
+        ("1:30", "1:30"),
+        ("2020-01-01", "2020-01-01"),
+        ("1e", "1e"),
+        (".", "."),
+        ("-", "-"),
+        ("inf", "inf"),
+        ("nan", "nan"),
+        ("0o8", "0o8"),
+        ("1.2.3", "1.2.3"),
+    ],
+)
+def test_an_unquoted_scalar_follows_the_core_schema_of_yaml_1_2(text: str, value: Any) -> None:
+    got = scalar(text)
+
+    assert got == value
+    assert type(got) is type(value)
+
+
+def test_nan_is_a_number() -> None:
+    assert math.isnan(scalar(".nan"))
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        ("'5'", "5"),
+        ('"1e-3"', "1e-3"),
+        ("'off'", "off"),
+        ("''", ""),
+        ("!!str 5", "5"),
+        ("!!str true", "true"),
+        ("&a !!str 5", "5"),
+        ("&a 5", 5),
+        ("[1, '2', [3.0, x]]", [1, "2", [3.0, "x"]]),
+        ("[{a: 1}, {b: [2]}]", [{"a": 1}, {"b": [2]}]),
+        ("|\n  5\n", "5\n"),
+        (">-\n  a\n  b\n", "a b"),
+        ('"\\ud83d\\ude00"', "😀"),
+        ("日本", "日本"),
+    ],
+)
+def test_a_value_keeps_the_type_that_it_was_written_as(written: str, value: Any) -> None:
+    assert values(f"x: {written}") == {"x": value}
+
+
+def test_every_leaf_and_section_knows_its_line() -> None:
+    text = (
+        "# comment\ntask:\n  model:\n\n    depth: 20\n    filters: [1,\n      2]\ntrainer: {a: 1}\n"
+    )
+
+    root = load_text(text, "a.yaml", 3)
+
+    lines = {path: str(leaf.origin) for path, leaf in leaves(root)}
+    assert lines == {
+        "task.model.depth": "a.yaml:5",
+        "task.model.filters": "a.yaml:6",
+        "trainer.a": "a.yaml:8",
+    }
+    assert root.children["task"].origin.line == 2
+    assert all(leaf.origin.layer == 3 for _, leaf in leaves(root))
+
+
+def test_lines_are_left_out_for_flags() -> None:
+    root = load_text("a: 1", "--params_override[0]", 1, with_lines=False)
+
+    assert str(root.children["a"].origin) == "--params_override[0]"
+
+
+def test_anchors_aliases_and_merge_keys() -> None:
+    text = """
+base: &base {a: 1, b: 2, deep: {x: 1, y: 2}}
+plain: *base
+before: {b: 3, <<: *base}
+after: {<<: *base, b: 3}
+nested: {<<: *base, deep: {x: 5}}
+first_wins: {<<: [{a: 10}, *base]}
+"""
+    got = values(text)
+
+    assert {k: v for k, v in got.items() if k.startswith("plain")} == {
+        "plain.a": 1,
+        "plain.b": 2,
+        "plain.deep.x": 1,
+        "plain.deep.y": 2,
+    }
+    assert (got["before.a"], got["before.b"]) == (1, 3)
+    assert (got["after.a"], got["after.b"]) == (1, 3)
+    assert got["nested.deep.x"] == 5
+    assert "nested.deep.y" not in got
+    assert (got["first_wins.a"], got["first_wins.b"]) == (10, 2)
+
+
+def test_merge_keys_agree_with_pyyaml() -> None:
+    text = (
+        "b: &b {x: 1, y: 2}\nc: {x: 3, <<: *b}\nd: {<<: [*b, {z: 4, x: 9}], y: 0}\nl: [{<<: *b}]\n"
+    )
+    plain = yaml.safe_load(text)
+
+    got = values(text)
+
+    assert got["c.x"] == plain["c"]["x"]
+    assert {k[2:]: v for k, v in got.items() if k.startswith("d.")} == plain["d"]
+    assert got["l"] == plain["l"]
+
+
+def test_a_quoted_merge_key_is_a_name() -> None:
+    assert values("x: {'<<': 1}") == {"x.<<": 1}
+
+
+@pytest.mark.parametrize("text", ["a: {<<: 5}", "a: {<<: [1]}"])
+def test_a_merge_key_without_a_section_is_refused(text: str) -> None:
+    assert problems(text) == [("a", "`<<` takes a section", 1)]
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "line", "first"),
+    [
+        ("a: 1\nb: 2\na: 3\n", "a", 3, 1),
+        ("t:\n  m:\n    d: 1\n    d: 2\n", "t.m.d", 4, 3),
+        ("l:\n- {x: 1,\n   x: 2}\n", "l[0].x", 3, 2),
+        ("l: [[{x: 1, x: 2}]]\n", "l[0][0].x", 1, 1),
+        ("a: 1\n'a': 3\n", "a", 2, 1),
+    ],
+)
+def test_a_key_set_twice_is_refused_at_any_depth(
+    text: str, path: str, line: int, first: int
+) -> None:
+    assert problems(text) == [(path, f"is set twice, first at f.yaml:{first}; keep one", line)]
+
+
+def test_all_duplicates_are_named_at_once() -> None:
+    assert [(p, n) for p, _, n in problems("a: 1\na: 2\nb: {c: 1, c: 2}\n")] == [
+        ("a", 2),
+        ("b.c", 3),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("a: [1\nb: 2\n", 2),
+        ("a: 1\n  b: 2\n", 2),
+        ("a:\n\tb: 1\n", 2),
+        ("a: 1\nb: 'x\n", 3),
+        ("a: *nowhere\n", 1),
+        ("a: 1\n---\nb: 2\n", 2),
+        ("a: b: c\n", 1),
+    ],
+)
+def test_a_syntax_error_names_its_line(text: str, line: int) -> None:
+    ((path, message, got),) = problems(text)
+
+    assert (path, got) == ("", line)
+    assert message.startswith("no valid YAML: ")
+
+
+def test_a_forbidden_character_is_a_problem() -> None:
+    assert "no valid YAML" in problems("a: \x07\n")[0][1]
+
+
+@pytest.mark.parametrize("text", ["a: &x {b: *x}", "a: &x [1, *x]", "a: &x {b: [{c: *x}]}"])
+def test_an_alias_inside_itself_is_refused(text: str) -> None:
+    assert "an alias stands inside what it refers to" in [
+        message for _, message, _ in problems(text)
+    ]
+
+
+@pytest.mark.parametrize("text", ["- 1\n- 2\n", "just text", "5", "[a, b]"])
+def test_a_root_that_is_no_mapping_is_refused(text: str) -> None:
+    assert problems(text) == [("", "holds no `name: value` pairs", 1)]
+
+
+@pytest.mark.parametrize("text", ["", "\n\n", "# only a comment\n", "---\n"])
+def test_an_empty_text_sets_nothing(text: str) -> None:
+    assert list(leaves(load_text(text, "f.yaml", 1))) == []
+
+
+def test_json_is_read_with_lines(tmp_path: Path) -> None:
+    tree = {"task": {"name": "x", "l": [1, 2.5, None, True], "text": 'a "b"\n/é😀', "e": 1e-07}}
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(tree, indent=1))
+
+    found = dict(leaves(load_file(path, "a.json", 1)))
+
+    assert {name: leaf.value for name, leaf in found.items()} == {
+        f"task.{name}": value for name, value in tree["task"].items()
+    }
+    assert found["task.name"].origin.line == 3
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"a: caf\xe9\n"])
+def test_a_file_that_is_not_utf_8_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_bytes(content)
+
+    with pytest.raises(ConfigError, match=r"a\.yaml\n.*cannot be read: 'utf-8' codec"):
+        load_file(path, "a.yaml", 1)
+
+
+def test_a_file_that_is_a_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_file(tmp_path, "x", 1)
+
+
+def test_a_byte_order_mark_and_windows_line_ends_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_bytes(b"\xef\xbb\xbfa: 1\r\nb: x\r\n")
+
+    assert {p: leaf.value for p, leaf in leaves(load_file(path, "a", 1))} == {"a": 1, "b": "x"}

@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from orbit_runner.errors import RunnerError
+from orbit_runner.registry import IMAGE_MODELS, SOURCES, TASKS, Registry
+
+
+def test_an_entry_is_imported_when_it_is_used_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "lazy_entry.py").write_text("class Settings: pass\nclass Thing: pass\n")
+    registry = Registry("thing")
+
+    registry.register("a", config="lazy_entry:Settings", target="lazy_entry:Thing", help="one line")
+
+    assert [entry.help for entry in registry.entries()] == ["one line"]
+    assert "lazy_entry" not in sys.modules
+    assert registry.get("a").load_config().__name__ == "Settings"
+    assert registry.get("a").load().__name__ == "Thing"
+    del sys.modules["lazy_entry"]
+
+
+def test_objects_may_be_registered_themselves() -> None:
+    registry = Registry("thing")
+    registry.register("a", config=int, target=str)
+
+    assert (registry.get("a").load_config(), registry.get("a").load()) == (int, str)
+
+
+def test_the_same_registration_may_run_twice() -> None:
+    registry = Registry("thing")
+    registry.register("a", config="m:C", target="m:T")
+    registry.register("a", config="m:C", target="m:T", help="said now")
+
+    assert [(entry.name, entry.help) for entry in registry.entries()] == [("a", "said now")]
+
+
+@pytest.mark.parametrize(("config", "target"), [("m:C", "m:U"), ("m:D", "m:T")])
+def test_a_name_that_is_taken_is_refused(config: str, target: str) -> None:
+    registry = Registry("thing")
+    registry.register("a", config="m:C", target="m:T")
+
+    with pytest.raises(RunnerError, match="thing 'a' is registered already, by m:T"):
+        registry.register("a", config=config, target=target)
+
+    assert registry.get("a").target == "m:T"
+
+
+def test_an_unknown_name_names_the_nearest_and_all() -> None:
+    registry = Registry("thing")
+    for name in ("right", "left"):
+        registry.register(name, config=int, target=int)
+
+    with pytest.raises(KeyError) as caught:
+        registry.get("rihgt")
+
+    assert caught.value.args == (
+        "unknown thing 'rihgt'; did you mean 'right'?\nallowed: left, right",
+    )
+
+
+def test_an_empty_registry_says_so() -> None:
+    with pytest.raises(KeyError, match="allowed: none"):
+        Registry("thing").get("x")
+
+
+@pytest.mark.parametrize("reference", ["no_such_module:X", "json:NoSuchName", "json"])
+def test_what_cannot_be_imported_names_the_entry(reference: str) -> None:
+    registry = Registry("thing")
+    registry.register("a", config=reference, target=reference)
+
+    for load in (registry.get("a").load_config, registry.get("a").load):
+        with pytest.raises(RunnerError, match=f"'a' is registered as {reference}: "):
+            load()
+
+
+@pytest.mark.parametrize("registry", [TASKS, IMAGE_MODELS, SOURCES], ids=lambda r: r.kind)
+def test_every_entry_of_the_package_can_be_imported(registry: Registry) -> None:
+    for entry in registry.entries():
+        assert entry.help
+        assert isinstance(entry.load_config(), type)
+        assert callable(entry.load())
+
+
+def plugin(folder: Path, entry_point: str, module: str) -> None:
+    """Installs a package by hand: a module, and a dist-info that names an entry point."""
+    (folder / "plug.py").write_text(module)
+    info = folder / "plug-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: plug\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[orbit_runner.tasks]\nmine = {entry_point}\n")
+
+
+MODULE = """
+import dataclasses
+from orbit_runner.config.base import setting
+from orbit_runner.config.experiment import TaskConfig
+from orbit_runner.registry import TASKS
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MineConfig(TaskConfig):
+    width: int = setting(3, help="how wide")
+
+def register():
+    TASKS.register("mine", config=MineConfig, target="plug:Missing", help="a task of my own")
+"""
+CONFIG = """
+task: {name: mine, width: 5}
+trainer:
+  train_steps: 1
+  optimizer_config: {optimizer: {type: sgd}, learning_rate: {type: constant}}
+"""
+
+
+def runner(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "orbit_runner", *arguments],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("entry_point", "module"),
+    [("plug:register", MODULE), ("plug", MODULE + "register()\n")],
+    ids=["function", "module"],
+)
+def test_an_installed_package_brings_its_tasks(
+    tmp_path: Path, entry_point: str, module: str
+) -> None:
+    plugin(tmp_path, entry_point, module)
+    (tmp_path / "mine.yaml").write_text(CONFIG)
+
+    shown = runner(tmp_path, "show", "--experiment=mine.yaml")
+    listed = runner(tmp_path, "list")
+
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "  width: 5\n" in shown.stdout
+    assert "  mine " in listed.stdout
+    assert "a task of my own" in listed.stdout
+
+
+def test_a_name_that_is_known_loads_no_entry_point(tmp_path: Path) -> None:
+    plugin(tmp_path, "plug:register", "raise SystemExit('loaded')\n")
+
+    assert runner(tmp_path, "show", "--experiment=digits").returncode == 0
+    assert "loaded" in runner(tmp_path, "list").stderr
+
+
+@pytest.mark.parametrize(
+    ("entry_point", "module", "message"),
+    [
+        ("plug:missing", MODULE, "entry point orbit_runner.tasks: mine: "),
+        ("plug:register", "import no_such_module\n", "No module named 'no_such_module'"),
+    ],
+)
+def test_an_entry_point_that_fails_is_named(
+    tmp_path: Path, entry_point: str, module: str, message: str
+) -> None:
+    plugin(tmp_path, entry_point, module)
+
+    done = runner(tmp_path, "list")
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_import_flag_brings_a_task_too(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(MODULE + "register()\n")
+    (tmp_path / "mine.yaml").write_text(CONFIG)
+
+    without = runner(tmp_path, "show", "--experiment=mine.yaml")
+    shown = runner(tmp_path, "show", "--experiment=mine.yaml", "--import=own")
+
+    assert (without.returncode, without.stdout) == (2, "")
+    assert "unknown task 'mine'" in without.stderr
+    assert "imports: [own]\n" in shown.stdout
+    (tmp_path / "again.yaml").write_text(shown.stdout)
+    assert runner(tmp_path, "show", "--experiment=again.yaml").stdout == shown.stdout
