@@ -296,7 +296,8 @@ def test_all_errors_of_all_layers_come_at_once(
 def test_every_contradiction_is_told_at_once(refused: Callable[..., Any]) -> None:
     problems = refused(
         params_overrides=(
-            "trainer.train_steps=3,trainer.optimizer_config.learning_rate.type=exponential,"
+            "trainer.train_steps=3,trainer.train_epochs=2,"
+            "trainer.optimizer_config.learning_rate.type=exponential,"
             "runtime.all_reduce_alg=nccl,task.train_data.global_batch_size=0,"
             "task.validation_data.source=mnits",
         )
@@ -322,3 +323,22 @@ def test_the_message_is_capped_but_the_problems_are_not(refused: Callable[..., A
     text = str(ConfigError(problems))
     assert text.startswith("20 problems in the configuration\n")
     assert text.endswith("  … and 8 more")
+
+
+@pytest.mark.parametrize(
+    ("override", "steps", "epochs"),
+    [
+        ("trainer.train_steps=5", 5, 0.0),
+        ("trainer.train_epochs=2", 0, 2.0),
+        ("trainer.train_steps=0", 0, 40.0),
+    ],
+)
+def test_steps_and_epochs_overrule_each_other(override: str, steps: int, epochs: float) -> None:
+    config = resolve(Request(experiment="digits", params_overrides=(override,))).config
+    assert (config.trainer.train_steps, config.trainer.train_epochs) == (steps, epochs)
+
+
+def test_steps_and_epochs_in_one_layer_contradict_each_other() -> None:
+    both = "trainer.train_epochs=2,trainer.train_steps=5"
+    with pytest.raises(ConfigError, match="set one of the two"):
+        resolve(Request(experiment="digits", params_overrides=(both,)))

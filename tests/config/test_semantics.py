@@ -30,7 +30,7 @@ CASES = [
     ("RuntimeConfig", "runtime.mixed_precision_dtype=float16,runtime.loss_scale=x", "runtime.loss_scale", "got 'x', allowed: 'dynamic' or a number"),
     ("RuntimeConfig", "runtime.mixed_precision_dtype=float16,runtime.loss_scale=0", "runtime.loss_scale", "got 0.0, allowed: a number above 0"),
     ("TrainerConfig", "trainer.steps_per_loop=always", "trainer.steps_per_loop", "got 'always', allowed: 'auto' or a number"),
-    ("TrainerConfig", "trainer.train_steps=5", "trainer.train_epochs", "train_steps is 5; set one of the two"),
+    ("TrainerConfig", "trainer.train_steps=5,trainer.train_epochs=2", "trainer.train_epochs", "train_steps is 5; set one of the two"),
     ("TrainerConfig", "trainer.train_tf_function=false", "trainer.train_tf_function", "train_tf_while_loop needs it"),
     ("TrainerConfig", "trainer.eval_tf_function=false,trainer.eval_tf_while_loop=true", "trainer.eval_tf_function", "eval_tf_while_loop needs it"),
     ("TrainerConfig", "trainer.best_checkpoint_export_subdir=''", "trainer.best_checkpoint_export_subdir", "has to be set too"),
@@ -69,10 +69,10 @@ def test_a_contradiction_is_refused(
 
 
 def test_the_blame_falls_on_what_was_written(refused: Callable[..., Any]) -> None:
-    (problem,) = refused(flags=(("--train_steps", "trainer.train_steps", "5"),))
+    (problem,) = refused(flags=(("--x", "task.train_data.is_training", "false"),))
 
     lines = (shipped_root() / "experiments/digits.yaml").read_text().splitlines()
-    line = 1 + next(n for n, text in enumerate(lines) if "train_epochs" in text)
+    line = 1 + next(n for n, text in enumerate(lines) if "augment: crop" in text)
     assert str(problem.origin) == f"experiments/digits.yaml:{line}"
 
 

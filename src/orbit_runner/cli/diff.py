@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 from orbit_runner.cli.flags import parse, parser
 from orbit_runner.config.diff import Difference, differences
+from orbit_runner.config.experiment import ExperimentConfig
+from orbit_runner.config.problems import ConfigError, Problem
 from orbit_runner.config.resolve import Request, resolve
 
 
@@ -25,16 +27,25 @@ def main(arguments: Sequence[str]) -> int:
     to.add_argument("--import", dest="imports", action="append", help="import a module first")
     to.add_argument("--json", action="store_true", help="path to [left, right], for machines")
     flags = parse(to, arguments)
-    left, right = (
-        resolve(Request(experiment=name, imports=tuple(flags.imports or ()))).config
-        for name in (flags.left, flags.right)
-    )
-    found = differences(left, right)
+    found = differences(*_both((flags.left, flags.right), tuple(flags.imports or ())))
     if flags.json:
         print(json.dumps({item.path: [item.left, item.right] for item in found}, indent=2))
     else:
         print("\n".join(table(found, flags.left, flags.right)) or "no differences")
     return 0
+
+
+def _both(names: tuple[str, str], imports: tuple[str, ...]) -> list[ExperimentConfig]:
+    configs: list[ExperimentConfig] = []
+    problems: list[Problem] = []
+    for name in names:
+        try:
+            configs.append(resolve(Request(experiment=name, imports=imports)).config)
+        except ConfigError as error:
+            problems += error.problems
+    if problems:
+        raise ConfigError(problems)
+    return configs
 
 
 def table(found: Sequence[Difference], left: str, right: str) -> list[str]:

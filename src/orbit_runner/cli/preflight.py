@@ -12,7 +12,7 @@ from orbit_runner.config.diff import differences
 from orbit_runner.config.modes import MODES, TRAINING
 from orbit_runner.config.problems import ConfigError, Problem, unknown
 from orbit_runner.config.resolve import Request, Resolved, resolve
-from orbit_runner.errors import RunnerError
+from orbit_runner.errors import RunnerError, SettingError
 
 # Settings that say when to look and what to keep; the weights do not depend on them.
 _HARMLESS = {
@@ -97,16 +97,13 @@ def _refuse_another_config(resolved: Resolved, model_dir: Path) -> None:
 
 @contextlib.contextmanager
 def blamed(resolved: Resolved) -> Iterator[None]:
-    """Adds dotted path and origin to an error that names a runtime setting.
+    """Adds the origin to an error that names a setting.
 
     Args:
         resolved: The config.
     """
     try:
         yield
-    except RunnerError as error:
-        field = getattr(error, "field", None)
-        if field is None or isinstance(error, ConfigError):
-            raise
-        path = f"runtime.{field}"
-        raise ConfigError([Problem(path, str(error), resolved.origin(path))]) from error
+    except SettingError as error:
+        found = Problem(error.path, error.reason, resolved.origin(error.path))
+        raise ConfigError([found]) from error

@@ -16,7 +16,7 @@ from orbit_runner.cli.preflight import blamed, check_before_start
 from orbit_runner.config.dump import to_yaml
 from orbit_runner.config.modes import MODES, TRAINING
 from orbit_runner.config.resolve import Resolved, resolve
-from orbit_runner.errors import RunnerError
+from orbit_runner.errors import RunnerError, first_line
 
 _DESCRIPTION = """\
 Train, evaluate, or both.
@@ -87,7 +87,7 @@ def _run(resolved: Resolved, flags: argparse.Namespace, model_dir: Path) -> int:
         with blamed(resolved):
             results = _experiment(resolved, flags, model_dir, progress)
     if flags.json:
-        print(json.dumps(results.as_dict(), indent=2))
+        print(json.dumps(results.as_dict(), indent=2, allow_nan=False))
     else:
         print_results(results)
     return 0
@@ -155,8 +155,7 @@ def _bind_gin(statements: Sequence[str]) -> None:
     try:
         gin.parse_config("\n".join(statements))
     except Exception as error:
-        reason = str(error).strip().splitlines()[0]
-        raise RunnerError(f"gin bindings: {reason}") from error
+        raise RunnerError(f"gin bindings: {first_line(error)}") from error
 
 
 def _write_gin(model_dir: Path, mode: str) -> None:

@@ -23,6 +23,7 @@ def setting(
     maximum: float | None = None,
     refused: str = "",
     variants: Any = None,
+    instead_of: str = "",
 ) -> Any:
     """Declares one setting of a config class.
 
@@ -38,6 +39,8 @@ def setting(
             no meaning here: they load at their default, and say why otherwise.
         variants: A `Registry` whose entry named by the section's `name` key gives the section's
             class.
+        instead_of: A setting of the same section that says the same in other words; the one that
+            a higher layer sets holds.
 
     Returns:
         A dataclass field.
@@ -50,6 +53,7 @@ def setting(
         "maximum": maximum,
         "refused": refused,
         "variants": variants,
+        "instead_of": instead_of,
     }
     return dataclasses.field(default=default, default_factory=factory, metadata=metadata)
 

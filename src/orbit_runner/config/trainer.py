@@ -32,8 +32,10 @@ class TrainerConfig(Config):
     """How an experiment trains; fields of Model Garden's `TrainerConfig` and some more."""
 
     optimizer_config: Optimization = setting(factory=Optimization, help="how weights change")
-    train_steps: int = setting(0, minimum=0, help="steps in all")
-    train_epochs: float = setting(0.0, minimum=0.0, help="passes over the data, in place of steps")
+    train_steps: int = setting(0, minimum=0, instead_of="train_epochs", help="steps in all")
+    train_epochs: float = setting(
+        0.0, minimum=0.0, instead_of="train_steps", help="passes over the data, in place of steps"
+    )
     steps_per_loop: int | str = setting(
         "auto", minimum=1, help="steps between two looks by the host; auto: about a second's worth"
     )

@@ -53,7 +53,7 @@ class Builder:
         """
         fields = {f.name: f for f in dataclasses.fields(base)}
         values: dict[str, Any] = {}
-        for key, node in section.children.items():
+        for key, node in _not_overruled(section.children, fields).items():
             below = f"{path}.{key}" if path else key
             if key not in fields:
                 self._problem(below, unknown("setting", key, list(fields)), node.origin)
@@ -150,6 +150,20 @@ def _only_chosen(config: OneOf) -> OneOf:
     if config.type is None or config.type not in config.choices():
         return type(config)(type=config.type)
     return type(config)(**{"type": config.type, config.type: config.get()})
+
+
+def _not_overruled(
+    children: Mapping[str, Leaf | Section], fields: Mapping[str, dataclasses.Field[Any]]
+) -> dict[str, Leaf | Section]:
+    """Returns the children without those that a higher layer said in other words."""
+    kept = dict(children)
+    for key, node in children.items():
+        other = fields[key].metadata.get("instead_of") if key in fields else None
+        there = children.get(other) if other else None
+        says_something = isinstance(node, Leaf) and bool(node.value)
+        if says_something and there is not None and there.origin.layer < node.origin.layer:
+            kept.pop(str(other), None)
+    return kept
 
 
 def _sections(config: Config) -> list[tuple[str, Config]]:

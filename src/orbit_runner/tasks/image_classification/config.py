@@ -24,7 +24,7 @@ class ImageModelConfig(Config):
 class CnnConfig(ImageModelConfig):
     """Two convolutions and a dense layer."""
 
-    filters: list[int] = setting((32, 64), help="channels of each convolution")
+    filters: list[int] = setting((32, 64), minimum=1, help="channels of each convolution")
     kernel_size: int = setting(5, minimum=1, help="width and height of the kernels, in pixels")
     dense_units: int = setting(1024, minimum=1, help="width of the dense layer")
     dropout_rate: float = setting(0.4, minimum=0.0, maximum=0.99, help="share of units left out")
@@ -34,7 +34,7 @@ class CnnConfig(ImageModelConfig):
 class MlpConfig(ImageModelConfig):
     """Dense layers."""
 
-    hidden_units: list[int] = setting((128, 64), help="width of each hidden layer")
+    hidden_units: list[int] = setting((128, 64), minimum=1, help="width of each hidden layer")
     dropout_rate: float = setting(0.0, minimum=0.0, maximum=0.99, help="share of units left out")
 
 
