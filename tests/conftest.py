@@ -1,14 +1,43 @@
-"""What the tests share: small configs, and the runner as a process of its own."""
+"""What the tests share: virtual CPUs, and the runner as a process of its own."""
 
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+
+def pytest_collection_finish() -> None:
+    """Makes four CPUs of one, which only works before TensorFlow's first op in the process.
+
+    Tests that need no tensorflow stay without it.
+    """
+    if "tensorflow" not in sys.modules:
+        return
+    import tensorflow as tf
+
+    (cpu,) = tf.config.list_physical_devices("CPU")
+    parts = [tf.config.LogicalDeviceConfiguration()] * 4
+    tf.config.set_logical_device_configuration(cpu, parts)
+
+
+@pytest.fixture(autouse=True)
+def numerics_as_before() -> Iterator[None]:
+    """Undoes what a config sets for the whole process."""
+    yield
+    if "tensorflow" not in sys.modules:
+        return
+    import tensorflow as tf
+    import tf_keras
+    from tensorflow.python.framework import config as private  # it has no public way back
+
+    private.disable_op_determinism()
+    tf.config.run_functions_eagerly(False)
+    tf_keras.mixed_precision.set_global_policy("float32")
 
 
 @pytest.fixture

@@ -83,7 +83,10 @@ def test_what_cannot_be_imported_names_the_entry(reference: str) -> None:
 
 @pytest.mark.parametrize("registry", [TASKS, IMAGE_MODELS, SOURCES], ids=lambda r: r.kind)
 def test_every_entry_of_the_package_can_be_imported(registry: Registry) -> None:
-    for entry in registry.entries():
+    # Other tests of the same process register tasks of their own.
+    own = [entry for entry in registry.entries() if str(entry.target).startswith("orbit_runner.")]
+    assert own
+    for entry in own:
         assert entry.help
         assert isinstance(entry.load_config(), type)
         assert callable(entry.load())

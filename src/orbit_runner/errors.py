@@ -20,3 +20,26 @@ class DataError(RunnerError):
     def __init__(self, message: str, *, field: str = "data_dir") -> None:
         super().__init__(message)
         self.field = field
+
+
+class SettingError(RunnerError):
+    """A setting that turned out to be wrong once the run was being built.
+
+    Attributes:
+        path: The dotted path of the setting, to which the caller adds where it was set.
+        reason: What was got and what is allowed.
+    """
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.path, self.reason = path, reason
+
+
+def first_line(error: BaseException) -> str:
+    """Returns the first line of another library's message, cut to one screen line or two.
+
+    Args:
+        error: What was raised.
+    """
+    lines = str(error).strip().splitlines()
+    return lines[0][:300] if lines else type(error).__name__

@@ -18,6 +18,7 @@ from orbit_runner.registry import TASKS
 from orbit_runner.runtime.numerics import configure_numerics
 from orbit_runner.runtime.strategies import build_strategy
 from orbit_runner.training import loops
+from orbit_runner.training.explanations import explained
 from orbit_runner.training.observer import Observer
 from orbit_runner.training.session import Action, Session, quiet_orbit
 
@@ -83,6 +84,7 @@ def run_experiment(
     Raises:
         RunnerError: The experiment cannot run as it is written.
         Diverged: The loss diverged.
+        SettingError: A setting asks for what this model or machine does not have.
         Interrupted: A signal ended the run, its checkpoint saved.
     """
     if mode not in MODES:
@@ -109,7 +111,7 @@ def run_experiment(
     restored = session.checkpoints.restore_or_initialize(task)
     if restored:
         session.observer.note(f"restored step {session.step} from {restored}")
-    with quiet_orbit(), strategy.scope():
+    with quiet_orbit(), strategy.scope(), explained():
         logs = _run_mode(session, controller, mode)
         if run_post_eval and mode != "train_and_post_eval":
             logs = loops.evaluate(session, controller)

@@ -71,6 +71,7 @@ def fake_package(tmp_path, monkeypatch):
         (gzip.compress(b"1,2\n3,4\n"), r"got \(2, 2\), expected \(1797, 65\)"),
         (gzip.compress(b"1,x\n"), "cannot be read"),
     ],
+    ids=["missing", "no gzip", "cut short", "too small", "no numbers"],
 )
 def test_a_broken_installation_is_named(fake_package, content, message):
     if content is not None:

@@ -1,22 +1,24 @@
-"""Four virtual CPUs for every test of this folder, set before TensorFlow starts."""
+"""The strategies that a single process can run here, on virtual CPUs."""
+
+import gc
+from collections.abc import Iterator
 
 import pytest
 import tensorflow as tf
 
+from tests.training.toy import make_strategy
 
-@pytest.fixture(scope="session", autouse=True)
-def virtual_cpus() -> None:
-    (cpu,) = tf.config.list_physical_devices("CPU")
-    if len(tf.config.get_logical_device_configuration(cpu) or []) < 4:
-        parts = [tf.config.LogicalDeviceConfiguration()] * 4
-        tf.config.set_logical_device_configuration(cpu, parts)
+STRATEGIES = ("off", "one_device", "mirrored2", "mirrored4")
 
 
-@pytest.fixture(params=["off", "one_device", "mirrored2", "mirrored4"])
+@pytest.fixture(params=STRATEGIES)
 def strategy(request: pytest.FixtureRequest) -> tf.distribute.Strategy:
-    if request.param == "off":
-        return tf.distribute.get_strategy()
-    if request.param == "one_device":
-        return tf.distribute.OneDeviceStrategy("CPU:0")
-    count = int(request.param.removeprefix("mirrored"))
-    return tf.distribute.MirroredStrategy([f"CPU:{index}" for index in range(count)])
+    return make_strategy(request.param)
+
+
+@pytest.fixture(autouse=True)
+def no_old_iterators(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Lets distributed iterators go young: TensorFlow may block for as long as one has lived."""
+    yield
+    if "mirrored" in request.node.name:
+        gc.collect()

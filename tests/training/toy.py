@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import orbit
 import tensorflow as tf
 import tf_keras
 
@@ -13,7 +16,13 @@ from orbit_runner.config.base import setting
 from orbit_runner.config.experiment import ExperimentConfig, TaskConfig
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.registry import TASKS
+from orbit_runner.runtime.numerics import configure_numerics
 from orbit_runner.tasks.base import Task
+from orbit_runner.train_lib import run_experiment
+from orbit_runner.training import loops
+from orbit_runner.training.observer import Observer
+from orbit_runner.training.session import Session
+from orbit_runner.training.state import TrainState, build_state
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -22,6 +31,10 @@ class ToyConfig(TaskConfig):
 
     num_examples: int = setting(20, minimum=1, help="size of both sets")
     nan_from: int = setting(10**9, help="step from which training data is not a number")
+    knows_its_size: bool = setting(True, help="whether it tells the size of its sets")
+    aggregates: bool = setting(False, help="whether it gathers outputs on the host")
+    outputs: int = setting(1, help="width of the output, to make another model")
+    batch_norm: bool = setting(False, help="whether the model has moving averages")
 
 
 class ToyTask(Task):
@@ -31,13 +44,15 @@ class ToyTask(Task):
 
     def build_model(self) -> tf_keras.Model:
         inputs = tf_keras.Input([3])
-        outputs = tf_keras.layers.Dense(1, use_bias=False, name="w")(inputs)
+        x = tf_keras.layers.BatchNormalization()(inputs) if self.task_config.batch_norm else inputs
+        width = self.task_config.outputs
+        outputs = tf_keras.layers.Dense(width, use_bias=False, name="w", dtype="float32")(x)
         return tf_keras.Model(inputs, outputs)
 
     def arrays(self) -> tuple[np.ndarray, np.ndarray]:
         n = self.task_config.num_examples
         features = np.sin(np.arange(3 * n, dtype=np.float32)).reshape(n, 3)
-        return features, features.sum(axis=1)
+        return features, features.sum(axis=1, keepdims=True)
 
     def build_inputs(
         self, params: Any, input_context: Any = None, start_step: int = 0
@@ -50,7 +65,7 @@ class ToyTask(Task):
 
         def train(index: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             rows = (index * size + tf.range(size, dtype=tf.int64)) % n
-            x = tf.where(index >= bad, np.nan, tf.gather(features, rows))
+            x = tf.where(index >= bad, np.float32(np.nan), tf.gather(features, rows))
             return x, tf.gather(labels, rows)
 
         def evaluate(index: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -60,21 +75,43 @@ class ToyTask(Task):
             return tf.gather(features, rows), tf.gather(labels, rows), weights
 
         if params.is_training:
-            return tf.data.Dataset.range(start_step * replicas, 10**12).map(train)
+            batches = tf.data.Dataset.range(start_step * replicas, 10**12).map(train)
+            endless = tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
+            return batches.apply(endless)
         steps = -(-n // params.global_batch_size)
         return tf.data.Dataset.range(steps * replicas).map(evaluate)
 
-    def num_examples(self, params: Any) -> int:
-        return self.task_config.num_examples
+    def num_examples(self, params: Any) -> int | None:
+        return self.task_config.num_examples if self.task_config.knows_its_size else None
 
     def example_losses(self, labels: tf.Tensor, model_outputs: tf.Tensor) -> tf.Tensor:
-        return tf.square(tf.squeeze(model_outputs, -1) - labels)
+        return tf.reduce_mean(tf.square(model_outputs - labels), axis=-1)
 
     def build_metrics(self, training: bool = True) -> list[tf_keras.metrics.Metric]:
         return [tf_keras.metrics.MeanAbsoluteError(name="error")]
 
 
-TASKS.register("toy", config=ToyConfig, target=ToyTask)
+class GatheringToy(ToyTask):
+    """Gathers labels on the host and gives their sum as a metric."""
+
+    def validation_step(self, inputs: Any, model: Any, metrics: Any = None) -> dict[str, Any]:
+        logs = super().validation_step(inputs, model, metrics)
+        return {**logs, "labels": inputs[1], "weights": inputs[2]}
+
+    def aggregate_logs(self, state: Any, step_logs: Any) -> list[float]:
+        pairs = zip(step_logs["labels"], step_logs["weights"], strict=True)
+        sums = [float(tf.reduce_sum(label[:, 0] * weight)) for label, weight in pairs]
+        return [*(state or []), *sums]
+
+    def reduce_aggregated_logs(self, aggregated_logs: Any, global_step: Any = None) -> Any:
+        return {"label_sum": sum(aggregated_logs), "seen_at": int(global_step.numpy())}
+
+
+def make_toy(config: ToyConfig, **kwargs: Any) -> ToyTask:
+    return (GatheringToy if config.aggregates else ToyTask)(config, **kwargs)
+
+
+TASKS.register("toy", config=ToyConfig, target=make_toy)
 
 _BASE = {
     "task.name": "toy",
@@ -91,12 +128,134 @@ _BASE = {
 }
 
 
-def toy_config(**changes: Any) -> ExperimentConfig:
-    """Returns the toy's config; `__` in a name stands for a dot."""
-    settings = {**_BASE, **{key.replace("__", "."): value for key, value in changes.items()}}
-    flags = tuple((f"--{path}", path, str(value)) for path, value in settings.items())
+def config_of(base: dict[str, Any], **changes: Any) -> ExperimentConfig:
+    """Returns a config; `__` in a name stands for a dot, None for `null`."""
+    settings = {**base, **{key.replace("__", "."): value for key, value in changes.items()}}
+    flags = tuple(
+        (f"--{path}", path, "null" if value is None else str(value))
+        for path, value in settings.items()
+    )
     return resolve(Request(flags=flags)).config
 
 
+def toy_config(**changes: Any) -> ExperimentConfig:
+    """Returns the toy's config; `__` in a name stands for a dot."""
+    return config_of(_BASE, **changes)
+
+
 def toy_task(config: ExperimentConfig) -> ToyTask:
-    return ToyTask(config.task)
+    return make_toy(config.task)
+
+
+def make_strategy(name: str) -> tf.distribute.Strategy:
+    if name == "off":
+        return tf.distribute.get_strategy()
+    if name == "one_device":
+        return tf.distribute.OneDeviceStrategy("CPU:0")
+    # Not the default reduction: it makes a collective group, and the groups of two strategies in
+    # one process get the same keys, so that the second fails where shapes or sizes differ.
+    devices = [f"CPU:{index}" for index in range(int(name.removeprefix("mirrored")))]
+    return tf.distribute.MirroredStrategy(devices, tf.distribute.ReductionToOneDevice())
+
+
+def run(
+    config: ExperimentConfig,
+    model_dir: Path,
+    mode: str = "train_and_eval",
+    strategy: str | tf.distribute.Strategy = "one_device",
+    **kwargs: Any,
+) -> tuple[tf_keras.Model, dict[str, Any]]:
+    """Runs an experiment as the command line does, but in this process."""
+    if isinstance(strategy, str):
+        strategy = make_strategy(strategy)
+    configure_numerics(config.runtime)
+    with strategy.scope():
+        task = TASKS.get(config.task.name).load()(config.task, logging_dir=str(model_dir))
+    return run_experiment(strategy, task, mode, config, str(model_dir), **kwargs)
+
+
+def state_of(config: ExperimentConfig, strategy: tf.distribute.Strategy) -> TrainState:
+    configure_numerics(config.runtime)
+    return build_state(config, toy_task(config), strategy)
+
+
+def session_of(
+    config: ExperimentConfig,
+    model_dir: Path,
+    strategy: tf.distribute.Strategy,
+    *,
+    task: Any = None,
+    observer: Observer | None = None,
+) -> Session:
+    configure_numerics(config.runtime)
+    return Session(
+        config,
+        task or toy_task(config),
+        strategy,
+        model_dir,
+        observer or Observer(),
+        trains=True,
+        evaluates=True,
+        asynchronous=False,
+    )
+
+
+def trained(
+    config: ExperimentConfig,
+    model_dir: Path,
+    strategy: tf.distribute.Strategy,
+    observer: Observer | None = None,
+) -> Session:
+    """Trains and evaluates, and returns the session for a look inside."""
+    session = session_of(config, model_dir, strategy, observer=observer)
+    controller = session.controller(orbit.Controller)
+    session.checkpoints.restore_or_initialize(session.task)
+    with strategy.scope():
+        loops.train(session, controller, evaluates=True)
+    return session
+
+
+def descent(config: ExperimentConfig, steps: int) -> list[tuple[np.ndarray, float, float]]:
+    """Works out the toy's training in numpy.
+
+    Returns:
+        The weights [3, 1] after each step from 0 on, with the loss and the mean absolute error of
+        the step that comes next.
+    """
+    state = state_of(config, make_strategy("one_device"))
+    (kernel,) = (value.astype(np.float64) for value in state.model.get_weights())
+    features, labels = toy_task(config).arrays()
+    batch, found = config.task.train_data.global_batch_size, []
+    for step in range(steps + 1):
+        rows = (step * batch + np.arange(batch)) % len(features)
+        off = features[rows] @ kernel - labels[rows]
+        found.append((kernel, float(np.mean(off**2)), float(np.mean(np.abs(off)))))
+        kernel = kernel - 0.1 * 2 / batch * features[rows].T @ off
+    return found
+
+
+def weights(model: tf_keras.Model) -> list[np.ndarray]:
+    return [variable.numpy() for variable in model.variables]
+
+
+def records(model_dir: Path, split: str) -> list[dict[str, Any]]:
+    lines = (model_dir / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    return [record for record in map(json.loads, lines) if record["split"] == split]
+
+
+class Notes(Observer):
+    """Remembers what it is told."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.evaluations: list[tuple[int, dict[str, Any]]] = []
+        self.started_at: list[int] = []
+
+    def started(self, step: int, train_steps: int) -> None:
+        self.started_at.append(step)
+
+    def evaluated(self, step: int, logs: Any) -> None:
+        self.evaluations.append((step, dict(logs)))
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from orbit_runner.cli.flags import parse, parser
+from orbit_runner.config.runtime import RuntimeConfig
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -23,11 +24,14 @@ def main(arguments: Sequence[str]) -> int:
     flags = parse(to, arguments)
     print("asking tensorflow for its devices …", file=sys.stderr)
     from orbit_runner.reporting.run_record import describe_devices, describe_software
+    from orbit_runner.runtime.environment import prepare_environment
 
+    prepare_environment(RuntimeConfig())
     found = {**describe_software(), **describe_devices()}
     if flags.json:
         print(json.dumps(found, indent=2))
     else:
         for name, value in found.items():
-            print(f"{name:<22} {', '.join(value) if isinstance(value, list) else value}")
+            shown = ", ".join(value) or "none" if isinstance(value, list) else value
+            print(f"{name:<20} {shown}")
     return 0

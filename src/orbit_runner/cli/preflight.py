@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -67,10 +68,11 @@ def _mode_problems(mode: str) -> Iterator[Problem]:
 
 
 def _folder_problems(model_dir: Path) -> Iterator[Problem]:
-    if model_dir.exists() and not model_dir.is_dir():
+    if os.path.isfile(model_dir):
         yield Problem("--model_dir", f"{model_dir} is a file, expected a folder")
         return
-    there = next(folder for folder in (model_dir, *model_dir.absolute().parents) if folder.exists())
+    # `os.path.exists`, for that of `Path` raises below a folder that one may not enter.
+    there = next(f for f in (model_dir, *model_dir.absolute().parents) if os.path.exists(f))
     try:
         # Asked of the file system and not of the permission bits: root, ACLs and read-only mounts.
         with tempfile.TemporaryFile(dir=there):
@@ -81,7 +83,8 @@ def _folder_problems(model_dir: Path) -> Iterator[Problem]:
 
 def _refuse_another_config(resolved: Resolved, model_dir: Path) -> None:
     there = model_dir / "config.yaml"
-    if not there.exists():
+    # A run that failed before its first checkpoint left nothing that another config could spoil.
+    if not there.exists() or not any((model_dir / "checkpoints").glob("*.index")):
         return
     before = resolve(Request(experiment=str(there))).config
     changed = [d for d in differences(before, resolved.config) if d.path not in _HARMLESS]

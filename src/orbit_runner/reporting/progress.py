@@ -89,7 +89,7 @@ class PlainProgress(History):
 
     def _tick(self) -> None:
         while not self._done.wait(1.0):
-            if time.monotonic() - self._last_line > _LINE_SECONDS:
+            if time.monotonic() - max(self._last_line, self._since) > _LINE_SECONDS:
                 self._line(f"… still {self._phase} ({time.monotonic() - self._since:.0f} s)")
 
     def _line(self, text: str) -> None:

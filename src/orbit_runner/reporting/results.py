@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from orbit_runner.training.files import jsonable
 
 _BARS = "▁▂▃▄▅▆▇█"
 
@@ -42,8 +45,8 @@ class Results:
     model_dir: str
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the results for `--json`."""
-        return dataclasses.asdict(self)
+        """Returns the results for `--json`, which has no NaN: null stands for it."""
+        return jsonable(dataclasses.asdict(self))
 
 
 def sparkline(values: Sequence[float]) -> str:
@@ -55,7 +58,7 @@ def sparkline(values: Sequence[float]) -> str:
     Returns:
         One character a value; "" for fewer than two.
     """
-    finite = [value for value in values if value == value]
+    finite = [value for value in values if math.isfinite(value)]
     if len(finite) < 2:
         return ""
     low, span = min(finite), (max(finite) - min(finite)) or 1.0

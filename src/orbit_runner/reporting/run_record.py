@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from orbit_runner import __version__
-from orbit_runner.training.files import write_whole
+from orbit_runner.training.files import jsonable, write_whole
 
 _PACKAGES = ("tensorflow", "tf_keras", "tf-models-official", "gin-config", "numpy", "PyYAML")
 
@@ -97,7 +97,7 @@ class RunRecord:
         """
         self._now.update(values)
         attempts = [*self._before, self._now]
-        write_whole(self._path, json.dumps({"attempts": attempts}, indent=2) + "\n")
+        write_whole(self._path, json.dumps(jsonable({"attempts": attempts}), indent=2) + "\n")
 
     def finish(self, outcome: str, **values: Any) -> None:
         """Says how this attempt ended.

@@ -5,19 +5,14 @@ from __future__ import annotations
 import tensorflow as tf
 
 from orbit_runner.config.runtime import RuntimeConfig
-from orbit_runner.errors import RunnerError
+from orbit_runner.errors import SettingError
 
 
-class DeviceError(RunnerError):
-    """A request for devices that are not there.
-
-    Attributes:
-        field: The runtime setting to blame.
-    """
+class DeviceError(SettingError):
+    """A request for devices that are not there."""
 
     def __init__(self, message: str, *, field: str = "num_gpus") -> None:
-        super().__init__(message)
-        self.field = field
+        super().__init__(f"runtime.{field}", message)
 
 
 def select_devices(runtime: RuntimeConfig) -> tuple[str, ...]:
@@ -38,6 +33,7 @@ def select_devices(runtime: RuntimeConfig) -> tuple[str, ...]:
         raise DeviceError(
             f"got {wanted}, and this machine has {_described(gpus)}\n"
             f"allowed: 0 (the CPU){f' to {len(gpus)}' if gpus else ''}, or -1 for all there are"
+            "\nTF_CPP_MIN_LOG_LEVEL=0 shows why TensorFlow does not find a GPU"
         )
     if runtime.distribution_strategy != "mirrored":
         wanted = min(wanted, 1)

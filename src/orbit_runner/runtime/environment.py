@@ -28,8 +28,8 @@ def prepare_environment(runtime: RuntimeConfig) -> None:
     Args:
         runtime: The settings.
     """
-    # Start-up notes of TensorFlow's C++ side bury the runner's own lines. On the CPU that goes for
-    # its error level as well, which says at each start that there is no CUDA driver; what goes
-    # wrong in an op reaches Python as an exception in any case.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if runtime.num_gpus else "3")
+    # Start-up notes of TensorFlow's C++ side bury the runner's own lines, the error level included:
+    # at each start on a CPU it reports that there is no CUDA driver. What goes wrong in an op
+    # reaches Python as an exception in any case.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.update(variables(runtime))

@@ -13,7 +13,7 @@ import tensorflow as tf
 import tf_keras
 from official.core import base_task
 
-from orbit_runner.errors import RunnerError
+from orbit_runner.errors import SettingError, first_line
 
 EXAMPLES = "examples"
 
@@ -32,16 +32,20 @@ class Task(base_task.Task):
             model: The model.
 
         Raises:
-            RunnerError: There is no checkpoint at that place.
+            SettingError: There is no checkpoint at that place, or it does not fit.
         """
         path = self.task_config.init_checkpoint
         if not path:
             return
         found = tf.train.latest_checkpoint(path) if tf.io.gfile.isdir(path) else path
         if not found or not tf.io.gfile.exists(f"{found}.index"):
-            raise RunnerError(f"task.init_checkpoint: there is no checkpoint at {path!r}")
-        status = tf.train.Checkpoint(model=model).read(found)
-        status.expect_partial().assert_existing_objects_matched()
+            raise SettingError("task.init_checkpoint", f"there is no checkpoint at {path!r}")
+        try:
+            status = tf.train.Checkpoint(model=model).read(found)
+            status.expect_partial().assert_existing_objects_matched()
+        except (AssertionError, ValueError, IndexError, tf.errors.OpError) as error:
+            reason = f"{found} does not fit the model: {first_line(error)}"
+            raise SettingError("task.init_checkpoint", reason) from error
 
     def build_losses(
         self,

@@ -14,7 +14,7 @@ import tensorflow as tf
 from orbit_runner.config.trainer import EarlyStopping, TrainerConfig
 from orbit_runner.errors import RunnerError
 from orbit_runner.training.comparison import Comparison
-from orbit_runner.training.files import write_whole
+from orbit_runner.training.files import jsonable, write_whole
 from orbit_runner.training.observer import Observer
 from orbit_runner.training.state import TrainState
 
@@ -64,8 +64,9 @@ class BestCheckpoint:
         else:
             with self._state.ema.applied():
                 self._manager.save(checkpoint_number=step)
-        scalars = {name: float(found) for name, found in logs.items() if np.ndim(found) == 0}
-        self.best = {**scalars, self.comparison.metric: value, "best_ckpt_global_step": step}
+        scalars = {name: found for name, found in logs.items() if np.ndim(found) == 0}
+        best = {**scalars, self.comparison.metric: value, "best_ckpt_global_step": step}
+        self.best = jsonable(best)
         write_whole(self._info, json.dumps(self.best, indent=2) + "\n")
 
 
@@ -81,6 +82,11 @@ class EarlyStop:
         """
         self._rule, self._memory = rule, memory
         self.comparison = Comparison(rule.metric, rule.metric_comp == "higher")
+
+    def remembered(self) -> str:
+        """Returns why training ended early before, so that it is not started anew; "" if not."""
+        best, since, _ = self._memory.numpy()
+        return self._verdict(best, best, since)
 
     def reason(self, logs: Mapping[str, Any], step: int) -> str:
         """Takes in a result, and says why training should end.
@@ -99,6 +105,9 @@ class EarlyStop:
         else:
             since += 1
         self._memory.assign([best, since, step])
+        return self._verdict(value, best, since)
+
+    def _verdict(self, value: float, best: float, since: float) -> str:
         rule = self._rule
         if rule.threshold is not None and not math.isnan(value):
             reached = value >= rule.threshold if self.comparison.higher else value <= rule.threshold
@@ -110,17 +119,16 @@ class EarlyStop:
 
 
 class DivergenceGuard:
-    """Ends a run that diverged, or sends it back to its last checkpoint."""
+    """Stops training as soon as it diverged."""
 
-    def __init__(self, trainer: TrainerConfig, state: TrainState, restore: Any) -> None:
+    def __init__(self, trainer: TrainerConfig, state: TrainState) -> None:
         """Makes the guard ready.
 
         Args:
             trainer: The settings.
-            state: Holds the count of recoveries.
-            restore: Called without arguments, goes back to the last checkpoint; returns its path.
+            state: Holds the step and the count of recoveries.
         """
-        self._trainer, self._state, self._restore = trainer, state, restore
+        self._trainer, self._state = trainer, state
 
     def __call__(self, logs: Mapping[str, Any]) -> None:
         """Looks at the loss after a loop.
@@ -129,19 +137,16 @@ class DivergenceGuard:
             logs: The output of the loop.
 
         Raises:
-            Diverged: The loss diverged, and there are no trials left.
+            Diverged: The loss diverged.
         """
         loss, step = float(logs["training_loss"]), int(self._state.global_step.numpy())
         above = loss > self._trainer.loss_upper_bound and step >= self._trainer.recovery_begin_steps
         if not (math.isnan(loss) or above):
             return
         trials = int(self._state.recoveries.numpy())
-        if trials >= self._trainer.recovery_max_trials:
-            raise Diverged(
-                f"training diverged: the loss is {loss:g} at step {step}, allowed: at most "
-                f"{self._trainer.loss_upper_bound:g}"
-                + (f"; went back {trials} times" if trials else "")
-                + "\nlower the learning rate, or set trainer.recovery_max_trials to go back"
-            )
-        self._restore()
-        self._state.recoveries.assign(trials + 1)
+        raise Diverged(
+            f"training diverged: the loss is {loss:g} at step {step}, allowed: at most "
+            f"{self._trainer.loss_upper_bound:g}"
+            + (f"; went back {trials} times" if trials else "")
+            + "\nlower the learning rate, or set trainer.recovery_max_trials to go back"
+        )

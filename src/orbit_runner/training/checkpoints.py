@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from orbit_runner.errors import RunnerError
+from orbit_runner.errors import RunnerError, first_line
 from orbit_runner.training.state import TrainState
 
 
@@ -72,17 +72,20 @@ class Checkpoints:
             path: The checkpoint, without suffix.
 
         Raises:
-            RunnerError: It does not fit the model.
+            RunnerError: It does not fit the model, or cannot be read.
         """
         try:
             with self._strategy.scope():
                 status = self._checkpoint.restore(path)
                 status.assert_existing_objects_matched()
-        except (AssertionError, ValueError, tf.errors.OpError) as error:
-            reason = str(error).strip().splitlines()[0][:300]
+        except (AssertionError, ValueError) as error:
             raise RunnerError(
-                f"the checkpoint {path} does not fit this experiment: {reason}\n"
+                f"the checkpoint {path} does not fit this experiment: {first_line(error)}\n"
                 "give another --model_dir, or the config that made it"
+            ) from error
+        except (IndexError, tf.errors.OpError) as error:
+            raise RunnerError(
+                f"the checkpoint {path} cannot be read: {first_line(error)}"
             ) from error
 
     def save(self) -> str | None:

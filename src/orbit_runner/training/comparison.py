@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from orbit_runner.config.problems import unknown
-from orbit_runner.errors import RunnerError
+from orbit_runner.errors import RunnerError, SettingError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +50,7 @@ def require_metric(name: str, known: Sequence[str], setting: str) -> None:
         setting: The dotted path of the setting that names it.
 
     Raises:
-        RunnerError: It will not.
+        SettingError: It will not.
     """
     if name not in known:
-        raise RunnerError(f"{setting}: {unknown('metric', name, known)}")
+        raise SettingError(setting, unknown("metric", name, known))

@@ -1,9 +1,14 @@
-"""Files that appear whole or not at all."""
+"""Files that appear whole or not at all, and what JSON can hold."""
 
 from __future__ import annotations
 
+import math
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 
 def write_whole(path: Path, text: str) -> None:
@@ -17,3 +22,19 @@ def write_whole(path: Path, text: str) -> None:
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     aside.write_text(text, encoding="utf-8")
     aside.replace(path)
+
+
+def jsonable(value: Any) -> Any:
+    """Returns nested values as JSON can hold them: NaN and infinities become None.
+
+    Args:
+        value: Mappings, lists, texts, and numbers of Python or numpy.
+    """
+    if isinstance(value, Mapping):
+        return {name: jsonable(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [jsonable(item) for item in value]
+    if isinstance(value, (np.floating, float)):
+        # The shortest text that reads back as the same float32, not its float64 expansion.
+        return float(str(value)) if math.isfinite(value) else None
+    return value.item() if isinstance(value, np.generic) else value

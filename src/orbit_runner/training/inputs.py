@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from orbit_runner.config.data import DataConfig
 from orbit_runner.config.runtime import RuntimeConfig
+from orbit_runner.errors import DataError, SettingError
 
 
 def with_seed(data: DataConfig, runtime: RuntimeConfig, recoveries: int = 0) -> DataConfig:
@@ -43,13 +44,21 @@ def distribute(
 
     Returns:
         A data set, distributed unless the strategy is `off`.
+
+    Raises:
+        SettingError: The data set cannot be fed as the section says.
     """
     takes_start = "start_step" in inspect.signature(task.build_inputs).parameters
     extra = {"start_step": start_step} if takes_start else {}
+    asked = data.ram_budget is not None or data.autotune_algorithm is not None
 
     def build(input_context: tf.distribute.InputContext | None = None) -> tf.data.Dataset:
-        dataset = task.build_inputs(data, input_context, **extra)
-        return dataset.with_options(_options(runtime))
+        try:
+            dataset = task.build_inputs(data, input_context, **extra)
+        except DataError as error:
+            section = "train_data" if data.is_training else "validation_data"
+            raise SettingError(f"task.{section}.{error.field}", str(error)) from error
+        return dataset.with_options(_options(runtime, autotune=not takes_start or asked))
 
     if _is_one_cpu(strategy):
         # A distributed iterator costs a quarter of the steps per second of a small network, and
@@ -65,8 +74,13 @@ def _is_one_cpu(strategy: tf.distribute.Strategy) -> bool:
     return len(devices) == 1 and "CPU" in devices[0].upper()
 
 
-def _options(runtime: RuntimeConfig) -> tf.data.Options:
+def _options(runtime: RuntimeConfig, *, autotune: bool) -> tf.data.Options:
     options = tf.data.Options()
+    if not autotune:
+        # When an iterator goes, TensorFlow 2.20 now and then loses the wake-up of its autotuning
+        # thread, and holds the GIL for as long as the iterator has lived, up to a minute. Pipelines
+        # that sample by index are as fast without it.
+        options.autotune.enabled = False
     if runtime.dataset_num_private_threads:
         options.threading.private_threadpool_size = runtime.dataset_num_private_threads
     return options

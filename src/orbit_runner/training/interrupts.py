@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from types import FrameType
-from typing import Any
 
 from orbit_runner.errors import RunnerError
 
@@ -52,22 +51,3 @@ class SignalGuard:
         if self.received is not None and number == signal.SIGINT:
             raise KeyboardInterrupt
         self.received = number
-
-    def leave_if_signalled(self, save: Callable[[], Any], step: Callable[[], int]) -> Any:
-        """Makes the action that saves and leaves after the loop in which a signal came.
-
-        Args:
-            save: Saves a checkpoint.
-            step: Returns the global step.
-
-        Returns:
-            An Orbit action.
-        """
-
-        def action(logs: Mapping[str, Any]) -> None:
-            if self.received is not None:
-                save()
-                name = signal.Signals(self.received).name
-                raise Interrupted(self.received, f"{name}: saved at step {step()}, leaving")
-
-        return action

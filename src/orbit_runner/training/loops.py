@@ -9,6 +9,7 @@ import orbit
 import tensorflow as tf
 
 from orbit_runner.errors import RunnerError
+from orbit_runner.training.actions import Diverged
 from orbit_runner.training.session import Session
 
 _POLL_SECONDS = 1.0
@@ -18,6 +19,8 @@ Logs = dict[str, Any]
 
 def train(session: Session, controller: orbit.Controller, *, evaluates: bool) -> Logs:
     """Trains to the last step: train up to the next stop, evaluate if due, save if due.
+
+    Where training diverges and trials are left, it goes back to the last checkpoint.
 
     Saving comes last, so that a checkpoint holds what its own evaluation changed (the memory of
     early stopping), and a run that is killed in between repeats the evaluation.
@@ -32,13 +35,22 @@ def train(session: Session, controller: orbit.Controller, *, evaluates: bool) ->
     """
     plan, logs = session.plan, Logs()
     session.observer.started(session.step, plan.train_steps)
-    if session.step >= plan.train_steps:
-        session.observer.note(f"the run is finished: step {session.step} of {plan.train_steps}")
+    stop_reason = session.early_stop.remembered() if session.early_stop else ""
+    if session.step >= plan.train_steps or stop_reason:
+        found = stop_reason or f"step {session.step} of {plan.train_steps}"
+        session.observer.note(f"the run is finished: {found}")
         return evaluate(session, controller) if evaluates else logs
-    stop_reason = ""
+    if session.can_go_back():
+        session.checkpoints.save()  # So that there is something to go back to from the start.
     while session.step < plan.train_steps and not stop_reason:
         target = plan.next_stop(session.step, evaluates=evaluates)
-        controller.train(target, checkpoint_at_completion=False)
+        try:
+            controller.train(target, checkpoint_at_completion=False)
+        except Diverged:
+            if not session.can_go_back():
+                raise
+            session.go_back()
+            continue
         if evaluates and plan.evaluates_at(session.step):
             logs = evaluate(session, controller)
             stop_reason = _early_stop(session, logs)
@@ -113,7 +125,8 @@ def evaluate_continuously(session: Session, controller: orbit.Controller) -> Log
     while True:
         newest = tf.train.latest_checkpoint(directory)
         if newest is not None and newest != seen:
-            session.checkpoints.restore(newest)
+            if not _restored(session, newest):
+                continue
             logs, seen, waiting_since = evaluate(session, controller), newest, time.monotonic()
             if 0 < session.plan.train_steps <= session.step:
                 return logs
@@ -125,3 +138,14 @@ def evaluate_continuously(session: Session, controller: orbit.Controller) -> Log
             )
         else:
             time.sleep(_POLL_SECONDS)
+
+
+def _restored(session: Session, path: str) -> bool:
+    try:
+        session.checkpoints.restore(path)
+    except RunnerError:
+        # The training run deletes old checkpoints, this one too while it was being read.
+        if tf.train.latest_checkpoint(session.checkpoints.manager.directory) == path:
+            raise
+        return False
+    return True

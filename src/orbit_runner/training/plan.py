@@ -7,7 +7,7 @@ import math
 import time
 
 from orbit_runner.config.trainer import TrainerConfig
-from orbit_runner.errors import RunnerError
+from orbit_runner.errors import SettingError
 
 _SECONDS_PER_LOOP = 1.0
 _LARGEST_GROWTH = 8.0
@@ -76,13 +76,13 @@ def make_plan(trainer: TrainerConfig, num_examples: int | None, global_batch_siz
         The plan.
 
     Raises:
-        RunnerError: Epochs were asked for and the size of the set is not known.
+        SettingError: Epochs were asked for and the size of the set is not known.
     """
     steps_per_epoch = num_examples / global_batch_size if num_examples else 0.0
     if trainer.train_epochs and not steps_per_epoch:
-        raise RunnerError(
-            "trainer.train_epochs: the task does not tell the size of its training set\n"
-            "set trainer.train_steps"
+        raise SettingError(
+            "trainer.train_epochs",
+            "the task does not tell the size of its training set\nset trainer.train_steps",
         )
     # The rounding guards against 10.0 epochs becoming 10.000000000000002 · steps_per_epoch.
     epochs_in_steps = math.ceil(round(trainer.train_epochs * steps_per_epoch, 6))

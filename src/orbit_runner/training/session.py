@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,13 @@ import orbit.controller
 import tensorflow as tf
 
 from orbit_runner.config.experiment import ExperimentConfig
-from orbit_runner.errors import RunnerError
+from orbit_runner.errors import SettingError
 from orbit_runner.training.actions import BestCheckpoint, DivergenceGuard, EarlyStop
 from orbit_runner.training.checkpoints import Checkpoints
 from orbit_runner.training.comparison import Comparison, require_metric
 from orbit_runner.training.evaluator import Evaluator, aggregates
 from orbit_runner.training.inputs import distribute, with_seed
-from orbit_runner.training.interrupts import SignalGuard
+from orbit_runner.training.interrupts import Interrupted, SignalGuard
 from orbit_runner.training.observer import Observer
 from orbit_runner.training.plan import LoopLength, Plan, make_plan
 from orbit_runner.training.state import TrainState, build_state
@@ -82,6 +83,8 @@ class Session:
             max_to_keep=config.trainer.max_to_keep,
             asynchronous=asynchronous,
         )
+        if evaluates:
+            self._require_batches()
         with strategy.scope():
             self.trainer = self._build_trainer() if trains else None
             self.evaluator = self._build_evaluator() if evaluates else None
@@ -99,7 +102,7 @@ class Session:
         size = getattr(self.task, "num_examples", lambda data: None)(data) if trains else None
         plan = make_plan(self.config.trainer, size, data.global_batch_size or 1)
         if trains and plan.train_steps < 1:
-            raise RunnerError("trainer.train_steps: is 0; set it, or trainer.train_epochs")
+            raise SettingError("trainer.train_steps", "is 0; set it, or trainer.train_epochs")
         return plan
 
     def _build_trainer(self) -> Trainer:
@@ -131,9 +134,14 @@ class Session:
     def _evaluates_in_one_graph(self) -> bool:
         trainer, steps = self.config.trainer, self.validation_steps
         if trainer.eval_tf_while_loop and steps < 0:
-            raise RunnerError(
-                "trainer.eval_tf_while_loop: the task does not tell the size of its validation "
-                "set\nset trainer.validation_steps"
+            raise SettingError(
+                "trainer.eval_tf_while_loop",
+                "the task does not tell the size of its validation set\n"
+                "set trainer.validation_steps",
+            )
+        if trainer.eval_tf_while_loop and aggregates(self.task):
+            raise SettingError(
+                "trainer.eval_tf_while_loop", "the task gathers what its steps give on the host"
             )
         if trainer.eval_tf_while_loop is not None:
             return trainer.eval_tf_while_loop
@@ -149,6 +157,17 @@ class Session:
         batch = data.global_batch_size
         there = size // batch if data.drop_remainder else -(-size // batch)
         return there if asked < 0 else min(asked, there)
+
+    def _require_batches(self) -> None:
+        if self.validation_steps:
+            return
+        if self.config.trainer.validation_steps == 0:
+            raise SettingError("trainer.validation_steps", "got 0, allowed: -1 or at least 1")
+        raise SettingError(
+            "task.validation_data.drop_remainder",
+            "leaves nothing to evaluate: the set is smaller than one batch of "
+            f"{self.config.task.validation_data.global_batch_size}",
+        )
 
     def _best_checkpoint(self) -> BestCheckpoint | None:
         trainer = self.config.trainer
@@ -173,27 +192,22 @@ class Session:
         if not aggregates(self.task):
             require_metric(metric, self.evaluator.metric_names, setting)
 
+    def can_go_back(self) -> bool:
+        """Returns whether trials are left after training diverged."""
+        return int(self.state.recoveries.numpy()) < self.config.trainer.recovery_max_trials
+
     def go_back(self) -> None:
         """Goes back to the last checkpoint after training diverged."""
         assert self.trainer is not None
-        self.checkpoints.restore_or_initialize(self.task)
-        if self.checkpoints.latest is None:
-            self._start_over()
+        assert self.checkpoints.latest is not None
+        trials, diverged_at = int(self.state.recoveries.numpy()), self.step
+        self.checkpoints.sync()
+        self.checkpoints.restore(self.checkpoints.latest)
+        self.state.recoveries.assign(trials + 1)
         self.trainer.rewind()
-        self.observer.note(f"diverged; going on from step {self.step} with another order")
-
-    def _start_over(self) -> None:
-        fresh = build_state(self.config, self.task, self.strategy)
-        for there, new in zip(self._variables(self.state), self._variables(fresh), strict=True):
-            there.assign(new.read_value())
-
-    @staticmethod
-    def _variables(state: TrainState) -> list[tf.Variable]:
-        averages = state.ema.averages if state.ema else []
-        optimizer = getattr(state.optimizer, "inner_optimizer", state.optimizer)
-        held = optimizer.variables
-        slots = held() if callable(held) else held
-        return [*state.model.variables, *slots, *averages, state.global_step]
+        self.observer.note(
+            f"diverged by step {diverged_at}; going on from step {self.step} with another order"
+        )
 
     def controller(
         self,
@@ -222,13 +236,15 @@ class Session:
         """
         subdir = self.config.trainer.validation_summary_subdir
         # Orbit writes both splits with one manager unless it is told of two folders.
-        folders = [str(self.model_dir / name) if save_summary else None for name in ("train", subdir)]
+        folders = [
+            str(self.model_dir / name) if save_summary else None for name in ("train", subdir)
+        ]
         controller = controller_cls(
             strategy=self.strategy,
             trainer=self.trainer,
             evaluator=self.evaluator,
             global_step=self.state.global_step,
-            steps_per_loop=LoopLength(self.config.trainer.steps_per_loop, self.plan),
+            steps_per_loop=self._loop_length(),
             summary_interval=self.plan.summary_interval if save_summary else None,
             summary_dir=folders[0],
             eval_summary_dir=folders[1],
@@ -255,13 +271,31 @@ class Session:
             return []
         actions: list[Action] = [lambda logs: self.observer.trained(self.step, logs)]
         if self.config.trainer.recovery_max_trials >= 0:
-            actions.append(DivergenceGuard(self.config.trainer, self.state, self.go_back))
-        actions.append(self.leave_if_signalled)
+            actions.append(DivergenceGuard(self.config.trainer, self.state))
         return actions
 
-    def leave_if_signalled(self, logs: Any = None) -> None:
-        """Saves and leaves, where a signal came."""
-        self.signals.leave_if_signalled(self.save, lambda: self.step)(logs)
+    def _loop_length(self) -> Callable[[int], int]:
+        length = LoopLength(self.config.trainer.steps_per_loop, self.plan)
+
+        def next_loop(step: int) -> int:
+            # Between two loops and not after one, as an action would: then the loop's record is
+            # written, and what is due at its last step (an evaluation) is not skipped.
+            self.leave_if_signalled()
+            return length(step)
+
+        return next_loop
+
+    def leave_if_signalled(self) -> None:
+        """Saves and leaves, where a signal came.
+
+        Raises:
+            Interrupted: One came.
+        """
+        number = self.signals.received
+        if number is not None:
+            self.save()
+            name = signal.Signals(number).name
+            raise Interrupted(number, f"{name}: saved at step {self.step}, leaving")
 
     def save(self) -> None:
         """Saves a checkpoint and waits until it is whole."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,6 +11,8 @@ from typing import Any
 import numpy as np
 import orbit
 import tensorflow as tf
+
+from orbit_runner.training.files import jsonable
 
 
 class JsonLines:
@@ -28,14 +29,7 @@ class JsonLines:
             record: Name to value; NaN and infinities become null, as JSON has none.
         """
         with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({key: _jsonable(item) for key, item in record.items()}) + "\n")
-
-
-def _jsonable(value: Any) -> Any:
-    if isinstance(value, (np.floating, float)):
-        # The shortest text that reads back as the same float32, not its float64 expansion.
-        return float(str(value)) if math.isfinite(value) else None
-    return value.item() if isinstance(value, np.generic) else value
+            file.write(json.dumps(jsonable(record)) + "\n")
 
 
 class Summaries(orbit.utils.SummaryManagerInterface):

@@ -64,16 +64,16 @@ class ImageClassificationTask(Task):
         """
         source, options = load_source(params), _pipeline_options(params)
         if not params.is_training:
-            batches = eval_dataset(
+            return eval_dataset(
                 source,
                 global_batch_size=params.global_batch_size,
                 drop_remainder=params.drop_remainder,
                 input_context=input_context,
                 options=options,
                 cache=params.cache,
+                element=lambda batch, weight: (batch["image"], batch["label"], weight),
             )
-            return batches.map(lambda batch, weight: (batch["image"], batch["label"], weight))
-        batches = train_dataset(
+        return train_dataset(
             source,
             global_batch_size=params.global_batch_size,
             seed=params.seed or 0,
@@ -82,8 +82,8 @@ class ImageClassificationTask(Task):
             augmentation=_augmentation(params),
             input_context=input_context,
             options=options,
+            element=lambda batch: (batch["image"], batch["label"]),
         )
-        return batches.map(lambda batch: (batch["image"], batch["label"]))
 
     def num_examples(self, params: DataConfig) -> int:
         """Returns the size of a section's data set, in examples."""

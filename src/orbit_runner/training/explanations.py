@@ -1,0 +1,41 @@
+"""Errors of TensorFlow that a setting causes, said in terms of that setting."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import tensorflow as tf
+
+from orbit_runner.errors import SettingError
+
+
+@contextlib.contextmanager
+def explained() -> Iterator[None]:
+    """Turns the errors of a `with` block that have a known cause into messages.
+
+    Raises:
+        SettingError: A known cause was found.
+    """
+    try:
+        yield
+    except tf.errors.UnimplementedError as error:
+        line = _line(error, "deterministic")
+        if not line:
+            raise
+        raise SettingError(
+            "runtime.deterministic",
+            f"the model has an op without a deterministic kernel: {line}\n"
+            "set runtime.enable_xla=false where it is on, or runtime.deterministic=false",
+        ) from error
+    except tf.errors.ResourceExhaustedError as error:
+        raise SettingError(
+            "task.train_data.global_batch_size",
+            f"out of memory: {_line(error, 'OOM') or _line(error, '')}\n"
+            "lower it, or raise trainer.gradient_accumulation_steps",
+        ) from error
+
+
+def _line(error: Exception, word: str) -> str:
+    lines = (line.strip() for line in str(error).splitlines() if line.strip())
+    return next((line[:200] for line in lines if word.lower() in line.lower()), "")

@@ -1,0 +1,485 @@
+"""`runner run` as a process: mistakes, signals, the folder of a run, and what is shown."""
+
+import gzip
+import json
+import os
+import pty
+import re
+import select
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orbit_runner.config.resolve import Request, resolve
+
+Cli = Callable[..., "subprocess.CompletedProcess[str]"]
+COMMAND = [sys.executable, "-m", "orbit_runner"]
+MLP = ["--experiment=digits_mlp", "--task.model.dropout_rate=0", "--trainer.summary_interval=10"]
+
+
+@pytest.fixture
+def without_tensorflow(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """An environment in which importing tensorflow is a crash."""
+    folder = tmp_path_factory.mktemp("no_tensorflow")
+    (folder / "tensorflow.py").write_text("raise SystemExit('tensorflow was imported')\n")
+    return {**os.environ, "PYTHONPATH": str(folder)}
+
+
+def _refused(folder: Path, *arguments: str, env: dict[str, str] | None = None) -> str:
+    done = subprocess.run(
+        [*COMMAND, *arguments], cwd=folder, env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    assert done.stderr.startswith("runner: ") or "\nrunner: " in done.stderr
+    said = done.stderr[done.stderr.index("runner: ") :]
+    assert len(said.splitlines()) <= 10
+    return said
+
+
+def _mnist(folder: Path, *, truncated: bool) -> None:
+    folder.mkdir()
+    for name, count in (("train", 50), ("t10k", 20)):
+        images = struct.pack(">4B3I", 0, 0, 8, 3, count, 28, 28) + bytes(count * 784)
+        labels = struct.pack(">4BI", 0, 0, 8, 1, count) + bytes(count)
+        if truncated and name == "train":
+            images = images[:-5]
+        (folder / f"{name}-images-idx3-ubyte").write_bytes(images)
+        with gzip.open(folder / f"{name}-labels-idx1-ubyte.gz", "wb") as file:
+            file.write(labels)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            ["--experiment=digits", "--task.model.dropout_rat=0.1"],
+            ["task.model.dropout_rat — --task.model.dropout_rat", "did you mean 'dropout_rate'"],
+        ),
+        (
+            ["--experiment=digits", "--config_file=typo.yaml"],
+            ["trainer.optimizer_config.optimizer.adam.beta1 — typo.yaml:4", "mean 'beta_1'"],
+        ),
+        (
+            ["--experiment=digits", "--train_steps=abc"],
+            ["trainer.train_steps — --train_steps", "'abc', expected a whole number"],
+        ),
+        (
+            ["--experiment=digits", "--params_override=task.name=image_clasification"],
+            ["task.name — --params_override[0]", "did you mean 'image_classification'"],
+        ),
+        (["--experiment=digts"], ["--experiment", "did you mean 'digits'"]),
+        (
+            ["--experiment=digits", "--distribution_strategy=miror"],
+            [
+                "runtime.distribution_strategy — --distribution_strategy",
+                "did you mean 'mirrored'",
+                "allowed: 'off', 'one_device', 'mirrored'",
+            ],
+        ),
+        (["--experiment=digits", "--mode=trian"], ["--mode", "did you mean 'train'"]),
+        (
+            ["--experiment=digits", "--config_file=twice.yaml"],
+            ["trainer.train_steps — twice.yaml:3", "twice.yaml:2"],
+        ),
+        (
+            [
+                "--experiment=digits",
+                "--distribution_strategy=mirrored",
+                "--runtime.num_virtual_devices=3",
+                "--task.validation_data.global_batch_size=129",
+            ],
+            [
+                "task.train_data.global_batch_size — experiments/digits.yaml:",
+                "64, which does not divide by 3 (3 replicas)",
+                "nearest: 63 and 66",
+            ],
+        ),
+        (
+            ["--experiment=mnist", "--data_dir=nowhere"],
+            ["task.train_data.data_dir — --data_dir", "no folder nowhere"],
+        ),
+        (
+            ["--experiment=mnist", "--data_dir=truncated"],
+            ["task.train_data.data_dir — --data_dir", "train-images-idx3-ubyte"],
+        ),
+        (["--experiment=digits", "--model_dir=/proc/x"], ["--model_dir", "cannot write to /proc"]),
+        (["--experiment=digits", "--model_dir=a_file/x"], ["--model_dir", "cannot write to"]),
+        (["--experiment=digits", "--model_dir=a_file"], ["--model_dir", "a_file is a file"]),
+        (["--experiment=digits", "--sed=3"], ["unknown flag --sed", "did you mean '--seed'"]),
+        (["--experiment=digits", "--resume=overide"], ["--resume", "'overide'"]),
+        (["--mode=train"], ["task.name", "no task is declared"]),
+        (
+            ["--experiment=digits", "--train_steps=0", "--train_epochs=0"],
+            ["trainer.train_steps", "set it, or trainer.train_epochs"],
+        ),
+    ],
+    ids=lambda value: " ".join(value)[:60] if "--" in value[0] else "",
+)
+def test_mistakes_are_told_before_tensorflow_is_imported(
+    arguments: list[str], said: list[str], tmp_path: Path, without_tensorflow: dict[str, str]
+) -> None:
+    (tmp_path / "typo.yaml").write_text(
+        "trainer:\n  optimizer_config:\n    optimizer:\n      adam: {beta1: 0.5}\n"
+    )
+    (tmp_path / "twice.yaml").write_text("trainer:\n  train_steps: 5\n  train_steps: 6\n")
+    (tmp_path / "a_file").write_text("")
+    _mnist(tmp_path / "truncated", truncated=True)
+    found = _refused(tmp_path, *arguments, env=without_tensorflow)
+    for text in said:
+        assert text in found
+    assert not (tmp_path / "runs").exists()
+
+
+def test_all_mistakes_are_told_at_once(tmp_path: Path, without_tensorflow: dict[str, str]) -> None:
+    found = _refused(
+        tmp_path,
+        "--experiment=mnist",
+        "--data_dir=nowhere",
+        "--mode=trian",
+        "--model_dir=/proc/x",
+        env=without_tensorflow,
+    )
+    assert "4 problems" in found
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            ["--num_gpus=4", "--distribution_strategy=mirrored"],
+            ["runtime.num_gpus — --num_gpus", "got 4, and this machine has"],
+        ),
+        (
+            ["--trainer.best_checkpoint_eval_metric=acuracy"],
+            [
+                "trainer.best_checkpoint_eval_metric — --trainer.best_checkpoint_eval_metric",
+                "did you mean 'accuracy'",
+            ],
+        ),
+        (
+            ["--task.init_checkpoint=nowhere"],
+            ["task.init_checkpoint — --task.init_checkpoint", "no checkpoint at 'nowhere'"],
+        ),
+    ],
+)
+def test_what_only_the_machine_or_the_model_tells(
+    arguments: list[str], said: list[str], tmp_path: Path
+) -> None:
+    found = _refused(tmp_path, "--experiment=digits", "--model_dir=run", *arguments)
+    for text in said:
+        assert text in found
+
+
+@pytest.fixture(scope="module")
+def twins(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, Any]]]:
+    """Two processes of the same config, with dropout and augmentation, at the same time."""
+    folder = tmp_path_factory.mktemp("twins")
+    arguments = ["--experiment=digits", "--train_steps=200", "--json"]
+    pair = [
+        subprocess.Popen(
+            [*COMMAND, *arguments, f"--model_dir={name}"],
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for name in "ab"
+    ]
+    found = []
+    for process in pair:
+        out, err = process.communicate()
+        assert process.returncode == 0, err
+        found.append(json.loads(out, parse_constant=pytest.fail))
+    return folder, found
+
+
+def test_one_json_object_is_all_of_stdout(twins: tuple[Path, list[dict[str, Any]]]) -> None:
+    _, (found, _) = twins
+    assert found["experiment"] == "digits"
+    assert found["mode"] == "train_and_eval"
+    assert found["step"] == 200
+    assert found["metrics"]["validation_examples"] == 359
+    assert found["metrics"]["accuracy"] > 0.8
+    assert found["best"]["best_ckpt_global_step"] in (100, 200)
+    assert len(found["history"]["accuracy"]) == 2
+    assert found["parameters"] == 32 * 10 + 64 * (32 * 9 + 1) + 128 * (256 + 1) + 10 * 129
+    assert found["model_dir"] == "a"
+
+
+def test_the_same_config_gives_the_same_weights(
+    twins: tuple[Path, list[dict[str, Any]]],
+) -> None:
+    _, (one, two) = twins
+    assert re.fullmatch("[0-9a-f]{64}", one["fingerprint"])
+    assert one["fingerprint"] == two["fingerprint"]
+    assert one["metrics"]["accuracy"] == two["metrics"]["accuracy"]
+
+
+def test_the_folder_of_a_run_is_complete(twins: tuple[Path, list[dict[str, Any]]]) -> None:
+    folder, (found, _) = twins
+    run = folder / "a"
+    assert sorted(path.name for path in run.iterdir()) == [
+        "best",
+        "checkpoints",
+        "config.yaml",
+        "metrics.jsonl",
+        "operative_config.gin",
+        "run.json",
+        "train",
+        "validation",
+    ]
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [r["step"] for r in lines if r["split"] == "train"] == [50, 100, 150, 200]
+    assert [r["step"] for r in lines if r["split"] == "validation"] == [100, 200]
+    for split in ("train", "validation"):
+        assert len(list((run / split).glob("events.out.tfevents.*"))) == 1
+    assert (run / "checkpoints" / "ckpt-200.index").exists()
+    (attempt,) = json.loads((run / "run.json").read_text())["attempts"]
+    assert attempt["outcome"] == "done"
+    assert attempt["argv"][:2] == ["runner", "--experiment=digits"]
+    assert attempt["seed"] == 17
+    assert attempt["replicas"] == 1
+    assert attempt["weights"] == found["fingerprint"]
+    assert attempt["software"]["tensorflow"].startswith("2.20")
+    assert attempt["devices"]["physical_devices"]
+
+
+def test_the_written_config_is_the_same_tree(
+    twins: tuple[Path, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, _ = twins
+    monkeypatch.chdir(folder)
+    flags = (("--train_steps", "trainer.train_steps", "200"),)
+    given = resolve(Request(experiment="digits", flags=flags)).config
+    assert resolve(Request(experiment="a")).config == given.replace(name="digits")
+    assert (folder / "a" / "config.yaml").read_text().startswith("# Made by: runner --exp")
+
+
+def test_another_config_on_the_folder_of_a_run(
+    twins: tuple[Path, list[dict[str, Any]]], tmp_path: Path, without_tensorflow: dict[str, str]
+) -> None:
+    shutil.copytree(twins[0] / "a", tmp_path / "a")
+    changed = ["--experiment=a", "--model_dir=a", "--seed=18", "--train_steps=230"]
+    found = _refused(tmp_path, *changed, env=without_tensorflow)
+    assert "runtime.seed: 17 → 18" in found
+    assert "train_steps" not in found
+    assert "--resume=override" in found
+    done = subprocess.run(
+        [*COMMAND, *changed, "--resume=override", "--json"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["step"] == 230
+    assert "training from step 200 to 230" in done.stderr
+    assert resolve(Request(experiment=str(tmp_path / "a"))).config.runtime.seed == 18
+    attempts = json.loads((tmp_path / "a" / "run.json").read_text())["attempts"]
+    assert [attempt["outcome"] for attempt in attempts] == ["done", "done"]
+
+
+def test_evaluation_of_a_run(cli: Cli, twins: tuple[Path, list[dict[str, Any]]]) -> None:
+    run = twins[0] / "b"
+    record = (run / "run.json").read_text()
+    done = cli(f"--experiment={run}", f"--model_dir={run}", "--mode=eval")
+    assert done.returncode == 0, done.stderr
+    accuracy = twins[1][1]["metrics"]["accuracy"]
+    assert re.search(rf"accuracy +{accuracy:.4f}", done.stdout)
+    assert f"sha256 {twins[1][1]['fingerprint']}" in done.stdout
+    assert (run / "run.json").read_text() == record
+    assert json.loads((run / "run.eval.json").read_text())["attempts"][0]["mode"] == "eval"
+
+
+def _until(condition: Callable[[], bool], process: "subprocess.Popen[str]") -> None:
+    for _ in range(1200):
+        if condition():
+            return
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.1)
+    pytest.fail("it never came")
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)], ids=["SIGTERM", "SIGINT"]
+)
+def test_a_signal_saves_and_the_run_goes_on(
+    cli: Cli, number: signal.Signals, code: int, tmp_path: Path
+) -> None:
+    arguments = [*MLP, "--mode=train", "--trainer.checkpoint_interval=10000000"]
+    process = subprocess.Popen(
+        [*COMMAND, *arguments, "--train_steps=10000000", "--model_dir=a"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    metrics = tmp_path / "a" / "metrics.jsonl"
+    _until(lambda: metrics.exists() and len(metrics.read_text().splitlines()) > 20, process)
+    process.send_signal(number)
+    out, err = process.communicate()
+    assert process.returncode == code
+    assert out == ""
+    assert "Traceback" not in err
+    (step,) = (int(found) for found in re.findall(rf"{number.name}: saved at step (\d+)", err))
+    assert (tmp_path / "a" / "checkpoints" / f"ckpt-{step}.index").exists()
+    # The last loop is on record, although the signal came in it.
+    assert json.loads(metrics.read_text().splitlines()[-1])["step"] == step
+    (attempt,) = json.loads((tmp_path / "a" / "run.json").read_text())["attempts"]
+    assert attempt["outcome"].startswith("Interrupted: ")
+    whole, rest = (
+        cli(*arguments, f"--train_steps={step + 30}", f"--model_dir={name}", "--json")
+        for name in ("whole", "a")
+    )
+    assert f"training from step {step} to {step + 30}" in rest.stderr
+    fingerprints = [json.loads(done.stdout)["fingerprint"] for done in (whole, rest)]
+    assert fingerprints[0] == fingerprints[1]
+
+
+def test_divergence_has_an_exit_code_of_its_own(cli: Cli, tmp_path: Path) -> None:
+    done = cli(*MLP, "--train_steps=20", "--model_dir=a", "--trainer.loss_upper_bound=1e-9")
+    assert done.returncode == 3
+    assert done.stdout == ""
+    assert "runner: training diverged: the loss is" in done.stderr
+    assert "Traceback" not in done.stderr
+    (attempt,) = json.loads((tmp_path / "a" / "run.json").read_text())["attempts"]
+    assert attempt["outcome"].startswith("Diverged: ")
+    # Nothing was saved, so another config may take the folder.
+    again = cli(*MLP, "--train_steps=20", "--model_dir=a", "--trainer.summary_interval=20")
+    assert again.returncode == 0, again.stderr
+
+
+def test_evaluation_beside_training_in_two_processes(tmp_path: Path) -> None:
+    arguments = [*MLP, "--train_steps=2000", "--trainer.checkpoint_interval=100", "--model_dir=a"]
+    pair = [
+        subprocess.Popen(
+            [*COMMAND, *arguments, f"--mode={mode}", "--json"],
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for mode in ("train", "continuous_eval")
+    ]
+    results = []
+    for process in pair:
+        out, err = process.communicate(timeout=120)
+        assert process.returncode == 0, err
+        results.append(json.loads(out))
+    train, evaluation = results
+    assert evaluation["step"] == 2000
+    assert evaluation["fingerprint"] == train["fingerprint"]
+    assert evaluation["metrics"]["accuracy"] > 0.9
+    attempts = json.loads((tmp_path / "a" / "run.continuous_eval.json").read_text())["attempts"]
+    assert attempts[0]["outcome"] == "done"
+
+
+def test_gin_reaches_functions_of_ones_own(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "import dataclasses\n"
+        "import gin\n"
+        "from orbit_runner.registry import IMAGE_MODELS\n"
+        "from orbit_runner.tasks.image_classification.config import ImageModelConfig\n"
+        "@gin.configurable\n"
+        "def width(units=4):\n"
+        "    return units\n"
+        "def build(*, input_shape, num_classes, **unused):\n"
+        "    import tf_keras\n"
+        "    layers = tf_keras.layers\n"
+        "    inputs = tf_keras.Input(input_shape, dtype='uint8')\n"
+        "    x = layers.Dense(width())(layers.Flatten()(inputs))\n"
+        "    return tf_keras.Model(inputs, layers.Dense(num_classes, dtype='float32')(x))\n"
+        "IMAGE_MODELS.register('mine', config=ImageModelConfig, target=build)\n"
+    )
+    done = cli(
+        *MLP[:1],
+        "--import=mine",
+        "--params_override=task.model={name: mine}",
+        "--gin_param=N = 7",
+        "--gin_param=width.units = %N",
+        "--train_steps=3",
+        "--model_dir=a",
+        "--json",
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["parameters"] == (64 + 1) * 7 + (7 + 1) * 10
+    operative = (tmp_path / "a" / "operative_config.gin").read_text()
+    assert re.search(r"width\.units = (7|%N)", operative)
+    again = cli("--experiment=a", "--train_steps=5", "--model_dir=b", "--json")
+    assert again.returncode == 0, again.stderr
+    assert json.loads(again.stdout)["parameters"] == 65 * 7 + 80
+
+
+def test_a_bar_on_a_terminal_and_the_table_on_stdout(tmp_path: Path) -> None:
+    mine, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [*COMMAND, *MLP, "--train_steps=200", "--trainer.steps_per_loop=10", "--model_dir=a"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "160"},
+    )
+    os.close(theirs)
+    shown = b""
+    while True:
+        ready, _, _ = select.select([mine], [], [], 0.2)
+        try:
+            part = os.read(mine, 65536) if ready else b""
+        except OSError:
+            break
+        shown += part
+        if not part and process.poll() is not None:
+            break
+    os.close(mine)
+    assert process.stdout is not None
+    out = process.stdout.read().decode()
+    process.stdout.close()
+    assert process.wait() == 0
+    text = shown.decode()
+    assert "\x1b[?25l" in text  # the cursor is hidden while a bar lives
+    assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")  # and shown again
+    assert re.search(r"step \d+/200", text)
+    assert "━" in text
+    assert "evaluation at step 100: loss" in text
+    assert "sha256" not in text
+    assert "\x1b" not in out
+    assert re.search(r"accuracy +0\.\d{4}", out)
+    assert "weights              sha256 " in out
+
+
+def test_plain_lines_elsewhere(cli: Cli) -> None:
+    done = cli(*MLP, "--train_steps=10", "--model_dir=a")
+    assert done.returncode == 0, done.stderr
+    assert "\x1b" not in done.stderr + done.stdout
+    assert "training from step 0 to 10" in done.stderr
+    assert "evaluation at step 10: loss" in done.stderr
+
+
+def test_asynchronous_checkpoints_are_whole_at_the_end(cli: Cli, tmp_path: Path) -> None:
+    done = cli(
+        *MLP,
+        "--train_steps=60",
+        "--trainer.checkpoint_interval=20",
+        "--enable_async_checkpointing",
+        "--distribution_strategy=mirrored",
+        "--runtime.num_virtual_devices=2",
+        "--model_dir=a",
+        "--json",
+    )
+    assert done.returncode == 0, done.stderr
+    again = cli("--experiment=a", "--model_dir=a", "--mode=eval", "--json")
+    assert again.returncode == 0, again.stderr
+    first, second = json.loads(done.stdout), json.loads(again.stdout)
+    assert first["fingerprint"] == second["fingerprint"]
+    (attempt,) = json.loads((tmp_path / "a" / "run.json").read_text())["attempts"]
+    assert attempt["replicas"] == 2

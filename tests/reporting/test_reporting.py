@@ -1,0 +1,138 @@
+"""What is shown of a run and what is recorded of it."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orbit_runner.reporting.progress import PlainProgress, scalars, spoken
+from orbit_runner.reporting.results import Results, print_results, rows, sparkline
+from orbit_runner.reporting.run_record import RunRecord, describe_software
+
+
+def _results(**changes: Any) -> Results:
+    values: dict[str, Any] = {
+        "experiment": "digits",
+        "mode": "train_and_eval",
+        "step": 900,
+        "seconds": 12.34,
+        "steps_per_second": 321.4,
+        "parameters": 12345,
+        "metrics": {"validation_loss": 0.25, "validation_examples": 359.0, "accuracy": 0.9},
+        "best": {"accuracy": 0.95, "best_ckpt_global_step": 600},
+        "best_metric": "accuracy",
+        "history": {"accuracy": [0.1, 0.5, 0.9]},
+        "fingerprint": "ab" * 32,
+        "model_dir": "runs/digits/1",
+    }
+    return Results(**{**values, **changes})
+
+
+@pytest.mark.parametrize(
+    ("values", "shown"),
+    [
+        ([], ""),
+        ([1.0], ""),
+        ([0.0, 1.0], "▁█"),
+        ([1.0, 0.5, 0.0], "█▅▁"),
+        ([2.0, 2.0, 2.0], "▁▁▁"),
+        ([0.0, float("nan"), 1.0], "▁█"),
+        ([0.0, float("inf"), 1.0], "▁█"),
+    ],
+)
+def test_sparkline(values: list[float], shown: str) -> None:
+    assert sparkline(values) == shown
+
+
+def test_the_table_has_what_counts() -> None:
+    table = dict(rows(_results()))
+    assert table["step"] == "900 in 12.3 s, 321.4 steps/s"
+    assert table["accuracy"] == "0.9000  ▁▅█  best 0.9500 at step 600"
+    assert table["validation_examples"] == "359"
+    assert table["parameters"] == "12,345"
+    assert table["weights"] == "sha256 " + "ab" * 32
+    assert table["run"] == "runs/digits/1"
+
+
+def test_the_table_is_printed_on_stdout_unbroken(capsys: pytest.CaptureFixture[str]) -> None:
+    print_results(_results(model_dir="runs/" + "x" * 200))
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert re.search("weights +sha256 (ab){32}\n", out)
+    assert "x" * 200 in out
+
+
+def test_json_has_no_nan() -> None:
+    results = _results(
+        metrics={"validation_loss": float("nan"), "accuracy": float("inf")},
+        history={"accuracy": [float("nan"), 0.5]},
+        steps_per_second=None,
+    )
+    text = json.dumps(results.as_dict(), allow_nan=False)
+    found = json.loads(text)
+    assert found["metrics"] == {"validation_loss": None, "accuracy": None}
+    assert found["history"] == {"accuracy": [None, 0.5]}
+    assert found["step"] == 900
+
+
+def test_a_line_says_the_loss_first() -> None:
+    logs = {"accuracy": 0.5, "training_loss": 2.0, "learning_rate": 0.1, "matrix": [[1], [2]]}
+    assert spoken(logs, loss="training_loss") == "loss 2.0000  accuracy 0.5000"
+    assert scalars(logs) == {"accuracy": 0.5, "training_loss": 2.0, "learning_rate": 0.1}
+
+
+def test_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = PlainProgress()
+    with progress.shown():
+        progress.phase("building the model")
+        progress.started(0, 20)
+        for step in (5, 10, 15, 20):
+            progress.trained(step, {"training_loss": 1.0 / step, "steps_per_second": 10.0})
+        progress.evaluated(20, {"validation_loss": 0.5, "accuracy": 0.9})
+        progress.note("a note")
+    out, err = capsys.readouterr()
+    assert out == ""
+    lines = err.splitlines()
+    assert lines[:2] == ["building the model …", "training from step 0 to 20 …"]
+    assert lines[2].startswith("step 20/20  loss 0.0500")
+    assert lines[3:] == ["evaluation at step 20: loss 0.5000  accuracy 0.9000", "a note"]
+    assert progress.evaluations == [(20, {"validation_loss": 0.5, "accuracy": 0.9})]
+
+
+def test_each_attempt_is_on_record(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    first = RunRecord(path, ["runner", "a"], "train", 17)
+    first.update(devices={"gpus": []})
+    first.finish("Interrupted: SIGTERM")
+    second = RunRecord(path, ["runner", "b"], "train", 17)
+    second.update(replicas=2)
+    assert "finished" not in json.loads(path.read_text())["attempts"][1]
+    second.finish("done", step=20, metrics={"accuracy": 0.5})
+    attempts = json.loads(path.read_text())["attempts"]
+    assert [attempt["outcome"] for attempt in attempts] == ["Interrupted: SIGTERM", "done"]
+    assert attempts[0]["argv"] == ["runner", "a"]
+    assert attempts[0]["seed"] == 17
+    assert attempts[1]["metrics"] == {"accuracy": 0.5}
+    assert attempts[1]["replicas"] == 2
+
+
+def test_a_record_that_is_no_json_is_begun_anew(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text("{half")
+    RunRecord(tmp_path / "run.json", ["x"], "train", 0).finish("done")
+    assert len(json.loads((tmp_path / "run.json").read_text())["attempts"]) == 1
+
+
+def test_a_record_with_nan_is_still_json(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    RunRecord(path, ["x"], "train", 0).finish("done", metrics={"loss": float("nan")})
+    attempts = json.loads(path.read_text(), parse_constant=pytest.fail)["attempts"]
+    assert attempts[0]["metrics"] == {"loss": None}
+
+
+def test_software_is_named() -> None:
+    found = describe_software()
+    assert found["tensorflow"].startswith("2.20")
+    assert re.fullmatch("[0-9a-f]{40}|no repository", found["git"])
+    assert isinstance(found["git_dirty"], bool)

@@ -1,0 +1,222 @@
+"""The task: its loss and metrics against numpy, and what it hands to the pipelines."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+
+from orbit_runner.data.pipeline import eval_dataset, train_dataset
+from orbit_runner.tasks.image_classification.sources import load_source
+from orbit_runner.tasks.image_classification.task import ImageClassificationTask
+from orbit_runner.tasks.metrics import RunningMean, SparseAccuracy
+from tests.training.digits import cnn_config, digits_config
+
+RNG = np.random.default_rng(0)
+LOGITS = RNG.normal(size=(6, 10)).astype(np.float32) * 3
+LABELS = RNG.integers(0, 10, size=6).astype(np.int32)
+
+
+def _task(**changes: Any) -> ImageClassificationTask:
+    return ImageClassificationTask(digits_config(**changes).task)  # type: ignore[arg-type]
+
+
+def _entropy(smoothing: float = 0.0) -> np.ndarray:
+    shifted = LOGITS.astype(np.float64) - LOGITS.max(axis=1, keepdims=True)
+    log_share = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    target = np.eye(10)[LABELS] * (1 - smoothing) + smoothing / 10
+    return -(target * log_share).sum(axis=1)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 1.0])
+@pytest.mark.parametrize("weight", [1.0, 0.5])
+def test_cross_entropy(smoothing: float, weight: float) -> None:
+    task = _task(task__losses__label_smoothing=smoothing, task__losses__loss_weight=weight)
+    losses = task.example_losses(tf.constant(LABELS), tf.constant(LOGITS))
+    assert losses.shape == [6]
+    np.testing.assert_allclose(losses.numpy(), weight * _entropy(smoothing), rtol=1e-5)
+
+
+def test_the_loss_of_a_batch_is_a_weighted_mean() -> None:
+    task, weights = _task(), np.array([1, 1, 0, 1, 0, 1], np.float32)
+    plain = task.build_losses(LABELS, tf.constant(LOGITS))
+    np.testing.assert_allclose(plain.numpy(), _entropy().mean(), rtol=1e-5)
+    aux = [tf.constant(2.0), tf.constant(3.0)]
+    found = task.build_losses(LABELS, tf.constant(LOGITS), aux, tf.constant(weights))
+    np.testing.assert_allclose(found.numpy(), _entropy()[weights > 0].mean() + 5.0, rtol=1e-5)
+    nothing = task.build_losses(LABELS, tf.constant(LOGITS), None, tf.zeros([6]))
+    assert nothing.numpy() == 0.0
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.02])
+def test_weight_decay_is_half_the_squares_of_the_kernels(rate: float) -> None:
+    config = cnn_config(task__losses__l2_weight_decay=rate)
+    model = ImageClassificationTask(config.task).build_model()  # type: ignore[arg-type]
+    kernels = [value for value in model.get_weights() if value.ndim > 1]
+    assert len(kernels) == 4
+    expected = rate * sum(float((kernel.astype(np.float64) ** 2).sum()) / 2 for kernel in kernels)
+    np.testing.assert_allclose(sum(float(loss) for loss in model.losses), expected, rtol=1e-5)
+
+
+def test_weight_decay_reaches_the_gradient() -> None:
+    changes = {"task__model__hidden_units": [], "task__train_data__global_batch_size": 2}
+    tf_keras.utils.set_random_seed(0)
+    task = _task(**changes, task__losses__l2_weight_decay=0.5)
+    model = task.build_model()
+    kernel, bias = (value.copy() for value in model.get_weights())
+    optimizer = tf_keras.optimizers.SGD(1.0)
+    images = np.zeros([2, 8, 8, 1], np.uint8)
+    batch = (tf.constant(images), tf.constant([1, 2]))
+    logs = task.train_step(batch, model=model, optimizer=optimizer, metrics=[])
+    plain = _task(**changes)
+    same = plain.build_model()
+    same.set_weights([kernel, bias])
+    other = plain.train_step(batch, model=same, optimizer=tf_keras.optimizers.SGD(1.0), metrics=[])
+    np.testing.assert_allclose(
+        float(logs["loss"] - other["loss"]), 0.25 * (kernel**2).sum(), rtol=1e-4
+    )
+    moved = same.get_weights()[0] - model.get_weights()[0]
+    np.testing.assert_allclose(moved, 0.5 * kernel, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("k", "training", "names"),
+    [
+        (5, False, ["accuracy", "top_5_accuracy"]),
+        (9, False, ["accuracy", "top_9_accuracy"]),
+        (10, False, ["accuracy"]),
+        (5, True, ["accuracy"]),
+    ],
+)
+def test_top_k_needs_more_than_k_classes(k: int, training: bool, names: list[str]) -> None:
+    metrics = _task(task__top_k=k).build_metrics(training=training)
+    assert [metric.name for metric in metrics] == names
+
+
+def test_metrics_leave_out_what_has_no_weight() -> None:
+    task, weights = _task(task__top_k=3), np.array([1, 1, 0, 1, 0, 1], np.float32)
+    metrics = task.build_metrics(training=False)
+    task.process_metrics(metrics, LABELS, tf.constant(LOGITS), sample_weight=tf.constant(weights))
+    order = np.argsort(-LOGITS, axis=1)
+    hits = order == LABELS[:, np.newaxis]
+    for metric, k in zip(metrics, (1, 3), strict=True):
+        expected = hits[:, :k].any(axis=1)[weights > 0].mean()
+        np.testing.assert_allclose(metric.result().numpy(), expected, rtol=1e-6)
+
+
+def test_a_validation_step_counts_its_examples() -> None:
+    task = _task()
+    model = task.build_model()
+    images = tf.cast(RNG.integers(0, 17, size=(6, 8, 8, 1)), tf.uint8)
+    weights = np.array([1, 0, 1, 1, 0, 0], np.float32)
+    logs = task.validation_step((images, LABELS, tf.constant(weights)), model)
+    losses = task.example_losses(LABELS, model(images, training=False)).numpy()
+    assert float(logs["examples"]) == 3
+    np.testing.assert_allclose(float(logs["loss"]), losses[weights > 0].mean(), rtol=1e-5)
+    plain = task.validation_step((images, LABELS), model)
+    assert float(plain["examples"]) == 6
+    np.testing.assert_allclose(float(plain["loss"]), losses.mean(), rtol=1e-5)
+
+
+def test_accuracy_and_means_without_weights() -> None:
+    accuracy, mean = SparseAccuracy("a"), RunningMean("m")
+    accuracy.update_state(LABELS, tf.constant(LOGITS))
+    np.testing.assert_allclose(accuracy.result(), (LOGITS.argmax(1) == LABELS).mean(), rtol=1e-6)
+    assert mean.result().numpy() == 0.0
+    mean.update_state(tf.constant(3.0))
+    mean.update_state(tf.constant(5.0), tf.constant(3.0))
+    mean.update_state(tf.constant(float("nan")), tf.constant(0.0))
+    assert mean.result().numpy() == 4.5
+    assert mean.weight().numpy() == 4.0
+    mean.reset_state()
+    assert (mean.result().numpy(), mean.weight().numpy()) == (0.0, 0.0)
+
+
+def _first(dataset: tf.data.Dataset) -> tuple[np.ndarray, ...]:
+    return tuple(part.numpy() for part in next(iter(dataset)))
+
+
+def _train(start_step: int = 0, **changes: Any) -> tuple[np.ndarray, ...]:
+    config = digits_config(**{f"task__train_data__{k}": v for k, v in changes.items()})
+    task = ImageClassificationTask(config.task)  # type: ignore[arg-type]
+    return _first(task.build_inputs(config.task.train_data, start_step=start_step))
+
+
+def test_training_inputs_follow_every_setting() -> None:
+    source = load_source(digits_config().task.train_data)
+
+    def expected(**options: Any) -> tuple[np.ndarray, ...]:
+        (batch,) = train_dataset(source, global_batch_size=64, **options).take(1)
+        return batch["image"].numpy(), batch["label"].numpy()
+
+    from orbit_runner.data.augment import CropFlip
+
+    cases: list[tuple[dict[str, Any], dict[str, Any]]] = [
+        ({}, {"seed": 0}),
+        ({"seed": 3}, {"seed": 3}),
+        ({"shuffle_buffer_size": 1}, {"seed": 0, "shuffle": False}),
+        ({"augment": "crop"}, {"seed": 0, "augmentation": CropFlip(padding=4, flip=False)}),
+        ({"augment": "crop_flip"}, {"seed": 0, "augmentation": CropFlip(padding=4, flip=True)}),
+        (
+            {"augment": "crop_flip", "augment_padding": 1},
+            {"seed": 0, "augmentation": CropFlip(padding=1, flip=True)},
+        ),
+    ]
+    seen = set()
+    for changes, options in cases:
+        images, labels = _train(**changes)
+        other_images, other_labels = expected(**options)
+        np.testing.assert_array_equal(images, other_images)
+        np.testing.assert_array_equal(labels, other_labels)
+        seen.add(images.tobytes())
+    assert len(seen) == len(cases)
+    later, _ = _train(start_step=9)
+    np.testing.assert_array_equal(later, expected(seed=0, start_step=9)[0])
+
+
+def test_the_training_set_is_that_of_the_split() -> None:
+    task, config = _task(), digits_config().task
+    assert task.num_examples(config.train_data) == 1438
+    assert task.num_examples(config.validation_data) == 359
+    assert task.num_examples(config.train_data.replace(split="all")) == 1797
+
+
+@pytest.mark.parametrize(("drop", "sizes"), [(False, [128, 128, 103]), (True, [128, 128])])
+def test_validation_inputs_have_weights(drop: bool, sizes: list[int]) -> None:
+    config = digits_config(task__validation_data__drop_remainder=drop)
+    task = ImageClassificationTask(config.task)  # type: ignore[arg-type]
+    data = config.task.validation_data
+    batches = list(task.build_inputs(data))
+    assert [int(weights.numpy().sum()) for _, _, weights in batches] == sizes
+    assert all(image.shape == [128, 8, 8, 1] for image, _, _ in batches)
+    labels = np.concatenate([label[weights > 0] for _, label, weights in batches])
+    stored = load_source(data).arrays["label"]
+    np.testing.assert_array_equal(labels, stored[: sum(sizes)])
+    (again,) = eval_dataset(load_source(data), global_batch_size=128).take(1)
+    np.testing.assert_array_equal(batches[0][0], again[0]["image"])
+
+
+def test_tf_data_settings_reach_the_pipeline() -> None:
+    config = digits_config(
+        task__train_data__deterministic=False,
+        task__train_data__ram_budget=1,
+        task__train_data__autotune_algorithm="MAX_PARALLELISM",
+    )
+    task = ImageClassificationTask(config.task)  # type: ignore[arg-type]
+    options = task.build_inputs(config.task.train_data).options()
+    assert options.deterministic is False
+    assert options.autotune.ram_budget == 2**30
+    algorithm = tf.data.experimental.AutotuneAlgorithm.MAX_PARALLELISM
+    assert options.autotune.autotune_algorithm == algorithm
+
+
+def test_synthetic_images_have_the_shape_asked_for() -> None:
+    config = digits_config(
+        task__train_data__source="synthetic", task__train_data__synthetic__num_examples=10
+    )
+    source = load_source(config.task.train_data)
+    assert source.arrays["image"].shape == (10, 32, 32, 3)
+    assert source.arrays["label"].max() < 10
+    model = ImageClassificationTask(config.task).build_model()  # type: ignore[arg-type]
+    assert model.input_shape == (None, 32, 32, 3)

@@ -1,0 +1,50 @@
+"""What the README shows is what happens."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from orbit_runner.cli.main import COMMANDS
+from orbit_runner.config.locate import experiment_files
+from orbit_runner.config.resolve import Request, resolve
+
+ROOT = Path(__file__).parent.parent
+TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_message_shown_is_the_message_given() -> None:
+    (block,) = re.findall(r"^```\n\$ (runner .*?)^```", TEXT, re.M | re.S)
+    command, _, expected = block.partition("\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "orbit_runner", *shlex.split(command)[1:]],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", expected)
+
+
+def test_the_experiment_shown_resolves(tmp_path: Path) -> None:
+    (block,) = re.findall(r"^```yaml\n(.*?)^```", TEXT, re.M | re.S)
+    (tmp_path / "shown.yaml").write_text(block, encoding="utf-8")
+    shown = resolve(Request(experiment=str(tmp_path / "shown.yaml"))).config
+    assert shown.task.name == "image_classification"
+
+
+def test_the_tables_are_complete() -> None:
+    listed = set(re.findall(r"^\| `(\w+)` \|", TEXT, re.M))
+    assert listed == set(experiment_files())
+    for command in COMMANDS:
+        assert re.search(rf"^\| `runner \[?{command}\b", TEXT, re.M), command
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")) + [ROOT / "README.md"])
+def test_links_lead_somewhere(page: Path) -> None:
+    targets = re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8"))
+    missing = [t for t in targets if "://" not in t and not (page.parent / t).exists()]
+    assert missing == []

@@ -1,0 +1,280 @@
+"""`run_experiment`: modes, strategies, what the weights depend on, and Model Garden both ways."""
+
+import types
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orbit
+import pytest
+import tensorflow as tf
+import tf_keras
+from official.core import base_task, config_definitions
+from official.core import train_lib as official_train_lib
+from official.modeling import optimization as official_optimization
+
+from orbit_runner.config.experiment import ExperimentConfig
+from orbit_runner.errors import RunnerError, SettingError
+from orbit_runner.registry import TASKS
+from orbit_runner.train_lib import prepare, run_experiment
+from orbit_runner.training.fingerprint import fingerprint
+from tests.training.digits import cnn_config, digits_config
+from tests.training.toy import Notes, make_strategy, records, run, toy_config
+
+
+@pytest.mark.parametrize(
+    ("mode", "post", "evaluated_at", "has_logs"),
+    [
+        ("train", False, [], False),
+        ("train", True, [20], True),
+        ("train_and_eval", False, [5, 10, 15, 20], True),
+        ("train_and_eval", True, [5, 10, 15, 20, 20], True),
+        ("train_and_post_eval", False, [20], True),
+        ("train_and_post_eval", True, [20], True),
+    ],
+)
+def test_modes(
+    mode: str, post: bool, evaluated_at: list[int], has_logs: bool, tmp_path: Path
+) -> None:
+    notes = Notes()
+    model, logs = run(toy_config(), tmp_path, mode, observer=notes, run_post_eval=post)
+    assert [step for step, _ in notes.evaluations] == evaluated_at
+    assert ("validation_loss" in logs) is has_logs
+    assert isinstance(model, tf_keras.Model)
+    assert [record["step"] for record in records(tmp_path, "validation")] == evaluated_at
+    _, again = run(toy_config(), tmp_path, "eval")
+    assert not has_logs or again["validation_loss"] == logs["validation_loss"]
+
+
+def test_an_unknown_mode_is_told(tmp_path: Path) -> None:
+    with pytest.raises(RunnerError, match="did you mean 'train_and_eval'"):
+        run(toy_config(), tmp_path, "train_and_evl")
+    assert not list(tmp_path.iterdir())
+
+
+def test_no_steps_are_told(tmp_path: Path) -> None:
+    with pytest.raises(RunnerError, match=r"trainer\.train_steps: is 0"):
+        run(toy_config(trainer__train_steps=0), tmp_path)
+
+
+@pytest.mark.parametrize("section", ["train_data", "validation_data"])
+def test_a_batch_that_cannot_be_shared_out_is_told(section: str, tmp_path: Path) -> None:
+    config = digits_config(**{f"task__{section}__global_batch_size": 63})
+    with pytest.raises(SettingError, match="expected a multiple of 2") as caught:
+        run(config, tmp_path, strategy="mirrored2")
+    assert caught.value.path == f"task.{section}.global_batch_size"
+
+
+@pytest.mark.parametrize("name", ["off", "one_device", "mirrored2", "mirrored4"])
+def test_all_strategies_learn_the_digits(name: str, tmp_path: Path) -> None:
+    _, logs = run(digits_config(trainer__train_steps=120), tmp_path, strategy=name)
+    assert logs["accuracy"] > 0.85
+    assert logs["validation_examples"] == 359
+    assert [record["step"] for record in records(tmp_path, "validation")] == [30, 60, 90, 120]
+
+
+def test_eager_steps_do_the_same(tmp_path: Path) -> None:
+    graph, _ = run(toy_config(), tmp_path / "a")
+    for index, changes in enumerate(
+        [{"runtime__run_eagerly": True}, {"trainer__train_tf_while_loop": False}]
+    ):
+        other, _ = run(toy_config(**changes), tmp_path / str(index))
+        np.testing.assert_allclose(other.get_weights()[0], graph.get_weights()[0], rtol=1e-6)
+
+
+def test_actions_hear_of_each_loop_and_evaluation(tmp_path: Path) -> None:
+    heard: list[tuple[str, float]] = []
+    run(
+        toy_config(trainer__steps_per_loop=5),
+        tmp_path,
+        train_actions=[lambda logs: heard.append(("train", float(logs["training_loss"])))],
+        eval_actions=[lambda logs: heard.append(("eval", float(logs["validation_loss"])))],
+    )
+    assert [kind for kind, _ in heard] == ["train", "eval"] * 4
+
+
+def test_summaries_may_go_elsewhere(tmp_path: Path) -> None:
+    class Kept(orbit.utils.SummaryManagerInterface):
+        def __init__(self) -> None:
+            self.written: list[Any] = []
+
+        def flush(self) -> None:
+            pass
+
+        def summary_writer(self, relative_path: str = "") -> Any:
+            return tf.summary.create_noop_writer()
+
+        def write_summaries(self, summary_dict: Any) -> None:
+            self.written.append(summary_dict)
+
+    train, validation = Kept(), Kept()
+    config = toy_config(trainer__steps_per_loop=5)
+    run(config, tmp_path, summary_manager=train, eval_summary_manager=validation)
+    assert len(train.written) == len(validation.written) == 4
+    assert "training_loss" in train.written[0]
+    assert "validation_loss" in validation.written[0]
+
+
+def test_prepare_builds_what_the_config_names(tmp_path: Path) -> None:
+    config = digits_config(
+        runtime__distribution_strategy="mirrored",
+        runtime__num_virtual_devices=2,
+        runtime__all_reduce_alg="reduction_to_one_device",
+    )
+    strategy, task = prepare(config, str(tmp_path))
+    _, logs = run_experiment(strategy, task, "train_and_eval", config, str(tmp_path))
+    assert strategy.num_replicas_in_sync == 2
+    assert task.logging_dir == str(tmp_path)
+    assert logs["validation_examples"] == 359
+
+
+def _fingerprint(config: ExperimentConfig, folder: Path, **kwargs: Any) -> str:
+    model, _ = run(config, folder, **kwargs)
+    return fingerprint(model.variables)
+
+
+DROPOUT = {"task__model__dropout_rate": 0.3}
+
+
+@pytest.mark.parametrize("dropout", [{"task__model__dropout_rate": 0.0}, DROPOUT])
+def test_the_weights_do_not_depend_on_when_one_looks(
+    dropout: dict[str, Any], tmp_path: Path
+) -> None:
+    config = cnn_config(trainer__train_steps=30, **dropout)
+    expected = _fingerprint(config, tmp_path / "whole")
+    looks: list[dict[str, Any]] = [
+        {"steps_per_loop": 1},
+        {"steps_per_loop": 7},
+        {"checkpoint_interval": 4},
+        {"summary_interval": 3},
+        {"validation_interval": 8},
+    ]
+    for index, look in enumerate(looks):
+        other = config.replace(trainer=config.trainer.replace(**look))
+        assert _fingerprint(other, tmp_path / str(index)) == expected, look
+    assert _fingerprint(config, tmp_path / "train", mode="train") == expected
+
+
+def test_the_weights_depend_on_the_seed(tmp_path: Path) -> None:
+    one = _fingerprint(cnn_config(trainer__train_steps=3), tmp_path / "a")
+    assert one == _fingerprint(cnn_config(trainer__train_steps=3), tmp_path / "b")
+    other = cnn_config(trainer__train_steps=3, runtime__seed=18)
+    assert one != _fingerprint(other, tmp_path / "c")
+
+
+@pytest.mark.parametrize("pieces", [1, 4])
+def test_mirrored_replicas_do_what_one_device_does(pieces: int, tmp_path: Path) -> None:
+    config = digits_config(trainer__gradient_accumulation_steps=pieces)
+    one, logs = run(config, tmp_path / "one")
+    two, other = run(config, tmp_path / "two", strategy="mirrored2")
+    for a, b in zip(one.get_weights(), two.get_weights(), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(logs["validation_loss"], other["validation_loss"], rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["one_device", "mirrored2"])
+def test_xla_does_the_same(name: str, tmp_path: Path) -> None:
+    plain, _ = run(digits_config(trainer__train_steps=10), tmp_path / "a", strategy=name)
+    compiled, _ = run(
+        digits_config(trainer__train_steps=10, runtime__enable_xla=True),
+        tmp_path / "b",
+        strategy=name,
+    )
+    for a, b in zip(plain.get_weights(), compiled.get_weights(), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+class GardenTask(base_task.Task):
+    """A task as Model Garden's users write them: pairs, plain Keras metrics, no base of ours."""
+
+    def build_model(self) -> tf_keras.Model:
+        inputs = tf_keras.Input([4])
+        return tf_keras.Model(inputs, tf_keras.layers.Dense(3)(inputs))
+
+    def build_inputs(self, params: Any, input_context: Any = None) -> tf.data.Dataset:
+        size = params.global_batch_size
+        size = input_context.get_per_replica_batch_size(size) if input_context else size
+        features = np.random.default_rng(0).normal(size=(22, 4)).astype(np.float32)
+        dataset = tf.data.Dataset.from_tensor_slices((features, features.argmax(1) % 3))
+        if params.is_training:
+            return dataset.repeat().batch(size, drop_remainder=True)
+        if input_context:
+            pipelines = input_context.num_input_pipelines
+            dataset = dataset.shard(pipelines, input_context.input_pipeline_id)
+        return dataset.batch(size)
+
+    def build_losses(self, labels: Any, model_outputs: Any, aux_losses: Any = None) -> tf.Tensor:
+        return tf.reduce_mean(
+            tf_keras.losses.sparse_categorical_crossentropy(labels, model_outputs, from_logits=True)
+        )
+
+    def build_metrics(self, training: bool = True) -> list[tf_keras.metrics.Metric]:
+        return [
+            tf_keras.metrics.SparseCategoricalAccuracy(name="accuracy"),
+            tf_keras.metrics.SparseCategoricalCrossentropy(name="entropy", from_logits=True),
+        ]
+
+
+@pytest.mark.parametrize("name", ["off", "one_device", "mirrored2"])
+def test_a_task_of_model_garden_runs_here(name: str, tmp_path: Path) -> None:
+    config = toy_config(
+        trainer__train_steps=40,
+        trainer__validation_interval=20,
+        trainer__best_checkpoint_export_subdir="best",
+        trainer__best_checkpoint_eval_metric="accuracy",
+    )
+    strategy = make_strategy(name)
+    with strategy.scope():
+        task = GardenTask(config.task)
+    notes = Notes()
+    arguments: Any = (config, str(tmp_path))
+    _, logs = run_experiment(strategy, task, "train_and_eval", *arguments, observer=notes)
+    first, last = notes.evaluations[0][1], notes.evaluations[-1][1]
+    assert last["entropy"] < first["entropy"]
+    # 22 examples in batches of 8: the last one is part-filled and has no weights.
+    assert logs["validation_examples"] == 22
+    np.testing.assert_allclose(logs["validation_loss"], logs["entropy"], rtol=1e-5)
+    assert (tmp_path / "best" / "info.json").exists()
+    _, again = run_experiment(strategy, task, "eval", *arguments)
+    assert again["accuracy"] == logs["accuracy"]
+
+
+def _official_trainer() -> config_definitions.TrainerConfig:
+    return config_definitions.TrainerConfig(
+        train_steps=60,
+        validation_interval=30,
+        validation_steps=3,
+        steps_per_loop=30,
+        summary_interval=30,
+        checkpoint_interval=30,
+        optimizer_config=official_optimization.OptimizationConfig(
+            {
+                "optimizer": {"type": "adam"},
+                "learning_rate": {"type": "constant", "constant": {"learning_rate": 0.003}},
+            }
+        ),
+    )
+
+
+@pytest.mark.parametrize("ours", [True, False], ids=["our config", "official trainer and runtime"])
+@pytest.mark.parametrize("name", ["one_device", "mirrored2"])
+def test_our_task_runs_in_model_garden(name: str, ours: bool, tmp_path: Path) -> None:
+    config = digits_config(
+        trainer__validation_steps=3, trainer__steps_per_loop=30, trainer__summary_interval=30
+    )
+    params: Any = config
+    if not ours:
+        # Its `TaskConfig` has no place for our data sections, and its runner reads attributes only.
+        params = types.SimpleNamespace(
+            task=config.task,
+            trainer=_official_trainer(),
+            runtime=config_definitions.RuntimeConfig(distribution_strategy="one_device"),
+        )
+    strategy = make_strategy(name)
+    with strategy.scope():
+        task = TASKS.get("image_classification").load()(config.task)
+    model, logs = official_train_lib.run_experiment(
+        strategy, task, "train_and_eval", params, str(tmp_path), run_post_eval=True
+    )
+    assert logs["accuracy"] > 0.7
+    assert isinstance(model, tf_keras.Model)

@@ -1,0 +1,36 @@
+"""One number for all weights."""
+
+import numpy as np
+import tensorflow as tf
+
+from orbit_runner.training.fingerprint import fingerprint
+
+
+def _variables(first: float = 1.0, name: str = "a", dtype: str = "float32") -> list[tf.Variable]:
+    return [
+        tf.Variable(np.array([first, 2.0], dtype), name=name),
+        tf.Variable(np.zeros([2, 3], np.int32), name="b"),
+    ]
+
+
+def test_equal_variables_have_equal_fingerprints() -> None:
+    assert fingerprint(_variables()) == fingerprint(_variables())
+    assert len(fingerprint(_variables())) == 64
+
+
+def test_every_difference_shows() -> None:
+    others = [
+        _variables(first=np.nextafter(np.float32(1.0), np.float32(2.0))),
+        _variables(name="c"),
+        _variables(dtype="float64"),
+        _variables()[::-1],
+        _variables()[:1],
+        [_variables()[0], tf.Variable(np.zeros([3, 2], np.int32), name="b")],
+    ]
+    found = {fingerprint(variables) for variables in [_variables(), *others]}
+    assert len(found) == 1 + len(others)
+
+
+def test_minus_zero_is_not_zero() -> None:
+    zero, minus = (tf.Variable(np.array([x], np.float32), name="a") for x in (0.0, -0.0))
+    assert fingerprint([zero]) != fingerprint([minus])

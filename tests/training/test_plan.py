@@ -1,0 +1,94 @@
+"""Epochs to steps, where training pauses, and how long loops are."""
+
+import time
+
+import pytest
+
+from orbit_runner.config.trainer import TrainerConfig
+from orbit_runner.errors import SettingError
+from orbit_runner.training.plan import LoopLength, Plan, make_plan
+
+
+def _plan(**changes: int) -> Plan:
+    values = {
+        "train_steps": 100,
+        "steps_per_epoch": 10.0,
+        "summary_interval": 7,
+        "checkpoint_interval": 30,
+        "validation_interval": 20,
+    }
+    return Plan(**{**values, **changes})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("epochs", "examples", "batch", "steps"),
+    [
+        (1, 100, 10, 10),
+        (1, 101, 10, 11),
+        (40, 1438, 64, 899),
+        (0.5, 100, 10, 5),
+        (0.05, 1000, 7, 8),
+        (3, 1, 64, 1),
+        (10, 7, 3, 24),
+    ],
+)
+def test_epochs_become_steps(epochs: float, examples: int, batch: int, steps: int) -> None:
+    plan = make_plan(TrainerConfig(train_epochs=epochs), examples, batch)
+    assert plan.train_steps == steps
+    assert plan.steps_per_epoch == examples / batch
+
+
+def test_steps_stay_steps_where_the_size_is_not_known() -> None:
+    plan = make_plan(TrainerConfig(train_steps=12), None, 8)
+    assert (plan.train_steps, plan.steps_per_epoch) == (12, 0.0)
+
+
+def test_epochs_of_an_unknown_size_are_refused() -> None:
+    with pytest.raises(SettingError, match=r"trainer\.train_epochs: .*size") as caught:
+        make_plan(TrainerConfig(train_epochs=2), None, 8)
+    assert caught.value.path == "trainer.train_epochs"
+
+
+@pytest.mark.parametrize(
+    ("evaluates", "stops"),
+    [(True, [20, 30, 40, 60, 80, 90, 100]), (False, [30, 60, 90, 100])],
+)
+def test_training_pauses_where_something_is_due(evaluates: bool, stops: list[int]) -> None:
+    plan, step, found = _plan(), 0, []
+    while step < plan.train_steps:
+        step = plan.next_stop(step, evaluates=evaluates)
+        found.append(step)
+    assert found == stops
+
+
+def test_the_last_step_always_counts() -> None:
+    plan = _plan(train_steps=101)
+    assert plan.is_record(101)
+    assert plan.evaluates_at(101)
+    assert plan.saves_at(101)
+    assert not plan.is_record(99)
+    assert not plan.evaluates_at(99)
+    assert not plan.saves_at(99)
+
+
+@pytest.mark.parametrize(
+    ("steps_per_loop", "step", "length"), [(3, 0, 3), (100, 0, 7), (100, 8, 6), (100, 98, 2)]
+)
+def test_a_loop_ends_with_its_record(steps_per_loop: int, step: int, length: int) -> None:
+    assert LoopLength(steps_per_loop, _plan())(step) == length
+
+
+def test_automatic_loops_grow_while_they_are_short() -> None:
+    plan = _plan(train_steps=10**6, summary_interval=10**6)
+    length, step, lengths = LoopLength("auto", plan), 0, []
+    for _ in range(5):
+        lengths.append(length(step))
+        step += lengths[-1]
+    assert lengths == [1, 8, 64, 512, 4096]
+
+
+def test_automatic_loops_shrink_where_steps_are_slow() -> None:
+    length = LoopLength("auto", _plan(train_steps=10**6, summary_interval=10**6))
+    assert length(0) == 1
+    time.sleep(0.6)
+    assert length(1) == 2  # 1 s at 0.6 s or a little more a step: 1 or 2, never the 8 of fast ones
