@@ -58,9 +58,7 @@ def alternate(
 
 def _figure(name: str, own: list[float], base: list[float]) -> Figure:
     ratios = [a / b for a, b in zip(own, base, strict=True)]
-    return Figure(
-        name, statistics.median(own), statistics.median(ratios), min(ratios), max(ratios)
-    )
+    return Figure(name, statistics.median(own), statistics.median(ratios), min(ratios), max(ratios))
 
 
 def table(title: str, unit: str, figures: list[Figure]) -> str:

@@ -30,7 +30,8 @@ def without_tensorflow(tmp_path_factory: pytest.TempPathFactory) -> dict[str, st
     """An environment in which importing tensorflow is a crash."""
     folder = tmp_path_factory.mktemp("no_tensorflow")
     (folder / "tensorflow.py").write_text("raise SystemExit('tensorflow was imported')\n")
-    return {**os.environ, "PYTHONPATH": str(folder)}
+    path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
+    return {**os.environ, "PYTHONPATH": path.rstrip(os.pathsep)}
 
 
 def _refused(folder: Path, *arguments: str, env: dict[str, str] | None = None) -> str:
@@ -325,9 +326,12 @@ def test_a_signal_saves_and_the_run_goes_on(
         text=True,
     )
     metrics = tmp_path / "a" / "metrics.jsonl"
-    _until(lambda: metrics.exists() and len(metrics.read_text().splitlines()) > 20, process)
-    process.send_signal(number)
-    out, err = process.communicate()
+    try:
+        _until(lambda: metrics.exists() and len(metrics.read_text().splitlines()) > 20, process)
+        process.send_signal(number)
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert process.returncode == code
     assert out == ""
     assert "Traceback" not in err
