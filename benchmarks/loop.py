@@ -24,7 +24,7 @@ from orbit_runner.training.observer import Observer
 from orbit_runner.training.session import Session, quiet_orbit
 from orbit_runner.training.state import build_state
 
-STEPS = 3000
+STEPS = 4000
 TITLE = "training, `mlp` on digits, batch 64: runner / bare loop"
 UNIT = "steps/s"
 
@@ -83,7 +83,7 @@ def _bare() -> Callable[[], int]:
     return run
 
 
-def measure(rounds: int = 9) -> list[Figure]:
+def measure(rounds: int = 15) -> list[Figure]:
     """Runs the benchmark.
 
     Args:

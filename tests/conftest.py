@@ -1,5 +1,6 @@
 """What the tests share: virtual CPUs, and the runner as a process of its own."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -26,11 +27,13 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(autouse=True)
-def numerics_as_before() -> Iterator[None]:
+def process_as_before(request: pytest.FixtureRequest) -> Iterator[None]:
     """Undoes what a config sets for the whole process."""
     yield
     if "tensorflow" not in sys.modules:
         return
+    if "mirrored" in request.node.name or "garden" in request.node.name:
+        gc.collect()  # TensorFlow may block for as long as such an iterator has lived.
     import tensorflow as tf
     import tf_keras
     from tensorflow.python.framework import config as private  # it has no public way back

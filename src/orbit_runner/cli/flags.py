@@ -21,7 +21,8 @@ FIELDS: dict[str, tuple[str, ...]] = {
     "data_dir": ("task.train_data.data_dir", "task.validation_data.data_dir"),
     "tf_data_service": ("task.train_data.tf_data_service_address",),
 }
-_DOTTED = re.compile(r"--((?:task|trainer|runtime)\.[\w.]+)(?:=(.*))?$", re.DOTALL)
+_SECTIONS = ("task", "trainer", "runtime")
+_DOTTED = re.compile(rf"--((?:{'|'.join(_SECTIONS)})\.[\w.]+)(?:=(.*))?$", re.DOTALL)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -106,16 +107,21 @@ def parse(to: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Nam
     while rest:
         match = _DOTTED.match(rest[0])
         if not match:
-            known = [option for action in to._actions for option in action.option_strings]
-            name = rest[0].split("=")[0]
-            kind = "flag" if name.startswith("-") else "argument"
-            near = nearest(name, known)
-            raise RunnerError(f"unknown {kind} {name}{near}\nsee `{to.prog} --help`")
+            raise RunnerError(f"{_unknown(rest[0].split('=')[0], to)}\nsee `{to.prog} --help`")
         rest.pop(0)
         if match[2] is None and (not rest or rest[0].startswith("--")):
             raise RunnerError(f"--{match[1]} lacks its value")
         flags.dotted.append((match[1], match[2] if match[2] is not None else rest.pop(0)))
     return flags
+
+
+def _unknown(name: str, to: argparse.ArgumentParser) -> str:
+    section, dot, _ = name.removeprefix("--").partition(".")
+    if dot and name.startswith("--"):
+        return f"unknown section {section!r} in {name}{nearest(section, _SECTIONS)}"
+    known = [option for action in to._actions for option in action.option_strings]
+    kind = "flag" if name.startswith("-") else "argument"
+    return f"unknown {kind} {name}{nearest(name, known)}"
 
 
 def _underscored(argument: str) -> str:
