@@ -12,16 +12,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import orbit
 import tensorflow as tf
 
 from benchmarks.harness import Figure, alternate
 from orbit_runner.config.experiment import ExperimentConfig
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.registry import TASKS
+from orbit_runner.training.controller import build_controller, quiet_orbit
 from orbit_runner.training.inputs import distribute, with_seed
 from orbit_runner.training.observer import Observer
-from orbit_runner.training.session import Session, quiet_orbit
+from orbit_runner.training.session import Session
 from orbit_runner.training.state import build_state
 
 STEPS = 4000
@@ -44,7 +44,7 @@ def _runner(strategy: tf.distribute.Strategy, name: str, folder: Path) -> Callab
     session = Session(
         config, task, strategy, folder, Observer(), trains=True, evaluates=False, asynchronous=False
     )
-    controller = session.controller(orbit.Controller)
+    controller = build_controller(session)
 
     def run() -> int:
         with quiet_orbit(), strategy.scope():

@@ -18,9 +18,10 @@ from orbit_runner.registry import TASKS
 from orbit_runner.runtime.numerics import configure_numerics
 from orbit_runner.runtime.strategies import build_strategy
 from orbit_runner.training import loops
+from orbit_runner.training.controller import Action, build_controller, quiet_orbit
 from orbit_runner.training.explanations import explained
 from orbit_runner.training.observer import Observer
-from orbit_runner.training.session import Action, Session, quiet_orbit
+from orbit_runner.training.session import Session
 
 
 def prepare(config: ExperimentConfig, model_dir: str) -> tuple[tf.distribute.Strategy, Any]:
@@ -100,7 +101,8 @@ def run_experiment(
         evaluates=mode in EVALUATING or run_post_eval,
         asynchronous=enable_async_checkpointing,
     )
-    controller = session.controller(
+    controller = build_controller(
+        session,
         controller_cls,
         train_actions=train_actions or (),
         eval_actions=eval_actions or (),

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import orbit
 import tensorflow as tf
 import tf_keras
 
@@ -20,6 +19,7 @@ from orbit_runner.runtime.numerics import configure_numerics
 from orbit_runner.tasks.base import Task
 from orbit_runner.train_lib import run_experiment
 from orbit_runner.training import loops
+from orbit_runner.training.controller import build_controller
 from orbit_runner.training.observer import Observer
 from orbit_runner.training.session import Session
 from orbit_runner.training.state import TrainState, build_state
@@ -208,7 +208,7 @@ def trained(
 ) -> Session:
     """Trains and evaluates, and returns the session for a look inside."""
     session = session_of(config, model_dir, strategy, observer=observer)
-    controller = session.controller(orbit.Controller)
+    controller = build_controller(session)
     session.checkpoints.restore_or_initialize(session.task)
     with strategy.scope():
         loops.train(session, controller, evaluates=True)

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
-import logging
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import orbit
-import orbit.controller
 import tensorflow as tf
 
 from orbit_runner.config.experiment import ExperimentConfig
 from orbit_runner.errors import SettingError
-from orbit_runner.training.actions import BestCheckpoint, DivergenceGuard, EarlyStop
+from orbit_runner.training.actions import BestCheckpoint, EarlyStop
 from orbit_runner.training.checkpoints import Checkpoints
 from orbit_runner.training.comparison import Comparison, require_metric
 from orbit_runner.training.evaluator import Evaluator, aggregates
 from orbit_runner.training.inputs import distribute, with_seed
 from orbit_runner.training.interrupts import Interrupted, SignalGuard
 from orbit_runner.training.observer import Observer
-from orbit_runner.training.plan import LoopLength, Plan, make_plan
+from orbit_runner.training.plan import Plan, make_plan
 from orbit_runner.training.state import TrainState, build_state
-from orbit_runner.training.summaries import JsonLines, Summaries
 from orbit_runner.training.trainer import Trainer
 
 Action = Callable[[Any], None]
@@ -209,82 +204,6 @@ class Session:
             f"diverged by step {diverged_at}; going on from step {self.step} with another order"
         )
 
-    def controller(
-        self,
-        controller_cls: type[orbit.Controller],
-        *,
-        train_actions: Sequence[Action] = (),
-        eval_actions: Sequence[Action] = (),
-        save_summary: bool = True,
-        summary_manager: Any = None,
-        eval_summary_manager: Any = None,
-    ) -> orbit.Controller:
-        """Builds the Orbit controller over trainer and evaluator.
-
-        Checkpoints are not given to it: the order of evaluating and saving is that of `loops.py`.
-
-        Args:
-            controller_cls: Its class.
-            train_actions: Called with the output of each loop.
-            eval_actions: Called with the result of each evaluation.
-            save_summary: Whether summaries and records are written.
-            summary_manager: Writes those of training, in place of the runner's.
-            eval_summary_manager: Writes those of evaluation.
-
-        Returns:
-            The controller.
-        """
-        subdir = self.config.trainer.validation_summary_subdir
-        # Orbit writes both splits with one manager unless it is told of two folders.
-        folders = [
-            str(self.model_dir / name) if save_summary else None for name in ("train", subdir)
-        ]
-        controller = controller_cls(
-            strategy=self.strategy,
-            trainer=self.trainer,
-            evaluator=self.evaluator,
-            global_step=self.state.global_step,
-            steps_per_loop=self._loop_length(),
-            summary_interval=self.plan.summary_interval if save_summary else None,
-            summary_dir=folders[0],
-            eval_summary_dir=folders[1],
-            summary_manager=summary_manager
-            or self._summaries("train", "train", self.plan.is_record, save_summary),
-            eval_summary_manager=eval_summary_manager
-            or self._summaries(subdir, "validation", lambda step: True, save_summary),
-            train_actions=[*self._own_train_actions(), *train_actions],
-            eval_actions=[*self._own_eval_actions(), *eval_actions],
-        )
-        if self.trainer is not None:
-            controller.step_timer = self.trainer.timer
-        return controller
-
-    def _summaries(
-        self, subdir: str, split: str, is_record: Callable[[int], bool], save: bool
-    ) -> Summaries:
-        directory = self.model_dir / subdir if save else None
-        lines = JsonLines(self.model_dir / "metrics.jsonl") if save else None
-        return Summaries(directory, lines, split, self.state.global_step, is_record)
-
-    def _own_train_actions(self) -> list[Action]:
-        if self.trainer is None:
-            return []
-        actions: list[Action] = [lambda logs: self.observer.trained(self.step, logs)]
-        if self.config.trainer.recovery_max_trials >= 0:
-            actions.append(DivergenceGuard(self.config.trainer, self.state))
-        return actions
-
-    def _loop_length(self) -> Callable[[int], int]:
-        length = LoopLength(self.config.trainer.steps_per_loop, self.plan)
-
-        def next_loop(step: int) -> int:
-            # Between two loops and not after one, as an action would: then the loop's record is
-            # written, and what is due at its last step (an evaluation) is not skipped.
-            self.leave_if_signalled()
-            return length(step)
-
-        return next_loop
-
     def leave_if_signalled(self) -> None:
         """Saves and leaves, where a signal came.
 
@@ -301,19 +220,3 @@ class Session:
         """Saves a checkpoint and waits until it is whole."""
         self.checkpoints.save()
         self.checkpoints.sync()
-
-    def _own_eval_actions(self) -> list[Action]:
-        actions: list[Action] = [lambda logs: self.observer.evaluated(self.step, logs)]
-        if self.best is not None:
-            actions.append(self.best)
-        return actions
-
-
-@contextlib.contextmanager
-def quiet_orbit() -> Iterator[None]:
-    """Sends Orbit's lines to the log: standard output belongs to the results."""
-    log, orbit.controller._log = orbit.controller._log, logging.getLogger("orbit").info
-    try:
-        yield
-    finally:
-        orbit.controller._log = log

@@ -1,0 +1,116 @@
+"""The Orbit controller of a run: what it drives, what it is told to do after each loop."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import orbit
+import orbit.controller
+
+from orbit_runner.training.actions import DivergenceGuard
+from orbit_runner.training.plan import LoopLength
+from orbit_runner.training.session import Session
+from orbit_runner.training.summaries import JsonLines, Summaries
+
+Action = Callable[[Any], None]
+
+
+def build_controller(
+    session: Session,
+    controller_cls: type[orbit.Controller] = orbit.Controller,
+    *,
+    train_actions: Sequence[Action] = (),
+    eval_actions: Sequence[Action] = (),
+    save_summary: bool = True,
+    summary_manager: Any = None,
+    eval_summary_manager: Any = None,
+) -> orbit.Controller:
+    """Builds the controller over a session's trainer and evaluator.
+
+    Checkpoints are not given to it: the order of evaluating and saving is that of `loops.py`.
+
+    Args:
+        session: The run.
+        controller_cls: The class of the controller.
+        train_actions: Called with the output of each loop, after the runner's own.
+        eval_actions: Called with the result of each evaluation, after the runner's own.
+        save_summary: Whether summaries and records are written.
+        summary_manager: Writes those of training, in place of the runner's.
+        eval_summary_manager: Writes those of evaluation.
+
+    Returns:
+        The controller.
+    """
+    subdir = session.config.trainer.validation_summary_subdir
+    # Orbit writes both splits with one manager unless it is told of two folders.
+    folders = [
+        str(session.model_dir / name) if save_summary else None for name in ("train", subdir)
+    ]
+    controller = controller_cls(
+        strategy=session.strategy,
+        trainer=session.trainer,
+        evaluator=session.evaluator,
+        global_step=session.state.global_step,
+        steps_per_loop=_loop_length(session),
+        summary_interval=session.plan.summary_interval if save_summary else None,
+        summary_dir=folders[0],
+        eval_summary_dir=folders[1],
+        summary_manager=summary_manager
+        or _summaries(session, "train", "train", session.plan.is_record, save_summary),
+        eval_summary_manager=eval_summary_manager
+        or _summaries(session, subdir, "validation", lambda step: True, save_summary),
+        train_actions=[*_own_train_actions(session), *train_actions],
+        eval_actions=[*_own_eval_actions(session), *eval_actions],
+    )
+    if session.trainer is not None:
+        controller.step_timer = session.trainer.timer
+    return controller
+
+
+def _summaries(
+    session: Session, subdir: str, split: str, is_record: Callable[[int], bool], save: bool
+) -> Summaries:
+    directory = session.model_dir / subdir if save else None
+    lines = JsonLines(session.model_dir / "metrics.jsonl") if save else None
+    return Summaries(directory, lines, split, session.state.global_step, is_record)
+
+
+def _own_train_actions(session: Session) -> list[Action]:
+    if session.trainer is None:
+        return []
+    actions: list[Action] = [lambda logs: session.observer.trained(session.step, logs)]
+    if session.config.trainer.recovery_max_trials >= 0:
+        actions.append(DivergenceGuard(session.config.trainer, session.state))
+    return actions
+
+
+def _own_eval_actions(session: Session) -> list[Action]:
+    actions: list[Action] = [lambda logs: session.observer.evaluated(session.step, logs)]
+    if session.best is not None:
+        actions.append(session.best)
+    return actions
+
+
+def _loop_length(session: Session) -> Callable[[int], int]:
+    length = LoopLength(session.config.trainer.steps_per_loop, session.plan)
+
+    def next_loop(step: int) -> int:
+        # Between two loops and not after one, as an action would: then the loop's record is
+        # written, and what is due at its last step (an evaluation) is not skipped.
+        session.leave_if_signalled()
+        return length(step)
+
+    return next_loop
+
+
+@contextlib.contextmanager
+def quiet_orbit() -> Iterator[None]:
+    """Sends Orbit's lines to the log: standard output belongs to the results."""
+    log, orbit.controller._log = orbit.controller._log, logging.getLogger("orbit").info
+    try:
+        yield
+    finally:
+        orbit.controller._log = log
