@@ -6,6 +6,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from orbit_runner import __version__
 from orbit_runner.config.problems import unknown
@@ -81,5 +82,17 @@ def _dispatch(arguments: list[str]) -> int:
     return importlib.import_module(f"orbit_runner.cli.{module}").main(rest)
 
 
+def entry() -> NoReturn:
+    """Runs one command and ends the process with its exit code."""
+    code = main()
+    if "tensorflow" in sys.modules:
+        # Everything is on the disk by now. Taking TensorFlow apart would only cost time: under
+        # `mirrored`, destroying an iterator may wait about as long as it has lived.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    entry()
