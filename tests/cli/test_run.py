@@ -120,6 +120,10 @@ def _mnist(folder: Path, *, truncated: bool) -> None:
         (["--experiment=digits", "--resume=overide"], ["--resume", "'overide'"]),
         (["--mode=train"], ["task.name", "no task is declared"]),
         (
+            ["--experiment=digits", "--mode=eval", "--model_dir=empty"],
+            ["--model_dir", "there is no checkpoint in empty/checkpoints"],
+        ),
+        (
             ["--experiment=digits", "--train_steps=0", "--train_epochs=0"],
             ["trainer.train_steps", "set it, or trainer.train_epochs"],
         ),

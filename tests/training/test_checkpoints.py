@@ -203,3 +203,18 @@ def test_a_checkpoint_holds_what_the_names_of_model_garden_say(tmp_path: Path) -
         str(tmp_path / "checkpoints"), "global_step/.ATTRIBUTES/VARIABLE_VALUE"
     )
     np.testing.assert_array_equal(step, 20)
+
+
+@pytest.mark.parametrize("mode", ["eval", "continuous_eval"])
+def test_a_run_counted_in_epochs_can_be_evaluated(mode: str, tmp_path: Path) -> None:
+    config = toy_config(trainer__train_epochs=4.0)
+    _, trained = run(config, tmp_path, "train_and_eval")
+    _, found = run(config, tmp_path, mode)
+    assert found["validation_loss"] == trained["validation_loss"]
+
+
+def test_a_run_counted_in_epochs_of_unknown_size_can_be_evaluated(tmp_path: Path) -> None:
+    _, trained = run(toy_config(task__knows_its_size=False), tmp_path, "train_and_eval")
+    epochs = toy_config(task__knows_its_size=False, trainer__train_epochs=4.0)
+    _, found = run(epochs, tmp_path, "eval")
+    assert found["validation_loss"] == trained["validation_loss"]

@@ -43,8 +43,10 @@ def check_before_start(resolved: Resolved, mode: str, model_dir: Path, *, overri
         ConfigError: Something is wrong with it.
         RunnerError: The folder holds a run of another config.
     """
-    problems = [*_mode_problems(mode), *_folder_problems(model_dir)]
     config = resolved.config
+    problems = [*_mode_problems(mode), *_folder_problems(model_dir)]
+    if mode == "eval" and not config.task.init_checkpoint:
+        problems += _checkpoint_problems(model_dir)
     replicas = config.runtime.num_replicas
     if replicas is not None:
         problems += [
@@ -79,6 +81,15 @@ def _folder_problems(model_dir: Path) -> Iterator[Problem]:
             pass
     except OSError as error:
         yield Problem("--model_dir", f"cannot write to {there}: {error.strerror}")
+
+
+def _checkpoint_problems(model_dir: Path) -> Iterator[Problem]:
+    if not (model_dir / "checkpoints" / "checkpoint").exists():
+        yield Problem(
+            "--model_dir",
+            f"there is no checkpoint in {model_dir / 'checkpoints'}\n"
+            "train first (--mode=train), or give the folder of a run",
+        )
 
 
 def _refuse_another_config(resolved: Resolved, model_dir: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from orbit_runner.config.data import DataConfig
 from orbit_runner.config.experiment import ExperimentConfig
 from orbit_runner.errors import SettingError
 from orbit_runner.training.actions import BestCheckpoint, EarlyStop
@@ -93,12 +94,19 @@ class Session:
         return int(self.state.global_step.numpy())
 
     def _plan(self, trains: bool) -> Plan:
-        data = self.config.task.train_data
-        size = getattr(self.task, "num_examples", lambda data: None)(data) if trains else None
-        plan = make_plan(self.config.trainer, size, data.global_batch_size or 1)
+        data, trainer = self.config.task.train_data, self.config.trainer
+        size = self._num_examples(data)
+        if size is None and not trains:
+            trainer = trainer.replace(train_epochs=0.0)  # Nobody counts epochs then.
+        plan = make_plan(trainer, size, data.global_batch_size or 1)
         if trains and plan.train_steps < 1:
             raise SettingError("trainer.train_steps", "is 0; set it, or trainer.train_epochs")
         return plan
+
+    def _num_examples(self, data: DataConfig) -> int | None:
+        """Returns the size of a data set, None from tasks that do not tell (Model Garden's)."""
+        count = getattr(self.task, "num_examples", None)
+        return None if count is None else count(data)
 
     def _build_trainer(self) -> Trainer:
         config = self.config
@@ -146,7 +154,7 @@ class Session:
     def validation_steps(self) -> int:
         """Batches an evaluation; -1 for all there are, where their number is not known."""
         data, asked = self.config.task.validation_data, self.config.trainer.validation_steps
-        size = getattr(self.task, "num_examples", lambda data: None)(data)
+        size = self._num_examples(data)
         if size is None:
             return asked
         batch = data.global_batch_size
