@@ -54,6 +54,9 @@ CASES = [
     ("TrainerConfig", f"trainer.train_epochs=0,trainer.train_steps=6,{LR}={{type: step_cosine_with_offset, step_cosine_with_offset: {{boundaries: [0, 3], values: [1, 2], offset: 2}}}}", f"{LR}.step_cosine_with_offset.boundaries", "the rate is NaN from step 5 on, and train_steps is 6"),
     ("ResNetCifarConfig", f"{RESNET},task.model.depth=21", "task.model.depth", "got 21, expected 6n+2 in version 1\nnearest: 20 and 26"),
     ("ResNetCifarConfig", f"{RESNET},task.model.version=2,task.model.depth=21", "task.model.depth", "got 21, expected 9n+2 in version 2\nnearest: 20 and 29"),
+    ("TaskConfig", "task.train_data={is_training: false, augment: none}", "task.train_data.is_training", "expected true"),
+    ("TaskConfig", "task.train_data.is_training=null", "task.train_data.is_training", "expected true"),
+    ("TaskConfig", "task.validation_data.is_training=true", "task.validation_data.is_training", "expected false"),
     ("ImageClassificationConfig", "task.validation_data.source=''", "task.validation_data.source", "unknown data source ''"),
 ]  # fmt: skip
 
@@ -69,8 +72,9 @@ def test_a_contradiction_is_refused(
 
 
 def test_the_blame_falls_on_what_was_written(refused: Callable[..., Any]) -> None:
-    (problem,) = refused(flags=(("--x", "task.train_data.is_training", "false"),))
+    (problem, other) = refused(flags=(("--x", "task.train_data.is_training", "false"),))
 
+    assert (other.path, str(other.origin)) == ("task.train_data.is_training", "--x")
     lines = (shipped_root() / "experiments/digits.yaml").read_text().splitlines()
     line = 1 + next(n for n, text in enumerate(lines) if "augment: crop" in text)
     assert str(problem.origin) == f"experiments/digits.yaml:{line}"

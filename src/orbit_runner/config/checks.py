@@ -23,7 +23,7 @@ def batch_problems(config: ExperimentConfig, replicas: int) -> Iterator[tuple[st
         if size % parts:
             below, above = size // parts * parts, (size // parts + 1) * parts
             near = f"{below} and {above}" if below else str(above)
-            shared = f"{replicas} replicas" + (
+            shared = f"{replicas} replica{'s' if replicas > 1 else ''}" + (
                 f" × {pieces} accumulation steps" if parts != replicas else ""
             )
             yield (

@@ -46,6 +46,15 @@ class TaskConfig(Config):
         False, help="pictures in TensorBoard", refused="this task draws no pictures"
     )
 
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yields a section that is fed as the other one: endless, or without its weights."""
+        for section, expected in (("train_data", True), ("validation_data", False)):
+            if getattr(self, section).is_training is not expected:
+                yield (
+                    f"{section}.is_training",
+                    f"expected {str(expected).lower()}, as the section's name says; leave it out",
+                )
+
     def preflight(self) -> Iterator[tuple[str, str]]:
         """Yields (field, message) for what is wrong with files and folders.
 

@@ -85,6 +85,7 @@ class ImageClassificationConfig(TaskConfig):
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yields what is missing or does not exist."""
+        yield from super().problems()
         if not self.model.name:
             known = ", ".join(entry.name for entry in IMAGE_MODELS.entries())
             yield "model.name", f"is not set\nallowed: {known}"
