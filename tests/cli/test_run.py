@@ -1,6 +1,5 @@
-"""`runner run` as a process: mistakes, signals, the folder of a run, and what is shown."""
+"""`runner run` as a process: signals, the folder of a run, and what is shown."""
 
-import gzip
 import json
 import os
 import pty
@@ -8,7 +7,6 @@ import re
 import select
 import shutil
 import signal
-import struct
 import subprocess
 import sys
 import time
@@ -23,166 +21,6 @@ from orbit_runner.config.resolve import Request, resolve
 Cli = Callable[..., "subprocess.CompletedProcess[str]"]
 COMMAND = [sys.executable, "-m", "orbit_runner"]
 MLP = ["--experiment=digits_mlp", "--task.model.dropout_rate=0", "--trainer.summary_interval=10"]
-
-
-@pytest.fixture
-def without_tensorflow(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """An environment in which importing tensorflow is a crash."""
-    folder = tmp_path_factory.mktemp("no_tensorflow")
-    (folder / "tensorflow.py").write_text("raise SystemExit('tensorflow was imported')\n")
-    path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
-    return {**os.environ, "PYTHONPATH": path.rstrip(os.pathsep)}
-
-
-def _refused(folder: Path, *arguments: str, env: dict[str, str] | None = None) -> str:
-    done = subprocess.run(
-        [*COMMAND, *arguments], cwd=folder, env=env, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 2, done.stderr
-    assert done.stdout == ""
-    assert "Traceback" not in done.stderr
-    assert done.stderr.startswith("runner: ") or "\nrunner: " in done.stderr
-    said = done.stderr[done.stderr.index("runner: ") :]
-    assert len(said.splitlines()) <= 10
-    return said
-
-
-def _mnist(folder: Path, *, truncated: bool) -> None:
-    folder.mkdir()
-    for name, count in (("train", 50), ("t10k", 20)):
-        images = struct.pack(">4B3I", 0, 0, 8, 3, count, 28, 28) + bytes(count * 784)
-        labels = struct.pack(">4BI", 0, 0, 8, 1, count) + bytes(count)
-        if truncated and name == "train":
-            images = images[:-5]
-        (folder / f"{name}-images-idx3-ubyte").write_bytes(images)
-        with gzip.open(folder / f"{name}-labels-idx1-ubyte.gz", "wb") as file:
-            file.write(labels)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (
-            ["--experiment=digits", "--task.model.dropout_rat=0.1"],
-            ["task.model.dropout_rat — --task.model.dropout_rat", "did you mean 'dropout_rate'"],
-        ),
-        (
-            ["--experiment=digits", "--config_file=typo.yaml"],
-            ["trainer.optimizer_config.optimizer.adam.beta1 — typo.yaml:4", "mean 'beta_1'"],
-        ),
-        (
-            ["--experiment=digits", "--train_steps=abc"],
-            ["trainer.train_steps — --train_steps", "'abc', expected a whole number"],
-        ),
-        (
-            ["--experiment=digits", "--params_override=task.name=image_clasification"],
-            ["task.name — --params_override[0]", "did you mean 'image_classification'"],
-        ),
-        (["--experiment=digts"], ["--experiment", "did you mean 'digits'"]),
-        (
-            ["--experiment=digits", "--distribution_strategy=miror"],
-            [
-                "runtime.distribution_strategy — --distribution_strategy",
-                "did you mean 'mirrored'",
-                "allowed: 'off', 'one_device', 'mirrored'",
-            ],
-        ),
-        (["--experiment=digits", "--mode=trian"], ["--mode", "did you mean 'train'"]),
-        (
-            ["--experiment=digits", "--config_file=twice.yaml"],
-            ["trainer.train_steps — twice.yaml:3", "twice.yaml:2"],
-        ),
-        (
-            [
-                "--experiment=digits",
-                "--distribution_strategy=mirrored",
-                "--runtime.num_virtual_devices=3",
-                "--task.validation_data.global_batch_size=129",
-            ],
-            [
-                "task.train_data.global_batch_size — experiments/digits.yaml:",
-                "64, which does not divide by 3 (3 replicas)",
-                "nearest: 63 and 66",
-            ],
-        ),
-        (
-            ["--experiment=mnist", "--data_dir=nowhere"],
-            ["task.train_data.data_dir — --data_dir", "no folder nowhere"],
-        ),
-        (
-            ["--experiment=mnist", "--data_dir=truncated"],
-            ["task.train_data.data_dir — --data_dir", "train-images-idx3-ubyte"],
-        ),
-        (["--experiment=digits", "--model_dir=/proc/x"], ["--model_dir", "cannot write to /proc"]),
-        (["--experiment=digits", "--model_dir=a_file/x"], ["--model_dir", "cannot write to"]),
-        (["--experiment=digits", "--model_dir=a_file"], ["--model_dir", "a_file is a file"]),
-        (["--experiment=digits", "--sed=3"], ["unknown flag --sed", "did you mean '--seed'"]),
-        (["--experiment=digits", "--resume=overide"], ["--resume", "'overide'"]),
-        (["--mode=train"], ["task.name", "no task is declared"]),
-        (
-            ["--experiment=digits", "--mode=eval", "--model_dir=empty"],
-            ["--model_dir", "there is no checkpoint in empty/checkpoints"],
-        ),
-        (
-            ["--experiment=digits", "--train_steps=0", "--train_epochs=0"],
-            ["trainer.train_steps", "set it, or trainer.train_epochs"],
-        ),
-    ],
-    ids=lambda value: " ".join(value)[:60] if "--" in value[0] else "",
-)
-def test_mistakes_are_told_before_tensorflow_is_imported(
-    arguments: list[str], said: list[str], tmp_path: Path, without_tensorflow: dict[str, str]
-) -> None:
-    (tmp_path / "typo.yaml").write_text(
-        "trainer:\n  optimizer_config:\n    optimizer:\n      adam: {beta1: 0.5}\n"
-    )
-    (tmp_path / "twice.yaml").write_text("trainer:\n  train_steps: 5\n  train_steps: 6\n")
-    (tmp_path / "a_file").write_text("")
-    _mnist(tmp_path / "truncated", truncated=True)
-    found = _refused(tmp_path, *arguments, env=without_tensorflow)
-    for text in said:
-        assert text in found
-    assert not (tmp_path / "runs").exists()
-
-
-def test_all_mistakes_are_told_at_once(tmp_path: Path, without_tensorflow: dict[str, str]) -> None:
-    found = _refused(
-        tmp_path,
-        "--experiment=mnist",
-        "--data_dir=nowhere",
-        "--mode=trian",
-        "--model_dir=/proc/x",
-        env=without_tensorflow,
-    )
-    assert "4 problems" in found
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (
-            ["--num_gpus=4", "--distribution_strategy=mirrored"],
-            ["runtime.num_gpus — --num_gpus", "got 4, and this machine has"],
-        ),
-        (
-            ["--trainer.best_checkpoint_eval_metric=acuracy"],
-            [
-                "trainer.best_checkpoint_eval_metric — --trainer.best_checkpoint_eval_metric",
-                "did you mean 'accuracy'",
-            ],
-        ),
-        (
-            ["--task.init_checkpoint=nowhere"],
-            ["task.init_checkpoint — --task.init_checkpoint", "no checkpoint at 'nowhere'"],
-        ),
-    ],
-)
-def test_what_only_the_machine_or_the_model_tells(
-    arguments: list[str], said: list[str], tmp_path: Path
-) -> None:
-    found = _refused(tmp_path, "--experiment=digits", "--model_dir=run", *arguments)
-    for text in said:
-        assert text in found
 
 
 @pytest.fixture(scope="module")
@@ -271,11 +109,14 @@ def test_the_written_config_is_the_same_tree(
 
 
 def test_another_config_on_the_folder_of_a_run(
-    twins: tuple[Path, list[dict[str, Any]]], tmp_path: Path, without_tensorflow: dict[str, str]
+    twins: tuple[Path, list[dict[str, Any]]],
+    tmp_path: Path,
+    without_tensorflow: dict[str, str],
+    refused: Callable[..., str],
 ) -> None:
     shutil.copytree(twins[0] / "a", tmp_path / "a")
     changed = ["--experiment=a", "--model_dir=a", "--seed=18", "--train_steps=230"]
-    found = _refused(tmp_path, *changed, env=without_tensorflow)
+    found = refused(tmp_path, *changed, env=without_tensorflow)
     assert "runtime.seed: 17 → 18" in found
     assert "train_steps" not in found
     assert "--resume=override" in found

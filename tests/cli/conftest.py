@@ -1,0 +1,38 @@
+"""What the tests of the command line share: refusals, and a place without tensorflow."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def without_tensorflow(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """An environment in which importing tensorflow is a crash."""
+    folder = tmp_path_factory.mktemp("no_tensorflow")
+    (folder / "tensorflow.py").write_text("raise SystemExit('tensorflow was imported')\n")
+    path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
+    return {**os.environ, "PYTHONPATH": path.rstrip(os.pathsep)}
+
+
+@pytest.fixture
+def refused() -> Callable[..., str]:
+    """Runs a command that has to be refused, and returns what it says."""
+    return _refused
+
+
+def _refused(folder: Path, *arguments: str, env: dict[str, str] | None = None) -> str:
+    command = [sys.executable, "-m", "orbit_runner", *arguments]
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    assert done.stderr.startswith("runner: ") or "\nrunner: " in done.stderr
+    said = done.stderr[done.stderr.index("runner: ") :]
+    assert len(said.splitlines()) <= 10
+    return said
