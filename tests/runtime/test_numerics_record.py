@@ -1,0 +1,260 @@
+"""What decides the bits of the weights beside the config."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+
+from orbit_runner.config.runtime import RuntimeConfig
+from orbit_runner.runtime import numerics_record
+from orbit_runner.runtime.numerics_record import changes, describe_numerics
+
+VARIABLES = (
+    "TF_ENABLE_ONEDNN_OPTS",
+    "ONEDNN_MAX_CPU_ISA",
+    "DNNL_MAX_CPU_ISA",
+    "TF_NUM_INTRAOP_THREADS",
+    "XLA_FLAGS",
+    "TF_XLA_FLAGS",
+    "TF_DETERMINISTIC_OPS",
+    "TF_CUDNN_DETERMINISTIC",
+    "NVIDIA_TF32_OVERRIDE",
+    "CUDA_VISIBLE_DEVICES",
+)
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+
+
+def described(**settings: Any) -> dict[str, str]:
+    return describe_numerics(RuntimeConfig(**settings))
+
+
+def elsewhere(code: str) -> list[str]:
+    """Runs code in a process of its own and returns what it prints."""
+    setup = (
+        "import sys\n"
+        "from orbit_runner.config.runtime import RuntimeConfig\n"
+        "from orbit_runner.runtime.numerics_record import describe_numerics\n"
+        "found = describe_numerics(RuntimeConfig())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", setup + code],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_it_is_a_table_of_texts_and_the_same_each_time() -> None:
+    found = described()
+    assert all(isinstance(text, str) and text for item in found.items() for text in item)
+    assert described() == found
+    assert found["tensorflow"].startswith("2.20")
+    assert found["numpy"] == numpy.__version__
+    assert found["python"] == f"{sys.version_info.major}.{sys.version_info.minor}"
+    assert changes(found, found) == []
+
+
+def test_it_needs_no_tensorflow() -> None:
+    assert elsewhere("print('tensorflow' in sys.modules)") == ["False"]
+
+
+def test_threads_are_those_of_the_config_then_of_the_variable_then_the_cores(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert described()["intra-op threads"] == str(len(os.sched_getaffinity(0)))
+    monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", " 5 ")
+    assert described()["intra-op threads"] == "5"
+    assert described(intra_op_threads=3)["intra-op threads"] == "3"
+    monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "0")
+    assert described()["intra-op threads"] == str(len(os.sched_getaffinity(0)))
+
+
+def test_only_cores_that_the_process_may_use_count() -> None:
+    core = str(min(os.sched_getaffinity(0)))
+    code = (
+        f"import os\nos.sched_setaffinity(0, {{{core}}})\n"
+        "print(describe_numerics(RuntimeConfig())['intra-op threads'])"
+    )
+    assert elsewhere(code) == ["1"]
+
+
+@pytest.mark.parametrize("value", [None, "0", "1", "False", "TRUE", "perhaps"])
+def test_onednn_is_on_where_tensorflow_says_so(
+    value: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if value is not None:
+        monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", value)
+    said, tensorflow = elsewhere(
+        "print(found['oneDNN'])\n"
+        "from tensorflow.python.util import _pywrap_util_port as port\n"
+        "print('on' if port.IsMklEnabled() else 'off')\n"
+    )
+    assert said == tensorflow
+
+
+@pytest.mark.parametrize(
+    ("sets", "machine", "expected"),
+    [
+        ({"avx2", "fma"}, "x86_64", "off"),
+        ({"avx2", "avx_vnni"}, "x86_64", "on"),
+        ({"avx512f", "amx_tile"}, "x86_64", "on"),
+        ({"asimd", "bf16"}, "aarch64", "the platform's default"),
+    ],
+)
+def test_onednn_by_processor(
+    sets: set[str], machine: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(numerics_record, "_instruction_sets", lambda: sets)
+    monkeypatch.setattr(numerics_record.platform, "machine", lambda: machine)
+    found = described()
+    assert found["oneDNN"] == expected
+    assert found["processor"] == " ".join([machine, *sorted(sets)])
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "processor\t: 0\nflags\t\t: fpu sse4_2 avx avx2 smep fma f16c avx512_vnni amx_int8\n"
+            "processor\t: 1\nflags\t\t: fpu avx avx2 fma f16c amx_int8\nbugs\t: avx512f\n",
+            {"avx", "avx2", "fma", "f16c", "amx_int8"},
+        ),
+        (
+            "Features\t: fp asimd evtstrm asimddp sve svebf16 sme2 i8mm bf16 smep\n",
+            {"asimd", "asimddp", "sve", "svebf16", "sme2", "i8mm", "bf16"},
+        ),
+        ("model name: none\n", set()),
+        (None, set()),
+    ],
+    ids=["x86", "arm", "other", "no file"],
+)
+def test_instruction_sets(text: str | None, expected: set[str], tmp_path: Path) -> None:
+    if text is not None:
+        (tmp_path / "cpuinfo").write_text(text)
+    assert numerics_record._instruction_sets(tmp_path / "cpuinfo") == expected
+
+
+def test_caches(tmp_path: Path) -> None:
+    there = [("Data", 1, "48K"), ("Instruction", 1, "32K"), ("Unified", 2, "1M")]
+    for index, found in enumerate(there):
+        folder = tmp_path / f"index{index}"
+        folder.mkdir()
+        for name, value in zip(("type", "level", "size"), found, strict=True):
+            (folder / name).write_text(f"{value}\n")
+    assert [*numerics_record._caches(tmp_path)] == ["L1 48K", "L2 1M"]
+    assert [*numerics_record._caches(tmp_path / "none")] == []
+
+
+@pytest.mark.parametrize(
+    ("variable", "settings", "name", "remedy"),
+    [
+        ("XLA_FLAGS", {}, "XLA_FLAGS", "XLA_FLAGS"),
+        ("TF_XLA_FLAGS", {}, "TF_XLA_FLAGS", "TF_XLA_FLAGS"),
+        ("ONEDNN_MAX_CPU_ISA", {}, "oneDNN instruction cap", "ONEDNN_MAX_CPU_ISA"),
+        ("DNNL_MAX_CPU_ISA", {}, "oneDNN instruction cap", "ONEDNN_MAX_CPU_ISA"),
+        ("TF_DETERMINISTIC_OPS", {"deterministic": False}, None, None),
+        ("TF_CUDNN_DETERMINISTIC", {"deterministic": False}, None, None),
+        ("NVIDIA_TF32_OVERRIDE", {"num_gpus": 1}, None, None),
+    ],
+)
+def test_variables(
+    variable: str,
+    settings: dict[str, Any],
+    name: str | None,
+    remedy: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name, remedy = name or variable, remedy or variable
+    without = described(**settings)
+    monkeypatch.setenv(variable, " a   b ")
+    having = described(**settings)
+    assert changes(without, having) == [f"{name}: not set → a b (unset {remedy})"]
+    assert changes(having, without) == [f"{name}: a b → not set (set {remedy}='a b')"]
+
+
+def test_variables_that_the_config_overrules_are_left_out() -> None:
+    assert not {"TF_DETERMINISTIC_OPS", "NVIDIA_TF32_OVERRIDE", "GPU"} & {*described()}
+
+
+def test_the_newer_name_of_the_cap_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DNNL_MAX_CPU_ISA", "AVX")
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
+    assert described()["oneDNN instruction cap"] == "AVX2"
+
+
+@pytest.mark.parametrize(
+    ("asked", "visible", "expected"),
+    [
+        (1, None, "A, B"),
+        (-1, None, "3 × A, B"),
+        (-1, "0,2", "2 × A, B"),
+        (-1, "", "0 × A, B"),
+    ],
+)
+def test_gpus(
+    asked: int,
+    visible: str | None,
+    expected: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for bus, model in (("1", "B"), ("2", "A"), ("3", "A")):
+        (tmp_path / bus).mkdir()
+        (tmp_path / bus / "information").write_text(f"Model: \t\t {model}\nIRQ:   \t\t 1\n")
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert numerics_record._gpus(asked, tmp_path) == expected
+    assert numerics_record._gpus(1, tmp_path / "none") == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "now", "line"),
+    [
+        (
+            "intra-op threads",
+            "4",
+            "2",
+            "intra-op threads: 4 → 2 (set runtime.intra_op_threads=4)",
+        ),
+        ("oneDNN", "on", "off", "oneDNN: on → off (set TF_ENABLE_ONEDNN_OPTS=1)"),
+        ("oneDNN", "off", "on", "oneDNN: off → on (set TF_ENABLE_ONEDNN_OPTS=0)"),
+        ("XLA", "on", "off", "XLA: on → off (set runtime.enable_xla=true)"),
+        (
+            "tensorflow",
+            "2.20.0",
+            "2.20.1",
+            "tensorflow: 2.20.0 → 2.20.1 (install tensorflow==2.20.0)",
+        ),
+        ("numpy", "not installed", "2", "numpy: not installed → 2"),
+        ("python", "3.10", "3.11", "python: 3.10 → 3.11"),
+        ("caches", "L1 32K", "L1 48K", "caches: L1 32K → L1 48K"),
+        ("GPU", "A", "B", "GPU: A → B"),
+        (
+            "processor",
+            "x86_64 avx avx512f fma",
+            "x86_64 amx_int8 avx fma",
+            "processor: no longer has avx512f; now has amx_int8",
+        ),
+        ("processor", "x86_64 avx", "x86_64 avx fma", "processor: now has fma"),
+    ],
+)
+def test_changes_say_what_would_undo_them(name: str, before: str, now: str, line: str) -> None:
+    found = described()
+    assert changes({**found, name: before}, {**found, name: now}) == [line]
+
+
+def test_what_one_side_does_not_speak_of_is_no_change() -> None:
+    assert changes({"numpy": "1", "old": "x"}, {"numpy": "1", "new": "y"}) == []
+    assert changes({}, described()) == []
