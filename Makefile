@@ -5,13 +5,14 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint format bench lock clean
+.PHONY: help run test lint format kills bench lock clean
 
 help:
 	@echo "make run     train a small network on real handwritten digits, and show the result"
 	@echo "make test    all tests"
 	@echo "make lint    ruff and mypy"
 	@echo "make format  ruff format"
+	@echo "make kills   kill seven runs twenty times each, and compare their weights; an hour"
 	@echo "make bench   speed against a bare loop"
 	@echo "make lock    requirements.lock anew (needs uv)"
 	@echo "make clean   remove .venv, runs and caches"
@@ -38,6 +39,9 @@ lint: $(READY)
 format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+kills: $(READY)
+	$(BIN)/python -m pytest tests/kills --kills=20 -s
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks

@@ -17,7 +17,7 @@ from orbit_runner.config.experiment import ExperimentConfig
 from orbit_runner.errors import RunnerError, SettingError
 from orbit_runner.registry import TASKS
 from orbit_runner.train_lib import prepare, run_experiment
-from orbit_runner.training.fingerprint import fingerprint
+from orbit_runner.training.fingerprint import weights_fingerprint
 from tests.training.digits import cnn_config, digits_config
 from tests.training.toy import Notes, make_strategy, records, run, toy_config
 
@@ -130,7 +130,7 @@ def test_prepare_builds_what_the_config_names(tmp_path: Path) -> None:
 
 def _fingerprint(config: ExperimentConfig, folder: Path, **kwargs: Any) -> str:
     model, _ = run(config, folder, **kwargs)
-    return fingerprint(model.variables)
+    return weights_fingerprint(model)
 
 
 DROPOUT = {"task__model__dropout_rate": 0.3}
@@ -148,11 +148,32 @@ def test_the_weights_do_not_depend_on_when_one_looks(
         {"checkpoint_interval": 4},
         {"summary_interval": 3},
         {"validation_interval": 8},
+        {"train_tf_while_loop": False},
     ]
     for index, look in enumerate(looks):
         other = config.replace(trainer=config.trainer.replace(**look))
         assert _fingerprint(other, tmp_path / str(index)) == expected, look
+    assert _fingerprint(config, tmp_path / "async", enable_async_checkpointing=True) == expected
     assert _fingerprint(config, tmp_path / "train", mode="train") == expected
+
+
+@pytest.mark.parametrize(
+    "feeding",
+    [
+        {"task__train_data__prefetch_buffer_size": 0},
+        {"task__train_data__prefetch_buffer_size": 7},
+        {"runtime__dataset_num_private_threads": 1},
+        {"runtime__dataset_num_private_threads": 3},
+        {"task__train_data__autotune_algorithm": "MAX_PARALLELISM"},
+        {"task__train_data__ram_budget": 1},
+    ],
+)
+def test_the_weights_do_not_depend_on_how_examples_are_made_ready(
+    feeding: dict[str, Any], tmp_path: Path
+) -> None:
+    expected = _fingerprint(cnn_config(trainer__train_steps=20, **DROPOUT), tmp_path / "whole")
+    other = cnn_config(trainer__train_steps=20, **DROPOUT, **feeding)
+    assert _fingerprint(other, tmp_path / "other") == expected
 
 
 def test_the_weights_depend_on_the_seed(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class RunnerError(Exception):
     """Something the user can mend; shown as one message, never as a traceback."""
@@ -33,6 +35,17 @@ class SettingError(RunnerError):
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(f"{path}: {reason}")
         self.path, self.reason = path, reason
+
+
+def listed(lines: Sequence[str], most: int = 12) -> str:
+    """Returns lines one below the other, indented, and how many there are beyond a screenful.
+
+    Args:
+        lines: The lines.
+        most: How many are shown.
+    """
+    more = [f"  … and {len(lines) - most} more"] if lines[most:] else []
+    return "\n".join([f"  {line}" for line in lines[:most]] + more)
 
 
 def first_line(error: BaseException) -> str:

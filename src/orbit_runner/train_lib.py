@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from orbit_runner.training import loops
 from orbit_runner.training.controller import Action, build_controller, quiet_orbit
 from orbit_runner.training.explanations import explained
 from orbit_runner.training.observer import Observer
+from orbit_runner.training.run_lock import RunLock
 from orbit_runner.training.session import Session
 
 
@@ -60,6 +62,7 @@ def run_experiment(
     eval_summary_manager: Any = None,
     enable_async_checkpointing: bool = False,
     observer: Observer | None = None,
+    allow_partial: bool = False,
 ) -> tuple[tf_keras.Model, dict[str, Any]]:
     """Trains, evaluates, or both; the arguments are those of Model Garden's `run_experiment`.
 
@@ -78,12 +81,13 @@ def run_experiment(
         eval_summary_manager: Writes summaries of evaluation.
         enable_async_checkpointing: Whether checkpoints are saved beside training.
         observer: Is told what happens.
+        allow_partial: Whether to restore what fits of a checkpoint that does not fit as a whole.
 
     Returns:
         The model, and the result of the last evaluation ({} where there was none).
 
     Raises:
-        RunnerError: The experiment cannot run as it is written.
+        RunnerError: The experiment cannot run as it is written, or another process trains there.
         Diverged: The loss diverged.
         SettingError: A setting asks for what this model or machine does not have.
         Interrupted: A signal ended the run, its checkpoint saved.
@@ -91,32 +95,32 @@ def run_experiment(
     if mode not in MODES:
         raise RunnerError(f"--mode: {unknown('mode', mode, MODES)}")
     strategy = distribution_strategy or tf.distribute.get_strategy()
-    session = Session(
-        params,
-        task,
-        strategy,
-        Path(model_dir),
-        observer or Observer(),
-        trains=mode in TRAINING,
-        evaluates=mode in EVALUATING or run_post_eval,
-        asynchronous=enable_async_checkpointing,
-    )
-    controller = build_controller(
-        session,
-        controller_cls,
-        train_actions=train_actions or (),
-        eval_actions=eval_actions or (),
-        save_summary=save_summary,
-        summary_manager=summary_manager,
-        eval_summary_manager=eval_summary_manager,
-    )
-    restored = session.checkpoints.restore_or_initialize(task)
-    if restored:
-        session.observer.note(f"restored step {session.step} from {restored}")
-    with quiet_orbit(), strategy.scope(), explained():
-        logs = _run_mode(session, controller, mode)
-        if run_post_eval and mode != "train_and_post_eval":
-            logs = loops.evaluate(session, controller)
+    with RunLock(model_dir) if mode in TRAINING else contextlib.nullcontext():
+        session = Session(
+            params,
+            task,
+            strategy,
+            Path(model_dir),
+            observer or Observer(),
+            trains=mode in TRAINING,
+            evaluates=mode in EVALUATING or run_post_eval,
+            asynchronous=enable_async_checkpointing,
+            allow_partial=allow_partial,
+        )
+        controller = build_controller(
+            session,
+            controller_cls,
+            train_actions=train_actions or (),
+            eval_actions=eval_actions or (),
+            save_summary=save_summary,
+            summary_manager=summary_manager,
+            eval_summary_manager=eval_summary_manager,
+        )
+        session.restore_or_initialize()
+        with quiet_orbit(), strategy.scope(), explained():
+            logs = _run_mode(session, controller, mode)
+            if run_post_eval and mode != "train_and_post_eval":
+                logs = loops.evaluate(session, controller)
     return session.state.model, logs
 
 
@@ -125,8 +129,9 @@ def _run_mode(session: Session, controller: orbit.Controller, mode: str) -> dict
         return loops.evaluate_checkpoint(session, controller)
     if mode == "continuous_eval":
         return loops.evaluate_continuously(session, controller)
-    with session.signals.installed():
+    with session.signals.installed(), session.checkpoints.completed():
         logs = loops.train(session, controller, evaluates=mode == "train_and_eval")
         if mode == "train_and_post_eval":
             logs = loops.evaluate(session, controller)
+    session.observer.reproducible(session.inexact())
     return logs

@@ -72,6 +72,7 @@ def test_the_folder_of_a_run_is_complete(twins: tuple[Path, list[dict[str, Any]]
     folder, (found, _) = twins
     run = folder / "a"
     assert sorted(path.name for path in run.iterdir()) == [
+        ".lock",
         "best",
         "checkpoints",
         "config.yaml",
@@ -312,12 +313,13 @@ def test_a_bar_on_a_terminal_and_the_table_on_stdout(tmp_path: Path) -> None:
     assert "weights              sha256 " in out
 
 
-def test_asynchronous_checkpoints_are_whole_at_the_end(cli: Cli, tmp_path: Path) -> None:
+@pytest.mark.parametrize("beside", ["true", "false"])
+def test_checkpoints_are_whole_at_the_end(cli: Cli, beside: str, tmp_path: Path) -> None:
     done = cli(
         *MLP,
         "--train_steps=60",
         "--trainer.checkpoint_interval=20",
-        "--enable_async_checkpointing",
+        f"--enable_async_checkpointing={beside}",
         "--distribution_strategy=mirrored",
         "--runtime.num_virtual_devices=2",
         "--model_dir=a",

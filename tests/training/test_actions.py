@@ -11,8 +11,8 @@ import tensorflow as tf
 from orbit_runner.config.trainer import EarlyStopping
 from orbit_runner.errors import SettingError
 from orbit_runner.training.actions import BestCheckpoint, Diverged, EarlyStop
+from orbit_runner.training.checkpoints import Circumstances
 from orbit_runner.training.comparison import Comparison
-from orbit_runner.training.observer import Observer
 from tests.training.toy import (
     Notes,
     make_strategy,
@@ -38,11 +38,13 @@ BEST = {
         (True, [float("nan"), 0.1], [None, 2]),
     ],
 )
+@pytest.mark.parametrize("remembers", [True, False])
 def test_the_best_is_kept(
-    higher: bool, values: list[float], kept: list[int | None], tmp_path: Path
+    remembers: bool, higher: bool, values: list[float], kept: list[int | None], tmp_path: Path
 ) -> None:
     state = state_of(toy_config(), make_strategy("one_device"))
-    best = BestCheckpoint(Comparison("m", higher), tmp_path, state, Observer())
+    memory = state.best if remembers else None
+    best = BestCheckpoint(Comparison("m", higher), tmp_path, state, Circumstances(), memory)
     for step, (value, expected) in enumerate(zip(values, kept, strict=True), start=1):
         state.global_step.assign(step)
         state.model.set_weights([np.full([3, 1], step, np.float32)])
@@ -65,12 +67,15 @@ def toy_task_model() -> Any:
 
 
 def test_the_best_survives_a_resume(tmp_path: Path) -> None:
-    run(toy_config(trainer__train_steps=10, **BEST), tmp_path)
+    higher = {**BEST, "trainer__best_checkpoint_metric_comp": "higher"}
+    run(toy_config(trainer__train_steps=10, **higher), tmp_path)
     info = tmp_path / "best" / "info.json"
     best = json.loads(info.read_text())
-    info.write_text(json.dumps({**best, "error": -1.0}))
-    run(toy_config(**BEST), tmp_path)
-    assert json.loads(info.read_text())["best_ckpt_global_step"] == 10
+    # It is the checkpoint that remembers: this may be of a step after it, written before a kill.
+    info.write_text(json.dumps({**best, "error": 1e9}))
+    run(toy_config(**higher), tmp_path)
+    assert json.loads(info.read_text()) == {**best, "error": 1e9}
+    assert tf.train.latest_checkpoint(str(tmp_path / "best")).endswith("best-5")
 
 
 def test_a_run_keeps_its_best(tmp_path: Path) -> None:

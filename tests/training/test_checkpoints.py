@@ -85,7 +85,7 @@ def test_a_finished_run_is_evaluated_and_left_alone(tmp_path: Path) -> None:
 
 
 def test_evaluation_needs_a_checkpoint(tmp_path: Path) -> None:
-    with pytest.raises(RunnerError, match="there is no checkpoint in"):
+    with pytest.raises(RunnerError, match="there is no whole checkpoint in"):
         run(toy_config(), tmp_path, "eval")
 
 
@@ -150,16 +150,23 @@ def test_a_checkpoint_of_another_network_is_refused(tmp_path: Path) -> None:
 
 def test_a_checkpoint_without_slots_is_refused(tmp_path: Path) -> None:
     run(toy_config(), tmp_path)
-    with pytest.raises(RunnerError, match="does not fit this experiment"):
+    with pytest.raises(RunnerError, match=r"made with SGD .*this experiment has Adam"):
         run(toy_config(trainer__optimizer_config__optimizer__type="adam"), tmp_path)
 
 
-def test_a_damaged_checkpoint_is_an_error_and_no_crash(tmp_path: Path) -> None:
+def _spoil(folder: Path) -> None:
+    for data in (folder / "checkpoints").glob("*.data*"):
+        data.write_bytes(data.read_bytes()[:10])
+
+
+def test_evaluation_needs_a_whole_checkpoint(tmp_path: Path) -> None:
     run(toy_config(), tmp_path)
-    data = tmp_path / "checkpoints" / "ckpt-20.data-00000-of-00001"
-    data.write_bytes(data.read_bytes()[:10])
-    with pytest.raises(RunnerError, match="ckpt-20"):
-        run(toy_config(), tmp_path, "eval")
+    _spoil(tmp_path)
+    notes = Notes()
+    with pytest.raises(RunnerError, match="there is no whole checkpoint"):
+        run(toy_config(), tmp_path, "eval", observer=notes)
+    assert "ckpt-20.data-00000-of-00001 has 10 bytes" in notes.notes[0]
+    assert _steps(tmp_path / "checkpoints") == [5, 10, 15, 20]
 
 
 def test_evaluation_beside_training_ends_by_itself(tmp_path: Path) -> None:

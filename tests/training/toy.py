@@ -186,6 +186,7 @@ def session_of(
     *,
     task: Any = None,
     observer: Observer | None = None,
+    allow_partial: bool = False,
 ) -> Session:
     configure_numerics(config.runtime)
     return Session(
@@ -197,6 +198,7 @@ def session_of(
         trains=True,
         evaluates=True,
         asynchronous=False,
+        allow_partial=allow_partial,
     )
 
 

@@ -10,38 +10,23 @@ from pathlib import Path
 
 from orbit_runner.config.checks import batch_problems
 from orbit_runner.config.diff import differences
+from orbit_runner.config.identity import touches_weights
 from orbit_runner.config.modes import MODES, TRAINING
 from orbit_runner.config.problems import ConfigError, Problem, unknown
 from orbit_runner.config.resolve import Request, Resolved, resolve
 from orbit_runner.errors import RunnerError, SettingError
 
-# Settings that say when to look and what to keep; the weights do not depend on them.
-_HARMLESS = {
-    "name",
-    "description",
-    "trainer.train_steps",
-    "trainer.train_epochs",
-    "trainer.steps_per_loop",
-    "trainer.summary_interval",
-    "trainer.checkpoint_interval",
-    "trainer.max_to_keep",
-    "trainer.continuous_eval_timeout",
-    "trainer.preemption_on_demand_checkpoint",
-}
 
-
-def check_before_start(resolved: Resolved, mode: str, model_dir: Path, *, override: bool) -> None:
+def check_before_start(resolved: Resolved, mode: str, model_dir: Path) -> None:
     """Checks what needs no tensorflow, so that mistakes are told at once.
 
     Args:
         resolved: The config.
         mode: What the run is to do.
         model_dir: The folder of the run.
-        override: Whether a folder may hold a run of another config.
 
     Raises:
         ConfigError: Something is wrong with it.
-        RunnerError: The folder holds a run of another config.
     """
     config = resolved.config
     problems = [*_mode_problems(mode), *_folder_problems(model_dir)]
@@ -60,8 +45,6 @@ def check_before_start(resolved: Resolved, mode: str, model_dir: Path, *, overri
         problems.append(Problem("trainer.train_steps", "is 0; set it, or trainer.train_epochs"))
     if problems:
         raise ConfigError(problems)
-    if mode in TRAINING and not override:
-        _refuse_another_config(resolved, model_dir)
 
 
 def _mode_problems(mode: str) -> Iterator[Problem]:
@@ -92,13 +75,26 @@ def _checkpoint_problems(model_dir: Path) -> Iterator[Problem]:
         )
 
 
-def _refuse_another_config(resolved: Resolved, model_dir: Path) -> None:
+def check_same_config(resolved: Resolved, model_dir: Path) -> None:
+    """Checks that a folder holds no run whose weights came about in another way.
+
+    Args:
+        resolved: The config.
+        model_dir: The folder of the run.
+
+    Raises:
+        RunnerError: It does.
+    """
     there = model_dir / "config.yaml"
     # A run that failed before its first checkpoint left nothing that another config could spoil.
     if not there.exists() or not any((model_dir / "checkpoints").glob("*.index")):
         return
-    before = resolve(Request(experiment=str(there))).config
-    changed = [d for d in differences(before, resolved.config) if d.path not in _HARMLESS]
+    before, now = resolve(Request(experiment=str(there))).config, resolved.config
+    changed = [
+        found
+        for found in differences(before, now)
+        if touches_weights(found.path, before) or touches_weights(found.path, now)
+    ]
     if not changed:
         return
     lines = [f"  {d.path}: {d.left} → {d.right}" for d in changed[:12]]

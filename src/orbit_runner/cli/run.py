@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from orbit_runner.cli.flags import add_config_flags, parse, parser, request
-from orbit_runner.cli.preflight import blamed, check_before_start
+from orbit_runner.cli.preflight import blamed, check_before_start, check_same_config
 from orbit_runner.config.dump import to_yaml
 from orbit_runner.config.modes import MODES, TRAINING
 from orbit_runner.config.resolve import Resolved, resolve
 from orbit_runner.errors import RunnerError, first_line
+from orbit_runner.training.observer import Observer, Observers
+from orbit_runner.training.run_lock import RunLock
 
 _DESCRIPTION = """\
 Train, evaluate, or both.
@@ -40,7 +42,11 @@ def main(arguments: Sequence[str]) -> int:
     flags = parse(_parser(), arguments)
     resolved = resolve(request(flags))
     model_dir = _model_dir(flags, resolved)
-    check_before_start(resolved, flags.mode, model_dir, override=flags.resume == "override")
+    check_before_start(resolved, flags.mode, model_dir)
+    if flags.mode in TRAINING:
+        _hold(model_dir)
+        if flags.resume == "same":
+            check_same_config(resolved, model_dir)
     return _run(resolved, flags, model_dir)
 
 
@@ -58,9 +64,14 @@ def _parser() -> argparse.ArgumentParser:
         "--enable_async_checkpointing",
         nargs="?",
         const="true",
-        default="false",
+        default="true",
         choices=("true", "false"),
-        help="save checkpoints beside training",
+        help="save checkpoints beside training (the default); false: training waits for them",
+    )
+    to.add_argument(
+        "--allow_partial",
+        action="store_true",
+        help="restore what fits, for surgery on checkpoints",
     )
     to.add_argument("--progress", choices=("auto", "bar", "plain"), default="auto")
     to.add_argument("--json", action="store_true", help="print the results as JSON")
@@ -72,6 +83,14 @@ def _model_dir(flags: argparse.Namespace, resolved: Resolved) -> Path:
     if flags.model_dir:
         return Path(flags.model_dir)
     return Path("runs") / (resolved.config.name or "run") / time.strftime("%Y%m%d-%H%M%S")
+
+
+def _hold(model_dir: Path) -> None:
+    # Never given back: threads that save may write to the folder until the process ends.
+    lock = RunLock(model_dir)
+    lock.acquire()
+    if lock.note:
+        print(lock.note, file=sys.stderr)
 
 
 def _run(resolved: Resolved, flags: argparse.Namespace, model_dir: Path) -> int:
@@ -100,14 +119,13 @@ def _experiment(
     from orbit_runner.reporting.run_record import RunRecord, describe_devices
 
     config, mode = resolved.config, flags.mode
-    _bind_gin(config.gin_bindings)
+    bind_gin(config.gin_bindings)
     strategy, task = train_lib.prepare(config, str(model_dir))
     record = RunRecord(
         _record_path(model_dir, mode), ["runner", *sys.argv[1:]], mode, config.runtime.seed
     )
     record.update(devices=describe_devices(), replicas=strategy.num_replicas_in_sync)
-    if mode in TRAINING:
-        write_config(model_dir, resolved)
+    config_writer = ConfigWriter(model_dir, resolved)
     start = time.monotonic()
     try:
         model, logs = train_lib.run_experiment(
@@ -117,14 +135,21 @@ def _experiment(
             config,
             str(model_dir),
             enable_async_checkpointing=flags.enable_async_checkpointing == "true",
-            observer=progress,
+            observer=Observers(progress, config_writer) if mode in TRAINING else progress,
+            allow_partial=flags.allow_partial,
         )
     except BaseException as error:
         record.finish(f"{type(error).__name__}: {error}")
         raise
     results = _results(resolved, mode, model_dir, progress, model, logs, time.monotonic() - start)
     _write_gin(model_dir, mode)
-    record.finish("done", step=results.step, metrics=results.metrics, weights=results.fingerprint)
+    record.finish(
+        "done",
+        step=results.step,
+        metrics=results.metrics,
+        weights=results.fingerprint,
+        inexact=results.inexact,
+    )
     return results
 
 
@@ -133,21 +158,39 @@ def _record_path(model_dir: Path, mode: str) -> Path:
     return model_dir / ("run.json" if mode in TRAINING else f"run.{mode}.json")
 
 
-def write_config(model_dir: Path, resolved: Resolved) -> None:
-    """Writes the config that makes this run again.
+class ConfigWriter(Observer):
+    """Writes the config that makes this run again, once the run has a state that fits it."""
+
+    def __init__(self, model_dir: Path, resolved: Resolved) -> None:
+        """Writes nothing yet.
+
+        Args:
+            model_dir: The folder of the run.
+            resolved: The config.
+        """
+        self._path, self._config = model_dir / "config.yaml", resolved.config
+        self._written = False
+
+    def ready(self, step: int) -> None:
+        """Writes it, the first time: a run that goes back after it diverged is the same run."""
+        if self._written:
+            return
+        from orbit_runner.training.files import write_whole
+
+        command = shlex.join(["runner", *sys.argv[1:]])
+        write_whole(self._path, f"# Made by: {command}\n{to_yaml(self._config)}")
+        self._written = True
+
+
+def bind_gin(statements: Sequence[str]) -> None:
+    """Hands gin statements to gin.
 
     Args:
-        model_dir: The folder of the run.
-        resolved: The config.
+        statements: Imports and bindings.
+
+    Raises:
+        RunnerError: Gin does not take them.
     """
-    from orbit_runner.training.files import write_whole
-
-    command = shlex.join(["runner", *sys.argv[1:]])
-    text = f"# Made by: {command}\n{to_yaml(resolved.config)}"
-    write_whole(model_dir / "config.yaml", text)
-
-
-def _bind_gin(statements: Sequence[str]) -> None:
     if not statements:
         return
     import gin
@@ -178,7 +221,7 @@ def _results(
 ) -> Any:
     from orbit_runner.reporting.progress import scalars
     from orbit_runner.reporting.results import Results
-    from orbit_runner.training.fingerprint import fingerprint
+    from orbit_runner.training.fingerprint import weights_fingerprint
 
     subdir = resolved.config.trainer.best_checkpoint_export_subdir
     info = model_dir / subdir / "info.json"
@@ -199,6 +242,7 @@ def _results(
         best=best,
         best_metric=resolved.config.trainer.best_checkpoint_eval_metric,
         history=curves,
-        fingerprint=fingerprint(model.variables),
+        fingerprint=weights_fingerprint(model),
         model_dir=str(model_dir),
+        inexact=history.inexact,
     )

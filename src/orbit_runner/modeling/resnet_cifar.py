@@ -34,6 +34,7 @@ def resnet_cifar(
     version: int = 1,
     batch_norm_momentum: float = 0.9,
     batch_norm_epsilon: float = 1e-5,
+    dropout_rate: float = 0.0,
 ) -> tf_keras.Model:
     """Builds a residual network of three stages.
 
@@ -51,6 +52,7 @@ def resnet_cifar(
         version: 1 or 2.
         batch_norm_momentum: The share of the old moving average kept each step.
         batch_norm_epsilon: What is added to the variance.
+        dropout_rate: The share of the pooled features left out in training; the papers have none.
 
     Returns:
         A model from `[batch, height, width, channels]` raw pixels to `[batch, num_classes]` logits
@@ -70,6 +72,8 @@ def resnet_cifar(
     x = convolution(x, _STEM_FILTERS, 3, "stem_conv")
     x = _stages_v1(x, blocks, norm) if version == 1 else _stages_v2(x, blocks, norm)
     x = tf_keras.layers.GlobalAveragePooling2D(name="pool")(x)
+    if dropout_rate:
+        x = tf_keras.layers.Dropout(dropout_rate, name="dropout")(x)
     # The softmax of the loss loses too much in 16 bits.
     logits = tf_keras.layers.Dense(
         num_classes, kernel_initializer="he_normal", dtype="float32", name="logits"

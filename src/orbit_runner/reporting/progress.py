@@ -26,6 +26,7 @@ class History(Observer):
         self.steps_per_second: list[float] = []
         self.last_step = 0
         self.target = 0
+        self.inexact: list[str] | None = None
 
     def started(self, step: int, train_steps: int) -> None:
         """Remembers where training starts."""
@@ -35,6 +36,10 @@ class History(Observer):
         """Remembers step and speed."""
         self.last_step = step
         self.steps_per_second.append(float(logs["steps_per_second"]))
+
+    def reproducible(self, reasons: list[str]) -> None:
+        """Remembers why the weights need not come out again."""
+        self.inexact = reasons
 
     def evaluated(self, step: int, logs: Mapping[str, Any]) -> None:
         """Remembers the scalars of a result."""

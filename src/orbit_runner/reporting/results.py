@@ -28,6 +28,8 @@ class Results:
         best_metric: The metric that tells which is best.
         history: The watched metric at each evaluation of this run.
         fingerprint: SHA-256 over all weights.
+        inexact: Why the same config need not give the same weights again; None where nothing was
+            trained.
         model_dir: The folder of the run.
     """
 
@@ -43,6 +45,7 @@ class Results:
     history: Mapping[str, Sequence[float]]
     fingerprint: str
     model_dir: str
+    inexact: Sequence[str] | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the results for `--json`, which has no NaN: null stands for it."""
@@ -86,6 +89,8 @@ def rows(results: Results) -> list[tuple[str, str]]:
         found.append((name, "  ".join([shown, *filter(None, notes)])))
     found.append(("parameters", f"{results.parameters:,}"))
     found.append(("weights", f"sha256 {results.fingerprint}"))
+    if results.inexact:
+        found += [("not reproducible", reason) for reason in results.inexact]
     found.append(("run", results.model_dir))
     return found
 

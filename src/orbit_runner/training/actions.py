@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from collections.abc import Mapping
@@ -13,9 +14,11 @@ import tensorflow as tf
 
 from orbit_runner.config.trainer import EarlyStopping, TrainerConfig
 from orbit_runner.errors import RunnerError
+from orbit_runner.training.checkpoint_folder import CheckpointFolder
+from orbit_runner.training.checkpoint_writer import CheckpointWriter
+from orbit_runner.training.checkpoints import Circumstances, record_of
 from orbit_runner.training.comparison import Comparison
 from orbit_runner.training.files import jsonable, write_whole
-from orbit_runner.training.observer import Observer
 from orbit_runner.training.state import TrainState
 
 
@@ -29,24 +32,28 @@ class BestCheckpoint:
     """Saves the weights that did best, averaged where an average is kept."""
 
     def __init__(
-        self, comparison: Comparison, directory: Path, state: TrainState, observer: Observer
+        self,
+        comparison: Comparison,
+        directory: Path,
+        state: TrainState,
+        circumstances: Circumstances,
+        memory: tf.Variable | None = None,
     ) -> None:
-        """Reads the best result so far, where there is one.
+        """Opens the folder.
 
         Args:
             comparison: Which result is better.
             directory: Where the checkpoint and `info.json` go.
             state: What is saved.
-            observer: Hears of a new best.
+            circumstances: What the run goes on under.
+            memory: float64 [2], the best result and its step, kept in the run's checkpoints so that
+                a resumed run knows what it knew then; `info.json` is the memory where None.
         """
-        self.comparison, self._state, self._observer = comparison, state, observer
+        self.comparison, self._state = comparison, state
+        self._circumstances, self._memory = circumstances, memory
         self._info = directory / "info.json"
-        self._manager = tf.train.CheckpointManager(
-            state.checkpoint(), str(directory), max_to_keep=1, checkpoint_name="best"
-        )
-        self.best: dict[str, Any] = {}
-        if self._info.exists():
-            self.best = json.loads(self._info.read_text(encoding="utf-8"))
+        folder = CheckpointFolder(directory, name="best", keep=1)
+        self._writer = CheckpointWriter(state.checkpoint(), folder)
 
     def __call__(self, logs: Mapping[str, Any]) -> None:
         """Saves the weights if the result is better than all before.
@@ -55,19 +62,25 @@ class BestCheckpoint:
             logs: The result of an evaluation.
         """
         value = self.comparison.value(logs)
-        than = self.best.get(self.comparison.metric, float("nan"))
-        if not self.comparison.is_better(value, than):
+        if not self.comparison.is_better(value, self._best()):
             return
+        ema = self._state.ema
+        with ema.applied() if ema is not None else contextlib.nullcontext():
+            self._writer.write(record_of(self._state, self._circumstances))
         step = int(self._state.global_step.numpy())
-        if self._state.ema is None:
-            self._manager.save(checkpoint_number=step)
-        else:
-            with self._state.ema.applied():
-                self._manager.save(checkpoint_number=step)
         scalars = {name: found for name, found in logs.items() if np.ndim(found) == 0}
         best = {**scalars, self.comparison.metric: value, "best_ckpt_global_step": step}
-        self.best = jsonable(best)
-        write_whole(self._info, json.dumps(self.best, indent=2) + "\n")
+        write_whole(self._info, json.dumps(jsonable(best), indent=2) + "\n")
+        if self._memory is not None:
+            self._memory.assign([value, step])
+
+    def _best(self) -> float:
+        if self._memory is not None:
+            return float(self._memory.numpy()[0])
+        if not self._info.exists():
+            return float("nan")
+        known = json.loads(self._info.read_text(encoding="utf-8"))
+        return float(known.get(self.comparison.metric, "nan"))
 
 
 class EarlyStop:

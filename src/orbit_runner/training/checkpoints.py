@@ -2,13 +2,37 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
-from orbit_runner.errors import RunnerError, first_line
+from orbit_runner.errors import RunnerError, listed
+from orbit_runner.runtime.numerics_record import changes
+from orbit_runner.training.checkpoint_folder import CheckpointFolder
+from orbit_runner.training.checkpoint_record import CheckpointRecord
+from orbit_runner.training.checkpoint_restore import Restorer
+from orbit_runner.training.checkpoint_writer import CheckpointWriter
+from orbit_runner.training.observer import Observer
 from orbit_runner.training.state import TrainState
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Circumstances:
+    """What a run goes on under; noted in each checkpoint.
+
+    Attributes:
+        config: SHA-256 over the resolved config; "" where it is not one of ours.
+        strategy: The strategy and its number of replicas.
+        numerics: What else decides the bits of the weights.
+    """
+
+    config: str = ""
+    strategy: str = ""
+    numerics: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 class Checkpoints:
@@ -19,9 +43,14 @@ class Checkpoints:
         state: TrainState,
         directory: Path,
         strategy: tf.distribute.Strategy,
+        observer: Observer,
+        circumstances: Circumstances,
         *,
         max_to_keep: int,
         asynchronous: bool = False,
+        writes: bool = True,
+        allow_partial: bool = False,
+        trail: Path | None = None,
     ) -> None:
         """Opens the folder.
 
@@ -29,23 +58,40 @@ class Checkpoints:
             state: What is saved.
             directory: The folder.
             strategy: In whose scope it is restored.
+            observer: Hears of damaged checkpoints, and of what was left out.
+            circumstances: What the run goes on under.
             max_to_keep: Checkpoints kept.
             asynchronous: Whether saving runs beside training.
+            writes: Whether this run owns the folder; one that only evaluates leaves it as it is.
+            allow_partial: Whether a checkpoint may fit in part.
+            trail: A file for the fingerprints of all checkpoints, those that are gone included.
         """
-        self._state, self._strategy = state, strategy
-        self._options = tf.train.CheckpointOptions(enable_async=asynchronous)
-        self._checkpoint = state.checkpoint()
-        self.manager = tf.train.CheckpointManager(
-            self._checkpoint, str(directory), max_to_keep=max_to_keep
+        self._state, self._strategy, self._observer = state, strategy, observer
+        self._circumstances = circumstances
+        self._writes = writes
+        checkpoint = state.checkpoint()
+        self._restorer = Restorer(state, checkpoint, strategy, observer, partly=allow_partial)
+        self.folder = CheckpointFolder(directory, keep=max_to_keep)
+        self._writer = CheckpointWriter(
+            checkpoint, self.folder, asynchronous=asynchronous, trail=trail
         )
+        self._saved: int | None = None
+        if writes:
+            self.folder.clear_leftovers()
+
+    @property
+    def directory(self) -> str:
+        """The folder, as TensorFlow takes it."""
+        return str(self.folder.path)
 
     @property
     def latest(self) -> str | None:
-        """The path of the newest checkpoint."""
-        return self.manager.latest_checkpoint
+        """The path of the newest checkpoint that is in its place; None where there is none."""
+        steps = self.folder.steps()
+        return str(self.folder.prefix(steps[-1])) if steps else None
 
     def restore_or_initialize(self, task: Any) -> str | None:
-        """Restores the newest checkpoint, or hands a new model to the task.
+        """Restores the newest checkpoint that is whole, or hands a new model to the task.
 
         Args:
             task: Whose `initialize` may load weights from elsewhere.
@@ -56,17 +102,52 @@ class Checkpoints:
         Raises:
             RunnerError: The checkpoint does not fit the model.
         """
-        if self.latest is not None:
-            self.restore(self.latest)
-            return self.latest
+        step = self._newest_whole()
+        if step is not None:
+            self.restore(str(self.folder.prefix(step)))
+            return str(self.folder.prefix(step))
         with self._strategy.scope():
             task.initialize(self._state.model)
             if self._state.ema is not None:
                 self._state.ema.reset()
         return None
 
+    def _newest_whole(self) -> int | None:
+        damaged = False
+        for step in reversed(self.folder.steps()):
+            damage = self.folder.damage(step)
+            if not damage:
+                return step
+            damaged = True
+            self._report(step, damage)
+        if damaged and self._writes:
+            self._observer.note("warning: no whole checkpoint is left; starting from the beginning")
+        return None
+
+    def _report(self, step: int, damage: str) -> None:
+        where = self.folder.prefix(step)
+        if self._writes:
+            where = self.folder.set_aside(step)
+        self._observer.note(
+            f"warning: the checkpoint of step {step} is damaged: {damage}\n"
+            f"  {'moved to' if self._writes else 'not used:'} {where}"
+        )
+
+    def check(self, path: str) -> None:
+        """Compares a checkpoint of the folder with its record.
+
+        Args:
+            path: The checkpoint, without suffix.
+
+        Raises:
+            RunnerError: It is damaged.
+        """
+        damage = self.folder.damage(int(path.rpartition("-")[2]))
+        if damage:
+            raise RunnerError(f"the checkpoint {path} is damaged: {damage}")
+
     def restore(self, path: str) -> None:
-        """Restores one checkpoint.
+        """Restores one checkpoint, once it is known to fit.
 
         Args:
             path: The checkpoint, without suffix.
@@ -74,33 +155,67 @@ class Checkpoints:
         Raises:
             RunnerError: It does not fit the model, or cannot be read.
         """
-        try:
-            with self._strategy.scope():
-                status = self._checkpoint.restore(path)
-                status.assert_existing_objects_matched()
-        except (AssertionError, ValueError) as error:
-            raise RunnerError(
-                f"the checkpoint {path} does not fit this experiment: {first_line(error)}\n"
-                "give another --model_dir, or the config that made it"
-            ) from error
-        except (IndexError, tf.errors.OpError) as error:
-            raise RunnerError(
-                f"the checkpoint {path} cannot be read: {first_line(error)}"
-            ) from error
+        record = self._record(path)
+        self._restorer.restore(path, record)
+        if record is not None and self._writes:
+            self._compare_numerics(record)
+        self._saved = int(self._state.global_step.numpy())
 
-    def save(self) -> str | None:
-        """Saves the state as it is at the global step, once a step.
-
-        Returns:
-            The path; None where that step is saved already.
-        """
-        step = int(self._state.global_step.numpy())
-        if self.latest is not None and self.latest.endswith(f"-{step}"):
+    def _record(self, path: str) -> CheckpointRecord | None:
+        place = Path(path)
+        if place.parent != self.folder.path:
             return None
-        return self.manager.save(
-            checkpoint_number=step, check_interval=False, options=self._options
-        )
+        try:
+            return self.folder.record(int(place.name.rpartition("-")[2]))
+        except (OSError, ValueError) as error:
+            raise RunnerError(f"the record of {path} cannot be read: {error}") from error
+
+    def _compare_numerics(self, record: CheckpointRecord) -> None:
+        changed = changes(record.numerics, self._circumstances.numerics)
+        if changed:
+            self._observer.note(
+                "note: the last bits of the weights may come out otherwise than before, for this\n"
+                f"machine or installation is not as it was at step {record.step}:\n"
+                + listed(changed)
+            )
+
+    def save(self) -> None:
+        """Saves the state as it is at the global step, once a step."""
+        step = int(self._state.global_step.numpy())
+        if step == self._saved:
+            return
+        self._writer.write(record_of(self._state, self._circumstances))
+        self._saved = step
+
+    @contextlib.contextmanager
+    def completed(self) -> Iterator[None]:
+        """Has the last save on the disk at the end of a `with` block, an error included."""
+        try:
+            yield
+        except BaseException:
+            with contextlib.suppress(RunnerError):
+                self.sync()
+            raise
+        self.sync()
 
     def sync(self) -> None:
         """Waits until the last save is on the disk."""
-        self.manager.sync()
+        self._writer.sync()
+
+
+def record_of(state: TrainState, circumstances: Circumstances) -> CheckpointRecord:
+    """Returns the record of a checkpoint to be made now, without its fingerprints.
+
+    Args:
+        state: What is saved.
+        circumstances: What the run goes on under.
+    """
+    return CheckpointRecord(
+        step=int(state.global_step.numpy()),
+        weights="",
+        state="",
+        config=circumstances.config,
+        optimizer=state.optimizer_kind,
+        strategy=circumstances.strategy,
+        numerics=circumstances.numerics,
+    )

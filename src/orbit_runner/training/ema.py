@@ -31,11 +31,17 @@ class WeightAverage(tf.Module):
         super().__init__(name="ema")
         self._config, self._strategy = config, strategy
         tracked = model.trainable_variables if config.trainable_weights_only else model.variables
-        self._weights = [variable for variable in tracked if variable.dtype.is_floating]
+        weights = [variable for variable in tracked if variable.dtype.is_floating]
+        # Behind a function, for a checkpoint should find them in the model and nowhere else.
+        self._tracked_weights = lambda: weights
         self.averages = [
-            tf.Variable(weight, trainable=False, name=f"average_{index}")
-            for index, weight in enumerate(self._weights)
+            tf.Variable(weight, trainable=False, name=f"{weight.name.partition(':')[0]}/average")
+            for weight in weights
         ]
+
+    @property
+    def _weights(self) -> list[tf.Variable]:
+        return self._tracked_weights()
 
     def reset(self) -> None:
         """Sets the average to the weights as they are now."""

@@ -10,12 +10,15 @@ import orbit
 import tensorflow as tf
 from official.core import base_task
 
+from orbit_runner.runtime.randomness import keyed_draws
 from orbit_runner.tasks.metrics import RunningMean
 from orbit_runner.training.inputs import leading_size
 from orbit_runner.training.state import TrainState
 
 LOSS = "validation_loss"
 EXAMPLES = "validation_examples"
+# Of one evaluation; the draws of two evaluations are kept apart by it.
+_MOST_BATCHES = 2**32
 
 
 class Evaluator(orbit.StandardEvaluator):
@@ -28,6 +31,7 @@ class Evaluator(orbit.StandardEvaluator):
         strategy: tf.distribute.Strategy,
         make_dataset: Callable[[], Any],
         *,
+        seed: int,
         use_tf_function: bool,
         use_tf_while_loop: bool,
     ) -> None:
@@ -38,6 +42,7 @@ class Evaluator(orbit.StandardEvaluator):
             state: What is evaluated.
             strategy: Where steps run.
             make_dataset: Makes the distributed data set.
+            seed: Seed of random draws, in tasks that make any in evaluation.
             use_tf_function: Whether a step is a graph.
             use_tf_while_loop: Whether an evaluation is one graph; its number of steps has to be
                 known then.
@@ -48,7 +53,16 @@ class Evaluator(orbit.StandardEvaluator):
         super().__init__(None, options)
         self.eval_dataset: Any
         self._task, self._state, self._strategy = task, state, strategy
-        self._make_dataset = make_dataset
+        self._make_dataset, self._seed = make_dataset, seed
+        # Counts, on each replica, the batches in which something is drawn.
+        self._draws = tf.Variable(
+            0,
+            dtype=tf.int64,
+            trainable=False,
+            name="evaluation_draws",
+            synchronization=tf.VariableSynchronization.ON_READ,
+            aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+        )
         self._loss = RunningMean(LOSS)
         self._metrics = task.build_metrics(training=False) + list(state.model.metrics)
 
@@ -73,7 +87,8 @@ class Evaluator(orbit.StandardEvaluator):
             return super().evaluate(num_steps)
 
     def eval_begin(self) -> None:
-        """Starts the metrics anew."""
+        """Starts the metrics and the count of draws anew, from the global step."""
+        self._draws.assign(self._state.global_step.read_value() * _MOST_BATCHES)
         for metric in [self._loss, *self._metrics]:
             metric.reset_state()
 
@@ -92,7 +107,11 @@ class Evaluator(orbit.StandardEvaluator):
         return tf.nest.map_structure(self._strategy.experimental_local_results, outputs)
 
     def _replica_step(self, inputs: Any) -> dict[str, Any]:
-        logs = self._task.validation_step(inputs, model=self._state.model, metrics=self._metrics)
+        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+        with keyed_draws(self._seed, lambda: self._draws.assign_add(1), replica, "evaluation"):
+            logs = self._task.validation_step(
+                inputs, model=self._state.model, metrics=self._metrics
+            )
         if self._task.loss in logs:
             # A task of Model Garden does not count its examples: then the batch's rows do.
             count = logs.get("examples", leading_size(inputs))

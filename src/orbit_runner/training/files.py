@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from collections.abc import Mapping
@@ -22,6 +23,28 @@ def write_whole(path: Path, text: str) -> None:
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     aside.write_text(text, encoding="utf-8")
     aside.replace(path)
+
+
+def cut_records(path: Path, *, after: int) -> None:
+    """Drops the records of steps after a given one from a file of JSON lines.
+
+    Args:
+        path: The file; nothing is done where it does not exist.
+        after: The last step whose records stay.
+    """
+    if not path.exists():
+        return
+    lines = path.read_text(encoding="utf-8").splitlines()
+    kept = [line for line in lines if _step(line) <= after]
+    if kept != lines:
+        write_whole(path, "".join(f"{line}\n" for line in kept))
+
+
+def _step(line: str) -> float:
+    try:
+        return float(json.loads(line)["step"])
+    except (ValueError, KeyError, TypeError):
+        return math.inf  # A line that a killed process left half written.
 
 
 def jsonable(value: Any) -> Any:

@@ -1,26 +1,109 @@
-"""One number for all weights: equal numbers mean equal bits."""
+"""One number for all weights: equal numbers mean equal bits.
+
+A fingerprint is the SHA-256 over one line for each tensor (name, type, shape, SHA-256 of its
+bytes), the lines sorted. So it can be taken of variables in memory and of a checkpoint on the disk
+alike, and two runs that differ can be compared tensor by tensor.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
+
+_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+# TensorFlow counts saves there; a resumed run has fewer behind it.
+_SAVE_COUNTER = "save_counter/"
 
 
-def fingerprint(variables: Iterable[tf.Variable]) -> str:
-    """Returns the SHA-256 over variables: name, type, shape and bytes of each, in order.
+def fingerprint(lines: Iterable[str]) -> str:
+    """Returns the SHA-256 over the lines of some tensors, in whatever order they come.
 
     Args:
-        variables: Such as `model.variables`.
+        lines: What `line` returned.
 
     Returns:
         64 hexadecimal digits.
     """
-    digest = hashlib.sha256()
-    for variable in variables:
-        value = np.ascontiguousarray(variable.numpy())
-        digest.update(f"{variable.name}|{value.dtype.str}|{value.shape}|".encode())
-        digest.update(value.tobytes())
-    return digest.hexdigest()
+    return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()
+
+
+def line(name: str, value: np.ndarray) -> str:
+    """Returns the line of one tensor: its name, type, shape, and the SHA-256 of its bytes.
+
+    Args:
+        name: Its name.
+        value: Its value, any shape.
+    """
+    data = np.ascontiguousarray(value)
+    content = data.tobytes() if data.dtype != object else repr(data.tolist()).encode()
+    return f"{name} {data.dtype.str} {value.shape} {hashlib.sha256(content).hexdigest()}"
+
+
+def weights_fingerprint(model: tf.Module) -> str:
+    """Returns the fingerprint of a model's weights, by the names of the variables.
+
+    Args:
+        model: The model.
+    """
+    variables = tf.train.TrackableView(model).descendants()
+    return fingerprint(
+        line(variable.name.partition(":")[0], variable.numpy())
+        for variable in variables
+        if isinstance(variable, tf.Variable)
+    )
+
+
+class CheckpointContent:
+    """The tensors of a checkpoint on the disk."""
+
+    def __init__(self, prefix: str | Path) -> None:
+        """Opens a checkpoint.
+
+        Args:
+            prefix: Its path, without suffix.
+        """
+        self._reader = tf.train.load_checkpoint(str(prefix))
+        self.shapes: dict[str, list[int]] = self._reader.get_variable_to_shape_map()
+        self.graph = TrackableObjectGraph()
+        self.graph.ParseFromString(self._reader.get_tensor(_GRAPH))
+
+    def tensor(self, key: str) -> np.ndarray:
+        """Reads one tensor.
+
+        Args:
+            key: Its key in the checkpoint.
+        """
+        return self._reader.get_tensor(key)
+
+    def state_keys(self) -> list[str]:
+        """Returns the keys of all that a step changes."""
+        found = (key for key in self.shapes if key != _GRAPH)
+        return sorted(key for key in found if not key.startswith(_SAVE_COUNTER))
+
+    def weights(self) -> dict[str, str]:
+        """Returns the model's weights: key in the checkpoint to name of the variable."""
+        root = {child.local_name: child.node_id for child in self.graph.nodes[0].children}
+        return dict(self._below(root["model"])) if "model" in root else {}
+
+    def _below(self, node_id: int) -> Iterator[tuple[str, str]]:
+        queue, seen = [node_id], {node_id}
+        while queue:
+            node = self.graph.nodes[queue.pop()]
+            for attribute in node.attributes:
+                yield attribute.checkpoint_key, attribute.full_name
+            new = [child.node_id for child in node.children if child.node_id not in seen]
+            seen.update(new)
+            queue += new
+
+    def weights_fingerprint(self) -> str:
+        """Returns the fingerprint of the weights, equal to that of the model in memory."""
+        return fingerprint(line(name, self.tensor(key)) for key, name in self.weights().items())
+
+    def state_fingerprint(self) -> str:
+        """Returns the fingerprint of everything, by the keys of the checkpoint."""
+        return fingerprint(line(key, self.tensor(key)) for key in self.state_keys())

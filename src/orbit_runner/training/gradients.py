@@ -13,6 +13,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from orbit_runner.runtime.randomness import keyed_piece
+
 Gradients = list[tf.Tensor]
 StepFn = Callable[[Any], dict[str, tf.Tensor]]
 
@@ -83,7 +85,8 @@ def _averaged(
         cut = tf.nest.map_structure(lambda tensor: _cut(tensor, pieces), inputs)
 
         def piece(index: Any) -> tuple[tf.Tensor, Gradients]:
-            return compute(tf.nest.map_structure(lambda tensor: tensor[index], cut))
+            with keyed_piece(index):
+                return compute(tf.nest.map_structure(lambda tensor: tensor[index], cut))
 
         def add(index: tf.Tensor, total: Any) -> tuple[tf.Tensor, Any]:
             return index + 1, tf.nest.map_structure(tf.add, total, piece(index))

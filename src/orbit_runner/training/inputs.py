@@ -48,7 +48,7 @@ def distribute(
     Raises:
         SettingError: The data set cannot be fed as the section says.
     """
-    takes_start = "start_step" in inspect.signature(task.build_inputs).parameters
+    takes_start = starts_anywhere(task)
     extra = {"start_step": start_step} if takes_start else {}
     asked = data.ram_budget is not None or data.autotune_algorithm is not None
 
@@ -65,6 +65,11 @@ def distribute(
         # with one replica on the host there is nothing to distribute.
         return build(tf.distribute.InputContext())
     return orbit.utils.make_distributed_dataset(strategy, build)
+
+
+def starts_anywhere(task: Any) -> bool:
+    """Returns whether a task's input pipeline can start at any step: Model Garden's cannot."""
+    return "start_step" in inspect.signature(task.build_inputs).parameters
 
 
 def _is_one_cpu(strategy: tf.distribute.Strategy) -> bool:

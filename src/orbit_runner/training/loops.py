@@ -6,7 +6,6 @@ import time
 from typing import Any
 
 import orbit
-import tensorflow as tf
 
 from orbit_runner.errors import RunnerError
 from orbit_runner.training.actions import Diverged
@@ -97,9 +96,9 @@ def evaluate_checkpoint(session: Session, controller: orbit.Controller) -> Logs:
     Raises:
         RunnerError: There is neither.
     """
-    if session.checkpoints.latest is None and not session.config.task.init_checkpoint:
+    if session.restored is None and not session.config.task.init_checkpoint:
         raise RunnerError(
-            f"--model_dir: there is no checkpoint in {session.model_dir / 'checkpoints'}\n"
+            f"--model_dir: there is no whole checkpoint in {session.model_dir / 'checkpoints'}\n"
             "train first (--mode=train), or give the folder of a run"
         )
     return evaluate(session, controller)
@@ -119,11 +118,11 @@ def evaluate_continuously(session: Session, controller: orbit.Controller) -> Log
         RunnerError: No new checkpoint came in time.
     """
     timeout = session.config.trainer.continuous_eval_timeout
-    directory = session.checkpoints.manager.directory
+    directory = session.checkpoints.directory
     logs, seen, waiting_since = Logs(), None, time.monotonic()
     session.observer.phase(f"waiting for a checkpoint in {directory}")
     while True:
-        newest = tf.train.latest_checkpoint(directory)
+        newest = session.checkpoints.latest
         if newest is not None and newest != seen:
             if not _restored(session, newest):
                 continue
@@ -142,10 +141,11 @@ def evaluate_continuously(session: Session, controller: orbit.Controller) -> Log
 
 def _restored(session: Session, path: str) -> bool:
     try:
+        session.checkpoints.check(path)
         session.checkpoints.restore(path)
     except RunnerError:
         # The training run deletes old checkpoints, this one too while it was being read.
-        if tf.train.latest_checkpoint(session.checkpoints.manager.directory) == path:
+        if session.checkpoints.latest == path:
             raise
         return False
     return True

@@ -17,6 +17,13 @@ class Observer:
             text: Such as `building the model`.
         """
 
+    def ready(self, step: int) -> None:
+        """Hears that model and state are there, restored where there was a checkpoint.
+
+        Args:
+            step: The global step, above 0 where one was restored.
+        """
+
     def started(self, step: int, train_steps: int) -> None:
         """Hears that training starts.
 
@@ -41,9 +48,58 @@ class Observer:
             logs: The metrics.
         """
 
+    def reproducible(self, reasons: list[str]) -> None:
+        """Hears, after training, whether the same config gives the same weights again.
+
+        Args:
+            reasons: Why it need not; empty where it does.
+        """
+
     def note(self, text: str) -> None:
         """Hears something worth a line of its own.
 
         Args:
             text: Such as `early stop at step 300: …`.
         """
+
+
+class Observers(Observer):
+    """Tells several observers, in their order."""
+
+    def __init__(self, *observers: Observer) -> None:
+        self._observers = observers
+
+    def phase(self, text: str) -> None:
+        """Passes it on."""
+        for observer in self._observers:
+            observer.phase(text)
+
+    def ready(self, step: int) -> None:
+        """Passes it on."""
+        for observer in self._observers:
+            observer.ready(step)
+
+    def started(self, step: int, train_steps: int) -> None:
+        """Passes it on."""
+        for observer in self._observers:
+            observer.started(step, train_steps)
+
+    def trained(self, step: int, logs: Logs) -> None:
+        """Passes it on."""
+        for observer in self._observers:
+            observer.trained(step, logs)
+
+    def evaluated(self, step: int, logs: Logs) -> None:
+        """Passes it on."""
+        for observer in self._observers:
+            observer.evaluated(step, logs)
+
+    def reproducible(self, reasons: list[str]) -> None:
+        """Passes it on."""
+        for observer in self._observers:
+            observer.reproducible(reasons)
+
+    def note(self, text: str) -> None:
+        """Passes it on."""
+        for observer in self._observers:
+            observer.note(text)

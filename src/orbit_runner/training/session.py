@@ -11,12 +11,15 @@ import tensorflow as tf
 
 from orbit_runner.config.data import DataConfig
 from orbit_runner.config.experiment import ExperimentConfig
+from orbit_runner.config.identity import config_fingerprint
 from orbit_runner.errors import SettingError
+from orbit_runner.runtime.numerics_record import describe_numerics
 from orbit_runner.training.actions import BestCheckpoint, EarlyStop
-from orbit_runner.training.checkpoints import Checkpoints
+from orbit_runner.training.checkpoints import Checkpoints, Circumstances
 from orbit_runner.training.comparison import Comparison, require_metric
 from orbit_runner.training.evaluator import Evaluator, aggregates
-from orbit_runner.training.inputs import distribute, with_seed
+from orbit_runner.training.files import cut_records
+from orbit_runner.training.inputs import distribute, starts_anywhere, with_seed
 from orbit_runner.training.interrupts import Interrupted, SignalGuard
 from orbit_runner.training.observer import Observer
 from orbit_runner.training.plan import Plan, make_plan
@@ -24,6 +27,8 @@ from orbit_runner.training.state import TrainState, build_state
 from orbit_runner.training.trainer import Trainer
 
 Action = Callable[[Any], None]
+
+FINGERPRINTS = "checkpoints/fingerprints.jsonl"
 
 
 class Session:
@@ -37,6 +42,7 @@ class Session:
         evaluator: None in modes that only train.
         best: Keeps the best checkpoint, where that is on.
         early_stop: Says when to end early, where that is on.
+        restored: The checkpoint that the run goes on from, if any.
         signals: Remembers Ctrl-C and SIGTERM.
     """
 
@@ -51,6 +57,7 @@ class Session:
         trains: bool,
         evaluates: bool,
         asynchronous: bool,
+        allow_partial: bool = False,
     ) -> None:
         """Builds the parts.
 
@@ -63,6 +70,7 @@ class Session:
             trains: Whether the mode trains.
             evaluates: Whether the mode evaluates.
             asynchronous: Whether checkpoints are saved beside training.
+            allow_partial: Whether a checkpoint may fit in part.
 
         Raises:
             RunnerError: The config asks for what the task does not have.
@@ -76,22 +84,36 @@ class Session:
             self.state,
             model_dir / "checkpoints",
             strategy,
+            observer,
+            self._circumstances(),
             max_to_keep=config.trainer.max_to_keep,
             asynchronous=asynchronous,
+            writes=trains,
+            allow_partial=allow_partial,
+            trail=model_dir / FINGERPRINTS,
         )
         if evaluates:
             self._require_batches()
         with strategy.scope():
             self.trainer = self._build_trainer() if trains else None
             self.evaluator = self._build_evaluator() if evaluates else None
-        self.best = self._best_checkpoint() if evaluates else None
+        self.best = self._best_checkpoint(trains) if evaluates else None
         self.early_stop = self._early_stop() if evaluates and trains else None
+        self.restored: str | None = None
         self.signals = SignalGuard(on_terminate=config.trainer.preemption_on_demand_checkpoint)
 
     @property
     def step(self) -> int:
         """The global step."""
         return int(self.state.global_step.numpy())
+
+    def _circumstances(self) -> Circumstances:
+        replicas = self.strategy.num_replicas_in_sync
+        return Circumstances(
+            config=config_fingerprint(self.config),
+            strategy=f"{type(self.strategy).__name__} × {replicas}",
+            numerics=describe_numerics(self.config.runtime),
+        )
 
     def _plan(self, trains: bool) -> Plan:
         data, trainer = self.config.task.train_data, self.config.trainer
@@ -130,6 +152,7 @@ class Session:
             self.state,
             self.strategy,
             make_dataset,
+            seed=config.runtime.seed,
             use_tf_function=config.trainer.eval_tf_function,
             use_tf_while_loop=self._evaluates_in_one_graph(),
         )
@@ -172,7 +195,7 @@ class Session:
             f"{self.config.task.validation_data.global_batch_size}",
         )
 
-    def _best_checkpoint(self) -> BestCheckpoint | None:
+    def _best_checkpoint(self, trains: bool) -> BestCheckpoint | None:
         trainer = self.config.trainer
         if not trainer.best_checkpoint_export_subdir:
             return None
@@ -181,7 +204,14 @@ class Session:
             trainer.best_checkpoint_eval_metric, trainer.best_checkpoint_metric_comp == "higher"
         )
         directory = self.model_dir / trainer.best_checkpoint_export_subdir
-        return BestCheckpoint(comparison, directory, self.state, self.observer)
+        return BestCheckpoint(
+            comparison,
+            directory,
+            self.state,
+            self._circumstances(),
+            # Beside training, what the training process remembers is not this process's own best.
+            memory=self.state.best if trains else None,
+        )
 
     def _early_stop(self) -> EarlyStop | None:
         rule = self.config.trainer.early_stopping
@@ -195,16 +225,39 @@ class Session:
         if not aggregates(self.task):
             require_metric(metric, self.evaluator.metric_names, setting)
 
+    def restore_or_initialize(self) -> None:
+        """Goes on from the newest checkpoint that is whole, or starts from step 0."""
+        self.restored = self.checkpoints.restore_or_initialize(self.task)
+        if self.trainer is not None:
+            # What a killed process recorded after its last checkpoint is about to happen again.
+            for name in ("metrics.jsonl", FINGERPRINTS):
+                cut_records(self.model_dir / name, after=self.step)
+        if self.restored:
+            self.observer.note(f"restored step {self.step} from {self.restored}")
+        self.observer.ready(self.step)
+
+    def inexact(self) -> list[str]:
+        """Returns why the same config need not give the same weights again; nothing if it does."""
+        reasons = []
+        if not self.config.runtime.deterministic:
+            reasons.append("runtime.deterministic is false")
+        unkeyed = self.trainer.unkeyed if self.trainer is not None else []
+        if unkeyed:
+            reasons.append(f"a resumed run draws otherwise at {len(unkeyed)} ops: {unkeyed[0]}")
+        if not starts_anywhere(self.task):
+            reasons.append("the task's input pipeline begins anew when a run is resumed")
+        return reasons
+
     def can_go_back(self) -> bool:
         """Returns whether trials are left after training diverged."""
         return int(self.state.recoveries.numpy()) < self.config.trainer.recovery_max_trials
 
     def go_back(self) -> None:
         """Goes back to the last checkpoint after training diverged."""
+        self.checkpoints.sync()
         assert self.trainer is not None
         assert self.checkpoints.latest is not None
         trials, diverged_at = int(self.state.recoveries.numpy()), self.step
-        self.checkpoints.sync()
         self.checkpoints.restore(self.checkpoints.latest)
         self.state.recoveries.assign(trials + 1)
         self.trainer.rewind()

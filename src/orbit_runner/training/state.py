@@ -12,6 +12,7 @@ import tf_keras
 from orbit_runner.config.experiment import ExperimentConfig
 from orbit_runner.runtime.numerics import seed_everything
 from orbit_runner.training.ema import WeightAverage
+from orbit_runner.training.replica_state import ReplicaState
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,6 +26,8 @@ class TrainState:
         global_step: int64 scalar variable.
         recoveries: int64 scalar variable: how often training went back after diverging.
         early_stopping: float64 [3] variable: best value, evaluations since, step of the last one.
+        best: float64 [2] variable: the best result so far and its step; NaN where there is none.
+        replica_state: The variables of which each replica has its own.
     """
 
     model: tf_keras.Model
@@ -33,20 +36,40 @@ class TrainState:
     global_step: tf.Variable
     recoveries: tf.Variable
     early_stopping: tf.Variable
+    best: tf.Variable
+    replica_state: ReplicaState
 
-    def checkpoint(self) -> tf.train.Checkpoint:
-        """Returns the checkpoint of it all, with Model Garden's names for what that has too."""
+    def items(self) -> dict[str, Any]:
+        """Returns what a checkpoint holds, under Model Garden's names for what that has too."""
         items = {
             "global_step": self.global_step,
             "model": self.model,
             "optimizer": self.optimizer,
             "recoveries": self.recoveries,
             "early_stopping": self.early_stopping,
+            "best": self.best,
             **getattr(self.model, "checkpoint_items", {}),
         }
         if self.ema is not None:
             items["ema"] = self.ema
-        return tf.train.Checkpoint(**items)
+        return items
+
+    def checkpoint(self) -> tf.train.Checkpoint:
+        """Returns the checkpoint of it all."""
+        return tf.train.Checkpoint(**self.items())
+
+    def hyperparameters(self) -> list[tf.Variable]:
+        """Returns the optimizer's settings that it keeps in variables, such as a constant rate."""
+        inner = getattr(self.optimizer, "inner_optimizer", self.optimizer)
+        kept = getattr(inner, "_hyper", {"learning_rate": getattr(inner, "_learning_rate", None)})
+        return [value for value in kept.values() if isinstance(value, tf.Variable)]
+
+    @property
+    def optimizer_kind(self) -> str:
+        """The kind of the optimizer: Keras' older ones keep their slots in another way."""
+        inner = getattr(self.optimizer, "inner_optimizer", self.optimizer)
+        older = isinstance(inner, tf_keras.optimizers.legacy.Optimizer)
+        return f"{type(inner).__name__}{' (older kind)' if older else ''}"
 
 
 def build_state(
@@ -79,6 +102,8 @@ def build_state(
             global_step=orbit.utils.create_global_step(),
             recoveries=_host_variable(0, tf.int64, "recoveries"),
             early_stopping=_host_variable([float("nan"), 0.0, -1.0], tf.float64, "early_stopping"),
+            best=_host_variable([float("nan"), -1.0], tf.float64, "best"),
+            replica_state=ReplicaState(model, strategy),
         )
 
 

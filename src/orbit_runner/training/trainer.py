@@ -10,6 +10,8 @@ import orbit
 import tensorflow as tf
 
 from orbit_runner.config.experiment import ExperimentConfig
+from orbit_runner.runtime.randomness import keyed_draws
+from orbit_runner.runtime.unkeyed import unkeyed_draws
 from orbit_runner.tasks.metrics import RunningMean
 from orbit_runner.training.gradients import StepFn, split_step
 from orbit_runner.training.plan import Plan
@@ -48,6 +50,10 @@ class Trainer(orbit.StandardTrainer):
 
     The data set is made at the first loop, after a checkpoint was restored, so that it starts at
     the right step. Metrics are means over `summary_interval` steps, however long loops are.
+
+    Attributes:
+        timer: Measures steps per second.
+        unkeyed: Random draws of the step that are no function of (seed, step).
     """
 
     def __init__(
@@ -79,7 +85,9 @@ class Trainer(orbit.StandardTrainer):
         self._loss = RunningMean("training_loss")
         self._metrics = task.build_metrics(training=True) + list(state.model.metrics)
         self._step = self._step_fn(config)
+        self._seed = config.runtime.seed
         self.timer = StepTimer()
+        self.unkeyed: list[str] = []
 
     def _step_fn(self, config: ExperimentConfig) -> StepFn:
         state, pieces = self.state, config.trainer.gradient_accumulation_steps
@@ -138,9 +146,18 @@ class Trainer(orbit.StandardTrainer):
             self.state.ema.update(self.state.global_step.read_value())
 
     def _replica_step(self, inputs: Any) -> None:
-        logs = self._step(inputs)
+        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+        with keyed_draws(self._seed, self.state.global_step, replica):
+            logs = self._step(inputs)
+        self.state.replica_state.bring_together()
         self._loss.update_state(logs[self._task.loss])
         self.state.global_step.assign_add(1)
+        self._look_for_unkeyed_draws()
+
+    @tf.autograph.experimental.do_not_convert
+    def _look_for_unkeyed_draws(self) -> None:
+        if not tf.executing_eagerly():
+            self.unkeyed = unkeyed_draws(tf.compat.v1.get_default_graph())
 
     def train_loop_end(self) -> dict[str, Any]:
         """Reads the metrics.

@@ -1,0 +1,113 @@
+"""Which settings can touch the weights, and the fingerprint of those that can.
+
+The weights at a step depend on the settings and on the step, so what only says when to look, what
+to keep or how fast data is made ready is no part of what a run is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from types import MappingProxyType
+
+from orbit_runner.config.dump import flat
+from orbit_runner.config.experiment import ExperimentConfig
+
+_NEVER = frozenset(
+    {
+        "name",
+        "description",
+        # How far: the weights at a step are the same on the way to any later one.
+        "trainer.train_steps",
+        "trainer.train_epochs",
+        # What is kept, and where.
+        "trainer.max_to_keep",
+        "trainer.best_checkpoint_export_subdir",
+        "trainer.best_checkpoint_eval_metric",
+        "trainer.best_checkpoint_metric_comp",
+        "trainer.validation_summary_subdir",
+        "trainer.preemption_on_demand_checkpoint",
+        "trainer.continuous_eval_timeout",
+        # The loop around a step. Whether the step itself is a graph (`train_tf_function`) does
+        # change its bits.
+        "trainer.train_tf_while_loop",
+        "trainer.eval_tf_while_loop",
+        # How fast batches come, in the same order. `deterministic` is not here: it may change the
+        # order. Nor is the cache of training data: a task may draw random numbers before it.
+        "task.train_data.prefetch_buffer_size",
+        "task.train_data.ram_budget",
+        "task.train_data.autotune_algorithm",
+        "task.validation_data.prefetch_buffer_size",
+        "task.validation_data.ram_budget",
+        "task.validation_data.autotune_algorithm",
+        "task.validation_data.cache",
+        "runtime.dataset_num_private_threads",
+        # Threads that hand kernels to a GPU, which runs them in the order of its stream.
+        "runtime.gpu_thread_mode",
+        "runtime.per_gpu_thread_count",
+    }
+)
+
+
+def _goes_back(config: ExperimentConfig) -> bool:
+    return config.trainer.recovery_max_trials > 0
+
+
+def _stops_early(config: ExperimentConfig) -> bool:
+    return config.trainer.early_stopping is not None
+
+
+_ONLY_IF: MappingProxyType[str, Callable[[ExperimentConfig], bool]] = MappingProxyType(
+    {
+        # A run that goes back after it diverged: these decide when that is seen, and where it
+        # goes back to. Else they decide no more than when it ends or reports.
+        "trainer.steps_per_loop": _goes_back,
+        "trainer.summary_interval": _goes_back,
+        "trainer.checkpoint_interval": _goes_back,
+        "trainer.loss_upper_bound": _goes_back,
+        "trainer.recovery_begin_steps": _goes_back,
+        # Loops end where an evaluation is due.
+        "trainer.validation_interval": lambda config: _stops_early(config) or _goes_back(config),
+        "trainer.validation_steps": _stops_early,
+        # Eager evaluation gives metrics with other last bits.
+        "trainer.eval_tf_function": _stops_early,
+        # Deterministic ops give the same bits in whatever order they run; others may race.
+        "runtime.inter_op_threads": lambda config: not config.runtime.deterministic,
+    }
+)
+
+
+def touches_weights(path: str, config: ExperimentConfig) -> bool:
+    """Returns whether a setting can change the weights at a step, or where training ends by itself.
+
+    Args:
+        path: The dotted path of the setting.
+        config: The config it stands in: some settings matter only beside others.
+
+    Returns:
+        False where it certainly cannot. What is not known, such as a setting of one's own task,
+        can.
+    """
+    if path in _NEVER:
+        return False
+    condition = _ONLY_IF.get(path)
+    return condition is None or condition(config)
+
+
+def config_fingerprint(config: ExperimentConfig) -> str:
+    """Returns the SHA-256 of what a config says about the weights.
+
+    Settings that cannot touch the weights are left out: a run that goes on with more steps, saves
+    more often or prefetches more is the same run, and keeps its fingerprint.
+
+    Args:
+        config: A resolved config.
+
+    Returns:
+        64 hexadecimal digits. The same for the `config.yaml` that is written of the config, in any
+        process; another one where a version of this package adds a setting.
+    """
+    said = {path: value for path, value in flat(config).items() if touches_weights(path, config)}
+    text = json.dumps(said, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,139 @@
+"""What `runner reproduce` says at its end."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+from orbit_runner.training.files import jsonable
+from orbit_runner.training.parting import Parting
+from orbit_runner.training.tensor_parting import Largest, TensorParting
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Reproduction:
+    """A run and how it came out again.
+
+    Attributes:
+        run: The folder of the run.
+        again: The folder of the new one; "" where that is gone.
+        start: The step of the checkpoint that the new one went on from; None for the beginning.
+        notes: What spoke against the same weights before it started.
+        error: What ended the new one before its time; "" if nothing.
+        parting: How the two compare.
+    """
+
+    run: str
+    again: str
+    start: int | None
+    notes: tuple[str, ...]
+    error: str
+    parting: Parting
+
+    @property
+    def equal(self) -> bool:
+        """Whether the same came out."""
+        return self.parting.equal and not self.error
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns it for `--json`; null stands for NaN and infinities."""
+        return jsonable({"equal": self.equal, **dataclasses.asdict(self)})
+
+
+def print_reproduction(result: Reproduction) -> None:
+    """Prints the verdict on standard output, and what it rests on.
+
+    Args:
+        result: What came out.
+    """
+    print(verdict(result))
+    for name, value in rows(result):
+        print(f"  {name:<12} {value}")
+
+
+def verdict(result: Reproduction) -> str:
+    """Says in one line whether the same came out.
+
+    Args:
+        result: What came out.
+    """
+    found = result.parting
+    count = len(found.compared)
+    checkpoints = f"{count} checkpoint{'s' if count != 1 else ''}"
+    if result.equal:
+        begin = "" if result.start is None else f", made again from step {result.start} on"
+        return f"equal: {checkpoints} up to step {found.step}{begin}"
+    if found.first is None:
+        return f"differs: the new run did not come to step {found.step}"
+    what = "the weights" if found.first == found.first_weights else "the state, not the weights,"
+    return f"differs: {what} at step {found.first}{_since(result)}"
+
+
+def _since(result: Reproduction) -> str:
+    if result.parting.last_equal is not None:
+        return f"; equal up to step {result.parting.last_equal}"
+    return ", the first checkpoint that was compared"
+
+
+def rows(result: Reproduction) -> Iterator[tuple[str, str]]:
+    """Yields what the verdict rests on: a name and what it is.
+
+    Args:
+        result: What came out.
+    """
+    found = result.parting
+    yield from _fingerprints(found)
+    if result.equal:
+        yield "run", result.run
+    else:
+        yield from _differences(result)
+    if result.error:
+        yield "ended by", result.error
+    for note in result.notes:
+        yield "note", note
+    if result.again:
+        yield "new run", result.again
+
+
+def _fingerprints(found: Parting) -> Iterator[tuple[str, str]]:
+    for name in ("weights", "state"):
+        left, right = (getattr(side, name, "") for side in (found.left, found.right))
+        yield name, f"sha256 {left}"
+        if right != left:
+            yield "", f"sha256 {right} in the new run" if right else "none in the new run"
+
+
+def _differences(result: Reproduction) -> Iterator[tuple[str, str]]:
+    found = result.parting
+    steps = ", ".join(map(str, found.compared[:8])) + (", …" if found.compared[8:] else "")
+    yield "compared", f"the checkpoints of steps {steps}" if steps else "no checkpoint"
+    if found.first_weights not in (None, found.first):
+        yield "weights from", f"step {found.first_weights} on"
+    if found.loss is not None:
+        change = f"{_number(found.loss.left)} → {_number(found.loss.right)}"
+        yield "loss", f"first differs in the record of step {found.loss.step}: {change}"
+    elif found.first is not None:
+        yield "loss", f"the same in the records up to step {found.first}"
+    if found.tensors is not None:
+        yield from _tensors(found.tensors)
+    elif found.first is not None:
+        yield "tensors", "not compared: no checkpoint of a step is left in both folders"
+
+
+def _tensors(found: TensorParting) -> Iterator[tuple[str, str]]:
+    kind = "weights" if found.kind == "weights" else "tensors of the state"
+    yield "tensors", f"{found.differing} of {found.total} {kind} differ at step {found.step}"
+    yield "first", found.first
+    if found.largest is not None:
+        yield "largest", _largest(found.largest)
+
+
+def _largest(found: Largest) -> str:
+    index = f"[{', '.join(map(str, found.index))}]" if found.index else ""
+    change = f"{_number(found.left)} → {_number(found.right)}"
+    return f"{found.difference:.3g} at {found.name}{index}: {change}"
+
+
+def _number(value: float | None) -> str:
+    return "no number" if value is None else f"{value:.9g}"

@@ -1,0 +1,165 @@
+"""Which variables of a run have a value in a checkpoint, told before anything is restored."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from orbit_runner.training.fingerprint import CheckpointContent
+
+# TensorFlow's own counter; a checkpoint made by `write` has none.
+_IGNORED = {"save_counter"}
+# What a checkpoint may hold beyond the run: parts of the run itself that this mode has no use for.
+_COMPLETE = ("model", "optimizer", "ema")
+
+
+class Pair(NamedTuple):
+    """A variable and its value in a checkpoint.
+
+    Attributes:
+        variable: The variable.
+        key: The key of the value.
+        path: The name of the variable in the tree of the run.
+        names: The variable's own name, and that which it had when it was saved.
+    """
+
+    variable: tf.Variable
+    key: str
+    path: str
+    names: tuple[str, str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Match:
+    """How the variables of a run and those of a checkpoint go together.
+
+    Attributes:
+        pairs: Variables with their values.
+        missing: Variables without a value in the checkpoint, described.
+        unused: Values of the model and the optimizer that no variable takes, described.
+    """
+
+    pairs: list[Pair]
+    missing: list[str]
+    unused: list[str]
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is left on either side."""
+        return not self.missing and not self.unused
+
+
+def match(items: dict[str, Any], content: CheckpointContent) -> Match:
+    """Walks through the objects of a run and those of a checkpoint side by side, by name.
+
+    Args:
+        items: What the run would restore, by its name at the root of the checkpoint.
+        content: The checkpoint.
+
+    Returns:
+        What fits and what does not.
+    """
+    walk = _Walk(content)
+    root = content.graph.nodes[0]
+    walk.children(items, root, "")
+    walk.slots(items.get("optimizer"))
+    return Match(walk.pairs, walk.missing, walk.unused())
+
+
+class _Walk:
+    """The walk itself, breadth first: an object that has several names goes by its shortest."""
+
+    def __init__(self, content: CheckpointContent) -> None:
+        self._content = content
+        self._seen: set[int] = set()
+        self._queue: list[tuple[Any, Any, str]] = []
+        self._taken: set[str] = set()
+        self.pairs: list[Pair] = []
+        self.missing: list[str] = []
+
+    def children(self, items: dict[str, Any], node: Any, path: str) -> None:
+        """Matches children by name, then theirs."""
+        self._enqueue(items, node, path)
+        while self._queue:
+            live, found, name = self._queue.pop(0)
+            self._visit(live, found, name)
+            self._enqueue(tf.train.TrackableView.children(live), found, name)
+
+    def _enqueue(self, items: dict[str, Any], node: Any, path: str) -> None:
+        ids = {child.local_name: child.node_id for child in node.children} if node else {}
+        for name, live in items.items():
+            if id(live) in self._seen or (not path and name in _IGNORED):
+                continue
+            self._seen.add(id(live))
+            found = self._content.graph.nodes[ids[name]] if name in ids else None
+            self._queue.append((live, found, f"{path}.{name}" if path else name))
+
+    def _visit(self, live: Any, node: Any, path: str) -> None:
+        if not isinstance(live, tf.Variable):
+            return
+        values = [(a.checkpoint_key, a.full_name) for a in node.attributes] if node else []
+        self._pair(live, path, *(values[0] if values else ("", "")))
+
+    def _pair(self, variable: tf.Variable, path: str, key: str, saved_name: str) -> None:
+        name = variable.name.partition(":")[0]
+        shown = f"{path} ({name}, {_shape(variable.shape)}"
+        if key not in self._content.shapes:
+            self.missing.append(f"{shown}): not in the checkpoint")
+        elif list(variable.shape) != self._content.shapes[key]:
+            self.missing.append(f"{shown}): {_shape(self._content.shapes[key])} in the checkpoint")
+            self._taken.add(key)
+        else:
+            self.pairs.append(Pair(variable, key, path, (name, saved_name)))
+            self._taken.add(key)
+
+    def slots(self, optimizer: Any) -> None:
+        """Matches the slots of optimizers of the older kind, which are nobody's children."""
+        inner = getattr(optimizer, "inner_optimizer", optimizer)
+        if not hasattr(inner, "get_slot_names"):
+            return
+        there = _slot_keys(self._content.graph)
+        for variable, key, path, _ in list(self.pairs):
+            for name in inner.get_slot_names():
+                slot = _slot(inner, variable, name)
+                if slot is not None:
+                    found = there.get((key, name), ("", ""))
+                    self._pair(slot, f"optimizer.{name} of {path}", *found)
+
+    def unused(self) -> list[str]:
+        """Returns the values that no variable took."""
+        left = (key for key in self._content.state_keys() if key not in self._taken)
+        return [
+            f"{key.partition('/.ATTRIBUTES')[0].replace('/', '.')} "
+            f"({_shape(self._content.shapes[key])}): only in the checkpoint"
+            for key in left
+            if key.partition("/")[0] in _COMPLETE
+        ]
+
+
+def _slot_keys(graph: Any) -> dict[tuple[str, str], tuple[str, str]]:
+    """Returns key and name of each slot by the key of its variable and the name of the slot."""
+
+    def value(node_id: int) -> tuple[str, str]:
+        attributes = graph.nodes[node_id].attributes
+        return (attributes[0].checkpoint_key, attributes[0].full_name) if attributes else ("", "")
+
+    return {
+        (value(slot.original_variable_node_id)[0], slot.slot_name): value(
+            slot.slot_variable_node_id
+        )
+        for node in graph.nodes
+        for slot in node.slot_variables
+    }
+
+
+def _slot(optimizer: Any, variable: tf.Variable, name: str) -> Any:
+    try:
+        return optimizer.get_slot(variable, name)
+    except (KeyError, AttributeError):
+        return None
+
+
+def _shape(shape: Any) -> str:
+    return "scalar" if not list(shape) else " × ".join(str(size) for size in shape)

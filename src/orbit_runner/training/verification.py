@@ -1,0 +1,262 @@
+"""Whether the checkpoints of a run are still what they were when they were written."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from orbit_runner.config.identity import config_fingerprint
+from orbit_runner.config.problems import ConfigError
+from orbit_runner.config.resolve import Request, resolve
+from orbit_runner.errors import RunnerError, first_line
+from orbit_runner.training.checkpoint_folder import CheckpointFolder
+from orbit_runner.training.checkpoint_record import CheckpointRecord
+from orbit_runner.training.observer import Observer
+
+_FILE = re.compile(r"(.+)-(\d+)\.(?:index|json|data-\d+-of-\d+)")
+_PREFIX = re.compile(r"(.+)-(\d+)")
+_BEST = "best"
+_PAUSE_SECONDS = 0.5
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What was found of one checkpoint.
+
+    Attributes:
+        name: The checkpoint, from the folder of the run: `checkpoints/ckpt-100`.
+        step: Its step.
+        weights: SHA-256 of the weights on the disk; "" where they were not read.
+        state: The same of all that the checkpoint holds.
+        recorded: Whether there is a record to compare with; a foreign checkpoint has none.
+        damage: What is wrong with it; "" if nothing.
+        other_config: Whether it was made with another config than the run's `config.yaml`.
+    """
+
+    name: str
+    step: int
+    weights: str = ""
+    state: str = ""
+    recorded: bool = True
+    damage: str = ""
+    other_config: bool = False
+
+    @property
+    def well(self) -> bool:
+        """Whether nothing speaks against it."""
+        return not self.damage and not self.other_config
+
+
+@dataclasses.dataclass(frozen=True)
+class Verification:
+    """What was found of a run.
+
+    Attributes:
+        verdicts: One for each checkpoint, those of `best/` last.
+        config_problem: Why `config.yaml` does not load; "" where it does, or where there is none.
+    """
+
+    verdicts: tuple[Verdict, ...]
+    config_problem: str = ""
+
+    @property
+    def well(self) -> bool:
+        """Whether all is as it was written."""
+        return not self.config_problem and all(verdict.well for verdict in self.verdicts)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Place:
+    folder: CheckpointFolder
+    step: int
+    name: str
+
+
+def verify(target: Path, observer: Observer) -> Verification:
+    """Compares checkpoints with their records: first the files, then the tensors in them.
+
+    Tensorflow is imported only if there is a checkpoint whose files are whole.
+
+    Args:
+        target: The folder of a run, a folder of checkpoints, or the path of one without suffix.
+        observer: Hears what is looked at.
+
+    Returns:
+        What was found.
+
+    Raises:
+        RunnerError: There are no checkpoints.
+    """
+    config, problem, best = _config(_run_of(target))
+    places = _places(target, best)
+    count = f"{len(places)} checkpoint{'s' if len(places) > 1 else ''}"
+    observer.phase(f"reading the files of {count}")
+    found = [(place, verdict) for place in places if (verdict := _check_files(place, config))]
+    verdicts = [verdict for _, verdict in found]
+    if not all(verdict.damage for verdict in verdicts):
+        observer.phase("importing tensorflow")
+        import orbit_runner.training.fingerprint  # noqa: F401
+
+        observer.phase(f"reading the tensors of {count}")
+        verdicts = [now for place, verdict in found if (now := _check_tensors(place, verdict))]
+    return Verification(tuple(verdicts), problem)
+
+
+def _run_of(target: Path) -> Path | None:
+    """Returns the folder that holds `config.yaml`; of a part of a run too."""
+    folders = [target, target.parent] if target.is_dir() else [*target.parents][:2]
+    return next((folder for folder in folders if (folder / "config.yaml").is_file()), None)
+
+
+def _config(run: Path | None) -> tuple[str, str, str]:
+    """Returns the fingerprint of the config, what is wrong with it, and the folder of the best."""
+    if run is None:
+        return "", "", _BEST
+    try:
+        config = resolve(Request(experiment=str(run / "config.yaml"))).config
+    except ConfigError as error:
+        return "", str(error), _BEST
+    return config_fingerprint(config), "", config.trainer.best_checkpoint_export_subdir or _BEST
+
+
+def _places(target: Path, best: str) -> list[_Place]:
+    if (target / "checkpoints").is_dir():
+        subdirs = dict.fromkeys(["checkpoints", best, _BEST])
+        places = [place for name in subdirs for place in _in_folder(target / name, f"{name}/")]
+    elif target.is_dir():
+        places = [*_in_folder(target, "")]
+    else:
+        places = [*_one(target)]
+    if not places:
+        there = "holds no checkpoint" if target.exists() else "does not exist"
+        raise RunnerError(
+            f"RUN: {target} {there}\n"
+            "allowed: the folder of a run, a folder of checkpoints, or one checkpoint, such as "
+            "runs/a/checkpoints/ckpt-100"
+        )
+    return places
+
+
+def _in_folder(path: Path, label: str) -> Iterator[_Place]:
+    matches = (_FILE.fullmatch(file.name) for file in path.glob("*-*.*"))
+    for name in sorted({match[1] for match in matches if match}):
+        folder = CheckpointFolder(path, name=name)
+        yield from (_Place(folder, step, f"{label}{name}-{step}") for step in folder.steps())
+
+
+def _one(prefix: Path) -> Iterator[_Place]:
+    match = _FILE.fullmatch(prefix.name) or _PREFIX.fullmatch(prefix.name)
+    if match is None:
+        return
+    folder, step = CheckpointFolder(prefix.parent, name=match[1]), int(match[2])
+    if folder.files(step):
+        yield _Place(folder, step, f"{match[1]}-{step}")
+
+
+def _check_files(place: _Place, config: str) -> Verdict | None:
+    damage = damage_now(place.folder, place.step)
+    if damage is None:
+        return None
+    verdict = Verdict(name=place.name, step=place.step, damage=damage)
+    if damage:
+        return verdict
+    try:
+        record = place.folder.record(place.step)
+    except (OSError, ValueError):
+        return None  # The run that goes on has just removed it.
+    if record is None:
+        return dataclasses.replace(verdict, recorded=False)
+    if record.step != place.step:
+        return dataclasses.replace(verdict, damage=f"its record is that of step {record.step}")
+    other = bool(config and record.config) and config != record.config
+    return dataclasses.replace(verdict, other_config=other)
+
+
+def damage_now(folder: CheckpointFolder, step: int) -> str | None:
+    """Says what is wrong with a checkpoint of a run that may be going on.
+
+    Args:
+        folder: Where it is.
+        step: Its step.
+
+    Returns:
+        What is wrong; "" for a whole one, None for one that is gone.
+    """
+    found = _damage(folder, step)
+    if found:
+        # The run may be putting it in its place, or removing it.
+        time.sleep(_PAUSE_SECONDS)
+        return _damage(folder, step) if step in folder.steps() else None
+    return found
+
+
+def _damage(folder: CheckpointFolder, step: int) -> str:
+    try:
+        return folder.damage(step)
+    except (OSError, ValueError, TypeError) as error:
+        return f"cannot be read: {first_line(error)}"
+
+
+def newest_whole(folder: CheckpointFolder, at_most: int | None = None) -> CheckpointRecord | None:
+    """Finds the newest checkpoint that is whole and has a record.
+
+    Args:
+        folder: Where to look; nothing is changed there.
+        at_most: The last step that counts.
+
+    Returns:
+        Its record; None where there is none.
+    """
+    steps = [step for step in folder.steps() if at_most is None or step <= at_most]
+    for step in reversed(steps):
+        if damage_now(folder, step) == "":
+            record = folder.record(step)
+            if record is not None:
+                return record
+    return None
+
+
+def _check_tensors(place: _Place, verdict: Verdict) -> Verdict | None:
+    if verdict.damage:
+        return verdict
+    import tensorflow as tf
+
+    from orbit_runner.training.fingerprint import CheckpointContent
+
+    try:
+        if not verdict.recorded and not _has_graph(place):
+            return verdict
+        content = CheckpointContent(place.folder.prefix(place.step))
+        weights, state = content.weights_fingerprint(), content.state_fingerprint()
+        record = place.folder.record(place.step)
+    except (OSError, ValueError, IndexError, RuntimeError, tf.errors.OpError) as error:
+        if place.step not in place.folder.steps():
+            return None
+        return dataclasses.replace(verdict, damage=f"cannot be read: {first_line(error)}")
+    found = dataclasses.replace(verdict, weights=weights, state=state)
+    if record is None:
+        return found
+    pairs = [("weights", weights, record.weights), ("state", state, record.state)]
+    return dataclasses.replace(found, damage=_differing(pairs))
+
+
+def _has_graph(place: _Place) -> bool:
+    """Reads each tensor of a foreign checkpoint, and says whether it names objects at all."""
+    import tensorflow as tf
+
+    reader = tf.train.load_checkpoint(str(place.folder.prefix(place.step)))
+    for key in reader.get_variable_to_shape_map():
+        reader.get_tensor(key)  # TensorFlow compares checksums of its own.
+    return reader.has_tensor("_CHECKPOINTABLE_OBJECT_GRAPH")
+
+
+def _differing(pairs: Sequence[tuple[str, str, str]]) -> str:
+    words = [
+        f"{what} {found[:12]} on the disk, {str(noted)[:12] or 'none'} in its record"
+        for what, found, noted in pairs
+        if found != noted
+    ]
+    return "; ".join(words)

@@ -1,0 +1,258 @@
+"""`runner run` and a folder that holds a run: live ones, finished ones, ones of another config."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orbit_runner.cli.flags import parse
+from orbit_runner.cli.run import ConfigWriter, _parser
+from orbit_runner.config.dump import to_yaml
+from orbit_runner.config.resolve import Request, resolve
+from orbit_runner.training.run_lock import RunLock
+
+Cli = Callable[..., "subprocess.CompletedProcess[str]"]
+Refused = Callable[..., str]
+COMMAND = [sys.executable, "-m", "orbit_runner"]
+MLP = ["--experiment=digits_mlp", "--task.model.dropout_rate=0", "--trainer.summary_interval=10"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The folder `a`, which looks as a run of `digits` leaves it."""
+    checkpoints = tmp_path / "a" / "checkpoints"
+    checkpoints.mkdir(parents=True)
+    for name in ("checkpoint", "ckpt-100.index"):
+        (checkpoints / name).touch()
+    config = resolve(Request(experiment="digits")).config
+    (tmp_path / "a" / "config.yaml").write_text(to_yaml(config))
+    return tmp_path
+
+
+@pytest.fixture
+def starts(without_tensorflow: dict[str, str]) -> Callable[..., str]:
+    """Runs a command that has to come as far as tensorflow, and returns what it said till then."""
+
+    def run(folder: Path, *arguments: str) -> str:
+        done = subprocess.run(
+            [*COMMAND, *arguments],
+            cwd=folder,
+            env=without_tensorflow,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 1, done.stderr
+        assert "tensorflow was imported" in done.stderr
+        return done.stderr
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        ["--train_steps=5000"],
+        ["--train_epochs=50", "--trainer.best_checkpoint_metric_comp=lower"],
+        ["--trainer.validation_interval=7", "--trainer.validation_steps=1"],
+        ["--task.train_data.prefetch_buffer_size=3", "--task.validation_data.cache=true"],
+        ["--runtime.dataset_num_private_threads=1", "--runtime.inter_op_threads=3"],
+    ],
+)
+def test_what_cannot_touch_the_weights_may_change(
+    changes: list[str], folder: Path, starts: Callable[..., str]
+) -> None:
+    before = (folder / "a" / "config.yaml").read_bytes()
+    starts(folder, "--experiment=digits", "--model_dir=a", *changes)
+    assert (folder / "a" / "config.yaml").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (["--seed=18", "--train_steps=5000"], ["runtime.seed: 17 → 18"]),
+        (
+            ["--params_override=trainer.early_stopping={patience: 2}"],
+            ["trainer.early_stopping: null → -", "trainer.early_stopping.patience: - → 2"],
+        ),
+        (
+            ["--trainer.recovery_max_trials=1", "--trainer.checkpoint_interval=7"],
+            ["recovery_max_trials: 0 → 1", "trainer.checkpoint_interval: 300 → 7"],
+        ),
+        (["--task.train_data.deterministic=false"], ["deterministic: null → false"]),
+    ],
+)
+def test_what_can_is_shown_and_refused(
+    changes: list[str],
+    said: list[str],
+    folder: Path,
+    refused: Refused,
+    starts: Callable[..., str],
+    without_tensorflow: dict[str, str],
+) -> None:
+    arguments = ["--experiment=digits", "--model_dir=a", *changes]
+    found = refused(folder, *arguments, env=without_tensorflow)
+    assert "a holds a run of another config:" in found
+    assert "--resume=override" in found
+    for part in said:
+        assert part in found
+    assert "train_steps" not in found
+    starts(folder, *arguments, "--resume=override")
+
+
+def test_a_setting_that_mattered_then_counts_now(
+    folder: Path, refused: Refused, without_tensorflow: dict[str, str]
+) -> None:
+    request = Request(experiment="digits", params_overrides=("trainer.recovery_max_trials=1",))
+    (folder / "a" / "config.yaml").write_text(to_yaml(resolve(request).config))
+    found = refused(
+        folder,
+        *("--experiment=digits", "--model_dir=a", "--trainer.summary_interval=7"),
+        env=without_tensorflow,
+    )
+    assert "trainer.summary_interval: 50 → 7" in found
+
+
+def test_only_modes_that_train_take_the_lock(
+    folder: Path, refused: Refused, starts: Callable[..., str], without_tensorflow: dict[str, str]
+) -> None:
+    arguments = ["--experiment=digits", "--model_dir=a"]
+    with RunLock(folder / "a"):
+        for mode in ("train", "train_and_eval", "train_and_post_eval"):
+            # Another config as well, yet what is in the way first is the live process.
+            found = refused(
+                folder, *arguments, f"--mode={mode}", "--seed=18", env=without_tensorflow
+            )
+            assert "another process trains in a" in found
+            assert f"process {os.getpid()} on " in found
+        for mode in ("eval", "continuous_eval"):
+            starts(folder, *arguments, f"--mode={mode}")
+    starts(folder, *arguments, "--mode=train")
+
+
+def test_a_mistake_leaves_no_folder(tmp_path: Path, refused: Refused) -> None:
+    refused(tmp_path, "--experiment=digits", "--model_dir=a", "--mode=trian")
+    refused(tmp_path, "--experiment=digits", "--model_dir=a", "--mode=eval")
+    assert [*tmp_path.iterdir()] == []
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def test_a_live_run_is_refused_and_a_killed_one_goes_on(
+    cli: Cli, refused: Refused, without_tensorflow: dict[str, str], tmp_path: Path
+) -> None:
+    arguments = [*MLP, "--mode=train", "--trainer.checkpoint_interval=50", "--model_dir=a"]
+    first = subprocess.Popen(
+        [*COMMAND, *arguments, "--train_steps=10000000"],
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    run = tmp_path / "a"
+    try:
+        for _ in range(1200):
+            if len(_lines(run / "metrics.jsonl")) > 20:
+                break
+            assert first.poll() is None
+            time.sleep(0.1)
+        before = (run / "config.yaml").read_bytes(), (run / "run.json").read_bytes()
+        found = refused(
+            tmp_path, *arguments, "--seed=3", "--resume=override", env=without_tensorflow
+        )
+        assert "another process trains in a" in found
+        assert f"process {first.pid} on {os.uname().nodename}, since 20" in found
+        assert "-m orbit_runner --experiment=digits_mlp" in found
+        assert first.poll() is None
+        assert ((run / "config.yaml").read_bytes(), (run / "run.json").read_bytes()) == before
+        first.send_signal(signal.SIGKILL)
+    finally:
+        first.kill()
+        first.wait()
+    assert json.loads((run / ".lock").read_text())["process"] == first.pid
+    steps = [int(path.stem[5:]) for path in (run / "checkpoints").glob("ckpt-*.index")]
+    target = f"--train_steps={max(steps) + 70}"
+    rest, whole = (
+        cli(*arguments, target, f"--model_dir={name}", "--json") for name in ("a", "whole")
+    )
+    assert rest.returncode == 0, rest.stderr
+    (start,) = re.findall(r"training from step (\d+) to", rest.stderr)
+    assert int(start) in steps
+    assert json.loads(rest.stdout)["fingerprint"] == json.loads(whole.stdout)["fingerprint"]
+
+
+def test_a_finished_run_says_so_and_evaluates(cli: Cli, tmp_path: Path) -> None:
+    arguments = [*MLP, "--train_steps=20", "--model_dir=a", "--json"]
+    first, second = (cli(*arguments) for _ in range(2))
+    assert second.returncode == 0, second.stderr
+    assert "the run is finished: step 20 of 20" in second.stderr
+    assert "evaluation at step 20: loss" in second.stderr
+    one, two = (json.loads(done.stdout) for done in (first, second))
+    for found in (one, two):
+        found["metrics"].pop("steps_per_second", None)
+    for name in ("step", "metrics", "fingerprint"):
+        assert one[name] == two[name]
+
+
+def test_a_config_that_does_not_fit_leaves_that_of_the_run(cli: Cli, tmp_path: Path) -> None:
+    arguments = [*MLP, "--model_dir=a", "--mode=train"]
+    assert cli(*arguments, "--train_steps=20").returncode == 0
+    before = (tmp_path / "a" / "config.yaml").read_bytes()
+    other = ["--task.model.hidden_units=[7]", "--train_steps=30", "--resume=override"]
+    second = cli(*arguments, *other)
+    assert second.returncode == 2
+    assert "does not fit" in second.stderr
+    assert (tmp_path / "a" / "config.yaml").read_bytes() == before
+    shutil.copytree(tmp_path / "a", tmp_path / "c")
+    part = cli(*arguments, *other, "--model_dir=c", "--allow-partial")
+    assert part.returncode == 0, part.stderr
+    assert "training from step 20 to 30" in part.stderr
+    assert "hidden_units: [7]" in (tmp_path / "c" / "config.yaml").read_text()
+    # The run goes on as if nothing had happened.
+    third = cli(*arguments, "--train_steps=30")
+    assert third.returncode == 0, third.stderr
+    assert resolve(Request(experiment=str(tmp_path / "a"))).config.trainer.train_steps == 30
+
+
+@pytest.mark.parametrize("step", [0, 7])
+def test_the_config_is_written_once_and_when_ready(
+    step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["x", "--experiment=digits", "--seed=a b"])
+    resolved = resolve(Request(experiment="digits"))
+    writer, file = ConfigWriter(tmp_path, resolved), tmp_path / "config.yaml"
+    writer.phase("building the model")
+    assert not file.exists()
+    writer.ready(step)
+    assert file.read_text().startswith("# Made by: runner --experiment=digits '--seed=a b'\n")
+    assert resolve(Request(experiment=str(tmp_path))).config.replace(name="") == (
+        resolved.config.replace(name="")
+    )
+    file.unlink()
+    writer.started(step, 9)
+    writer.ready(step)
+    assert not file.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name", "expected"),
+    [
+        ([], "enable_async_checkpointing", "true"),
+        (["--enable_async_checkpointing"], "enable_async_checkpointing", "true"),
+        (["--enable_async_checkpointing=false"], "enable_async_checkpointing", "false"),
+        ([], "allow_partial", False),
+        (["--allow-partial"], "allow_partial", True),
+    ],
+)
+def test_flags_of_checkpoints(arguments: list[str], name: str, expected: Any) -> None:
+    assert getattr(parse(_parser(), arguments), name) == expected

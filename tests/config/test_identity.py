@@ -1,0 +1,220 @@
+"""Which settings can touch the weights, and the fingerprint of a config."""
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orbit_runner.config.data import DataConfig
+from orbit_runner.config.dump import flat, to_yaml
+from orbit_runner.config.identity import config_fingerprint, touches_weights
+from orbit_runner.config.resolve import Request, resolve
+from orbit_runner.config.runtime import RuntimeConfig
+from orbit_runner.config.trainer import TrainerConfig
+
+STOPPING = "trainer.early_stopping={patience: 3}"
+RECOVERY = "trainer.recovery_max_trials=2"
+
+HARMLESS = {
+    "name": "other",
+    "description": "other",
+    "trainer.train_steps": 7,
+    "trainer.train_epochs": 7.0,
+    "trainer.steps_per_loop": 7,
+    "trainer.summary_interval": 7,
+    "trainer.checkpoint_interval": 7,
+    "trainer.validation_interval": 7,
+    "trainer.validation_steps": 7,
+    "trainer.max_to_keep": 7,
+    "trainer.continuous_eval_timeout": 7,
+    "trainer.preemption_on_demand_checkpoint": False,
+    "trainer.validation_summary_subdir": "other",
+    "trainer.best_checkpoint_export_subdir": "other",
+    "trainer.best_checkpoint_eval_metric": "validation_loss",
+    "trainer.best_checkpoint_metric_comp": "lower",
+    "trainer.loss_upper_bound": 7.0,
+    "trainer.recovery_begin_steps": 7,
+    "trainer.train_tf_while_loop": False,
+    "trainer.eval_tf_function": False,
+    "trainer.eval_tf_while_loop": True,
+    "task.train_data.prefetch_buffer_size": 7,
+    "task.train_data.ram_budget": 7,
+    "task.train_data.autotune_algorithm": "DEFAULT",
+    "task.validation_data.prefetch_buffer_size": 7,
+    "task.validation_data.ram_budget": 7,
+    "task.validation_data.autotune_algorithm": "DEFAULT",
+    "task.validation_data.cache": True,
+    "runtime.dataset_num_private_threads": 7,
+    "runtime.gpu_thread_mode": "global",
+    "runtime.per_gpu_thread_count": 7,
+    "runtime.inter_op_threads": 7,
+}
+EARLY = ("trainer.validation_interval", "trainer.validation_steps", "trainer.eval_tf_function")
+GOING_BACK = (
+    "trainer.steps_per_loop",
+    "trainer.summary_interval",
+    "trainer.checkpoint_interval",
+    "trainer.validation_interval",
+    "trainer.loss_upper_bound",
+    "trainer.recovery_begin_steps",
+)
+
+
+def _with(config: Any, path: str, value: Any) -> Any:
+    name, _, rest = path.partition(".")
+    below = _with(getattr(config, name), rest, value) if rest else value
+    return config.replace(**{name: below})
+
+
+def test_these_are_all_that_cannot_touch_the_weights(over_digits: Callable[..., Any]) -> None:
+    config = over_digits()
+    assert {path for path in flat(config) if not touches_weights(path, config)} == {*HARMLESS}
+
+
+@pytest.mark.parametrize(
+    ("section", "path"),
+    [
+        (TrainerConfig, "trainer"),
+        (RuntimeConfig, "runtime"),
+        (DataConfig, "task.train_data"),
+        (DataConfig, "task.validation_data"),
+    ],
+)
+def test_every_path_is_that_of_a_setting(section: type, path: str) -> None:
+    named = {p.rpartition(".")[2] for p in HARMLESS if p.rpartition(".")[0] == path}
+    assert named
+    assert named <= {field.name for field in dataclasses.fields(section)}
+
+
+@pytest.mark.parametrize("path", HARMLESS)
+def test_a_harmless_change_keeps_the_fingerprint(
+    over_digits: Callable[..., Any], path: str
+) -> None:
+    config = over_digits()
+    changed = _with(config, path, HARMLESS[path])
+    assert changed != config
+    assert config_fingerprint(changed) == config_fingerprint(config)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("task.model.dropout_rate", 0.1),
+        ("task.top_k", 3),
+        ("task.init_checkpoint", "other"),
+        ("task.train_data.global_batch_size", 32),
+        ("task.train_data.deterministic", False),
+        ("task.train_data.cache", True),
+        ("task.train_data.seed", 0),
+        ("task.validation_data.split", "all"),
+        ("trainer.gradient_accumulation_steps", 2),
+        ("trainer.train_tf_function", False),
+        ("trainer.recovery_max_trials", 1),
+        ("trainer.optimizer_config.optimizer.adam.beta_1", 0.8),
+        ("runtime.seed", 18),
+        ("runtime.deterministic", False),
+        ("runtime.intra_op_threads", 2),
+        ("runtime.enable_xla", True),
+        ("runtime.num_gpus", -1),
+        ("runtime.run_eagerly", True),
+        ("imports", ("other",)),
+        ("gin_bindings", ("f.x = 1",)),
+    ],
+)
+def test_other_changes_give_another_fingerprint(
+    over_digits: Callable[..., Any], path: str, value: Any
+) -> None:
+    config = over_digits()
+    assert touches_weights(path, config)
+    assert config_fingerprint(_with(config, path, value)) != config_fingerprint(config)
+
+
+@pytest.mark.parametrize(
+    ("override", "paths"),
+    [(STOPPING, EARLY), (RECOVERY, GOING_BACK), ("runtime.deterministic=false", ())],
+    ids=["early stopping", "recovery", "no determinism"],
+)
+def test_what_matters_only_beside_another_setting(
+    over_digits: Callable[..., Any], override: str, paths: tuple[str, ...]
+) -> None:
+    config = over_digits(params_overrides=(override,))
+    expected = {*(paths or ("runtime.inter_op_threads",))}
+    found = {path for path in HARMLESS if touches_weights(path, config)}
+    assert found == expected
+    for path in expected:
+        changed = _with(config, path, HARMLESS[path])
+        assert config_fingerprint(changed) != config_fingerprint(config)
+
+
+def test_a_setting_of_ones_own_task_can_touch_the_weights(over_digits: Callable[..., Any]) -> None:
+    assert touches_weights("task.of_ones_own", over_digits())
+    assert touches_weights("task.name", over_digits())
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {"experiment": "digits"},
+        {"experiment": "digits_mlp", "gin_params": ("BATCH = 32", "f.x = %RATE")},
+        {"params_overrides": (STOPPING, "runtime={mixed_precision_dtype: float16, loss_scale: 9}")},
+        {
+            "params_overrides": (
+                "task.train_data={source: synthetic, synthetic: {features: {image: {shape: [8, 8, "
+                "1], dtype: uint8, high: 9}, label: {shape: [], dtype: int32, high: 1e1}}}}",
+            )
+        },
+    ],
+    ids=["yaml", "gin", "optional", "nested"],
+)
+def test_a_written_config_keeps_the_fingerprint(
+    request_: dict[str, Any], write: Callable[..., str]
+) -> None:
+    config = resolve(Request(**{"experiment": "digits"} | request_)).config
+    again = resolve(Request(experiment=write("config.yaml", to_yaml(config)))).config
+    assert config_fingerprint(again) == config_fingerprint(config)
+
+
+def test_the_order_of_keys_is_no_matter(write: Callable[..., str]) -> None:
+    spec = {"image": {"shape": [8, 8, 1], "high": 9}, "label": {"shape": [], "high": 10}}
+    turned = {name: dict(reversed(leaf.items())) for name, leaf in reversed(spec.items())}
+    found = {
+        config_fingerprint(
+            resolve(
+                Request(
+                    experiment="digits",
+                    params_overrides=(
+                        json.dumps({"task": {"train_data": {"synthetic": {"features": features}}}}),
+                    ),
+                )
+            ).config
+        )
+        for features in (spec, turned)
+    }
+    assert len(found) == 1
+
+
+def test_other_processes_give_the_same_without_tensorflow(tmp_path: Path) -> None:
+    (tmp_path / "tensorflow.py").write_text("raise SystemExit('tensorflow was imported')\n")
+    code = (
+        "from orbit_runner.config.identity import config_fingerprint\n"
+        "from orbit_runner.config.resolve import Request, resolve\n"
+        "print(config_fingerprint(resolve(Request(experiment='digits')).config))\n"
+    )
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONPATH": path.rstrip(os.pathsep), "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert found == {f"{config_fingerprint(resolve(Request(experiment='digits')).config)}\n"}

@@ -1,0 +1,85 @@
+"""A run that is killed ends with the weights of the run that was not.
+
+`make kills` kills each run twenty times; here it is a sample.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kills.harness import MOMENTS, killed, unkilled
+
+_COMMON = [
+    "--trainer.optimizer_config.ema.average_decay=0.99",
+    "--trainer.gradient_accumulation_steps=2",
+    "--trainer.early_stopping.metric=validation_loss",
+    "--trainer.early_stopping.patience=1000",
+    "--trainer.max_to_keep=3",
+    "--trainer.best_checkpoint_export_subdir=best",
+    "--trainer.best_checkpoint_eval_metric=accuracy",
+]
+_RUNS = {
+    "digits": [
+        "--experiment=digits",
+        "--task.model.filters=[8, 16]",
+        "--task.model.dense_units=32",
+        "--trainer.train_epochs=0",
+        "--trainer.validation_interval=40",
+        "--trainer.checkpoint_interval=30",
+        *_COMMON,
+    ],
+    "resnet_cifar": [
+        "--experiment=resnet_cifar",
+        "--config_file=configs/data/synthetic.yaml",
+        "--task.model.depth=8",
+        "--task.model.dropout_rate=0.3",
+        "--task.train_data.global_batch_size=16",
+        "--task.validation_data.global_batch_size=16",
+        "--task.train_data.synthetic.num_examples=160",
+        "--task.validation_data.synthetic.num_examples=32",
+        "--task.train_data.augment=crop_flip",
+        "--trainer.validation_interval=25",
+        "--trainer.checkpoint_interval=10",
+        *_COMMON,
+    ],
+}
+_STEPS_A_KILL = {"digits": 250, "resnet_cifar": 60}
+
+
+_SAMPLE = [("digits", 1), ("resnet_cifar", 2)]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """All runs, each killed as often as `--kills` says; a sample where that is not given."""
+    kills = metafunc.config.getoption("--kills", default=0)
+    cases = [(name, replicas) for name in _RUNS for replicas in (1, 2, 4)] if kills else _SAMPLE
+    metafunc.parametrize(
+        ("name", "replicas", "kills"), [(*case, kills or len(MOMENTS)) for case in cases]
+    )
+
+
+def _replicas(count: int) -> list[str]:
+    if count == 1:
+        return []
+    return ["--distribution_strategy=mirrored", f"--runtime.num_virtual_devices={count}"]
+
+
+def test_the_weights_are_those_of_the_unkilled_run(
+    name: str, replicas: int, kills: int, tmp_path: Path
+) -> None:
+    steps = _STEPS_A_KILL[name] * (kills + 1)
+    arguments = [*_RUNS[name], f"--train_steps={steps}", *_replicas(replicas)]
+    whole = unkilled(arguments, tmp_path / "whole")
+    again = killed(arguments, tmp_path / "killed", kills, seed=replicas)
+    assert len(again["deaths"]) == kills
+    assert again["fingerprint"] == whole["fingerprint"]
+    assert _known(tmp_path / "killed", steps) == _known(tmp_path / "whole", steps)
+
+
+def _known(folder: Path, step: int) -> dict[str, Any]:
+    """Returns the fingerprint of the whole state, and the best result."""
+    record = json.loads((folder / "checkpoints" / f"ckpt-{step}.json").read_text())
+    best = json.loads((folder / "best" / "info.json").read_text())
+    return {"state": record["state"], "best": best}

@@ -1,0 +1,307 @@
+"""One process at a time trains in a folder: real processes, real kills."""
+
+import errno
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orbit_runner.errors import RunnerError
+from orbit_runner.training import run_lock
+from orbit_runner.training.run_lock import RunLock
+
+Holder = Callable[[Path], "subprocess.Popen[str]"]
+
+HOLD = """\
+import sys
+from orbit_runner.training.run_lock import RunLock
+RunLock(sys.argv[1]).acquire()
+assert "tensorflow" not in sys.modules
+print("held", flush=True)
+sys.stdin.read()
+"""
+TRY = """\
+import sys
+from orbit_runner.errors import RunnerError
+from orbit_runner.training.run_lock import RunLock
+try:
+    RunLock(sys.argv[1]).acquire()
+except RunnerError as error:
+    print(error)
+    sys.exit(error.exit_code)
+"""
+
+
+@pytest.fixture
+def holder() -> Iterator[Holder]:
+    """Starts a process that holds the lock of a folder until its input ends."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(folder: Path) -> "subprocess.Popen[str]":
+        process = subprocess.Popen(
+            [sys.executable, "-c", HOLD, str(folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def attempt(folder: Path) -> "subprocess.CompletedProcess[str]":
+    """Tries to take the lock in another process."""
+    command = [sys.executable, "-c", TRY, str(folder)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def record(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / ".lock").read_text())
+
+
+def test_a_second_process_is_told_of_the_first(holder: Holder, tmp_path: Path) -> None:
+    first = holder(tmp_path / "new" / "folder")
+    second = attempt(tmp_path / "new" / "folder")
+    assert second.returncode == 2, second.stderr
+    for part in (
+        f"another process trains in {tmp_path / 'new' / 'folder'}",
+        f"process {first.pid} on {os.uname().nodename}, since 20",
+        str(tmp_path / "new" / "folder"),
+        "wait for it or end it, or give another --model_dir",
+    ):
+        assert part in second.stdout
+    assert sys.executable in second.stdout.splitlines()[2]
+    assert record(tmp_path / "new" / "folder")["process"] == first.pid
+
+
+def test_other_folders_are_free(holder: Holder, tmp_path: Path) -> None:
+    holder(tmp_path / "a")
+    assert attempt(tmp_path / "b").returncode == 0
+
+
+def test_a_link_leads_to_the_same_lock(holder: Holder, tmp_path: Path) -> None:
+    holder(tmp_path / "a")
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    assert attempt(tmp_path / "b").returncode == 2
+    assert attempt(tmp_path / "a" / ".." / "a").returncode == 2
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM, None])
+def test_a_lock_ends_with_its_process(
+    holder: Holder, end: signal.Signals | None, tmp_path: Path
+) -> None:
+    first = holder(tmp_path)
+    if end is None:
+        first.communicate("")
+    else:
+        first.send_signal(end)
+    # Not waited for: the next one may come before the kernel has cleared the first away.
+    second = attempt(tmp_path)
+    assert second.returncode == 0, second.stdout
+    assert record(tmp_path)["process"] != first.pid
+
+
+def test_a_stopped_process_still_holds_it(holder: Holder, tmp_path: Path) -> None:
+    first = holder(tmp_path)
+    first.send_signal(signal.SIGSTOP)
+    assert attempt(tmp_path).returncode == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "no JSON",
+        "[1]",
+        "é",
+        '{"process": 1',
+        '{"process": 1, "host": "another"}',
+        *(f'{{"process": {p}, "host": "{os.uname().nodename}"}}' for p in ('"x"', "null", 10**30)),
+    ],
+)
+def test_whatever_the_file_says_the_lock_counts(text: str, tmp_path: Path) -> None:
+    (tmp_path / ".lock").write_text(text, encoding="latin-1")
+    assert attempt(tmp_path).returncode == 0
+    with (tmp_path / ".lock").open("r+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        (tmp_path / ".lock").write_text(text, encoding="latin-1")
+        second = attempt(tmp_path)
+    assert second.returncode == 2, second.stderr
+    assert "another process trains in" in second.stdout
+
+
+def test_a_longer_text_before_leaves_nothing_behind(tmp_path: Path) -> None:
+    (tmp_path / ".lock").write_text("x" * 5000 + "\n" * 5000)
+    with RunLock(tmp_path):
+        assert record(tmp_path)["process"] == os.getpid()
+
+
+def test_the_holder_before_is_not_taken_for_the_one_now(tmp_path: Path) -> None:
+    """A process has the lock and has not yet said so: the text names one that has ended."""
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    before = {"process": ended.pid, "host": os.uname().nodename, "since": "then", "command": "c"}
+    (tmp_path / ".lock").write_text(json.dumps(before))
+    file = (tmp_path / ".lock").open("r+")
+    fcntl.flock(file, fcntl.LOCK_EX)
+    free = threading.Timer(0.5, file.close)
+    free.start()
+    assert attempt(tmp_path).returncode == 0
+    free.join()
+
+
+def test_one_process_may_take_it_again(tmp_path: Path) -> None:
+    with RunLock(tmp_path):
+        with RunLock(str(tmp_path)) as again:
+            assert again.note == ""
+        (tmp_path / "link").symlink_to(tmp_path)
+        with RunLock(tmp_path / "link"):
+            pass
+        assert attempt(tmp_path).returncode == 2
+    assert attempt(tmp_path).returncode == 0
+
+
+def test_released_the_file_stays_and_says_so(tmp_path: Path) -> None:
+    with RunLock(tmp_path):
+        assert "released" not in record(tmp_path)
+    assert record(tmp_path)["process"] == os.getpid()
+    assert "released" in record(tmp_path)
+
+
+def test_an_error_gives_the_lock_back(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="x"), RunLock(tmp_path):
+        raise ValueError("x")
+    assert attempt(tmp_path).returncode == 0
+
+
+def _forked(lock: RunLock, folder: Path, answers: int, waits: int, ends: int) -> None:
+    """Is the child: says whether it was refused, then lives until the parent closes the pipe."""
+    try:
+        os.close(ends)
+        lock.release()  # As at the end of a `with` block that it was forked in.
+        try:
+            RunLock(folder).acquire()
+        except RunnerError:
+            os.write(answers, b"refused")
+        os.close(answers)
+        os.read(waits, 1)
+    finally:
+        os._exit(0)
+
+
+def test_a_forked_child_has_no_share_in_it(tmp_path: Path) -> None:
+    asks, answers = os.pipe()
+    waits, ends = os.pipe()
+    lock = RunLock(tmp_path)
+    lock.acquire()
+    child = os.fork()
+    if not child:
+        _forked(lock, tmp_path, answers, waits, ends)
+    os.close(answers)
+    try:
+        assert os.read(asks, 100) == b"refused"
+        assert attempt(tmp_path).returncode == 2
+        lock.release()
+        # The child lives on, and does not keep it.
+        assert attempt(tmp_path).returncode == 0
+    finally:
+        os.close(ends)
+        os.waitpid(child, 0)
+        os.close(waits)
+        os.close(asks)
+
+
+def test_a_child_that_outlives_a_killed_parent_does_not_keep_it(tmp_path: Path) -> None:
+    fork = "import os\nif not os.fork():\n    sys.stdin.read()\n    os._exit(0)\n"
+    code = HOLD.replace("print(", f"{fork}print(")
+    read, write = os.pipe()
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)], stdin=read, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    process.kill()
+    process.wait()
+    assert attempt(tmp_path).returncode == 0
+    os.close(write)
+    os.close(read)
+    process.stdout.close()
+
+
+def test_a_child_that_was_forked_behind_pythons_back_does_not_keep_it(tmp_path: Path) -> None:
+    with RunLock(tmp_path):
+        # What such a child has: the same open file under another number.
+        copy = os.dup(run_lock._held[tmp_path.resolve()][0])
+    assert attempt(tmp_path).returncode == 0
+    os.close(copy)
+
+
+def test_no_file_stays_open(holder: Holder, tmp_path: Path) -> None:
+    holder(tmp_path / "a")
+    before = os.listdir("/proc/self/fd")
+    with RunLock(tmp_path / "b"):
+        assert len(os.listdir("/proc/self/fd")) == len(before) + 1
+    with pytest.raises(RunnerError, match="another process"):
+        RunLock(tmp_path / "a").acquire()
+    assert os.listdir("/proc/self/fd") == before
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS])
+def test_a_file_system_without_locks(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def flock(file: int, operation: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(run_lock.fcntl, "flock", flock)
+    with RunLock(tmp_path) as lock:
+        assert lock.note.startswith(f"{tmp_path} cannot be locked ({os.strerror(number)}): see to")
+        assert record(tmp_path)["process"] == os.getpid()
+
+
+def test_a_platform_without_flock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_lock, "fcntl", None)
+    with RunLock(tmp_path) as lock:
+        assert "this platform has no flock" in lock.note
+
+
+def test_another_failure_of_flock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flock(file: int, operation: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(run_lock.fcntl, "flock", flock)
+    with pytest.raises(RunnerError, match=r"cannot lock .*Input/output error"):
+        RunLock(tmp_path).acquire()
+
+
+@pytest.mark.parametrize("name", ["file", "file/below", ".lock"])
+def test_what_cannot_be_written(name: str, tmp_path: Path) -> None:
+    if name == ".lock":
+        (tmp_path / ".lock").mkdir()
+        folder = tmp_path
+    else:
+        (tmp_path / "file").write_text("")
+        folder = tmp_path / name
+    with pytest.raises(RunnerError, match=r"--model_dir: cannot write .*\ngive a folder") as caught:
+        RunLock(folder).acquire()
+    assert caught.value.exit_code == 2
+
+
+def test_a_long_command_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "orig_argv", ["runner", "x" * 10_000])
+    with RunLock(tmp_path):
+        assert record(tmp_path)["command"] == f"{'runner ' + 'x' * 493}…"
