@@ -166,3 +166,9 @@ for _name, _help in {
     "synthetic": "constant or seeded random tensors",
 }.items():
     SOURCES.register(_name, config=_SOURCE, target=f"orbit_runner.data.{_name}:load", help=_help)
+SOURCES.register(
+    "tfrecord",
+    config=_SOURCE,
+    target="orbit_runner.data.tfrecord.source:load",
+    help="images of one size in TFRecord files with Model Garden's features, streamed",
+)

@@ -9,7 +9,7 @@ from typing import Any
 from orbit_runner.config.base import Config, setting
 
 _NO_TFDS = "no source of this version reads TFDS; set `source`"
-_NO_FILES = "sources are read whole and sampled by index, so files are not interleaved"
+_NO_FILES = "the order of examples is computed from the seed, so files are not interleaved"
 _NO_SERVICE = "no source of this version runs on the tf.data service"
 
 
@@ -41,7 +41,9 @@ class DataConfig(Config):
     )
     augment_padding: int = setting(4, minimum=0, help="pixels of zeros around an image to crop")
     synthetic: SyntheticConfig = setting(factory=SyntheticConfig, help="for `source: synthetic`")
-    input_path: str | list[str] = setting("", help="files in place of the source's usual names")
+    input_path: str | list[str] = setting(
+        "", help="files, or patterns, in place of the source's usual names"
+    )
     tfds_name: str = setting("", help="name of a TFDS data set", refused=_NO_TFDS)
     tfds_split: str = setting("", help="split of a TFDS data set", refused=_NO_TFDS)
     global_batch_size: int = setting(0, minimum=0, help="examples of one step on all replicas")
@@ -51,7 +53,10 @@ class DataConfig(Config):
         help="leave out an evaluation's last, part-filled batch; training repeats and has none",
     )
     shuffle_buffer_size: int = setting(
-        100, minimum=0, help="0 or 1: in order; more: each epoch is a permutation of the whole set"
+        100,
+        minimum=0,
+        help="0 or 1: in order; more: each epoch is a permutation of the whole set, of `tfrecord` "
+        "one of all blocks of 64 records and then within that many",
     )
     cache: bool = setting(False, help="keep evaluation batches in memory")
     cycle_length: int | None = setting(None, help="files read at once", refused=_NO_FILES)

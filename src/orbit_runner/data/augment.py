@@ -48,6 +48,29 @@ class CropFlip:
         return pairs % places, left, pairs >= places
 
 
+def crop_flip(
+    images: tf.Tensor, augmentation: CropFlip, seed: int, ids: tf.Tensor, epochs: tf.Tensor
+) -> tf.Tensor:
+    """Crops and flips a batch.
+
+    Args:
+        images: [b, height, width, channels], all but b known.
+        augmentation: What to draw.
+        seed: Seed of the draws.
+        ids: Numbers of the examples, int64 [b].
+        epochs: Their epochs, int64 [b].
+
+    Returns:
+        The same shape and dtype.
+    """
+    size, margin = tuple(images.shape[1:3]), augmentation.padding
+    padded = tf.pad(images, [[0, 0], [margin, margin], [margin, margin], [0, 0]])
+    numbers = tf.range(tf.shape(images, tf.int64)[0])
+    drawn = augmentation.draw(seed, ids, epochs)
+    index = _crops(numbers, *drawn, size, tuple(padded.shape[1:3]), tf.int64)
+    return tf.gather_nd(tf.reshape(padded, [-1, images.shape[3]]), index)
+
+
 class CroppedImages:
     """Images, padded once, to be read in random crops."""
 
@@ -81,12 +104,27 @@ class CroppedImages:
         Returns:
             [b, height, width, channels], the dtype of the images.
         """
-        top, left, flipped = self._augmentation.draw(self._seed, ids, epochs)
-        height, width = (tf.range(size, dtype=tf.int64) for size in self._size)
+        drawn = self._augmentation.draw(self._seed, ids, epochs)
         images = tf.zeros_like(ids) if self._repeats else ids
-        rows = (images * self._padded_size[0] + top)[:, tf.newaxis] + height
-        columns = tf.where(flipped[:, tf.newaxis], width[::-1], width) + left[:, tf.newaxis]
-        starts = tf.cast(rows * self._padded_size[1], self._index)
-        index = starts[:, :, tf.newaxis] + tf.cast(columns, self._index)[:, tf.newaxis, :]
         # Faster than `tf.gather` of the same pixels, and than gathering rows and then columns.
-        return tf.gather_nd(self._pixels, index[..., tf.newaxis])
+        return tf.gather_nd(
+            self._pixels, _crops(images, *drawn, self._size, self._padded_size, self._index)
+        )
+
+
+def _crops(
+    images: tf.Tensor,
+    top: tf.Tensor,
+    left: tf.Tensor,
+    flipped: tf.Tensor,
+    size: tuple[int, int],
+    padded_size: tuple[int, int],
+    dtype: tf.DType,
+) -> tf.Tensor:
+    """Returns where in the row of all padded pixels each pixel lies, [b, height, width, 1]."""
+    height, width = (tf.range(length, dtype=tf.int64) for length in size)
+    rows = (images * padded_size[0] + top)[:, tf.newaxis] + height
+    columns = tf.where(flipped[:, tf.newaxis], width[::-1], width) + left[:, tf.newaxis]
+    starts = tf.cast(rows * padded_size[1], dtype)
+    index = starts[:, :, tf.newaxis] + tf.cast(columns, dtype)[:, tf.newaxis, :]
+    return index[..., tf.newaxis]

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 
 import tensorflow as tf
 
-from orbit_runner.errors import SettingError
+from orbit_runner.errors import DataError, SettingError
+
+# What a pipeline found wrong with a record, in the words of `data/tfrecord/decode.py`.
+_BAD_RECORD = re.compile(r"(?:could not correctly convert string|assertion failed): \[?(.*\S: .*)")
 
 
 @contextlib.contextmanager
@@ -28,6 +32,11 @@ def explained() -> Iterator[None]:
             f"the model has an op without a deterministic kernel: {line}\n"
             "set runtime.enable_xla=false where it is on, or runtime.deterministic=false",
         ) from error
+    except tf.errors.InvalidArgumentError as error:
+        problem = _BAD_RECORD.search(str(error))
+        if not problem:
+            raise
+        raise DataError(problem[1], field="input_path") from error
     except tf.errors.ResourceExhaustedError as error:
         raise SettingError(
             "task.train_data.global_batch_size",

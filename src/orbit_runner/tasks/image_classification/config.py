@@ -18,6 +18,9 @@ class ImageModelConfig(Config):
     """A network for images, by name."""
 
     name: str = setting("", help="the network: a name that `runner list` shows")
+    num_classes: int | None = setting(
+        None, minimum=1, help="number of labels; from the data set where unset"
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,6 +51,9 @@ class ResNetCifarConfig(ImageModelConfig):
         0.9, minimum=0.0, maximum=1.0, help="share of the old moving average"
     )
     batch_norm_epsilon: float = setting(1e-5, above=0.0, help="added to the variance")
+    dropout_rate: float = setting(
+        0.0, minimum=0.0, maximum=0.99, help="share of the pooled features left out"
+    )
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yields a depth that the version does not have."""
@@ -94,13 +100,19 @@ class ImageClassificationConfig(TaskConfig):
             known_sources = [entry.name for entry in SOURCES.entries()]
             if data.source not in known_sources:
                 yield f"{section}.source", unknown("data source", data.source, known_sources)
+        if self.train_data.source == "tfrecord" and self.model.num_classes is None:
+            yield "model.num_classes", "is not set; TFRecord files do not say how many labels exist"
 
     def preflight(self) -> Iterator[tuple[str, str]]:
         """Yields what is wrong with the data sets' files."""
-        from orbit_runner.tasks.image_classification.sources import load_source
+        from orbit_runner.tasks.image_classification.sources import image_spec, load_source, misfits
 
+        sources = {}
         for section in ("train_data", "validation_data"):
             try:
-                load_source(getattr(self, section))
+                source = load_source(getattr(self, section))
+                image_spec(source)
+                sources[section] = source
             except DataError as error:
                 yield f"{section}.{error.field}", str(error)
+        yield from misfits(sources, self.model.num_classes)

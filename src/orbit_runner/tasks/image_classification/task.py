@@ -8,13 +8,17 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.config.data import DataConfig
-from orbit_runner.data.augment import CropFlip
-from orbit_runner.data.pipeline import PipelineOptions, eval_dataset, train_dataset
-from orbit_runner.data.source import ArraySource
+from orbit_runner.errors import SettingError
 from orbit_runner.registry import IMAGE_MODELS
 from orbit_runner.tasks.base import Task
 from orbit_runner.tasks.image_classification.config import ImageClassificationConfig
-from orbit_runner.tasks.image_classification.sources import load_source
+from orbit_runner.tasks.image_classification.inputs import eval_inputs, train_inputs
+from orbit_runner.tasks.image_classification.sources import (
+    Source,
+    image_spec,
+    known_classes,
+    load_source,
+)
 from orbit_runner.tasks.metrics import SparseAccuracy
 
 
@@ -31,12 +35,11 @@ class ImageClassificationTask(Task):
             [batch, classes].
         """
         config, source = self.task_config, self._main_source()
-        options = config.model.as_dict()
-        image = source.arrays["image"]
+        options = config.model.as_dict() | {"num_classes": self._num_classes()}
+        shape, dtype = image_spec(source)
         model = IMAGE_MODELS.get(options.pop("name")).load()(
-            input_shape=image.shape[1:],
-            input_dtype=image.dtype.name,
-            num_classes=self._num_classes(),
+            input_shape=shape,
+            input_dtype=dtype,
             mean=source.mean,
             std=source.std,
             **options,
@@ -62,28 +65,9 @@ class ImageClassificationTask(Task):
             A data set of `(image, label)` that never ends, for training; of
             `(image, label, weight)`, each example once, for evaluation.
         """
-        source, options = load_source(params), _pipeline_options(params)
         if not params.is_training:
-            return eval_dataset(
-                source,
-                global_batch_size=params.global_batch_size,
-                drop_remainder=params.drop_remainder,
-                input_context=input_context,
-                options=options,
-                cache=params.cache,
-                element=lambda batch, weight: (batch["image"], batch["label"], weight),
-            )
-        return train_dataset(
-            source,
-            global_batch_size=params.global_batch_size,
-            seed=params.seed or 0,
-            start_step=start_step,
-            shuffle=params.shuffle_buffer_size > 1,
-            augmentation=_augmentation(params),
-            input_context=input_context,
-            options=options,
-            element=lambda batch: (batch["image"], batch["label"]),
-        )
+            return eval_inputs(params, input_context, self._num_classes())
+        return train_inputs(params, input_context, start_step, self._num_classes())
 
     def num_examples(self, params: DataConfig) -> int:
         """Returns the size of a section's data set, in examples."""
@@ -124,26 +108,13 @@ class ImageClassificationTask(Task):
         return metrics
 
     def _num_classes(self) -> int:
-        source = self._main_source()
-        return source.num_classes or int(source.arrays["label"].max()) + 1
+        classes = self.task_config.model.num_classes or known_classes(self._main_source())
+        if classes is None:
+            raise SettingError("task.model.num_classes", "is not set")
+        return classes
 
-    def _main_source(self) -> ArraySource:
+    def _main_source(self) -> Source:
         return load_source(self.task_config.train_data)
-
-
-def _augmentation(params: DataConfig) -> CropFlip | None:
-    if params.augment == "none":
-        return None
-    return CropFlip(padding=params.augment_padding, flip=params.augment == "crop_flip")
-
-
-def _pipeline_options(params: DataConfig) -> PipelineOptions:
-    return PipelineOptions(
-        prefetch=params.prefetch_buffer_size,
-        deterministic=params.deterministic,
-        ram_budget_gb=params.ram_budget,
-        autotune_algorithm=params.autotune_algorithm,
-    )
 
 
 def _add_weight_decay(model: tf_keras.Model, rate: float) -> None:

@@ -1,0 +1,76 @@
+"""Decodes batches of tf.Example with an image and a label."""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+
+from orbit_runner.data.table import on_cpu
+from orbit_runner.data.tfrecord.source import IMAGE, LABEL, RecordSource
+
+_FEATURES = {
+    IMAGE: tf.io.FixedLenFeature([], tf.string),
+    LABEL: tf.io.FixedLenFeature([], tf.int64),
+}
+
+
+class Decoder:
+    """Turns serialized examples into images and labels, or names the one that is not in order."""
+
+    def __init__(self, source: RecordSource, num_classes: int | None) -> None:
+        """Takes what every example has to be.
+
+        Args:
+            source: The records; all images have its size.
+            num_classes: One more than the largest label; None for any.
+        """
+        records = np.array([index.records for index in source.indexes], np.int64)
+        self._firsts = on_cpu(np.cumsum(records) - records)
+        self._files = on_cpu(np.array([str(path) for path in source.files], object))
+        self._shape, self._num_classes = source.image_shape, num_classes
+
+    def __call__(self, records: tf.Tensor, ids: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Decodes a batch.
+
+        Args:
+            records: Serialized examples, string [b] with b known.
+            ids: Their numbers, int64 [b].
+
+        Returns:
+            `image` uint8 [b, height, width, channels] and `label` int32 [b].
+        """
+        parsed = tf.io.parse_example(records, _FEATURES)
+        # A node an image: three times as fast as a call an image, and faster than `tf.map_fn`. The
+        # op takes JPEG as well.
+        encoded = tf.unstack(parsed[IMAGE], records.shape[0])
+        images = [tf.io.decode_png(image, channels=self._shape[2]) for image in encoded]
+        shapes = tf.stack([tf.shape(image) for image in images])
+        same = tf.reduce_all(shapes == self._shape, axis=1)
+        expected = f"{list(self._shape)} as in the first record: images of one size"
+        size = self._shape + self._zero(same, "an image of shape", shapes, expected, ids)
+        image = tf.stack([tf.reshape(image, size) for image in images])
+        return {
+            "image": tf.ensure_shape(image, [len(images), *self._shape]),
+            "label": self._checked_labels(parsed[LABEL], ids),
+        }
+
+    def _checked_labels(self, labels: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
+        if self._num_classes is None:
+            return tf.cast(labels, tf.int32)
+        known = (labels >= 0) & (labels < self._num_classes)
+        zero = self._zero(known, "label", labels, f"0 to {self._num_classes - 1}", ids)
+        return tf.cast(labels, tf.int32) + zero
+
+    def _zero(
+        self, good: tf.Tensor, what: str, got: tf.Tensor, expected: str, ids: tf.Tensor
+    ) -> tf.Tensor:
+        """Returns 0 where all is good, int32; raises once it is needed where not."""
+        bad = tf.argmin(tf.cast(good, tf.int32))
+        file = tf.searchsorted(self._firsts, ids[bad : bad + 1], side="right")[0] - 1
+        record = ids[bad] - tf.gather(self._firsts, file)
+        where = tf.strings.format(": record {}", record)
+        message = tf.strings.format(f": got {what} {{}}, expected {expected}", got[bad])
+        problem = tf.strings.join([tf.gather(self._files, file), where, message])
+        # Raises with the text in its message. Not `tf.debugging.Assert`: that counts as stateful,
+        # for which op determinism would decode one batch at a time.
+        return tf.strings.to_number(tf.where(tf.reduce_all(good), "0", problem), tf.int32)

@@ -1,0 +1,119 @@
+"""Reads a tf.Example and the size of its image without tensorflow, to check a file early."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+_PNG = b"\x89PNG\r\n\x1a\n"
+# By colour type; a palette has colours, and grey with transparency is not decoded.
+_PNG_CHANNELS = {0: 1, 2: 3, 3: 3, 6: 4}
+_JPEG = b"\xff\xd8"
+# Start-of-frame markers; C4, C8 and CC between them are something else.
+_JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+
+
+def features_of(record: bytes) -> dict[str, bytes]:
+    """Takes a serialized tf.Example apart.
+
+    The messages are those of `tensorflow/core/example/example.proto` and `feature.proto`.
+
+    Args:
+        record: The serialized message.
+
+    Returns:
+        The serialized `tf.train.Feature` by name.
+
+    Raises:
+        ValueError: It is no such message.
+    """
+    found = {}
+    for features in _fields(record, 1):
+        for entry in _fields(features, 1):
+            name = b"".join(_fields(entry, 1)).decode()
+            found[name] = b"".join(_fields(entry, 2))
+    return found
+
+
+def bytes_of(feature: bytes) -> bytes:
+    """Returns the first value of a feature's list of bytes.
+
+    Args:
+        feature: The serialized `tf.train.Feature`.
+
+    Raises:
+        ValueError: It holds no bytes.
+    """
+    for values in _fields(feature, 1):
+        for value in _fields(values, 1):
+            return value
+    raise ValueError("no bytes")
+
+
+def image_shape(encoded: bytes) -> tuple[int, int, int]:
+    """Reads the size of an image from its head.
+
+    Args:
+        encoded: A PNG or a JPEG file.
+
+    Returns:
+        Height, width and channels.
+
+    Raises:
+        ValueError: It is neither, or has channels that are not decoded.
+    """
+    try:
+        if encoded.startswith(_PNG):
+            width, height, _, colour = struct.unpack_from(">IIBB", encoded, 16)
+            return height, width, _PNG_CHANNELS[colour]
+        if encoded.startswith(_JPEG):
+            return _jpeg_shape(encoded)
+    except (struct.error, IndexError, KeyError):
+        raise ValueError("a mangled image, or one of grey with transparency") from None
+    raise ValueError(f"bytes that start with 0x{encoded[:4].hex()}")
+
+
+def _jpeg_shape(encoded: bytes) -> tuple[int, int, int]:
+    place = 2
+    while True:
+        marker, length = struct.unpack_from(">xBH", encoded, place)
+        if marker in _JPEG_FRAMES:
+            height, width, channels = struct.unpack_from(">xHHB", encoded, place + 4)
+            # CMYK is decoded to colours.
+            return height, width, min(channels, 3)
+        place += 2 + length
+
+
+def _fields(message: bytes, number: int) -> Iterator[bytes]:
+    """Yields the length-delimited fields of that number in a protocol buffer."""
+    place = 0
+    while place < len(message):
+        tag, place = _varint(message, place)
+        kind = tag & 7
+        if kind == 0:
+            _, place = _varint(message, place)
+            continue
+        if kind == 2:
+            size, place = _varint(message, place)
+        elif kind in (1, 5):
+            size = 8 if kind == 1 else 4
+        else:
+            raise ValueError("no protocol buffer")
+        if place + size > len(message):
+            raise ValueError("no protocol buffer")
+        if kind == 2 and tag >> 3 == number:
+            yield message[place : place + size]
+        place += size
+
+
+def _varint(message: bytes, place: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 70, 7):
+        if place >= len(message):
+            break
+        byte = message[place]
+        place += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, place
+    raise ValueError("no protocol buffer")

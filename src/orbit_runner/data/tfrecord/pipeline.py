@@ -1,0 +1,179 @@
+"""Pipelines of tf.data over TFRecord files, in which a batch is a function of (seed, step)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from orbit_runner.data.augment import CropFlip, crop_flip
+from orbit_runner.data.options import PipelineOptions
+from orbit_runner.data.pipeline import eval_steps
+from orbit_runner.data.slicing import ReplicaSlices, replica_slices
+from orbit_runner.data.tfrecord.decode import Decoder
+from orbit_runner.data.tfrecord.reading import Reader
+from orbit_runner.data.tfrecord.source import RecordSource
+from orbit_runner.errors import DataError
+
+_Tree = dict[str, Any]
+_ENDLESS = 2**62
+
+
+def train_records(
+    source: RecordSource,
+    *,
+    global_batch_size: int,
+    seed: int,
+    start_step: int = 0,
+    shuffle_buffer_size: int = 1,
+    augmentation: CropFlip | None = None,
+    num_classes: int | None = None,
+    input_context: tf.distribute.InputContext | None = None,
+    options: PipelineOptions = PipelineOptions(),  # noqa: B008
+    element: Callable[[_Tree], Any] | None = None,
+) -> tf.data.Dataset:
+    """Makes the endless pipeline of one worker's training batches.
+
+    The examples of a step depend on `seed`, `shuffle_buffer_size` and the step alone: not on where
+    training started, nor on the number of replicas. It starts at any step as fast as at step 0.
+
+    Args:
+        source: The examples.
+        global_batch_size: Examples of a step on all replicas.
+        seed: Seed of the order and of the augmentation.
+        start_step: The step of the first batch.
+        shuffle_buffer_size: Records within which each epoch is shuffled once its blocks of 64 are
+            in an order of their own; 0 or 1: as stored.
+        augmentation: How to vary `image`, if at all.
+        num_classes: One more than the largest label, to be checked; None for any.
+        input_context: Which slice of each batch to make; all of it if None.
+        options: How tf.data runs it.
+        element: Turns a batch into another structure of the same tensors.
+
+    Returns:
+        Batches for one replica of `image` and `label`, with static shapes
+        [global_batch_size // replicas, ...].
+
+    Raises:
+        DataError: The batch does not divide by the replicas.
+    """
+    slices = replica_slices(global_batch_size, input_context)
+    decode = Decoder(source, num_classes)
+
+    def batch(records: tf.Tensor, ids: tf.Tensor, epochs: tf.Tensor) -> Any:
+        found = decode(*_sized(slices.batch_size, records, ids))
+        if augmentation is not None:
+            found["image"] = crop_flip(found["image"], augmentation, seed, ids, epochs)
+        return found if element is None else element(found)
+
+    reader = Reader(source, seed, shuffle_buffer_size)
+    rows = reader.rows(
+        start=start_step * global_batch_size,
+        epochs=_ENDLESS,
+        keep=lambda positions: owned(slices, positions, start_step),
+    )
+    # A finite set would make a distributed iterator ask all replicas every step whether it ended.
+    endless = tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
+    batches = rows.rebatch(slices.batch_size).map(batch, num_parallel_calls=tf.data.AUTOTUNE)
+    return _ahead(batches.apply(endless), options).with_options(options.tf_options())
+
+
+def eval_records(
+    source: RecordSource,
+    *,
+    global_batch_size: int,
+    drop_remainder: bool = False,
+    num_classes: int | None = None,
+    input_context: tf.distribute.InputContext | None = None,
+    options: PipelineOptions = PipelineOptions(),  # noqa: B008
+    cache: bool = False,
+    element: Callable[[_Tree, tf.Tensor], Any] | None = None,
+) -> tf.data.Dataset:
+    """Makes the pipeline of one worker's evaluation batches: each record once, in order.
+
+    Args:
+        source: The examples.
+        global_batch_size: Examples of a step on all replicas.
+        drop_remainder: Whether a last, part-filled batch is left out.
+        num_classes: One more than the largest label, to be checked; None for any.
+        input_context: Which slice of each batch to make; all of it if None.
+        options: How tf.data runs it.
+        cache: Whether batches stay in memory after the first pass.
+        element: Turns a batch and its weights into another structure of the same tensors.
+
+    Returns:
+        Pairs of a batch for one replica, as in training, and float32 weights
+        [global_batch_size // replicas]. The last batch is filled up with record 0 at weight 0; all
+        other weights are 1.
+
+    Raises:
+        DataError: The batch does not divide by the replicas, or no step is left.
+    """
+    slices = replica_slices(global_batch_size, input_context)
+    steps = eval_steps(source.size, global_batch_size, drop_remainder)
+    if not steps:
+        raise DataError(
+            f"{source.name}: got a global batch of {global_batch_size} for {source.size} examples "
+            "with the last, part-filled batch left out, expected a full batch",
+            field="drop_remainder",
+        )
+    decode, count = Decoder(source, num_classes), slices.elements(steps)
+
+    def batch(records: tf.Tensor, ids: tf.Tensor, weights: tf.Tensor) -> Any:
+        found = decode(*_sized(slices.batch_size, records, ids))
+        weights = tf.ensure_shape(weights, [slices.batch_size])
+        return (found, weights) if element is None else element(found, weights)
+
+    rows = _filled_up(Reader(source, 0, 1), slices, steps * global_batch_size)
+    batches = rows.rebatch(slices.batch_size).take(count)
+    batches = batches.map(batch, num_parallel_calls=tf.data.AUTOTUNE)
+    if cache:
+        batches = batches.cache()
+    batches = _ahead(batches, options).apply(tf.data.experimental.assert_cardinality(count))
+    return batches.with_options(options.tf_options())
+
+
+def owned(slices: ReplicaSlices, positions: Any, start_step: int = 0) -> Any:
+    """Tells which examples are a pipeline's own: those that its `slices.positions` gives.
+
+    Args:
+        slices: The slices of the pipeline.
+        positions: int64 [k], of numpy or tensorflow; none before `start_step`.
+        start_step: The step of the first of all pipelines' elements.
+
+    Returns:
+        bool [k].
+    """
+    step = positions // slices.global_batch_size
+    replica = (positions - step * slices.global_batch_size) // slices.batch_size
+    turn = step - (start_step + slices.first_step)
+    here = (replica >= slices.first_replica) & (replica < slices.first_replica + slices.replicas)
+    return here & (turn % slices.step_stride == 0)
+
+
+def _filled_up(reader: Reader, slices: ReplicaSlices, positions: int) -> tf.data.Dataset:
+    """Returns a pipeline's own rows (record, number, weight) of the first so many positions."""
+
+    def weighted(records: tf.Tensor, ids: tf.Tensor, epochs: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        return records, ids, tf.cast(epochs == 0, tf.float32)
+
+    rows = reader.rows(start=0, epochs=1, keep=lambda places: owned(slices, places)).map(weighted)
+    missing = int(owned(slices, np.arange(reader.size, max(reader.size, positions))).sum())
+    if not missing:
+        return rows
+    filling = reader.rows(start=0, epochs=1, keep=lambda places: places == 0).take(1)
+    fill = tf.zeros([missing], tf.int64)
+    return rows.concatenate(
+        filling.map(lambda records, *_: (tf.gather(records, fill), fill, tf.cast(fill, tf.float32)))
+    )
+
+
+def _sized(size: int, *tensors: tf.Tensor) -> list[tf.Tensor]:
+    return [tf.ensure_shape(tensor, [size]) for tensor in tensors]
+
+
+def _ahead(batches: tf.data.Dataset, options: PipelineOptions) -> tf.data.Dataset:
+    ahead = tf.data.AUTOTUNE if options.prefetch is None else options.prefetch
+    return batches.prefetch(ahead) if ahead else batches

@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from test_pipeline import _assert_equal, _contexts, _global_batches
+
+from orbit_runner.data.pipeline import eval_dataset, eval_steps
+from orbit_runner.data.source import ArraySource
+from orbit_runner.data.tfrecord import reading
+from orbit_runner.data.tfrecord.pipeline import eval_records
+from orbit_runner.data.tfrecord.source import load
+from orbit_runner.errors import DataError
+from tests.tfrecords import pixels, write_set
+
+
+@pytest.fixture
+def made(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+    def make(*sizes):
+        write_set(tmp_path, sizes)
+        return load(data_dir=str(tmp_path), input_path=["train-*"])
+
+    return make
+
+
+def _array(size):
+    image = np.stack([pixels(number) for number in range(size)])
+    return ArraySource("made", {"image": image, "label": np.arange(size, dtype=np.int32)})
+
+
+def _evaluate(make, source, batch, replicas, pipelines, **settings):
+    steps = eval_steps(source.size, batch, settings.get("drop_remainder", False))
+
+    def rows(context):
+        dataset = make(source, global_batch_size=batch, input_context=context, **settings)
+        assert dataset.cardinality() == steps * replicas // pipelines
+        return dataset
+
+    return _global_batches(rows, replicas, pipelines, steps)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "batch", "chunk", "drop_remainder"),
+    [
+        ((0, 6, 4), 4, 1, False),
+        ((0, 6, 4), 4, 1024, True),
+        ((12,), 4, 1024, False),
+        ((1, 2), 8, 1024, False),
+        ((1,), 4, 1, False),
+        ((70, 81), 24, 50, False),
+        ((70, 81), 24, 50, True),
+    ],
+)
+@pytest.mark.parametrize(("replicas", "pipelines"), [(1, 1), (2, 1), (4, 2)])
+def test_batches_are_those_of_an_array(
+    made, monkeypatch, sizes, batch, chunk, drop_remainder, replicas, pipelines
+):
+    monkeypatch.setattr(reading, "_CHUNK_RECORDS", chunk)
+    settings = {"drop_remainder": drop_remainder}
+    got = _evaluate(eval_records, made(*sizes), batch, replicas, pipelines, **settings)
+    expected = _evaluate(eval_dataset, _array(sum(sizes)), batch, replicas, pipelines, **settings)
+    _assert_equal(got, expected)
+
+
+def test_an_evaluation_of_nothing_is_refused(made):
+    with pytest.raises(DataError, match="tfrecord: got a global batch of 16 for 10") as caught:
+        eval_records(made(10), global_batch_size=16, drop_remainder=True)
+    assert caught.value.field == "drop_remainder"
+
+
+def test_evaluation_workers_that_do_not_wait_see_each_record_once(made):
+    source = made(30, 20)
+    rows = [
+        eval_records(source, global_batch_size=16, input_context=context)
+        for context in (tf.distribute.InputContext(3, p, 1) for p in range(3))
+    ]
+    assert [len(list(row)) for row in rows] == [2, 1, 1]
+    pairs = [pair for row in rows for pair in row.as_numpy_iterator()]
+    seen = np.concatenate([batch["label"][weight == 1] for batch, weight in pairs])
+    np.testing.assert_array_equal(np.sort(seen), np.arange(50))
+
+
+@pytest.mark.parametrize(("replicas", "pipelines"), [(1, 1), (4, 2)])
+@pytest.mark.parametrize(("drop_remainder", "steps"), [(False, 4), (True, 3)])
+def test_an_evaluation_ends(made, replicas, pipelines, drop_remainder, steps):
+    source = made(50)
+    for context in _contexts(replicas, pipelines):
+        dataset = eval_records(
+            source,
+            global_batch_size=16,
+            drop_remainder=drop_remainder,
+            input_context=context,
+        )
+        assert len(list(dataset)) == steps * replicas // pipelines
+
+
+def test_a_cached_evaluation_repeats_without_its_files(made):
+    source = made(30, 20)
+    dataset = eval_records(source, global_batch_size=16, cache=True)
+    expected = list(dataset.as_numpy_iterator())
+    _assert_equal(list(dataset.as_numpy_iterator()), expected)
+    iterator = iter(dataset.repeat(2))
+    first = [next(iterator) for _ in range(4)]
+    for path in source.files:
+        path.unlink()
+    _assert_equal([next(iterator) for _ in range(4)], first)
+
+
+def test_element_changes_the_structure_and_labels_are_checked(made):
+    source = made(10)
+    dataset = eval_records(
+        source,
+        global_batch_size=4,
+        num_classes=10,
+        element=lambda batch, weight: (batch["label"], weight),
+    )
+    label, weight = list(dataset.as_numpy_iterator())[-1]
+    np.testing.assert_array_equal(label, [8, 9, 0, 0])
+    np.testing.assert_array_equal(weight, [1, 1, 0, 0])
+    assert dataset.element_spec[1] == tf.TensorSpec([4], tf.float32)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="got label 8, expected 0 to 7"):
+        list(eval_records(source, global_batch_size=5, num_classes=8))

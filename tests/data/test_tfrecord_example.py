@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from orbit_runner.data.tfrecord.example import bytes_of, features_of, image_shape
+from tests.tfrecords import example
+
+
+@pytest.mark.parametrize("size", [0, 1, 127, 128, 40_000])
+def test_features_are_those_of_tensorflow(size):
+    encoded = np.random.default_rng(size).bytes(size)
+    record = example(encoded, -5)
+    features = features_of(record)
+    expected = tf.train.Example.FromString(record).features.feature
+    assert features == {name: value.SerializeToString() for name, value in expected.items()}
+    assert bytes_of(features["image/encoded"]) == encoded
+    with pytest.raises(ValueError, match="no bytes"):
+        bytes_of(features["image/class/label"])
+
+
+def test_no_bytes_are_mistaken_for_an_example():
+    record = example(b"\x89PNG" * 50, 3)
+    for length in range(1, len(record)):
+        with pytest.raises(ValueError, match="no protocol buffer"):
+            features_of(record[:length])
+
+
+def _noise(height, width, channels):
+    return np.random.default_rng(1).integers(0, 256, (height, width, channels)).astype(np.uint8)
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (7, 300, 1), (300, 7, 3), (16, 16, 4)])
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+def test_shapes_of_png(shape, dtype):
+    encoded = tf.io.encode_png(_noise(*shape).astype(dtype)).numpy()
+    assert image_shape(encoded) == tuple(tf.io.decode_png(encoded).shape) == shape
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (7, 300, 1), (300, 7, 3)])
+@pytest.mark.parametrize("progressive", [False, True])
+def test_shapes_of_jpeg(shape, progressive):
+    encoded = tf.io.encode_jpeg(_noise(*shape), progressive=progressive, xmp_metadata="x" * 999)
+    assert image_shape(encoded.numpy()) == tuple(tf.io.decode_jpeg(encoded).shape) == shape
+
+
+def test_cmyk_is_decoded_to_colours():
+    frame = b"\xff\xd8" + b"\xff\xe0\0\4ab" + b"\xff\xc2\0\x14\x08\0\x07\1\x2c\4"
+    assert image_shape(frame) == (7, 300, 3)
+
+
+def test_gray_with_transparency_is_not_taken():
+    encoded = tf.io.encode_png(_noise(3, 3, 2)).numpy()
+    with pytest.raises(ValueError, match="grey with transparency"):
+        image_shape(encoded)

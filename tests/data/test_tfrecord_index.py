@@ -1,0 +1,275 @@
+from __future__ import annotations
+
+import gzip
+import os
+import struct
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from orbit_runner.data.tfrecord import cache, framing
+from orbit_runner.data.tfrecord.cache import index_file, index_files
+from orbit_runner.data.tfrecord.framing import masked_crc32c, scan
+from orbit_runner.data.tfrecord.source import load
+from orbit_runner.errors import DataError
+from tests.tfrecords import SHAPE, SIZES, example, write_file, write_set
+
+_GENERATOR = np.random.default_rng(0)
+
+
+@pytest.fixture(autouse=True)
+def cache_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def _some(count: int, largest: int = 40) -> list[bytes]:
+    return [_GENERATOR.bytes(_GENERATOR.integers(0, largest)) for _ in range(count)]
+
+
+@pytest.mark.parametrize("count", [0, 1, 63, 64, 65, 128, 1000])
+@pytest.mark.parametrize("largest", [1, 40, 50_000])
+def test_blocks_are_where_tensorflow_finds_the_records(tmp_path, count, largest):
+    records = _some(count if largest < 1000 else min(count, 200), largest)
+    path = write_file(tmp_path / "some", records)
+    index = scan(path)
+    assert index.records == len(records) == len(list(tf.data.TFRecordDataset(str(path))))
+    lengths = np.cumsum([0, *(len(record) + 16 for record in records)])
+    expected = [*lengths[:-1:64], path.stat().st_size]
+    np.testing.assert_array_equal(index.offsets, expected)
+    assert index.offsets.dtype == np.int64
+
+
+def test_checksums_are_those_of_the_files(tmp_path):
+    (check,) = masked_crc32c(np.frombuffer(b"123456789", np.uint8)[np.newaxis])
+    # The check value of CRC-32C in RFC 3720's polynomial, masked.
+    crc = 0xE3069283
+    assert check == ((crc >> 15 | crc << 17) + 0xA282EAD8) % 2**32
+    for record in _some(20, 100):
+        content = write_file(tmp_path / "one", [record]).read_bytes()
+        heads = np.frombuffer(content[:8], np.uint8)[np.newaxis]
+        assert masked_crc32c(heads)[0] == struct.unpack("<I", content[8:12])[0]
+
+
+_LONG = 70 * 26
+
+
+def _flipped(place):
+    return lambda content: content[:place] + bytes([content[place] ^ 64]) + content[place + 1 :]
+
+
+@pytest.mark.parametrize(
+    ("mangle", "message"),
+    [
+        (lambda content: content[:-1], f"got {_LONG - 1} bytes, expected {_LONG} or more, the end "
+         f"of the record that starts at byte {_LONG - 26}"),
+        (lambda content: content[: 3 * 26 + 12], f"got {3 * 26 + 12} bytes, expected {4 * 26} or"),
+        (lambda content: content[: 3 * 26 + 11], "got 89 bytes, .* starts at byte 78"),
+        (lambda content: content + b"\1", f"expected .* starts at byte {_LONG}"),
+        (_flipped(26 * 66), f"got no record at byte {26 * 66}, expected a length with its check"),
+        (_flipped(26 * 66 + 6), f"got no record at byte {26 * 66}"),
+        (_flipped(26 * 5 + 9), f"got no record at byte {26 * 5}"),
+        (lambda content: content[1:], "got no record at byte 0"),
+        (lambda content: bytes(len(content)), "got no record at byte 0"),
+        (gzip.compress, "got no record at byte 0.*; unpack it, it is gzipped"),
+    ],
+)  # fmt: skip
+def test_mangled_files(tmp_path, mangle, message):
+    path = write_file(tmp_path / "some", [bytes([k]) * 10 for k in range(70)])
+    path.write_bytes(mangle(path.read_bytes()))
+    with pytest.raises(DataError, match=message) as caught:
+        index_file(path)
+    assert str(path) in str(caught.value)
+    assert caught.value.field == "input_path"
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path):
+    with pytest.raises(DataError, match="gone: cannot be read") as caught:
+        index_file(tmp_path / "gone")
+    assert caught.value.field == "input_path"
+
+
+@pytest.fixture
+def scans(monkeypatch):
+    scanned = []
+
+    def counted(path):
+        scanned.append(path.name)
+        return framing.scan(path)
+
+    monkeypatch.setattr(cache, "scan", counted)
+    return scanned
+
+
+def _same(one, other):
+    assert one.records == other.records
+    np.testing.assert_array_equal(one.offsets, other.offsets)
+    assert one.offsets.dtype == other.offsets.dtype
+
+
+def test_a_file_is_walked_through_once(tmp_path, scans, monkeypatch):
+    path = write_file(tmp_path / "some", _some(100))
+    first = index_file(path)
+    _same(index_file(path), first)
+    monkeypatch.chdir(tmp_path)
+    _same(index_file(path.relative_to(tmp_path)), first)
+    assert scans == ["some"]
+
+
+@pytest.mark.parametrize("change", ["longer", "touched", "elsewhere"])
+def test_a_changed_file_is_walked_through_again(tmp_path, scans, change):
+    path = write_file(tmp_path / "some", _some(100))
+    index_file(path)
+    if change == "longer":
+        write_file(path, _some(130))
+    elif change == "touched":
+        os.utime(path, ns=(1, 1))
+    else:
+        path = write_file(tmp_path / "other", _some(100))
+    _same(index_file(path), framing.scan(path))
+    assert len(scans) == 2
+
+
+@pytest.mark.parametrize(
+    "mangle",
+    [
+        lambda content: b"",
+        lambda content: content[:-8],
+        lambda content: content[:-1] + b"\7",
+        lambda content: content[: len(content) // 3],
+        lambda content: b"[1, 2]\n",
+        lambda content: b"null\n",
+        lambda content: b"{}\n",
+        lambda content: b"\xff\xfe" + content,
+    ],
+)
+def test_a_mangled_entry_is_made_anew(tmp_path, cache_home, scans, mangle):
+    path = write_file(tmp_path / "some", _some(100))
+    first = index_file(path)
+    (entry,) = (cache_home / "orbit_runner" / "tfrecord").iterdir()
+    good = entry.read_bytes()
+    entry.write_bytes(mangle(good))
+    _same(index_file(path), first)
+    assert len(scans) == 2
+    assert entry.read_bytes() == good
+    assert list(entry.parent.iterdir()) == [entry]
+
+
+def test_a_cache_that_cannot_be_written_is_no_error(tmp_path, cache_home, scans):
+    cache_home.write_text("a file where the folder should be")
+    path = write_file(tmp_path / "some", _some(100))
+    for _ in range(2):
+        assert index_file(path).records == 100
+    assert len(scans) == 2
+
+
+def test_the_cache_is_where_the_specification_says(tmp_path, monkeypatch):
+    assert cache.cache_folder() == tmp_path / "cache" / "orbit_runner" / "tfrecord"
+    monkeypatch.setenv("HOME", "/home/me")
+    for value in ("", "relative"):
+        monkeypatch.setenv("XDG_CACHE_HOME", value)
+        assert str(cache.cache_folder()) == "/home/me/.cache/orbit_runner/tfrecord"
+
+
+@pytest.mark.parametrize(("patience", "lines"), [(-1.0, 3), (60.0, 0)])
+def test_counting_many_files_says_how_far_it_is(tmp_path, monkeypatch, capsys, patience, lines):
+    monkeypatch.setattr(cache, "_PATIENCE_SECONDS", patience)
+    paths = [write_file(tmp_path / str(size), _some(size)) for size in (3, 0, 70)]
+    assert [index.records for index in index_files(paths)] == [3, 0, 70]
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert len(captured.err.splitlines()) == lines
+    assert not lines or captured.err.startswith("counting records: 1 of 3 files\n")
+
+
+def test_one_bad_file_among_many_is_named(tmp_path):
+    paths = write_set(tmp_path)
+    paths[3].write_bytes(paths[3].read_bytes()[:-2])
+    with pytest.raises(DataError, match="train-03: got"):
+        load(data_dir=str(tmp_path), input_path=["train-*"])
+
+
+def test_blocks_of_all_files(tmp_path):
+    write_set(tmp_path)
+    source = load(data_dir=str(tmp_path), input_path=["train-*"])
+    assert (source.size, source.image_shape) == (sum(SIZES), SHAPE)
+    blocks = source.blocks
+    np.testing.assert_array_equal(blocks.records, [64, 6, 1, 64, 64, 64, 2, 5])
+    np.testing.assert_array_equal(blocks.first, [0, 64, 70, 71, 135, 199, 263, 265])
+    np.testing.assert_array_equal(blocks.file, [0, 0, 1, 3, 4, 4, 4, 5])
+    for file, path in enumerate(source.files):
+        here = blocks.file == file
+        assert blocks.length[here].sum() == path.stat().st_size
+        ends = np.cumsum(blocks.length[here])
+        np.testing.assert_array_equal(blocks.offset[here], ends - blocks.length[here])
+
+
+def test_files_are_taken_in_the_order_of_their_names(tmp_path):
+    paths = write_set(tmp_path)
+    source = load(input_path=[str(paths[4]), str(tmp_path / "train-0[02]")])
+    assert source.files == (paths[4], paths[0], paths[2])
+    assert source.size == 200
+
+
+def test_the_size_is_that_of_the_first_image(tmp_path):
+    paths = write_set(tmp_path, [0, 1])
+    other = tmp_path / "other"
+    other.mkdir()
+    paths += write_set(other, [1], (9, 9, 1))
+    assert load(input_path=[str(path) for path in paths]).image_shape == SHAPE
+
+
+@pytest.mark.parametrize(
+    ("settings", "field", "message"),
+    [
+        ({"split": "train"}, "split", "got split 'train', expected none"),
+        ({"input_path": []}, "input_path", "no files are named; such as"),
+        ({"input_path": ["test-*"]}, "input_path", "no file matches"),
+        ({"input_path": ["train-02"]}, "input_path", "got no record in 1 files"),
+    ],
+)
+def test_settings_that_find_nothing(tmp_path, settings, field, message):
+    write_set(tmp_path)
+    with pytest.raises(DataError, match=message) as caught:
+        load(**{"data_dir": str(tmp_path), "input_path": ["train-*"], **settings})
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        (b"no example", "record 0: got no tf.Example, expected a tf.Example with image/encoded"),
+        (b"", r"got features \(none\)"),
+        (tf.train.Example().SerializeToString(), r"got features \(none\)"),
+        (example(b"GIF89a", 1), "got image/encoded with bytes that start with 0x47494638"),
+        (example(b"", 1), "got image/encoded with bytes that start with 0x,"),
+        (example(b"\x89PNG\r\n\x1a\n\0", 1), "got image/encoded with a mangled image"),
+        (example(b"\xff\xd8\xff\xe0\0\x10", 1), "got image/encoded with a mangled image"),
+        (example(b"", 1).replace(b"image/encoded", b"image/decoded"),
+         "got features image/class/label, image/decoded, image/height, expected"),
+        (example(b"", 1).replace(b"image/encoded", b"image/heights"),
+         "got features image/class/label, image/height, image/heights, expected"),
+    ],
+    # The bytes of an example, of which pytest would make a name, differ from process to process.
+    ids=["no example", "no bytes", "no features", "a GIF", "an empty image", "a mangled PNG",
+         "a mangled JPEG", "no image", "another feature"],
+)  # fmt: skip
+def test_records_that_are_no_images(tmp_path, record, message):
+    path = write_file(tmp_path / "some", [record])
+    with pytest.raises(DataError, match=message) as caught:
+        load(input_path=[str(path)])
+    assert str(path) in str(caught.value)
+    assert caught.value.field == "input_path"
+
+
+def test_files_are_checked_without_tensorflow(tmp_path):
+    write_set(tmp_path)
+    code = (
+        "import sys; from orbit_runner.data.tfrecord.source import load;"
+        f"assert load(input_path=[{str(tmp_path / 'train-*')!r}]).size == 270;"
+        "assert 'tensorflow' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

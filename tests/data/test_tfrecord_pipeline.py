@@ -1,0 +1,313 @@
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from test_pipeline import _assert_equal, _global_batches
+
+from orbit_runner.data.augment import CropFlip
+from orbit_runner.data.options import PipelineOptions
+from orbit_runner.data.pipeline import train_dataset
+from orbit_runner.data.slicing import ReplicaSlices, replica_slices
+from orbit_runner.data.source import ArraySource
+from orbit_runner.data.tfrecord import reading
+from orbit_runner.data.tfrecord.decode import Decoder
+from orbit_runner.data.tfrecord.order import BlockOrder, WindowShuffle
+from orbit_runner.data.tfrecord.pipeline import owned, train_records
+from orbit_runner.data.tfrecord.source import RecordSource, load
+from orbit_runner.errors import DataError
+from tests.tfrecords import SHAPE, SIZES, example, pixels, write_file, write_set
+
+_SEED, _SIZE, _BATCH = 11, sum(SIZES), 16
+_BUFFERS = [1, 7, 100, 1000]
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("set")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+        write_set(folder)
+        return load(data_dir=str(folder), input_path=["train-*"])
+
+
+@pytest.fixture(params=[1024, 20], ids=["one chunk an epoch", "many chunks an epoch"])
+def _chunks(request, monkeypatch):
+    monkeypatch.setattr(reading, "_CHUNK_RECORDS", request.param)
+
+
+def _train(source, steps, *, batch=_BATCH, replicas=1, pipelines=1, seed=_SEED, **settings):
+    def make(context):
+        return train_records(
+            source, global_batch_size=batch, seed=seed, input_context=context, **settings
+        )
+
+    return _global_batches(make, replicas, pipelines, steps)
+
+
+def _labels(batches) -> np.ndarray:
+    return np.concatenate([batch["label"] for batch in batches])
+
+
+def _row(source: RecordSource, buffer: int, epochs: int, seed: int = _SEED) -> np.ndarray:
+    """Lays out the numbers of the records of some epochs, all at once."""
+    found, blocks = [], source.blocks
+    for epoch in range(epochs):
+        at = tf.constant(epoch, tf.int64)
+        order, _ = BlockOrder(blocks.records, seed, shuffle=buffer > 1)(at)
+        stream = np.concatenate(
+            [blocks.first[block] + np.arange(blocks.records[block]) for block in order]
+        )
+        shuffle = WindowShuffle(source.size, min(buffer, source.size), seed)
+        found.append(stream[shuffle(tf.range(source.size, dtype=tf.int64), at)])
+    return np.concatenate(found)
+
+
+@pytest.mark.usefixtures("_chunks")
+@pytest.mark.parametrize("buffer", _BUFFERS)
+@pytest.mark.parametrize("batch", [16, 300])
+def test_batches_are_those_of_the_order(source, buffer, batch):
+    steps = 3 * _SIZE // batch
+    batches = _train(source, steps, batch=batch, shuffle_buffer_size=buffer)
+    expected = _row(source, buffer, 4)[: steps * batch]
+    np.testing.assert_array_equal(_labels(batches), expected)
+    for got in batches[-3:]:
+        np.testing.assert_array_equal(got["image"], [pixels(label) for label in got["label"]])
+
+
+@pytest.mark.parametrize("buffer", _BUFFERS)
+def test_each_epoch_shows_each_record_once_in_an_order_of_its_own(source, buffer):
+    orders = [
+        _labels(_train(source, 81, batch=10, shuffle_buffer_size=buffer, seed=seed))
+        for seed in (_SEED, 5)
+    ]
+    for order in orders:
+        for epoch in order.reshape(3, _SIZE):
+            np.testing.assert_array_equal(np.sort(epoch), np.arange(_SIZE))
+    different = {epoch.tobytes() for order in orders for epoch in order.reshape(3, _SIZE)}
+    assert len(different) == (1 if buffer == 1 else 6)
+
+
+@pytest.mark.parametrize("buffer", [0, 1])
+def test_without_a_buffer_the_order_is_that_of_the_files(source, buffer):
+    got = _labels(_train(source, 40, shuffle_buffer_size=buffer))
+    np.testing.assert_array_equal(got, np.arange(640) % _SIZE)
+
+
+@pytest.mark.usefixtures("_chunks")
+@pytest.mark.parametrize("buffer", _BUFFERS)
+# The end of an epoch is within step 16, the next one's within step 33.
+@pytest.mark.parametrize("start_step", [1, 16, 17, 33])
+def test_starting_later_gives_the_same_batches(source, buffer, start_step):
+    settings = {"augmentation": CropFlip(2), "shuffle_buffer_size": buffer}
+    straight = _train(source, start_step + 19, **settings)
+    resumed = _train(source, 19, start_step=start_step, **settings)
+    _assert_equal(resumed, straight[start_step:])
+
+
+def test_starting_far_out_costs_nothing(source):
+    step = 27 * 10**12
+    (far,) = _train(source, 1, start_step=step, shuffle_buffer_size=7, batch=10)
+    epoch = tf.constant(10**12, tf.int64)
+    order, _ = BlockOrder(source.blocks.records, _SEED, shuffle=True)(epoch)
+    blocks = source.blocks
+    stream = np.concatenate([blocks.first[k] + np.arange(blocks.records[k]) for k in order])
+    moved = WindowShuffle(_SIZE, 7, _SEED)(tf.range(10, dtype=tf.int64), epoch)
+    np.testing.assert_array_equal(far["label"], stream[moved])
+
+
+@pytest.mark.parametrize(
+    ("replicas", "pipelines", "start_step", "chunk"),
+    [(2, 1, 0, 20), (4, 1, 15, 20), (2, 2, 15, 20), (4, 2, 15, 1024), (4, 4, 0, 1024)],
+)
+def test_replicas_share_the_batch_of_one(
+    source, monkeypatch, replicas, pipelines, start_step, chunk
+):
+    monkeypatch.setattr(reading, "_CHUNK_RECORDS", chunk)
+    settings = {
+        "augmentation": CropFlip(2),
+        "start_step": start_step,
+        "shuffle_buffer_size": 100,
+    }
+    alone = _train(source, 20, **settings)
+    shared = _train(source, 20, replicas=replicas, pipelines=pipelines, **settings)
+    _assert_equal(shared, alone)
+
+
+@pytest.mark.parametrize("start_step", [0, 16])
+def test_workers_that_do_not_wait_take_turns(source, start_step):
+    settings = {"start_step": start_step, "shuffle_buffer_size": 100}
+    alone = _train(source, 20, **settings)
+    rows = [
+        train_records(
+            source, global_batch_size=_BATCH, seed=_SEED, input_context=context, **settings
+        )
+        for context in (tf.distribute.InputContext(3, p, 1) for p in range(3))
+    ]
+    turns = zip(*(row.as_numpy_iterator() for row in rows), strict=True)
+    _assert_equal(list(itertools.islice(itertools.chain.from_iterable(turns), 20)), alone)
+
+
+@pytest.mark.parametrize(("replicas", "pipelines"), [(1, 1), (4, 2), (4, 4), (1, 3), (2, 3)])
+@pytest.mark.parametrize("start_step", [0, 5])
+def test_what_is_owned_are_the_positions_of_the_slices(replicas, pipelines, start_step):
+    for pipeline in range(pipelines):
+        context = tf.distribute.InputContext(pipelines, pipeline, replicas)
+        slices: ReplicaSlices = replica_slices(12, context)
+        positions = np.arange(start_step * 12, (start_step + 9) * 12)
+        elements = tf.range(slices.elements(9), dtype=tf.int64)
+        expected = slices.positions(elements, start_step).numpy().reshape(-1)
+        got = owned(slices, positions, start_step)
+        np.testing.assert_array_equal(positions[got], expected)
+        np.testing.assert_array_equal(owned(slices, tf.constant(positions), start_step), got)
+
+
+def test_augmentation_is_that_of_an_array_with_the_same_numbers(source):
+    array = ArraySource(
+        "made",
+        {
+            "image": np.stack([pixels(number) for number in range(_SIZE)]),
+            "label": np.arange(_SIZE, dtype=np.int32),
+        },
+    )
+    settings = {"global_batch_size": _BATCH, "seed": _SEED, "augmentation": CropFlip(2)}
+    expected = train_dataset(array, shuffle=False, **settings).take(40)
+    got = _train(source, 40, augmentation=CropFlip(2), shuffle_buffer_size=1)
+    _assert_equal(got, list(expected.as_numpy_iterator()))
+
+
+@pytest.mark.parametrize("start_step", [0, 25, 1000])
+def test_a_start_reads_no_block_but_those_of_its_window(tmp_path, monkeypatch, start_step):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(reading, "_CHUNK_RECORDS", 1)
+    paths = write_set(tmp_path, [200] * 4)
+    source = load(data_dir=str(tmp_path), input_path=["train-*"])
+    position, settings = start_step * 8, {"shuffle_buffer_size": 40, "start_step": start_step}
+    (expected,) = _train(source, 1, batch=8, **settings)
+    epoch, place = divmod(position, source.size)
+    order, starts = BlockOrder(source.blocks.records, _SEED, shuffle=True)(
+        tf.constant(epoch, tf.int64)
+    )
+    window = place // 40 * 40
+    ends = starts.numpy() + source.blocks.records[order.numpy()]
+    needed = order.numpy()[(starts.numpy() < window + 40) & (ends > window)]
+    assert len(needed) <= 2
+    kept = {(source.blocks.file[k], source.blocks.offset[k]): k for k in needed}
+    for file, path in enumerate(paths):
+        whole, content = path.read_bytes(), bytearray(path.stat().st_size)
+        for (_, offset), block in ((key, k) for key, k in kept.items() if key[0] == file):
+            end = offset + source.blocks.length[block]
+            content[offset:end] = whole[offset:end]
+        path.write_bytes(content)
+    (got,) = _train(source, 1, batch=8, options=PipelineOptions(prefetch=0), **settings)
+    _assert_equal([got], [expected])
+    with pytest.raises(tf.errors.DataLossError):
+        _train(source, 100, batch=8, **settings)
+
+
+def test_training_is_endless_with_static_shapes(source):
+    context = tf.distribute.InputContext(2, 0, 4)
+    dataset = train_records(source, global_batch_size=16, seed=1, input_context=context)
+    assert dataset.cardinality() == tf.data.INFINITE_CARDINALITY
+    assert dataset.element_spec == {
+        "image": tf.TensorSpec([4, *SHAPE], tf.uint8),
+        "label": tf.TensorSpec([4], tf.int32),
+    }
+
+
+def test_nothing_in_the_pipeline_keeps_a_state(source):
+    dataset = train_records(
+        source, global_batch_size=16, seed=1, augmentation=CropFlip(2), shuffle_buffer_size=50
+    )
+    policy = tf.data.experimental.ExternalStatePolicy.FAIL
+    dataset._as_serialized_graph(external_state_policy=policy)
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_records_keep_their_numbers_where_batches_may_swap(source, deterministic):
+    options = PipelineOptions(deterministic=deterministic)
+    batches = _train(source, 40, shuffle_buffer_size=100, options=options)
+    for got in batches:
+        np.testing.assert_array_equal(got["image"], [pixels(label) for label in got["label"]])
+    steps = {tuple(part) for part in _row(source, 100, 3)[:800].reshape(-1, 16)}
+    assert {tuple(got["label"]) for got in batches} <= steps
+
+
+@pytest.mark.parametrize("prefetch", [None, 0, 1, 50])
+def test_making_ahead_changes_nothing(source, prefetch):
+    options = PipelineOptions(prefetch=prefetch)
+    _assert_equal(_train(source, 5, options=options), _train(source, 5))
+
+
+def test_options_reach_tf_data(source):
+    options = PipelineOptions(ram_budget_gb=2, deterministic=True)
+    got = train_records(source, global_batch_size=2, seed=1, options=options).options()
+    assert got.autotune.ram_budget == 2 * 2**30
+    assert got.deterministic is True
+    off = tf.data.experimental.AutoShardPolicy.OFF
+    assert got.experimental_distribute.auto_shard_policy == off
+
+
+@pytest.mark.parametrize(("batch", "replicas"), [(6, 4), (0, 1)])
+def test_a_batch_that_does_not_divide_is_refused(source, batch, replicas):
+    context = tf.distribute.InputContext(1, 0, replicas)
+    with pytest.raises(DataError, match=f"batch of {batch}, .*multiple of {replicas}"):
+        train_records(source, global_batch_size=batch, seed=1, input_context=context)
+
+
+def test_nothing_in_decoding_is_stateful(source):
+    # Op determinism would decode one batch at a time.
+    decode = tf.function(Decoder(source, 4)).get_concrete_function(
+        tf.TensorSpec([3], tf.string), tf.TensorSpec([3], tf.int64)
+    )
+    types = {op.type for op in decode.graph.get_operations() if op.op_def.is_stateful}
+    assert types == set()
+
+
+def _set_of(folder, *records) -> RecordSource:
+    good = example(tf.io.encode_png(pixels(0)).numpy(), 0)
+    write_file(folder / "a", [good] * 3)
+    write_file(folder / "b", [good, *records])
+    return load(data_dir=str(folder), input_path=["a", "b"])
+
+
+@pytest.fixture
+def _own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.mark.usefixtures("_own_cache")
+@pytest.mark.parametrize(
+    ("shape", "label", "message"),
+    [
+        ((7, 5, 3), 0, r"b: record 1: got an image of shape \[7 5 3\], expected \[6, 5, 3\] as"),
+        ((6, 5, 3), 4, "b: record 1: got label 4, expected 0 to 3"),
+        ((6, 5, 3), -1, "b: record 1: got label -1, expected 0 to 3"),
+    ],
+)
+def test_a_record_that_does_not_fit_is_named(tmp_path, shape, label, message):
+    record = example(tf.io.encode_png(pixels(1, shape)).numpy(), label)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        _train(_set_of(tmp_path, record), 1, batch=5, num_classes=4)
+
+
+@pytest.mark.usefixtures("_own_cache")
+def test_jpeg_and_gray_images_are_decoded(tmp_path):
+    gray = tf.io.encode_png(pixels(1, (6, 5, 1))).numpy()
+    jpeg = tf.io.encode_jpeg(pixels(2)).numpy()
+    (got,) = _train(_set_of(tmp_path, example(gray, 1), example(jpeg, 2)), 1, batch=6)
+    np.testing.assert_array_equal(got["label"], [0, 0, 0, 0, 1, 2])
+    np.testing.assert_array_equal(got["image"][4], np.repeat(pixels(1, (6, 5, 1)), 3, axis=2))
+    np.testing.assert_array_equal(got["image"][5], tf.io.decode_jpeg(jpeg))
+
+
+@pytest.mark.usefixtures("_own_cache")
+def test_a_file_that_shrinks_is_noticed(tmp_path):
+    source = _set_of(tmp_path, example(b"", 1))
+    write_file(tmp_path / "a", [example(tf.io.encode_png(pixels(0)).numpy(), 0)] * 2)
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match=r"a\] \[has changed since its records"
+    ):
+        _train(source, 1, batch=2)

@@ -1,0 +1,205 @@
+"""The task on TFRecord files: runs that stop and go on, and settings that do not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from orbit_runner.config.experiment import ExperimentConfig
+from orbit_runner.config.problems import ConfigError
+from orbit_runner.data.augment import CropFlip
+from orbit_runner.data.tfrecord.pipeline import eval_records, train_records
+from orbit_runner.errors import DataError
+from orbit_runner.tasks.image_classification.sources import load_source
+from orbit_runner.tasks.image_classification.task import ImageClassificationTask
+from tests.tfrecords import SHAPE, SIZES, example, pixels, write_file, write_set
+from tests.training.digits import digits_config
+from tests.training.toy import run
+
+_CLASSES = 7
+_TRAIN = "task__train_data__"
+_SIZE = sum(SIZES)
+
+
+@pytest.fixture
+def records_config(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., ExperimentConfig]:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder = tmp_path / "set"
+    folder.mkdir()
+    write_set(folder, classes=_CLASSES)
+
+    def config(**changes: Any) -> ExperimentConfig:
+        settings = {"task__model__num_classes": _CLASSES}
+        for section, pattern in (("train_data", "train-*"), ("validation_data", "train-0[0-3]")):
+            settings |= {
+                f"task__{section}__source": "tfrecord",
+                f"task__{section}__data_dir": str(folder),
+                f"task__{section}__input_path": pattern,
+            }
+        return digits_config(**{**settings, "task__train_data__global_batch_size": 32, **changes})
+
+    return config
+
+
+def _task(config: ExperimentConfig) -> ImageClassificationTask:
+    return ImageClassificationTask(config.task)  # type: ignore[arg-type]
+
+
+def _preflight(config: ExperimentConfig) -> list[tuple[str, str]]:
+    return list(config.task.preflight())
+
+
+def _equal(one: Any, other: Any) -> None:
+    for left, right in zip(tf.nest.flatten(one), tf.nest.flatten(other), strict=True):
+        np.testing.assert_array_equal(left, right)
+
+
+@pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
+def test_a_run_that_stops_and_goes_on_ends_with_the_same_weights(
+    records_config: Callable[..., ExperimentConfig], tmp_path: Path, strategy: str
+) -> None:
+    settings = {
+        f"{_TRAIN}augment": "crop_flip",
+        f"{_TRAIN}augment_padding": 1,
+        f"{_TRAIN}shuffle_buffer_size": 50,
+        "trainer__validation_interval": 6,
+        "trainer__checkpoint_interval": 6,
+        "trainer__summary_interval": 6,
+    }
+    # The first epoch ends within step 8.
+    whole, half = (records_config(**settings, trainer__train_steps=n) for n in (12, 6))
+    unbroken, results = run(whole, tmp_path / "unbroken", strategy=strategy)
+    run(half, tmp_path / "broken", strategy=strategy)
+    resumed, _ = run(whole, tmp_path / "broken", strategy=strategy)
+    _equal(unbroken.get_weights(), resumed.get_weights())
+    assert results["validation_examples"] == sum(SIZES[:4])
+
+
+def test_inputs_follow_every_setting(records_config: Callable[..., ExperimentConfig]) -> None:
+    source = load_source(records_config().task.train_data)
+    cases: list[tuple[dict[str, Any], dict[str, Any]]] = [
+        ({}, {}),
+        ({"seed": 3}, {"seed": 3}),
+        ({"shuffle_buffer_size": 1}, {"shuffle_buffer_size": 1}),
+        ({"shuffle_buffer_size": 9}, {"shuffle_buffer_size": 9}),
+        ({"augment": "crop"}, {"augmentation": CropFlip(4, flip=False)}),
+        ({"augment": "crop_flip", "augment_padding": 1}, {"augmentation": CropFlip(1)}),
+    ]
+    seen = set()
+    for changes, options in cases:
+        config = records_config(**{f"{_TRAIN}{name}": value for name, value in changes.items()})
+        inputs = _task(config).build_inputs(config.task.train_data, start_step=5)
+        usual = {"seed": 0, "shuffle_buffer_size": 100, "start_step": 5}
+        expected = train_records(source, global_batch_size=32, **{**usual, **options})
+        image, label = next(iter(inputs))
+        other = next(iter(expected))
+        _equal((image, label), (other["image"], other["label"]))
+        seen.add(image.numpy().tobytes())
+    assert len(seen) == len(cases)
+
+
+@pytest.mark.parametrize("drop", [False, True])
+def test_validation_inputs_have_weights(
+    records_config: Callable[..., ExperimentConfig], drop: bool
+) -> None:
+    config = records_config(
+        task__validation_data__drop_remainder=drop, task__validation_data__global_batch_size=50
+    )
+    data = config.task.validation_data
+    got = list(_task(config).build_inputs(data))
+    expected = eval_records(load_source(data), global_batch_size=50, drop_remainder=drop)
+    assert len(got) == (2 if drop else 3)
+    for (image, label, weight), (batch, other) in zip(got, expected, strict=True):
+        _equal((image, label, weight), (batch["image"], batch["label"], other))
+
+
+def test_the_network_is_that_of_the_first_image_and_the_classes_set(
+    records_config: Callable[..., ExperimentConfig],
+) -> None:
+    config = records_config()
+    model = _task(config).build_model()
+    assert model.input_shape == (None, *SHAPE)
+    assert model.output_shape == (None, _CLASSES)
+    white = np.full((1, *SHAPE), 255, np.uint8)
+    np.testing.assert_array_equal(model.get_layer("normalize")(white), np.ones((1, *SHAPE)))
+    np.testing.assert_array_equal(model.get_layer("normalize")(0 * white), -np.ones((1, *SHAPE)))
+    assert _task(config).num_examples(config.task.train_data) == _SIZE
+    assert _preflight(config) == []
+
+
+def test_the_number_of_classes_may_exceed_that_of_the_data() -> None:
+    config = digits_config(task__model__num_classes=12)
+    assert _task(config).build_model().output_shape == (None, 12)
+    assert _preflight(config) == []
+
+
+def test_labels_are_checked_against_the_classes(
+    records_config: Callable[..., ExperimentConfig],
+) -> None:
+    config = records_config(task__model__num_classes=4)
+    for data in (config.task.train_data, config.task.validation_data):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=r"got label \d, expected 0 to 3"):
+            next(iter(_task(config).build_inputs(data)))
+
+
+def test_files_do_not_say_how_many_classes_there_are(
+    records_config: Callable[..., ExperimentConfig],
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        records_config(task__model__num_classes=None)
+    (problem,) = caught.value.problems
+    assert problem.path == "task.model.num_classes"
+    assert problem.message.startswith("is not set")
+
+
+def test_what_is_wrong_is_told_before_the_start(
+    records_config: Callable[..., ExperimentConfig], tmp_path: Path
+) -> None:
+    (tmp_path / "set" / "train-01").write_bytes(b"no record")
+    other = tmp_path / "other"
+    other.mkdir()
+    write_set(other, [3], (7, 5, 3))
+    changes: list[tuple[dict[str, Any], list[tuple[str, str]]]] = [
+        ({f"{_TRAIN}input_path": "train-00", "task__validation_data__input_path": "train-03"}, []),
+        ({}, [("train_data.input_path", "train-01: "), ("validation_data.input_path", "train-01")]),
+        ({f"{_TRAIN}input_path": "[]", "task__validation_data__split": "test"},
+         [("train_data.input_path", "no files are named"), ("validation_data.split", "'test'")]),
+        ({f"{_TRAIN}input_path": "train-00", "task__validation_data__input_path": "'*'",
+          "task__validation_data__data_dir": str(other)},
+         [("validation_data.source", "got images [7, 5, 3] of uint8, expected [6, 5, 3]")]),
+        ({f"{_TRAIN}input_path": "train-00", "task__validation_data__source": "digits",
+          "task__validation_data__data_dir": "''", "task__validation_data__input_path": "[]"},
+         [("model.num_classes", "got 7, expected at least 10, the labels of validation_data"),
+          ("validation_data.source", "got images [8, 8, 1]")]),
+    ]  # fmt: skip
+    for settings, expected in changes:
+        found = _preflight(records_config(**settings))
+        assert [field for field, _ in found] == [field for field, _ in expected]
+        for (_, message), (_, part) in zip(found, expected, strict=True):
+            assert part in message
+
+
+def test_a_set_without_images_is_named() -> None:
+    features = "{words: {shape: [4]}}"
+    config = digits_config(
+        task__train_data__source="synthetic", task__train_data__synthetic__features=features
+    )
+    (problem,) = _preflight(config)
+    assert problem[0] == "train_data.source"
+    assert "got arrays words, expected `image`" in problem[1]
+
+
+def test_a_record_that_does_not_fit_ends_the_run_with_its_name(
+    records_config: Callable[..., ExperimentConfig], tmp_path: Path
+) -> None:
+    odd = example(tf.io.encode_png(pixels(1, (7, 5, 3))).numpy(), 3)
+    write_file(tmp_path / "set" / "train-99", [odd])
+    with pytest.raises(DataError, match=r"train-99: record 0: got an image of shape \[7 5 3\]"):
+        run(records_config(trainer__train_steps=30), tmp_path / "run", "train")

@@ -1,0 +1,55 @@
+"""Writes TFRecord files of small images whose label is the number of the record."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+# One shorter than a block of 64, one empty, one of a single record, one of exactly a block.
+SIZES = (70, 1, 0, 64, 130, 5)
+SHAPE = (6, 5, 3)
+
+
+def pixels(number: int, shape: tuple[int, ...] = SHAPE) -> np.ndarray:
+    """Returns the image of a record."""
+    return np.random.default_rng(number).integers(0, 256, shape).astype(np.uint8)
+
+
+def example(encoded: bytes, label: Any) -> bytes:
+    """Returns a serialized tf.Example with a feature that nobody reads among the others."""
+    features = {
+        "image/class/label": tf.train.Feature(int64_list=tf.train.Int64List(value=[label])),
+        "image/encoded": tf.train.Feature(bytes_list=tf.train.BytesList(value=[encoded])),
+        "image/height": tf.train.Feature(float_list=tf.train.FloatList(value=[6.0])),
+    }
+    return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
+
+
+def write_file(path: Path, records: Sequence[bytes]) -> Path:
+    """Writes one file."""
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for record in records:
+            writer.write(record)
+    return path
+
+
+def write_set(
+    folder: Path,
+    sizes: Sequence[int] = SIZES,
+    shape: tuple[int, ...] = SHAPE,
+    classes: int | None = None,
+) -> list[Path]:
+    """Writes `train-00` and so on; labels are numbers of records, or their rest by `classes`."""
+    paths, first = [], 0
+    for number, size in enumerate(sizes):
+        records = [
+            example(tf.io.encode_png(pixels(k, shape)).numpy(), k % classes if classes else k)
+            for k in range(first, first + size)
+        ]
+        paths.append(write_file(folder / f"train-{number:02}", records))
+        first += size
+    return paths
