@@ -35,7 +35,10 @@ LIGHT = sorted(
     [*ROOT.glob("tasks/*/config.py")]
     + [
         ROOT / "cli" / f"{name}.py"
-        for name in ("main", "flags", "show", "list_", "diff", "validate")
+        for name in (
+            *("main", "flags", "show", "list_", "diff", "validate"),
+            *("verify", "reproduce", "original"),
+        )
     ]
 )
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.kills.harness import MOMENTS, killed, unkilled
+from tests.tfrecords import write_set
 
 _COMMON = [
     "--trainer.optimizer_config.ema.average_decay=0.99",
@@ -45,10 +46,19 @@ _RUNS = {
         *_COMMON,
     ],
 }
-_STEPS_A_KILL = {"digits": 250, "resnet_cifar": 60}
+_RUNS["tfrecord"] = [
+    *_RUNS["resnet_cifar"],
+    "--task.model.num_classes=10",
+    "--task.train_data.source=tfrecord",
+    "--task.train_data.input_path=train-*",
+    "--task.train_data.shuffle_buffer_size=100",
+    "--task.validation_data.source=tfrecord",
+    "--task.validation_data.input_path=train-00",
+]
+_STEPS_A_KILL = {"digits": 250, "resnet_cifar": 60, "tfrecord": 150}
 
 
-_SAMPLE = [("digits", 1), ("resnet_cifar", 2)]
+_SAMPLE = [("digits", 1), ("resnet_cifar", 2), ("tfrecord", 1)]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -71,6 +81,11 @@ def test_the_weights_are_those_of_the_unkilled_run(
 ) -> None:
     steps = _STEPS_A_KILL[name] * (kills + 1)
     arguments = [*_RUNS[name], f"--train_steps={steps}", *_replicas(replicas)]
+    if name == "tfrecord":
+        arguments += [f"--data_dir={tmp_path / 'set'}"]
+        (tmp_path / "set").mkdir()
+        # About forty steps an epoch: most kills are in the middle of one, some at its end.
+        write_set(tmp_path / "set", sizes=(70, 200, 64, 130, 150), shape=(8, 8, 3), classes=10)
     whole = unkilled(arguments, tmp_path / "whole")
     again = killed(arguments, tmp_path / "killed", kills, seed=replicas)
     assert len(again["deaths"]) == kills

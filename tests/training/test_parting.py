@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from orbit_runner.training.checkpoint_record import CheckpointRecord
 from orbit_runner.training.parting import LossParting, compare_runs
 from orbit_runner.training.run_history import Fingerprints, RunHistory, read_history
 from orbit_runner.training.tensor_parting import Largest, TensorParting, compare_tensors
@@ -86,6 +87,8 @@ def test_what_a_killed_process_left(tmp_path: Path) -> None:
     lines = [{"step": 1, "weights": "a", "state": "b"}, {"step": 1, "weights": "c", "state": "d"}]
     text = "".join(json.dumps(line) + "\n" for line in lines) + '{"step": 2, "wei'
     (tmp_path / "checkpoints/fingerprints.jsonl").write_text(text)
+    CheckpointRecord(step=2, weights="e", state="f").write(tmp_path / "checkpoints/ckpt-2.json")
+    (tmp_path / "checkpoints/ckpt-3.json").write_text("[]")
     records = [
         {"step": 1, "split": "train", "training_loss": 0.5},
         {"step": 1, "split": "validation", "training_loss": 0.7},
@@ -93,7 +96,8 @@ def test_what_a_killed_process_left(tmp_path: Path) -> None:
     ]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in records))
     found = read_history(tmp_path)
-    assert found.fingerprints == {1: Fingerprints("c", "d")}
+    # A kill came between the checkpoint of step 2 and its line.
+    assert found.fingerprints == {1: Fingerprints("c", "d"), 2: Fingerprints("e", "f")}
     assert found.losses == {1: 0.5, 2: None}
     assert (found.attempts, found.mode, found.ends) == ((), "train_and_eval", [])
 

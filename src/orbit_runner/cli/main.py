@@ -18,6 +18,8 @@ COMMANDS = {
     "show": "the resolved config as YAML that loads again; --origins says where values came from",
     "validate": "check config files, all errors of all files at once",
     "diff": "what differs between two experiments, files or runs",
+    "verify": "whether the checkpoints of a run are still what they were when they were written",
+    "reproduce": "run a saved config again, and say whether the weights are the same",
     "env": "versions, devices and git revision, for a bug report",
 }
 
@@ -46,7 +48,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: The arguments after the program's name; those of the process where None.
 
     Returns:
-        The exit code: 0 done, 1 crash, 2 usage or config, 3 diverged, 128 + n for signal n.
+        The exit code: 0 done, 1 crash, 2 usage or config, 3 diverged, 4 verify or reproduce
+        found a difference, 128 + n for signal n.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:

@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import re
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from orbit_runner.config.identity import config_fingerprint
 from orbit_runner.config.problems import ConfigError
 from orbit_runner.config.resolve import Request, resolve
-from orbit_runner.errors import RunnerError, first_line
-from orbit_runner.training.checkpoint_folder import CheckpointFolder
-from orbit_runner.training.checkpoint_record import CheckpointRecord
+from orbit_runner.errors import first_line
+from orbit_runner.training.checkpoint_places import BEST, Place, damage_now, find_places
 from orbit_runner.training.observer import Observer
-
-_FILE = re.compile(r"(.+)-(\d+)\.(?:index|json|data-\d+-of-\d+)")
-_PREFIX = re.compile(r"(.+)-(\d+)")
-_BEST = "best"
-_PAUSE_SECONDS = 0.5
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,13 +60,6 @@ class Verification:
         return not self.config_problem and all(verdict.well for verdict in self.verdicts)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Place:
-    folder: CheckpointFolder
-    step: int
-    name: str
-
-
 def verify(target: Path, observer: Observer) -> Verification:
     """Compares checkpoints with their records: first the files, then the tensors in them.
 
@@ -91,7 +76,7 @@ def verify(target: Path, observer: Observer) -> Verification:
         RunnerError: There are no checkpoints.
     """
     config, problem, best = _config(_run_of(target))
-    places = _places(target, best)
+    places = find_places(target, best)
     count = f"{len(places)} checkpoint{'s' if len(places) > 1 else ''}"
     observer.phase(f"reading the files of {count}")
     found = [(place, verdict) for place in places if (verdict := _check_files(place, config))]
@@ -114,49 +99,15 @@ def _run_of(target: Path) -> Path | None:
 def _config(run: Path | None) -> tuple[str, str, str]:
     """Returns the fingerprint of the config, what is wrong with it, and the folder of the best."""
     if run is None:
-        return "", "", _BEST
+        return "", "", BEST
     try:
         config = resolve(Request(experiment=str(run / "config.yaml"))).config
     except ConfigError as error:
-        return "", str(error), _BEST
-    return config_fingerprint(config), "", config.trainer.best_checkpoint_export_subdir or _BEST
+        return "", str(error), BEST
+    return config_fingerprint(config), "", config.trainer.best_checkpoint_export_subdir or BEST
 
 
-def _places(target: Path, best: str) -> list[_Place]:
-    if (target / "checkpoints").is_dir():
-        subdirs = dict.fromkeys(["checkpoints", best, _BEST])
-        places = [place for name in subdirs for place in _in_folder(target / name, f"{name}/")]
-    elif target.is_dir():
-        places = [*_in_folder(target, "")]
-    else:
-        places = [*_one(target)]
-    if not places:
-        there = "holds no checkpoint" if target.exists() else "does not exist"
-        raise RunnerError(
-            f"RUN: {target} {there}\n"
-            "allowed: the folder of a run, a folder of checkpoints, or one checkpoint, such as "
-            "runs/a/checkpoints/ckpt-100"
-        )
-    return places
-
-
-def _in_folder(path: Path, label: str) -> Iterator[_Place]:
-    matches = (_FILE.fullmatch(file.name) for file in path.glob("*-*.*"))
-    for name in sorted({match[1] for match in matches if match}):
-        folder = CheckpointFolder(path, name=name)
-        yield from (_Place(folder, step, f"{label}{name}-{step}") for step in folder.steps())
-
-
-def _one(prefix: Path) -> Iterator[_Place]:
-    match = _FILE.fullmatch(prefix.name) or _PREFIX.fullmatch(prefix.name)
-    if match is None:
-        return
-    folder, step = CheckpointFolder(prefix.parent, name=match[1]), int(match[2])
-    if folder.files(step):
-        yield _Place(folder, step, f"{match[1]}-{step}")
-
-
-def _check_files(place: _Place, config: str) -> Verdict | None:
+def _check_files(place: Place, config: str) -> Verdict | None:
     damage = damage_now(place.folder, place.step)
     if damage is None:
         return None
@@ -175,51 +126,7 @@ def _check_files(place: _Place, config: str) -> Verdict | None:
     return dataclasses.replace(verdict, other_config=other)
 
 
-def damage_now(folder: CheckpointFolder, step: int) -> str | None:
-    """Says what is wrong with a checkpoint of a run that may be going on.
-
-    Args:
-        folder: Where it is.
-        step: Its step.
-
-    Returns:
-        What is wrong; "" for a whole one, None for one that is gone.
-    """
-    found = _damage(folder, step)
-    if found:
-        # The run may be putting it in its place, or removing it.
-        time.sleep(_PAUSE_SECONDS)
-        return _damage(folder, step) if step in folder.steps() else None
-    return found
-
-
-def _damage(folder: CheckpointFolder, step: int) -> str:
-    try:
-        return folder.damage(step)
-    except (OSError, ValueError, TypeError) as error:
-        return f"cannot be read: {first_line(error)}"
-
-
-def newest_whole(folder: CheckpointFolder, at_most: int | None = None) -> CheckpointRecord | None:
-    """Finds the newest checkpoint that is whole and has a record.
-
-    Args:
-        folder: Where to look; nothing is changed there.
-        at_most: The last step that counts.
-
-    Returns:
-        Its record; None where there is none.
-    """
-    steps = [step for step in folder.steps() if at_most is None or step <= at_most]
-    for step in reversed(steps):
-        if damage_now(folder, step) == "":
-            record = folder.record(step)
-            if record is not None:
-                return record
-    return None
-
-
-def _check_tensors(place: _Place, verdict: Verdict) -> Verdict | None:
+def _check_tensors(place: Place, verdict: Verdict) -> Verdict | None:
     if verdict.damage:
         return verdict
     import tensorflow as tf
@@ -243,7 +150,7 @@ def _check_tensors(place: _Place, verdict: Verdict) -> Verdict | None:
     return dataclasses.replace(found, damage=_differing(pairs))
 
 
-def _has_graph(place: _Place) -> bool:
+def _has_graph(place: Place) -> bool:
     """Reads each tensor of a foreign checkpoint, and says whether it names objects at all."""
     import tensorflow as tf
 

@@ -1,0 +1,123 @@
+"""The run that `runner reproduce` makes again: what it left, read before anything runs."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import shutil
+from pathlib import Path
+
+from orbit_runner.config.identity import config_fingerprint
+from orbit_runner.config.resolve import Request, Resolved, resolve
+from orbit_runner.errors import RunnerError
+from orbit_runner.runtime.numerics_record import changes, describe_numerics
+from orbit_runner.training.checkpoint_folder import CheckpointFolder
+from orbit_runner.training.checkpoint_places import newest_whole
+from orbit_runner.training.checkpoint_record import CheckpointRecord
+from orbit_runner.training.run_history import RunHistory, read_history
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Original:
+    """What is to be made again.
+
+    Attributes:
+        resolved: The config of the run.
+        history: Its trail, as it was at the start.
+        record: That of the checkpoint to arrive at.
+        start: The step of the checkpoint to go on from; None to start from the beginning.
+    """
+
+    resolved: Resolved
+    history: RunHistory
+    record: CheckpointRecord
+    start: int | None
+
+    @property
+    def after(self) -> int:
+        """The step from which on steps are made again; -1 for the beginning."""
+        return -1 if self.start is None else self.start
+
+
+def read_original(run: Path, last: int | None, imports: tuple[str, ...]) -> Original:
+    """Reads what a run left; imports no tensorflow.
+
+    Args:
+        run: Its folder.
+        last: How many of its last steps are to be made again; None for all.
+        imports: Modules to import first.
+
+    Returns:
+        What is to be made again.
+
+    Raises:
+        RunnerError: There is no config, or no checkpoint to arrive at or to go on from.
+        ConfigError: The config does not load.
+    """
+    if not (run / "config.yaml").is_file():
+        there = "has no config.yaml" if run.is_dir() else "is no folder"
+        raise RunnerError(f"RUN: {run} {there}\ngive the folder of a run, such as runs/digits/a")
+    resolved = resolve(Request(experiment=str(run / "config.yaml"), imports=imports))
+    # The trail is read last: of a run that goes on, it then holds this checkpoint.
+    record = newest_whole(CheckpointFolder(run / "checkpoints"))
+    if record is None:
+        raise RunnerError(
+            f"RUN: there is no whole checkpoint with a record in {run / 'checkpoints'}\n"
+            f"`runner verify {run}` says what is wrong with those that there are"
+        )
+    history = read_history(run)
+    start = None if last is None else _start(history.checkpoints, record.step, last)
+    return Original(resolved=resolved, history=history, record=record, start=start)
+
+
+def _start(folder: CheckpointFolder, newest: int, last: int) -> int:
+    if last < 1:
+        raise RunnerError(f"--last: got {last}, allowed: at least 1")
+    found = newest_whole(folder, at_most=newest - last)
+    if found is None:
+        raise RunnerError(
+            f"--last: got {last}, and no whole checkpoint is at or before step {newest - last}\n"
+            f"there are those of steps {', '.join(map(str, folder.steps()))}\n"
+            "give a smaller number, or leave --last out to start from the beginning"
+        )
+    return found.step
+
+
+def notes(original: Original) -> list[str]:
+    """Says what speaks against the same weights before anything has run.
+
+    Args:
+        original: What is to be made again.
+    """
+    config, record = original.resolved.config, original.record
+    found = []
+    if record.config and record.config != config_fingerprint(config):
+        found.append("config.yaml is not the config that made its newest checkpoint")
+    if original.history.overridden:
+        found.append("it once went on with --resume=override or --allow_partial")
+    if not config.runtime.deterministic:
+        found.append("runtime.deterministic is false: the same bits are not promised")
+    return found + changes(record.numerics, describe_numerics(config.runtime))
+
+
+def copy_checkpoint(checkpoints: CheckpointFolder, step: int, folder: Path) -> None:
+    """Copies a checkpoint into the folder of another run.
+
+    Args:
+        checkpoints: Where it is.
+        step: Its step.
+        folder: The folder of the other run.
+
+    Raises:
+        RunnerError: It was removed meanwhile.
+    """
+    copied = CheckpointFolder(folder / "checkpoints")
+    copied.path.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileNotFoundError):
+        for path in checkpoints.files(step):
+            shutil.copyfile(path, copied.path / path.name)
+    if copied.record(step) is None or copied.damage(step):
+        raise RunnerError(
+            f"--last: the checkpoint of step {step} was removed while it was copied, by the run "
+            "that goes on\nstart again"
+        )

@@ -1,0 +1,133 @@
+"""Makes a run again in another folder, up to a step of it, as the run itself came there."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orbit
+
+from orbit_runner import train_lib
+from orbit_runner.cli.run import ConfigWriter, bind_gin
+from orbit_runner.config.experiment import ExperimentConfig
+from orbit_runner.config.resolve import Resolved
+from orbit_runner.errors import RunnerError, first_line
+from orbit_runner.reporting.run_record import RunRecord, describe_devices
+from orbit_runner.training.actions import Diverged
+from orbit_runner.training.interrupts import Interrupted
+from orbit_runner.training.leaving import leaving_at
+from orbit_runner.training.observer import Observer, Observers
+from orbit_runner.training.run_history import RunHistory
+
+
+@dataclasses.dataclass(frozen=True)
+class Done:
+    """How it ended.
+
+    Attributes:
+        strategy: The strategy and its number of replicas, as checkpoints note it.
+        error: What ended it before its time, if anything did.
+    """
+
+    strategy: str
+    error: Exception | None = None
+
+    @property
+    def diverged(self) -> bool:
+        """Whether training diverged."""
+        return isinstance(self.error, Diverged)
+
+    @property
+    def words(self) -> str:
+        """What ended it, in one line; "" if nothing did."""
+        if self.error is None:
+            return ""
+        kind = "" if self.diverged else f"{type(self.error).__name__}: "
+        return f"{kind}{first_line(self.error)}"
+
+
+def rerun(
+    resolved: Resolved,
+    history: RunHistory,
+    folder: Path,
+    observer: Observer,
+    *,
+    step: int,
+    after: int,
+) -> Done:
+    """Makes a run again.
+
+    Args:
+        resolved: Its config.
+        history: Its trail.
+        folder: Where the new one goes; a checkpoint that is there is where it goes on from.
+        observer: Is told what happens.
+        step: The step to go to.
+        after: The step it goes on from; -1 for the beginning.
+
+    Returns:
+        How it ended.
+
+    Raises:
+        RunnerError: It cannot run here, or was interrupted.
+    """
+    config, mode = resolved.config, history.mode
+    bind_gin(config.gin_bindings)
+    strategy, task = train_lib.prepare(config, str(folder))
+    replicas = strategy.num_replicas_in_sync
+    done = Done(f"{type(strategy).__name__} × {replicas}")
+    record = RunRecord(folder / "run.json", ["runner", *sys.argv[1:]], mode, config.runtime.seed)
+    record.update(devices=describe_devices(), replicas=replicas)
+    observers = Observers(observer, ConfigWriter(folder, resolved))
+    try:
+        for stage in _stages(config, history, step, after):
+            stage.run(strategy, task, mode, folder, observers)
+    except Exception as error:
+        record.finish(f"{type(error).__name__}: {error}")
+        if isinstance(error, RunnerError) and not isinstance(error, Diverged):
+            raise
+        return dataclasses.replace(done, error=error)
+    record.finish("left" if stage.leaves else "done", step=step)
+    return done
+
+
+@dataclasses.dataclass(frozen=True)
+class _Stage:
+    """A part of a run: up to a step that was its last, or at which it is left."""
+
+    config: ExperimentConfig
+    step: int
+    leaves: bool
+
+    def run(self, strategy: Any, task: Any, mode: str, folder: Path, observer: Observer) -> None:
+        steps = self.step + 1 if self.leaves else self.step
+        trainer = self.config.trainer.replace(train_steps=steps, train_epochs=0.0)
+        leaving = leaving_at(self.step)
+        try:
+            train_lib.run_experiment(
+                strategy,
+                task,
+                mode,
+                self.config.replace(trainer=trainer),
+                str(folder),
+                controller_cls=leaving if self.leaves else orbit.Controller,
+                enable_async_checkpointing=True,
+                observer=observer,
+            )
+        except Interrupted:
+            if not leaving.left:
+                raise
+
+
+def _stages(
+    config: ExperimentConfig, history: RunHistory, step: int, after: int
+) -> Iterator[_Stage]:
+    # A run that was done, then given more steps, has evaluated at what was its last step then.
+    ends = {*history.ends, config.trainer.train_steps}
+    for end in history.ends:
+        if after < end < step:
+            yield _Stage(config, end, leaves=False)
+    yield _Stage(config, step, leaves=step not in ends)

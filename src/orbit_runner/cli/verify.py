@@ -1,0 +1,114 @@
+"""`runner verify`: whether the checkpoints of a run are still what they were."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from orbit_runner.cli.flags import parse, parser
+from orbit_runner.config.runtime import RuntimeConfig
+from orbit_runner.training.verification import Verdict, Verification, verify
+
+DIFFERENT = 4
+_DESCRIPTION = """\
+Compare the checkpoints of a run with what was noted of them when they were written: size and
+SHA-256 of each file, SHA-256 of the weights and of the whole state as they are read from the
+disk, and the config that made them. Nothing is changed. Ends with 4 where something differs."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Verifies the checkpoints of a run.
+
+    Args:
+        arguments: The arguments after `verify`.
+
+    Returns:
+        0 if all is as it was written, else 4.
+
+    Raises:
+        RunnerError: There are no checkpoints.
+    """
+    to = parser("verify", _DESCRIPTION)
+    to.add_argument(
+        "run",
+        metavar="RUN",
+        help="the folder of a run, a folder of checkpoints, or one checkpoint without its suffix",
+    )
+    to.add_argument("--json", action="store_true", help="print what was found as JSON")
+    flags = parse(to, arguments)
+    found = _verified(Path(flags.run))
+    if flags.json:
+        print(json.dumps(_as_dict(found, flags.run), indent=2))
+    else:
+        print("\n".join([*table(found.verdicts), *_ending(found, flags.run)]))
+    return 0 if found.well else DIFFERENT
+
+
+def _verified(run: Path) -> Verification:
+    from orbit_runner.reporting.progress import make_progress
+    from orbit_runner.runtime.environment import prepare_environment
+
+    prepare_environment(RuntimeConfig())
+    progress = make_progress()
+    with progress.shown():
+        return verify(run, progress)
+
+
+def _as_dict(found: Verification, run: str) -> dict[str, object]:
+    verdicts = [{**dataclasses.asdict(one), "well": one.well} for one in found.verdicts]
+    return {
+        "run": run,
+        "well": found.well,
+        "config_problem": found.config_problem,
+        "checkpoints": verdicts,
+    }
+
+
+def table(verdicts: Sequence[Verdict]) -> list[str]:
+    """Returns one line a checkpoint, below a heading.
+
+    Args:
+        verdicts: What was found.
+    """
+    rows = [("checkpoint", "weights", "state", "")]
+    for one in verdicts:
+        rows.append((one.name, one.weights[:12] or "-", one.state[:12] or "-", words(one)))
+    width = max(len(row[0]) for row in rows)
+    return [f"{name:<{width}}  {w:<12}  {s:<12}  {said}".rstrip() for name, w, s, said in rows]
+
+
+def words(verdict: Verdict) -> str:
+    """Says how a checkpoint is.
+
+    Args:
+        verdict: What was found of it.
+    """
+    if verdict.damage:
+        return verdict.damage
+    if verdict.other_config:
+        return "whole, made with another config"
+    return "whole" if verdict.recorded else "no fingerprint"
+
+
+def _ending(found: Verification, run: str) -> Iterator[str]:
+    if found.config_problem:
+        yield found.config_problem
+    yield _line(found, run)
+
+
+def _line(found: Verification, run: str) -> str:
+    count = len(found.verdicts)
+    if found.well:
+        bare = sum(not one.recorded for one in found.verdicts)
+        foreign = f"; {bare} of them without a fingerprint to compare with" if bare else ""
+        return f"{run}: whole, {count} checkpoint{'s' if count != 1 else ''} read{foreign}"
+    damaged = sum(bool(one.damage) for one in found.verdicts)
+    others = sum(one.other_config and not one.damage for one in found.verdicts)
+    parts = [f"{damaged} of {count} damaged"] if damaged else []
+    if others:
+        parts.append(f"{others} of {count} made with another config than its config.yaml")
+    if found.config_problem:
+        parts.append("config.yaml does not load")
+    return f"{run}: {', '.join(parts)}"

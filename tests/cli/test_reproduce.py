@@ -1,0 +1,251 @@
+"""`runner reproduce`: runs made by processes of their own, made again in this one."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orbit_runner.cli.main import main
+
+COMMAND = [sys.executable, "-m", "orbit_runner"]
+ARGUMENTS = [
+    "--experiment=digits_mlp",
+    "--task.model.hidden_units=[8]",
+    "--train_steps=30",
+    "--trainer.checkpoint_interval=10",
+    "--trainer.summary_interval=5",
+    "--trainer.max_to_keep=2",
+    "--model_dir=a",
+]
+Reproduced = Callable[..., tuple[int, str, str]]
+
+
+def _process(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [*COMMAND, *arguments], cwd=folder, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made")
+    done = _process(folder, *ARGUMENTS)
+    assert done.returncode == 0, done.stderr
+    return folder / "a"
+
+
+@pytest.fixture
+def run(made: Path, tmp_path: Path) -> Path:
+    """A copy of the run, to be changed."""
+    return Path(shutil.copytree(made, tmp_path / "a"))
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where temporary folders are made."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    return folder
+
+
+@pytest.fixture
+def reproduced(temporary: Path, capsys: pytest.CaptureFixture[str]) -> Reproduced:
+    """Runs the command, and returns its exit code and what it said."""
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        code = main(["reproduce", *map(str, arguments)])
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return run
+
+
+def _change(run: Path, before: str, after: str) -> None:
+    text = (run / "config.yaml").read_text()
+    assert before in text
+    (run / "config.yaml").write_text(text.replace(before, after))
+
+
+def _record(run: Path, step: int) -> dict[str, Any]:
+    return dict(json.loads((run / f"checkpoints/ckpt-{step}.json").read_text()))
+
+
+def _row(out: str, name: str) -> str:
+    (line,) = (line for line in out.splitlines() if line.startswith(f"  {name:<12} "))
+    return line[15:]
+
+
+def test_equal(made: Path, reproduced: Reproduced, temporary: Path) -> None:
+    before = {p: p.stat().st_mtime_ns for p in made.rglob("*")}
+    code, out, err = reproduced(made)
+    assert code == 0
+    # The checkpoint of step 10 is gone; its fingerprints are not.
+    assert out.splitlines()[0] == "equal: 3 checkpoints up to step 30"
+    record = _record(made, 30)
+    assert _row(out, "weights") == f"sha256 {record['weights']}"
+    assert _row(out, "state") == f"sha256 {record['state']}"
+    assert "note" not in out + err
+    assert "training from step 0 to 30" in err
+    assert [*temporary.glob("reproduce-*")] == []
+    assert {p: p.stat().st_mtime_ns for p in made.rglob("*")} == before
+
+
+def test_the_last_steps(made: Path, reproduced: Reproduced, temporary: Path) -> None:
+    code, out, err = reproduced(made, "--last=3", "--json")
+    found = json.loads(out)
+    assert (code, found["equal"], found["start"], found["again"]) == (0, True, 20, "")
+    assert found["parting"]["compared"] == [30]
+    assert found["parting"]["left"] == found["parting"]["right"]
+    assert found["parting"]["left"]["weights"] == _record(made, 30)["weights"]
+    assert "training from step 20 to 30" in err
+    assert [*temporary.glob("reproduce-*")] == []
+
+
+def test_another_seed(run: Path, tmp_path: Path) -> None:
+    """As a process: its exit code, and the folder that stays."""
+    _change(run, "seed: 17", "seed: 18")
+    done = _process(tmp_path, "reproduce", "a", "--model_dir=b")
+    out = done.stdout
+    assert done.returncode == 4, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "  config.yaml is not the config that made its newest checkpoint\n" in done.stderr
+    assert out.startswith("differs: the weights at step 10, the first checkpoint that was comp")
+    assert f"{_record(run, 30)['weights']}\n" in out
+    assert f"{_record(tmp_path / 'b', 30)['weights']} in the new run\n" in out
+    assert _row(out, "compared") == "the checkpoints of steps 10, 20, 30"
+    assert re.match(r"first differs in the record of step 5: \d\.\d+ → \d", _row(out, "loss"))
+    # That of step 10 is gone in both.
+    assert _row(out, "tensors") == "4 of 4 weights differ at step 20"
+    assert _row(out, "first") == "dense1/bias"
+    assert re.match(r"0\.\d+ at (dense1|logits)/kernel\[\d+, \d\]: ", _row(out, "largest"))
+    assert _row(out, "new run") == "b"
+    assert (tmp_path / "b/config.yaml").read_text().startswith("# Made by: runner reproduce a")
+
+
+def test_another_learning_rate_in_the_last_steps(
+    run: Path, reproduced: Reproduced, temporary: Path
+) -> None:
+    _change(run, "learning_rate: 0.001", "learning_rate: 0.002")
+    code, out, _ = reproduced(run, "--last=10", "--json")
+    found = json.loads(out)
+    parting = found["parting"]
+    assert (code, found["equal"]) == (4, False)
+    assert found["notes"] == ["config.yaml is not the config that made its newest checkpoint"]
+    assert (parting["first"], parting["first_weights"], parting["last_equal"]) == (30, 30, None)
+    assert parting["loss"]["step"] == 25
+    assert parting["loss"]["left"] > parting["loss"]["right"]
+    tensors = parting["tensors"]
+    assert (tensors["step"], tensors["first"], tensors["kind"]) == (30, "dense1/bias", "weights")
+    assert 0 < tensors["largest"]["difference"] < 0.02
+    (folder,) = temporary.glob("reproduce-*")
+    assert found["again"] == str(folder)
+    # Its first steps were not made again.
+    assert (folder / "checkpoints/fingerprints.jsonl").read_text().count("\n") == 1
+
+
+def test_a_fingerprint_of_a_step_on_the_way(run: Path, reproduced: Reproduced) -> None:
+    trail = run / "checkpoints/fingerprints.jsonl"
+    lines = [json.loads(line) for line in trail.read_text().splitlines()]
+    lines[1]["state"] = "0" * 64
+    trail.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    code, out, _ = reproduced(run)
+    assert code == 4
+    assert out.startswith("differs: the state, not the weights, at step 20; equal up to step 10")
+    assert _row(out, "loss") == "the same in the records up to step 20"
+    assert _row(out, "tensors").startswith("not compared: ")
+
+
+def test_a_run_that_did_not_promise_it(run: Path, reproduced: Reproduced) -> None:
+    _change(run, "deterministic: true", "deterministic: false")
+    for step in (20, 30):
+        record = _record(run, step)
+        record["numerics"]["intra-op threads"] = "77"
+        (run / f"checkpoints/ckpt-{step}.json").write_text(json.dumps(record))
+    attempts = json.loads((run / "run.json").read_text())
+    attempts["attempts"][0]["argv"].append("--resume=override")
+    (run / "run.json").write_text(json.dumps(attempts))
+    _, out, err = reproduced(run, "--last=10")
+    for text in (
+        "runtime.deterministic is false: the same bits are not promised",
+        "intra-op threads: 77 → ",
+        "it once went on with --resume=override",
+    ):
+        assert text in out
+        assert text in err[: err.index("importing tensorflow")]
+
+
+def test_a_run_that_was_killed_and_goes_on(tmp_path: Path, reproduced: Reproduced) -> None:
+    arguments = [*ARGUMENTS, "--mode=train", "--trainer.checkpoint_interval=50"]
+    first = subprocess.Popen(
+        [*COMMAND, *arguments, "--train_steps=10000000"],
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    run = tmp_path / "a"
+    try:
+        while not (run / "checkpoints/ckpt-50.index").exists():
+            with pytest.raises(subprocess.TimeoutExpired):
+                first.wait(0.05)
+        # It is alive, and is left alone: what it has is what is compared.
+        _, out, err = reproduced(run, "--json")
+        assert first.poll() is None
+    finally:
+        first.kill()
+        first.communicate()
+    assert json.loads(out)["equal"], (out, err)
+    steps = [int(path.stem[5:]) for path in (run / "checkpoints").glob("ckpt-*.index")]
+    target = max(steps) + 20
+    rest = _process(tmp_path, *arguments, f"--train_steps={target}")
+    assert rest.returncode == 0, rest.stderr
+    code, out, _ = reproduced(run)
+    assert (code, f"up to step {target}\n" in out) == (0, True), out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nowhere"], ["RUN: nowhere is no folder", "give the folder of a run"]),
+        (["empty"], ["RUN: empty has no config.yaml"]),
+        (["damaged"], ["no whole checkpoint with a record in damaged/", "`runner verify damaged`"]),
+        (["a", "--last=25"], ["at or before step 5", "there are those of steps 20, 30"]),
+        (["a", "--last=0"], ["--last: got 0, allowed: at least 1"]),
+        (["a", "--last=x"], ["--last", "'x'"]),
+        (["a", "--model_dir=a/b"], ["--model_dir: a/b is in the run itself"]),
+        (["a", "--model_dir=full"], ["--model_dir: full is not empty"]),
+        (["broken"], ["no valid YAML"]),
+        (["elsewhere"], ["task.train_data.data_dir", "no folder nowhere"]),
+    ],
+    ids=lambda value: " ".join(value) if "--" in value[-1] else "",
+)
+def test_mistakes_are_told_before_tensorflow_is_imported(
+    arguments: list[str],
+    said: list[str],
+    run: Path,
+    tmp_path: Path,
+    without_tensorflow: dict[str, str],
+    refused: Callable[..., str],
+) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full/x").touch()
+    for name in ("damaged", "broken", "elsewhere"):
+        shutil.copytree(run, tmp_path / name)
+    for path in (tmp_path / "damaged/checkpoints").glob("*.index"):
+        path.unlink()
+    (tmp_path / "broken/config.yaml").write_text("task: [1\n")
+    _change(tmp_path / "elsewhere", "source: digits", "source: mnist")
+    _change(tmp_path / "elsewhere", "data_dir: ''", "data_dir: nowhere")
+    env = {**without_tensorflow, "TMPDIR": str(tmp_path / "empty")}
+    found = refused(tmp_path, "reproduce", *arguments, env=env)
+    for text in said:
+        assert text in found
+    assert [*(tmp_path / "empty").iterdir()] == []

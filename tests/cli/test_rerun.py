@@ -1,0 +1,213 @@
+"""Runs of every history made again in this process: the toy of the training tests."""
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orbit_runner.cli.rerun import Done, rerun
+from orbit_runner.config.experiment import ExperimentConfig
+from orbit_runner.config.resolve import Resolved
+from orbit_runner.errors import RunnerError
+from orbit_runner.training.actions import Diverged
+from orbit_runner.training.checkpoint_places import newest_whole
+from orbit_runner.training.interrupts import Interrupted
+from orbit_runner.training.observer import Observer
+from orbit_runner.training.parting import Parting, compare_runs
+from orbit_runner.training.run_history import read_history
+from tests.training.toy import run, toy_config
+
+
+def _config(**changes: Any) -> ExperimentConfig:
+    """Evaluations leave something in the state: the best result, the memory of early stopping."""
+    watched = {
+        "trainer__best_checkpoint_export_subdir": "best",
+        "trainer__best_checkpoint_eval_metric": "validation_loss",
+        "trainer__best_checkpoint_metric_comp": "lower",
+        "trainer__early_stopping__patience": 50,
+        "trainer__checkpoint_interval": 4,
+    }
+    return toy_config(**{**watched, **changes})
+
+
+def _attempt(folder: Path, outcome: str = "done", **values: Any) -> None:
+    path = folder / "run.json"
+    before = json.loads(path.read_text())["attempts"] if path.exists() else []
+    attempt = {"argv": ["runner"], "mode": "train_and_eval", "outcome": outcome, **values}
+    path.write_text(json.dumps({"attempts": [*before, attempt]}))
+
+
+def _again(config: ExperimentConfig, folder: Path, observer: Observer | None = None) -> Done:
+    record = newest_whole(read_history(folder / "a").checkpoints)
+    assert record is not None
+    return rerun(
+        Resolved(config, {}),
+        read_history(folder / "a"),
+        folder / "b",
+        observer or Observer(),
+        step=record.step,
+        after=-1,
+    )
+
+
+def _parting(folder: Path) -> Parting:
+    left, right = read_history(folder / "a"), read_history(folder / "b")
+    return compare_runs(left, right, step=left.checkpoints.steps()[-1])
+
+
+def _equal(config: ExperimentConfig, folder: Path, steps: list[int]) -> None:
+    done = _again(config, folder)
+    assert done.error is None
+    found = _parting(folder)
+    assert found.equal, found
+    assert list(found.compared) == steps
+
+
+def _interrupt(config: ExperimentConfig, folder: Path, step: int) -> None:
+    """Trains until Ctrl-C comes in a loop that ends at a step."""
+
+    class Signals(Observer):
+        def trained(self, now: int, logs: Any) -> None:
+            if now >= step:
+                os.kill(os.getpid(), signal.SIGINT)
+
+    one_by_one = config.replace(trainer=config.trainer.replace(steps_per_loop=1))
+    with pytest.raises(Interrupted):
+        run(one_by_one, folder, observer=Signals())
+    _attempt(folder, "Interrupted: SIGINT")
+
+
+def test_a_run_that_is_done(tmp_path: Path) -> None:
+    config = _config(trainer__train_steps=11)
+    run(config, tmp_path / "a")
+    _attempt(tmp_path / "a", step=11)
+    _equal(config, tmp_path, [4, 8, 11])
+    assert read_history(tmp_path / "b").attempts[0]["outcome"] == "done"
+    assert (tmp_path / "b" / "config.yaml").exists()
+
+
+@pytest.mark.parametrize("step", [7, 8, 10], ids=["alone", "saved", "evaluated"])
+def test_a_run_that_was_interrupted(step: int, tmp_path: Path) -> None:
+    config = _config()
+    _interrupt(config, tmp_path / "a", step)
+    assert read_history(tmp_path / "a").checkpoints.steps()[-1] == step
+    _equal(config, tmp_path, [s for s in (4, 7, 8, 10) if s in {4, 8, step} and s <= step])
+
+
+def test_a_run_that_was_interrupted_and_went_on(tmp_path: Path) -> None:
+    config = _config()
+    _interrupt(config, tmp_path / "a", 7)
+    run(config, tmp_path / "a")
+    _attempt(tmp_path / "a", step=20)
+    assert 7 in read_history(tmp_path / "a").fingerprints
+    _equal(config, tmp_path, [4, 8, 12, 16, 20])
+
+
+def test_a_run_that_was_given_more_steps(tmp_path: Path) -> None:
+    """Evaluated at step 6, its last one then; the best result may be of that step."""
+    for steps in (6, 9):
+        config = _config(trainer__train_steps=steps, task__batch_norm=True)
+        run(config, tmp_path / "a")
+        _attempt(tmp_path / "a", step=steps)
+    _equal(config, tmp_path, [4, 6, 8, 9])
+
+
+def test_a_run_of_which_only_a_part_is_left(tmp_path: Path) -> None:
+    config = _config()
+    run(config, tmp_path / "a")
+    _attempt(tmp_path / "a", step=20)
+    for path in (tmp_path / "a" / "checkpoints").glob("ckpt-20.*"):
+        path.unlink()
+    done = _again(config, tmp_path)
+    assert done.error is None
+    found = _parting(tmp_path)
+    assert (found.step, found.equal) == (16, True)
+
+
+def test_early_stopping(tmp_path: Path) -> None:
+    config = _config(trainer__early_stopping__threshold=0.5, trainer__train_steps=1000)
+    run(config, tmp_path / "a")
+    last = read_history(tmp_path / "a").checkpoints.steps()[-1]
+    assert last < 1000
+    _attempt(tmp_path / "a", step=last)
+    assert _again(config, tmp_path).error is None
+    assert _parting(tmp_path).equal
+
+
+def test_an_average_of_the_weights(tmp_path: Path) -> None:
+    config = _config(trainer__optimizer_config__ema__average_decay=0.5)
+    _interrupt(config, tmp_path / "a", 7)
+    _equal(config, tmp_path, [4, 7])
+
+
+def test_going_back_after_divergence(tmp_path: Path) -> None:
+    config = _config(task__nan_from=10, trainer__recovery_max_trials=1, trainer__train_steps=17)
+    run(config, tmp_path / "a")
+    _attempt(tmp_path / "a", step=17)
+    _equal(config, tmp_path, [0, 4, 8, 12, 16, 17])
+
+
+def test_a_run_that_diverged(tmp_path: Path) -> None:
+    config = _config(task__nan_from=10)
+    with pytest.raises(Diverged):
+        run(config, tmp_path / "a")
+    _attempt(tmp_path / "a", "Diverged: …")
+    _equal(config, tmp_path, [4, 8])
+
+
+def test_mirrored(tmp_path: Path) -> None:
+    config = _config(
+        runtime__distribution_strategy="mirrored", runtime__num_virtual_devices=2,
+        trainer__train_steps=10,
+    )  # fmt: skip
+    run(config, tmp_path / "a", strategy="mirrored2")
+    _attempt(tmp_path / "a", step=10)
+    done = _again(config, tmp_path)
+    assert done == Done("MirroredStrategy × 2")
+    assert _parting(tmp_path).equal
+
+
+def test_the_new_run_diverges(tmp_path: Path) -> None:
+    run(_config(), tmp_path / "a")
+    done = _again(_config(task__nan_from=10), tmp_path)
+    assert done.diverged
+    assert done.words.startswith("training diverged: the loss is nan at step ")
+    found = _parting(tmp_path)
+    assert not found.equal
+    assert (found.first, found.right, found.last_equal) == (None, None, 8)
+
+
+def test_the_new_run_raises(tmp_path: Path) -> None:
+    class Breaks(Observer):
+        def evaluated(self, step: int, logs: Any) -> None:
+            raise ZeroDivisionError("by\nzero")
+
+    run(_config(), tmp_path / "a")
+    done = _again(_config(), tmp_path, Breaks())
+    assert (done.diverged, done.words) == (False, "ZeroDivisionError: by")
+    (attempt,) = read_history(tmp_path / "b").attempts
+    assert attempt["outcome"] == "ZeroDivisionError: by\nzero"
+
+
+def test_ctrl_c_in_the_new_run_is_ctrl_c(tmp_path: Path) -> None:
+    class Signals(Observer):
+        def trained(self, step: int, logs: Any) -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    config = _config()
+    run(config, tmp_path / "a")
+    for end in ({}, {"outcome": "done", "step": 20}):
+        _attempt(tmp_path / "a", **{"outcome": "", **end})
+        with pytest.raises(Interrupted):
+            _again(config, tmp_path, Signals())
+
+
+def test_what_cannot_run_here_is_told(tmp_path: Path) -> None:
+    run(_config(), tmp_path / "a")
+    config = _config(task__nan_from=10)
+    config = config.replace(gin_bindings=["no_such.thing = 1"])
+    with pytest.raises(RunnerError, match="gin bindings: "):
+        _again(config, tmp_path)

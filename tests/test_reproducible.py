@@ -1,0 +1,47 @@
+"""Every checked-in experiment, run twice: each time a process of its own."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orbit_runner.config.locate import experiment_files
+from orbit_runner.config.resolve import Request, resolve
+
+# What keeps two runs of a large network within a test; the rest of the file stays as it is.
+_SHORTER = {"resnet_cifar_v2": ["--task.model.depth=11"]}
+
+
+def _needs_files(name: str) -> bool:
+    return resolve(Request(experiment=name)).config.task.train_data.source != "digits"
+
+
+def _run(name: str, folder: Path, *more: str) -> dict[str, Any]:
+    generated = ["--config_file=configs/data/synthetic.yaml"] if _needs_files(name) else []
+    steps = ["--trainer.train_epochs=0", "--trainer.train_steps=12"]
+    small = ["--task.train_data.global_batch_size=16", "--trainer.checkpoint_interval=5"]
+    command = [
+        *(sys.executable, "-m", "orbit_runner", f"--experiment={name}", "--json"),
+        *(f"--model_dir={folder}", *generated, *steps, *small, *_SHORTER.get(name, []), *more),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("name", sorted(experiment_files()))
+def test_the_same_config_gives_the_same_weights(name: str, tmp_path: Path) -> None:
+    one, two = (_run(name, tmp_path / folder, "--mode=train") for folder in ("one", "two"))
+    assert one["step"] == 12
+    assert one["inexact"] == two["inexact"] == []
+    assert one["fingerprint"] == two["fingerprint"]
+    records = [
+        json.loads((tmp_path / folder / "checkpoints" / "ckpt-12.json").read_text())
+        for folder in ("one", "two")
+    ]
+    for key in ("weights", "state", "config", "optimizer"):
+        assert records[0][key] == records[1][key]
+    assert records[0]["weights"] == one["fingerprint"]
