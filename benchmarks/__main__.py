@@ -6,7 +6,7 @@ import importlib
 import os
 import sys
 
-NAMES = ("loop",)
+NAMES = ("loop", "exactness", "saving")
 
 
 def main(names: list[str]) -> int:
@@ -23,13 +23,13 @@ def main(names: list[str]) -> int:
     if unknown:
         print(f"benchmarks: unknown {', '.join(unknown)}; there are: {', '.join(NAMES)}")
         return 2
-    from benchmarks.harness import RESULTS, machine, table
+    from benchmarks.harness import RESULTS, machine, report
 
     parts = ["# Results", "", f"`make bench` on: {machine()}.", ""]
     for name in names or NAMES:
         print(f"measuring {name} …", file=sys.stderr, flush=True)
         module = importlib.import_module(f"benchmarks.{name}")
-        parts.append(table(module.TITLE, module.UNIT, module.measure()))
+        parts.append(report(module))
         print(parts[-1])
     if not names:
         RESULTS.write_text("\n".join(parts), encoding="utf-8")

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
 
@@ -86,6 +87,20 @@ def table(title: str, unit: str, figures: list[Figure]) -> str:
             f"| {figure.low:.2f} to {figure.high:.2f} |"
         )
     return "\n".join([*lines, ""])
+
+
+def report(module: Any) -> str:
+    """Runs a benchmark and formats what it found.
+
+    Args:
+        module: A module of this package, with a `report` of its own or a title, unit and `measure`.
+
+    Returns:
+        A Markdown table.
+    """
+    if hasattr(module, "report"):
+        return module.report()
+    return table(module.TITLE, module.UNIT, module.measure())
 
 
 def machine() -> str:

@@ -1,0 +1,65 @@
+"""How long training pauses for a checkpoint that is written beside it."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import tensorflow as tf
+
+from benchmarks.exactness import config_of, session_of
+from orbit_runner.training.controller import build_controller, quiet_orbit
+
+_STEPS = {"digits": 50, "resnet_cifar": 2}
+_MINUTE = 60.0
+
+
+def _pauses(name: str, saves: int, *changes: str) -> list[float]:
+    with tempfile.TemporaryDirectory() as folder:
+        session = session_of(config_of(name, *changes), Path(folder))
+        controller, pauses = build_controller(session), list[float]()
+        for _ in range(saves):
+            with quiet_orbit(), session.strategy.scope():
+                controller.train(session.step + _STEPS[name], checkpoint_at_completion=False)
+            start = time.perf_counter()
+            session.checkpoints.save()
+            pauses.append(time.perf_counter() - start)
+            # Saves a minute apart do not wait for each other.
+            session.checkpoints.sync()
+        return pauses
+
+
+def report(saves: int = 25) -> str:
+    """Runs the benchmark.
+
+    Args:
+        saves: Checkpoints of each network.
+
+    Returns:
+        A Markdown table.
+    """
+    tf.config.experimental.enable_op_determinism()
+    lines = [
+        "### pause of training for a checkpoint, written beside it",
+        "",
+        "| | median | longest | first | share of wall time at one save a minute |",
+        "|---|---|---|---|---|",
+    ]
+    for title, name, changes in (
+        ("`digits`", "digits", ()),
+        ("`resnet_cifar`", "resnet_cifar", ()),
+        (
+            "`resnet_cifar`, depth 110, batch 8",
+            "resnet_cifar",
+            ("task.model.depth=110,task.train_data.global_batch_size=8",),
+        ),
+    ):
+        first, *others = _pauses(name, saves, *changes)
+        median = statistics.median(others)
+        lines.append(
+            f"| {title} | {1e3 * median:.1f} ms | {1e3 * max(others):.1f} ms "
+            f"| {1e3 * first:.0f} ms | {median / _MINUTE:.3%} |"
+        )
+    return "\n".join([*lines, ""])
