@@ -65,6 +65,15 @@ def test_evaluation_leaves_the_folder_as_it_is(tmp_path: Path) -> None:
     assert sorted((tmp_path / "checkpoints").rglob("*")) == before
 
 
+def test_evaluation_overlooks_one_that_is_being_put_in_its_place(tmp_path: Path) -> None:
+    run(toy_config(), tmp_path)
+    (tmp_path / "checkpoints" / "ckpt-20.index").unlink()
+    notes = Notes()
+    run(toy_config(), tmp_path, "eval", observer=notes)
+    assert [step for step, _ in notes.evaluations] == [15]
+    assert not any("damaged" in note for note in notes.notes)
+
+
 def test_a_record_that_lies_about_the_weights_is_told(tmp_path: Path) -> None:
     run(toy_config(trainer__train_steps=5), tmp_path)
     path = tmp_path / "checkpoints" / "ckpt-5.json"
@@ -135,6 +144,8 @@ def test_part_of_a_checkpoint_may_be_restored(kind: str, tmp_path: Path) -> None
             np.testing.assert_array_equal(a, b)
     (left_out,) = (note for note in notes.notes if "left out" in note)
     assert "dense2/kernel" in left_out
+    if kind == "adam":
+        assert "optimizer.m of model.layer_with_weights-1.kernel (16 × 10)" in left_out
     slots = _slots(session.state)
     assert np.any(slots["dense1/kernel"])
     assert not np.any(slots["dense2/kernel"])

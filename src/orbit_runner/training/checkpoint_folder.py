@@ -38,6 +38,10 @@ class CheckpointFolder:
         names = (path.name for path in self.path.glob(f"{self._name}-*"))
         return sorted({int(match[1]) for match in map(self._file.fullmatch, names) if match})
 
+    def committed(self) -> list[int]:
+        """Returns the steps of which there is an index: what a process that only reads may use."""
+        return [step for step in self.steps() if self.prefix(step).with_suffix(".index").exists()]
+
     def prefix(self, step: int) -> Path:
         """Returns the path of a checkpoint as TensorFlow takes it, without suffix."""
         return self.path / f"{self._name}-{step}"

@@ -131,8 +131,7 @@ class _Walk:
         """Returns the values that no variable took."""
         left = (key for key in self._content.state_keys() if key not in self._taken)
         return [
-            f"{key.partition('/.ATTRIBUTES')[0].replace('/', '.')} "
-            f"({_shape(self._content.shapes[key])}): only in the checkpoint"
+            f"{_path(key)} ({_shape(self._content.shapes[key])}): only in the checkpoint"
             for key in left
             if key.partition("/")[0] in _COMPLETE
         ]
@@ -152,6 +151,14 @@ def _slot_keys(graph: Any) -> dict[tuple[str, str], tuple[str, str]]:
         for node in graph.nodes
         for slot in node.slot_variables
     }
+
+
+def _path(key: str) -> str:
+    """Returns the name in the tree of the run for a key of a checkpoint."""
+    names = key.partition("/.ATTRIBUTES")[0]
+    owner, _, slot = names.partition("/.OPTIMIZER_SLOT/")
+    path = owner.replace("/", ".")
+    return f"{slot.replace('/', '.')} of {path}" if slot else path
 
 
 def _slot(optimizer: Any, variable: tf.Variable, name: str) -> Any:

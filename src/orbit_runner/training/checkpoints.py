@@ -87,7 +87,7 @@ class Checkpoints:
     @property
     def latest(self) -> str | None:
         """The path of the newest checkpoint that is in its place; None where there is none."""
-        steps = self.folder.steps()
+        steps = self.folder.committed()
         return str(self.folder.prefix(steps[-1])) if steps else None
 
     def restore_or_initialize(self, task: Any) -> str | None:
@@ -114,7 +114,9 @@ class Checkpoints:
 
     def _newest_whole(self) -> int | None:
         damaged = False
-        for step in reversed(self.folder.steps()):
+        # Of another process's folder, one without an index is just being put in its place.
+        steps = self.folder.steps() if self._writes else self.folder.committed()
+        for step in reversed(steps):
             damage = self.folder.damage(step)
             if not damage:
                 return step
