@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
+from orbit_runner.runtime.randomness import keyed_draws
 from orbit_runner.training.gradients import GradientTap, split_step
 from tests.training.toy import make_strategy, state_of, toy_config, toy_task
 
@@ -106,3 +107,34 @@ def test_the_state_has_a_loss_scale_only_with_float16() -> None:
     scaled = state_of(toy_config(runtime__mixed_precision_dtype="float16"), strategy).optimizer
     assert not isinstance(plain, tf_keras.mixed_precision.LossScaleOptimizer)
     assert isinstance(scaled, tf_keras.mixed_precision.LossScaleOptimizer)
+
+
+@pytest.mark.parametrize("pieces", [1, 2])
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_each_piece_draws_for_itself(jit_compile: bool, pieces: int) -> None:
+    """The loss is a draw, so the mean over the pieces says whether they drew alike."""
+    variable = tf.Variable(1.0)
+
+    def train_step(inputs: Any, to: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = variable * tf.random.uniform([])
+        to.apply_gradients([(tape.gradient(loss, variable), variable)])
+        return {"loss": loss}
+
+    optimizer = tf_keras.optimizers.SGD(0.0)
+    optimizer.build([variable])
+
+    def losses(pieces: int) -> list[float]:
+        run = split_step(train_step, optimizer, pieces=pieces, jit_compile=jit_compile, loss="loss")
+
+        @tf.function
+        def keyed(step: tf.Tensor) -> Any:
+            with keyed_draws(7, step, 0):
+                return run(tf.zeros([4, 1]))["loss"]
+
+        return [keyed(tf.constant(step)).numpy() for step in (3, 4, 3)]
+
+    found = losses(pieces)
+    assert found[0] == found[2] != found[1]
+    # Alike pieces would have the same mean, however many there are.
+    assert found[0] != losses(2 * pieces)[0]

@@ -93,6 +93,31 @@ def eval_steps(size: int, global_batch_size: int, drop_remainder: bool = False) 
     return size // global_batch_size if drop_remainder else -(-size // global_batch_size)
 
 
+def checked_eval_steps(name: str, size: int, global_batch_size: int, drop_remainder: bool) -> int:
+    """Counts the steps of one pass, of which there has to be one.
+
+    Args:
+        name: What messages call the set.
+        size: Number of examples.
+        global_batch_size: Examples of a step on all replicas.
+        drop_remainder: Whether a last, part-filled batch is left out.
+
+    Returns:
+        The number of global steps.
+
+    Raises:
+        DataError: There are none.
+    """
+    steps = eval_steps(size, global_batch_size, drop_remainder)
+    if not steps:
+        raise DataError(
+            f"{name}: got a global batch of {global_batch_size} for {size} examples "
+            "with the last, part-filled batch left out, expected a full batch",
+            field="drop_remainder",
+        )
+    return steps
+
+
 def eval_dataset(
     source: ArraySource,
     *,
@@ -123,13 +148,7 @@ def eval_dataset(
         DataError: The batch does not divide by the replicas, or no step is left.
     """
     slices = replica_slices(global_batch_size, input_context)
-    steps = eval_steps(source.size, global_batch_size, drop_remainder)
-    if not steps:
-        raise DataError(
-            f"{source.name}: got a global batch of {global_batch_size} for {source.size} examples "
-            "with the last, part-filled batch left out, expected a full batch",
-            field="drop_remainder",
-        )
+    steps = checked_eval_steps(source.name, source.size, global_batch_size, drop_remainder)
     read, count = _reader(source, None, 0), slices.elements(steps)
     length = _chunk_length(source, slices.batch_size)
 

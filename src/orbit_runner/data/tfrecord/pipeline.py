@@ -10,12 +10,11 @@ import tensorflow as tf
 
 from orbit_runner.data.augment import CropFlip, crop_flip
 from orbit_runner.data.options import PipelineOptions
-from orbit_runner.data.pipeline import eval_steps
+from orbit_runner.data.pipeline import checked_eval_steps
 from orbit_runner.data.slicing import ReplicaSlices, replica_slices
 from orbit_runner.data.tfrecord.decode import Decoder
 from orbit_runner.data.tfrecord.reading import Reader
 from orbit_runner.data.tfrecord.source import RecordSource
-from orbit_runner.errors import DataError
 
 _Tree = dict[str, Any]
 _ENDLESS = 2**62
@@ -112,13 +111,7 @@ def eval_records(
         DataError: The batch does not divide by the replicas, or no step is left.
     """
     slices = replica_slices(global_batch_size, input_context)
-    steps = eval_steps(source.size, global_batch_size, drop_remainder)
-    if not steps:
-        raise DataError(
-            f"{source.name}: got a global batch of {global_batch_size} for {source.size} examples "
-            "with the last, part-filled batch left out, expected a full batch",
-            field="drop_remainder",
-        )
+    steps = checked_eval_steps(source.name, source.size, global_batch_size, drop_remainder)
     decode, count = Decoder(source, num_classes), slices.elements(steps)
 
     def batch(records: tf.Tensor, ids: tf.Tensor, weights: tf.Tensor) -> Any:
