@@ -13,7 +13,7 @@ help:
 	@echo "make lint    ruff and mypy"
 	@echo "make format  ruff format"
 	@echo "make kills   kill seven runs twenty times each, and compare their weights; an hour"
-	@echo "make bench   speed against a bare loop"
+	@echo "make bench   speed against a bare loop, the cost of exactness, pauses for saving, resuming"
 	@echo "make lock    requirements.lock anew (needs uv)"
 	@echo "make clean   remove .venv, runs and caches"
 

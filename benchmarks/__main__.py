@@ -6,7 +6,7 @@ import importlib
 import os
 import sys
 
-NAMES = ("loop", "exactness", "saving")
+NAMES = ("loop", "exactness", "saving", "resume")
 
 
 def main(names: list[str]) -> int:

@@ -64,6 +64,10 @@ def _figure(name: str, own: list[float], base: list[float]) -> Figure:
     return Figure(name, statistics.median(own), statistics.median(ratios), min(ratios), max(ratios))
 
 
+def _rounded(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
 def table(title: str, unit: str, figures: list[Figure]) -> str:
     """Formats figures as a Markdown table.
 
@@ -83,7 +87,7 @@ def table(title: str, unit: str, figures: list[Figure]) -> str:
     ]
     for figure in figures:
         lines.append(
-            f"| {figure.name} | {figure.per_second:,.0f} | {figure.ratio:.2f} "
+            f"| {figure.name} | {_rounded(figure.per_second)} | {figure.ratio:.2f} "
             f"| {figure.low:.2f} to {figure.high:.2f} |"
         )
     return "\n".join([*lines, ""])
