@@ -212,6 +212,7 @@ def test_it_goes_back_and_on_with_another_order(name: str, tmp_path: Path) -> No
     session = trained(config, tmp_path, make_strategy(name), notes)
     assert session.step == 20
     assert int(session.state.recoveries.numpy()) == 1
+    assert [reason for reason in session.inexact() if "went back 1 times" in reason]
     (note,) = notes.notes
     assert "diverged by step" in note
     assert "from step 10" in note

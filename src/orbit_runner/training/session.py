@@ -244,6 +244,11 @@ class Session:
         unkeyed = self.trainer.unkeyed if self.trainer is not None else []
         if unkeyed:
             reasons.append(f"a resumed run draws otherwise at {len(unkeyed)} ops: {unkeyed[0]}")
+        trials = int(self.state.recoveries.numpy())
+        if trials:
+            reasons.append(
+                f"it went back {trials} times after diverging; a resumed run may see that elsewhere"
+            )
         if not starts_anywhere(self.task):
             reasons.append("the task's input pipeline begins anew when a run is resumed")
         return reasons
