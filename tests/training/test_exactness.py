@@ -164,3 +164,24 @@ def test_a_step_stands_once_in_the_records(tmp_path: Path) -> None:
     assert notes.started_at == [40]
     assert [record["step"] for record in records(tmp_path, "train")] == [15, 30, 45, 60]
     assert [record["step"] for record in records(tmp_path, "validation")] == [30, 60]
+
+
+def test_each_step_and_each_replica_draws_for_itself(tmp_path: Path) -> None:
+    from orbit_runner.runtime.numerics import configure_numerics
+    from orbit_runner.train_lib import run_experiment
+
+    drawn = []
+
+    class DrawingToy(ToyTask):
+        def train_step(self, inputs: Any, model: Any, optimizer: Any, metrics: Any = None) -> Any:
+            noise = tf.random.uniform([])
+            tf.py_function(lambda value: drawn.append(float(value)), [noise], [])
+            return super().train_step(inputs, model, optimizer, metrics)
+
+    config, strategy = toy_config(trainer__train_steps=6), make_strategy("mirrored2")
+    configure_numerics(config.runtime)
+    with strategy.scope():
+        task = DrawingToy(config.task)
+    run_experiment(strategy, task, "train", config, str(tmp_path))
+    assert len(drawn) == 12
+    assert len(set(drawn)) == 12
