@@ -1,5 +1,7 @@
 """One number for all weights."""
 
+from pathlib import Path
+
 import numpy as np
 import tensorflow as tf
 
@@ -40,3 +42,24 @@ def test_every_difference_shows() -> None:
 def test_minus_zero_is_not_zero() -> None:
     zero, minus = (tf.Variable(np.array([x], np.float32), name="a") for x in (0.0, -0.0))
     assert fingerprint([zero]) != fingerprint([minus])
+
+
+def test_equal_bytes_of_another_type_differ() -> None:
+    real, whole = (tf.Variable(np.zeros(3, dtype), name="a") for dtype in ("float32", "int32"))
+    assert fingerprint([real]) != fingerprint([whole])
+
+
+def test_every_variable_of_a_checkpoint_counts(tmp_path: Path) -> None:
+    parts = {f"part{index}": tf.Variable(float(index)) for index in range(9)}
+    checkpoint = tf.train.Checkpoint(**parts)
+
+    def state() -> str:
+        checkpoint.write(str(tmp_path / "ckpt"))
+        return fingerprints.CheckpointContent(tmp_path / "ckpt").state_fingerprint()
+
+    found = {state()}
+    for variable in parts.values():
+        variable.assign_add(100.0)
+        found.add(state())
+    assert len(found) == 10
+    assert state() in found
