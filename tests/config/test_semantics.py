@@ -107,7 +107,7 @@ def test_every_class_that_checks_itself_has_a_case() -> None:
 def test_the_number_of_replicas(
     over_digits: Callable[..., Any], said: str, replicas: int | None
 ) -> None:
-    assert over_digits(params_overrides=(said,)).runtime.num_replicas == replicas
+    assert over_digits(params_overrides=(said,)).runtime.num_replicas() == replicas
 
 
 @pytest.mark.parametrize(

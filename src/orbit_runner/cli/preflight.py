@@ -15,9 +15,11 @@ from orbit_runner.config.modes import MODES, TRAINING
 from orbit_runner.config.problems import ConfigError, Problem, unknown
 from orbit_runner.config.resolve import Request, Resolved, resolve
 from orbit_runner.errors import RunnerError, SettingError
+from orbit_runner.runtime.cluster.description import Cluster
+from orbit_runner.runtime.cluster.resolve import reach_problems, resolve_cluster
 
 
-def check_before_start(resolved: Resolved, mode: str, model_dir: Path) -> None:
+def check_before_start(resolved: Resolved, mode: str, model_dir: Path) -> Cluster | None:
     """Checks what needs no tensorflow, so that mistakes are told at once.
 
     Args:
@@ -25,14 +27,19 @@ def check_before_start(resolved: Resolved, mode: str, model_dir: Path) -> None:
         mode: What the run is to do.
         model_dir: The folder of the run.
 
+    Returns:
+        The cluster that this process is a member of, if any.
+
     Raises:
         ConfigError: Something is wrong with it.
+        ClusterError: The description of the cluster is wrong.
     """
     config = resolved.config
+    cluster = resolve_cluster(config.runtime, os.environ)
     problems = [*_mode_problems(mode), *_folder_problems(model_dir)]
     if mode == "eval" and not config.task.init_checkpoint:
         problems += _checkpoint_problems(model_dir)
-    replicas = config.runtime.num_replicas
+    replicas = config.runtime.num_replicas(len(cluster.trainers()) if cluster else 1)
     if replicas is not None:
         problems += [
             Problem(path, message, resolved.origin(path))
@@ -43,8 +50,11 @@ def check_before_start(resolved: Resolved, mode: str, model_dir: Path) -> None:
         problems.append(Problem(path, message, resolved.origin(path)))
     if mode in TRAINING and not (config.trainer.train_steps or config.trainer.train_epochs):
         problems.append(Problem("trainer.train_steps", "is 0; set it, or trainer.train_epochs"))
+    if cluster is not None:
+        problems += [Problem("cluster", message) for message in reach_problems(cluster)]
     if problems:
         raise ConfigError(problems)
+    return cluster
 
 
 def _mode_problems(mode: str) -> Iterator[Problem]:

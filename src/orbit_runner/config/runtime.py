@@ -1,16 +1,25 @@
-"""Settings of the machine: devices, strategy, precision, threads, seed."""
+"""Settings of the machine: devices, strategy, cluster, precision, threads, seed."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterator
 
 from orbit_runner.config.base import Config, setting
+from orbit_runner.config.cluster import ROLES, SOURCES, ClusterConfig
+from orbit_runner.config.runtime_rules import runtime_problems
 
-STRATEGIES = ("off", "one_device", "mirrored")
-ALL_REDUCE = (None, "nccl", "hierarchical_copy", "reduction_to_one_device")
-_NO_TPU = "TPUs are not driven by this version"
-_NO_CLUSTER = "clusters are not driven by this version"
+STRATEGIES = (
+    "off",
+    "one_device",
+    "mirrored",
+    "multi_worker_mirrored",
+    "parameter_server",
+    "tpu",
+)
+ALL_REDUCE = (None, "auto", "ring", "nccl", "hierarchical_copy", "reduction_to_one_device")
+_NO_SHARD_DIM = "set train_input_partition_dims and eval_input_partition_dims"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -20,9 +29,11 @@ class RuntimeConfig(Config):
     distribution_strategy: str = setting(
         "mirrored", allowed=STRATEGIES, help="how replicas work together"
     )
-    num_gpus: int = setting(0, minimum=-1, help="0: the CPU; n: that many GPUs; -1: all there are")
+    num_gpus: int = setting(
+        0, minimum=-1, help="of each worker; 0: the CPU; n: that many GPUs; -1: all there are"
+    )
     num_virtual_devices: int = setting(
-        1, minimum=1, help="replicas on one CPU, to try `mirrored` without a GPU"
+        1, minimum=1, help="devices on one CPU, to try `mirrored` without a GPU"
     )
     seed: int = setting(0, minimum=0, help="seed of weights, order of examples, augmentation")
     deterministic: bool = setting(True, help="only ops that give the same bits each time")
@@ -37,7 +48,7 @@ class RuntimeConfig(Config):
     )
     run_eagerly: bool = setting(False, help="no graphs, to debug a step line by line")
     all_reduce_alg: str | None = setting(
-        None, allowed=ALL_REDUCE, help="how `mirrored` adds up gradients"
+        None, allowed=ALL_REDUCE, help="how gradients of the replicas are added up"
     )
     num_packs: int = setting(1, minimum=0, help="gradients are packed into that many pieces")
     intra_op_threads: int = setting(
@@ -52,13 +63,61 @@ class RuntimeConfig(Config):
     )
     per_gpu_thread_count: int = setting(0, minimum=0, help="their number; 0: TensorFlow decides")
     batchnorm_spatial_persistent: bool = setting(False, help="cuDNN's faster batch norm")
-    tpu: str | None = setting(None, help="name or address of a TPU", refused=_NO_TPU)
-    worker_hosts: str | None = setting(None, help="addresses of workers", refused=_NO_CLUSTER)
-    task_index: int = setting(-1, help="index of this worker", refused=_NO_CLUSTER)
-    tpu_enable_xla_dynamic_padder: bool | None = setting(None, help="XLA pads", refused=_NO_TPU)
-    num_cores_per_replica: int = setting(1, help="cores that share a replica", refused=_NO_TPU)
-    default_shard_dim: int = setting(-1, help="dimension that is split", refused=_NO_TPU)
-    use_tpu_mp_strategy: bool = setting(False, help="model parallelism", refused=_NO_TPU)
+    cluster_source: str = setting(
+        "auto", allowed=SOURCES, help="where the cluster is described; auto: the first that is"
+    )
+    cluster: ClusterConfig = setting(factory=ClusterConfig, help="its members")
+    num_workers: int = setting(
+        0, minimum=0, help="members that train, the chief included; 0: as many as are described"
+    )
+    num_parameter_servers: int = setting(0, minimum=0, help="the same of parameter servers")
+    num_evaluators: int = setting(0, minimum=0, maximum=1, help="1: evaluates beside training")
+    worker_hosts: str | None = setting(
+        None, help="its workers, host:port parted by commas, where there are no other roles"
+    )
+    task_type: str | None = setting(
+        None, allowed=(None, *ROLES), help="the role of this process; worker where unset"
+    )
+    task_index: int = setting(-1, minimum=-1, help="its index among those of its role")
+    remote_cluster: str | None = setting(
+        None, help="servers to run on, such as worker=a:2222,b:2222;ps=c:2222"
+    )
+    cluster_start_timeout: int = setting(
+        120, minimum=1, help="seconds that members wait for each other at the start"
+    )
+    heartbeat_timeout: int = setting(
+        10, minimum=2, help="seconds of silence after which a member counts as lost"
+    )
+    variable_partitioner: str | None = setting(
+        None,
+        allowed=(None, "fixed", "min_size", "max_size"),
+        help="how `parameter_server` cuts variables over the servers; whole where unset",
+    )
+    variable_shards: int = setting(0, minimum=0, help="most shards; 0: one a parameter server")
+    variable_shard_bytes: int = setting(
+        262144, minimum=1, help="smallest (min_size) or largest (max_size) shard"
+    )
+    tf_data_service: str | None = setting(
+        None, help="address of a tf.data service that makes the batches, grpc://host:port"
+    )
+    tpu: str | None = setting(None, help="name or address of a TPU, or local")
+    tpu_zone: str | None = setting(None, help="zone of a TPU that is given by name")
+    tpu_project: str | None = setting(None, help="cloud project of a TPU that is given by name")
+    tpu_platform: str | None = setting(
+        None, help="kind of TPU, such as v3-8, to check partitions before it is reached"
+    )
+    tpu_enable_xla_dynamic_padder: bool | None = setting(
+        None, help="whether XLA pads part-filled batches on a TPU"
+    )
+    num_cores_per_replica: int = setting(
+        1, minimum=1, help="TPU cores that share a replica: the product of the partition dims"
+    )
+    train_input_partition_dims: list[int] | None = setting(
+        None, help="parts of a training image batch along each dimension, such as [1, 2, 2, 1]"
+    )
+    eval_input_partition_dims: list[int] | None = setting(None, help="the same for evaluation")
+    default_shard_dim: int = setting(-1, help="dimension that is split", refused=_NO_SHARD_DIM)
+    use_tpu_mp_strategy: bool = setting(False, help="model parallelism", refused=_NO_SHARD_DIM)
 
     def model_parallelism(self) -> dict[str, int]:
         """Returns the arguments that Model Garden's strategy factory takes."""
@@ -68,36 +127,28 @@ class RuntimeConfig(Config):
         }
 
     @property
-    def num_replicas(self) -> int | None:
-        """The number of replicas, or None where only the devices tell."""
-        if self.num_gpus < 0:
+    def parts(self) -> int:
+        """The number of devices that share one replica."""
+        dims = self.train_input_partition_dims or self.eval_input_partition_dims or ()
+        return math.prod(dims)
+
+    def num_replicas(self, workers: int = 1) -> int | None:
+        """Returns the number of replicas, or None where only the devices tell.
+
+        Args:
+            workers: The number of workers that train together.
+        """
+        strategy = self.distribution_strategy
+        if strategy == "parameter_server":
+            return 1  # Workers do not wait for each other: each batch is one worker's.
+        if strategy == "tpu" or self.num_gpus < 0:
             return None
-        if self.distribution_strategy != "mirrored":
-            return 1
-        return self.num_gpus or self.num_virtual_devices
+        if strategy == "multi_worker_mirrored":
+            return workers * max(1, self.num_gpus)
+        if strategy == "mirrored":
+            return (self.num_gpus or self.num_virtual_devices) // self.parts
+        return 1
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yields settings that contradict each other."""
-        strategy = self.distribution_strategy
-        if strategy != "mirrored" and self.num_gpus > 1:
-            yield "num_gpus", f"got {self.num_gpus} under `{strategy}`, which uses one device"
-        if strategy != "mirrored" and self.num_virtual_devices > 1:
-            yield "num_virtual_devices", f"got {self.num_virtual_devices} under `{strategy}`"
-        if self.num_gpus != 0 and self.num_virtual_devices > 1:
-            yield "num_virtual_devices", "virtual devices are for the CPU, and num_gpus is not 0"
-        if strategy != "mirrored" and self.all_reduce_alg:
-            yield "all_reduce_alg", f"`{strategy}` has nothing to reduce\nallowed: null"
-        if self.num_gpus == 0 and self.all_reduce_alg == "nccl":
-            yield "all_reduce_alg", "nccl needs GPUs, and num_gpus is 0"
-        yield from self._loss_scale_problems()
-
-    def _loss_scale_problems(self) -> Iterator[tuple[str, str]]:
-        if self.loss_scale is None:
-            return
-        if self.mixed_precision_dtype != "float16":
-            yield "loss_scale", "only float16 needs a loss scale; mixed_precision_dtype is not that"
-        if isinstance(self.loss_scale, str):
-            if self.loss_scale != "dynamic":
-                yield "loss_scale", f"got {self.loss_scale!r}, allowed: 'dynamic' or a number"
-        elif self.loss_scale <= 0:
-            yield "loss_scale", f"got {self.loss_scale}, allowed: a number above 0"
+        yield from runtime_problems(self)

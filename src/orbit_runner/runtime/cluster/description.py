@@ -1,0 +1,132 @@
+"""A cluster: who its members are, and which of them this process is."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping
+
+from orbit_runner.config.cluster import ROLES
+from orbit_runner.config.problems import unknown
+from orbit_runner.errors import RunnerError
+from orbit_runner.runtime.cluster.addresses import address_problem
+
+Jobs = Mapping[str, tuple[str, ...]]
+
+
+class ClusterError(RunnerError):
+    """A description of a cluster that cannot be right."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Member:
+    """One process of a cluster.
+
+    Attributes:
+        role: One of `config.cluster.ROLES`.
+        index: Its index among those of its role.
+        address: `host:port`; "" where none is needed.
+    """
+
+    role: str
+    index: int
+    address: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.role} {self.index}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Cluster:
+    """The members of a cluster and this process's place among them.
+
+    Attributes:
+        jobs: Role to the addresses of its members, in the order of their indices.
+        me: The member that this process is.
+        source: Where it was described, for messages.
+    """
+
+    jobs: Jobs
+    me: Member
+    source: str
+
+    def members(self) -> Iterator[Member]:
+        """Yields all members, the chief first."""
+        for role in ROLES:
+            for index, address in enumerate(self.jobs.get(role, ())):
+                yield Member(role, index, address)
+
+    def trainers(self) -> list[Member]:
+        """Returns those that train together, the chief first."""
+        return [member for member in self.members() if member.role in ("chief", "worker")]
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this process is the one that writes."""
+        first = next(iter(self.trainers()), None)
+        return first is not None and (first.role, first.index) == (self.me.role, self.me.index)
+
+    def tf_config(self) -> str:
+        """Returns the text that TensorFlow reads from `TF_CONFIG`."""
+        task = {"type": self.me.role, "index": self.me.index}
+        cluster = {role: list(addresses) for role, addresses in self.jobs.items()}
+        return json.dumps({"cluster": cluster, "task": task})
+
+    def as_dict(self) -> dict[str, object]:
+        """Returns what `run.json` keeps of it."""
+        jobs = {role: list(addresses) for role, addresses in self.jobs.items()}
+        return {"from": self.source, "me": str(self.me), "members": jobs}
+
+
+def checked(jobs: Jobs, role: str, index: int, source: str) -> Cluster:
+    """Makes a cluster of a description that is not known to be right.
+
+    Args:
+        jobs: Role to addresses.
+        role: The role of this process.
+        index: Its index.
+        source: Where it was described.
+
+    Returns:
+        The cluster.
+
+    Raises:
+        ClusterError: The description is wrong.
+    """
+    problems = [*_job_problems(jobs), *_task_problems(jobs, role, index)]
+    if problems:
+        raise ClusterError("\n".join(f"{source}: {problem}" for problem in problems))
+    addresses = jobs.get(role, ())
+    return Cluster(jobs, Member(role, index, addresses[index] if addresses else ""), source)
+
+
+def _job_problems(jobs: Jobs) -> Iterator[str]:
+    seen: dict[str, str] = {}
+    for role, addresses in jobs.items():
+        if role not in ROLES:
+            yield unknown("role", role, ROLES)
+            continue
+        for index, address in enumerate(addresses):
+            problem = address_problem(address)
+            if problem:
+                yield f"cluster.{role}[{index}]: {problem}"
+            elif address in seen:
+                yield f"cluster.{role}[{index}]: got {address}, which is {seen[address]} as well"
+            seen.setdefault(address, f"{role}[{index}]")
+    if len(jobs.get("chief", ())) > 1:
+        yield f"cluster.chief: got {len(jobs['chief'])} chiefs, allowed: one"
+    if not jobs.get("chief") and not jobs.get("worker"):
+        yield "cluster: there is neither a chief nor a worker"
+
+
+def _task_problems(jobs: Jobs, role: str, index: int) -> Iterator[str]:
+    if role not in ROLES:
+        yield f"task.type: {unknown('role', role, ROLES)}"
+        return
+    # A side-car evaluator talks to no one: launchers often leave it out of the cluster.
+    there = len(jobs.get(role, ())) or (1 if role == "evaluator" else 0)
+    if not there:
+        yield f"task.type: got {role!r}, and the cluster has no {role}"
+    elif not 0 <= index < there:
+        some = f"0 to {there - 1}" if there > 1 else "0"
+        yield f"task.index: got {index}, allowed: {some} (the cluster's {role} addresses)"

@@ -1,0 +1,69 @@
+"""A cluster that the config itself describes."""
+
+from __future__ import annotations
+
+from orbit_runner.config.runtime import RuntimeConfig
+from orbit_runner.runtime.cluster.description import Cluster, ClusterError, checked
+
+
+def described_jobs(runtime: RuntimeConfig) -> dict[str, tuple[str, ...]]:
+    """Returns the members that the config names; {} where it names none.
+
+    Args:
+        runtime: The settings.
+    """
+    if runtime.worker_hosts:
+        return {"worker": _hosts(runtime.worker_hosts)}
+    return runtime.cluster.jobs()
+
+
+def from_config(runtime: RuntimeConfig) -> Cluster:
+    """Makes the cluster.
+
+    Args:
+        runtime: The settings.
+
+    Returns:
+        The cluster.
+
+    Raises:
+        ClusterError: It cannot be right.
+    """
+    source = "runtime.worker_hosts" if runtime.worker_hosts else "runtime.cluster"
+    jobs, role, index = described_jobs(runtime), runtime.task_type, runtime.task_index
+    if role is None:
+        role = "worker" if "worker" in jobs else "chief"
+    if index < 0 and len(jobs.get(role, ())) > 1:
+        raise ClusterError(
+            f"runtime.task_index: is not set, and {source} has {len(jobs[role])} members of the "
+            f"role {role}\nset it on each: 0 to {len(jobs[role]) - 1}"
+        )
+    return checked(jobs, role, max(index, 0), source)
+
+
+def parse_remote(text: str) -> dict[str, tuple[str, ...]]:
+    """Reads `runtime.remote_cluster`.
+
+    Args:
+        text: Such as `worker=a:2222,b:2222;ps=c:2222`.
+
+    Returns:
+        Role to addresses.
+
+    Raises:
+        ClusterError: It is malformed.
+    """
+    jobs: dict[str, tuple[str, ...]] = {}
+    for part in filter(None, (part.strip() for part in text.split(";"))):
+        role, equals, hosts = part.partition("=")
+        if not equals or role.strip() in jobs:
+            raise ClusterError(
+                f"runtime.remote_cluster: got {part!r}, expected each role once, such as "
+                "worker=a:2222,b:2222;ps=c:2222"
+            )
+        jobs[role.strip()] = _hosts(hosts)
+    return jobs
+
+
+def _hosts(text: str) -> tuple[str, ...]:
+    return tuple(host.strip() for host in text.split(",") if host.strip())

@@ -1,0 +1,65 @@
+"""`TF_CONFIG`: set by Kubernetes' Training Operator, Vertex AI and `runner launch`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from orbit_runner.runtime.cluster.description import Cluster, ClusterError, checked
+
+NAME = "TF_CONFIG"
+
+
+def from_tf_config(text: str) -> Cluster:
+    """Reads the variable.
+
+    Args:
+        text: Its value.
+
+    Returns:
+        The cluster.
+
+    Raises:
+        ClusterError: It is malformed, or contradicts itself.
+    """
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise ClusterError(f"{NAME} is no JSON: {error}\nit begins: {text[:60]!r}") from None
+    if not isinstance(value, dict):
+        raise ClusterError(f"{NAME}: got {text[:60]!r}, {_FORM}")
+    cluster, task = value.get("cluster"), value.get("task")
+    if not isinstance(cluster, dict) or not isinstance(task, dict):
+        lacking = "cluster" if not isinstance(cluster, dict) else "task"
+        raise ClusterError(f"{NAME}: `{lacking}` is missing or no mapping; {_FORM}")
+    return checked(_jobs(cluster), _role(task.get("type")), _index(task.get("index")), NAME)
+
+
+_FORM = 'expected {"cluster": {"worker": ["host:port", …]}, "task": {"type": "worker", "index": 0}}'
+# What launchers called the chief before TensorFlow 2.
+_OLD_NAMES = {"master": "chief"}
+
+
+def _jobs(cluster: dict[str, Any]) -> dict[str, tuple[str, ...]]:
+    jobs = {}
+    for role, addresses in cluster.items():
+        if not isinstance(addresses, list):
+            raise ClusterError(f"{NAME}: cluster.{role}: got {addresses!r}, expected a list")
+        if addresses:
+            jobs[_OLD_NAMES.get(role, role)] = tuple(addresses)
+    return jobs
+
+
+def _role(name: Any) -> str:
+    if not isinstance(name, str):
+        raise ClusterError(f"{NAME}: task.type: got {name!r}, expected the name of a role")
+    return _OLD_NAMES.get(name, name)
+
+
+def _index(value: Any) -> int:
+    # Launchers in shell write it as a text.
+    if isinstance(value, str) and value.isdecimal():
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ClusterError(f"{NAME}: task.index: got {value!r}, expected a number")
+    return value
