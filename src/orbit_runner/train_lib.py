@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,12 @@ from orbit_runner.config.modes import EVALUATING, MODES, TRAINING
 from orbit_runner.config.problems import unknown
 from orbit_runner.errors import RunnerError
 from orbit_runner.registry import TASKS
+from orbit_runner.runtime.cluster.description import Cluster
+from orbit_runner.runtime.cluster.roles import common_purpose
+from orbit_runner.runtime.losses import watched
 from orbit_runner.runtime.numerics import configure_numerics
 from orbit_runner.runtime.strategies import build_strategy
+from orbit_runner.runtime.workers import Workers
 from orbit_runner.training import loops
 from orbit_runner.training.controller import Action, build_controller, quiet_orbit
 from orbit_runner.training.explanations import explained
@@ -26,21 +30,32 @@ from orbit_runner.training.run_lock import RunLock
 from orbit_runner.training.session import Session
 
 
-def prepare(config: ExperimentConfig, model_dir: str) -> tuple[tf.distribute.Strategy, Any]:
+def prepare(
+    config: ExperimentConfig,
+    model_dir: str,
+    *,
+    cluster: Cluster | None = None,
+    mode: str = "",
+    tell: Callable[[str], None] = lambda text: None,
+) -> tuple[tf.distribute.Strategy, Any]:
     """Makes the process ready and builds what `run_experiment` takes.
 
     Args:
         config: The experiment.
         model_dir: The folder of the run.
+        cluster: The cluster that this process is a member of, if any.
+        mode: What the run is to do; all members of a cluster have to do the same.
+        tell: Is told what is waited for.
 
     Returns:
         The strategy, and the task that the config names.
 
     Raises:
         DeviceError: Devices that are not there were asked for.
+        MemberLost: Another member of the cluster did not come.
     """
     configure_numerics(config.runtime)
-    strategy = build_strategy(config.runtime)
+    strategy = build_strategy(config.runtime, cluster, common_purpose(config, mode), tell)
     assert config.task.name is not None
     with strategy.scope():
         task = TASKS.get(config.task.name).load()(config.task, logging_dir=model_dir)
@@ -91,11 +106,13 @@ def run_experiment(
         Diverged: The loss diverged.
         SettingError: A setting asks for what this model or machine does not have.
         Interrupted: A signal ended the run, its checkpoint saved.
+        MemberLost: Another worker is gone.
     """
     if mode not in MODES:
         raise RunnerError(f"--mode: {unknown('mode', mode, MODES)}")
     strategy = distribution_strategy or tf.distribute.get_strategy()
-    with RunLock(model_dir) if mode in TRAINING else contextlib.nullcontext():
+    owns = mode in TRAINING and Workers(strategy).is_chief
+    with RunLock(model_dir) if owns else contextlib.nullcontext(), watched(strategy):
         session = Session(
             params,
             task,

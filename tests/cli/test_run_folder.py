@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from orbit_runner.cli.flags import parse
-from orbit_runner.cli.run import ConfigWriter, _parser
+from orbit_runner.cli.job import ConfigWriter
+from orbit_runner.cli.run import _parser
 from orbit_runner.config.dump import to_yaml
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.training.run_lock import RunLock

@@ -11,7 +11,7 @@ from typing import Any
 import orbit
 
 from orbit_runner import train_lib
-from orbit_runner.cli.run import ConfigWriter, bind_gin
+from orbit_runner.cli.job import ConfigWriter, bind_gin
 from orbit_runner.config.experiment import ExperimentConfig
 from orbit_runner.config.resolve import Resolved
 from orbit_runner.errors import RunnerError, first_line

@@ -191,14 +191,30 @@ class BarProgress(History):
         self._bar.console.print(text, highlight=False, markup=False)
 
 
-def make_progress(kind: str = "auto") -> PlainProgress | BarProgress:
+class BriefProgress(PlainProgress):
+    """For a worker beside the chief, whose lines would say the same: only what it does next."""
+
+    def trained(self, step: int, logs: Mapping[str, Any]) -> None:
+        """Remembers, and writes nothing."""
+        History.trained(self, step, logs)
+        self._phase, self._since = f"training after step {step}", time.monotonic()
+
+    def evaluated(self, step: int, logs: Mapping[str, Any]) -> None:
+        """Remembers, and writes nothing."""
+        History.evaluated(self, step, logs)
+
+
+def make_progress(kind: str = "auto", *, brief: bool = False) -> PlainProgress | BarProgress:
     """Picks the display.
 
     Args:
         kind: `bar`, `plain`, or `auto`: a bar on a terminal.
+        brief: Whether another process shows the same.
 
     Returns:
         The display, not shown yet.
     """
+    if brief:
+        return BriefProgress()
     bar = kind == "bar" or (kind == "auto" and sys.stderr.isatty())
     return BarProgress() if bar else PlainProgress()

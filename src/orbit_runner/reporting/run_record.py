@@ -69,17 +69,17 @@ def _cores() -> int:
 class RunRecord:
     """Keeps `run.json` of one run; a resumed run adds an attempt to it."""
 
-    def __init__(self, path: Path, argv: Sequence[str], mode: str, seed: int) -> None:
+    def __init__(self, path: Path | None, argv: Sequence[str], mode: str, seed: int) -> None:
         """Opens the record.
 
         Args:
-            path: `run.json` of the run.
+            path: `run.json` of the run; None to write nothing.
             argv: The command line.
             mode: What the run does.
             seed: The seed of the run.
         """
         self._path = path
-        self._before = _attempts(path)
+        self._before = _attempts(path) if path else []
         self._now: dict[str, Any] = {
             "argv": list(argv),
             "mode": mode,
@@ -96,6 +96,8 @@ class RunRecord:
             **values: Name to value, JSON-like.
         """
         self._now.update(values)
+        if self._path is None:
+            return
         attempts = [*self._before, self._now]
         write_whole(self._path, json.dumps(jsonable({"attempts": attempts}), indent=2) + "\n")
 

@@ -35,8 +35,8 @@ def select_devices(runtime: RuntimeConfig) -> tuple[str, ...]:
             f"allowed: 0 (the CPU){f' to {len(gpus)}' if gpus else ''}, or -1 for all there are"
             "\nTF_CPP_MIN_LOG_LEVEL=0 shows why TensorFlow does not find a GPU"
         )
-    if runtime.distribution_strategy != "mirrored":
-        wanted = min(wanted, 1)
+    if runtime.distribution_strategy in ("off", "one_device"):
+        wanted = min(wanted, runtime.parts)
     tf.config.set_visible_devices(gpus[:wanted], "GPU")
     if wanted:
         return tuple(f"GPU:{index}" for index in range(wanted))

@@ -2,27 +2,55 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 import tensorflow as tf
 
 from orbit_runner.config.runtime import RuntimeConfig
+from orbit_runner.runtime.cluster.description import Cluster
 from orbit_runner.runtime.devices import select_devices
+from orbit_runner.runtime.multi_worker import build_multi_worker
 
-StrategyFactory = Callable[[RuntimeConfig, tuple[str, ...]], tf.distribute.Strategy]
+Tell = Callable[[str], None]
 
 
-def _off(runtime: RuntimeConfig, devices: tuple[str, ...]) -> tf.distribute.Strategy:
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """What a strategy is built over.
+
+    Attributes:
+        runtime: The settings.
+        devices: The devices of this process, such as `CPU:0`.
+        cluster: The cluster it is a member of, if any.
+        purpose: What members have to have in common.
+        tell: Is told what is waited for.
+    """
+
+    runtime: RuntimeConfig
+    devices: tuple[str, ...]
+    cluster: Cluster | None = None
+    purpose: str = ""
+    tell: Tell = lambda text: None
+
+    @property
+    def leads(self) -> list[str]:
+        """The first device of each replica."""
+        return list(self.devices[:: self.runtime.parts])
+
+
+def _off(place: Place) -> tf.distribute.Strategy:
     return tf.distribute.get_strategy()
 
 
-def _one_device(runtime: RuntimeConfig, devices: tuple[str, ...]) -> tf.distribute.Strategy:
-    return tf.distribute.OneDeviceStrategy(devices[0])
+def _one_device(place: Place) -> tf.distribute.Strategy:
+    return tf.distribute.OneDeviceStrategy(place.leads[0])
 
 
-def _mirrored(runtime: RuntimeConfig, devices: tuple[str, ...]) -> tf.distribute.Strategy:
+def _mirrored(place: Place) -> tf.distribute.Strategy:
+    runtime = place.runtime
     return tf.distribute.MirroredStrategy(
-        list(devices), cross_device_ops=_cross_device_ops(runtime.all_reduce_alg, runtime.num_packs)
+        place.leads, cross_device_ops=_cross_device_ops(runtime.all_reduce_alg, runtime.num_packs)
     )
 
 
@@ -36,24 +64,40 @@ def _cross_device_ops(name: str | None, num_packs: int) -> tf.distribute.CrossDe
     return tf.distribute.ReductionToOneDevice()
 
 
+def _multi_worker_mirrored(place: Place) -> tf.distribute.Strategy:
+    assert place.cluster is not None
+    return build_multi_worker(place.runtime, place.cluster, place.purpose, place.tell)
+
+
 # A further strategy is a name in `config.runtime.STRATEGIES` and a line here.
-FACTORIES: dict[str, StrategyFactory] = {
+FACTORIES: dict[str, Callable[[Place], tf.distribute.Strategy]] = {
     "off": _off,
     "one_device": _one_device,
     "mirrored": _mirrored,
+    "multi_worker_mirrored": _multi_worker_mirrored,
 }
 
 
-def build_strategy(runtime: RuntimeConfig) -> tf.distribute.Strategy:
+def build_strategy(
+    runtime: RuntimeConfig,
+    cluster: Cluster | None = None,
+    purpose: str = "",
+    tell: Tell = lambda text: None,
+) -> tf.distribute.Strategy:
     """Makes the devices ready and builds the strategy over them.
 
     Args:
         runtime: The settings.
+        cluster: The cluster that this process is a member of, if any.
+        purpose: A text that all members have to have in common, such as a config's fingerprint.
+        tell: Is told what is waited for.
 
     Returns:
         The strategy.
 
     Raises:
         DeviceError: Devices that are not there were asked for.
+        MemberLost: Another member of the cluster did not come.
     """
-    return FACTORIES[runtime.distribution_strategy](runtime, select_devices(runtime))
+    place = Place(runtime, select_devices(runtime), cluster, purpose, tell)
+    return FACTORIES[runtime.distribution_strategy](place)

@@ -38,6 +38,7 @@ class BestCheckpoint:
         state: TrainState,
         circumstances: Circumstances,
         memory: tf.Variable | None = None,
+        writes: bool = True,
     ) -> None:
         """Opens the folder.
 
@@ -48,12 +49,14 @@ class BestCheckpoint:
             circumstances: What the run goes on under.
             memory: float64 [2], the best result and its step, kept in the run's checkpoints so that
                 a resumed run knows what it knew then; `info.json` is the memory where None.
+            writes: Whether this worker is the one that writes.
         """
         self.comparison, self._state = comparison, state
         self._circumstances, self._memory = circumstances, memory
         self._info = directory / "info.json"
         folder = CheckpointFolder(directory, name="best", keep=1)
-        self._writer = CheckpointWriter(state.checkpoint(), folder)
+        self._writer = CheckpointWriter(state.checkpoint(), folder, writes=writes)
+        self._writes = writes
 
     def __call__(self, logs: Mapping[str, Any]) -> None:
         """Saves the weights if the result is better than all before.
@@ -70,7 +73,8 @@ class BestCheckpoint:
         step = int(self._state.global_step.numpy())
         scalars = {name: found for name, found in logs.items() if np.ndim(found) == 0}
         best = {**scalars, self.comparison.metric: value, "best_ckpt_global_step": step}
-        write_whole(self._info, json.dumps(jsonable(best), indent=2) + "\n")
+        if self._writes:
+            write_whole(self._info, json.dumps(jsonable(best), indent=2) + "\n")
         if self._memory is not None:
             self._memory.assign([value, step])
 

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import json
 import logging
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from orbit_runner.errors import RunnerError, first_line
 from orbit_runner.training.checkpoint_folder import CheckpointFolder
 from orbit_runner.training.checkpoint_record import CheckpointRecord
 from orbit_runner.training.fingerprint import CheckpointContent
+from orbit_runner.training.replica_state import is_joint
 
 
 class SaveError(RunnerError):
@@ -36,6 +38,7 @@ class CheckpointWriter:
         *,
         asynchronous: bool = False,
         trail: Path | None = None,
+        writes: bool = True,
     ) -> None:
         """Makes the writer.
 
@@ -44,11 +47,15 @@ class CheckpointWriter:
             folder: Where it goes.
             asynchronous: Whether `write` returns before the checkpoint is on the disk.
             trail: A file to which the fingerprints of each checkpoint are added; they outlive it.
+            writes: Whether this worker is the one that writes.
         """
         self._checkpoint, self._folder = checkpoint, folder
         # TensorFlow makes its counter when it is first asked for; restoring misses it otherwise.
         assert checkpoint.save_counter is not None
-        self._asynchronous, self._trail = asynchronous, trail
+        # Values that are made of all workers' are read by all at once, not when a thread can.
+        self._joint = is_joint(checkpoint)
+        self._asynchronous, self._trail = asynchronous and not self._joint, trail
+        self._writes = writes
 
     def write(self, record: CheckpointRecord) -> None:
         """Saves one checkpoint.
@@ -59,6 +66,9 @@ class CheckpointWriter:
         Raises:
             SaveError: This one, or the one before, could not be written.
         """
+        if not self._writes:
+            self._read_along()
+            return
 
         def finish(path: str) -> None:
             content = CheckpointContent(path)
@@ -82,6 +92,12 @@ class CheckpointWriter:
         """
         with self._blamed():
             self._checkpoint.sync()
+
+    def _read_along(self) -> None:
+        # The chief's reads wait for those of the other workers, which keep nothing of it.
+        if self._joint:
+            with tempfile.TemporaryDirectory() as folder, self._blamed(), _quiet():
+                self._checkpoint.write(f"{folder}/none")
 
     def _note(self, record: CheckpointRecord) -> None:
         if self._trail is not None:

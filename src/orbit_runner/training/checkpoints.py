@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from orbit_runner.errors import RunnerError, listed
 from orbit_runner.runtime.numerics_record import changes
+from orbit_runner.runtime.workers import Workers
 from orbit_runner.training.checkpoint_folder import CheckpointFolder
 from orbit_runner.training.checkpoint_record import CheckpointRecord
 from orbit_runner.training.checkpoint_restore import Restorer
@@ -51,6 +52,7 @@ class Checkpoints:
         writes: bool = True,
         allow_partial: bool = False,
         trail: Path | None = None,
+        workers: Workers,
     ) -> None:
         """Opens the folder.
 
@@ -65,18 +67,23 @@ class Checkpoints:
             writes: Whether this run owns the folder; one that only evaluates leaves it as it is.
             allow_partial: Whether a checkpoint may fit in part.
             trail: A file for the fingerprints of all checkpoints, those that are gone included.
+            workers: The workers that train together: the chief alone owns the folder.
         """
         self._state, self._strategy, self._observer = state, strategy, observer
         self._circumstances = circumstances
-        self._writes = writes
+        self._workers, self._writes = workers, writes and workers.is_chief
         checkpoint = state.checkpoint()
         self._restorer = Restorer(state, checkpoint, strategy, observer, partly=allow_partial)
         self.folder = CheckpointFolder(directory, keep=max_to_keep)
         self._writer = CheckpointWriter(
-            checkpoint, self.folder, asynchronous=asynchronous, trail=trail
+            checkpoint,
+            self.folder,
+            asynchronous=asynchronous,
+            trail=trail,
+            writes=workers.is_chief,
         )
         self._saved: int | None = None
-        if writes:
+        if self._writes:
             self.folder.clear_leftovers()
 
     @property
@@ -84,11 +91,26 @@ class Checkpoints:
         """The folder, as TensorFlow takes it."""
         return str(self.folder.path)
 
-    @property
-    def latest(self) -> str | None:
-        """The path of the newest checkpoint that is in its place; None where there is none."""
-        steps = self.folder.committed()
-        return str(self.folder.prefix(steps[-1])) if steps else None
+    def newest(self) -> str | None:
+        """Returns the newest checkpoint that the chief sees in its place; None if there is none.
+
+        All workers have to ask at the same point.
+        """
+        steps = self.folder.committed() if self._workers.is_chief else []
+        return self._agreed(steps[-1] if steps else None)
+
+    def _agreed(self, step: int | None) -> str | None:
+        """Returns the path of the step that the chief found, on every worker."""
+        found = self._workers.of_chief(-1 if step is None else step)
+        if found < 0:
+            return None
+        path = self.folder.prefix(found)
+        if not self._workers.all(path.with_suffix(".index").exists()):
+            raise RunnerError(
+                f"--model_dir: the chief has {path}, and another worker does not see it\n"
+                "give a folder that all workers share"
+            )
+        return str(path)
 
     def restore_or_initialize(self, task: Any) -> str | None:
         """Restores the newest checkpoint that is whole, or hands a new model to the task.
@@ -102,10 +124,10 @@ class Checkpoints:
         Raises:
             RunnerError: The checkpoint does not fit the model.
         """
-        step = self._newest_whole()
-        if step is not None:
-            self.restore(str(self.folder.prefix(step)))
-            return str(self.folder.prefix(step))
+        path = self._agreed(self._newest_whole() if self._workers.is_chief else None)
+        if path is not None:
+            self.restore(path)
+            return path
         with self._strategy.scope():
             task.initialize(self._state.model)
             if self._state.ema is not None:

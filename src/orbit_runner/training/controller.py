@@ -44,6 +44,7 @@ def build_controller(
     Returns:
         The controller.
     """
+    save_summary = save_summary and session.workers.is_chief
     subdir = session.config.trainer.validation_summary_subdir
     # Orbit writes both splits with one manager unless it is told of two folders.
     folders = [
@@ -100,8 +101,7 @@ def _loop_length(session: Session) -> Callable[[int], int]:
     def next_loop(step: int) -> int:
         # Between two loops and not after one, as an action would: then the loop's record is
         # written, and what is due at its last step (an evaluation) is not skipped.
-        session.leave_if_signalled()
-        return length(step)
+        return session.leave_if_signalled(length(step))
 
     return next_loop
 

@@ -122,7 +122,7 @@ def evaluate_continuously(session: Session, controller: orbit.Controller) -> Log
     logs, seen, waiting_since = Logs(), None, time.monotonic()
     session.observer.phase(f"waiting for a checkpoint in {directory}")
     while True:
-        newest = session.checkpoints.latest
+        newest = session.checkpoints.newest()
         if newest is not None and newest != seen:
             if not _restored(session, newest):
                 continue
@@ -130,7 +130,9 @@ def evaluate_continuously(session: Session, controller: orbit.Controller) -> Log
             if 0 < session.plan.train_steps <= session.step:
                 return logs
             session.observer.phase(f"waiting for a checkpoint after step {session.step}")
-        elif timeout is not None and time.monotonic() - waiting_since > timeout:
+        elif timeout is not None and session.workers.of_chief(
+            time.monotonic() - waiting_since > timeout
+        ):
             raise RunnerError(
                 f"no new checkpoint in {directory} for {timeout} s "
                 "(trainer.continuous_eval_timeout)"
@@ -140,12 +142,15 @@ def evaluate_continuously(session: Session, controller: orbit.Controller) -> Log
 
 
 def _restored(session: Session, path: str) -> bool:
+    problem = None
     try:
         session.checkpoints.check(path)
         session.checkpoints.restore(path)
-    except RunnerError:
-        # The training run deletes old checkpoints, this one too while it was being read.
-        if session.checkpoints.latest == path:
-            raise
-        return False
-    return True
+    except RunnerError as error:
+        problem = error
+    if session.workers.all(problem is None):
+        return True
+    # The training run deletes old checkpoints, this one too while it was being read.
+    if session.checkpoints.newest() == path:
+        raise problem or RunnerError(f"another worker cannot read {path}")
+    return False

@@ -47,6 +47,20 @@ class ReplicaState:
                 variable.assign(tf.reshape(part, variable.shape))
 
 
+def is_joint(checkpoint: tf.train.Checkpoint) -> bool:
+    """Returns whether a checkpoint has variables whose value is made of those of all replicas.
+
+    Args:
+        checkpoint: Of a run whose model is built.
+    """
+    return any(
+        isinstance(found, tf.Variable)
+        and found.synchronization == tf.VariableSynchronization.ON_READ
+        and found.aggregation != tf.VariableAggregation.ONLY_FIRST_REPLICA
+        for found in tf.train.TrackableView(checkpoint).descendants()
+    )
+
+
 def _drifts(variable: Any) -> bool:
     return (
         isinstance(variable, tf.Variable)

@@ -14,6 +14,7 @@ from orbit_runner.config.experiment import ExperimentConfig
 from orbit_runner.config.identity import config_fingerprint
 from orbit_runner.errors import SettingError
 from orbit_runner.runtime.numerics_record import describe_numerics
+from orbit_runner.runtime.workers import Workers
 from orbit_runner.training.actions import BestCheckpoint, EarlyStop
 from orbit_runner.training.checkpoints import Checkpoints, Circumstances
 from orbit_runner.training.comparison import Comparison, require_metric
@@ -29,6 +30,7 @@ from orbit_runner.training.trainer import Trainer
 Action = Callable[[Any], None]
 
 FINGERPRINTS = "checkpoints/fingerprints.jsonl"
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Session:
@@ -77,6 +79,7 @@ class Session:
         """
         self.config, self.task, self.strategy = config, task, strategy
         self.model_dir, self.observer = model_dir, observer
+        self.workers = Workers(strategy)
         observer.phase("building the model")
         self.state: TrainState = build_state(config, task, strategy)
         self.plan: Plan = self._plan(trains)
@@ -87,10 +90,13 @@ class Session:
             observer,
             self._circumstances(),
             max_to_keep=config.trainer.max_to_keep,
-            asynchronous=asynchronous,
+            # TensorFlow's copies for asynchronous saving are variables, which all workers would have
+            # to make together.
+            asynchronous=asynchronous and self.workers.count == 1,
             writes=trains,
             allow_partial=allow_partial,
             trail=model_dir / FINGERPRINTS,
+            workers=self.workers,
         )
         if evaluates:
             self._require_batches()
@@ -211,6 +217,7 @@ class Session:
             self._circumstances(),
             # Beside training, what the training process remembers is not this process's own best.
             memory=self.state.best if trains else None,
+            writes=self.workers.is_chief,
         )
 
     def _early_stop(self) -> EarlyStop | None:
@@ -228,7 +235,7 @@ class Session:
     def restore_or_initialize(self) -> None:
         """Goes on from the newest checkpoint that is whole, or starts from step 0."""
         self.restored = self.checkpoints.restore_or_initialize(self.task)
-        if self.trainer is not None:
+        if self.trainer is not None and self.workers.is_chief:
             # What a killed process recorded after its last checkpoint is about to happen again.
             for name in ("metrics.jsonl", FINGERPRINTS):
                 cut_records(self.model_dir / name, after=self.step)
@@ -261,26 +268,39 @@ class Session:
         """Goes back to the last checkpoint after training diverged."""
         self.checkpoints.sync()
         assert self.trainer is not None
-        assert self.checkpoints.latest is not None
+        newest = self.checkpoints.newest()
+        assert newest is not None
         trials, diverged_at = int(self.state.recoveries.numpy()), self.step
-        self.checkpoints.restore(self.checkpoints.latest)
+        self.checkpoints.restore(newest)
         self.state.recoveries.assign(trials + 1)
         self.trainer.rewind()
         self.observer.note(
             f"diverged by step {diverged_at}; going on from step {self.step} with another order"
         )
 
-    def leave_if_signalled(self) -> None:
-        """Saves and leaves, where a signal came.
+    def leave_if_signalled(self, loop: int = 0) -> int:
+        """Saves and leaves, where a signal came to any of the workers.
+
+        Args:
+            loop: The number of steps that this worker would take next.
+
+        Returns:
+            The number that the chief would take: loops go by the clock, and the clocks of workers
+            differ.
 
         Raises:
-            Interrupted: One came.
+            Interrupted: A signal came.
         """
-        number = self.signals.received
+        own = self.signals.received
+        chosen, *counts = self.workers.sums(
+            [loop if self.workers.is_chief else 0, *(own == number for number in _SIGNALS)]
+        )
+        number = next((n for n, count in zip(_SIGNALS, counts, strict=True) if count), None)
         if number is not None:
             self.save()
             name = signal.Signals(number).name
             raise Interrupted(number, f"{name}: saved at step {self.step}, leaving")
+        return chosen
 
     def save(self) -> None:
         """Saves a checkpoint and waits until it is whole."""

@@ -1,0 +1,242 @@
+"""One process's part in an experiment, run in this process, and the record that is kept of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from orbit_runner.config.dump import to_yaml
+from orbit_runner.config.experiment import ExperimentConfig
+from orbit_runner.config.modes import TRAINING
+from orbit_runner.config.resolve import Resolved
+from orbit_runner.errors import RunnerError, first_line
+from orbit_runner.runtime.cluster.description import Cluster
+from orbit_runner.training.observer import Observer, Observers
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Job:
+    """What this process is to do.
+
+    Attributes:
+        resolved: The config as it was given, and where each value came from.
+        config: The config of this process, whose role may change it.
+        mode: What it does.
+        model_dir: The folder of the run.
+        cluster: The cluster that it is a member of, if any.
+        asynchronous: Whether checkpoints are saved beside training.
+        allow_partial: Whether a checkpoint may fit in part.
+    """
+
+    resolved: Resolved
+    config: ExperimentConfig
+    mode: str
+    model_dir: Path
+    cluster: Cluster | None
+    asynchronous: bool
+    allow_partial: bool
+
+    @property
+    def writes(self) -> bool:
+        """Whether this process writes what it finds: the chief does, and an evaluator."""
+        return self.cluster is None or self.cluster.is_chief or self.cluster.me.role == "evaluator"
+
+    @property
+    def serves(self) -> bool:
+        """Whether this process only lends its devices to the chief."""
+        if self.config.runtime.distribution_strategy != "parameter_server":
+            return False
+        return self.cluster is not None and self.cluster.me.role in ("worker", "ps")
+
+
+def serve(job: Job) -> int:
+    """Lends this process's devices to the chief, until that is done.
+
+    Args:
+        job: A job that serves.
+
+    Returns:
+        The exit code.
+    """
+    raise NotImplementedError(job)
+
+
+def run_job(job: Job, progress: Any) -> Any:
+    """Trains, evaluates, or both.
+
+    Args:
+        job: What to do.
+        progress: Shows how it goes on, and remembers.
+
+    Returns:
+        The `Results`.
+
+    Raises:
+        RunnerError: It cannot run as it is written, diverged, or was interrupted.
+    """
+    from orbit_runner import train_lib
+
+    bind_gin(job.config.gin_bindings)
+    strategy, task = train_lib.prepare(
+        job.config, str(job.model_dir), cluster=job.cluster, mode=job.mode, tell=progress.phase
+    )
+    record = _record(job, strategy, progress)
+    start = time.monotonic()
+    try:
+        model, logs = train_lib.run_experiment(
+            strategy,
+            task,
+            job.mode,
+            job.config,
+            str(job.model_dir),
+            enable_async_checkpointing=job.asynchronous,
+            observer=_observer(job, progress),
+            allow_partial=job.allow_partial,
+        )
+    except BaseException as error:
+        record.finish(f"{type(error).__name__}: {error}")
+        raise
+    results = _results(job, progress, model, logs, time.monotonic() - start)
+    if job.mode in TRAINING and job.writes:
+        _write_gin(job.model_dir)
+    record.finish(
+        "done",
+        step=results.step,
+        metrics=results.metrics,
+        weights=results.fingerprint,
+        inexact=results.inexact,
+    )
+    return results
+
+
+def _observer(job: Job, progress: Observer) -> Observer:
+    if job.mode in TRAINING and job.writes:
+        return Observers(progress, ConfigWriter(job.model_dir, job.resolved))
+    return progress
+
+
+def _record(job: Job, strategy: Any, progress: Observer) -> Any:
+    from orbit_runner.reporting.run_record import RunRecord, describe_devices
+
+    # An evaluation may run beside training in the same folder, so it has a record of its own.
+    name = "run.json" if job.mode in TRAINING else f"run.{job.mode}.json"
+    record = RunRecord(
+        job.model_dir / name if job.writes else None,
+        ["runner", *sys.argv[1:]],
+        job.mode,
+        job.config.runtime.seed,
+    )
+    devices, replicas = describe_devices(), strategy.num_replicas_in_sync
+    cluster = {"cluster": job.cluster.as_dict()} if job.cluster else {}
+    record.update(devices=devices, replicas=replicas, **cluster)
+    progress.note(_placement(job, strategy))
+    return record
+
+
+def _placement(job: Job, strategy: Any) -> str:
+    """Words where this process runs: the strategy, its devices, the members of the cluster."""
+    kind = job.config.runtime.distribution_strategy
+    devices = ", ".join(short_device(name) for name in strategy.extended.worker_devices)
+    lines = [f"{kind}: {strategy.num_replicas_in_sync} in sync, here {devices}"]
+    if job.cluster is not None:
+        cluster = job.cluster
+        lines[0] = f"{cluster.me} of a cluster ({cluster.source}), {lines[0]}"
+        lines += [f"  {member}  {member.address}" for member in cluster.members()]
+    return "\n".join(lines)
+
+
+def short_device(name: str) -> str:
+    """Returns a device's name without what is the same for all.
+
+    Args:
+        name: Such as `/job:worker/replica:0/task:1/device:CPU:0`.
+    """
+    return name.rpartition("device:")[2]
+
+
+class ConfigWriter(Observer):
+    """Writes the config that makes this run again, once the run has a state that fits it."""
+
+    def __init__(self, model_dir: Path, resolved: Resolved) -> None:
+        """Writes nothing yet.
+
+        Args:
+            model_dir: The folder of the run.
+            resolved: The config.
+        """
+        self._path, self._config = model_dir / "config.yaml", resolved.config
+        self._written = False
+
+    def ready(self, step: int) -> None:
+        """Writes it, the first time: a run that goes back after it diverged is the same run."""
+        if self._written:
+            return
+        from orbit_runner.training.files import write_whole
+
+        command = shlex.join(["runner", *sys.argv[1:]])
+        write_whole(self._path, f"# Made by: {command}\n{to_yaml(self._config)}")
+        self._written = True
+
+
+def bind_gin(statements: Sequence[str]) -> None:
+    """Hands gin statements to gin.
+
+    Args:
+        statements: Imports and bindings.
+
+    Raises:
+        RunnerError: Gin does not take them.
+    """
+    if not statements:
+        return
+    import gin
+
+    try:
+        gin.parse_config("\n".join(statements))
+    except Exception as error:
+        raise RunnerError(f"gin bindings: {first_line(error)}") from error
+
+
+def _write_gin(model_dir: Path) -> None:
+    import gin
+
+    from orbit_runner.training.files import write_whole
+
+    write_whole(model_dir / "operative_config.gin", gin.operative_config_str())
+
+
+def _results(job: Job, history: Any, model: Any, logs: dict[str, Any], seconds: float) -> Any:
+    from orbit_runner.reporting.progress import scalars
+    from orbit_runner.reporting.results import Results
+    from orbit_runner.training.fingerprint import weights_fingerprint
+
+    config, model_dir = job.config, job.model_dir
+    subdir = config.trainer.best_checkpoint_export_subdir
+    info = model_dir / subdir / "info.json"
+    best = json.loads(info.read_text(encoding="utf-8")) if subdir and info.exists() else {}
+    metrics = scalars(logs)
+    curves = {
+        name: [result.get(name, float("nan")) for _, result in history.evaluations]
+        for name in metrics
+    }
+    return Results(
+        experiment=config.name,
+        mode=job.mode,
+        step=history.last_step,
+        seconds=seconds,
+        steps_per_second=history.steps_per_second[-1] if history.steps_per_second else None,
+        parameters=sum(variable.shape.num_elements() for variable in model.trainable_variables),
+        metrics=metrics,
+        best=best,
+        best_metric=config.trainer.best_checkpoint_eval_metric,
+        history=curves,
+        fingerprint=weights_fingerprint(model),
+        model_dir=str(model_dir),
+        inexact=history.inexact,
+    )

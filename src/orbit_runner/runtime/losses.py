@@ -1,0 +1,88 @@
+"""What TensorFlow raises when another worker is gone, said in words."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+
+import tensorflow as tf
+
+from orbit_runner.errors import first_line
+from orbit_runner.runtime.cluster.description import Member
+from orbit_runner.runtime.cluster.lost import MemberLost
+from orbit_runner.runtime.cluster.meeting import unreachable
+
+# What collectives and the coordination service raise; the last two, for peers that left in order.
+_SIGNS = (
+    tf.errors.UnavailableError,
+    tf.errors.AbortedError,
+    tf.errors.DeadlineExceededError,
+    tf.errors.CancelledError,
+    tf.errors.InternalError,
+    tf.errors.FailedPreconditionError,
+    tf.errors.UnknownError,
+)
+_WORDS = re.compile(r"collective|coordination|heartbeat|task:\d|/job:|socket|connection|peer", re.I)
+_TASK = re.compile(r"/job:(\w+)(?:/replica:\d+)?/task:(\d+)")
+
+
+@contextlib.contextmanager
+def watched(strategy: tf.distribute.Strategy) -> Iterator[None]:
+    """Turns the errors of a `with` block that a lost worker causes into `MemberLost`.
+
+    Args:
+        strategy: Where the block runs.
+
+    Raises:
+        MemberLost: Another worker is gone.
+    """
+    others = _others(strategy)
+    if not others:
+        yield
+        return
+    try:
+        yield
+    except _SIGNS as error:
+        if not _WORDS.search(str(error)):
+            raise
+        raise MemberLost(_message(strategy, error, others)) from error
+
+
+def _others(strategy: tf.distribute.Strategy) -> list[Member]:
+    if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        return []
+    resolver = strategy.cluster_resolver
+    if resolver is None:
+        return []
+    me = (resolver.task_type, resolver.task_id)
+    jobs = resolver.cluster_spec().as_dict()
+    members = [
+        Member(role, index, address)
+        for role, addresses in jobs.items()
+        for index, address in enumerate(addresses)
+    ]
+    return [member for member in members if (member.role, member.index) != me]
+
+
+def _message(strategy: tf.distribute.Strategy, error: Exception, others: list[Member]) -> str:
+    resolver = strategy.cluster_resolver
+    return (
+        f"{resolver.task_type} {resolver.task_id}: {_who(error, others)} was lost\n"
+        f"  {_reason(error)}\n"
+        "start all workers again with the same flags: they go on from the last checkpoint"
+    )
+
+
+def _reason(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if _WORDS.search(line)]
+    return lines[-1][:300] if lines else first_line(error)
+
+
+def _who(error: Exception, others: list[Member]) -> str:
+    """Names who is gone: whose port is closed; else whom the error names (a process may hang)."""
+    gone = unreachable(others)
+    if not gone:
+        named = {(role, int(index)) for role, index in _TASK.findall(str(error))}
+        gone = [member for member in others if (member.role, member.index) in named]
+    return ", ".join(f"{m} ({m.address})" for m in gone) or "another worker"
