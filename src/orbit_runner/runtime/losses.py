@@ -24,6 +24,7 @@ _SIGNS = (
     tf.errors.UnknownError,
 )
 _WORDS = re.compile(r"collective|coordination|heartbeat|task:\d|/job:|socket|connection|peer", re.I)
+_CAUSE = re.compile(r"ops is aborted by: (.+)")
 _TASK = re.compile(r"/job:(\w+)(?:/replica:\d+)?/task:(\d+)")
 
 
@@ -75,14 +76,17 @@ def _message(strategy: tf.distribute.Strategy, error: Exception, others: list[Me
 
 
 def _reason(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if _WORDS.search(line)]
-    return lines[-1][:300] if lines else first_line(error)
+    found = _CAUSE.search(str(error))
+    return found[1][:300] if found else first_line(error)
 
 
 def _who(error: Exception, others: list[Member]) -> str:
     """Names who is gone: whose port is closed; else whom the error names (a process may hang)."""
     gone = unreachable(others)
     if not gone:
-        named = {(role, int(index)) for role, index in _TASK.findall(str(error))}
+        text = str(error)
+        named = {(role, int(index)) for role, index in _TASK.findall(text)}
         gone = [member for member in others if (member.role, member.index) in named]
+        if not gone and "CoordinationService" in text:
+            gone = others[:1]  # The leader, who answers for all, is silent itself.
     return ", ".join(f"{m} ({m.address})" for m in gone) or "another worker"

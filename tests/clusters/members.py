@@ -1,0 +1,122 @@
+"""Clusters of real processes on loopback, for tests."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+EXPERIMENT = (
+    "--experiment=digits_mlp",
+    "--task.model.dropout_rate=0",
+    "--task.train_data.global_batch_size=48",
+    "--task.validation_data.global_batch_size=48",
+    "--trainer.summary_interval=1",
+)
+MULTI_WORKER = "--runtime.distribution_strategy=multi_worker_mirrored"
+
+
+def free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server(("", 0))) for _ in range(count)]
+        return [opened.getsockname()[1] for opened in sockets]
+
+
+def addresses(**counts: int) -> dict[str, list[str]]:
+    """Returns free addresses for each role."""
+    ports = iter(free_ports(sum(counts.values())))
+    return {role: [f"127.0.0.1:{next(ports)}" for _ in range(n)] for role, n in counts.items()}
+
+
+class Member:
+    """One process of a cluster, its output in a file."""
+
+    def __init__(
+        self, name: str, flags: Sequence[str], log: Path, tf_config: dict[str, Any] | None
+    ) -> None:
+        self.name, self._log = name, log
+        environ = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+        if tf_config is not None:
+            environ["TF_CONFIG"] = json.dumps(tf_config)
+        with log.open("wb") as out:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "orbit_runner", "run", *flags],
+                stdout=out, stderr=subprocess.STDOUT, env=environ, cwd=log.parent,
+                start_new_session=True,
+            )  # fmt: skip
+
+    @property
+    def text(self) -> str:
+        return self._log.read_text()
+
+    def wait(self, timeout: float = 120.0) -> int:
+        return self.process.wait(timeout)
+
+    def send(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def until(self, text: str, timeout: float = 120.0) -> None:
+        """Waits until the member has written something."""
+        end = time.monotonic() + timeout
+        while text not in self.text:
+            assert self.process.poll() is None, self.text
+            assert time.monotonic() < end, self.text
+            time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def cluster(
+    folder: Path, *flags: str, own: dict[str, Sequence[str]] | None = None, **counts: int
+) -> Iterator[dict[str, Member]]:
+    """Starts a cluster, and ends what is left of it.
+
+    Args:
+        folder: Where logs go; the run itself goes to `run` in it.
+        *flags: Of all members.
+        own: Flags of single members, by name.
+        **counts: Role to its number of members.
+    """
+    jobs = addresses(**counts)
+    folder.mkdir(parents=True, exist_ok=True)
+    members = {}
+    try:
+        for role, index in [(role, i) for role, n in counts.items() for i in range(n)]:
+            name = f"{role}{index}"
+            task = {"cluster": jobs, "task": {"type": role, "index": index}}
+            args = [f"--model_dir={folder / 'run'}", *flags, *(own or {}).get(name, ())]
+            members[name] = Member(name, args, folder / f"{name}.log", task)
+        yield members
+    finally:
+        for member in members.values():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(member.process.pid, signal.SIGKILL)
+            member.process.wait()
+
+
+def alone(folder: Path, *flags: str) -> Member:
+    """Runs one process to its end."""
+    folder.mkdir(parents=True, exist_ok=True)
+    member = Member("alone", [f"--model_dir={folder / 'run'}", *flags], folder / "alone.log", None)
+    assert member.wait() == 0, member.text
+    return member
+
+
+def records(folder: Path, split: str) -> list[dict[str, Any]]:
+    lines = (folder / "run" / "metrics.jsonl").read_text().splitlines()
+    return [found for found in map(json.loads, lines) if found["split"] == split]
+
+
+def content(folder: Path) -> dict[str, Any]:
+    """Returns step, and fingerprints of weights and state, of the newest checkpoint."""
+    lines = (folder / "run" / "checkpoints" / "fingerprints.jsonl").read_text().splitlines()
+    return dict(json.loads(lines[-1]))
+
+
+def finish(members: dict[str, Member], timeout: float = 120.0) -> dict[str, int]:
+    return {name: member.wait(timeout) for name, member in members.items()}

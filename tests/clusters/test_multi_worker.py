@@ -1,0 +1,161 @@
+"""Workers that train in step, as real processes: the same numbers as one process gives."""
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.clusters.members import (
+    EXPERIMENT, MULTI_WORKER, alone, cluster, content, finish, records,
+)  # fmt: skip
+
+STEPS = "--train_steps=20"
+ONE = "--runtime.distribution_strategy=one_device"
+LONG = (
+    *EXPERIMENT, MULTI_WORKER, "--train_steps=400", "--trainer.checkpoint_interval=50",
+    "--trainer.steps_per_loop=10", "--trainer.validation_interval=100",
+    "--task.model.dropout_rate=0.3",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def one_device(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("one")
+    alone(folder, *EXPERIMENT, STEPS, ONE)
+    return folder
+
+
+@pytest.fixture(scope="module", params=[2, 3])
+def workers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp(f"workers{request.param}")
+    with cluster(folder, *EXPERIMENT, STEPS, MULTI_WORKER, worker=request.param) as members:
+        codes = finish(members)
+        assert codes == dict.fromkeys(members, 0), members["worker0"].text
+    return folder
+
+
+def test_losses_are_those_of_one_device(one_device: Path, workers: Path) -> None:
+    ours, theirs = records(workers, "train"), records(one_device, "train")
+
+    assert [r["step"] for r in ours] == [r["step"] for r in theirs] == [*range(1, 21)]
+    assert [r["training_loss"] for r in ours] == pytest.approx(
+        [r["training_loss"] for r in theirs], rel=0, abs=1e-5
+    )
+
+
+def test_an_evaluation_counts_each_example_once(one_device: Path, workers: Path) -> None:
+    (ours,), (theirs,) = records(workers, "validation"), records(one_device, "validation")
+
+    assert ours["validation_examples"] == theirs["validation_examples"] == 359
+    assert ours["accuracy"] == pytest.approx(theirs["accuracy"], abs=1e-6)
+    assert ours["validation_loss"] == pytest.approx(theirs["validation_loss"], abs=1e-5)
+
+
+def test_only_the_chief_writes(workers: Path) -> None:
+    lines = (workers / "run" / "metrics.jsonl").read_text().splitlines()
+    left = {p.relative_to(workers / "run").parts[0] for p in (workers / "run").rglob("*")}
+
+    assert len(lines) == 21
+    assert left == {
+        ".lock", "checkpoints", "config.yaml", "metrics.jsonl", "operative_config.gin", "run.json",
+        "train", "validation",
+    }  # fmt: skip
+    assert len([*(workers / "run" / "train").iterdir()]) == 1
+    assert "accuracy" not in (workers / "worker1.log").read_text()
+
+
+def test_two_workers_equal_two_replicas_to_the_bit(tmp_path: Path) -> None:
+    steps = (*EXPERIMENT, STEPS, "--task.model.dropout_rate=0.3")
+    two = ("--runtime.distribution_strategy=mirrored", "--runtime.num_virtual_devices=2")
+    alone(tmp_path / "mirrored", *steps, *two)
+    with cluster(tmp_path / "workers", *steps, MULTI_WORKER, worker=2) as members:
+        assert finish(members) == {"worker0": 0, "worker1": 0}
+
+    assert content(tmp_path / "workers") == content(tmp_path / "mirrored")
+
+
+@pytest.mark.parametrize("mode", ["eval", "continuous_eval"])
+def test_modes_that_only_evaluate(workers: Path, one_device: Path, mode: str) -> None:
+    with cluster(workers, *EXPERIMENT, STEPS, MULTI_WORKER, f"--mode={mode}", worker=2) as members:
+        assert finish(members) == {"worker0": 0, "worker1": 0}, members["worker0"].text
+
+    *_, ours = records(workers, "validation")
+    assert ours["accuracy"] == pytest.approx(records(one_device, "validation")[0]["accuracy"])
+
+
+def test_a_chief_of_its_own_role_and_an_evaluator_beside_it(tmp_path: Path) -> None:
+    best = "--trainer.best_checkpoint_export_subdir=best"
+    metric = "--trainer.best_checkpoint_eval_metric=accuracy"
+    flags = (*EXPERIMENT, STEPS, MULTI_WORKER, best, metric)
+    with cluster(tmp_path, *flags, chief=1, worker=1, evaluator=1) as members:
+        assert finish(members) == {"chief0": 0, "worker0": 0, "evaluator0": 0}
+
+    assert [r["step"] for r in records(tmp_path, "validation")][-1] == 20
+    assert (tmp_path / "run" / "best" / "best-20.index").exists()
+    assert (tmp_path / "run" / "run.continuous_eval.json").exists()
+    assert "evaluating" not in members["chief0"].text
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    with cluster(folder, *LONG, worker=2) as members:
+        assert finish(members) == {"worker0": 0, "worker1": 0}, members["worker0"].text
+    return content(folder)
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGKILL, 138), (signal.SIGSTOP, 138), (signal.SIGTERM, 143)]
+)
+@pytest.mark.parametrize("lost", ["worker0", "worker1"])
+def test_a_lost_worker_is_noticed_and_the_run_resumes(
+    tmp_path: Path, undisturbed: dict[str, object], number: signal.Signals, code: int, lost: str
+) -> None:
+    with cluster(tmp_path, *LONG, "--runtime.heartbeat_timeout=4", worker=2) as members:
+        other = members["worker1" if lost == "worker0" else "worker0"]
+        members["worker0"].until("evaluation at step 100")
+        members[lost].send(number)
+        assert other.wait(30) == code
+        if code == 138:
+            assert f"{lost[:-1]} {lost[-1]} (" in other.text
+            assert "was lost" in other.text
+            assert "Traceback" not in other.text
+        else:
+            assert members[lost].wait() == code
+            saved = [line for line in other.text.splitlines() if "SIGTERM: saved" in line]
+            assert saved[0] in members[lost].text
+    with cluster(tmp_path, *LONG, worker=2) as members:
+        assert finish(members) == {"worker0": 0, "worker1": 0}, members["worker0"].text
+        assert "restored step" in members["worker1"].text
+
+    assert content(tmp_path) == undisturbed
+
+
+def test_a_worker_that_does_not_come_is_named(tmp_path: Path) -> None:
+    wait = "--runtime.cluster_start_timeout=3"
+    with cluster(tmp_path, *EXPERIMENT, STEPS, MULTI_WORKER, wait, worker=2) as members:
+        members["worker1"].send(signal.SIGSTOP)
+        assert members["worker0"].wait(60) == 138
+
+    assert "nothing was heard of worker 1 (127.0.0.1:" in members["worker0"].text
+    assert "Traceback" not in members["worker0"].text
+
+
+def test_workers_with_other_flags_do_not_start(tmp_path: Path) -> None:
+    own = {"worker1": ["--trainer.validation_interval=7"]}
+    with cluster(tmp_path, *EXPERIMENT, STEPS, MULTI_WORKER, own=own, worker=2) as members:
+        assert finish(members) == {"worker0": 2, "worker1": 2}
+
+    assert "is about to run something else" in members["worker0"].text
+    assert not (tmp_path / "run" / "checkpoints").exists()
+
+
+def test_workers_that_do_not_share_the_folder_are_told(tmp_path: Path) -> None:
+    flags = (*EXPERIMENT, STEPS, MULTI_WORKER, "--trainer.checkpoint_interval=10")
+    with cluster(tmp_path, *flags, worker=2) as members:
+        assert finish(members) == {"worker0": 0, "worker1": 0}
+    own = {"worker1": [f"--model_dir={tmp_path / 'elsewhere'}"]}
+    with cluster(tmp_path, *flags, "--train_steps=30", own=own, worker=2) as members:
+        assert finish(members) == {"worker0": 2, "worker1": 2}
+
+    assert "give a folder that all workers share" in members["worker1"].text
