@@ -1,0 +1,58 @@
+"""Checkpoints of workers restored elsewhere, and those of others restored by workers."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.clusters.members import EXPERIMENT, MULTI_WORKER, alone, cluster, content, finish
+
+_ADAM = (*EXPERIMENT, "--trainer.checkpoint_interval=100", "--resume=override", "--mode=train")
+_MIRRORED = ("--runtime.distribution_strategy=mirrored", "--runtime.num_virtual_devices=2")
+_ONE = ("--runtime.distribution_strategy=one_device",)
+
+
+def _copy(folder: Path, to: Path) -> Path:
+    shutil.copytree(folder, to)
+    return to
+
+
+def _workers(folder: Path, *flags: str) -> dict[str, Any]:
+    with cluster(folder, *_ADAM, MULTI_WORKER, *flags, worker=2) as members:
+        assert finish(members) == {"worker0": 0, "worker1": 0}, members["worker0"].text
+    return content(folder)
+
+
+def _alone(folder: Path, *flags: str) -> dict[str, Any]:
+    alone(folder, *_ADAM, *flags)
+    return content(folder)
+
+
+@pytest.fixture(scope="module")
+def at_ten(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The state after ten steps on one device, on two replicas and on two workers."""
+    folder = tmp_path_factory.mktemp("ten")
+    _alone(folder / "one", *_ONE, "--train_steps=10")
+    _alone(folder / "mirrored", *_MIRRORED, "--train_steps=10")
+    _workers(folder / "workers", "--train_steps=10")
+    return {name: folder / name for name in ("one", "mirrored", "workers")}
+
+
+def test_workers_go_on_from_one_device_as_replicas_do(
+    at_ten: dict[str, Path], tmp_path: Path
+) -> None:
+    ours = _workers(_copy(at_ten["one"], tmp_path / "workers"), "--train_steps=15")
+    theirs = _alone(_copy(at_ten["one"], tmp_path / "two"), *_MIRRORED, "--train_steps=15")
+
+    assert ours == theirs
+
+
+def test_one_device_goes_on_from_workers_as_from_replicas(
+    at_ten: dict[str, Path], tmp_path: Path
+) -> None:
+    assert content(at_ten["workers"]) == content(at_ten["mirrored"])
+    ours = _alone(_copy(at_ten["workers"], tmp_path / "a"), *_ONE, "--train_steps=15")
+    theirs = _alone(_copy(at_ten["mirrored"], tmp_path / "b"), *_ONE, "--train_steps=15")
+
+    assert ours == theirs

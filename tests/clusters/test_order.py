@@ -1,0 +1,68 @@
+"""Which examples each step gets, for any number of replicas and workers."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.clusters.members import EXPERIMENT, MULTI_WORKER, alone, cluster, finish
+
+_STEPS = 60
+_FLAGS = (
+    *EXPERIMENT, "--import=tests.clusters.ids_task", "--mode=train",
+    f"--train_steps={_STEPS}", "--trainer.summary_interval=30",
+)  # fmt: skip
+_ROOT = Path(__file__).parents[2]
+
+
+def _batches(folder: Path, pipelines: int, replicas: int) -> list[list[str]]:
+    """Puts the parts of each global batch together, in the order of replicas."""
+    parts = []
+    for number in range(pipelines):
+        lines = (folder / "run" / f"ids-{number}.txt").read_text().splitlines()
+        rows = [line.split() for line in lines]
+        local = replicas // pipelines
+        parts.append([sum(rows[s * local : (s + 1) * local], []) for s in range(_STEPS)])
+    return [sum(step, []) for step in zip(*parts, strict=True)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _importable() -> None:
+    patch = pytest.MonkeyPatch()
+    patch.setenv("PYTHONPATH", str(_ROOT), prepend=":")
+
+
+def _of_one_process(folder: Path, replicas: int) -> list[list[str]]:
+    name = "mirrored" if replicas > 1 else "one_device"
+    devices = f"--runtime.num_virtual_devices={replicas}"
+    alone(folder, *_FLAGS, f"--runtime.distribution_strategy={name}", devices)
+    return _batches(folder, 1, replicas)
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> list[list[str]]:
+    return _of_one_process(tmp_path_factory.mktemp("one"), 1)
+
+
+def test_two_epochs_show_each_example_twice_before_any_a_third_time(
+    expected: list[list[str]],
+) -> None:
+    row = sum(expected, [])
+    assert len(row) == _STEPS * 48 > 2 * 1438
+    first, second = row[:1438], row[1438:2876]
+    assert sorted(first) == sorted(second)
+    assert first != second
+
+
+def test_two_replicas_see_the_batches_of_one(expected: list[list[str]], tmp_path: Path) -> None:
+    assert _of_one_process(tmp_path, 2) == expected
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_workers_see_the_batches_of_one_process(
+    expected: list[list[str]], tmp_path: Path, workers: int
+) -> None:
+    with cluster(tmp_path, *_FLAGS, MULTI_WORKER, worker=workers) as members:
+        codes = finish(members)
+        assert set(codes.values()) == {0}, members["worker0"].text
+
+    assert _batches(tmp_path, workers, workers) == expected
