@@ -13,6 +13,7 @@ import tf_keras
 
 from orbit_runner.config.experiment import ExperimentConfig
 from orbit_runner.config.modes import EVALUATING, MODES, TRAINING
+from orbit_runner.config.partitioning import effective_runtime
 from orbit_runner.config.problems import unknown
 from orbit_runner.errors import RunnerError
 from orbit_runner.registry import TASKS
@@ -35,7 +36,7 @@ def prepare(
     model_dir: str,
     *,
     cluster: Cluster | None = None,
-    mode: str = "",
+    mode: str = "train_and_eval",
     tell: Callable[[str], None] = lambda text: None,
 ) -> tuple[tf.distribute.Strategy, Any]:
     """Makes the process ready and builds what `run_experiment` takes.
@@ -55,7 +56,8 @@ def prepare(
         MemberLost: Another member of the cluster did not come.
     """
     configure_numerics(config.runtime)
-    strategy = build_strategy(config.runtime, cluster, common_purpose(config, mode), tell)
+    runtime = effective_runtime(config, mode)
+    strategy = build_strategy(runtime, cluster, common_purpose(config, mode), tell)
     assert config.task.name is not None
     with strategy.scope():
         task = TASKS.get(config.task.name).load()(config.task, logging_dir=model_dir)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from orbit_runner.config.cluster import ClusterConfig
 from orbit_runner.config.data import DataConfig
 from orbit_runner.config.dump import flat, to_yaml
 from orbit_runner.config.identity import config_fingerprint, touches_weights
@@ -51,6 +52,22 @@ HARMLESS = {
     "task.validation_data.autotune_algorithm": "DEFAULT",
     "task.validation_data.cache": True,
     "runtime.dataset_num_private_threads": 7,
+    "runtime.cluster_source": "config",
+    "runtime.cluster.chief": ("a:1",),
+    "runtime.cluster.worker": ("a:1",),
+    "runtime.cluster.ps": ("a:1",),
+    "runtime.cluster.evaluator": ("a:1",),
+    "runtime.worker_hosts": "a:1",
+    "runtime.task_type": "ps",
+    "runtime.task_index": 7,
+    "runtime.num_evaluators": 1,
+    "runtime.remote_cluster": "worker=a:1;ps=b:1",
+    "runtime.cluster_start_timeout": 7,
+    "runtime.heartbeat_timeout": 7,
+    "runtime.tf_data_service": "grpc://a:1",
+    "runtime.tpu": "local",
+    "runtime.tpu_zone": "other",
+    "runtime.tpu_project": "other",
     "runtime.gpu_thread_mode": "global",
     "runtime.per_gpu_thread_count": 7,
     "runtime.inter_op_threads": 7,
@@ -82,6 +99,7 @@ def test_these_are_all_that_cannot_touch_the_weights(over_digits: Callable[..., 
     [
         (TrainerConfig, "trainer"),
         (RuntimeConfig, "runtime"),
+        (ClusterConfig, "runtime.cluster"),
         (DataConfig, "task.train_data"),
         (DataConfig, "task.validation_data"),
     ],
@@ -122,6 +140,8 @@ def test_a_harmless_change_keeps_the_fingerprint(
         ("runtime.intra_op_threads", 2),
         ("runtime.enable_xla", True),
         ("runtime.num_gpus", -1),
+        ("runtime.num_workers", 2),
+        ("runtime.num_parameter_servers", 2),
         ("runtime.run_eagerly", True),
         ("imports", ("other",)),
         ("gin_bindings", ("f.x = 1",)),

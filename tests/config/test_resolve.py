@@ -305,7 +305,6 @@ def test_every_contradiction_is_told_at_once(refused: Callable[..., Any]) -> Non
 
     assert sorted(p.path for p in problems) == [
         "runtime.all_reduce_alg",
-        "runtime.all_reduce_alg",
         "task.train_data.global_batch_size",
         "task.validation_data.source",
         "trainer.optimizer_config.learning_rate.exponential.decay_rate",

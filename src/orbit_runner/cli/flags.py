@@ -19,7 +19,7 @@ FIELDS: dict[str, tuple[str, ...]] = {
     "train_steps": ("trainer.train_steps",),
     "train_epochs": ("trainer.train_epochs",),
     "data_dir": ("task.train_data.data_dir", "task.validation_data.data_dir"),
-    "tf_data_service": ("task.train_data.tf_data_service_address",),
+    "tf_data_service": ("runtime.tf_data_service",),
 }
 _SECTIONS = ("task", "trainer", "runtime")
 _DOTTED = re.compile(rf"--((?:{'|'.join(_SECTIONS)})\.[\w.]+)(?:=(.*))?$", re.DOTALL)

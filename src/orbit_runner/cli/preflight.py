@@ -12,11 +12,14 @@ from orbit_runner.config.checks import batch_problems
 from orbit_runner.config.diff import differences
 from orbit_runner.config.identity import touches_weights
 from orbit_runner.config.modes import MODES, TRAINING
+from orbit_runner.config.partition_fit import run_problems
+from orbit_runner.config.partitioning import effective_runtime
 from orbit_runner.config.problems import ConfigError, Problem, unknown
 from orbit_runner.config.resolve import Request, Resolved, resolve
 from orbit_runner.errors import RunnerError, SettingError
 from orbit_runner.runtime.cluster.description import Cluster
 from orbit_runner.runtime.cluster.resolve import reach_problems, resolve_cluster
+from orbit_runner.runtime.tpu.address import tpu_problems
 
 
 def check_before_start(resolved: Resolved, mode: str, model_dir: Path) -> Cluster | None:
@@ -39,12 +42,15 @@ def check_before_start(resolved: Resolved, mode: str, model_dir: Path) -> Cluste
     problems = [*_mode_problems(mode), *_folder_problems(model_dir)]
     if mode == "eval" and not config.task.init_checkpoint:
         problems += _checkpoint_problems(model_dir)
-    replicas = config.runtime.num_replicas(len(cluster.trainers()) if cluster else 1)
-    if replicas is not None:
+    runtime = effective_runtime(config, mode)
+    replicas = runtime.num_replicas(len(cluster.trainers()) if cluster else 1)
+    if replicas:  # None: only the devices tell; 0: too few of them, which is told below
         problems += [
             Problem(path, message, resolved.origin(path))
             for path, message in batch_problems(config, replicas)
         ]
+    for path, message in (*run_problems(config, mode), *tpu_problems(config.runtime, os.environ)):
+        problems.append(Problem(path, message, resolved.origin(path)))
     for field, message in config.task.preflight():
         path = f"task.{field}"
         problems.append(Problem(path, message, resolved.origin(path)))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from orbit_runner.config.experiment import ExperimentConfig
+if TYPE_CHECKING:
+    from orbit_runner.config.experiment import ExperimentConfig
 
 
 def batch_problems(config: ExperimentConfig, replicas: int) -> Iterator[tuple[str, str]]:
@@ -29,4 +31,24 @@ def batch_problems(config: ExperimentConfig, replicas: int) -> Iterator[tuple[st
             yield (
                 f"task.{section}.global_batch_size",
                 f"got {size}, which does not divide by {parts} ({shared})\nnearest: {near}",
+            )
+
+
+def service_problems(config: ExperimentConfig) -> Iterator[tuple[str, str]]:
+    """Yields sections whose batches a tf.data service is to make, and none is named.
+
+    Args:
+        config: The experiment.
+
+    Yields:
+        Dotted path and message.
+    """
+    for section in ("train_data", "validation_data"):
+        data = getattr(config.task, section)
+        named = data.tf_data_service_address or config.runtime.tf_data_service
+        if data.enable_tf_data_service and not named:
+            yield (
+                f"task.{section}.tf_data_service_address",
+                "is not set, and enable_tf_data_service is true\n"
+                "set it, or runtime.tf_data_service for both sections",
             )

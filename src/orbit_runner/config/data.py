@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -10,7 +11,7 @@ from orbit_runner.config.base import Config, setting
 
 _NO_TFDS = "no source of this version reads TFDS; set `source`"
 _NO_FILES = "the order of examples is computed from the seed, so files are not interleaved"
-_NO_SERVICE = "no source of this version runs on the tf.data service"
+_NO_SERVICE = "each pipeline has a job of its own, so that the order stays exact"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,8 +67,10 @@ class DataConfig(Config):
     sharding: bool = setting(
         True, help="share out the set", refused="each pipeline computes its own slice of a batch"
     )
-    enable_tf_data_service: bool = setting(False, help="use a service", refused=_NO_SERVICE)
-    tf_data_service_address: str | None = setting(None, help="its address", refused=_NO_SERVICE)
+    enable_tf_data_service: bool = setting(False, help="have tf.data services make the batches")
+    tf_data_service_address: str | None = setting(
+        None, help="their addresses, grpc://host:port parted by commas; runtime.tf_data_service"
+    )
     tf_data_service_job_name: str | None = setting(None, help="its job", refused=_NO_SERVICE)
     tfds_data_dir: str = setting("", help="folder of TFDS", refused=_NO_TFDS)
     tfds_as_supervised: bool = setting(False, help="pairs from TFDS", refused=_NO_TFDS)
@@ -93,8 +96,37 @@ class DataConfig(Config):
         """Yields settings of the data set that contradict each other."""
         if self.source and self.global_batch_size == 0:
             yield "global_batch_size", "got 0, allowed: at least 1"
+        for address in service_addresses(self):
+            problem = service_problem(address)
+            if problem:
+                yield "tf_data_service_address", problem
         if self.is_training is False and self.augment != "none":
             yield "augment", f"got {self.augment!r} with is_training: false\nallowed: 'none'"
+
+
+_SERVICE = re.compile(r"grpc://[^\s:/,]+:\d{1,5}")
+
+
+def service_addresses(config: DataConfig) -> tuple[str, ...]:
+    """Returns the services that make the batches of a section; none where none is enabled.
+
+    Args:
+        config: The section.
+    """
+    if not config.enable_tf_data_service:
+        return ()
+    return tuple(part.strip() for part in (config.tf_data_service_address or "").split(",") if part)
+
+
+def service_problem(address: str) -> str:
+    """Returns what is wrong with the form of a service's address; "" if nothing is.
+
+    Args:
+        address: Should be `grpc://host:port`.
+    """
+    if _SERVICE.fullmatch(address):
+        return ""
+    return f"got {address!r}, expected grpc://host:port, or several parted by commas"
 
 
 def input_paths(config: DataConfig) -> tuple[str, ...]:

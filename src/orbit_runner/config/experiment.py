@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from typing import ClassVar
 
 from orbit_runner.config.base import Config, setting
+from orbit_runner.config.checks import service_problems
 from orbit_runner.config.data import DataConfig
+from orbit_runner.config.partitioning import setting_problems
 from orbit_runner.config.runtime import RuntimeConfig
 from orbit_runner.config.trainer import TrainerConfig
 from orbit_runner.registry import TASKS
@@ -34,6 +37,7 @@ class DifferentialPrivacy(Config):
 class TaskConfig(Config):
     """What every task has; fields of Model Garden's `TaskConfig`."""
 
+    input_rank: ClassVar[int] = 4  # Of what partition dims split: images in batches.
     name: str | None = setting(None, help="the task: a name that `runner list` shows")
     init_checkpoint: str = setting("", help="checkpoint, or folder of one, that weights start from")
     model: Config | None = setting(None, help="the network")
@@ -44,6 +48,12 @@ class TaskConfig(Config):
     )
     allow_image_summary: bool = setting(
         False, help="pictures in TensorBoard", refused="this task draws no pictures"
+    )
+    train_input_partition_dims: list[int] | None = setting(
+        None, help="the same as in `runtime`; where Model Garden has it"
+    )
+    eval_input_partition_dims: list[int] | None = setting(
+        None, help="the same as in `runtime`; where Model Garden has it"
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:
@@ -63,6 +73,19 @@ class TaskConfig(Config):
         """
         yield from ()
 
+    def image_shape(self, section: str) -> tuple[int, int, int] | None:
+        """Returns height, width and channels of a section's images.
+
+        Asked before tensorflow is imported, where batches of images are to be split.
+
+        Args:
+            section: `train_data` or `validation_data`.
+
+        Returns:
+            The shape; None where only the data set itself will tell.
+        """
+        return None
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExperimentConfig(Config):
@@ -75,3 +98,8 @@ class ExperimentConfig(Config):
     task: TaskConfig = setting(factory=TaskConfig, help="what is learned", variants=TASKS)
     trainer: TrainerConfig = setting(factory=TrainerConfig, help="how")
     runtime: RuntimeConfig = setting(factory=RuntimeConfig, help="where")
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yields settings of different sections that contradict each other."""
+        yield from setting_problems(self)
+        yield from service_problems(self)

@@ -42,6 +42,11 @@ _NEVER = frozenset(
         "task.validation_data.ram_budget",
         "task.validation_data.autotune_algorithm",
         "task.validation_data.cache",
+        # Who makes them.
+        "task.train_data.enable_tf_data_service",
+        "task.train_data.tf_data_service_address",
+        "task.validation_data.enable_tf_data_service",
+        "task.validation_data.tf_data_service_address",
         "runtime.dataset_num_private_threads",
         # Where members are, not how many they are.
         "runtime.cluster_source",

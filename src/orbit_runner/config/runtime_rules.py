@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from orbit_runner.config.data import service_problem
+
 if TYPE_CHECKING:
     from orbit_runner.config.runtime import RuntimeConfig
 
@@ -26,7 +28,15 @@ def runtime_problems(runtime: RuntimeConfig) -> Found:
     Yields:
         Field and message.
     """
-    for rule in (_devices, _all_reduce, _cluster, _parameter_servers, _tpu, _loss_scale):
+    for rule in (
+        _devices,
+        _all_reduce,
+        _cluster,
+        _parameter_servers,
+        _tpu,
+        _loss_scale,
+        _data_service,
+    ):
         yield from rule(runtime)
 
 
@@ -35,7 +45,7 @@ def _devices(runtime: RuntimeConfig) -> Found:
     several = strategy in ("mirrored", "multi_worker_mirrored") or (
         strategy == "one_device" and split
     )
-    if not several and runtime.num_gpus > 1:
+    if not several and runtime.num_gpus > 1 and strategy != "tpu":
         yield "num_gpus", f"got {runtime.num_gpus} under `{strategy}`, which uses one device"
     if runtime.num_virtual_devices > 1 and strategy == "multi_worker_mirrored":
         yield (
@@ -76,8 +86,14 @@ def _cluster(runtime: RuntimeConfig) -> Found:
             f"describes a cluster, and `{strategy}` runs in one process\n"
             "set runtime.distribution_strategy: multi_worker_mirrored (or parameter_server)",
         )
-    if runtime.cluster.ps and strategy in ("mirrored", "multi_worker_mirrored"):
+    if runtime.cluster.ps and strategy == "multi_worker_mirrored":
         yield "cluster.ps", f"`{strategy}` has no parameter servers"
+    if runtime.num_workers > 1 and strategy not in _CLUSTERED:
+        yield (
+            "num_workers",
+            f"got {runtime.num_workers} under `{strategy}`, which runs in one process\n"
+            "allowed: 0 and 1; or set runtime.distribution_strategy: multi_worker_mirrored",
+        )
     if runtime.remote_cluster and strategy != "parameter_server":
         yield "remote_cluster", f"`{strategy}` cannot be driven from outside its workers"
     if runtime.remote_cluster and described:
@@ -86,8 +102,9 @@ def _cluster(runtime: RuntimeConfig) -> Found:
 
 def _parameter_servers(runtime: RuntimeConfig) -> Found:
     strategy = runtime.distribution_strategy
-    if runtime.variable_partitioner and strategy != "parameter_server":
-        yield "variable_partitioner", f"`{strategy}` has no parameter servers"
+    for field in ("variable_partitioner", "num_parameter_servers"):
+        if getattr(runtime, field) and strategy != "parameter_server":
+            yield field, f"`{strategy}` has no parameter servers"
     if strategy == "parameter_server" and runtime.mixed_precision_dtype == "float16":
         yield (
             "mixed_precision_dtype",
@@ -105,13 +122,23 @@ def _tpu(runtime: RuntimeConfig) -> Found:
         if runtime.num_gpus:
             yield "num_gpus", f"got {runtime.num_gpus} under `tpu`"
         return
-    for field in ("tpu", "tpu_zone", "tpu_project", "tpu_platform"):
+    for field in (
+        *("tpu", "tpu_zone", "tpu_project", "tpu_platform"),
+        "tpu_enable_xla_dynamic_padder",
+    ):
         if getattr(runtime, field) is not None:
             yield (
                 field,
                 f"is set under `{runtime.distribution_strategy}`\n"
                 "set runtime.distribution_strategy: tpu",
             )
+
+
+def _data_service(runtime: RuntimeConfig) -> Found:
+    for address in (runtime.tf_data_service or "").split(","):
+        problem = service_problem(address.strip()) if runtime.tf_data_service is not None else ""
+        if problem:
+            yield "tf_data_service", problem
 
 
 def _loss_scale(runtime: RuntimeConfig) -> Found:

@@ -17,6 +17,7 @@ class PipelineOptions:
         deterministic: Whether batches keep their order.
         ram_budget_gb: Memory for buffers, in GiB.
         autotune_algorithm: A name in `tf.data.experimental.AutotuneAlgorithm`.
+        services: Addresses of tf.data services that make the batches; none to make them here.
     """
 
     prefetch: int | None = None
@@ -24,6 +25,7 @@ class PipelineOptions:
     deterministic: bool | None = None
     ram_budget_gb: int | None = None
     autotune_algorithm: str | None = None
+    services: tuple[str, ...] = ()
 
     def tf_options(self) -> tf.data.Options:
         """Returns the settings as tf.data takes them, with autosharding off."""

@@ -33,7 +33,7 @@ class ReplicaSlices:
     first_step: int = 0
     step_stride: int = 1
 
-    def positions(self, elements: tf.Tensor, start_step: int = 0) -> tf.Tensor:
+    def positions(self, elements: tf.Tensor, start_step: int | tf.Tensor = 0) -> tf.Tensor:
         """Finds the positions in the endless row of examples.
 
         Args:

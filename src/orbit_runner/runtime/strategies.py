@@ -11,6 +11,7 @@ from orbit_runner.config.runtime import RuntimeConfig
 from orbit_runner.runtime.cluster.description import Cluster
 from orbit_runner.runtime.devices import select_devices
 from orbit_runner.runtime.multi_worker import build_multi_worker
+from orbit_runner.runtime.tpu.strategy import build_tpu_strategy
 
 Tell = Callable[[str], None]
 
@@ -75,6 +76,7 @@ FACTORIES: dict[str, Callable[[Place], tf.distribute.Strategy]] = {
     "one_device": _one_device,
     "mirrored": _mirrored,
     "multi_worker_mirrored": _multi_worker_mirrored,
+    "tpu": lambda place: build_tpu_strategy(place.runtime),
 }
 
 

@@ -11,6 +11,7 @@ import tensorflow as tf
 from orbit_runner.data.augment import CropFlip, crop_flip
 from orbit_runner.data.options import PipelineOptions
 from orbit_runner.data.pipeline import checked_eval_steps
+from orbit_runner.data.service import made_by
 from orbit_runner.data.slicing import ReplicaSlices, replica_slices
 from orbit_runner.data.tfrecord.decode import Decoder
 from orbit_runner.data.tfrecord.reading import Reader
@@ -25,7 +26,7 @@ def train_records(
     *,
     global_batch_size: int,
     seed: int,
-    start_step: int = 0,
+    start_step: int | tf.Tensor = 0,
     shuffle_buffer_size: int = 1,
     augmentation: CropFlip | None = None,
     num_classes: int | None = None,
@@ -42,7 +43,7 @@ def train_records(
         source: The examples.
         global_batch_size: Examples of a step on all replicas.
         seed: Seed of the order and of the augmentation.
-        start_step: The step of the first batch.
+        start_step: The step of the first batch; in a graph, an int64 scalar tensor as well.
         shuffle_buffer_size: Records within which each epoch is shuffled once its blocks of 64 are
             in an order of their own; 0 or 1: as stored.
         augmentation: How to vary `image`, if at all.
@@ -75,7 +76,7 @@ def train_records(
     )
     # A finite set would make a distributed iterator ask all replicas every step whether it ended.
     endless = tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
-    batches = rows.rebatch(slices.batch_size).map(batch, num_parallel_calls=tf.data.AUTOTUNE)
+    batches = _decoded(rows.rebatch(slices.batch_size), batch, options)
     return _ahead(batches.apply(endless), options).with_options(options.tf_options())
 
 
@@ -121,14 +122,14 @@ def eval_records(
 
     rows = _filled_up(Reader(source, 0, 1), slices, steps * global_batch_size)
     batches = rows.rebatch(slices.batch_size).take(count)
-    batches = batches.map(batch, num_parallel_calls=tf.data.AUTOTUNE)
+    batches = _decoded(batches, batch, options)
     if cache:
         batches = batches.cache()
     batches = _ahead(batches, options).apply(tf.data.experimental.assert_cardinality(count))
     return batches.with_options(options.tf_options())
 
 
-def owned(slices: ReplicaSlices, positions: Any, start_step: int = 0) -> Any:
+def owned(slices: ReplicaSlices, positions: Any, start_step: int | tf.Tensor = 0) -> Any:
     """Tells which examples are a pipeline's own: those that its `slices.positions` gives.
 
     Args:
@@ -165,6 +166,14 @@ def _filled_up(reader: Reader, slices: ReplicaSlices, positions: int) -> tf.data
 
 def _sized(size: int, *tensors: tf.Tensor) -> list[tf.Tensor]:
     return [tf.ensure_shape(tensor, [size]) for tensor in tensors]
+
+
+def _decoded(
+    raw: tf.data.Dataset, batch: Callable[..., Any], options: PipelineOptions
+) -> tf.data.Dataset:
+    return made_by(
+        options.services, raw, lambda d: d.map(batch, num_parallel_calls=tf.data.AUTOTUNE)
+    )
 
 
 def _ahead(batches: tf.data.Dataset, options: PipelineOptions) -> tf.data.Dataset:

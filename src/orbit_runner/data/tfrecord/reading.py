@@ -42,7 +42,7 @@ class Reader:
         self._columns = [on_cpu(column.astype(np.int64)) for column in columns]
 
     def rows(
-        self, *, start: int, epochs: int, keep: Callable[[tf.Tensor], tf.Tensor]
+        self, *, start: int | tf.Tensor, epochs: int, keep: Callable[[tf.Tensor], tf.Tensor]
     ) -> tf.data.Dataset:
         """Streams the records from a position on.
 
@@ -59,7 +59,7 @@ class Reader:
         first_place = start % self.size // self._chunk * self._chunk
 
         def epoch_rows(epoch: tf.Tensor) -> tf.data.Dataset:
-            first = tf.where(epoch == first_epoch, np.int64(first_place), np.int64(0))
+            first = tf.where(epoch == first_epoch, tf.cast(first_place, tf.int64), np.int64(0))
             places = tf.data.Dataset.range(first, self.size, self._chunk)
             chunks = tf.data.Dataset.zip((places, self._chunks(epoch, first)))
             return chunks.map(lambda place, chunk: select(epoch, place, *chunk))

@@ -116,3 +116,21 @@ class ImageClassificationConfig(TaskConfig):
             except DataError as error:
                 yield f"{section}.{error.field}", str(error)
         yield from misfits(sources, self.model.num_classes)
+
+    def image_shape(self, section: str) -> tuple[int, int, int] | None:
+        """Returns height, width and channels of a section's images.
+
+        Args:
+            section: `train_data` or `validation_data`.
+
+        Returns:
+            The shape; None where the data set cannot be read, which `preflight` tells.
+        """
+        from orbit_runner.tasks.image_classification.sources import image_spec, load_source
+
+        try:
+            shape, _ = image_spec(load_source(getattr(self, section)))
+        except DataError:
+            return None
+        height, width, channels = shape
+        return height, width, channels

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
-from orbit_runner.config.data import DataConfig
+from orbit_runner.config.data import DataConfig, service_addresses
 from orbit_runner.data.augment import CropFlip
 from orbit_runner.data.options import PipelineOptions
-from orbit_runner.data.pipeline import eval_dataset, train_dataset
+from orbit_runner.data.pipeline import eval_dataset, train_batches, train_dataset
 from orbit_runner.data.tfrecord.pipeline import eval_records, train_records
 from orbit_runner.data.tfrecord.source import RecordSource
 from orbit_runner.tasks.image_classification.sources import load_source
@@ -18,7 +19,7 @@ from orbit_runner.tasks.image_classification.sources import load_source
 def train_inputs(
     params: DataConfig,
     input_context: tf.distribute.InputContext | None,
-    start_step: int,
+    start_step: int | tf.Tensor,
     num_classes: int,
 ) -> tf.data.Dataset:
     """Makes one worker's training batches.
@@ -33,14 +34,10 @@ def train_inputs(
         An endless data set of `(image, label)`.
     """
     source = load_source(params)
-    settings: dict[str, Any] = {
-        "global_batch_size": params.global_batch_size,
-        "seed": params.seed or 0,
+    settings = _train_settings(params) | {
         "start_step": start_step,
-        "augmentation": _augmentation(params),
         "input_context": input_context,
         "options": _pipeline_options(params),
-        "element": lambda batch: (batch["image"], batch["label"]),
     }
     if isinstance(source, RecordSource):
         return train_records(
@@ -50,6 +47,31 @@ def train_inputs(
             **settings,
         )
     return train_dataset(source, shuffle=params.shuffle_buffer_size > 1, **settings)
+
+
+def train_batch_at(params: DataConfig) -> Callable[[tf.Tensor], Any] | None:
+    """Makes what gives single training batches by their steps.
+
+    Args:
+        params: The section.
+
+    Returns:
+        A function from the number of a step to `(image, label)`; None for data that is streamed.
+    """
+    source = load_source(params)
+    if isinstance(source, RecordSource):
+        return None
+    shuffle = params.shuffle_buffer_size > 1
+    return train_batches(source, shuffle=shuffle, **_train_settings(params))
+
+
+def _train_settings(params: DataConfig) -> dict[str, Any]:
+    return {
+        "global_batch_size": params.global_batch_size,
+        "seed": params.seed or 0,
+        "augmentation": _augmentation(params),
+        "element": lambda batch: (batch["image"], batch["label"]),
+    }
 
 
 def eval_inputs(
@@ -91,4 +113,5 @@ def _pipeline_options(params: DataConfig) -> PipelineOptions:
         deterministic=params.deterministic,
         ram_budget_gb=params.ram_budget,
         autotune_algorithm=params.autotune_algorithm,
+        services=service_addresses(params),
     )

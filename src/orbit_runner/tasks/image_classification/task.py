@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -12,7 +13,11 @@ from orbit_runner.errors import SettingError
 from orbit_runner.registry import IMAGE_MODELS
 from orbit_runner.tasks.base import Task
 from orbit_runner.tasks.image_classification.config import ImageClassificationConfig
-from orbit_runner.tasks.image_classification.inputs import eval_inputs, train_inputs
+from orbit_runner.tasks.image_classification.inputs import (
+    eval_inputs,
+    train_batch_at,
+    train_inputs,
+)
 from orbit_runner.tasks.image_classification.sources import (
     Source,
     image_spec,
@@ -52,7 +57,7 @@ class ImageClassificationTask(Task):
         self,
         params: DataConfig,
         input_context: tf.distribute.InputContext | None = None,
-        start_step: int = 0,
+        start_step: int | tf.Tensor = 0,
     ) -> tf.data.Dataset:
         """Builds the input pipeline of one section.
 
@@ -68,6 +73,19 @@ class ImageClassificationTask(Task):
         if not params.is_training:
             return eval_inputs(params, input_context, self._num_classes())
         return train_inputs(params, input_context, start_step, self._num_classes())
+
+    def batch_at(self, params: DataConfig) -> Callable[[tf.Tensor], Any] | None:
+        """Returns what gives the batch of one training step; None where data can but be streamed.
+
+        Asynchronous workers ask for it, since each of them is given steps here and there.
+
+        Args:
+            params: The section.
+
+        Returns:
+            A function from the number of a step, int64 scalar, to what `build_inputs` gives for it.
+        """
+        return train_batch_at(params)
 
     def num_examples(self, params: DataConfig) -> int:
         """Returns the size of a section's data set, in examples."""

@@ -1,0 +1,1 @@
+"""TPUs: where one is, how its devices are shared out to replicas, the strategy over them."""

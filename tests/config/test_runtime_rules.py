@@ -1,0 +1,114 @@
+"""What the settings of `runtime` say together about devices, clusters and TPUs."""
+# ruff: noqa: E501 (one line a case)
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from orbit_runner.config.runtime import STRATEGIES, RuntimeConfig
+from orbit_runner.config.runtime_rules import runtime_problems
+
+ONE_PROCESS = ("off", "one_device", "mirrored", "tpu")
+WORKERS = {"worker": ["a:1", "b:1"]}
+MIRRORED, SERVED = "multi_worker_mirrored", "parameter_server"
+
+
+def _runtime(strategy: str, **settings: Any) -> RuntimeConfig:
+    given = {"tpu": "local"} if strategy == "tpu" else {}
+    return RuntimeConfig(distribution_strategy=strategy, **given | settings)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_strategy_alone_is_right(strategy: str) -> None:
+    assert [*runtime_problems(_runtime(strategy))] == []
+
+
+# Strategy, what is set beside it, the field that is blamed, and a part of the message.
+CASES = [
+    ("one_device", {"num_gpus": 2}, "num_gpus", "got 2 under `one_device`, which uses one device"),
+    (SERVED, {"num_gpus": 2}, "num_gpus", "got 2 under `parameter_server`, which uses one device"),
+    ("tpu", {"num_gpus": 2}, "num_gpus", "got 2 under `tpu`"),
+    ("tpu", {"num_gpus": -1}, "num_gpus", "got -1 under `tpu`"),
+    ("off", {"num_virtual_devices": 2}, "num_virtual_devices", "got 2 under `off`"),
+    (MIRRORED, {"num_virtual_devices": 2}, "num_virtual_devices", "uses one CPU a worker\nstart more workers: runner launch --workers=N"),
+    ("mirrored", {"num_gpus": 2, "num_virtual_devices": 2}, "num_virtual_devices", "virtual devices are for the CPU"),
+    ("mirrored", {"all_reduce_alg": "ring"}, "all_reduce_alg", "got 'ring' under `mirrored`\nallowed: nccl, hierarchical_copy, reduction_to_one_device"),
+    (MIRRORED, {"all_reduce_alg": "hierarchical_copy"}, "all_reduce_alg", "allowed: auto, ring, nccl"),
+    (MIRRORED, {"all_reduce_alg": "nccl"}, "all_reduce_alg", "nccl needs GPUs, and num_gpus is 0"),
+    (SERVED, {"all_reduce_alg": "auto"}, "all_reduce_alg", "has nothing to reduce\nallowed: null"),
+    (SERVED, {"worker_hosts": "a:1"}, "worker_hosts", "names no parameter server; set runtime.cluster"),
+    (MIRRORED, {"worker_hosts": "a:1", "cluster": WORKERS}, "worker_hosts", "and runtime.cluster both describe the cluster"),
+    (MIRRORED, {"cluster": {**WORKERS, "ps": ["c:1"]}}, "cluster.ps", "has no parameter servers"),
+    ("mirrored", {"cluster": {**WORKERS, "ps": ["c:1"]}}, "cluster", "describes a cluster, and `mirrored` runs in one process"),
+    *((s, {"worker_hosts": "a:1,b:1"}, "worker_hosts", "runs in one process\nset runtime.distribution_strategy: multi_worker") for s in ONE_PROCESS),
+    *((s, {"num_workers": 2}, "num_workers", f"got 2 under `{s}`, which runs in one process") for s in ONE_PROCESS),
+    *((s, {"num_parameter_servers": 1}, "num_parameter_servers", f"`{s}` has no parameter servers") for s in (*ONE_PROCESS, MIRRORED)),
+    *((s, {"variable_partitioner": "fixed"}, "variable_partitioner", "has no parameter servers") for s in (*ONE_PROCESS, MIRRORED)),
+    *((s, {"remote_cluster": "worker=a:1;ps=b:1"}, "remote_cluster", "cannot be driven from outside") for s in (*ONE_PROCESS, MIRRORED)),
+    (SERVED, {"remote_cluster": "worker=a:1;ps=b:1", "cluster": WORKERS}, "remote_cluster", "leave the cluster of this process out"),
+    (SERVED, {"mixed_precision_dtype": "float16"}, "mixed_precision_dtype", "allowed: null, 'float32', 'bfloat16'"),
+    (SERVED, {"enable_xla": True}, "enable_xla", "XLA cannot compile"),
+    ("tpu", {"tpu": None}, "tpu", "is not set\nallowed: the name or the address"),
+    *((s, {"tpu": "local"}, "tpu", f"is set under `{s}`\nset runtime.distribution_strategy: tpu") for s in STRATEGIES if s != "tpu"),
+    *(("mirrored", {f: v}, f, "is set under `mirrored`") for f, v in (("tpu_zone", "x"), ("tpu_project", "x"), ("tpu_platform", "v3-8"))),
+    ("mirrored", {"tpu_enable_xla_dynamic_padder": False}, "tpu_enable_xla_dynamic_padder", "is set under `mirrored`"),
+    ("mirrored", {"loss_scale": 2.0}, "loss_scale", "only float16 needs a loss scale"),
+]  # fmt: skip
+
+
+def _text(strategy: str, settings: dict[str, Any]) -> str:
+    given = {"tpu": "local"} if strategy == "tpu" else {}
+    return json.dumps({"runtime": {"distribution_strategy": strategy, **given, **settings}})
+
+
+@pytest.mark.parametrize(("strategy", "settings", "field", "said"), CASES)
+def test_a_contradiction_is_told_once(
+    refused: Callable[..., Any], strategy: str, settings: dict[str, Any], field: str, said: str
+) -> None:
+    problems = refused(params_overrides=(_text(strategy, settings),))
+
+    assert [problem.path for problem in problems] == [f"runtime.{field}"]
+    assert said in problems[0].message
+
+
+@pytest.mark.parametrize(
+    ("strategy", "settings"),
+    [
+        (MIRRORED, {"num_gpus": 2, "all_reduce_alg": "nccl"}),
+        (MIRRORED, {"num_workers": 4, "num_evaluators": 1, "all_reduce_alg": "ring"}),
+        (MIRRORED, {"cluster": WORKERS, "task_index": 1}),
+        (MIRRORED, {"worker_hosts": "a:1,b:1", "task_index": 1}),
+        (SERVED, {"num_workers": 2, "num_parameter_servers": 2, "num_gpus": 1}),
+        (SERVED, {"variable_partitioner": "min_size", "mixed_precision_dtype": "bfloat16"}),
+        (SERVED, {"remote_cluster": "worker=a:1;ps=b:1"}),
+        ("mirrored", {"num_workers": 1, "num_virtual_devices": 2}),
+        ("one_device", {"num_evaluators": 1, "task_type": "evaluator"}),
+        ("tpu", {"tpu": "local", "tpu_platform": "v3-8", "tpu_enable_xla_dynamic_padder": True}),
+    ],
+)
+def test_what_goes_together_is_taken(
+    over_digits: Callable[..., Any], strategy: str, settings: dict[str, Any]
+) -> None:
+    config = over_digits(params_overrides=(_text(strategy, settings),))
+
+    assert config.runtime.distribution_strategy == strategy
+
+
+@pytest.mark.parametrize(
+    ("settings", "workers", "replicas"),
+    [
+        ({"distribution_strategy": MIRRORED}, 3, 3),
+        ({"distribution_strategy": MIRRORED, "num_gpus": 2}, 3, 6),
+        ({"distribution_strategy": MIRRORED, "num_gpus": -1}, 3, None),
+        ({"distribution_strategy": SERVED, "num_workers": 4}, 5, 1),
+        ({"distribution_strategy": "tpu", "tpu": "local"}, 1, None),
+    ],
+)
+def test_the_number_of_replicas(
+    settings: dict[str, Any], workers: int, replicas: int | None
+) -> None:
+    assert RuntimeConfig(**settings).num_replicas(workers) == replicas

@@ -1,0 +1,92 @@
+"""Batches made by tf.data services: those that one process makes, in the same order."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from orbit_runner.data.augment import CropFlip
+from orbit_runner.data.options import PipelineOptions
+from orbit_runner.data.pipeline import eval_dataset, train_dataset
+from orbit_runner.data.source import ArraySource
+from orbit_runner.data.tfrecord.pipeline import eval_records, train_records
+from orbit_runner.data.tfrecord.source import load
+from tests.tfrecords import write_set
+
+service = tf.data.experimental.service
+
+
+@pytest.fixture(scope="module")
+def addresses() -> Iterator[tuple[str, ...]]:
+    pairs = []
+    for _ in range(3):
+        dispatcher = service.DispatchServer()
+        host = dispatcher.target.partition("://")[2]
+        pairs.append((dispatcher, service.WorkerServer(service.WorkerConfig(host))))
+    yield tuple(dispatcher.target for dispatcher, _ in pairs)
+
+
+def _source() -> ArraySource:
+    rng = np.random.default_rng(3)
+    images = rng.integers(0, 256, (700, 6, 6, 3), dtype=np.uint8)
+    labels = np.arange(700, dtype=np.int32)
+    return ArraySource("pictures", {"image": images, "label": labels})
+
+
+def _train(services: tuple[str, ...], start: int, few: bool) -> list[Any]:
+    dataset = train_dataset(
+        _source(), global_batch_size=500 if few else 8, seed=5, start_step=start,
+        augmentation=CropFlip(padding=2, flip=True), options=PipelineOptions(services=services),
+    )  # fmt: skip
+    return list(dataset.take(40).as_numpy_iterator())
+
+
+def _same(ours: list[Any], theirs: list[Any]) -> None:
+    assert len(ours) == len(theirs) > 0
+    for left, right in zip(ours, theirs, strict=True):
+        tf.nest.map_structure(np.testing.assert_array_equal, left, right)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize(("start", "few"), [(0, True), (7, True), (7, False)])
+def test_training_batches_are_the_same(
+    addresses: tuple[str, ...], count: int, start: int, few: bool
+) -> None:
+    _same(_train(addresses[:count], start, few), _train((), start, few))
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("batch", [8, 300])
+def test_evaluation_has_each_example_once_in_order_each_time(
+    addresses: tuple[str, ...], count: int, batch: int
+) -> None:
+    def made(services: tuple[str, ...]) -> tf.data.Dataset:
+        options = PipelineOptions(services=services)
+        return eval_dataset(_source(), global_batch_size=batch, options=options)
+
+    expected, dataset = list(made(()).as_numpy_iterator()), made(addresses[:count])
+
+    assert sum(weights.sum() for _, weights in expected) == 700
+    for _ in range(2):
+        _same(list(dataset.as_numpy_iterator()), expected)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_records_are_the_same(addresses: tuple[str, ...], count: int, tmp_path: Path) -> None:
+    paths = write_set(tmp_path)
+    source = load(input_path=[str(path) for path in paths])
+
+    def made(services: tuple[str, ...]) -> tuple[list[Any], list[Any]]:
+        options = PipelineOptions(services=services)
+        train = train_records(
+            source, global_batch_size=16, seed=4, start_step=3, shuffle_buffer_size=50,
+            options=options,
+        )  # fmt: skip
+        evaluation = eval_records(source, global_batch_size=16, options=options)
+        return list(train.take(20).as_numpy_iterator()), list(evaluation.as_numpy_iterator())
+
+    for ours, theirs in zip(made(addresses[:count]), made(()), strict=True):
+        _same(ours, theirs)

@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from orbit_runner.config.tpu_platforms import find_platform
+from orbit_runner.runtime.tpu.topologies import make_topology
+
+
+class Resolver:
+    """Stands in for a TPU: names its devices, and does nothing else."""
+
+    def __init__(self, platform: str) -> None:
+        found = find_platform(platform)
+        assert found is not None
+        self.topology: Any = make_topology(found)
+        tasks, cores = self.topology.num_tasks, self.topology.num_tpus_per_task
+        names = [f"/job:worker/replica:0/task:{task}/device:TPU:{core}"
+                 for task in range(tasks) for core in range(cores)]  # fmt: skip
+        self._metadata = SimpleNamespace(
+            devices=[SimpleNamespace(name=name) for name in names],
+            num_hosts=tasks,
+            num_of_cores_per_host=cores,
+            num_cores=len(names),
+        )
+
+    def get_tpu_system_metadata(self) -> Any:
+        return self._metadata
+
+    def cluster_spec(self) -> None:
+        return None
+
+
+@pytest.fixture
+def resolver() -> Callable[[str], Resolver]:
+    return Resolver

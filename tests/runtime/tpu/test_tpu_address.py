@@ -1,0 +1,241 @@
+"""Where a TPU is: names and addresses, told before tensorflow starts, with real sockets."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orbit_runner.cli.preflight import check_before_start
+from orbit_runner.config.problems import ConfigError
+from orbit_runner.config.resolve import Request, resolve
+from orbit_runner.config.runtime import RuntimeConfig
+from orbit_runner.runtime.tpu import address
+from orbit_runner.runtime.tpu.address import endpoints, reach, tpu_name, tpu_problems
+
+
+def runtime(tpu: str, **changes: Any) -> RuntimeConfig:
+    return RuntimeConfig(distribution_strategy="tpu", tpu=tpu, **changes)
+
+
+def problems(tpu: str, environ: dict[str, str] | None = None, **changes: Any) -> list[Any]:
+    return [*tpu_problems(runtime(tpu, **changes), environ or {})]
+
+
+@contextlib.contextmanager
+def listener(answer: bytes | None) -> Iterator[str]:
+    """Listens, and says something, or nothing where None."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        held = []
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    connection, _ = server.accept()
+                    held.append(connection)
+                    if answer is not None:
+                        connection.recv(100)
+                        connection.sendall(answer)
+                        connection.shutdown(socket.SHUT_WR)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join()
+        for connection in held:
+            connection.close()
+
+
+SETTINGS = bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
+
+
+def test_what_speaks_http2_is_reached() -> None:
+    with listener(SETTINGS) as there:
+        assert reach(there) == ""
+        assert problems(f"grpc://{there}") == []
+        assert problems(f"grpc://{there},grpc://{there}") == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (None, "nothing answers there within 0.2 s"),
+        (b"", "does not speak gRPC"),
+        (b"\0\0\0", "does not speak gRPC"),
+        (b"\0\0\0\x07\0\0\0\0\0", "does not speak gRPC"),
+        (b"220 mail ready\r\n", "does not speak gRPC"),
+    ],
+)
+def test_what_listens_and_is_no_grpc_server(answer: bytes | None, said: str) -> None:
+    start = time.monotonic()
+    with listener(answer) as there:
+        assert said in reach(there, patience=0.2)
+        assert time.monotonic() - start < 2
+
+
+def test_a_web_server_is_no_tpu() -> None:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    BaseHTTPRequestHandler.log_message = lambda *_: None  # type: ignore[method-assign, assignment]
+    try:
+        assert "does not speak gRPC" in reach(f"127.0.0.1:{server.server_port}")
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def test_a_port_at_which_nothing_listens_is_told_at_once() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    start = time.monotonic()
+
+    ((path, message),) = problems(f"grpc://127.0.0.1:{port}")
+
+    assert path == "runtime.tpu"
+    assert message == f"got grpc://127.0.0.1:{port}, and it cannot be reached: Connection refused"
+    assert time.monotonic() - start < 2
+
+
+def test_a_host_that_does_not_take_the_connection_is_given_up() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0), backlog=0) as server,
+        contextlib.ExitStack() as all_,
+    ):
+        place = server.getsockname()
+        for _ in range(4):  # Once the queue is full, the kernel drops whoever comes.
+            waiting = all_.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(place)
+        start = time.monotonic()
+
+        said = reach(f"127.0.0.1:{place[1]}", patience=0.2)
+
+        assert said == "nothing answers there within 0.2 s"
+        assert time.monotonic() - start < 2
+
+
+def test_the_first_address_that_fails_is_told() -> None:
+    with listener(SETTINGS) as there, listener(b"no") as other:
+        ((_, message),) = problems(f"grpc://{there},grpc://{other}")
+        assert message == f"got grpc://{other}, and what listens there does not speak gRPC"
+
+
+@pytest.mark.parametrize(
+    ("tpu", "said"),
+    [
+        ("", "is empty, and none of KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS, TPU_NAME, TPU_CONFIG"),
+        ("  ", "is empty"),
+        ("grpc://", "got ':8470', expected host:port"),
+        ("grpc://host:http", "got port 'http' in 'host:http'"),
+        ("grpc://host:0", "got port '0'"),
+        ("grpc://a host", "got 'a host:8470', expected host:port"),
+        ("grpc://[::1]:8470", "takes no IPv6 address"),
+        ("grpc://host:8470,", "expected host:port"),
+        ("10.0.0.2:8470", "no name of a TPU; did you mean grpc://10.0.0.2:8470?"),
+        ("10.0.0.2", "did you mean grpc://10.0.0.2?"),
+        ("http://10.0.0.2", "no name of a TPU"),
+        ("-x", "got '-x', which is no name of a TPU"),
+    ],
+)
+def test_the_form_of_names_and_addresses(tpu: str, said: str) -> None:
+    ((path, message),) = problems(tpu)
+
+    assert path == "runtime.tpu"
+    assert said in message
+    assert "allowed: local, the name of a TPU" in message
+
+
+def test_local_and_other_strategies_are_not_asked_here() -> None:
+    assert problems("local") == []
+    assert [*tpu_problems(RuntimeConfig(tpu="grpc://"), {})] == []
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        ({}, ""),
+        ({"TPU_NAME": "mine"}, "mine"),
+        ({"TPU_NAME": "mine", "KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS": "grpc://a:1"}, "grpc://a:1"),
+        ({"TPU_CONFIG": json.dumps({"tpu_node_name": "other"})}, "other"),
+        ({"TPU_CONFIG": "{"}, ""),
+        ({"TPU_CONFIG": "[]"}, ""),
+    ],
+)
+def test_an_empty_name_is_looked_up_where_tensorflow_does(
+    environ: dict[str, str], expected: str
+) -> None:
+    assert tpu_name(runtime(""), environ) == expected
+    assert tpu_name(runtime("given"), environ) == "given"
+
+
+def test_ports_are_those_of_tensorflow() -> None:
+    assert endpoints("grpc://a,grpc://b:1, c:2") == ["a:8470", "b:1", "c:2"]
+    assert endpoints("name") == endpoints("local") == []
+
+
+def test_a_name_needs_a_zone_and_a_project_outside_the_cloud() -> None:
+    with listener(b"") as there:
+        inside, outside = {"GCE_METADATA_IP": there}, {"GCE_METADATA_IP": "127.0.0.1:1"}
+        assert problems("mine", inside) == []
+        assert problems("mine", outside, tpu_zone="z", tpu_project="p") == []
+        assert [path for path, _ in problems("mine", outside, tpu_zone="z")] == [
+            "runtime.tpu_project"
+        ]
+        ((path, message),) = problems("mine", outside)
+    assert path == "runtime.tpu_zone"
+    assert "set runtime.tpu_zone and runtime.tpu_project" in message
+
+
+def test_the_packages_that_look_a_name_up_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "oauth2client", None)
+    monkeypatch.setattr(address.importlib.util, "find_spec", lambda name: None)  # type: ignore[attr-defined]
+
+    ((path, message),) = problems("mine")
+
+    assert (path, "needs the package googleapiclient" in message) == ("runtime.tpu", True)
+
+
+def test_preflight_tells_it_with_its_origin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in address.VARIABLES:
+        monkeypatch.delenv(variable, raising=False)
+    flags = (("--distribution_strategy", "runtime.distribution_strategy", "tpu"),
+             ("--tpu", "runtime.tpu", "''"))  # fmt: skip
+    resolved = resolve(Request(experiment="digits", flags=flags))
+
+    with pytest.raises(ConfigError, match=r"runtime.tpu — --tpu\n.* is empty") as caught:
+        check_before_start(resolved, "train", tmp_path)
+    assert caught.value.exit_code == 2
+
+
+def test_an_unreachable_tpu_ends_the_command_before_tensorflow_starts(tmp_path: Path) -> None:
+    (tmp_path / "tensorflow.py").write_text("raise SystemExit('tensorflow was imported')\n")
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        tpu = f"grpc://127.0.0.1:{server.getsockname()[1]}"
+
+    done = subprocess.run(
+        [sys.executable, "-m", "orbit_runner", "run", "--experiment=digits",
+         "--distribution_strategy=tpu", f"--tpu={tpu}"],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": path.rstrip(os.pathsep)},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+    assert done.returncode == 2
+    assert f"runtime.tpu — --tpu\n    got {tpu}, and it cannot be reached" in done.stderr
+    assert not (tmp_path / "runs").exists()

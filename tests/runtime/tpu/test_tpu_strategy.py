@@ -1,0 +1,304 @@
+"""The strategy over a TPU: everything up to the calls that need one, which a stand-in answers."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from official.core import base_trainer, config_definitions
+from tensorflow.compiler.xla import xla_data_pb2
+
+from orbit_runner.config.runtime import RuntimeConfig
+from orbit_runner.errors import SettingError
+from orbit_runner.runtime.devices import DeviceError
+from orbit_runner.runtime.tpu import strategy as module
+from orbit_runner.runtime.tpu.assignment import assign_devices
+from orbit_runner.runtime.tpu.inputs import split_inputs
+from orbit_runner.runtime.tpu.strategy import build_tpu_strategy, run_options
+
+PATH = "runtime.train_input_partition_dims"
+
+
+def runtime(**changes: Any) -> RuntimeConfig:
+    return RuntimeConfig(**{"distribution_strategy": "tpu", "tpu": "local"} | changes)
+
+
+@pytest.fixture
+def started(
+    monkeypatch: pytest.MonkeyPatch, resolver: Callable[[str], Any]
+) -> Callable[..., tuple[Any, list[Any]]]:
+    """Builds the strategy on a kind of TPU, and returns the calls that a TPU would get."""
+
+    def build(platform: str, **changes: Any) -> tuple[Any, list[Any]]:
+        there, calls = resolver(platform), []
+
+        def find(**asked: Any) -> Any:
+            calls.append(("find", asked))
+            return there
+
+        def initialize(given: Any) -> Any:
+            calls.append(("initialize", given is there))
+            return there.topology
+
+        monkeypatch.setattr(tf.distribute.cluster_resolver, "TPUClusterResolver", find)
+        monkeypatch.setattr(tf.tpu.experimental, "initialize_tpu_system", initialize)
+        monkeypatch.setattr(
+            tf.config,
+            "experimental_connect_to_cluster",
+            lambda given: calls.append(("connect", given is there)),
+        )
+        return build_tpu_strategy(runtime(**changes)), calls
+
+    return build
+
+
+@pytest.mark.parametrize(
+    ("platform", "dims", "replicas", "devices"),
+    [
+        ("v3-8", None, 8, 1),
+        ("v3-8", [1, 1, 1, 1], 8, 1),
+        ("v3-8", [1, 2, 2, 1], 2, 4),
+        ("v3-32", [1, 4, 2, 1], 4, 8),
+        ("v4-8", [1, 2, 2, 1], 1, 4),
+        ("v5e-8", [1, 2, 1, 1], 4, 2),
+        ("v5p-16", None, 8, 1),
+    ],
+)
+def test_replicas_of_as_many_devices_as_there_are_parts(
+    started: Callable[..., Any], platform: str, dims: Any, replicas: int, devices: int
+) -> None:
+    strategy, calls = started(platform, train_input_partition_dims=dims)
+
+    assert isinstance(strategy, tf.distribute.TPUStrategy)
+    assert strategy.num_replicas_in_sync == replicas
+    shown = strategy.extended._tpu_devices
+    assert shown.shape == (replicas, devices)
+    assert len(set(shown.flat)) == replicas * devices
+    assert strategy.extended._device_assignment is not None
+    assert [name for name, _ in calls] == ["find", "initialize"]
+
+
+def test_parts_of_evaluation_count_where_there_is_no_training(started: Callable[..., Any]) -> None:
+    strategy, _ = started("v3-8", eval_input_partition_dims=[1, 2, 2, 1])
+
+    assert strategy.num_replicas_in_sync == 2
+
+
+def test_zone_and_project_are_handed_on_and_remote_ones_connected(
+    started: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "tpu_problems", lambda *_: [])
+    strategy, calls = started("v3-8", tpu="mine", tpu_zone="z", tpu_project="p")
+
+    assert strategy.num_replicas_in_sync == 8
+    assert calls == [
+        ("find", {"tpu": "mine", "zone": "z", "project": "p"}),
+        ("connect", True),
+        ("initialize", True),
+    ]
+
+
+def test_the_variable_of_the_machine_names_the_tpu(
+    started: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TPU_NAME", "local")
+    _, calls = started("v3-8", tpu="")
+
+    assert calls[0] == ("find", {"tpu": "local", "zone": None, "project": None})
+
+
+def test_devices_that_parts_do_not_divide(started: Callable[..., Any]) -> None:
+    with pytest.raises(DeviceError, match="4 devices, which 8 parts") as caught:
+        started("v4-8", train_input_partition_dims=[1, 4, 2, 1])
+    assert caught.value.path == "runtime.tpu"
+
+
+def test_replicas_of_a_host_are_fed_by_that_host(started: Callable[..., Any]) -> None:
+    strategy, _ = started("v3-32", train_input_partition_dims=[1, 2, 1, 1])
+
+    hosts = [device.split("/")[3] for device in strategy.extended.worker_devices]
+    assert hosts == sorted(hosts)
+
+
+# The options of a step.
+
+
+def test_other_strategies_need_no_options() -> None:
+    assert run_options(RuntimeConfig(tpu_enable_xla_dynamic_padder=False)) is None
+
+
+@pytest.mark.parametrize("dims", [None, [1, 2, 2, 1]])
+@pytest.mark.parametrize(("said", "expected"), [(None, True), (True, True), (False, False)])
+def test_the_dynamic_padder(said: bool | None, expected: bool, dims: Any) -> None:
+    config = runtime(tpu_enable_xla_dynamic_padder=said, train_input_partition_dims=dims)
+    options = run_options(config)
+
+    theirs = base_trainer.get_runtime_options(
+        config_definitions.ExperimentConfig(runtime={"tpu_enable_xla_dynamic_padder": said})
+    ).experimental_xla_options
+    ours = options.experimental_xla_options
+    assert ours.enable_xla_dynamic_padder is theirs.enable_xla_dynamic_padder is expected
+    assert ours.use_spmd_for_xla_partitioning is (dims is not None)
+    if dims:
+        assert ours == theirs
+
+
+# Splitting inputs.
+
+
+@pytest.fixture
+def strategy(resolver: Callable[[str], Any]) -> Any:
+    there = resolver("v3-8")
+    assignment = assign_devices(there.topology, (1, 2, 2, 1))
+    return tf.distribute.TPUStrategy(there, experimental_device_assignment=assignment)
+
+
+def shardings(strategy: Any, inputs: Any, dims: Any) -> tuple[list[Any], Any]:
+    """Traces a step and returns how XLA is told to split, and the structure that comes back."""
+    found = []
+
+    @tf.function(autograph=False)
+    def step(given: Any) -> Any:
+        found.append(split_inputs(strategy, given, dims))
+        return found[0]
+
+    graph = step.get_concrete_function(inputs).graph
+    told = []
+    for operation in graph.get_operations():
+        if operation.type == "XlaSharding":
+            sharding = xla_data_pb2.OpSharding()
+            sharding.ParseFromString(operation.get_attr("_XlaSharding"))
+            told.append((operation.inputs[0].shape.as_list(), sharding))
+    return told, found[0]
+
+
+IMAGE = tf.TensorSpec([8, 32, 16, 3])
+LABEL = tf.TensorSpec([8], tf.int32)
+
+
+def test_images_are_split_and_labels_are_not(strategy: Any) -> None:
+    told, back = shardings(
+        strategy, ({"image": IMAGE, "more": [IMAGE]}, LABEL, LABEL), (1, 2, 2, 1)
+    )
+
+    assert [shape for shape, _ in told] == [[8, 32, 16, 3]] * 2
+    for _, sharding in told:
+        assert list(sharding.tile_assignment_dimensions) == [1, 2, 2, 1]
+        assert list(sharding.tile_assignment_devices) == [0, 1, 2, 3]
+    images, label, weight = back
+    assert [images["image"].shape, images["more"][0].shape] == [IMAGE.shape] * 2
+    assert (label.shape, weight.shape) == (LABEL.shape, LABEL.shape)
+
+
+def test_batches_of_unknown_size_are_split(strategy: Any) -> None:
+    told, _ = shardings(strategy, tf.TensorSpec([None, 32, 32, 3]), (2, 2, 1, 1))
+
+    assert [list(s.tile_assignment_dimensions) for _, s in told] == [[2, 2, 1, 1]]
+
+
+def test_without_dims_nothing_is_touched(strategy: Any) -> None:
+    inputs = (object(), np.zeros(3))
+
+    assert split_inputs(strategy, inputs, None) is inputs
+
+
+@pytest.mark.parametrize(
+    ("spec", "dims", "said"),
+    [
+        (
+            IMAGE,
+            (1, 1, 1, 4),
+            "channels 3 of the input is no multiple of 4\nallowed for channels: 1, 3",
+        ),
+        (tf.TensorSpec([8, 31, 32, 3]), (1, 2, 2, 1), "height 31 of the input"),
+        (tf.TensorSpec([8, 32, 33, 3]), (1, 2, 2, 1), "width 33 of the input"),
+        (tf.TensorSpec([7, 32, 32, 3]), (2, 2, 1, 1), "batch 7 of the input"),
+        (tf.TensorSpec([8, 32, 3]), (1, 2, 2, 1), "no input has 4 dimensions, only 3"),
+    ],
+)
+def test_images_that_cannot_be_split_are_told(
+    strategy: Any, spec: Any, dims: Any, said: str
+) -> None:
+    with pytest.raises(SettingError, match="got") as caught:
+        shardings(strategy, spec, dims)
+    assert caught.value.path == PATH
+    assert said in caught.value.reason
+
+
+def test_a_product_that_the_strategy_does_not_have_is_tensorflows_error(strategy: Any) -> None:
+    with pytest.raises(ValueError, match="number of logical devices"):
+        shardings(strategy, IMAGE, (1, 2, 1, 1))
+
+
+# Real attempts, where there is no TPU.
+
+
+@pytest.mark.parametrize(
+    ("changes", "path", "said"),
+    [
+        ({"tpu": "mine", "tpu_zone": "z", "tpu_project": "p"}, "tpu", "cannot look 'mine' up: "),
+        ({"tpu": "mine"}, "tpu_zone", "is not set, and this machine is not in Google Cloud"),
+        ({"tpu": "grpc://127.0.0.1:1"}, "tpu", "got grpc://127.0.0.1:1, and it cannot be reached"),
+        ({"tpu": "10.0.0.2:8470"}, "tpu", "got '10.0.0.2:8470', which is no name of a TPU"),
+    ],
+)
+def test_what_cannot_be_found_is_told(
+    changes: dict[str, Any], path: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GCE_METADATA_IP", "127.0.0.1:1")
+    monkeypatch.setenv("NO_GCE_CHECK", "True")
+
+    with pytest.raises(DeviceError) as caught:
+        build_tpu_strategy(runtime(**changes))
+    assert caught.value.path == f"runtime.{path}"
+    assert caught.value.reason.startswith(said)
+
+
+# In a process of its own, which these spoil.
+ATTEMPT = """
+import json, sys
+import tensorflow as tf
+from orbit_runner.config.runtime import RuntimeConfig
+from orbit_runner.runtime.devices import DeviceError
+from orbit_runner.runtime.tpu.strategy import build_tpu_strategy
+kept = []
+def address():
+    server = tf.distribute.Server({"worker": ["localhost:0"]}, job_name="worker", task_index=0)
+    kept.append(server)
+    return server.target
+name = address() if sys.argv[1] == "server" else sys.argv[1]
+try:
+    build_tpu_strategy(RuntimeConfig(distribution_strategy="tpu", tpu=name))
+except DeviceError as error:
+    print(json.dumps([error.path, error.reason.replace(name, "NAME")]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("local", "got 'NAME', and this machine has no TPU"),
+        ("server", "got 'NAME', and the machine there has no TPU"),
+    ],
+)
+def test_what_is_no_tpu_is_told(name: str, said: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ATTEMPT, name],
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    blamed, reason = json.loads(done.stdout.splitlines()[-1])
+    assert blamed == "runtime.tpu"
+    assert reason == said
