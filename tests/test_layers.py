@@ -38,6 +38,7 @@ LIGHT = sorted(
         for name in (
             *("main", "flags", "show", "list_", "diff", "validate"),
             *("verify", "reproduce", "original"),
+            *("manifest", "manifest_places"),
         )
     ]
 )

@@ -70,7 +70,9 @@ class TrainerConfig(Config):
         None, help="run an evaluation as one graph; null: where the task allows it"
     )
     allow_tpu_summary: bool = setting(
-        False, help="summaries inside a step on TPUs", refused="this version does not drive TPUs"
+        False,
+        help="summaries inside a step on TPUs",
+        refused="summaries are written between loops, on the host",
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:

@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import functools
+import queue
+import re
 import socket
+import threading
+import time
+from collections.abc import Iterable
+
+_PORT = re.compile(r"[0-9]{1,5}")
+_LOOKUPS_AT_ONCE = 8
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -25,34 +35,70 @@ def address_problem(address: object) -> str:
     Args:
         address: Should be `host:port`.
     """
-    expected = "expected host:port, such as 10.0.0.1:2222"
+    shown = repr(address) if len(repr(address)) < 80 else f"{address!r:.60} …"
+    expected = f"got {shown}, expected host:port, such as 10.0.0.1:2222"
     if not isinstance(address, str) or "://" in address:
-        return f"got {address!r}, {expected}"
+        return expected
     host, colon, port = address.rpartition(":")
     if not colon or not host or any(char.isspace() for char in address):
-        return f"got {address!r}, {expected}"
-    if not port.isdecimal() or not 1 <= int(port) <= 65535:
-        return f"got port {port!r} in {address!r}, allowed: 1 to 65535"
+        return expected
+    if not _PORT.fullmatch(port) or not 1 <= int(port) <= 65535:
+        return f"got port {port[:20]!r} in {shown}, allowed: 1 to 65535"
     if ":" in host and not (host.startswith("[") and host.endswith("]")):
-        return f"got {address!r}, expected an IPv6 host in brackets"
+        return f"got {shown}, expected an IPv6 host in brackets"
     return ""
 
 
-def host_problem(address: str) -> str:
-    """Looks a host up.
+def unknown_hosts(addresses: Iterable[str], seconds: float) -> dict[str, str]:
+    """Looks hosts up, all at once.
 
     Args:
-        address: `host:port`.
+        addresses: `host:port` of each.
+        seconds: How long to wait for the answers. A host of which nothing was heard by then counts
+            as known: a slow name server is no mistake of the user's.
 
     Returns:
-        Why it is not known; "" if it is.
+        Host to the reason why it is not known.
     """
-    host, port = split_address(address)
-    try:
-        socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:
-        return f"the host {host!r} is not known: {getattr(error, 'strerror', None) or error}"
-    return ""
+    asked: queue.SimpleQueue[str] = queue.SimpleQueue()
+    answers: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
+    hosts = dict.fromkeys(split_address(address)[0] for address in addresses)
+    for host in hosts:
+        asked.put(host)
+    for _ in range(min(len(hosts), _LOOKUPS_AT_ONCE)):
+        # No pool of `concurrent.futures`: the interpreter would wait for its lookups at exit.
+        look_up = functools.partial(_look_up, asked, answers)
+        threading.Thread(target=look_up, name="lookup", daemon=True).start()
+    found: dict[str, str] = {}
+    deadline = time.monotonic() + seconds
+    while len(found) < len(hosts):
+        try:
+            host, problem = answers.get(timeout=max(0.0, deadline - time.monotonic()))
+        except queue.Empty:
+            _drop(asked)
+            break
+        found[host] = problem
+    return {host: found[host] for host in hosts if found.get(host)}
+
+
+def _drop(asked: queue.SimpleQueue[str]) -> None:
+    with contextlib.suppress(queue.Empty):
+        while True:
+            asked.get_nowait()
+
+
+def _look_up(asked: queue.SimpleQueue[str], answers: queue.SimpleQueue[tuple[str, str]]) -> None:
+    while True:
+        try:
+            host = asked.get_nowait()
+        except queue.Empty:
+            return
+        problem = ""
+        try:
+            socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as error:
+            problem = getattr(error, "strerror", None) or "it is no valid name"
+        answers.put((host, problem))
 
 
 def port_problem(address: str) -> str:

@@ -4,18 +4,38 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from orbit_runner.config.cluster import ROLES
 from orbit_runner.config.problems import unknown
 from orbit_runner.errors import RunnerError
-from orbit_runner.runtime.cluster.addresses import address_problem
+from orbit_runner.runtime.cluster.addresses import address_problem, split_address
 
 Jobs = Mapping[str, tuple[str, ...]]
+_SHOWN = 4
 
 
 class ClusterError(RunnerError):
     """A description of a cluster that cannot be right."""
+
+
+def refuse(source: str, problems: Sequence[str]) -> None:
+    """Raises if there are problems, and says so many of them as a screen holds.
+
+    Args:
+        source: Where the cluster was described.
+        problems: What is wrong with it.
+
+    Raises:
+        ClusterError: There are any.
+    """
+    if not problems:
+        return
+    lines = [f"{source}: {problem}" for problem in problems[:_SHOWN]]
+    if problems[_SHOWN:]:
+        lines.append(f"… and {len(problems) - _SHOWN} more")
+    raise ClusterError("\n".join(lines))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,11 +64,14 @@ class Cluster:
         jobs: Role to the addresses of its members, in the order of their indices.
         me: The member that this process is.
         source: Where it was described, for messages.
+        named_early: Whether the members' names stand before the members do. Kubernetes, Vertex AI
+            and SageMaker give a host its name only once its container runs.
     """
 
     jobs: Jobs
     me: Member
     source: str
+    named_early: bool = False
 
     def members(self) -> Iterator[Member]:
         """Yields all members, the chief first."""
@@ -78,7 +101,9 @@ class Cluster:
         return {"from": self.source, "me": str(self.me), "members": jobs}
 
 
-def checked(jobs: Jobs, role: str, index: int, source: str) -> Cluster:
+def checked(
+    jobs: Jobs, role: str, index: int, source: str, *, named_early: bool = False
+) -> Cluster:
     """Makes a cluster of a description that is not known to be right.
 
     Args:
@@ -86,6 +111,7 @@ def checked(jobs: Jobs, role: str, index: int, source: str) -> Cluster:
         role: The role of this process.
         index: Its index.
         source: Where it was described.
+        named_early: Whether hosts may not be known yet.
 
     Returns:
         The cluster.
@@ -93,15 +119,19 @@ def checked(jobs: Jobs, role: str, index: int, source: str) -> Cluster:
     Raises:
         ClusterError: The description is wrong.
     """
-    problems = [*_job_problems(jobs), *_task_problems(jobs, role, index)]
-    if problems:
-        raise ClusterError("\n".join(f"{source}: {problem}" for problem in problems))
+    refuse(source, [*job_problems(jobs), *_task_problems(jobs, role, index)])
     addresses = jobs.get(role, ())
-    return Cluster(jobs, Member(role, index, addresses[index] if addresses else ""), source)
+    me = Member(role, index, addresses[index] if addresses else "")
+    return Cluster(jobs, me, source, named_early)
 
 
-def _job_problems(jobs: Jobs) -> Iterator[str]:
-    seen: dict[str, str] = {}
+def job_problems(jobs: Mapping[str, Sequence[Any]]) -> Iterator[str]:
+    """Yields what is wrong with the members of a cluster, whoever asks.
+
+    Args:
+        jobs: Role to addresses, which may be anything.
+    """
+    seen: dict[tuple[str, int], str] = {}
     for role, addresses in jobs.items():
         if role not in ROLES:
             yield unknown("role", role, ROLES)
@@ -110,11 +140,14 @@ def _job_problems(jobs: Jobs) -> Iterator[str]:
             problem = address_problem(address)
             if problem:
                 yield f"cluster.{role}[{index}]: {problem}"
-            elif address in seen:
-                yield f"cluster.{role}[{index}]: got {address}, which is {seen[address]} as well"
-            seen.setdefault(address, f"{role}[{index}]")
-    if len(jobs.get("chief", ())) > 1:
-        yield f"cluster.chief: got {len(jobs['chief'])} chiefs, allowed: one"
+                continue
+            host, port = split_address(address)
+            there = seen.setdefault((host.lower(), port), f"{role}[{index}]")
+            if there != f"{role}[{index}]":
+                yield f"cluster.{role}[{index}]: got {address}, which is {there} as well"
+    for role in ("chief", "evaluator"):
+        if len(jobs.get(role, ())) > 1:
+            yield f"cluster.{role}: got {len(jobs[role])} {role}s, allowed: one"
     if not jobs.get("chief") and not jobs.get("worker"):
         yield "cluster: there is neither a chief nor a worker"
 

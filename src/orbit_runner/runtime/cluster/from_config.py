@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from orbit_runner.config.runtime import RuntimeConfig
-from orbit_runner.runtime.cluster.description import Cluster, ClusterError, checked
+from orbit_runner.runtime.cluster.description import (
+    Cluster,
+    ClusterError,
+    checked,
+    job_problems,
+    refuse,
+)
+
+_REMOTE = "runtime.remote_cluster"
 
 
 def described_jobs(runtime: RuntimeConfig) -> dict[str, tuple[str, ...]]:
@@ -48,21 +58,33 @@ def parse_remote(text: str) -> dict[str, tuple[str, ...]]:
         text: Such as `worker=a:2222,b:2222;ps=c:2222`.
 
     Returns:
-        Role to addresses.
+        Role to addresses; there is a worker and a parameter server at least.
 
     Raises:
-        ClusterError: It is malformed.
+        ClusterError: It is malformed, or too few.
     """
     jobs: dict[str, tuple[str, ...]] = {}
     for part in filter(None, (part.strip() for part in text.split(";"))):
         role, equals, hosts = part.partition("=")
         if not equals or role.strip() in jobs:
             raise ClusterError(
-                f"runtime.remote_cluster: got {part!r}, expected each role once, such as "
+                f"{_REMOTE}: got {part[:60]!r}, expected each role once, such as "
                 "worker=a:2222,b:2222;ps=c:2222"
             )
         jobs[role.strip()] = _hosts(hosts)
+    refuse(_REMOTE, [*_remote_problems(jobs)])
     return jobs
+
+
+def _remote_problems(jobs: dict[str, tuple[str, ...]]) -> Iterator[str]:
+    for role in ("worker", "ps"):
+        if not jobs.get(role):
+            yield f"names no {role}"
+    for role in jobs:
+        if role in ("chief", "evaluator"):
+            yield f"got the role {role}, which is no server's\nallowed: worker, ps"
+    if jobs.get("worker"):
+        yield from job_problems(jobs)
 
 
 def _hosts(text: str) -> tuple[str, ...]:

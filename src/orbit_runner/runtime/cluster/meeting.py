@@ -126,11 +126,11 @@ class _Host:
                     talk.settimeout(_TALK_SECONDS)
                     greeting = _exchange(talk, self._greeting)
                 self._compare(greeting)
-                role, index = greeting["from"]
-                self._came.add((role, index))
+                self._came.add(tuple(greeting["from"]))
 
     def _compare(self, greeting: dict[str, Any]) -> None:
-        who = " ".join(str(part) for part in greeting.get("from", ["someone"]))
+        role, index = greeting["from"]
+        who = f"{role} {index}"
         for field, meaning in (("members", "another cluster"), ("purpose", "something else")):
             theirs, ours = greeting.get(field), self._greeting[field]
             if theirs != ours:
@@ -153,7 +153,8 @@ def _exchange(talk: socket.socket, greeting: dict[str, Any]) -> dict[str, Any]:
     talk.sendall(json.dumps(greeting).encode() + b"\n")
     with talk.makefile("rb") as lines:
         answer = json.loads(lines.readline(_LARGEST_GREETING))
-    if not isinstance(answer, dict):
+    who = answer.get("from") if isinstance(answer, dict) else None
+    if not (isinstance(who, list) and [type(part) for part in who] == [str, int]):
         raise ValueError("no greeting")
     return answer
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from orbit_runner.config.runtime import RuntimeConfig
 from orbit_runner.runtime.cluster import addresses
-from orbit_runner.runtime.cluster.description import Cluster, ClusterError, checked
+from orbit_runner.runtime.cluster.description import Cluster, ClusterError, Member, refuse
 from orbit_runner.runtime.cluster.from_config import described_jobs, from_config, parse_remote
 from orbit_runner.runtime.cluster.sagemaker import from_sagemaker, is_sagemaker
 from orbit_runner.runtime.cluster.slurm import from_slurm, is_slurm
@@ -15,6 +15,7 @@ from orbit_runner.runtime.cluster.tf_config import NAME, from_tf_config
 Environ = Mapping[str, str]
 
 CLUSTERED = ("multi_worker_mirrored", "parameter_server")
+_LOOKUP_SECONDS, _SHOWN = 0.5, 3
 
 
 def resolve_cluster(runtime: RuntimeConfig, environ: Environ) -> Cluster | None:
@@ -34,21 +35,22 @@ def resolve_cluster(runtime: RuntimeConfig, environ: Environ) -> Cluster | None:
     Raises:
         ClusterError: The description is malformed, contradicts the config, or is missing.
     """
+    remote_cluster(runtime)
     needed = runtime.distribution_strategy in CLUSTERED and not runtime.remote_cluster
     read = _reader(runtime, environ, needed)
     cluster = read() if read is not None else None
     if cluster is None:
         if needed:
-            raise ClusterError(_MISSING.format(runtime.distribution_strategy))
+            why = "none is described" if runtime.cluster_source != "none" else _TURNED_OFF
+            raise ClusterError(_MISSING.format(runtime.distribution_strategy, why))
         return None
-    problems = list(_contradictions(runtime, cluster))
-    if problems:
-        raise ClusterError("\n".join(f"{cluster.source}: {problem}" for problem in problems))
+    refuse(cluster.source, [*_contradictions(runtime, cluster)])
     return cluster
 
 
+_TURNED_OFF = "runtime.cluster_source is `none`"
 _MISSING = (
-    "runtime.distribution_strategy: `{}` runs on a cluster, and none is described\n"
+    "runtime.distribution_strategy: `{}` runs on a cluster, and {}\n"
     "try it on this machine: runner launch --workers=2 -- …\n"
     "or set TF_CONFIG, or runtime.cluster with task_type and task_index, on each member"
 )
@@ -62,7 +64,8 @@ def _reader(runtime: RuntimeConfig, environ: Environ, needed: bool) -> Callable[
         "sagemaker": lambda: from_sagemaker(runtime, environ),
     }
     there = {
-        "tf_config": bool(environ.get(NAME, "").strip()) and not runtime.remote_cluster,
+        # Some launchers give `{}` to a process that is by itself.
+        "tf_config": environ.get(NAME, "").strip() not in ("", "{}") and not runtime.remote_cluster,
         "config": bool(described_jobs(runtime)),
         "slurm": needed and is_slurm(environ),
         "sagemaker": needed and is_sagemaker(environ),
@@ -123,12 +126,7 @@ def remote_cluster(runtime: RuntimeConfig) -> dict[str, tuple[str, ...]]:
     """
     if not runtime.remote_cluster:
         return {}
-    jobs = parse_remote(runtime.remote_cluster)
-    checked(jobs, "worker", 0, "runtime.remote_cluster")
-    for role in ("worker", "ps"):
-        if not jobs.get(role):
-            raise ClusterError(f"runtime.remote_cluster: names no {role}")
-    return jobs
+    return parse_remote(runtime.remote_cluster)
 
 
 def reach_problems(cluster: Cluster) -> Iterator[str]:
@@ -137,11 +135,23 @@ def reach_problems(cluster: Cluster) -> Iterator[str]:
     Args:
         cluster: The cluster.
     """
-    for member in cluster.members():
-        problem = addresses.host_problem(member.address)
-        if problem:
-            yield f"{cluster.source}: {member}: {problem}"
+    if not cluster.named_early:
+        others = [*_partners(cluster)]
+        unknown = addresses.unknown_hosts((m.address for m in others), _LOOKUP_SECONDS)
+        for host, reason in [*unknown.items()][:_SHOWN]:
+            who = next(m for m in others if addresses.split_address(m.address)[0] == host)
+            yield f"{cluster.source}: {who}: the host {host!r} is not known: {reason}"
+        if unknown and len(unknown) > _SHOWN:
+            yield f"{cluster.source}: … and {len(unknown) - _SHOWN} more hosts are not known"
     if cluster.me.address:
         problem = addresses.port_problem(cluster.me.address)
         if problem:
             yield f"{cluster.source}: {cluster.me}: {problem}"
+
+
+def _partners(cluster: Cluster) -> Iterator[Member]:
+    # An evaluator reads checkpoints: it talks to no one, and no one to it.
+    if cluster.me.role != "evaluator":
+        for member in cluster.members():
+            if member.role != "evaluator" and member.address != cluster.me.address:
+                yield member

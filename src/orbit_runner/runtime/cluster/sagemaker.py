@@ -44,14 +44,15 @@ def from_sagemaker(runtime: RuntimeConfig, environ: Mapping[str, str]) -> Cluste
         raise ClusterError(f"{SOURCE}: SM_CURRENT_HOST is {me!r}, allowed: {', '.join(hosts)}")
     roles = layout(runtime, len(hosts), SOURCE)
     addresses = [f"{host}:{_PORT}" for host in hosts]
-    return checked(placed(roles, addresses), *role_of(roles, hosts.index(me)), SOURCE)
+    role, index = role_of(roles, hosts.index(me))
+    return checked(placed(roles, addresses), role, index, SOURCE, named_early=True)
 
 
 def _hosts(environ: Mapping[str, str]) -> list[str]:
     text = environ.get("SM_HOSTS", "")
     try:
         hosts = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         hosts = None
     if not isinstance(hosts, list) or not all(isinstance(host, str) for host in hosts):
         raise ClusterError(f'{SOURCE}: SM_HOSTS is {text[:60]!r}, expected ["algo-1", "algo-2"]')

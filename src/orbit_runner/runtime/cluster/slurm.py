@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from orbit_runner.config.runtime import RuntimeConfig
 from orbit_runner.runtime.cluster.description import Cluster, ClusterError, checked
 from orbit_runner.runtime.cluster.layout import layout, placed, role_of
+from orbit_runner.runtime.cluster.slurm_lists import (
+    SOURCE,
+    expand_counts,
+    expand_nodes,
+    expand_numbers,
+)
 
-SOURCE = "Slurm"
-_FIRST_PORT, _PORTS = 20000, 10000
-# `n[01-03,7]-ib,gpu1`: commas inside brackets do not part names.
-_NAMES = re.compile(r"(?:[^,\[\]]|\[[^\]]*\])+")
-_BRACKETS = re.compile(r"\[([^\]]*)\]")
+_FIRST_PORT, _PORTS, _MOST_PORTS = 20000, 10000, 65535
+_NUMBER = re.compile(r"[0-9]{1,10}")
 
 
 def is_slurm(environ: Mapping[str, str]) -> bool:
@@ -28,7 +31,7 @@ def is_slurm(environ: Mapping[str, str]) -> bool:
     Args:
         environ: The environment.
     """
-    return "SLURM_PROCID" in environ and int(environ.get("SLURM_STEP_NUM_TASKS", "1")) > 1
+    return "SLURM_PROCID" in environ and _number(environ, "SLURM_STEP_NUM_TASKS", "1") > 1
 
 
 def from_slurm(runtime: RuntimeConfig, environ: Mapping[str, str]) -> Cluster:
@@ -48,10 +51,10 @@ def from_slurm(runtime: RuntimeConfig, environ: Mapping[str, str]) -> Cluster:
     counts = expand_counts(_needed(environ, "SLURM_STEP_TASKS_PER_NODE"))
     if len(hosts) != len(counts):
         raise ClusterError(f"{SOURCE}: {len(hosts)} nodes, but task counts of {len(counts)}")
-    first = _first_port(environ)
-    addresses = _by_rank(hosts, counts, first, environ.get("SLURM_DISTRIBUTION", "block"))
+    ports = _ports(environ, max(counts))
+    addresses = _by_rank(hosts, counts, ports, environ.get("SLURM_DISTRIBUTION", "block"))
     roles = layout(runtime, len(addresses), SOURCE)
-    rank = int(_needed(environ, "SLURM_PROCID"))
+    rank = _number(environ, "SLURM_PROCID")
     if rank >= len(addresses):
         raise ClusterError(f"{SOURCE}: SLURM_PROCID is {rank}, of {len(addresses)} tasks")
     return checked(placed(roles, addresses), *role_of(roles, rank), SOURCE)
@@ -66,79 +69,46 @@ def _needed(environ: Mapping[str, str], name: str) -> str:
     return environ[name]
 
 
-def _first_port(environ: Mapping[str, str]) -> int:
+def _number(environ: Mapping[str, str], name: str, default: str = "") -> int:
+    text = environ.get(name, default) or _needed(environ, name)
+    if not _NUMBER.fullmatch(text):
+        raise ClusterError(f"{SOURCE}: {name} is {text[:60]!r}, expected a number")
+    return int(text)
+
+
+def _ports(environ: Mapping[str, str], most: int) -> list[int]:
+    """Returns as many ports as a node has tasks, the same on all nodes and for all tasks."""
     # Jobs that share a node must not meet on a port; those of one job know each other's.
     reserved = environ.get("SLURM_STEP_RESV_PORTS", "")
     if reserved:
-        return int(reserved.partition("-")[0].partition(",")[0])
-    step = int(environ.get("SLURM_STEP_ID", "0"))
-    return _FIRST_PORT + (int(environ.get("SLURM_JOB_ID", "0")) * 100 + step) % _PORTS
+        ports = [
+            int(port) for port in expand_numbers(reserved, f"the reserved ports {reserved[:60]!r}")
+        ]
+        if len(ports) < most:
+            raise ClusterError(
+                f"{SOURCE}: SLURM_STEP_RESV_PORTS is {reserved[:60]!r}, and a node has {most} "
+                f"tasks\nreserve as many: srun --resv-ports={most}"
+            )
+        return ports
+    job, step = (_number(environ, name, "0") for name in ("SLURM_JOB_ID", "SLURM_STEP_ID"))
+    first = _FIRST_PORT + (job * 100 + step) % _PORTS
+    if first + most > _MOST_PORTS:
+        raise ClusterError(f"{SOURCE}: a node has {most} tasks, more than there are ports")
+    return [*range(first, first + most)]
 
 
-def _by_rank(hosts: list[str], counts: list[int], first: int, order: str) -> list[str]:
+def _by_rank(hosts: list[str], counts: list[int], ports: list[int], order: str) -> list[str]:
     slots = [
-        [f"{host}:{first + i}" for i in range(n)] for host, n in zip(hosts, counts, strict=True)
+        [f"{host}:{port}" for port in ports[:count]]
+        for host, count in zip(hosts, counts, strict=True)
     ]
     kind = order.partition(":")[0].partition(",")[0]
     if kind == "cyclic":
         rounds = itertools.zip_longest(*slots)
         return [address for turn in rounds for address in turn if address is not None]
-    if kind != "block":
+    if kind not in ("block", "*"):
         raise ClusterError(
-            f"{SOURCE}: tasks are distributed as {order!r}, allowed: block, cyclic "
+            f"{SOURCE}: tasks are distributed as {order[:60]!r}, allowed: block, cyclic "
             "(srun --distribution)"
         )
     return [address for node in slots for address in node]
-
-
-def expand_nodes(text: str) -> list[str]:
-    """Lists the nodes of a compressed list.
-
-    Args:
-        text: Such as `n[01-03,7],gpu1`.
-
-    Returns:
-        `n01 n02 n03 n7 gpu1`, in that order.
-
-    Raises:
-        ClusterError: It is malformed.
-    """
-    if text.count("[") != text.count("]"):
-        raise ClusterError(f"{SOURCE}: got the list of nodes {text!r}, a bracket is missing")
-    return [node for name in _NAMES.findall(text) for node in _expanded(name)]
-
-
-def _expanded(name: str) -> Iterator[str]:
-    found = _BRACKETS.search(name)
-    if found is None:
-        yield name
-        return
-    for part in found[1].split(","):
-        low, _, high = part.partition("-")
-        if not low.isdecimal() or not (high or low).isdecimal():
-            raise ClusterError(f"{SOURCE}: got the range {part!r} of nodes in {name!r}")
-        for number in range(int(low), int(high or low) + 1):
-            yield from _expanded(
-                f"{name[: found.start()]}{number:0{len(low)}d}{name[found.end() :]}"
-            )
-
-
-def expand_counts(text: str) -> list[int]:
-    """Lists the numbers of tasks of each node.
-
-    Args:
-        text: Such as `2(x3),1`.
-
-    Returns:
-        `[2, 2, 2, 1]`.
-
-    Raises:
-        ClusterError: It is malformed.
-    """
-    counts = []
-    for part in text.split(","):
-        match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part.strip())
-        if match is None:
-            raise ClusterError(f"{SOURCE}: got the numbers of tasks {text!r}, such as 2(x3),1")
-        counts += [int(match[1])] * int(match[2] or 1)
-    return counts

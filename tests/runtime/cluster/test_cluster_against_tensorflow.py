@@ -1,0 +1,69 @@
+"""What TensorFlow's own resolvers read of the same description."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import tensorflow as tf
+
+from orbit_runner.config.runtime import RuntimeConfig
+from orbit_runner.runtime.cluster.from_config import from_config
+from orbit_runner.runtime.cluster.slurm_lists import expand_counts, expand_nodes
+from orbit_runner.runtime.cluster.tf_config import from_tf_config
+
+WORKERS = {"worker": ["a:1", "b:1", "c:1"]}
+ALL = {"chief": ["c:1"], "worker": ["w:1", "x:1"], "ps": ["p:1", "q:1"], "evaluator": ["e:1"]}
+
+
+@pytest.mark.parametrize(
+    ("jobs", "role", "index"),
+    [
+        *((WORKERS, "worker", index) for index in range(3)),
+        (ALL, "chief", 0),
+        (ALL, "worker", 1),
+        (ALL, "ps", 1),
+        (ALL, "evaluator", 0),
+        (WORKERS, "evaluator", 0),
+        ({"worker": ["[::1]:1"]}, "worker", 0),
+    ],
+)
+def test_tensorflow_reads_the_same(
+    jobs: dict[str, list[str]], role: str, index: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = json.dumps({"cluster": jobs, "task": {"type": role, "index": index}})
+
+    cluster = from_tf_config(said)
+
+    for text in (said, cluster.tf_config()):
+        monkeypatch.setenv("TF_CONFIG", text)
+        theirs = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+        assert theirs.cluster_spec().as_dict() == {r: list(a) for r, a in cluster.jobs.items()}
+        assert (theirs.task_type, theirs.task_id) == (cluster.me.role, cluster.me.index)
+    if cluster.me.address:
+        assert theirs.cluster_spec().task_address(role, index) == cluster.me.address
+
+
+def test_a_cluster_of_the_config_is_read_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime = RuntimeConfig(worker_hosts="a:1, b:2", task_index=1)
+
+    monkeypatch.setenv("TF_CONFIG", from_config(runtime).tf_config())
+
+    theirs = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    assert theirs.cluster_spec().as_dict() == {"worker": ["a:1", "b:2"]}
+    assert (theirs.task_type, theirs.task_id) == ("worker", 1)
+
+
+@pytest.mark.parametrize("text", ["n[1-3]", "n[01-03,7]", "a,b,gpu4", "n[08-11],m2"])
+def test_lists_of_nodes_have_the_same_nodes(text: str) -> None:
+    from tensorflow.python.distribute.cluster_resolver import slurm_cluster_resolver
+
+    # TensorFlow sorts them as texts.
+    assert sorted(expand_nodes(text)) == sorted(slurm_cluster_resolver.expand_hostlist(text))
+
+
+@pytest.mark.parametrize("text", ["2(x3),1", "1", "4,2(x2)"])
+def test_counts_are_the_same(text: str) -> None:
+    from tensorflow.python.distribute.cluster_resolver import slurm_cluster_resolver
+
+    assert expand_counts(text) == slurm_cluster_resolver.expand_tasks_per_node(text)

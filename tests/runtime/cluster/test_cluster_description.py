@@ -1,0 +1,156 @@
+"""Who the members of a cluster are: what is taken, what is refused, and what TensorFlow is told."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from orbit_runner.runtime.cluster.addresses import address_problem, split_address
+from orbit_runner.runtime.cluster.description import Cluster, ClusterError, Member, checked
+
+JOBS = {"worker": ("w0:1", "w1:1"), "chief": ("c:1",), "ps": ("p:1",), "evaluator": ("e:1",)}
+
+
+@pytest.mark.parametrize(
+    ("address", "parts"),
+    [
+        ("host:1", ("host", 1)),
+        ("10.0.0.1:65535", ("10.0.0.1", 65535)),
+        ("[2001:db8::1]:2222", ("2001:db8::1", 2222)),
+        ("a-b.c.svc.cluster.local:2222", ("a-b.c.svc.cluster.local", 2222)),
+    ],
+)
+def test_an_address_is_taken_and_parted(address: str, parts: tuple[str, int]) -> None:
+    assert address_problem(address) == ""
+    assert split_address(address) == parts
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("host", "expected host:port"),
+        ("", "expected host:port"),
+        (":2222", "expected host:port"),
+        ("grpc://host:1", "expected host:port"),
+        ("ho st:1", "expected host:port"),
+        ("host:1\n", "expected host:port"),
+        (2222, "got 2222, expected host:port"),
+        (None, "got None"),
+        ({"a": 1}, "expected host:port"),
+        (["host:1"], "expected host:port"),
+        ("host:", "got port ''"),
+        ("host:0", "allowed: 1 to 65535"),
+        ("host:65536", "allowed: 1 to 65535"),
+        ("host:-1", "allowed: 1 to 65535"),
+        ("host:http", "got port 'http'"),
+        ("host:²", "got port '²'"),
+        ("host:" + "9" * 5000, "allowed: 1 to 65535"),
+        ("2001:db8::1:2222", "IPv6 host in brackets"),
+        ("x" * 5000, "expected host:port"),
+    ],
+)
+def test_what_is_no_address_is_said(address: object, said: str) -> None:
+    found = address_problem(address)
+
+    assert said in found
+    assert len(found) < 160
+
+
+def test_members_come_in_the_order_of_roles_and_the_chief_first() -> None:
+    cluster = checked(JOBS, "worker", 1, "here")
+
+    assert [str(member) for member in cluster.members()] == [
+        "chief 0", "worker 0", "worker 1", "ps 0", "evaluator 0",
+    ]  # fmt: skip
+    assert [member.address for member in cluster.trainers()] == ["c:1", "w0:1", "w1:1"]
+    assert cluster.me == Member("worker", 1, "w1:1")
+    assert cluster.as_dict() == {
+        "from": "here",
+        "me": "worker 1",
+        "members": {role: list(addresses) for role, addresses in JOBS.items()},
+    }
+
+
+@pytest.mark.parametrize(
+    ("jobs", "role", "index", "chief"),
+    [
+        (JOBS, "chief", 0, True),
+        (JOBS, "worker", 0, False),
+        (JOBS, "ps", 0, False),
+        (JOBS, "evaluator", 0, False),
+        ({"worker": ("a:1", "b:1")}, "worker", 0, True),
+        ({"worker": ("a:1", "b:1")}, "worker", 1, False),
+        ({"worker": ("a:1",), "ps": ("b:1",)}, "ps", 0, False),
+    ],
+)
+def test_one_writes(jobs: dict[str, tuple[str, ...]], role: str, index: int, chief: bool) -> None:
+    assert checked(jobs, role, index, "here").is_chief is chief
+
+
+@pytest.mark.parametrize("index", [0, 3])
+def test_an_evaluator_may_stand_outside_of_the_cluster(index: int) -> None:
+    jobs = {"worker": ("a:1", "b:1")}
+    if index:
+        with pytest.raises(ClusterError, match=r"task\.index: got 3, allowed: 0"):
+            checked(jobs, "evaluator", index, "here")
+        return
+    cluster = checked(jobs, "evaluator", 0, "here")
+
+    assert cluster.me == Member("evaluator", 0, "")
+    assert not cluster.is_chief
+    assert "evaluator" not in json.loads(cluster.tf_config())["cluster"]
+
+
+@pytest.mark.parametrize(
+    ("jobs", "role", "index", "said"),
+    [
+        (JOBS, "worker", 2, "here: task.index: got 2, allowed: 0 to 1 (the cluster's worker"),
+        (JOBS, "worker", -1, "task.index: got -1, allowed: 0 to 1"),
+        (JOBS, "chief", 1, "task.index: got 1, allowed: 0 ("),
+        (JOBS, "wroker", 0, "task.type: unknown role 'wroker'; did you mean 'worker'?\nallowed: "),
+        ({"worker": ("a:1",)}, "ps", 0, "task.type: got 'ps', and the cluster has no ps"),
+        ({"wokrer": ("a:1",)}, "worker", 0, "unknown role 'wokrer'; did you mean 'worker'?"),
+        ({"ps": ("a:1",)}, "ps", 0, "there is neither a chief nor a worker"),
+        ({}, "evaluator", 0, "there is neither a chief nor a worker"),
+        ({"chief": ("a:1", "b:1")}, "chief", 0, "cluster.chief: got 2 chiefs, allowed: one"),
+        (
+            {"worker": ("a:1",), "evaluator": ("b:1", "c:1")}, "worker", 0,
+            "cluster.evaluator: got 2 evaluators, allowed: one",
+        ),
+        ({"worker": ("a:1", "a:1")}, "worker", 0, "worker[1]: got a:1, which is worker[0] as well"),
+        ({"worker": ("a:1", "A:01")}, "worker", 0, "got A:01, which is worker[0] as well"),
+        (
+            {"worker": ("a:1",), "ps": ("a:1",)}, "worker", 0,
+            "cluster.ps[0]: got a:1, which is worker[0] as well",
+        ),
+        ({"worker": ("a:1", "b")}, "worker", 0, "cluster.worker[1]: got 'b', expected host:port"),
+        ({"worker": ({"x": 1}, [2])}, "worker", 0, "cluster.worker[1]: got [2], expected host"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_right_is_refused(
+    jobs: dict[str, tuple[str, ...]], role: str, index: int, said: str
+) -> None:
+    with pytest.raises(ClusterError) as caught:
+        checked(jobs, role, index, "here")
+
+    assert said in str(caught.value)
+    assert caught.value.exit_code == 2
+
+
+def test_all_is_said_at_once_and_no_more_than_a_screen() -> None:
+    with pytest.raises(ClusterError) as caught:
+        checked({"worker": ("bad",) * 200, "pss": ("a:1",)}, "worker", 900, "here")
+
+    lines = str(caught.value).splitlines()
+    assert len(lines) <= 9
+    assert lines[-1] == "… and 198 more"
+
+
+def test_what_tensorflow_is_told() -> None:
+    cluster = Cluster({"worker": ("a:1", "b:1")}, Member("worker", 1, "b:1"), "here")
+
+    assert json.loads(cluster.tf_config()) == {
+        "cluster": {"worker": ["a:1", "b:1"]},
+        "task": {"type": "worker", "index": 1},
+    }

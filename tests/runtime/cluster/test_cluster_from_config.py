@@ -1,0 +1,97 @@
+"""A cluster that the config describes, and the servers of `runtime.remote_cluster`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from orbit_runner.config.cluster import ClusterConfig
+from orbit_runner.config.runtime import RuntimeConfig
+from orbit_runner.runtime.cluster.description import ClusterError
+from orbit_runner.runtime.cluster.from_config import described_jobs, from_config, parse_remote
+
+TWO = ClusterConfig(worker=["a:1", "b:1"])
+ALL = ClusterConfig(chief=["c:1"], worker=["a:1"], ps=["p:1", "q:1"], evaluator=["e:1"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "jobs", "me"),
+    [
+        ({"worker_hosts": "a:1,b:1", "task_index": 1}, {"worker": ("a:1", "b:1")}, "worker 1"),
+        ({"worker_hosts": " a:1 , b:1, ", "task_index": 0}, {"worker": ("a:1", "b:1")}, "worker 0"),
+        ({"worker_hosts": "a:1"}, {"worker": ("a:1",)}, "worker 0"),
+        ({"cluster": TWO, "task_index": 1}, {"worker": ("a:1", "b:1")}, "worker 1"),
+        ({"cluster": ALL, "task_type": "chief"}, ALL.jobs(), "chief 0"),
+        ({"cluster": ALL, "task_type": "ps", "task_index": 1}, ALL.jobs(), "ps 1"),
+        ({"cluster": ALL, "task_type": "evaluator"}, ALL.jobs(), "evaluator 0"),
+        ({"cluster": TWO, "task_type": "evaluator"}, TWO.jobs(), "evaluator 0"),
+        ({"cluster": ALL}, ALL.jobs(), "worker 0"),
+        ({"cluster": ClusterConfig(chief=["c:1"])}, {"chief": ("c:1",)}, "chief 0"),
+    ],
+)
+def test_the_config_says_who_is_there(
+    settings: dict[str, Any], jobs: dict[str, tuple[str, ...]], me: str
+) -> None:
+    cluster = from_config(RuntimeConfig(**settings))
+
+    assert cluster.jobs == jobs
+    assert str(cluster.me) == me
+    named = "worker_hosts" if "worker_hosts" in settings else "cluster"
+    assert cluster.source == f"runtime.{named}"
+
+
+def test_nothing_is_described() -> None:
+    assert described_jobs(RuntimeConfig()) == {}
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (
+            {"worker_hosts": "a:1,b:1"},
+            "runtime.task_index: is not set, and runtime.worker_hosts has 2 members of the role "
+            "worker\nset it on each: 0 to 1",
+        ),
+        ({"cluster": ALL, "task_type": "ps"}, "runtime.cluster has 2 members of the role ps"),
+        ({"cluster": TWO, "task_index": 2}, "runtime.cluster: task.index: got 2, allowed: 0 to 1"),
+        ({"cluster": TWO, "task_type": "ps"}, "got 'ps', and the cluster has no ps"),
+        ({"worker_hosts": "a,b:1", "task_index": 0}, "cluster.worker[0]: got 'a', expected host"),
+        ({"worker_hosts": "a:1,a:1", "task_index": 0}, "got a:1, which is worker[0] as well"),
+        ({"worker_hosts": " , "}, "the cluster has no worker"),
+    ],
+)
+def test_what_is_wrong_is_said(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(ClusterError) as caught:
+        from_config(RuntimeConfig(**settings))
+
+    assert said in str(caught.value)
+
+
+def test_servers_to_drive_from_outside() -> None:
+    found = parse_remote("worker=a:1, b:1; ps = c:1 ;")
+
+    assert found == {"worker": ("a:1", "b:1"), "ps": ("c:1",)}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a:1", "got 'a:1', expected each role once, such as worker=a:2222"),
+        ("worker=a:1;worker=b:1", "got 'worker=b:1', expected each role once"),
+        ("worker=a:1", "names no ps"),
+        ("ps=a:1", "names no worker"),
+        ("", "names no worker"),
+        ("wroker=a:1;ps=b:1", "names no worker"),
+        ("worker=a:1;ps=b:1;pss=c:1", "unknown role 'pss'; did you mean 'ps'?"),
+        ("worker=a:1;ps=b:1;chief=c:1", "got the role chief, which is no server's"),
+        ("worker=a;ps=b:1", "cluster.worker[0]: got 'a', expected host:port"),
+        ("worker=a:1;ps=a:1", "cluster.ps[0]: got a:1, which is worker[0] as well"),
+    ],
+)
+def test_servers_that_cannot_be_right(text: str, said: str) -> None:
+    with pytest.raises(ClusterError) as caught:
+        parse_remote(text)
+
+    assert said in str(caught.value)
+    assert str(caught.value).startswith("runtime.remote_cluster: ")

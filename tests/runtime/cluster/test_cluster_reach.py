@@ -1,0 +1,188 @@
+"""Whether hosts are known and the port is free, told before anything starts."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from orbit_runner.runtime.cluster.addresses import listening_socket, port_problem, unknown_hosts
+from orbit_runner.runtime.cluster.description import Cluster, Member
+from orbit_runner.runtime.cluster.resolve import reach_problems
+
+NOWHERE = "nowhere.invalid"  # RFC 2606 keeps the domain from ever being given away.
+
+
+@pytest.fixture
+def free() -> int:
+    """A port on which nothing listened a moment ago."""
+    while True:
+        # Below those that the system gives away by itself, to any other process meanwhile.
+        port = random.SystemRandom().randrange(10_000, 30_000)
+        with contextlib.suppress(OSError), listening_socket(port):
+            return port
+
+
+class SlowNames:
+    """A name server that answers nothing until it is told to."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self._answering = threading.Event()
+
+    def look_up(self, host: str, *_: Any, **__: Any) -> list[Any]:
+        self.asked.append(host)
+        self._answering.wait(30)
+        return []
+
+    def answer(self) -> None:
+        """Answers, and waits until nobody asks any more."""
+        self._answering.set()
+        for thread in threading.enumerate():
+            if thread.name.startswith("lookup"):
+                thread.join(10)
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowNames]:
+    """Makes looking up slow while the test runs."""
+    names = SlowNames()
+    monkeypatch.setattr(socket, "getaddrinfo", names.look_up)
+    yield names
+    names.answer()
+
+
+def _cluster(role: str, index: int, port: int = 1, **hosts: list[str]) -> Cluster:
+    jobs = {name: tuple(f"{host}:{port}" for host in there) for name, there in hosts.items()}
+    there = jobs.get(role, ())
+    return Cluster(jobs, Member(role, index, there[index] if there else ""), "here")
+
+
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
+@pytest.mark.parametrize("own", ["localhost", "any"])
+def test_a_port_in_use(family: int, own: str) -> None:
+    host = {"any": "", "localhost": "127.0.0.1" if family == socket.AF_INET else "::1"}[own]
+    with socket.create_server((host, 0), family=family) as other:
+        port = other.getsockname()[1]
+
+        said = port_problem(f"somewhere:{port}")
+
+    assert said == f"port {port} of somewhere:{port} is in use by another process"
+
+
+def test_a_port_that_another_would_share() -> None:
+    # The servers of TensorFlow set this, so two of them would both listen and neither complain.
+    with socket.create_server(("", 0), reuse_port=True) as other:
+        assert "is in use" in port_problem(f"localhost:{other.getsockname()[1]}")
+
+
+def test_a_free_port_is_free_again_afterwards(free: int) -> None:
+    assert port_problem(f"localhost:{free}") == ""
+    assert port_problem(f"localhost:{free}") == ""
+
+
+def test_hosts_are_looked_up() -> None:
+    addresses = ["localhost:1", "127.0.0.1:1", "[::1]:1", f"{NOWHERE}:1", f"{NOWHERE}:2", "a..b:1"]
+
+    found = unknown_hosts(addresses, 20)
+
+    assert [*found] == [NOWHERE, "a..b"]
+    assert found["a..b"] == "it is no valid name"
+    assert all(found.values())
+
+
+def test_no_hosts_no_wait() -> None:
+    assert unknown_hosts([], 20) == {}
+
+
+def test_a_slow_name_server_holds_up_nobody(slow: SlowNames) -> None:
+    begun = time.monotonic()
+
+    found = unknown_hosts([f"h{n}:1" for n in range(100)], 0.2)
+
+    assert found == {}
+    assert time.monotonic() - begun < 2
+    assert 1 <= len(slow.asked) <= 8
+
+
+def test_what_nobody_waits_for_is_not_looked_up(slow: SlowNames) -> None:
+    unknown_hosts([f"h{n}:1" for n in range(100)], 0.1)
+    asked = len(slow.asked)
+
+    slow.answer()
+
+    assert len(slow.asked) == asked
+
+
+def test_what_is_known_to_be_wrong_is_told_though_others_are_slow(
+    monkeypatch: pytest.MonkeyPatch, slow: SlowNames
+) -> None:
+    waiting = socket.getaddrinfo
+
+    def look_up(host: str, *rest: Any, **more: Any) -> Any:
+        if host == NOWHERE:
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return waiting(host, *rest, **more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+
+    assert unknown_hosts([f"{NOWHERE}:1", "slow:1"], 0.2) == {NOWHERE: "Name or service not known"}
+
+
+def test_both_are_told(free: int) -> None:
+    with listening_socket(free):
+        found = [*reach_problems(_cluster("worker", 0, free, worker=["localhost", "a..b"]))]
+
+    assert found == [
+        "here: worker 1: the host 'a..b' is not known: it is no valid name",
+        f"here: worker 0: port {free} of localhost:{free} is in use by another process",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("role", "hosts", "asked"),
+    [
+        ("worker", {"worker": ["me", "b"], "evaluator": ["e"]}, {"b"}),
+        ("chief", {"chief": ["me"], "worker": ["b", "b"], "ps": ["c"]}, {"b", "c"}),
+        ("evaluator", {"worker": ["a", "b"], "evaluator": ["me"]}, set()),
+        ("evaluator", {"worker": ["a", "b"]}, set()),
+    ],
+)
+def test_only_whom_it_talks_to_is_looked_up(
+    role: str, hosts: dict[str, list[str]], asked: set[str], free: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    found: list[str] = []
+    monkeypatch.setattr(socket, "getaddrinfo", lambda host, *_, **__: found.append(host))
+
+    assert [*reach_problems(_cluster(role, 0, free, **hosts))] == []
+
+    assert sorted(found) == sorted(asked)
+
+
+def test_names_that_come_with_their_members_are_not_looked_up(free: int) -> None:
+    early = Cluster({"worker": (f"localhost:{free}", f"{NOWHERE}:1")},
+                    Member("worker", 0, f"localhost:{free}"), "here", named_early=True)  # fmt: skip
+
+    assert [*reach_problems(early)] == []
+    with listening_socket(free):
+        assert len([*reach_problems(early)]) == 1
+
+
+def test_a_hundred_unknown_hosts_are_one_screen(free: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def look_up(host: str, *_: Any, **__: Any) -> Any:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    hosts = ["localhost", *(f"h{n}" for n in range(100))]
+
+    found = [*reach_problems(_cluster("worker", 0, free, worker=hosts))]
+
+    assert len(found) == 4
+    assert found[-1] == "here: … and 97 more hosts are not known"

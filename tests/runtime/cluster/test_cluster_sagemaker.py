@@ -1,0 +1,66 @@
+"""Clusters of SageMaker, from the variables of its containers."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from orbit_runner.config.runtime import RuntimeConfig
+from orbit_runner.runtime.cluster.description import ClusterError
+from orbit_runner.runtime.cluster.sagemaker import from_sagemaker, is_sagemaker
+
+MIRRORED = RuntimeConfig(distribution_strategy="multi_worker_mirrored")
+
+
+def _environ(count: int, me: str, turned: bool = False) -> dict[str, str]:
+    hosts = [f"algo-{n}" for n in range(1, count + 1)]
+    return {"SM_HOSTS": json.dumps(hosts[::-1] if turned else hosts), "SM_CURRENT_HOST": me}
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_all_agree_on_the_order(turned: bool) -> None:
+    cluster = from_sagemaker(MIRRORED, _environ(11, "algo-10", turned))
+
+    assert cluster.jobs == {"worker": tuple(f"algo-{n}:2222" for n in range(1, 12))}
+    assert cluster.me.index == 9
+    assert cluster.source == "SageMaker"
+    assert cluster.named_early
+
+
+def test_roles_go_by_rank() -> None:
+    runtime = RuntimeConfig(distribution_strategy="parameter_server", num_evaluators=1)
+
+    members = [
+        str(from_sagemaker(runtime, _environ(4, f"algo-{n}")).me) for n in range(1, 5)
+    ]  # fmt: skip
+
+    assert members == ["chief 0", "ps 0", "worker 0", "evaluator 0"]
+
+
+@pytest.mark.parametrize(
+    ("environ", "said"),
+    [
+        ({}, "SM_HOSTS is '', expected"),
+        ({"SM_HOSTS": "algo-1"}, "SM_HOSTS is 'algo-1', expected"),
+        ({"SM_HOSTS": "{}"}, "SM_HOSTS is '{}'"),
+        ({"SM_HOSTS": "[1]"}, "SM_HOSTS is '[1]'"),
+        ({"SM_HOSTS": "[" * 100_000}, "SM_HOSTS is '[["),
+        (_environ(2, "algo-3"), "SM_CURRENT_HOST is 'algo-3', allowed: algo-1, algo-2"),
+        (_environ(2, ""), "SM_CURRENT_HOST is '', allowed"),
+        ({"SM_HOSTS": '["a", "a"]', "SM_CURRENT_HOST": "a"}, "got a:2222, which is worker[0] as"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_what_is_wrong_is_said(environ: dict[str, str], said: str) -> None:
+    with pytest.raises(ClusterError) as caught:
+        from_sagemaker(MIRRORED, environ)
+
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("environ", "found"), [({}, False), (_environ(1, "algo-1"), False), (_environ(2, "x"), True)]
+)
+def test_it_takes_several_hosts(environ: dict[str, str], found: bool) -> None:
+    assert is_sagemaker(environ) is found

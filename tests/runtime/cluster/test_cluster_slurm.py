@@ -1,0 +1,177 @@
+"""Clusters of Slurm, from the variables that `srun` sets for its tasks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from orbit_runner.config.runtime import RuntimeConfig
+from orbit_runner.runtime.cluster.description import ClusterError
+from orbit_runner.runtime.cluster.slurm import from_slurm, is_slurm
+from orbit_runner.runtime.cluster.slurm_lists import expand_counts, expand_nodes
+
+MIRRORED = RuntimeConfig(distribution_strategy="multi_worker_mirrored")
+SERVED = RuntimeConfig(
+    distribution_strategy="parameter_server", num_parameter_servers=2, num_evaluators=1
+)
+
+
+def _environ(**more: str) -> dict[str, str]:
+    return {
+        "SLURM_PROCID": "0",
+        "SLURM_STEP_NUM_TASKS": "3",
+        "SLURM_STEP_NODELIST": "n[1-2]",
+        "SLURM_STEP_TASKS_PER_NODE": "2,1",
+        "SLURM_JOB_ID": "42",
+        "SLURM_STEP_ID": "3",
+        **{f"SLURM_{name}": value for name, value in more.items()},
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "nodes"),
+    [
+        ("n1", "n1"),
+        ("n1,m2", "n1 m2"),
+        ("n[1-3]", "n1 n2 n3"),
+        ("n[01-03,7]", "n01 n02 n03 n7"),
+        ("n[01-03,7]-ib,gpu1", "n01-ib n02-ib n03-ib n7-ib gpu1"),
+        ("n[01-03,7]-[1-2]", "n01-1 n01-2 n02-1 n02-2 n03-1 n03-2 n7-1 n7-2"),
+        ("a[1,10],n2", "a1 a10 n2"),
+        ("n[098-101]", "n098 n099 n100 n101"),
+        ("n[9-11]", "n9 n10 n11"),
+    ],
+)
+def test_a_list_of_nodes(text: str, nodes: str) -> None:
+    assert expand_nodes(text) == nodes.split()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", ",", "n1,", "n[", "n]1[", "n[1-2", "n1-2]", "n[a-b]", "n[]", "n[3-1]", "n[1-2-3]", "n[1,]",
+     "n[-2]", "n[[1-2]]", "n 1", "n[1-" + "9" * 5000 + "]"],
+)  # fmt: skip
+def test_a_list_of_nodes_that_is_none(text: str) -> None:
+    with pytest.raises(ClusterError, match=r"Slurm: got the (list of )?nodes") as caught:
+        expand_nodes(text)
+
+    assert len(str(caught.value)) < 250
+
+
+@pytest.mark.parametrize(
+    ("text", "counts"),
+    [("1", [1]), ("2(x3),1", [2, 2, 2, 1]), ("1,2(x2)", [1, 2, 2]), ("4(x1)", [4])],
+)
+def test_numbers_of_tasks(text: str, counts: list[int]) -> None:
+    assert expand_counts(text) == counts
+
+
+@pytest.mark.parametrize("text", ["", "a", "2(3)", "2(x)", "-1", "1,,2", "2(x3", "²"])
+def test_numbers_of_tasks_that_are_none(text: str) -> None:
+    with pytest.raises(ClusterError, match="Slurm: got the numbers of tasks"):
+        expand_counts(text)
+
+
+@pytest.mark.parametrize(
+    ("more", "addresses"),
+    [
+        # 20000 + (42 · 100 + 3) mod 10000
+        ({}, "n1:24203 n1:24204 n2:24203"),
+        ({"DISTRIBUTION": "block:cyclic"}, "n1:24203 n1:24204 n2:24203"),
+        ({"DISTRIBUTION": "block,pack"}, "n1:24203 n1:24204 n2:24203"),
+        ({"DISTRIBUTION": "*"}, "n1:24203 n1:24204 n2:24203"),
+        ({"DISTRIBUTION": "cyclic"}, "n1:24203 n2:24203 n1:24204"),
+        ({"DISTRIBUTION": "cyclic:block"}, "n1:24203 n2:24203 n1:24204"),
+        (
+            {"DISTRIBUTION": "cyclic", "STEP_TASKS_PER_NODE": "1,3", "STEP_NUM_TASKS": "4"},
+            "n1:24203 n2:24203 n2:24204 n2:24205",
+        ),
+        ({"JOB_ID": "199", "STEP_ID": "0"}, "n1:29900 n1:29901 n2:29900"),
+        ({"STEP_RESV_PORTS": "12000-12001"}, "n1:12000 n1:12001 n2:12000"),
+        ({"STEP_RESV_PORTS": "12000,12007"}, "n1:12000 n1:12007 n2:12000"),
+        (
+            {"STEP_NODELIST": "n[9-10]", "STEP_TASKS_PER_NODE": "1(x2)"},
+            "n9:24203 n10:24203",
+        ),
+    ],
+)
+def test_ranks_and_ports(more: dict[str, str], addresses: str) -> None:
+    environ, expected = _environ(**more), addresses.split()
+
+    for rank, address in enumerate(expected):
+        cluster = from_slurm(MIRRORED, {**environ, "SLURM_PROCID": str(rank)})
+        assert cluster.jobs == {"worker": tuple(expected)}
+        assert (cluster.me.index, cluster.me.address) == (rank, address)
+        assert cluster.source == "Slurm"
+
+
+def test_roles_go_by_rank() -> None:
+    environ = _environ(STEP_NODELIST="n1", STEP_TASKS_PER_NODE="6", STEP_NUM_TASKS="6")
+
+    members = [
+        str(from_slurm(SERVED, {**environ, "SLURM_PROCID": str(rank)}).me) for rank in range(6)
+    ]
+
+    assert members == ["chief 0", "ps 0", "ps 1", "worker 0", "worker 1", "evaluator 0"]
+
+
+def test_an_evaluator_is_the_last() -> None:
+    runtime = MIRRORED.replace(num_evaluators=1)
+
+    members = [
+        str(from_slurm(runtime, {**_environ(), "SLURM_PROCID": str(rank)}).me) for rank in range(3)
+    ]
+
+    assert members == ["worker 0", "worker 1", "evaluator 0"]
+
+
+def test_a_parameter_server_is_there_unless_said_otherwise() -> None:
+    runtime = RuntimeConfig(distribution_strategy="parameter_server")
+
+    assert {r: len(a) for r, a in from_slurm(runtime, _environ()).jobs.items()} == {
+        "chief": 1, "ps": 1, "worker": 1,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("runtime", "more", "said"),
+    [
+        (MIRRORED, {"PROCID": "3"}, "SLURM_PROCID is 3, of 3 tasks"),
+        (MIRRORED, {"PROCID": "x"}, "SLURM_PROCID is 'x', expected a number"),
+        (MIRRORED, {"PROCID": ""}, "SLURM_PROCID is not set; start the tasks with `srun runner"),
+        (MIRRORED, {"STEP_NODELIST": ""}, "SLURM_STEP_NODELIST is not set"),
+        (MIRRORED, {"STEP_TASKS_PER_NODE": ""}, "SLURM_STEP_TASKS_PER_NODE is not set"),
+        (MIRRORED, {"STEP_TASKS_PER_NODE": "2"}, "2 nodes, but task counts of 1"),
+        (MIRRORED, {"JOB_ID": "x"}, "SLURM_JOB_ID is 'x', expected a number"),
+        (MIRRORED, {"STEP_ID": "-1"}, "SLURM_STEP_ID is '-1', expected a number"),
+        (MIRRORED, {"DISTRIBUTION": "plane=2"}, "distributed as 'plane=2', allowed: block, cyclic"),
+        (MIRRORED, {"DISTRIBUTION": "arbitrary"}, "distributed as 'arbitrary'"),
+        (MIRRORED, {"STEP_RESV_PORTS": "12000"}, "reserve as many: srun --resv-ports=2"),
+        (MIRRORED, {"STEP_RESV_PORTS": "x"}, "got the reserved ports 'x', where 'x' is no range"),
+        (MIRRORED, {"STEP_TASKS_PER_NODE": "999999(x2)"}, "more than there are ports"),
+        (
+            SERVED, {},
+            "got 3 processes, which leaves no worker beside 1 chief, 2 ps, 1 evaluator",
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_said(runtime: RuntimeConfig, more: dict[str, str], said: str) -> None:
+    with pytest.raises(ClusterError) as caught:
+        from_slurm(runtime, _environ(**more))
+
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("environ", "found"),
+    [
+        ({}, False),
+        ({"SLURM_JOB_ID": "1", "SLURM_STEP_NUM_TASKS": "2"}, False),
+        ({"SLURM_PROCID": "0"}, False),
+        ({"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1"}, False),
+        ({"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2"}, True),
+    ],
+)
+def test_it_takes_several_tasks(environ: dict[str, Any], found: bool) -> None:
+    assert is_slurm(environ) is found

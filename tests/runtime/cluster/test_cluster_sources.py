@@ -1,0 +1,195 @@
+"""Which description of a cluster holds, and what has to agree with it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from orbit_runner.config.cluster import ClusterConfig
+from orbit_runner.config.runtime import RuntimeConfig
+from orbit_runner.runtime.cluster.description import ClusterError
+from orbit_runner.runtime.cluster.resolve import remote_cluster, resolve_cluster
+
+MIRRORED, SERVED = "multi_worker_mirrored", "parameter_server"
+SLURM = {
+    "SLURM_PROCID": "1",
+    "SLURM_STEP_NUM_TASKS": "2",
+    "SLURM_STEP_NODELIST": "n[1-2]",
+    "SLURM_STEP_TASKS_PER_NODE": "1(x2)",
+}
+SAGEMAKER = {"SM_HOSTS": '["algo-1", "algo-2"]', "SM_CURRENT_HOST": "algo-2"}
+CONFIG = {"cluster": ClusterConfig(worker=["c:1", "d:1"]), "task_index": 1}
+
+
+def _tf_config(role: str = "worker", index: int = 1, **jobs: int) -> dict[str, str]:
+    jobs = jobs or {"worker": 2}
+    cluster = {name: [f"{name}{i}:1" for i in range(count)] for name, count in jobs.items()}
+    task = {"type": role, "index": index}
+    return {"TF_CONFIG": json.dumps({"cluster": cluster, "task": task})}
+
+
+@pytest.mark.parametrize(
+    ("source", "environ", "settings", "expected"),
+    [
+        ("auto", _tf_config() | SLURM | SAGEMAKER, CONFIG, "TF_CONFIG"),
+        ("auto", SLURM | SAGEMAKER, CONFIG, "runtime.cluster"),
+        ("auto", {"TF_CONFIG": " "} | SLURM, CONFIG, "runtime.cluster"),
+        ("auto", {"TF_CONFIG": "{}"} | SLURM, {}, "Slurm"),
+        ("auto", SLURM | SAGEMAKER, {}, "Slurm"),
+        ("auto", SLURM | {"SLURM_STEP_NUM_TASKS": "1"} | SAGEMAKER, {}, "SageMaker"),
+        ("tf_config", _tf_config() | SLURM, CONFIG, "TF_CONFIG"),
+        ("config", _tf_config() | SLURM, CONFIG, "runtime.cluster"),
+        ("slurm", _tf_config() | SLURM | SAGEMAKER, CONFIG, "Slurm"),
+        ("sagemaker", _tf_config() | SLURM | SAGEMAKER, CONFIG, "SageMaker"),
+    ],
+)
+def test_the_order_of_sources(
+    source: str, environ: dict[str, str], settings: dict[str, Any], expected: str
+) -> None:
+    runtime = RuntimeConfig(distribution_strategy=MIRRORED, cluster_source=source, **settings)
+
+    cluster = resolve_cluster(runtime, environ)
+
+    assert cluster is not None
+    assert cluster.source == expected
+    assert str(cluster.me) == "worker 1"
+
+
+@pytest.mark.parametrize(
+    ("settings", "environ"),
+    [
+        ({}, {}),
+        ({}, SLURM | SAGEMAKER),
+        ({}, {"TF_CONFIG": "{}"}),
+        ({"cluster_source": "none"}, _tf_config(worker=5)),
+        (
+            {"distribution_strategy": SERVED, "remote_cluster": "worker=a:1;ps=b:1"},
+            _tf_config(worker=5),
+        ),
+    ],
+)
+def test_a_process_by_itself(settings: dict[str, Any], environ: dict[str, str]) -> None:
+    assert resolve_cluster(RuntimeConfig(**settings), environ) is None
+
+
+@pytest.mark.parametrize("strategy", ["off", "one_device", "mirrored"])
+def test_a_cluster_of_one_is_a_process(strategy: str) -> None:
+    runtime = RuntimeConfig(distribution_strategy=strategy)
+
+    cluster = resolve_cluster(runtime, _tf_config("chief", 0, chief=1))
+
+    assert cluster is not None
+    assert cluster.is_chief
+
+
+@pytest.mark.parametrize("strategy", ["one_device", "mirrored"])
+def test_an_evaluator_needs_no_clustered_strategy(strategy: str) -> None:
+    environ = _tf_config("evaluator", 0, chief=1, worker=3, ps=1)
+
+    cluster = resolve_cluster(RuntimeConfig(distribution_strategy=strategy), environ)
+
+    assert cluster is not None
+    assert str(cluster.me) == "evaluator 0"
+
+
+@pytest.mark.parametrize(
+    ("settings", "environ", "said"),
+    [
+        (
+            {"distribution_strategy": MIRRORED}, {},
+            "`multi_worker_mirrored` runs on a cluster, and none is described\ntry it on this",
+        ),
+        ({"distribution_strategy": SERVED}, {"TF_CONFIG": "{}"}, "and none is described"),
+        (
+            {"distribution_strategy": MIRRORED, "cluster_source": "none"}, _tf_config(),
+            "and runtime.cluster_source is `none`",
+        ),
+        (
+            {"distribution_strategy": MIRRORED, "cluster_source": "tf_config"}, SLURM,
+            "runtime.cluster_source: is `tf_config`, and TF_CONFIG is not set",
+        ),
+        (
+            {"distribution_strategy": MIRRORED, "cluster_source": "config"}, _tf_config(),
+            "runtime.cluster_source: is `config`, and runtime.cluster is empty",
+        ),
+        (
+            {"distribution_strategy": MIRRORED, "cluster_source": "slurm"}, _tf_config(),
+            "SLURM_STEP_NODELIST is not set; start the tasks with `srun runner",
+        ),
+        (
+            {"distribution_strategy": MIRRORED, "cluster_source": "sagemaker"}, SLURM,
+            "SageMaker: SM_HOSTS is ''",
+        ),
+        (
+            {"distribution_strategy": "mirrored"}, _tf_config(),
+            "TF_CONFIG: describes 2 × worker, and runtime.distribution_strategy is `mirrored`, "
+            "which runs in one process\nallowed: multi_worker_mirrored, parameter_server",
+        ),
+        (
+            {"distribution_strategy": "mirrored"}, _tf_config("ps", 0, chief=1, ps=1),
+            "describes 1 × chief, 1 × ps, and runtime.distribution_strategy is `mirrored`",
+        ),
+        (
+            {"distribution_strategy": MIRRORED}, _tf_config(worker=2, ps=1),
+            "describes parameter servers, which `multi_worker_mirrored` does not have",
+        ),
+        (
+            {"distribution_strategy": SERVED}, _tf_config(worker=2),
+            "describes no chief, and `parameter_server` needs one\n"
+            "TF_CONFIG: describes no ps, and `parameter_server` needs one",
+        ),
+        (
+            {"distribution_strategy": SERVED}, _tf_config("chief", 0, chief=1, ps=1),
+            "describes no worker, and `parameter_server` needs one",
+        ),
+        (
+            {"distribution_strategy": MIRRORED, "num_workers": 3}, _tf_config(),
+            "TF_CONFIG: describes 2, and runtime.num_workers is 3",
+        ),
+        (
+            {"distribution_strategy": MIRRORED, "num_workers": 2}, _tf_config(chief=1, worker=2),
+            "describes 3, and runtime.num_workers is 2",
+        ),
+        (
+            {"distribution_strategy": SERVED, "num_workers": 3, "num_parameter_servers": 2},
+            _tf_config(chief=1, worker=2, ps=1),
+            "describes 2, and runtime.num_workers is 3\n"
+            "TF_CONFIG: describes 1, and runtime.num_parameter_servers is 2",
+        ),
+        (
+            {"distribution_strategy": SERVED, "remote_cluster": "worker=a:1"}, {},
+            "runtime.remote_cluster: names no ps",
+        ),
+        ({"distribution_strategy": MIRRORED}, {"TF_CONFIG": "{"} | SLURM, "TF_CONFIG is no JSON"),
+    ],
+)  # fmt: skip
+def test_contradictions(settings: dict[str, Any], environ: dict[str, str], said: str) -> None:
+    with pytest.raises(ClusterError) as caught:
+        resolve_cluster(RuntimeConfig(**settings), environ)
+
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "environ"),
+    [
+        ({"distribution_strategy": MIRRORED, "num_workers": 2}, _tf_config()),
+        ({"distribution_strategy": MIRRORED, "num_workers": 3}, _tf_config(chief=1, worker=2)),
+        (
+            {"distribution_strategy": SERVED, "num_workers": 2, "num_parameter_servers": 1},
+            _tf_config(chief=1, worker=2, ps=1),
+        ),
+        ({"distribution_strategy": MIRRORED, "num_workers": 2}, SLURM),
+    ],
+)
+def test_numbers_that_agree(settings: dict[str, Any], environ: dict[str, str]) -> None:
+    assert resolve_cluster(RuntimeConfig(**settings), environ) is not None
+
+
+def test_servers_to_drive_from_outside() -> None:
+    runtime = RuntimeConfig(distribution_strategy=SERVED, remote_cluster="worker=a:1,b:1;ps=c:1")
+
+    assert remote_cluster(runtime) == {"worker": ("a:1", "b:1"), "ps": ("c:1",)}
+    assert remote_cluster(RuntimeConfig()) == {}

@@ -1,0 +1,120 @@
+"""`TF_CONFIG` as launchers write it, and as people get it wrong."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from orbit_runner.runtime.cluster.description import ClusterError
+from orbit_runner.runtime.cluster.tf_config import from_tf_config
+
+CLUSTER = {"worker": ["a:1", "b:1"]}
+FIRST = {"type": "worker", "index": 0}
+
+
+def _text(cluster: Any = CLUSTER, task: Any = FIRST, **more: Any) -> str:
+    return json.dumps({"cluster": cluster, "task": task, **more})
+
+
+def test_the_usual() -> None:
+    cluster = from_tf_config(_text())
+
+    assert cluster.jobs == {"worker": ("a:1", "b:1")}
+    assert str(cluster.me) == "worker 0"
+    assert cluster.source == "TF_CONFIG"
+    assert cluster.named_early is False
+
+
+def test_an_index_may_be_a_text() -> None:
+    assert from_tf_config(_text(task={"type": "worker", "index": "1"})).me.index == 1
+
+
+def test_a_master_is_a_chief() -> None:
+    jobs = {"master": ["m:1"], "worker": ["w:1"], "ps": ["p:1"]}
+
+    cluster = from_tf_config(_text(jobs, {"type": "master", "index": 0}))
+
+    assert cluster.jobs["chief"] == ("m:1",)
+    assert "master" not in cluster.jobs
+    assert cluster.is_chief
+
+
+def test_a_role_without_members_is_none() -> None:
+    assert "ps" not in from_tf_config(_text({**CLUSTER, "ps": []})).jobs
+
+
+@pytest.mark.parametrize(
+    ("task", "role"),
+    [
+        ({"type": "chief", "index": 0}, "chief"),
+        ({"type": "worker", "index": 1, "trial": "1", "cloud": "x"}, "worker"),
+        ({"type": "ps", "index": 0}, "ps"),
+        ({"type": "evaluator", "index": 0}, "evaluator"),
+    ],
+)
+def test_vertex_ai_and_the_training_operator_name_hosts_early(
+    task: dict[str, Any], role: str
+) -> None:
+    # Keys and names are those of the page "Distributed training" of Vertex AI, where evaluators are
+    # not in the cluster.
+    jobs = {
+        "chief": ["training-workerpool0-ab-0:2222"],
+        "worker": ["training-workerpool1-ab-0:2222", "training-workerpool1-ab-1:2222"],
+        "ps": ["training-workerpool2-ab-0:2222"],
+    }
+
+    cluster = from_tf_config(_text(jobs, task, environment="cloud", job={"a": {"b": 1}}))
+
+    assert cluster.me.role == role
+    assert cluster.named_early is True
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "TF_CONFIG is no JSON: "),
+        ("{'cluster': 1}", "it begins: \"{'cluster': 1}\""),
+        ("[" * 100_000, "TF_CONFIG is no JSON: "),
+        ("[]", "TF_CONFIG: got '[]', expected {"),
+        ("5", "got '5', expected {"),
+        ('{"a": 1}', "`cluster` is missing or no mapping"),
+        (_text(cluster=None), "`cluster` is missing or no mapping"),
+        (_text(cluster=["a:1"]), "`cluster` is missing or no mapping"),
+        (_text(task=None), "`task` is missing or no mapping"),
+        (_text(task="worker"), "`task` is missing or no mapping"),
+        (_text({"worker": "a:1"}), "cluster.worker: got 'a:1', expected a list"),
+        (_text({"worker": {"0": "a:1"}}), "cluster.worker: got {'0': 'a:1'}, expected a list"),
+        (_text({"worker": [1]}), "cluster.worker[0]: got 1, expected host:port"),
+        (_text({"worker": [{}]}), "cluster.worker[0]: got {}, expected host:port"),
+        (_text({"workers": ["a:1"]}), "unknown role 'workers'; did you mean 'worker'?"),
+        (_text(task={"index": 0}), "task.type: got None, expected the name of a role"),
+        (_text(task={"type": 1, "index": 0}), "task.type: got 1"),
+        (_text(task={"type": "Worker", "index": 0}), "unknown role 'Worker'; did you mean 'work"),
+        (_text(task={"type": "worker"}), "task.index: got None, expected a whole number"),
+        (_text(task={"type": "worker", "index": "one"}), "task.index: got 'one'"),
+        (_text(task={"type": "worker", "index": "9" * 5000}), "task.index: got '999"),
+        (_text(task={"type": "worker", "index": 0.0}), "task.index: got 0.0"),
+        (_text(task={"type": "worker", "index": True}), "task.index: got True"),
+        (_text(task={"type": "worker", "index": 2}), "task.index: got 2, allowed: 0 to 1"),
+        (_text(task={"type": "worker", "index": -1}), "task.index: got -1, allowed: 0 to 1"),
+        (_text({"worker": ["a:1"] * 2}), "got a:1, which is worker[0] as well"),
+        (
+            _text({"master": ["a:1"], "chief": ["b:1"]}, {"type": "chief", "index": 0}),
+            "cluster.chief: got 2 chiefs, allowed: one",
+        ),
+        (
+            '{"cluster": {"worker": ["a:1"], "worker": ["b:1"]}, "task": {}}',
+            "'worker' stands there twice; keep one",
+        ),
+    ],
+    ids=lambda value: value[:40],
+)
+def test_what_is_wrong_is_said(text: str, said: str) -> None:
+    with pytest.raises(ClusterError) as caught:
+        from_tf_config(text)
+
+    assert said in str(caught.value)
+    assert str(caught.value).startswith("TF_CONFIG")
+    assert len(str(caught.value)) < 600

@@ -1,0 +1,141 @@
+"""Members that look for each other before TensorFlow starts, as threads with real sockets."""
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from orbit_runner.errors import RunnerError
+from orbit_runner.runtime.cluster.description import Cluster, ClusterError, Member
+from orbit_runner.runtime.cluster.lost import MemberLost
+from orbit_runner.runtime.cluster.meeting import meet, unreachable
+from tests.clusters.members import free_ports
+
+
+def _clusters(count: int) -> list[Cluster]:
+    addresses = tuple(f"127.0.0.1:{port}" for port in free_ports(count))
+    return [
+        Cluster({"worker": addresses}, Member("worker", index, addresses[index]), "a test")
+        for index in range(count)
+    ]
+
+
+def _meet(cluster: Cluster, tell: Callable[[str], None] = print, **changes: Any) -> None:
+    others = [member for member in cluster.trainers() if member != cluster.me]
+    meet(cluster, others, tell=tell, **{"purpose": "train", "timeout": 10.0, **changes})
+
+
+def _all_meet(clusters: list[Cluster], *changes: dict[str, Any]) -> list[BaseException | None]:
+    errors: list[BaseException | None] = [None] * len(clusters)
+
+    def one(number: int) -> None:
+        try:
+            _meet(clusters[number], **(changes[number] if changes else {}))
+        except BaseException as error:
+            errors[number] = error
+
+    threads = [threading.Thread(target=one, args=(number,)) for number in range(len(clusters))]
+    for thread in threads:
+        thread.start()
+        time.sleep(0.05)
+    for thread in threads:
+        thread.join()
+    return errors
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_all_meet_and_their_ports_are_free_again(count: int) -> None:
+    clusters = _clusters(count)
+
+    assert _all_meet(clusters) == [None] * count
+    for cluster in clusters:
+        _, _, port = cluster.me.address.rpartition(":")
+        socket.create_server(("127.0.0.1", int(port))).close()
+
+
+def test_nobody_goes_on_before_the_last_one_came() -> None:
+    first, second, third = _clusters(3)
+    gone: list[str] = []
+    threads = [
+        threading.Thread(target=lambda c=c: (_meet(c), gone.append(str(c.me))))
+        for c in (first, second)
+    ]
+    for thread in threads:
+        thread.start()
+    time.sleep(1.0)
+    assert gone == []
+    _meet(third)
+    for thread in threads:
+        thread.join(10)
+    assert sorted(gone) == ["worker 0", "worker 1"]
+
+
+def test_who_is_missing_is_named_and_told_meanwhile() -> None:
+    clusters, told = _clusters(3), list[str]()
+    threads = [threading.Thread(target=lambda: _all_meet(clusters[1:2], {"timeout": 3.0}))]
+    threads[0].start()
+    begun = time.monotonic()
+    with pytest.raises(MemberLost, match=r"worker 0: waited 3 s.*worker 2 \(127") as caught:
+        _meet(clusters[0], told.append, timeout=3.0)
+
+    assert time.monotonic() - begun < 6
+    assert "worker 1" not in str(caught.value)
+    assert caught.value.exit_code == 138
+    assert told[-1].startswith("waiting for worker 2 (127.0.0.1:")
+    threads[0].join()
+
+
+def test_members_with_other_purposes_find_out() -> None:
+    errors = _all_meet(_clusters(2), {"purpose": "train a"}, {"purpose": "train b"})
+
+    assert [type(error) for error in errors] == [ClusterError, ClusterError]
+    assert "train a" in str(errors[0])
+    assert "train b" in str(errors[0])
+
+
+def test_members_of_other_clusters_find_out() -> None:
+    one, other = _clusters(2)
+    third = (*other.jobs["worker"], "127.0.0.1:9")
+    larger = Cluster({"worker": third}, other.me, "a test")
+
+    errors = _all_meet([one, larger], {}, {"timeout": 2.0})
+
+    assert isinstance(errors[0], ClusterError)
+    assert "another cluster" in str(errors[0])
+
+
+def test_a_port_in_use_is_told() -> None:
+    (cluster,) = _clusters(1)
+    _, _, port = cluster.me.address.rpartition(":")
+    with socket.create_server(("", int(port))), pytest.raises(RunnerError, match="is in use"):
+        _meet(cluster)
+
+
+def test_strangers_at_the_port_do_no_harm() -> None:
+    clusters = _clusters(2)
+    thread = threading.Thread(target=_meet, args=(clusters[0],))
+    thread.start()
+    address = ("127.0.0.1", int(clusters[0].me.address.rpartition(":")[2]))
+    for text in (b"GET / HTTP/1.1\r\n\r\n", b"[1]\n", json.dumps({"from": 3}).encode() + b"\n"):
+        end = time.monotonic() + 5
+        while True:
+            try:
+                with socket.create_connection(address, 5) as talk:
+                    talk.sendall(text)
+                break
+            except OSError:
+                assert time.monotonic() < end
+    _meet(clusters[1])
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+def test_closed_ports_are_found() -> None:
+    free, taken = free_ports(2)
+    with socket.create_server(("127.0.0.1", taken)):
+        members = [Member("worker", n, f"127.0.0.1:{p}") for n, p in enumerate((free, taken))]
+        assert unreachable(members) == members[:1]
