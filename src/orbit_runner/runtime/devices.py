@@ -61,3 +61,17 @@ def _cpus(count: int) -> tuple[str, ...]:
                 field="num_virtual_devices",
             ) from None
     return tuple(f"CPU:{index}" for index in range(count))
+
+
+def device_groups(strategy: tf.distribute.Strategy, parts: int) -> list[list[str]]:
+    """Returns the devices that each replica of this process shares its work over.
+
+    Args:
+        strategy: A strategy over every `parts`-th of the devices that `select_devices` returned.
+        parts: The number of devices of a replica.
+    """
+    groups = []
+    for lead in strategy.extended.worker_devices:
+        kind, index = lead.rsplit("device:", 1)[-1].split(":")
+        groups.append([f"{kind}:{int(index) + part}" for part in range(parts)])
+    return groups

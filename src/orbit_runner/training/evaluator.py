@@ -13,6 +13,7 @@ from official.core import base_task
 from orbit_runner.runtime.randomness import keyed_draws
 from orbit_runner.tasks.metrics import RunningMean
 from orbit_runner.training.inputs import leading_size
+from orbit_runner.training.partition import Partition
 from orbit_runner.training.state import TrainState
 
 LOSS = "validation_loss"
@@ -34,6 +35,7 @@ class Evaluator(orbit.StandardEvaluator):
         seed: int,
         use_tf_function: bool,
         use_tf_while_loop: bool,
+        partition: Partition | None = None,
     ) -> None:
         """Makes an evaluator; to be called in the strategy's scope.
 
@@ -46,6 +48,7 @@ class Evaluator(orbit.StandardEvaluator):
             use_tf_function: Whether a step is a graph.
             use_tf_while_loop: Whether an evaluation is one graph; its number of steps has to be
                 known then.
+            partition: Splits the images of a step over devices, where that is on.
         """
         options = orbit.StandardEvaluatorOptions(
             use_tf_function=use_tf_function, use_tf_while_loop=use_tf_while_loop
@@ -54,6 +57,8 @@ class Evaluator(orbit.StandardEvaluator):
         self.eval_dataset: Any
         self._task, self._state, self._strategy = task, state, strategy
         self._make_dataset, self._seed = make_dataset, seed
+        self._partition = partition
+        self._model = partition.model(state.model) if partition else state.model
         # Counts, on each replica, the batches in which something is drawn.
         self._draws = tf.Variable(
             0,
@@ -101,7 +106,8 @@ class Evaluator(orbit.StandardEvaluator):
         Returns:
             What each replica's step gave, for tasks that aggregate it; else None.
         """
-        outputs = self._strategy.run(self._replica_step, args=(next(iterator),))
+        options = self._partition.options if self._partition else None
+        outputs = self._strategy.run(self._replica_step, args=(next(iterator),), options=options)
         if not aggregates(self._task):
             return None
         return tf.nest.map_structure(self._strategy.experimental_local_results, outputs)
@@ -109,9 +115,8 @@ class Evaluator(orbit.StandardEvaluator):
     def _replica_step(self, inputs: Any) -> dict[str, Any]:
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         with keyed_draws(self._seed, lambda: self._draws.assign_add(1), replica, "evaluation"):
-            logs = self._task.validation_step(
-                inputs, model=self._state.model, metrics=self._metrics
-            )
+            parts = self._partition.inputs(inputs) if self._partition else inputs
+            logs = self._task.validation_step(parts, model=self._model, metrics=self._metrics)
         if self._task.loss in logs:
             # A task of Model Garden does not count its examples: then the batch's rows do.
             count = logs.get("examples", leading_size(inputs))

@@ -23,6 +23,7 @@ from orbit_runner.training.files import cut_records
 from orbit_runner.training.inputs import distribute, starts_anywhere, with_seed
 from orbit_runner.training.interrupts import Interrupted, SignalGuard
 from orbit_runner.training.observer import Observer
+from orbit_runner.training.partition import Partition
 from orbit_runner.training.plan import Plan, make_plan
 from orbit_runner.training.state import TrainState, build_state
 from orbit_runner.training.trainer import Trainer
@@ -161,6 +162,7 @@ class Session:
             seed=config.runtime.seed,
             use_tf_function=config.trainer.eval_tf_function,
             use_tf_while_loop=self._evaluates_in_one_graph(),
+            partition=Partition(config, self.strategy, is_training=False),
         )
 
     def _evaluates_in_one_graph(self) -> bool:

@@ -14,6 +14,7 @@ from orbit_runner.runtime.randomness import keyed_draws
 from orbit_runner.runtime.unkeyed import unkeyed_draws
 from orbit_runner.tasks.metrics import RunningMean
 from orbit_runner.training.gradients import StepFn, split_step
+from orbit_runner.training.partition import Partition
 from orbit_runner.training.plan import Plan
 from orbit_runner.training.state import TrainState
 
@@ -84,6 +85,7 @@ class Trainer(orbit.StandardTrainer):
         self._task, self._make_dataset = task, make_dataset
         self._loss = RunningMean("training_loss")
         self._metrics = task.build_metrics(training=True) + list(state.model.metrics)
+        self._partition = Partition(config, strategy, is_training=True)
         self._step = self._step_fn(config)
         self._seed = config.runtime.seed
         self.timer = StepTimer()
@@ -91,10 +93,11 @@ class Trainer(orbit.StandardTrainer):
 
     def _step_fn(self, config: ExperimentConfig) -> StepFn:
         state, pieces = self.state, config.trainer.gradient_accumulation_steps
+        model = self._partition.model(state.model)
 
         def train_step(inputs: Any, optimizer: Any) -> dict[str, tf.Tensor]:
             return self._task.train_step(
-                inputs, model=state.model, optimizer=optimizer, metrics=self._metrics
+                inputs, model=model, optimizer=optimizer, metrics=self._metrics
             )
 
         if pieces == 1 and not config.runtime.enable_xla:
@@ -141,14 +144,15 @@ class Trainer(orbit.StandardTrainer):
         Args:
             iterator: Of the distributed data set.
         """
-        self._strategy.run(self._replica_step, args=(next(iterator),))
+        inputs = next(iterator)
+        self._strategy.run(self._replica_step, args=(inputs,), options=self._partition.options)
         if self.state.ema is not None:
             self.state.ema.update(self.state.global_step.read_value())
 
     def _replica_step(self, inputs: Any) -> None:
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         with keyed_draws(self._seed, self.state.global_step, replica):
-            logs = self._step(inputs)
+            logs = self._step(self._partition.inputs(inputs))
         self.state.replica_state.bring_together()
         self._loss.update_state(logs[self._task.loss])
         self.state.global_step.assign_add(1)
