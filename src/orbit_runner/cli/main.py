@@ -14,12 +14,15 @@ from orbit_runner.errors import RunnerError
 
 COMMANDS = {
     "run": "train, evaluate, or both (the default: `runner --experiment=…` is `runner run …`)",
+    "launch": "a cluster on this machine: starts its members, and replaces those that are lost",
+    "server": "lends this machine to a run that is driven from elsewhere",
     "list": "experiments, fragments, tasks, models, data sources, strategies",
     "show": "the resolved config as YAML that loads again; --origins says where values came from",
     "validate": "check config files, all errors of all files at once",
     "diff": "what differs between two experiments, files or runs",
     "verify": "whether the checkpoints of a run are still what they were when they were written",
     "reproduce": "run a saved config again, and say whether the weights are the same",
+    "manifest": "what Kubernetes, Slurm or Vertex AI needs to run an experiment there",
     "env": "versions, devices and git revision, for a bug report",
 }
 
@@ -49,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Returns:
         The exit code: 0 done, 1 crash, 2 usage or config, 3 diverged, 4 verify or reproduce
-        found a difference, 128 + n for signal n.
+        found a difference, 138 another member of the cluster was lost, 128 + n for signal n.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:

@@ -1,0 +1,151 @@
+"""What `runner launch` starts: made of its flags and of the config of the members."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from orbit_runner.cli import run
+from orbit_runner.cli.flags import parse, request
+from orbit_runner.config.resolve import Resolved, resolve
+from orbit_runner.config.runtime import RuntimeConfig
+from orbit_runner.errors import RunnerError
+from orbit_runner.runtime.launch.job import Limits
+from orbit_runner.runtime.launch.parts import PARTS, share
+from orbit_runner.runtime.launch.ports import free_ports
+
+_ATTEMPT = re.compile(r"attempt-(\d+)")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What this machine starts.
+
+    Attributes:
+        own: The flags of `runner launch`.
+        theirs: The flags of the members, parsed.
+        arguments: The same as the user wrote them.
+        resolved: The config of the members.
+        counts: Role to the number of members on this machine.
+        shared: What this machine decides for all, where it is machine 0: `model_dir`, `added`
+            flags of the members, how many `attempts` have logs, the address of a `dispatcher`.
+        limits: How often and how long.
+    """
+
+    own: argparse.Namespace
+    theirs: argparse.Namespace
+    arguments: tuple[str, ...]
+    resolved: Resolved
+    counts: Mapping[str, int]
+    shared: Mapping[str, Any]
+    limits: Limits
+
+    @property
+    def runtime(self) -> RuntimeConfig:
+        """The settings of the machine."""
+        return self.resolved.config.runtime
+
+
+def make_plan(own: argparse.Namespace, arguments: Sequence[str]) -> Plan:
+    """Resolves the config that the members will resolve, and says how many there are.
+
+    Args:
+        own: The flags of `runner launch`.
+        arguments: The flags of `runner run`.
+
+    Returns:
+        The plan.
+
+    Raises:
+        RunnerError: The config does not resolve, or is not one of a cluster.
+    """
+    theirs = parse(run._parser(), arguments)
+    resolved = resolve(request(theirs))
+    runtime = resolved.config.runtime
+    _check_strategy(runtime)
+    counts = _counts(own, runtime)
+    _check_counts(runtime, counts, own.nnodes)
+    return Plan(
+        own=own,
+        theirs=theirs,
+        arguments=tuple(arguments),
+        resolved=resolved,
+        counts={role: count for role, count in counts.items() if count},
+        shared=_shared(own, theirs, run._model_dir(theirs, resolved)),
+        limits=Limits(
+            restarts=own.max_restarts,
+            grace=own.grace,
+            # One silence until a member counts as lost, another until the last one was told.
+            settle=2.0 * runtime.heartbeat_timeout + 10.0,
+        ),
+    )
+
+
+def _counts(own: argparse.Namespace, runtime: RuntimeConfig) -> dict[str, int]:
+    served, first = runtime.distribution_strategy == "parameter_server", own.node_rank == 0
+    workers, servers = own.workers, own.ps
+    if workers is None:
+        workers = share(runtime.num_workers, own.nnodes, own.node_rank)
+    if servers is None:
+        asked = runtime.num_parameter_servers or 1
+        servers = share(asked, own.nnodes, own.node_rank) if served else 0
+    return {
+        "chief": int(served and first),
+        "worker": workers,
+        "ps": servers,
+        "evaluator": int((own.evaluator or runtime.num_evaluators > 0) and first),
+    }
+
+
+def _check_strategy(runtime: RuntimeConfig) -> None:
+    if runtime.distribution_strategy not in PARTS:
+        raise RunnerError(
+            f"runtime.distribution_strategy: `{runtime.distribution_strategy}` runs in one "
+            f"process, and `runner launch` starts clusters\nset one of: {', '.join(PARTS)}"
+        )
+    if runtime.cluster_source not in ("auto", "tf_config"):
+        raise RunnerError(
+            f"runtime.cluster_source: is `{runtime.cluster_source}`, and `runner launch` describes "
+            "the cluster itself\nleave it out, or start the members by `runner run`"
+        )
+    if runtime.remote_cluster:
+        raise RunnerError(
+            "runtime.remote_cluster: is driven from outside, by one process: use `runner run`"
+        )
+
+
+def _check_counts(runtime: RuntimeConfig, counts: Mapping[str, int], nodes: int) -> None:
+    if counts["ps"] and runtime.distribution_strategy != "parameter_server":
+        raise RunnerError(f"--ps: `{runtime.distribution_strategy}` has no parameter servers")
+    if nodes > 1:
+        return  # A machine may have members of one role only; the whole is checked once known.
+    for role, flag, setting in (
+        ("worker", "--workers", "num_workers"),
+        ("ps", "--ps", "num_parameter_servers"),
+    ):
+        if not counts[role] and (role == "worker" or counts["chief"]):
+            raise RunnerError(f"{flag}: is 0, or not set; give it, or runtime.{setting}")
+
+
+def _shared(own: argparse.Namespace, theirs: argparse.Namespace, model_dir: Path) -> dict[str, Any]:
+    logs = Path(own.logs) if own.logs else model_dir / "logs"
+    shared: dict[str, Any] = {"model_dir": str(model_dir), "attempts": _attempts(logs)}
+    shared["added"] = []
+    if not theirs.model_dir:
+        # Its default is a time of day, and the members have to have the same.
+        shared["added"].append(f"--model_dir={model_dir}")
+    if own.data_workers:
+        host = own.rendezvous.rpartition(":")[0] if own.rendezvous else "127.0.0.1"
+        shared["dispatcher"] = f"{host}:{free_ports(1)[0]}"
+        shared["added"].append(f"--runtime.tf_data_service=grpc://{shared['dispatcher']}")
+    return shared
+
+
+def _attempts(logs: Path) -> int:
+    """Returns the number of attempts that have logs already: a run that goes on keeps them."""
+    found = [_ATTEMPT.fullmatch(path.name) for path in logs.glob("attempt-*")]
+    return max((int(match[1]) for match in found if match), default=0)

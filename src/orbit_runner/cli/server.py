@@ -1,0 +1,136 @@
+"""`runner server`: lends this machine to runs that are driven from elsewhere."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+
+from orbit_runner.cli.flags import add_config_flags, parse, parser, request
+from orbit_runner.config.resolve import resolve
+from orbit_runner.config.runtime import RuntimeConfig
+from orbit_runner.errors import RunnerError
+from orbit_runner.runtime.cluster.addresses import address_problem
+from orbit_runner.runtime.cluster.description import Cluster, ClusterError, checked
+from orbit_runner.runtime.cluster.from_config import from_config, parse_remote
+from orbit_runner.runtime.cluster.tf_config import NAME, from_tf_config
+
+_DESCRIPTION = """\
+Lend this machine's devices, or its processors, until SIGTERM or Ctrl-C.
+
+  runner server --role=worker --index=0 --cluster='worker=a:2222,b:2222;ps=c:2222'
+  runner server --role=data_dispatcher --port=5050
+  runner server --role=data_worker --port=5051 --dispatcher=a:5050 --host=b
+
+A worker or ps serves a run that has --runtime.remote_cluster set to the same text; its cluster may
+also be described by TF_CONFIG, or by runtime.cluster of a config. Prints one line when ready."""
+
+_SERVERS = ("worker", "ps")
+_ROLES = (*_SERVERS, "data_dispatcher", "data_worker")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Serves until a signal comes.
+
+    Args:
+        arguments: The arguments after `server`.
+
+    Returns:
+        128 + n for signal n.
+
+    Raises:
+        RunnerError: The role cannot be served as it is described.
+    """
+    flags = parse(_parser(), arguments)
+    if flags.role in ("data_dispatcher", "data_worker"):
+        return _serve_data(flags)
+    cluster = _cluster(flags)
+    if cluster.me.role not in _SERVERS:
+        raise RunnerError(
+            f"{cluster.source}: this process is {cluster.me}, and only "
+            f"{' and '.join(_SERVERS)} serve; start a chief or an evaluator by `runner run`"
+        )
+    _prepare()
+    from orbit_runner.runtime.servers import serve_role
+
+    return serve_role(cluster, left=lambda: None)
+
+
+def _parser() -> argparse.ArgumentParser:
+    to = parser("server", _DESCRIPTION)
+    to.add_argument("--role", choices=_ROLES, help="what this process is")
+    to.add_argument("--index", type=int, metavar="I", help="its index among those of its role")
+    to.add_argument("--cluster", metavar="TEXT", help="addresses by role, as in the example above")
+    to.add_argument("--port", type=int, metavar="P", help="of a data server")
+    to.add_argument(
+        "--host", default="127.0.0.1", help="what others reach this machine by, of a data server"
+    )
+    to.add_argument("--dispatcher", metavar="HOST:PORT", help="of a data_worker")
+    to.add_argument("--work_dir", metavar="DIR", help="of a data_dispatcher: outlives its death")
+    add_config_flags(to)
+    return to
+
+
+def _cluster(flags: argparse.Namespace) -> Cluster:
+    if flags.cluster:
+        try:
+            jobs = parse_remote(flags.cluster)
+        except ClusterError as error:
+            raise ClusterError(str(error).replace("runtime.remote_cluster", "--cluster")) from None
+        if flags.role is None:
+            raise RunnerError(f"--role: is not set, allowed: {', '.join(_ROLES)}")
+        return checked(jobs, flags.role, _index(flags, jobs), "--cluster")
+    found = _described(flags)
+    if flags.role is None and flags.index is None:
+        return found
+    role = flags.role or found.me.role
+    index = flags.index if flags.index is not None else _default_index(found, role)
+    return checked(found.jobs, role, index, found.source)
+
+
+def _described(flags: argparse.Namespace) -> Cluster:
+    if os.environ.get(NAME, "").strip():
+        return from_tf_config(os.environ[NAME])
+    runtime = RuntimeConfig()
+    if flags.experiment or flags.config_file or flags.dotted:
+        runtime = resolve(request(flags)).config.runtime
+    if not runtime.cluster.jobs():
+        raise RunnerError(f"no cluster is described: give --cluster, {NAME}, or runtime.cluster")
+    changes = {
+        "task_type": flags.role or runtime.task_type,
+        "task_index": flags.index if flags.index is not None else runtime.task_index,
+    }
+    return from_config(runtime.replace(**changes))
+
+
+def _default_index(found: Cluster, role: str) -> int:
+    return found.me.index if role == found.me.role else 0
+
+
+def _index(flags: argparse.Namespace, jobs: dict[str, tuple[str, ...]]) -> int:
+    several = len(jobs.get(flags.role, ()))
+    if flags.index is None and several > 1:
+        raise RunnerError(f"--index: is not set, and --cluster has {several} × {flags.role}")
+    return flags.index or 0
+
+
+def _serve_data(flags: argparse.Namespace) -> int:
+    host = f"[{flags.host}]" if ":" in flags.host else flags.host
+    address = f"{host}:{flags.port or ''}"
+    problem = address_problem(address)
+    if problem:
+        raise RunnerError(f"--port and --host: {problem}")
+    if flags.role == "data_worker" and (problem := address_problem(flags.dispatcher or "")):
+        raise RunnerError(f"--dispatcher: {problem}")
+    _prepare()
+    from orbit_runner.runtime.servers import serve_data_worker, serve_dispatcher
+
+    if flags.role == "data_dispatcher":
+        return serve_dispatcher(address, work_dir=flags.work_dir, left=lambda: None)
+    return serve_data_worker(address, flags.dispatcher, left=lambda: None)
+
+
+def _prepare() -> None:
+    from orbit_runner.runtime.environment import prepare_environment
+
+    prepare_environment(RuntimeConfig())

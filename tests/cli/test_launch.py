@@ -1,0 +1,221 @@
+"""`runner launch`: what it refuses, what it starts, and a real cluster that loses a worker."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orbit_runner.cli import launch, launch_start
+from orbit_runner.cli.launch_plan import Plan, make_plan
+from orbit_runner.errors import RunnerError
+from orbit_runner.runtime.launch.gathering import Gathered, OneMachine
+from orbit_runner.runtime.launch.job import Job, Limits
+from orbit_runner.runtime.launch.process import Spec
+from orbit_runner.runtime.launch.screen import Screen
+from orbit_runner.runtime.launch.signals import Signals
+
+COMMAND = [sys.executable, "-m", "orbit_runner", "launch"]
+MLP = "--experiment=digits_mlp"
+WORKERS = "--runtime.distribution_strategy=multi_worker_mirrored"
+SERVERS = "--runtime.distribution_strategy=parameter_server"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--workers=2"], "come after `--`"),
+        (["--workers=2", MLP], "unknown flag --experiment"),
+        (["--wokers=2", "--", MLP], "unknown flag --wokers; did you mean '--workers'?"),
+        (["--workers=2", "--", MLP, "--sed=1"], "unknown flag --sed; did you mean '--seed'?"),
+        (["--workers=2", "--", MLP], "set one of: multi_worker_mirrored, parameter_server"),
+        (["--", MLP, WORKERS], "--workers: is 0, or not set; give it, or runtime.num_workers"),
+        (["--workers=2", "--ps=1", "--", MLP, WORKERS], "--ps: `multi_worker_mirrored` has no"),
+        (["--workers=-1", "--", MLP, WORKERS], "--workers: got -1"),
+        (
+            ["--workers=2", "--", MLP, WORKERS, "--runtime.cluster_source=slurm"],
+            "runtime.cluster_source: is `slurm`, and `runner launch` describes the cluster itself",
+        ),
+        (
+            ["--workers=3", "--", MLP, WORKERS],
+            "got 64, which does not divide by 3 (3 replicas)",
+        ),
+        (
+            ["--workers=2", "--evaluator", "--", MLP, WORKERS,
+             "--trainer.early_stopping={metric: accuracy, patience: 2}"],
+            "trainer.early_stopping",
+        ),
+        (["--workers=2", "--", MLP, WORKERS, "--mode=trian"], "did you mean 'train'?"),
+        (["--workers=2", "--", MLP, WORKERS, "--model_dir=setup.cfg/a"], "--model_dir"),
+        (["--workers=1", "--nnodes=2", "--", MLP, WORKERS], "--rendezvous: got None, expected"),
+        (
+            ["--workers=1", "--nnodes=2", "--node-rank=2", "--", MLP, WORKERS],
+            "--node_rank: got 2, allowed: 0 to 1 (--nnodes=2)",
+        ),
+    ],
+)  # fmt: skip
+def test_mistakes_are_told_once_and_before_anything_starts(
+    arguments: list[str],
+    expected: str,
+    tmp_path: Path,
+    without_tensorflow: dict[str, str],
+    refused: Callable[..., str],
+) -> None:
+    (tmp_path / "setup.cfg").touch()
+    said = refused(tmp_path, "launch", *arguments, env=without_tensorflow)
+    assert expected in said
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["setup.cfg"]
+
+
+def plan_of(*arguments: str) -> Plan:
+    own, theirs = launch._parted(list(arguments))
+    assert theirs is not None
+    flags: argparse.Namespace = launch.parse(launch._parser(), own)
+    return make_plan(flags, theirs)
+
+
+def specs_of(plan: Plan, attempts: int = 1) -> list[Spec]:
+    """Gathers on one machine, and returns what the last attempt would start."""
+    with open(os.devnull, "wb") as nowhere:
+        gathering = OneMachine(plan.counts, plan.shared)
+        job = Job(gathering, Screen(nowhere, nowhere), Signals(), Limits())
+        make = launch_start._Specs(plan, job, Path())
+        for _ in range(attempts):
+            gathered = gathering.gather(lambda: False)
+            assert isinstance(gathered, Gathered)
+            specs = [*make(gathered)]
+    return specs
+
+
+@pytest.fixture
+def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.usefixtures("in_folder")
+def test_members_of_workers() -> None:
+    specs = specs_of(plan_of("--workers=2", "--evaluator", "--", MLP, WORKERS))
+    assert [spec.name for spec in specs] == ["worker 0", "worker 1", "evaluator 0"]
+    assert [spec.results for spec in specs] == [True, False, False]
+    found = [json.loads(spec.environ["TF_CONFIG"]) for spec in specs]
+    assert found[0]["cluster"] == found[2]["cluster"]
+    assert [c["task"] for c in found][1:] == [
+        {"type": "worker", "index": 1},
+        {"type": "evaluator", "index": 0},
+    ]
+    # One folder for all, which none of them has to choose by its own clock.
+    (command,) = {spec.command for spec in specs}
+    assert command[:6] == (sys.executable, "-m", "orbit_runner", "run", MLP, WORKERS)
+    (folder,) = (flag for flag in command[6:] if flag.startswith("--model_dir=runs/digits_mlp/"))
+    assert specs[1].log == Path(folder.partition("=")[2]) / "logs/attempt-1/worker-1.log"
+
+
+@pytest.mark.usefixtures("in_folder")
+def test_members_of_parameter_servers() -> None:
+    specs = specs_of(plan_of("--workers=2", "--ps=2", "--", MLP, SERVERS, "--model_dir=a"))
+    names = [spec.name for spec in specs]
+    assert names == ["chief 0", "worker 0", "worker 1", "ps 0", "ps 1"]
+    assert [spec.results for spec in specs] == [True, False, False, False, False]
+
+
+@pytest.mark.usefixtures("in_folder")
+def test_numbers_come_from_the_config_and_flags_win() -> None:
+    config = (MLP, SERVERS, "--runtime.num_workers=2", "--runtime.num_parameter_servers=2",
+              "--runtime.num_evaluators=1", "--model_dir=a")  # fmt: skip
+    assert plan_of("--", *config).counts == {"chief": 1, "worker": 2, "ps": 2, "evaluator": 1}
+    specs = specs_of(plan_of("--workers=4", "--", *config))
+    assert [spec.name.split()[0] for spec in specs].count("worker") == 4
+    assert specs[0].command[-1:] == ("--runtime.num_workers=4",)
+
+
+def test_machines_share_the_numbers_of_the_config() -> None:
+    config = ("--", MLP, SERVERS, "--runtime.num_workers=3")
+    where = ("--nnodes=2", "--rendezvous=h:1")
+    zero, one = (plan_of(*where, f"--node_rank={rank}", *config).counts for rank in (0, 1))
+    assert (zero, one) == ({"chief": 1, "worker": 2, "ps": 1}, {"worker": 1})
+
+
+def test_logs_of_a_run_that_goes_on_are_kept(in_folder: Path) -> None:
+    (in_folder / "a/logs/attempt-3").mkdir(parents=True)
+    specs = specs_of(plan_of("--workers=1", "--", MLP, WORKERS, "--model_dir=a"), attempts=2)
+    assert specs[0].log == Path("a/logs/attempt-5/worker-0.log")
+    specs = specs_of(plan_of("--workers=1", "--logs=b", "--", MLP, WORKERS, "--model_dir=a"))
+    assert specs[0].log == Path("b/attempt-1/worker-0.log")
+
+
+@pytest.mark.parametrize(
+    ("inherited", "expected"), [(None, ["0", "1"]), ("5,7,8", ["5", "7"]), ("5", ["5", ""])]
+)
+def test_workers_of_a_machine_have_gpus_of_their_own(
+    inherited: str | None,
+    expected: list[str],
+    in_folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if inherited is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", inherited)
+    specs = specs_of(plan_of("--workers=2", "--", MLP, WORKERS, "--num_gpus=1"))
+    assert [spec.environ["CUDA_VISIBLE_DEVICES"] for spec in specs] == expected
+
+
+def test_what_the_first_machine_has_not_is_refused(in_folder: Path) -> None:
+    plan = plan_of("--workers=1", "--data_workers=1", "--", MLP, WORKERS)
+    assert any(
+        flag.startswith("--runtime.tf_data_service=grpc://") for flag in plan.shared["added"]
+    )
+    shared: dict[str, Any] = dict(plan.shared)
+    del shared["dispatcher"]
+    with pytest.raises(RunnerError, match="node 0 was started without"):
+        specs_of(Plan(**{**vars(plan), "shared": shared}))
+
+
+def _fingerprint(folder: Path, name: str, kill: bool) -> str:
+    flags = [MLP, WORKERS, "--task.model.dropout_rate=0", "--mode=train", "--train_steps=1500",
+             "--trainer.checkpoint_interval=100", "--json", f"--model_dir={name}"]  # fmt: skip
+    process = subprocess.Popen(
+        [*COMMAND, "--workers=2", "--", *flags],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        if kill:
+            _kill_worker(process.pid, folder / name / "checkpoints")
+        out, err = process.communicate(timeout=240)
+    finally:
+        process.terminate()
+    assert process.returncode == 0, err
+    again = "worker 1 was killed by SIGKILL; starting all again from the last checkpoint (1 of 3)"
+    assert (again in err) == kill
+    assert bool(re.search(r"worker 0 +│ training from step [1-9]", err)) == kill
+    return json.loads(out)["fingerprint"]
+
+
+def _kill_worker(launcher: int, checkpoints: Path) -> None:
+    for _ in range(1200):
+        if len([*checkpoints.glob("*.index")]) > 1:
+            break
+        time.sleep(0.1)
+    children = Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()
+    for child in children:
+        if '"worker", "index": 1}' in Path(f"/proc/{child}/environ").read_text():
+            os.kill(int(child), signal.SIGKILL)
+
+
+@pytest.mark.slow
+def test_a_killed_worker_changes_nothing(tmp_path: Path) -> None:
+    killed, whole = (_fingerprint(tmp_path, name, name == "killed") for name in ("killed", "whole"))
+    assert killed == whole

@@ -1,0 +1,159 @@
+"""`runner server`: servers as processes, and clients that use them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from orbit_runner.runtime.launch.ports import free_ports
+
+COMMAND = [sys.executable, "-m", "orbit_runner", "server"]
+Server = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], "no cluster is described: give --cluster, TF_CONFIG, or runtime.cluster"),
+        (["--role=chief"], "invalid choice: 'chief'"),
+        (["--cluster=worker=a:1;ps=b:1"], "--role: is not set"),
+        (["--role=worker", "--cluster=worker=a:1,c:1;ps=b:1"], "--index: is not set"),
+        (["--role=worker", "--index=2", "--cluster=worker=a:1,c:1;ps=b:1"], "allowed: 0 to 1"),
+        (["--role=worker", "--index=0", "--cluster=worker=a;ps=b:1"], "expected host:port"),
+        (["--role=worker", "--index=0", "--cluster=worker"], "--cluster: got 'worker', expected"),
+        (["--role=data_dispatcher"], "--port and --host: got"),
+        (["--role=data_worker", "--port=1"], "--dispatcher: got '', expected host:port"),
+        (["--role=data_dispatcher", "--port=99999"], "allowed: 1 to 65535"),
+    ],
+)  # fmt: skip
+def test_mistakes(
+    arguments: list[str],
+    expected: str,
+    tmp_path: Path,
+    without_tensorflow: dict[str, str],
+    refused: Callable[..., str],
+) -> None:
+    assert expected in refused(tmp_path, "server", *arguments, env=without_tensorflow)
+
+
+def test_a_chief_does_not_serve(
+    tmp_path: Path, without_tensorflow: dict[str, str], refused: Callable[..., str]
+) -> None:
+    text = '{"cluster": {"chief": ["a:1"], "ps": ["b:1"]}, "task": {"type": "chief", "index": 0}}'
+    said = refused(tmp_path, "server", env={**without_tensorflow, "TF_CONFIG": text})
+    assert said.startswith("runner: TF_CONFIG: this process is chief 0, and only worker and ps")
+
+
+@pytest.mark.parametrize(
+    "flags", [["--role=worker", "--cluster=worker=127.0.0.1:{0};ps=127.0.0.1:1"],
+              ["--role=data_dispatcher", "--port={0}"],
+              ["--role=data_worker", "--port={0}", "--dispatcher=127.0.0.1:1"]]
+)  # fmt: skip
+def test_a_port_in_use(
+    flags: list[str],
+    tmp_path: Path,
+    without_tensorflow: dict[str, str],
+    refused: Callable[..., str],
+) -> None:
+    with socket.create_server(("", 0)) as taken:
+        port = taken.getsockname()[1]
+        given = [flag.format(port) for flag in flags]
+        said = refused(tmp_path, "server", *given, env=without_tensorflow)
+    assert said.endswith(f": port {port} of 127.0.0.1:{port} is in use by another process\n")
+    assert len(said.splitlines()) == 1
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    """Starts servers, and ends them."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*flags: str, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
+        started.append(
+            subprocess.Popen(
+                [*COMMAND, *flags],
+                cwd=tmp_path,
+                env={**os.environ, **(env or {})},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        )
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def ready(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline()
+
+
+def client(text: str) -> str:
+    command = [sys.executable, "-c", f"import tensorflow as tf\n{text}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_client_elsewhere_uses_a_worker_and_a_parameter_server(server: Server) -> None:
+    worker, ps = (f"127.0.0.1:{port}" for port in free_ports(2))
+    cluster = f"worker={worker};ps={ps}"
+    config = (
+        f'{{"cluster": {{"worker": ["{worker}"], "ps": ["{ps}"], "evaluator": ["127.0.0.1:1"]}}, '
+        '"task": {"type": "ps", "index": 0}}'
+    )
+    pair = [server("--role=worker", "--index=0", f"--cluster={cluster}"),
+            server(env={"TF_CONFIG": config})]  # fmt: skip
+    assert ready(pair[0]) == f"worker 0 serves at {worker}\n"
+    assert ready(pair[1]) == f"ps 0 serves at {ps}\n"
+    found = client(
+        f"""
+spec = tf.train.ClusterSpec({{"worker": ["{worker}"], "ps": ["{ps}"]}})
+resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(spec, rpc_layer="grpc")
+strategy = tf.distribute.ParameterServerStrategy(resolver)
+coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+with strategy.scope():
+    variable = tf.Variable(1.0)
+coordinator.schedule(tf.function(lambda: variable.assign_add(2.0)))
+coordinator.join()
+print(variable.device, variable.numpy())
+"""
+    )
+    assert "/job:ps/replica:0/task:0" in found
+    assert found.endswith(" 3.0\n")
+    for process, number in zip(pair, (signal.SIGTERM, signal.SIGINT), strict=True):
+        process.send_signal(number)
+        _, err = process.communicate(timeout=20)
+        assert process.returncode == 128 + number
+        assert err.splitlines()[-1].endswith(f" 0: {number.name}: leaving")
+
+
+def test_a_data_service_makes_batches_again_after_its_dispatcher_died(
+    server: Server, tmp_path: Path
+) -> None:
+    port, other = free_ports(2)
+    flags = ("--role=data_dispatcher", f"--port={port}", f"--work_dir={tmp_path / 'journal'}")
+    dispatcher = server(*flags)
+    worker = server("--role=data_worker", f"--port={other}", f"--dispatcher=127.0.0.1:{port}")
+    assert ready(dispatcher) == f"data dispatcher serves at 127.0.0.1:{port}\n"
+    assert ready(worker) == f"data worker serves at 127.0.0.1:{other}\n"
+    text = f"""
+data = tf.data.Dataset.range(5).apply(tf.data.experimental.service.distribute(
+    processing_mode="parallel_epochs", service="grpc://127.0.0.1:{port}"))
+print([int(n) for n in data])
+"""
+    dispatcher.kill()
+    dispatcher.wait()
+    assert ready(server(*flags)) == f"data dispatcher serves at 127.0.0.1:{port}\n"
+    assert client(text) == "[0, 1, 2, 3, 4]\n"

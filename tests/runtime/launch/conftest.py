@@ -1,0 +1,52 @@
+"""Starts launchers for tests, and ends what is left of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.runtime.launch.launches import Launch, alive
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Launch]]:
+    """Starts launchers, and ends what is left of them."""
+    launches: list[Launch] = []
+
+    def run(
+        plan: dict[str, list[str]],
+        strategy: str = "multi_worker_mirrored",
+        counts: dict[str, int] | None = None,
+        rendezvous: dict[str, Any] | None = None,
+        helpers: bool = False,
+        **limits: float,
+    ) -> Launch:
+        (tmp_path / "plan.json").write_text(json.dumps(plan))
+        if counts is None:
+            roles = [name.split()[0] for name in plan if not name.startswith("data")]
+            counts = {role: roles.count(role) for role in roles}
+        told = {
+            "folder": str(tmp_path),
+            "strategy": strategy,
+            "counts": counts,
+            "helpers": helpers,
+            "limits": {"restarts": 2, "grace": 5.0, "settle": 5.0, **limits},
+            **({"rendezvous": rendezvous} if rendezvous else {}),
+        }
+        launches.append(Launch(tmp_path, told))
+        return launches[-1]
+
+    yield run
+    for launch in launches:
+        if launch.process.poll() is None:
+            launch.process.kill()
+            launch.process.communicate()
+        for pid in launch.pids():
+            if alive(pid):
+                os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,59 @@
+"""The library part of `runner launch` as a process, with members that a test makes up."""
+
+import json
+import sys
+from pathlib import Path
+
+from orbit_runner.errors import RunnerError
+from orbit_runner.runtime.launch.data_service import DataService
+from orbit_runner.runtime.launch.gathering import OneMachine
+from orbit_runner.runtime.launch.job import Job, Limits
+from orbit_runner.runtime.launch.members import Members
+from orbit_runner.runtime.launch.rendezvous import Rendezvous
+from orbit_runner.runtime.launch.screen import Screen
+from orbit_runner.runtime.launch.signals import Signals
+from orbit_runner.runtime.launch.supervise import supervise
+
+MEMBER = str(Path(__file__).with_name("member.py"))
+
+
+def main() -> int:
+    told = json.loads(sys.argv[1])
+    folder, screen = Path(told["folder"]), Screen(sys.stdout.buffer, sys.stderr.buffer)
+    command = [sys.executable, "-S", MEMBER, str(folder)]
+    members = Members(
+        strategy=told["strategy"],
+        command=lambda cluster, gathered: command,
+        logs=lambda gathered: folder / "logs" / f"attempt-{gathered.attempt}",
+    )
+    signals = Signals()
+    with signals.installed():
+        if "rendezvous" in told:
+            gathering = Rendezvous(
+                **told["rendezvous"], counts=told["counts"], shared={}, screen=screen
+            )
+        else:
+            gathering = OneMachine(told["counts"], {})
+        job = Job(gathering, screen, signals, Limits(**told["limits"]))
+
+        def specs(gathered):
+            if told["helpers"] and gathered.attempt == 1:
+                DataService(
+                    dispatcher="127.0.0.1:9",
+                    dispatches=True,
+                    workers=1,
+                    host="127.0.0.1",
+                    journal=folder,
+                    logs=folder / "logs",
+                    server=lambda flags: [*command, flags[0].partition("=")[2]],
+                ).start(job, 10.0)
+            return members.specs(gathered)
+
+        return supervise(job, specs)
+
+
+try:
+    sys.exit(main())
+except RunnerError as error:
+    print(f"runner: {error}", file=sys.stderr)
+    sys.exit(error.exit_code)

@@ -1,0 +1,75 @@
+"""Launchers as processes, with members that do what a test says."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+LAUNCHER = str(Path(__file__).with_name("launcher.py"))
+SECONDS = 30.0
+
+
+def wait_for(condition: Callable[[], Any], seconds: float = SECONDS) -> Any:
+    end = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < end, "it never came"
+        time.sleep(0.02)
+    return found
+
+
+class Launch:
+    """A launcher that runs, and what its members have left behind."""
+
+    def __init__(self, folder: Path, told: dict[str, Any]) -> None:
+        self.folder = folder
+        self.process = subprocess.Popen(
+            [sys.executable, LAUNCHER, json.dumps(told)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self.out = self.err = ""
+
+    def end(self, seconds: float = SECONDS) -> int:
+        self.out, self.err = self.process.communicate(timeout=seconds)
+        return self.process.returncode
+
+    @property
+    def notes(self) -> list[str]:
+        """What the launcher itself said."""
+        lines = (line.partition(" │ ") for line in self.err.splitlines())
+        return [text for name, _, text in lines if name.strip() == "launcher"]
+
+    def lives(self, name: str) -> list[dict[str, Any]]:
+        try:
+            lines = (self.folder / f"{name}.lives").read_text().splitlines()
+        except FileNotFoundError:
+            return []
+        return [json.loads(line) for line in lines]
+
+    def pid(self, name: str, life: int = 1) -> int:
+        """Waits for the given life of a member, and returns its number."""
+        return wait_for(lambda: len(self.lives(name)) >= life and self.lives(name)[life - 1])["pid"]
+
+    def waits(self, *names: str) -> None:
+        """Waits until members catch signals."""
+        for name in names:
+            wait_for((self.folder / f"{name}.waits").exists)
+
+    def pids(self) -> list[int]:
+        files = self.folder.glob("*.lives")
+        return [json.loads(line)["pid"] for f in files for line in f.read_text().splitlines()]
+
+
+def alive(pid: int) -> bool:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return text.rpartition(")")[2].split()[0] != "Z"
