@@ -6,7 +6,7 @@ import importlib
 import os
 import sys
 
-NAMES = ("loop", "exactness", "saving", "resume")
+NAMES = ("loop", "exactness", "saving", "resume", "partition")
 
 
 def main(names: list[str]) -> int:

@@ -104,7 +104,7 @@ class DataConfig(Config):
             yield "augment", f"got {self.augment!r} with is_training: false\nallowed: 'none'"
 
 
-_SERVICE = re.compile(r"grpc://[^\s:/,]+:\d{1,5}")
+_SERVICE = re.compile(r"grpc://([^\s:/,\[\]]+|\[[^\s/,\[\]]+\]):\d{1,5}")
 
 
 def service_addresses(config: DataConfig) -> tuple[str, ...]:

@@ -64,6 +64,8 @@ def _device_fit(split: Split, runtime: RuntimeConfig) -> Found:
             f"allowed: runtime.distribution_strategy: {', '.join(SPLITTING)}",
         )
         return
+    if strategy != "tpu" and runtime.enable_xla:
+        yield "runtime.enable_xla", f"is on, and {split.path} is {got[4:]}: XLA compiles one device"
     if strategy != "tpu" and split.dims[-1] > 1:
         yield split.path, f"{got}, under `{strategy}`; only a TPU splits channels\nallowed: 1 there"
     devices, said = _devices(runtime)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import tensorflow as tf
 
 from orbit_runner.errors import DataError, SettingError
+from orbit_runner.modeling.spatial.grid import PartitionError
 
 # What a pipeline found wrong with a record, in the words of `data/tfrecord/decode.py`.
 _BAD_RECORD = re.compile(r"(?:could not correctly convert string|assertion failed): \[?(.*\S: .*)")
@@ -23,6 +24,9 @@ def explained() -> Iterator[None]:
     """
     try:
         yield
+    except PartitionError as error:
+        # Sizes that the model did not know when it was built; told while the first step is traced.
+        raise SettingError("runtime.train_input_partition_dims", str(error)) from error
     except tf.errors.UnimplementedError as error:
         line = _line(error, "deterministic")
         if not line:

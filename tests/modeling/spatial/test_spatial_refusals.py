@@ -1,0 +1,138 @@
+"""What cannot be partitioned is told before anything runs."""
+
+from __future__ import annotations
+
+import pytest
+import tensorflow as tf
+import tf_keras
+
+from orbit_runner.modeling.resnet_cifar import resnet_cifar
+from orbit_runner.modeling.spatial import (
+    RULES,
+    PartitionError,
+    Rule,
+    partitioned,
+    pointwise,
+    register,
+)
+
+layers = tf_keras.layers
+HALVES = [["CPU:0", "CPU:1"]]
+
+
+def _model(*stack, size=(8, 8)):
+    inputs = x = tf_keras.Input((*size, 3))
+    for layer in stack:
+        x = layer(x)
+    return tf_keras.Model(inputs, x, name="net")
+
+
+@pytest.mark.parametrize(
+    ("dims", "devices", "message"),
+    [
+        ([1, 2], HALVES, r"got \[1, 2\]; allowed: four positive numbers"),
+        ([1, 2, 0, 1], HALVES, "four positive numbers"),
+        ([1, 1, 1, 2], HALVES, "2 parts along the channels; on CPUs and GPUs there is one"),
+        ([1, 2, 2, 1], HALVES, r"\[1, 2, 2, 1\] are 4 parts, a device each; a replica has 2"),
+        ([1, 2, 1, 1], [], "a replica has none"),
+    ],
+)
+def test_dims_that_do_not_fit(dims, devices, message):
+    with pytest.raises(PartitionError, match=message):
+        partitioned(_model(layers.ReLU()), dims, devices)
+
+
+@pytest.mark.parametrize(
+    ("layer", "message"),
+    [
+        (layers.Conv2DTranspose(4, 3, name="up"), r"layer up \(Conv2DTranspose\) is of a class"),
+        (layers.Conv2D(6, 3, groups=3, name="conv"), r"layer conv \(Conv2D\) has groups"),
+        (layers.BatchNormalization(axis=1, name="bn"), r"layer bn .* normalises axis \[1\]"),
+        (layers.BatchNormalization(renorm=True, name="bn"), "layer bn .* has renorm"),
+        (layers.Softmax(axis=1, name="soft"), "layer soft .* works along axis 1"),
+        (
+            layers.ReLU(activity_regularizer=tf_keras.regularizers.L2(0.1), name="relu"),
+            "layer relu .* has an activity regularizer",
+        ),
+        (layers.MaxPool2D(8, name="pool"), "layer pool: 1 pixel high, and 2 parts"),
+        (layers.Dropout(0.1, noise_shape=(None, 1, 1, 1), name="drop"), "layer drop .* noise"),
+    ],
+    ids=lambda value: getattr(value, "name", None),
+)
+def test_layers_that_cannot_be_run_on_parts(layer, message):
+    with pytest.raises(PartitionError, match=message):
+        partitioned(_model(layer), [1, 2, 1, 1], HALVES)
+
+
+def test_all_reasons_are_told_at_once():
+    model = _model(layers.UpSampling2D(name="up"), layers.Conv2D(6, 3, groups=3, name="conv"))
+    with pytest.raises(PartitionError) as error:
+        partitioned(model, [1, 2, 1, 1], HALVES)
+    lines = str(error.value).splitlines()
+    assert lines[0] == "net cannot be partitioned:"
+    assert [line.split()[1] for line in lines[1:]] == ["up", "conv"]
+
+
+def test_functions_that_mix_pixels():
+    inputs = tf_keras.Input((8, 8, 3))
+    model = tf_keras.Model(inputs, tf.reverse(inputs, [1]))
+    with pytest.raises(PartitionError, match="is reverse, which is not known to treat each pixel"):
+        partitioned(model, [1, 2, 1, 1], HALVES)
+
+
+def test_layers_within_models():
+    model = _model(_model(layers.UpSampling2D(name="up")))
+    with pytest.raises(PartitionError, match="layer net/up "):
+        partitioned(model, [1, 2, 1, 1], HALVES)
+
+
+def test_more_parts_than_pixels():
+    model = resnet_cifar(input_shape=(8, 8, 3), num_classes=10, depth=8)
+    with pytest.raises(PartitionError, match="layer stage3_block1_conv1: 2 pixels wide, and 4 pa"):
+        partitioned(model, [1, 1, 4, 1], [[f"CPU:{index}" for index in range(4)]])
+
+
+def test_inputs_that_are_no_images():
+    inputs = tf_keras.Input((8,))
+    model = tf_keras.Model(inputs, layers.Dense(3)(inputs))
+    with pytest.raises(PartitionError, match=r"\(None, 8\)\) is a batch of images"):
+        partitioned(model, [1, 2, 1, 1], HALVES)
+
+
+def test_models_without_a_graph():
+    class Subclassed(tf_keras.Model):
+        pass
+
+    with pytest.raises(PartitionError, match="only functional models"):
+        partitioned(Subclassed(), [1, 2, 1, 1], HALVES)
+
+
+def test_images_whose_size_is_not_known():
+    inputs = tf_keras.Input((None, None, 3))
+    parts = partitioned(tf_keras.Model(inputs, layers.ReLU()(inputs)), [1, 2, 1, 1], HALVES)
+
+    @tf.function(input_signature=[tf.TensorSpec([2, None, 8, 3])])
+    def run(images):
+        return parts(images)
+
+    with pytest.raises(Exception, match=r"\(2, None, 8, 3\) cannot be cut into 2 x 1 parts"):
+        run.get_concrete_function()
+
+
+def test_a_layer_of_ones_own_after_one_line(steps, close):
+    class Halve(layers.Layer):
+        def call(self, x):
+            # As Keras would, so that control flow on tensors works.
+            if tf.reduce_sum(x) > tf.reduce_sum(x) + 1.0:
+                x = -x
+            return x / 2
+
+    model = _model(layers.Conv2D(2, 3), Halve(name="halve"))
+    with pytest.raises(PartitionError, match=r"layer halve \(Halve\) is of a class without a rule"):
+        partitioned(model, [1, 2, 1, 1], HALVES)
+    register(Halve)(Rule(pointwise))
+    try:
+        images = tf.random.normal([2, 8, 8, 3]).numpy()
+        close(*steps(model, [1, 2, 1, 1], images), outputs=1e-6, gradients=1e-5, state=0)
+    finally:
+        del RULES[Halve]

@@ -1,0 +1,127 @@
+"""How networks in parts are trained: sizes, precision, graphs and where the work lies."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+
+from orbit_runner.modeling.resnet_cifar import resnet_cifar
+from orbit_runner.modeling.spatial import partitioned
+
+
+def _cifar(depth, version, size):
+    options = {"mean": [120.0], "std": [60.0], "num_classes": 10}
+    return resnet_cifar(input_shape=(size, size, 3), depth=depth, version=version, **options)
+
+
+def _pixels(size, count=4):
+    return np.random.default_rng(1).integers(0, 256, (count, size, size, 3), "uint8")
+
+
+@pytest.fixture(autouse=True)
+def same_weights():
+    tf_keras.utils.set_random_seed(5)
+
+
+def test_sizes_that_do_not_divide(steps, close):
+    size = 37
+    # In float32 one number that rounds to the other side of 0 changes a small gradient by 1e-2.
+    tf_keras.mixed_precision.set_global_policy("float64")
+    close(
+        *steps(_cifar(8, 1, size), [1, 2, 2, 1], _pixels(size)),
+        outputs=1e-5,
+        gradients=1e-4,
+        state=1e-5,
+    )
+
+
+def test_some_steps_of_descent_have_the_same_losses():
+    labels = tf.constant([1, 2, 3, 4])
+    pixels = tf.constant(_pixels(16))
+
+    def losses(dims):
+        tf_keras.utils.set_random_seed(5)
+        model = _cifar(8, 1, 16)
+        called = model if dims is None else partitioned(model, dims, [_cpus(dims)])
+        optimizer = tf_keras.optimizers.SGD(0.05, momentum=0.9)
+
+        @tf.function
+        def step():
+            with tf.GradientTape() as tape:
+                logits = called(pixels, training=True)
+                loss = tf.reduce_mean(
+                    tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+                )
+            variables = called.trainable_variables
+            optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+            return loss
+
+        return [float(step()) for _ in range(4)]
+
+    whole = losses(None)
+    assert whole[-1] < 0.5 * whole[0]
+    np.testing.assert_allclose(losses([1, 2, 1, 1]), whole, rtol=2e-4)
+
+
+def _cpus(dims):
+    return [f"CPU:{index}" for index in range(math.prod(dims))]
+
+
+@pytest.mark.parametrize(
+    ("policy", "tolerance"), [("mixed_float16", 0.02), ("mixed_bfloat16", 0.1)]
+)
+def test_mixed_precision(policy, tolerance, steps):
+    tf_keras.mixed_precision.set_global_policy(policy)
+    whole, parts = steps(_cifar(8, 1, 16), [1, 2, 1, 1], _pixels(16))
+    assert parts.outputs.dtype == np.float32
+    np.testing.assert_allclose(parts.outputs, whole.outputs, rtol=0, atol=tolerance)
+    for name, expected in whole.state.items():
+        np.testing.assert_allclose(parts.state[name], expected, rtol=0, atol=tolerance)
+    for name, gradient in parts.gradients.items():
+        assert gradient.dtype == np.float32, name
+
+
+def test_without_graphs():
+    tf_keras.utils.set_random_seed(5)
+    model = _cifar(8, 1, 16)
+    parts = partitioned(model, [1, 2, 1, 1], [_cpus([1, 2, 1, 1])])
+    before, found = model.get_weights(), []
+    for called in (model, parts):
+        model.set_weights(before)
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(called(tf.constant(_pixels(16)), training=True)[:, 0])
+        found.append(tape.gradient(loss, model.trainable_variables))
+    for expected, got in zip(*found, strict=True):
+        bound = 1e-4 * np.max(np.abs(expected))
+        np.testing.assert_allclose(got, expected, rtol=0, atol=bound)
+
+
+def test_the_work_of_both_passes_lies_on_the_device_of_its_part():
+    model = _cifar(8, 1, 32)
+    parts = partitioned(model, [1, 2, 2, 1], [_cpus([1, 2, 2, 1])])
+
+    @tf.function
+    def step(pixels):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(parts(pixels, training=True))
+        return tape.gradient(loss, model.trainable_variables)
+
+    with tf.device("CPU:0"):
+        graph = step.get_concrete_function(tf.TensorSpec([5, 32, 32, 3], tf.uint8)).graph
+    kinds = {"Conv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter", "ReluGrad", "AddN"}
+    found = {kind: dict.fromkeys(_cpus([1, 2, 2, 1]), 0) for kind in kinds}
+    for op in graph.get_operations():
+        # Sums of five images; those of the gradients of weights lie where the weights do.
+        shape = op.outputs[0].shape if op.outputs else None
+        if op.type in kinds and (op.type != "AddN" or (shape.rank == 4 and shape[0] == 5)):
+            found[op.type][op.device[-5:]] += 1
+    for kind, counts in found.items():
+        assert min(counts.values()) > 0, (kind, counts)
+        if kind != "AddN":
+            assert len(set(counts.values())) == 1, (kind, counts)
+    # The corner above on the left gives an edge to three neighbours, the others to as many or less.
+    assert max(found["AddN"].values()) <= 2 * min(found["AddN"].values())
