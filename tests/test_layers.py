@@ -39,8 +39,10 @@ LIGHT = sorted(
             *("main", "flags", "show", "list_", "diff", "validate"),
             *("verify", "reproduce", "original"),
             *("manifest", "manifest_places"),
+            *("launch", "launch_plan", "launch_start", "server"),
         )
     ]
+    + [*ROOT.glob("runtime/launch/*.py")]
 )
 
 

@@ -15,10 +15,12 @@ from orbit_runner.config.experiment import ExperimentConfig
 from orbit_runner.config.modes import EVALUATING, MODES, TRAINING
 from orbit_runner.config.partitioning import effective_runtime
 from orbit_runner.config.problems import unknown
+from orbit_runner.config.services import services_of
 from orbit_runner.errors import RunnerError
 from orbit_runner.registry import TASKS
 from orbit_runner.runtime.cluster.description import Cluster
 from orbit_runner.runtime.cluster.roles import common_purpose
+from orbit_runner.runtime.coordinator import servers_watched
 from orbit_runner.runtime.losses import watched
 from orbit_runner.runtime.numerics import configure_numerics
 from orbit_runner.runtime.strategies import build_strategy
@@ -108,13 +110,15 @@ def run_experiment(
         Diverged: The loss diverged.
         SettingError: A setting asks for what this model or machine does not have.
         Interrupted: A signal ended the run, its checkpoint saved.
-        MemberLost: Another worker is gone.
+        MemberLost: Another worker is gone, or a service that makes batches.
     """
     if mode not in MODES:
         raise RunnerError(f"--mode: {unknown('mode', mode, MODES)}")
     strategy = distribution_strategy or tf.distribute.get_strategy()
     owns = mode in TRAINING and Workers(strategy).is_chief
-    with RunLock(model_dir) if owns else contextlib.nullcontext(), watched(strategy):
+    services, silence = services_of(params, mode), params.runtime.heartbeat_timeout
+    lock = RunLock(model_dir) if owns else contextlib.nullcontext()
+    with lock, watched(strategy, services, silence), servers_watched(strategy, params.runtime):
         session = Session(
             params,
             task,
@@ -136,7 +140,7 @@ def run_experiment(
             eval_summary_manager=eval_summary_manager,
         )
         session.restore_or_initialize()
-        with quiet_orbit(), strategy.scope(), explained():
+        with quiet_orbit(), session.own_strategy.scope(), explained():
             logs = _run_mode(session, controller, mode)
             if run_post_eval and mode != "train_and_post_eval":
                 logs = loops.evaluate(session, controller)

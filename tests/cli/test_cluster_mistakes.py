@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import resource
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -137,6 +138,30 @@ def test_a_host_that_is_not_known_and_a_port_in_use(
     assert "2 problems" in found
     assert "TF_CONFIG: worker 1: the host 'a..b' is not known: it is no valid name" in found
     assert f"TF_CONFIG: worker 0: port {port} of localhost:{port} is in use" in found
+
+
+def test_services_that_nobody_has_started(
+    tmp_path: Path, alone: dict[str, str], refused: Refused
+) -> None:
+    section = "--task.validation_data"
+    with listening_socket(0) as other:
+        there = f"grpc://127.0.0.1:{other.getsockname()[1]}"
+        begun = time.monotonic()
+        found = _told(refused, tmp_path, alone, f"--tf_data_service={there},grpc://127.0.0.1:9")
+        assert time.monotonic() - begun < 3.0
+    gone = "grpc://127.0.0.1:9 cannot be reached: nobody listens there"
+    assert "1 problem " in found
+    assert "runtime.tf_data_service — --tf_data_service" in found
+    assert f"{gone}\n    start it there (`runner server --role=data`), or do without: " in found
+    assert found.endswith("--runtime.tf_data_service=null\n")
+
+    own = (f"{section}.enable_tf_data_service=true",
+           f"{section}.tf_data_service_address=grpc://127.0.0.1:9")  # fmt: skip
+    found = _told(refused, tmp_path, alone, *own)
+    assert found.endswith(f"do without: {section}.enable_tf_data_service=false\n")
+    only_trains = _told(refused, tmp_path, alone, *own, "--mode=train", "--train_steps=0",
+                        "--train_epochs=0")  # fmt: skip
+    assert "127.0.0.1:9" not in only_trains
 
 
 def test_batches_have_to_divide_by_all_workers(

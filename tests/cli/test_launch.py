@@ -12,7 +12,6 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -89,7 +88,7 @@ def specs_of(plan: Plan, attempts: int = 1) -> list[Spec]:
     with open(os.devnull, "wb") as nowhere:
         gathering = OneMachine(plan.counts, plan.shared)
         job = Job(gathering, Screen(nowhere, nowhere), Signals(), Limits())
-        make = launch_start._Specs(plan, job, Path())
+        make = launch_start._Specs(plan, job)
         for _ in range(attempts):
             gathered = gathering.gather(lambda: False)
             assert isinstance(gathered, Gathered)
@@ -170,15 +169,36 @@ def test_workers_of_a_machine_have_gpus_of_their_own(
     assert [spec.environ["CUDA_VISIBLE_DEVICES"] for spec in specs] == expected
 
 
-def test_what_the_first_machine_has_not_is_refused(in_folder: Path) -> None:
-    plan = plan_of("--workers=1", "--data_workers=1", "--", MLP, WORKERS)
-    assert any(
-        flag.startswith("--runtime.tf_data_service=grpc://") for flag in plan.shared["added"]
+@pytest.mark.usefixtures("in_folder")
+def test_services_of_each_attempt_are_told_to_those_that_train() -> None:
+    # As in the config.yaml of a launch before, whose services are gone.
+    gone = "--runtime.tf_data_service=grpc://127.0.0.1:9"
+    plan = plan_of(
+        "--workers=2", "--data-workers=2", "--evaluator", "--", MLP, WORKERS, gone, "--model_dir=a"
     )
-    shared: dict[str, Any] = dict(plan.shared)
-    del shared["dispatcher"]
-    with pytest.raises(RunnerError, match="node 0 was started without"):
-        specs_of(Plan(**{**vars(plan), "shared": shared}))
+    told = set()
+    for attempts in (1, 2):
+        specs = specs_of(plan, attempts)
+        services, members = specs[:2], specs[2:]
+        assert [spec.name for spec in services] == ["data 0", "data 1"]
+        assert [spec.log for spec in services] == [
+            Path(f"a/logs/attempt-{attempts}/data-{number}.log") for number in (0, 1)
+        ]
+        assert services[0].command[3:5] == ("server", "--role=data")
+        ports = [spec.command[5].removeprefix("--port=") for spec in services]
+        addresses = ",".join(f"grpc://127.0.0.1:{port}" for port in ports)
+        flags = [spec.command[-1] for spec in members]
+        assert flags[:2] == [f"--runtime.tf_data_service={addresses}"] * 2
+        assert flags[2:] == ["--runtime.tf_data_service=null"]
+        assert "data" not in members[0].environ["TF_CONFIG"]
+        told.add(addresses)
+    assert len(told) == 2
+
+
+def test_services_that_somebody_else_started_are_looked_for(in_folder: Path) -> None:
+    plan = plan_of("--workers=1", "--", MLP, WORKERS, "--tf_data_service=grpc://127.0.0.1:9")
+    with pytest.raises(RunnerError, match="9 cannot be reached: nobody listens"):
+        specs_of(plan)
 
 
 def _fingerprint(folder: Path, name: str, kill: bool) -> str:

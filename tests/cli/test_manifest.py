@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from orbit_runner.cli import manifest, run
+from orbit_runner.cli import manifest
 from orbit_runner.cli.flags import add_config_flags, parse, parser
 from orbit_runner.cli.main import main
+from orbit_runner.cli.run import run_parser
 
 DOCS = Path(__file__).resolve().parents[2] / "docs/clusters.md"
 PLACES = ("kubernetes", "slurm", "vertex")
@@ -96,7 +97,7 @@ def test_no_flag_of_a_run_is_forgotten() -> None:
     known |= {"mode", "resume", "enable_async_checkpointing", "allow_partial"}
 
     # A new one is passed on as it is; here is where to think of whether it should be.
-    assert {a.dest for a in run._parser()._actions} - known == {"model_dir", "progress", "json"}
+    assert {a.dest for a in run_parser()._actions} - known == {"model_dir", "progress", "json"}
 
 
 def test_dotted_settings_and_files_go_into_the_config(

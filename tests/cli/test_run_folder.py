@@ -16,7 +16,7 @@ import pytest
 
 from orbit_runner.cli.flags import parse
 from orbit_runner.cli.job import ConfigWriter
-from orbit_runner.cli.run import _parser
+from orbit_runner.cli.run import run_parser
 from orbit_runner.config.dump import to_yaml
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.training.run_lock import RunLock
@@ -256,4 +256,4 @@ def test_the_config_is_written_once_and_when_ready(
     ],
 )
 def test_flags_of_checkpoints(arguments: list[str], name: str, expected: Any) -> None:
-    assert getattr(parse(_parser(), arguments), name) == expected
+    assert getattr(parse(run_parser(), arguments), name) == expected

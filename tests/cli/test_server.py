@@ -28,9 +28,8 @@ Server = Callable[..., "subprocess.Popen[str]"]
         (["--role=worker", "--index=2", "--cluster=worker=a:1,c:1;ps=b:1"], "allowed: 0 to 1"),
         (["--role=worker", "--index=0", "--cluster=worker=a;ps=b:1"], "expected host:port"),
         (["--role=worker", "--index=0", "--cluster=worker"], "--cluster: got 'worker', expected"),
-        (["--role=data_dispatcher"], "--port and --host: got"),
-        (["--role=data_worker", "--port=1"], "--dispatcher: got '', expected host:port"),
-        (["--role=data_dispatcher", "--port=99999"], "allowed: 1 to 65535"),
+        (["--role=data"], "--port and --host: got"),
+        (["--role=data", "--port=99999"], "allowed: 1 to 65535"),
     ],
 )  # fmt: skip
 def test_mistakes(
@@ -53,8 +52,7 @@ def test_a_chief_does_not_serve(
 
 @pytest.mark.parametrize(
     "flags", [["--role=worker", "--cluster=worker=127.0.0.1:{0};ps=127.0.0.1:1"],
-              ["--role=data_dispatcher", "--port={0}"],
-              ["--role=data_worker", "--port={0}", "--dispatcher=127.0.0.1:1"]]
+              ["--role=data", "--port={0}"]]
 )  # fmt: skip
 def test_a_port_in_use(
     flags: list[str],
@@ -139,21 +137,19 @@ print(variable.device, variable.numpy())
         assert err.splitlines()[-1].endswith(f" 0: {number.name}: leaving")
 
 
-def test_a_data_service_makes_batches_again_after_its_dispatcher_died(
-    server: Server, tmp_path: Path
-) -> None:
-    port, other = free_ports(2)
-    flags = ("--role=data_dispatcher", f"--port={port}", f"--work_dir={tmp_path / 'journal'}")
-    dispatcher = server(*flags)
-    worker = server("--role=data_worker", f"--port={other}", f"--dispatcher=127.0.0.1:{port}")
-    assert ready(dispatcher) == f"data dispatcher serves at 127.0.0.1:{port}\n"
-    assert ready(worker) == f"data worker serves at 127.0.0.1:{other}\n"
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_a_data_server_makes_batches_and_leaves_when_asked(server: Server, host: str) -> None:
+    (port,) = free_ports(1)
+    process = server("--role=data", f"--port={port}", f"--host={host}")
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    assert ready(process) == f"data serves at {address}\n"
     text = f"""
 data = tf.data.Dataset.range(5).apply(tf.data.experimental.service.distribute(
-    processing_mode="parallel_epochs", service="grpc://127.0.0.1:{port}"))
+    processing_mode="parallel_epochs", service="grpc://{address}"))
 print([int(n) for n in data])
 """
-    dispatcher.kill()
-    dispatcher.wait()
-    assert ready(server(*flags)) == f"data dispatcher serves at 127.0.0.1:{port}\n"
     assert client(text) == "[0, 1, 2, 3, 4]\n"
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 143
+    assert err.splitlines()[-1] == "data: SIGTERM: leaving"

@@ -1,12 +1,21 @@
 """Workers that train in step, as real processes: the same numbers as one process gives."""
 
+import json
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.clusters.members import (
-    EXPERIMENT, MULTI_WORKER, alone, cluster, content, finish, records,
+    EXPERIMENT,
+    MULTI_WORKER,
+    alone,
+    cluster,
+    content,
+    finish,
+    records,
 )  # fmt: skip
 
 STEPS = "--train_steps=20"
@@ -57,11 +66,22 @@ def test_only_the_chief_writes(workers: Path) -> None:
 
     assert len(lines) == 21
     assert left == {
+        ".cluster",
         ".lock", "checkpoints", "config.yaml", "metrics.jsonl", "operative_config.gin", "run.json",
         "train", "validation",
     }  # fmt: skip
     assert len([*(workers / "run" / "train").iterdir()]) == 1
     assert "accuracy" not in (workers / "worker1.log").read_text()
+
+
+def test_one_process_makes_the_run_again(workers: Path) -> None:
+    command = [sys.executable, "-m", "orbit_runner", "reproduce", str(workers / "run"), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["equal"]
+    assert "→ MirroredStrategy × " in " ".join(found["notes"])
 
 
 def test_two_workers_equal_two_replicas_to_the_bit(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Which examples each step gets, for any number of replicas and workers."""
 
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -21,8 +22,8 @@ def _batches(folder: Path, pipelines: int, replicas: int) -> list[list[str]]:
         lines = (folder / "run" / f"ids-{number}.txt").read_text().splitlines()
         rows = [line.split() for line in lines]
         local = replicas // pipelines
-        parts.append([sum(rows[s * local : (s + 1) * local], []) for s in range(_STEPS)])
-    return [sum(step, []) for step in zip(*parts, strict=True)]
+        parts.append([[*chain(*rows[s * local : (s + 1) * local])] for s in range(_STEPS)])
+    return [[*chain(*step)] for step in zip(*parts, strict=True)]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -46,7 +47,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> list[list[str]]:
 def test_two_epochs_show_each_example_twice_before_any_a_third_time(
     expected: list[list[str]],
 ) -> None:
-    row = sum(expected, [])
+    row = [*chain(*expected)]
     assert len(row) == _STEPS * 48 > 2 * 1438
     first, second = row[:1438], row[1438:2876]
     assert sorted(first) == sorted(second)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import shlex
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,9 @@ from orbit_runner.config.modes import TRAINING
 from orbit_runner.config.resolve import Resolved
 from orbit_runner.errors import RunnerError, first_line
 from orbit_runner.runtime.cluster.description import Cluster
+from orbit_runner.runtime.cluster.farewell import Guest, Host
+from orbit_runner.runtime.cluster.lost import MemberLost
+from orbit_runner.runtime.environment import keep_native_output, prepare_environment
 from orbit_runner.training.observer import Observer, Observers
 
 
@@ -63,8 +67,28 @@ def serve(job: Job) -> int:
 
     Returns:
         The exit code.
+
+    Raises:
+        RunnerError: The port is in use, or TensorFlow does not start the server.
     """
-    raise NotImplementedError(job)
+    make_ready(job)
+    from orbit_runner.runtime.servers import serve_role
+
+    assert job.cluster is not None
+    guest = Guest(job.model_dir, job.cluster.me)
+    return serve_role(job.cluster, left=guest.left, announce=guest.announce)
+
+
+def make_ready(job: Job) -> None:
+    """Sets what has to be set before tensorflow is imported.
+
+    Args:
+        job: What this process is to do.
+    """
+    prepare_environment(job.config.runtime)
+    if job.cluster is not None:
+        me = job.cluster.me
+        keep_native_output(job.model_dir / ".cluster" / f"{me.role}-{me.index}.stderr")
 
 
 def run_job(job: Job, progress: Any) -> Any:
@@ -80,6 +104,11 @@ def run_job(job: Job, progress: Any) -> Any:
     Raises:
         RunnerError: It cannot run as it is written, diverged, or was interrupted.
     """
+    with _servers_dismissed(job):
+        return _run(job, progress)
+
+
+def _run(job: Job, progress: Any) -> Any:
     from orbit_runner import train_lib
 
     bind_gin(job.config.gin_bindings)
@@ -115,6 +144,25 @@ def run_job(job: Job, progress: Any) -> Any:
     return results
 
 
+@contextlib.contextmanager
+def _servers_dismissed(job: Job) -> Iterator[None]:
+    """Lets the servers of a cluster go at the end; not after a loss: the chief comes back then."""
+    runtime = job.config.runtime
+    if runtime.distribution_strategy != "parameter_server" or runtime.remote_cluster:
+        yield
+        return
+    host = Host(job.model_dir)
+    host.begin()
+    try:
+        yield
+    except MemberLost:
+        raise
+    except BaseException as error:
+        host.end(getattr(error, "exit_code", 1))
+        raise
+    host.end(0)
+
+
 def _observer(job: Job, progress: Observer) -> Observer:
     if job.mode in TRAINING and job.writes:
         return Observers(progress, ConfigWriter(job.model_dir, job.resolved))
@@ -143,7 +191,10 @@ def _placement(job: Job, strategy: Any) -> str:
     """Words where this process runs: the strategy, its devices, the members of the cluster."""
     kind = job.config.runtime.distribution_strategy
     devices = ", ".join(short_device(name) for name in strategy.extended.worker_devices)
-    lines = [f"{kind}: {strategy.num_replicas_in_sync} in sync, here {devices}"]
+    together = f"{strategy.num_replicas_in_sync} in sync"
+    if kind == "parameter_server":
+        together = "workers at their own pace"
+    lines = [f"{kind}: {together}, here {devices}"]
     if job.cluster is not None:
         cluster = job.cluster
         lines[0] = f"{cluster.me} of a cluster ({cluster.source}), {lines[0]}"

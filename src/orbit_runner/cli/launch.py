@@ -68,7 +68,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--workers", type=int, metavar="N", help="those that train; default: runtime.num_workers")
     add("--ps", type=int, metavar="N", help="default: runtime.num_parameter_servers")
     add("--evaluator", action="store_true", help="evaluate checkpoints beside training")
-    add("--data_workers", type=int, default=0, metavar="N", help="of a tf.data service to start")
+    add("--data_workers", type=int, default=0, metavar="N", help="processes that make batches (0)")
     add("--max_restarts", type=int, default=3, metavar="K", help="lost members to replace (3)")
     add("--grace", type=float, default=30.0, metavar="SECONDS", help="to save and leave (30)")
     add("--logs", metavar="DIR", help="default: MODEL_DIR/logs")

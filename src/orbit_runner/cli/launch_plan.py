@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from orbit_runner.cli import run
 from orbit_runner.cli.flags import parse, request
+from orbit_runner.cli.run import chosen_model_dir, run_parser
 from orbit_runner.config.resolve import Resolved, resolve
 from orbit_runner.config.runtime import RuntimeConfig
 from orbit_runner.errors import RunnerError
+from orbit_runner.runtime.launch.gathering import DATA
 from orbit_runner.runtime.launch.job import Limits
 from orbit_runner.runtime.launch.parts import PARTS, share
-from orbit_runner.runtime.launch.ports import free_ports
 
 _ATTEMPT = re.compile(r"attempt-(\d+)")
 
@@ -30,9 +30,9 @@ class Plan:
         theirs: The flags of the members, parsed.
         arguments: The same as the user wrote them.
         resolved: The config of the members.
-        counts: Role to the number of members on this machine.
+        counts: Role to the number of members on this machine, and `data` to that of services.
         shared: What this machine decides for all, where it is machine 0: `model_dir`, `added`
-            flags of the members, how many `attempts` have logs, the address of a `dispatcher`.
+            flags of the members, how many `attempts` have logs.
         limits: How often and how long.
     """
 
@@ -63,7 +63,7 @@ def make_plan(own: argparse.Namespace, arguments: Sequence[str]) -> Plan:
     Raises:
         RunnerError: The config does not resolve, or is not one of a cluster.
     """
-    theirs = parse(run._parser(), arguments)
+    theirs = parse(run_parser(), arguments)
     resolved = resolve(request(theirs))
     runtime = resolved.config.runtime
     _check_strategy(runtime)
@@ -75,7 +75,7 @@ def make_plan(own: argparse.Namespace, arguments: Sequence[str]) -> Plan:
         arguments=tuple(arguments),
         resolved=resolved,
         counts={role: count for role, count in counts.items() if count},
-        shared=_shared(own, theirs, run._model_dir(theirs, resolved)),
+        shared=_shared(own, theirs, chosen_model_dir(theirs, resolved)),
         limits=Limits(
             restarts=own.max_restarts,
             grace=own.grace,
@@ -98,6 +98,7 @@ def _counts(own: argparse.Namespace, runtime: RuntimeConfig) -> dict[str, int]:
         "worker": workers,
         "ps": servers,
         "evaluator": int((own.evaluator or runtime.num_evaluators > 0) and first),
+        DATA: own.data_workers,
     }
 
 
@@ -138,10 +139,6 @@ def _shared(own: argparse.Namespace, theirs: argparse.Namespace, model_dir: Path
     if not theirs.model_dir:
         # Its default is a time of day, and the members have to have the same.
         shared["added"].append(f"--model_dir={model_dir}")
-    if own.data_workers:
-        host = own.rendezvous.rpartition(":")[0] if own.rendezvous else "127.0.0.1"
-        shared["dispatcher"] = f"{host}:{free_ports(1)[0]}"
-        shared["added"].append(f"--runtime.tf_data_service=grpc://{shared['dispatcher']}")
     return shared
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,10 +12,9 @@ from orbit_runner.cli.preflight import blamed, check_before_start, check_same_co
 from orbit_runner.config.cluster import ClusterConfig
 from orbit_runner.config.modes import TRAINING
 from orbit_runner.config.runtime import RuntimeConfig
-from orbit_runner.errors import RunnerError
 from orbit_runner.runtime.cluster.description import Cluster
 from orbit_runner.runtime.cluster.roles import in_role
-from orbit_runner.runtime.launch.data_service import DataService
+from orbit_runner.runtime.launch.data_service import service_specs
 from orbit_runner.runtime.launch.gathering import Gathered, Gathering, OneMachine
 from orbit_runner.runtime.launch.job import Job
 from orbit_runner.runtime.launch.members import Members, here
@@ -25,8 +23,6 @@ from orbit_runner.runtime.launch.rendezvous import Rendezvous
 from orbit_runner.runtime.launch.screen import Screen
 from orbit_runner.runtime.launch.signals import Signals
 from orbit_runner.runtime.launch.supervise import supervise
-
-_DATA_SERVICE_SECONDS = 120.0
 
 
 def launch(plan: Plan, screen: Screen) -> int:
@@ -43,10 +39,10 @@ def launch(plan: Plan, screen: Screen) -> int:
         RunnerError: The members could not run as the config is written.
     """
     signals = Signals()
-    with signals.installed(), tempfile.TemporaryDirectory(prefix="runner-launch-") as journal:
+    with signals.installed():
         gathering = _gathering(plan, screen)
         job = Job(gathering, screen, signals, plan.limits)
-        return supervise(job, _Specs(plan, job, Path(journal)))
+        return supervise(job, _Specs(plan, job))
 
 
 def _gathering(plan: Plan, screen: Screen) -> Gathering:
@@ -66,10 +62,10 @@ def _gathering(plan: Plan, screen: Screen) -> Gathering:
 
 
 class _Specs:
-    """Makes the processes of an attempt; before the first, checks and starts what they need."""
+    """Makes the processes of an attempt; before the first, checks what they would."""
 
-    def __init__(self, plan: Plan, job: Job, journal: Path) -> None:
-        self._plan, self._job, self._journal = plan, job, journal
+    def __init__(self, plan: Plan, job: Job) -> None:
+        self._plan, self._job = plan, job
         self._begun = False
 
     def __call__(self, gathered: Gathered) -> Sequence[Spec]:
@@ -77,8 +73,6 @@ class _Specs:
         if not self._begun:
             _check(plan, gathered)
             self._job.screen.note(f"logs: {self._logs(gathered)}")
-            if plan.own.data_workers:
-                self._data_service(gathered).start(self._job, _DATA_SERVICE_SECONDS)
             self._begun = True
         members = Members(
             strategy=plan.runtime.distribution_strategy,
@@ -86,7 +80,7 @@ class _Specs:
             logs=self._logs,
             gpus=plan.runtime.num_gpus,
         )
-        return members.specs(gathered)
+        return [*service_specs(gathered, self._logs(gathered)), *members.specs(gathered)]
 
     def _logs(self, gathered: Gathered) -> Path:
         own, shared = self._plan.own, gathered.shared
@@ -94,20 +88,23 @@ class _Specs:
         return logs / f"attempt-{shared['attempts'] + gathered.attempt}"
 
     def _command(self, cluster: Cluster, gathered: Gathered) -> list[str]:
-        added = [*gathered.shared["added"], *_counted(self._plan.runtime, cluster)]
+        added = [
+            *gathered.shared["added"],
+            *_counted(self._plan.runtime, cluster),
+            *_served(gathered, cluster),
+        ]
         return [sys.executable, "-m", "orbit_runner", "run", *self._plan.arguments, *added]
 
-    def _data_service(self, gathered: Gathered) -> DataService:
-        if "dispatcher" not in gathered.shared:
-            raise RunnerError("--data_workers: node 0 was started without, and has no dispatcher")
-        return DataService(
-            dispatcher=gathered.shared["dispatcher"],
-            dispatches=self._plan.own.node_rank == 0,
-            workers=self._plan.own.data_workers,
-            host=self._job.gathering.host,
-            journal=self._journal,
-            logs=self._logs(gathered),
-        )
+
+def _served(gathered: Gathered, cluster: Cluster) -> list[str]:
+    """Returns the flag that says which services make a member's batches."""
+    if not gathered.services:
+        return []
+    if cluster.me.role == "evaluator":
+        # It outlives attempts, and the services of an attempt go with it.
+        return ["--runtime.tf_data_service=null"]
+    services = ",".join(f"grpc://{address}" for address in gathered.services)
+    return [f"--runtime.tf_data_service={services}"]
 
 
 def _counted(runtime: RuntimeConfig, cluster: Cluster) -> list[str]:
@@ -137,6 +134,7 @@ def _check(plan: Plan, gathered: Gathered) -> None:
         worker_hosts=None,
         num_workers=0,
         num_parameter_servers=0,
+        tf_data_service=None if gathered.services else plan.runtime.tf_data_service,
     )
     config = plan.resolved.config.replace(runtime=runtime)
     resolved = dataclasses.replace(plan.resolved, config=config)

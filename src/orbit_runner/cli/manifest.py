@@ -7,10 +7,10 @@ import dataclasses
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 
-from orbit_runner.cli import run
 from orbit_runner.cli.flags import add_config_flags, parse, parser, request
 from orbit_runner.cli.manifest_places import ADD_FLAGS, PLACES
 from orbit_runner.cli.preflight import blamed
+from orbit_runner.cli.run import run_parser
 from orbit_runner.config.checks import batch_problems
 from orbit_runner.config.dump import to_yaml
 from orbit_runner.config.experiment import ExperimentConfig
@@ -88,7 +88,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _parser(place: str) -> argparse.ArgumentParser:
-    to = run._parser()
+    to = run_parser()
     to.prog, to.description = f"runner manifest {place}", _DESCRIPTION.format(_TITLES[place])
     group = to.add_argument_group("cluster")
     add = group.add_argument
@@ -203,7 +203,7 @@ def _passed(flags: argparse.Namespace) -> Iterator[str]:
     of_config = parser("run", "")
     add_config_flags(of_config)
     skipped = {action.dest for action in of_config._actions} | {*_NOT_PASSED}
-    for action in run._parser()._actions:
+    for action in run_parser()._actions:
         value = getattr(flags, action.dest, None)
         if action.dest in skipped or value == action.default:
             continue

@@ -7,6 +7,7 @@ import dataclasses
 import shutil
 from pathlib import Path
 
+from orbit_runner.cli.one_process import in_one_process
 from orbit_runner.config.identity import config_fingerprint
 from orbit_runner.config.resolve import Request, Resolved, resolve
 from orbit_runner.errors import RunnerError
@@ -22,13 +23,15 @@ class Original:
     """What is to be made again.
 
     Attributes:
-        resolved: The config of the run.
+        resolved: The config of the run, for a process by itself.
+        fingerprint: That of the config as the run had it.
         history: Its trail, as it was at the start.
         record: That of the checkpoint to arrive at.
         start: The step of the checkpoint to go on from; None to start from the beginning.
     """
 
     resolved: Resolved
+    fingerprint: str
     history: RunHistory
     record: CheckpointRecord
     start: int | None
@@ -57,7 +60,7 @@ def read_original(run: Path, last: int | None, imports: tuple[str, ...]) -> Orig
     if not (run / "config.yaml").is_file():
         there = "has no config.yaml" if run.is_dir() else "is no folder"
         raise RunnerError(f"RUN: {run} {there}\ngive the folder of a run, such as runs/digits/a")
-    resolved = resolve(Request(experiment=str(run / "config.yaml"), imports=imports))
+    written = resolve(Request(experiment=str(run / "config.yaml"), imports=imports))
     # The trail is read last: of a run that goes on, it then holds this checkpoint.
     record = newest_whole(CheckpointFolder(run / "checkpoints"))
     if record is None:
@@ -67,7 +70,13 @@ def read_original(run: Path, last: int | None, imports: tuple[str, ...]) -> Orig
         )
     history = read_history(run)
     start = None if last is None else _start(history.checkpoints, record.step, last)
-    return Original(resolved=resolved, history=history, record=record, start=start)
+    return Original(
+        resolved=in_one_process(written, record.strategy),
+        fingerprint=config_fingerprint(written.config),
+        history=history,
+        record=record,
+        start=start,
+    )
 
 
 def _start(folder: CheckpointFolder, newest: int, last: int) -> int:
@@ -91,7 +100,7 @@ def notes(original: Original) -> list[str]:
     """
     config, record = original.resolved.config, original.record
     found = []
-    if record.config and record.config != config_fingerprint(config):
+    if record.config and record.config != original.fingerprint:
         found.append("config.yaml is not the config that made its newest checkpoint")
     if original.history.overridden:
         found.append("it once went on with --resume=override or --allow_partial")

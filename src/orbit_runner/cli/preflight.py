@@ -16,10 +16,14 @@ from orbit_runner.config.partition_fit import run_problems
 from orbit_runner.config.partitioning import effective_runtime
 from orbit_runner.config.problems import ConfigError, Problem, unknown
 from orbit_runner.config.resolve import Request, Resolved, resolve
+from orbit_runner.config.services import services_of
 from orbit_runner.errors import RunnerError, SettingError
+from orbit_runner.runtime.cluster.addresses import unanswered
 from orbit_runner.runtime.cluster.description import Cluster
 from orbit_runner.runtime.cluster.resolve import reach_problems, resolve_cluster
 from orbit_runner.runtime.tpu.address import tpu_problems
+
+_SERVICE_SECONDS = 0.8
 
 
 def check_before_start(resolved: Resolved, mode: str, model_dir: Path) -> Cluster | None:
@@ -58,6 +62,7 @@ def check_before_start(resolved: Resolved, mode: str, model_dir: Path) -> Cluste
         problems.append(Problem("trainer.train_steps", "is 0; set it, or trainer.train_epochs"))
     if cluster is not None:
         problems += [Problem("cluster", message) for message in reach_problems(cluster)]
+    problems += _service_problems(resolved, mode)
     if problems:
         raise ConfigError(problems)
     return cluster
@@ -66,6 +71,20 @@ def check_before_start(resolved: Resolved, mode: str, model_dir: Path) -> Cluste
 def _mode_problems(mode: str) -> Iterator[Problem]:
     if mode not in MODES:
         yield Problem("--mode", unknown("mode", mode, MODES))
+
+
+def _service_problems(resolved: Resolved, mode: str) -> Iterator[Problem]:
+    services = services_of(resolved.config, mode)
+    for address, reason in unanswered(services, _SERVICE_SECONDS).items():
+        path = services[address]
+        section = path.rpartition(".")[0]
+        off = f"{path}=null" if section == "runtime" else f"{section}.enable_tf_data_service=false"
+        yield Problem(
+            path,
+            f"grpc://{address} cannot be reached: {reason}\n"
+            f"start it there (`runner server --role=data`), or do without: --{off}",
+            resolved.origin(path),
+        )
 
 
 def _folder_problems(model_dir: Path) -> Iterator[Problem]:

@@ -16,6 +16,7 @@ from orbit_runner.config.experiment import ExperimentConfig
 from orbit_runner.config.resolve import Resolved
 from orbit_runner.errors import RunnerError, first_line
 from orbit_runner.reporting.run_record import RunRecord, describe_devices
+from orbit_runner.runtime.workers import described
 from orbit_runner.training.actions import Diverged
 from orbit_runner.training.interrupts import Interrupted
 from orbit_runner.training.leaving import leaving_at
@@ -78,7 +79,7 @@ def rerun(
     bind_gin(config.gin_bindings)
     strategy, task = train_lib.prepare(config, str(folder))
     replicas = strategy.num_replicas_in_sync
-    done = Done(f"{type(strategy).__name__} × {replicas}")
+    done = Done(described(strategy))
     record = RunRecord(folder / "run.json", ["runner", *sys.argv[1:]], mode, config.runtime.seed)
     record.update(devices=describe_devices(), replicas=replicas)
     observers = Observers(observer, ConfigWriter(folder, resolved))

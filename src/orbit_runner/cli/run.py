@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from orbit_runner.cli.flags import add_config_flags, parse, parser, request
-from orbit_runner.cli.job import Job, run_job, serve
+from orbit_runner.cli.job import Job, make_ready, run_job, serve
 from orbit_runner.cli.preflight import blamed, check_before_start, check_same_config
 from orbit_runner.config.modes import MODES, TRAINING
 from orbit_runner.config.resolve import Resolved, resolve
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str]) -> int:
     Raises:
         RunnerError: The experiment cannot run as it is written, diverged, or was interrupted.
     """
-    flags = parse(_parser(), arguments)
+    flags = parse(run_parser(), arguments)
     resolved = resolve(request(flags))
     job = _job(flags, resolved)
     if job.serves:
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _job(flags: argparse.Namespace, resolved: Resolved) -> Job:
-    model_dir = _model_dir(flags, resolved)
+    model_dir = chosen_model_dir(flags, resolved)
     cluster = check_before_start(resolved, flags.mode, model_dir)
     if cluster is not None and not flags.model_dir:
         raise RunnerError(
@@ -70,7 +70,8 @@ def _job(flags: argparse.Namespace, resolved: Resolved) -> Job:
     )
 
 
-def _parser() -> argparse.ArgumentParser:
+def run_parser() -> argparse.ArgumentParser:
+    """Returns the parser of the flags of `runner run`."""
     to = parser("run", _DESCRIPTION)
     to.add_argument("--mode", default="train_and_eval", metavar="MODE", help=", ".join(MODES))
     to.add_argument("--model_dir", metavar="DIR", help="the folder of the run")
@@ -99,7 +100,13 @@ def _parser() -> argparse.ArgumentParser:
     return to
 
 
-def _model_dir(flags: argparse.Namespace, resolved: Resolved) -> Path:
+def chosen_model_dir(flags: argparse.Namespace, resolved: Resolved) -> Path:
+    """Returns the folder of a run: as the flags say, or named after the experiment and the time.
+
+    Args:
+        flags: The flags of `runner run`, parsed.
+        resolved: The config.
+    """
     if flags.model_dir:
         return Path(flags.model_dir)
     return Path("runs") / (resolved.config.name or "run") / time.strftime("%Y%m%d-%H%M%S")
@@ -116,12 +123,11 @@ def _hold(model_dir: Path) -> None:
 def _run(job: Job, flags: argparse.Namespace) -> int:
     from orbit_runner.reporting.progress import make_progress
     from orbit_runner.reporting.results import print_results
-    from orbit_runner.runtime.environment import prepare_environment
 
     progress = make_progress(flags.progress, brief=not job.writes)
     with progress.shown():
         progress.phase("importing tensorflow")
-        prepare_environment(job.config.runtime)
+        make_ready(job)
         with blamed(job.resolved):
             results = run_job(job, progress)
     if not job.writes:

@@ -11,7 +11,7 @@ from orbit_runner.config.resolve import resolve
 from orbit_runner.config.runtime import RuntimeConfig
 from orbit_runner.errors import RunnerError
 from orbit_runner.runtime.cluster.addresses import address_problem
-from orbit_runner.runtime.cluster.description import Cluster, ClusterError, checked
+from orbit_runner.runtime.cluster.description import Cluster, checked
 from orbit_runner.runtime.cluster.from_config import from_config, parse_remote
 from orbit_runner.runtime.cluster.tf_config import NAME, from_tf_config
 
@@ -19,14 +19,15 @@ _DESCRIPTION = """\
 Lend this machine's devices, or its processors, until SIGTERM or Ctrl-C.
 
   runner server --role=worker --index=0 --cluster='worker=a:2222,b:2222;ps=c:2222'
-  runner server --role=data_dispatcher --port=5050
-  runner server --role=data_worker --port=5051 --dispatcher=a:5050 --host=b
+  runner server --role=data --port=5050 --host=a
 
 A worker or ps serves a run that has --runtime.remote_cluster set to the same text; its cluster may
-also be described by TF_CONFIG, or by runtime.cluster of a config. Prints one line when ready."""
+also be described by TF_CONFIG, or by runtime.cluster of a config. A data server makes batches for
+runs that have --runtime.tf_data_service=grpc://a:5050,grpc://b:5050, in any number. Each prints one
+line when ready."""
 
 _SERVERS = ("worker", "ps")
-_ROLES = (*_SERVERS, "data_dispatcher", "data_worker")
+_ROLES = (*_SERVERS, "data")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -42,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
         RunnerError: The role cannot be served as it is described.
     """
     flags = parse(_parser(), arguments)
-    if flags.role in ("data_dispatcher", "data_worker"):
+    if flags.role == "data":
         return _serve_data(flags)
     cluster = _cluster(flags)
     if cluster.me.role not in _SERVERS:
@@ -65,18 +66,13 @@ def _parser() -> argparse.ArgumentParser:
     to.add_argument(
         "--host", default="127.0.0.1", help="what others reach this machine by, of a data server"
     )
-    to.add_argument("--dispatcher", metavar="HOST:PORT", help="of a data_worker")
-    to.add_argument("--work_dir", metavar="DIR", help="of a data_dispatcher: outlives its death")
     add_config_flags(to)
     return to
 
 
 def _cluster(flags: argparse.Namespace) -> Cluster:
     if flags.cluster:
-        try:
-            jobs = parse_remote(flags.cluster)
-        except ClusterError as error:
-            raise ClusterError(str(error).replace("runtime.remote_cluster", "--cluster")) from None
+        jobs = parse_remote(flags.cluster, "--cluster")
         if flags.role is None:
             raise RunnerError(f"--role: is not set, allowed: {', '.join(_ROLES)}")
         return checked(jobs, flags.role, _index(flags, jobs), "--cluster")
@@ -120,17 +116,14 @@ def _serve_data(flags: argparse.Namespace) -> int:
     problem = address_problem(address)
     if problem:
         raise RunnerError(f"--port and --host: {problem}")
-    if flags.role == "data_worker" and (problem := address_problem(flags.dispatcher or "")):
-        raise RunnerError(f"--dispatcher: {problem}")
     _prepare()
-    from orbit_runner.runtime.servers import serve_data_worker, serve_dispatcher
+    from orbit_runner.runtime.servers import serve_data
 
-    if flags.role == "data_dispatcher":
-        return serve_dispatcher(address, work_dir=flags.work_dir, left=lambda: None)
-    return serve_data_worker(address, flags.dispatcher, left=lambda: None)
+    return serve_data(address, left=lambda: None)
 
 
 def _prepare() -> None:
-    from orbit_runner.runtime.environment import prepare_environment
+    from orbit_runner.runtime.environment import keep_native_output, prepare_environment
 
     prepare_environment(RuntimeConfig())
+    keep_native_output(None)

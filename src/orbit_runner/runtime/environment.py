@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 from orbit_runner.config.runtime import RuntimeConfig
 
@@ -33,3 +35,23 @@ def prepare_environment(runtime: RuntimeConfig) -> None:
     # reaches Python as an exception in any case.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.update(variables(runtime))
+
+
+def keep_native_output(path: Path | None) -> None:
+    """Sends what TensorFlow's native side writes to standard error to a file.
+
+    In a cluster it reports each connection that comes and goes, a screen at a time, whatever the
+    log level is, and this program's own lines would drown. `TF_CPP_MIN_LOG_LEVEL` of 0 or 1 leaves
+    everything where it is.
+
+    Args:
+        path: The file; None to throw it away.
+    """
+    if int(os.environ.get("TF_CPP_MIN_LOG_LEVEL") or 0) < 2:
+        return
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    sys.stderr = os.fdopen(os.dup(2), "w", buffering=1)
+    kept = os.open(path or os.devnull, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+    os.dup2(kept, 2)
+    os.close(kept)

@@ -1,10 +1,10 @@
-"""What TensorFlow raises when another worker is gone, said in words."""
+"""What TensorFlow raises when another worker, or a data service, is gone, said in words."""
 
 from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import tensorflow as tf
 
@@ -12,6 +12,7 @@ from orbit_runner.errors import first_line
 from orbit_runner.runtime.cluster.description import Member
 from orbit_runner.runtime.cluster.lost import MemberLost
 from orbit_runner.runtime.cluster.meeting import unreachable
+from orbit_runner.runtime.service_losses import services_watched
 
 # What collectives and the coordination service raise; the last two, for peers that left in order.
 _SIGNS = (
@@ -29,15 +30,25 @@ _TASK = re.compile(r"/job:(\w+)(?:/replica:\d+)?/task:(\d+)")
 
 
 @contextlib.contextmanager
-def watched(strategy: tf.distribute.Strategy) -> Iterator[None]:
-    """Turns the errors of a `with` block that a lost worker causes into `MemberLost`.
+def watched(
+    strategy: tf.distribute.Strategy, services: Iterable[str] = (), silence: float = 10.0
+) -> Iterator[None]:
+    """Turns what a lost worker or data service does to a `with` block into `MemberLost`.
 
     Args:
         strategy: Where the block runs.
+        services: `host:port` of the services that make its batches.
+        silence: Seconds without an answer after which a service counts as lost.
 
     Raises:
-        MemberLost: Another worker is gone.
+        MemberLost: Another worker is gone, or a service.
     """
+    with services_watched(strategy, services, silence), _workers_watched(strategy):
+        yield
+
+
+@contextlib.contextmanager
+def _workers_watched(strategy: tf.distribute.Strategy) -> Iterator[None]:
     others = _others(strategy)
     if not others:
         yield

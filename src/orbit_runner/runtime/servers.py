@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
@@ -17,15 +18,17 @@ from orbit_runner.runtime.cluster.description import Cluster
 
 Left = Callable[[], "int | None"]
 
-_LOOK_SECONDS = 1.0
+_LOOK_SECONDS, _PATIENCE_SECONDS = 1.0, 60.0
 
 
-def serve_role(cluster: Cluster, *, left: Left) -> int:
+def serve_role(cluster: Cluster, *, left: Left, announce: Callable[[], None] | None = None) -> int:
     """Lends this process's devices to the chief, or to whoever drives the cluster from outside.
 
     Args:
         cluster: The cluster, and who this process is.
         left: Returns an exit code once nobody needs the server any more; asked once a second.
+        announce: Tells the chief that this server was asked to go. It then stays until the chief
+            has saved and left, a minute at most; where None, it goes at once.
 
     Returns:
         That exit code, or 128 + n for signal n.
@@ -33,15 +36,17 @@ def serve_role(cluster: Cluster, *, left: Left) -> int:
     Raises:
         RunnerError: The port is in use, or TensorFlow does not start the server.
     """
-    return serve_until(lambda: _start_server(cluster), cluster.me.address, str(cluster.me), left)
+    return serve_until(
+        lambda: _start_server(cluster), cluster.me.address, str(cluster.me), left, announce
+    )
 
 
-def serve_dispatcher(address: str, *, work_dir: str | None = None, left: Left) -> int:
-    """Runs the dispatcher of a tf.data service.
+def serve_data(address: str, *, left: Left) -> int:
+    """Runs a tf.data service: a dispatcher, and the one worker that makes its batches.
 
     Args:
-        address: `host:port` by which others reach it.
-        work_dir: A folder in which it keeps what it needs when it is started again.
+        address: `host:port` by which others reach it. They reach the worker by the same host, at a
+            port that the system chooses.
         left: As in `serve_role`.
 
     Returns:
@@ -52,51 +57,31 @@ def serve_dispatcher(address: str, *, work_dir: str | None = None, left: Left) -
     """
 
     def start() -> Any:
-        from tensorflow.data.experimental.service import DispatcherConfig, DispatchServer
+        from tensorflow.data.experimental import service
 
-        return DispatchServer(
-            DispatcherConfig(
-                port=_port(address),
-                protocol="grpc",
-                work_dir=work_dir,
-                fault_tolerant_mode=work_dir is not None,
-            )
+        host, _, port = address.rpartition(":")
+        dispatcher = service.DispatchServer(
+            service.DispatcherConfig(port=int(port), protocol="grpc")
         )
-
-    return serve_until(start, address, "data dispatcher", left)
-
-
-def serve_data_worker(address: str, dispatcher: str, *, left: Left) -> int:
-    """Runs a worker of a tf.data service.
-
-    Args:
-        address: `host:port` by which others reach it.
-        dispatcher: `host:port` of the dispatcher.
-        left: As in `serve_role`.
-
-    Returns:
-        The exit code.
-
-    Raises:
-        RunnerError: The port is in use, or TensorFlow does not start the server.
-    """
-
-    def start() -> Any:
-        from tensorflow.data.experimental.service import WorkerConfig, WorkerServer
-
-        return WorkerServer(
-            WorkerConfig(
-                dispatcher_address=dispatcher,
-                worker_address=address,
-                port=_port(address),
+        worker = service.WorkerServer(
+            service.WorkerConfig(
+                dispatcher_address=f"localhost:{port}",
+                worker_address=f"{host}:%port%",
                 protocol="grpc",
             )
         )
+        return dispatcher, worker
 
-    return serve_until(start, address, "data worker", left)
+    return serve_until(start, address, "data", left)
 
 
-def serve_until(start: Callable[[], Any], address: str, name: str, left: Left) -> int:
+def serve_until(
+    start: Callable[[], Any],
+    address: str,
+    name: str,
+    left: Left,
+    announce: Callable[[], None] | None = None,
+) -> int:
     """Starts a server, says where it is on stdout, and keeps it until it may leave.
 
     Args:
@@ -104,6 +89,7 @@ def serve_until(start: Callable[[], Any], address: str, name: str, left: Left) -
         address: Its `host:port`.
         name: What it is.
         left: As in `serve_role`.
+        announce: As in `serve_role`.
 
     Returns:
         The exit code.
@@ -123,11 +109,22 @@ def serve_until(start: Callable[[], Any], address: str, name: str, left: Left) -
         while code is None and not asked.numbers:
             asked.came.wait(_LOOK_SECONDS)
             code = left()
+        if code is None and announce is not None:
+            announce()
+            print(f"{name}: waiting for the chief to save and leave", file=sys.stderr, flush=True)
+            code = _last_word(left, asked)
         del server
-    if asked.numbers:
+    if code is None:
         print(f"{name}: {signal.Signals(asked.numbers[0]).name}: leaving", file=sys.stderr)
         return 128 + asked.numbers[0]
     return code or 0
+
+
+def _last_word(left: Left, asked: _Asked) -> int | None:
+    end = time.monotonic() + _PATIENCE_SECONDS
+    while (code := left()) is None and len(asked.numbers) < 2 and time.monotonic() < end:
+        time.sleep(_LOOK_SECONDS / 5)
+    return code
 
 
 def _started(start: Callable[[], Any], name: str) -> Any:
@@ -176,7 +173,3 @@ def _signals() -> Iterator[_Asked]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _port(address: str) -> int:
-    return int(address.rpartition(":")[2])

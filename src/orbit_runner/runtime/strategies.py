@@ -9,6 +9,8 @@ import tensorflow as tf
 
 from orbit_runner.config.runtime import RuntimeConfig
 from orbit_runner.runtime.cluster.description import Cluster
+from orbit_runner.runtime.cluster.resolve import remote_cluster
+from orbit_runner.runtime.coordinator import build_parameter_server
 from orbit_runner.runtime.devices import select_devices
 from orbit_runner.runtime.multi_worker import build_multi_worker
 from orbit_runner.runtime.tpu.strategy import build_tpu_strategy
@@ -70,12 +72,18 @@ def _multi_worker_mirrored(place: Place) -> tf.distribute.Strategy:
     return build_multi_worker(place.runtime, place.cluster, place.purpose, place.tell)
 
 
+def _parameter_server(place: Place) -> tf.distribute.Strategy:
+    jobs = place.cluster.jobs if place.cluster else remote_cluster(place.runtime)
+    return build_parameter_server(place.runtime, jobs, place.tell)
+
+
 # A further strategy is a name in `config.runtime.STRATEGIES` and a line here.
 FACTORIES: dict[str, Callable[[Place], tf.distribute.Strategy]] = {
     "off": _off,
     "one_device": _one_device,
     "mirrored": _mirrored,
     "multi_worker_mirrored": _multi_worker_mirrored,
+    "parameter_server": _parameter_server,
     "tpu": lambda place: build_tpu_strategy(place.runtime),
 }
 

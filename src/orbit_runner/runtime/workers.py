@@ -75,3 +75,15 @@ class Workers:
 
         results = self._strategy.run(add, args=(values,))
         return self._strategy.experimental_local_results(results)[0]
+
+
+def described(strategy: tf.distribute.Strategy) -> str:
+    """Returns a strategy's name and its number of replicas, as checkpoints note them.
+
+    Args:
+        strategy: Any strategy.
+    """
+    name = type(strategy).__name__
+    if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        name = "MultiWorkerMirroredStrategy"  # The class has an older name.
+    return f"{name} × {strategy.num_replicas_in_sync}"

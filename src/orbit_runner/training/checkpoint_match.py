@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from orbit_runner.training.fingerprint import CheckpointContent
+from orbit_runner.training.shards import is_variable, name_of
 
 # TensorFlow's own counter; a checkpoint made by `write` has none.
 _IGNORED = {"save_counter"}
@@ -97,13 +98,13 @@ class _Walk:
             self._queue.append((live, found, f"{path}.{name}" if path else name))
 
     def _visit(self, live: Any, node: Any, path: str) -> None:
-        if not isinstance(live, tf.Variable):
+        if not is_variable(live):
             return
         values = [(a.checkpoint_key, a.full_name) for a in node.attributes] if node else []
         self._pair(live, path, *(values[0] if values else ("", "")))
 
     def _pair(self, variable: tf.Variable, path: str, key: str, saved_name: str) -> None:
-        name = variable.name.partition(":")[0]
+        name = name_of(variable)
         shown = f"{path} ({name}, {_shape(variable.shape)}"
         if key not in self._content.shapes:
             self.missing.append(f"{shown}): not in the checkpoint")

@@ -7,10 +7,12 @@ from typing import Any
 import tensorflow as tf
 
 from orbit_runner.errors import RunnerError, first_line, listed
+from orbit_runner.runtime.coordinator import io_device
 from orbit_runner.training.checkpoint_match import Match, match
 from orbit_runner.training.checkpoint_record import CheckpointRecord
 from orbit_runner.training.fingerprint import CheckpointContent, weights_fingerprint
 from orbit_runner.training.observer import Observer
+from orbit_runner.training.shards import hold_slots
 from orbit_runner.training.state import TrainState
 
 
@@ -37,6 +39,8 @@ class Restorer:
         """
         self._state, self._checkpoint, self._strategy = state, checkpoint, strategy
         self._observer, self._partly = observer, partly
+        hold_slots(state.optimizer)
+        self._options = tf.train.CheckpointOptions(experimental_io_device=io_device(checkpoint))
         # The config says what these are, and may say something new with --resume=override.
         self._hyperparameters = [(v, v.numpy()) for v in state.hyperparameters()]
 
@@ -55,7 +59,8 @@ class Restorer:
             found = match(self._items(record), content)
             if found.complete:
                 with self._strategy.scope():
-                    self._checkpoint.restore(path).assert_existing_objects_matched()
+                    status = self._checkpoint.restore(path, self._options)
+                    status.assert_existing_objects_matched()
                 self._compare_weights(path, record)
             elif self._partly:
                 self._restore_pairs(found, content)

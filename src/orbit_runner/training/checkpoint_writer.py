@@ -13,6 +13,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from orbit_runner.errors import RunnerError, first_line
+from orbit_runner.runtime.coordinator import io_device
 from orbit_runner.training.checkpoint_folder import CheckpointFolder
 from orbit_runner.training.checkpoint_record import CheckpointRecord
 from orbit_runner.training.fingerprint import CheckpointContent
@@ -55,7 +56,7 @@ class CheckpointWriter:
         # Values that are made of all workers' are read by all at once, not when a thread can.
         self._joint = is_joint(checkpoint)
         self._asynchronous, self._trail = asynchronous and not self._joint, trail
-        self._writes = writes
+        self._writes, self._device = writes, io_device(checkpoint)
 
     def write(self, record: CheckpointRecord) -> None:
         """Saves one checkpoint.
@@ -79,7 +80,9 @@ class CheckpointWriter:
             self._note(whole)
 
         options = tf.train.CheckpointOptions(
-            enable_async=self._asynchronous, experimental_write_callbacks=[finish]
+            enable_async=self._asynchronous,
+            experimental_io_device=self._device,
+            experimental_write_callbacks=[finish],
         )
         with self._blamed(), _quiet():
             self._checkpoint.write(str(self._folder.writing(record.step)), options)
@@ -119,10 +122,13 @@ class CheckpointWriter:
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     # TensorFlow warns of objects that only hold others, such as an optimizer that scales the loss.
-    log = logging.getLogger("absl")
-    level = log.level
-    log.setLevel(logging.ERROR)
+    # And of saving more than once, which makes a new function each time.
+    logs = [logging.getLogger(name) for name in ("absl", "tensorflow")]
+    levels = [log.level for log in logs]
+    for log in logs:
+        log.setLevel(logging.ERROR)
     try:
         yield
     finally:
-        log.setLevel(level)
+        for log, level in zip(logs, levels, strict=True):
+            log.setLevel(level)

@@ -51,7 +51,7 @@ def build_controller(
         str(session.model_dir / name) if save_summary else None for name in ("train", subdir)
     ]
     controller = controller_cls(
-        strategy=session.strategy,
+        strategy=session.own_strategy,
         trainer=session.trainer,
         evaluator=session.evaluator,
         global_step=session.state.global_step,

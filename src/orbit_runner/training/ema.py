@@ -13,6 +13,8 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.config.optimizers import Ema
+from orbit_runner.runtime.coordinator import is_served
+from orbit_runner.training.shards import name_of, pieces, whole
 
 
 class WeightAverage(tf.Module):
@@ -31,11 +33,11 @@ class WeightAverage(tf.Module):
         super().__init__(name="ema")
         self._config, self._strategy = config, strategy
         tracked = model.trainable_variables if config.trainable_weights_only else model.variables
-        weights = [variable for variable in tracked if variable.dtype.is_floating]
+        weights = [variable for variable in whole(tracked) if variable.dtype.is_floating]
         # Behind a function, for a checkpoint should find them in the model and nowhere else.
         self._tracked_weights = lambda: weights
         self.averages = [
-            tf.Variable(weight, trainable=False, name=f"{weight.name.partition(':')[0]}/average")
+            tf.Variable(_initial(weight), trainable=False, name=f"{name_of(weight)}/average")
             for weight in weights
         ]
 
@@ -43,10 +45,19 @@ class WeightAverage(tf.Module):
     def _weights(self) -> list[tf.Variable]:
         return self._tracked_weights()
 
+    def pairs(self) -> Iterator[tuple[tf.Variable, tf.Variable]]:
+        """Yields each weight with its average."""
+        yield from zip(self._weights, self.averages, strict=True)
+
+    def _stored(self) -> Iterator[tuple[tf.Variable, tf.Variable]]:
+        """Yields them as they are stored: piece by piece, where they are cut over servers."""
+        for weight, average in self.pairs():
+            yield from zip(pieces(weight), pieces(average), strict=True)
+
     def reset(self) -> None:
         """Sets the average to the weights as they are now."""
-        for average, weight in zip(self.averages, self._weights, strict=True):
-            average.assign(_value(weight))
+        for weight, average in self._stored():
+            average.assign(weight.read_value())
 
     def update(self, step: tf.Tensor) -> None:
         """Moves the average towards the weights; in the cross-replica context, in a graph.
@@ -55,8 +66,12 @@ class WeightAverage(tf.Module):
             step: int64 scalar, the number of updates of the weights so far.
         """
         share = 1.0 - self._decay(tf.cast(step, tf.float32))
-        for average, weight in zip(self.averages, self._weights, strict=True):
+        served = is_served(self._strategy)
+        for weight, average in self._stored():
             value = weight.read_value() if _is_per_replica(weight) else weight
+            if served:
+                # By way of the worker: parameter servers do not see each other.
+                value = tf.identity(weight)
             self._strategy.extended.update(average, _move, args=(value, share), group=False)
 
     def _decay(self, step: tf.Tensor) -> tf.Tensor:
@@ -70,15 +85,16 @@ class WeightAverage(tf.Module):
     @contextlib.contextmanager
     def applied(self) -> Iterator[None]:
         """Puts the average into the model for the time of a `with` block."""
-        kept = [[part.numpy() for part in _parts(weight)] for weight in self._weights]
-        for average, weight in zip(self.averages, self._weights, strict=True):
+        stored = list(self._stored())
+        kept = [[part.numpy() for part in _parts(weight)] for weight, _ in stored]
+        for weight, average in stored:
             value = average.numpy()
             for part in _parts(weight):
                 part.assign(value)
         try:
             yield
         finally:
-            for values, weight in zip(kept, self._weights, strict=True):
+            for values, (weight, _) in zip(kept, stored, strict=True):
                 for value, part in zip(values, _parts(weight), strict=True):
                     part.assign(value)
 
@@ -91,8 +107,8 @@ def _is_per_replica(variable: tf.Variable) -> bool:
     return variable.synchronization == tf.VariableSynchronization.ON_READ
 
 
-def _value(variable: tf.Variable) -> tf.Tensor:
-    return variable.read_value()
+def _initial(weight: tf.Variable) -> tf.Tensor:
+    return tf.convert_to_tensor(weight) if len(pieces(weight)) > 1 else weight
 
 
 def _parts(variable: tf.Variable) -> tuple[tf.Variable, ...]:

@@ -15,6 +15,8 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
 
+from orbit_runner.training.shards import is_variable, name_of
+
 _GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 # TensorFlow counts saves there; a resumed run has fewer behind it.
 _SAVE_COUNTER = "save_counter/"
@@ -52,9 +54,7 @@ def weights_fingerprint(model: tf.Module) -> str:
     """
     variables = tf.train.TrackableView(model).descendants()
     return fingerprint(
-        line(variable.name.partition(":")[0], variable.numpy())
-        for variable in variables
-        if isinstance(variable, tf.Variable)
+        line(name_of(variable), variable.numpy()) for variable in variables if is_variable(variable)
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 import orbit
@@ -11,19 +12,26 @@ import tensorflow as tf
 from orbit_runner.config.data import DataConfig
 from orbit_runner.config.runtime import RuntimeConfig
 from orbit_runner.errors import DataError, SettingError
+from orbit_runner.runtime.coordinator import is_served
+from orbit_runner.training.worker_inputs import WorkerDatasets
 
 
 def with_seed(data: DataConfig, runtime: RuntimeConfig, recoveries: int = 0) -> DataConfig:
-    """Returns a section whose seed is set.
+    """Returns a section whose seed is set, and which services make its batches.
 
     Args:
         data: The section.
-        runtime: Gives the seed where the section has none.
+        runtime: Gives the seed where the section has none, and services for all sections.
         recoveries: How often training went back after diverging; each time the order of examples
             is another one, for the same one would diverge again.
     """
     seed = runtime.seed if data.seed is None else data.seed
-    return data.replace(seed=seed + 1_000_003 * recoveries)
+    data = data.replace(seed=seed + 1_000_003 * recoveries)
+    if runtime.tf_data_service is None:
+        return data
+    return data.replace(
+        enable_tf_data_service=True, tf_data_service_address=runtime.tf_data_service
+    )
 
 
 def distribute(
@@ -31,7 +39,7 @@ def distribute(
     task: Any,
     data: DataConfig,
     runtime: RuntimeConfig,
-    start_step: int = 0,
+    start_step: int | tf.Tensor = 0,
 ) -> Any:
     """Builds a task's data set and shares it out to the replicas.
 
@@ -40,7 +48,8 @@ def distribute(
         task: Whose `build_inputs` makes it.
         data: The section of the config.
         runtime: Says how many threads pipelines have.
-        start_step: The first step to make a batch for, in tasks that can start anywhere.
+        start_step: The first step to make a batch for, in tasks that can start anywhere; under
+            `parameter_server` a tensor, in the graph of what a worker does.
 
     Returns:
         A data set, distributed unless the strategy is `off`.
@@ -58,13 +67,30 @@ def distribute(
         except DataError as error:
             section = "train_data" if data.is_training else "validation_data"
             raise SettingError(f"task.{section}.{error.field}", str(error)) from error
-        return dataset.with_options(_options(runtime, autotune=not takes_start or asked))
+        options = _options(runtime, autotune=not takes_start or asked)
+        if tf.is_tensor(start_step):
+            # For a few batches, rewriting a pipeline costs more than it brings.
+            options.experimental_optimization.apply_default_optimizations = False
+        return dataset.with_options(options)
 
-    if _is_one_cpu(strategy):
+    if is_served(strategy) and not takes_start:
+        return WorkerDatasets(strategy, build)
+    if is_served(strategy) or _is_one_cpu(strategy):
         # A distributed iterator costs a quarter of the steps per second of a small network, and
         # with one replica on the host there is nothing to distribute.
         return build(tf.distribute.InputContext())
     return orbit.utils.make_distributed_dataset(strategy, build)
+
+
+def batch_at_step(task: Any, data: DataConfig) -> Callable[[tf.Tensor], Any] | None:
+    """Returns what gives a task's batches by the numbers of their steps; None where it cannot.
+
+    Args:
+        task: The task.
+        data: The section of the config.
+    """
+    made = getattr(task, "batch_at", None)
+    return None if made is None else made(data)
 
 
 def starts_anywhere(task: Any) -> bool:

@@ -13,9 +13,12 @@ from orbit_runner.config.data import DataConfig
 from orbit_runner.config.experiment import ExperimentConfig
 from orbit_runner.config.identity import config_fingerprint
 from orbit_runner.errors import SettingError
+from orbit_runner.runtime.cluster.farewell import Host
+from orbit_runner.runtime.coordinator import is_served, own_strategy
 from orbit_runner.runtime.numerics_record import describe_numerics
-from orbit_runner.runtime.workers import Workers
+from orbit_runner.runtime.workers import Workers, described
 from orbit_runner.training.actions import BestCheckpoint, EarlyStop
+from orbit_runner.training.async_trainer import AsyncTrainer
 from orbit_runner.training.checkpoints import Checkpoints, Circumstances
 from orbit_runner.training.comparison import Comparison, require_metric
 from orbit_runner.training.evaluator import Evaluator, aggregates
@@ -23,6 +26,7 @@ from orbit_runner.training.files import cut_records
 from orbit_runner.training.inputs import distribute, starts_anywhere, with_seed
 from orbit_runner.training.interrupts import Interrupted, SignalGuard
 from orbit_runner.training.observer import Observer
+from orbit_runner.training.own_evaluator import OwnEvaluator
 from orbit_runner.training.partition import Partition
 from orbit_runner.training.plan import Plan, make_plan
 from orbit_runner.training.state import TrainState, build_state
@@ -47,6 +51,8 @@ class Session:
         early_stop: Says when to end early, where that is on.
         restored: The checkpoint that the run goes on from, if any.
         signals: Remembers Ctrl-C and SIGTERM.
+        own_strategy: Where this process itself computes: evaluations under `parameter_server`.
+        servers: The servers that are to leave with this process, where there are any.
     """
 
     def __init__(
@@ -91,8 +97,8 @@ class Session:
             observer,
             self._circumstances(),
             max_to_keep=config.trainer.max_to_keep,
-            # TensorFlow's copies for asynchronous saving are variables, which all workers would have
-            # to make together.
+            # TensorFlow's copies for asynchronous saving are variables, which all workers would
+            # have to make together.
             asynchronous=asynchronous and self.workers.count == 1,
             writes=trains,
             allow_partial=allow_partial,
@@ -101,12 +107,17 @@ class Session:
         )
         if evaluates:
             self._require_batches()
+        self.own_strategy = own_strategy(strategy)
         with strategy.scope():
             self.trainer = self._build_trainer() if trains else None
+        with self.own_strategy.scope():
             self.evaluator = self._build_evaluator() if evaluates else None
         self.best = self._best_checkpoint(trains) if evaluates else None
         self.early_stop = self._early_stop() if evaluates and trains else None
         self.restored: str | None = None
+        # Servers of a run driven from outside do not share its folder, and outlive it.
+        served = is_served(strategy) and not config.runtime.remote_cluster
+        self.servers = Host(model_dir) if served else None
         self.signals = SignalGuard(on_terminate=config.trainer.preemption_on_demand_checkpoint)
 
     @property
@@ -115,10 +126,9 @@ class Session:
         return int(self.state.global_step.numpy())
 
     def _circumstances(self) -> Circumstances:
-        replicas = self.strategy.num_replicas_in_sync
         return Circumstances(
             config=config_fingerprint(self.config),
-            strategy=f"{type(self.strategy).__name__} × {replicas}",
+            strategy=described(self.strategy),
             numerics=describe_numerics(self.config.runtime),
         )
 
@@ -139,6 +149,8 @@ class Session:
 
     def _build_trainer(self) -> Trainer:
         config = self.config
+        if is_served(self.strategy):
+            return AsyncTrainer(config, self.task, self.state, self.plan, self.strategy)
 
         def make_dataset(start_step: int) -> Any:
             recoveries = int(self.state.recoveries.numpy())
@@ -152,12 +164,13 @@ class Session:
 
         def make_dataset() -> Any:
             data = with_seed(config.task.validation_data, config.runtime)
-            return distribute(self.strategy, self.task, data, config.runtime)
+            return distribute(self.own_strategy, self.task, data, config.runtime)
 
-        return Evaluator(
+        made = OwnEvaluator if is_served(self.strategy) else Evaluator
+        return made(
             self.task,
             self.state,
-            self.strategy,
+            self.own_strategy,
             make_dataset,
             seed=config.runtime.seed,
             use_tf_function=config.trainer.eval_tf_function,
@@ -258,6 +271,8 @@ class Session:
             reasons.append(
                 f"it went back {trials} times after diverging; a resumed run may see that elsewhere"
             )
+        if is_served(self.strategy):
+            reasons.append("updates of asynchronous workers come in no certain order")
         if not starts_anywhere(self.task):
             reasons.append("the task's input pipeline begins anew when a run is resumed")
         return reasons
@@ -293,7 +308,7 @@ class Session:
         Raises:
             Interrupted: A signal came.
         """
-        own = self.signals.received
+        own = self.signals.received or self._asked_by_server()
         chosen, *counts = self.workers.sums(
             [loop if self.workers.is_chief else 0, *(own == number for number in _SIGNALS)]
         )
@@ -303,6 +318,13 @@ class Session:
             name = signal.Signals(number).name
             raise Interrupted(number, f"{name}: saved at step {self.step}, leaving")
         return chosen
+
+    def _asked_by_server(self) -> int | None:
+        going = self.servers.leaving() if self.servers is not None else []
+        if not going:
+            return None
+        self.observer.note(f"{', '.join(going)}: was asked to leave")
+        return signal.SIGTERM
 
     def save(self) -> None:
         """Saves a checkpoint and waits until it is whole."""

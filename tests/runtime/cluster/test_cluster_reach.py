@@ -12,7 +12,12 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.runtime.cluster.addresses import listening_socket, port_problem, unknown_hosts
+from orbit_runner.runtime.cluster.addresses import (
+    listening_socket,
+    port_problem,
+    unanswered,
+    unknown_hosts,
+)
 from orbit_runner.runtime.cluster.description import Cluster, Member
 from orbit_runner.runtime.cluster.resolve import reach_problems
 
@@ -186,3 +191,19 @@ def test_a_hundred_unknown_hosts_are_one_screen(free: int, monkeypatch: pytest.M
 
     assert len(found) == 4
     assert found[-1] == "here: … and 97 more hosts are not known"
+
+
+def test_addresses_at_which_nobody_listens(free: int) -> None:
+    with listening_socket(0) as other:
+        there = f"127.0.0.1:{other.getsockname()[1]}"
+        found = unanswered([there, f"127.0.0.1:{free}", f"{NOWHERE}:1"], 20)
+
+    assert [*found] == [f"127.0.0.1:{free}", f"{NOWHERE}:1"]
+    assert found[f"127.0.0.1:{free}"] == "nobody listens there"
+
+
+def test_an_address_that_is_slow_to_answer_is_no_mistake(slow: SlowNames) -> None:
+    begun = time.monotonic()
+
+    assert unanswered(["far-away:1"], 0.2) == {}
+    assert time.monotonic() - begun < 2

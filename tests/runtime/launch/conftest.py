@@ -24,18 +24,16 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Launch]]:
         strategy: str = "multi_worker_mirrored",
         counts: dict[str, int] | None = None,
         rendezvous: dict[str, Any] | None = None,
-        helpers: bool = False,
         **limits: float,
     ) -> Launch:
         (tmp_path / "plan.json").write_text(json.dumps(plan))
         if counts is None:
-            roles = [name.split()[0] for name in plan if not name.startswith("data")]
+            roles = [name.split()[0] for name in plan]
             counts = {role: roles.count(role) for role in roles}
         told = {
             "folder": str(tmp_path),
             "strategy": strategy,
             "counts": counts,
-            "helpers": helpers,
             "limits": {"restarts": 2, "grace": 5.0, "settle": 5.0, **limits},
             **({"rendezvous": rendezvous} if rendezvous else {}),
         }

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from orbit_runner.errors import RunnerError
-from orbit_runner.runtime.launch.data_service import DataService
+from orbit_runner.runtime.launch.data_service import service_specs
 from orbit_runner.runtime.launch.gathering import OneMachine
 from orbit_runner.runtime.launch.job import Job, Limits
 from orbit_runner.runtime.launch.members import Members
@@ -21,11 +21,17 @@ def main() -> int:
     told = json.loads(sys.argv[1])
     folder, screen = Path(told["folder"]), Screen(sys.stdout.buffer, sys.stderr.buffer)
     command = [sys.executable, "-S", MEMBER, str(folder)]
-    members = Members(
-        strategy=told["strategy"],
-        command=lambda cluster, gathered: command,
-        logs=lambda gathered: folder / "logs" / f"attempt-{gathered.attempt}",
-    )
+
+    def logs(gathered):
+        return folder / "logs" / f"attempt-{gathered.attempt}"
+
+    def command_of(cluster, gathered):
+        return [*command, str(cluster.me), *gathered.services]
+
+    def server(flags):
+        return [*command, "data", *(flag.partition("=")[2] for flag in flags)]
+
+    members = Members(strategy=told["strategy"], command=command_of, logs=logs)
     signals = Signals()
     with signals.installed():
         if "rendezvous" in told:
@@ -37,17 +43,10 @@ def main() -> int:
         job = Job(gathering, screen, signals, Limits(**told["limits"]))
 
         def specs(gathered):
-            if told["helpers"] and gathered.attempt == 1:
-                DataService(
-                    dispatcher="127.0.0.1:9",
-                    dispatches=True,
-                    workers=1,
-                    host="127.0.0.1",
-                    journal=folder,
-                    logs=folder / "logs",
-                    server=lambda flags: [*command, flags[0].partition("=")[2]],
-                ).start(job, 10.0)
-            return members.specs(gathered)
+            return [
+                *service_specs(gathered, logs(gathered), server),
+                *members.specs(gathered),
+            ]
 
         return supervise(job, specs)
 

@@ -202,3 +202,32 @@ def test_the_port_of_the_rendezvous_is_taken(node: Callable[..., Launch]) -> Non
         launch = node(0, all_workers(), rendezvous={"address": f"127.0.0.1:{port}"})
         assert launch.end() == 2
     assert launch.err == f"runner: --rendezvous: port {port} of this machine is in use\n"
+
+
+def test_members_are_told_the_services_of_all_machines(node: Callable[..., Launch]) -> None:
+    plan = {**all_workers(), "data": ["time.sleep(len(lives('data')) - 1); answer()"]}
+    zero = node(0, plan, counts={"worker": 1, "data": 1})
+    one = node(1, plan, counts={"worker": 1, "data": 2})
+    assert (zero.end(), one.end()) == (0, 0)
+    told = [zero.lives(name)[0]["told"] for name in WORKERS[:2]]
+    assert told[0] == told[1]
+    ports = {life["told"][1] for life in zero.lives("data")}
+    assert {address.rpartition(":")[2] for address in told[0]} == ports
+    assert len(ports) == 3
+    logs = sorted(path.name for path in (zero.folder / "logs/attempt-1").glob("data-*"))
+    assert logs == ["data-0.log", "data-1.log", "data-2.log"]
+
+
+def test_a_service_that_is_lost_on_one_machine_restarts_all(node: Callable[..., Launch]) -> None:
+    lives = ["notice('data', after=0.5)", "time.sleep(0.5); exit(0)"]
+    plan = {**dict.fromkeys(WORKERS, lives), "data": ["answer()"]}
+    zero = node(0, plan, counts={"worker": 1})
+    one = node(1, plan, counts={"worker": 1, "data": 1})
+    for name in WORKERS[:2]:
+        zero.pid(name)
+    os.kill(zero.pid("data"), signal.SIGKILL)
+    assert (zero.end(), one.end()) == (0, 0)
+    assert [len(zero.lives(name)) for name in (*WORKERS[:2], "data")] == [2, 2, 2]
+    assert zero.lives("worker 0")[1]["told"] != zero.lives("worker 0")[0]["told"]
+    told = "node 1: data 0 was killed by SIGKILL; starting all again from the last checkpoint"
+    assert f"{told} (1 of 2)" in zero.notes

@@ -262,34 +262,63 @@ except SystemExit:
     assert "served: True" in launch.err
 
 
-def test_the_data_service_answers_before_members_start_and_is_replaced(start: Start) -> None:
-    check = "assert state('data_worker') in ('R', 'S'); "
-    launch = start(
-        {
-            "worker 0": [check + "notice('data_worker')", "wait_lives(2, 'data_worker'); exit(0)"],
-            "data_dispatcher": ["print('ready', flush=True); serve()"],
-            "data_worker": ["time.sleep(1); print('ready', flush=True); serve()"],
-        },
-        helpers=True,
-    )
-    launch.pid("worker 0")
-    os.kill(launch.pid("data_worker"), signal.SIGKILL)
+def test_services_answer_before_members_start_and_are_told_to_them(start: Start) -> None:
+    launch = start({"worker 0": ["exit(0)"], "data": ["time.sleep(1); answer()"]})
     assert launch.end() == 0
-    assert len(launch.lives("data_worker")) == 2
-    assert len(launch.lives("data_dispatcher")) == 1
+    (service,), (worker,) = launch.lives("data"), launch.lives("worker 0")
+    role, port, host = service["told"]
+    assert (role, worker["told"]) == ("data", [f"{host}:{port}"])
+    assert list(worker["tf_config"]["cluster"]) == ["worker"]
+    assert f"waiting up to 120 s for data services to answer: {host}:{port}" in launch.notes
+    assert (launch.folder / "logs" / "attempt-1" / "data-0.log").exists()
     assert not any(alive(pid) for pid in launch.pids())
 
 
-def test_a_data_service_that_fails_stops_the_start(start: Start) -> None:
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_lost_service_restarts_all_on_other_ports(start: Start, number: signal.Signals) -> None:
     launch = start(
-        {
-            "worker 0": ["exit(0)"],
-            "data_dispatcher": ["print('ready', flush=True); serve()"],
-            "data_worker": ["exit(2)"],
-        },
-        helpers=True,
-    )
+        {"worker 0": ["notice('data')", "exit(0)"], "evaluator 0": ["wait_lives(2, 'worker 0')"],
+         "data": ["answer()"]}
+    )  # fmt: skip
+    launch.pid("worker 0")
+    os.kill(launch.pid("data"), number)
+    assert launch.end() == 0
+    ports = [life["told"][1] for life in launch.lives("data")]
+    assert len(set(ports)) == 2
+    assert [life["told"][0].rpartition(":")[2] for life in launch.lives("worker 0")] == ports
+    assert len(launch.lives("evaluator 0")) == 1
+    assert any("starting all again from the last checkpoint (1 of 2)" in n for n in launch.notes)
+    assert not any(alive(pid) for pid in launch.pids())
+
+
+def test_a_service_that_is_killed_before_it_answers_is_started_again(start: Start) -> None:
+    launch = start({"worker 0": ["exit(0)"], "data": ["die(9)", "answer()"]})
+    assert launch.end() == 0
+    assert [len(launch.lives(name)) for name in ("data", "worker 0")] == [2, 1]
+
+
+def test_a_service_that_fails_stops_the_start(start: Start) -> None:
+    launch = start({"worker 0": ["exit(0)"], "data": ["exit(2)"]})
     assert launch.end() == 2
-    assert "runner: tf.data service: data worker 0 ended with exit code 2" in launch.err
+    assert any(note.startswith("data 0 ended with exit code 2 (log: ") for note in launch.notes)
+    assert not launch.lives("worker 0")
+
+
+def test_a_signal_while_services_start_ends_all_at_once(start: Start) -> None:
+    launch = start({"worker 0": ["exit(0)"], "data": ["serve()"]}, grace=20.0)
+    launch.pid("data")
+    begun = time.monotonic()
+    launch.process.send_signal(signal.SIGTERM)
+    assert launch.end() == 143
+    assert time.monotonic() - begun < 10
     assert not launch.lives("worker 0")
     assert not any(alive(pid) for pid in launch.pids())
+
+
+def test_a_stopped_service_is_killed_and_all_start_again(start: Start) -> None:
+    launch = start({"worker 0": ["notice('data')", "exit(0)"], "data": ["answer()"]})
+    launch.pid("worker 0")
+    os.kill(launch.pid("data"), signal.SIGSTOP)
+    assert launch.end() == 0
+    assert len(launch.lives("data")) == 2
+    assert any("data 0 was stopped; starting all again" in note for note in launch.notes)

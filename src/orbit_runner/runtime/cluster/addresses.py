@@ -10,10 +10,10 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 _PORT = re.compile(r"[0-9]{1,5}")
-_LOOKUPS_AT_ONCE = 8
+_QUESTIONS_AT_ONCE, _CONNECT_SECONDS = 8, 5.0
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -60,45 +60,77 @@ def unknown_hosts(addresses: Iterable[str], seconds: float) -> dict[str, str]:
     Returns:
         Host to the reason why it is not known.
     """
-    asked: queue.SimpleQueue[str] = queue.SimpleQueue()
+    return _problems((split_address(address)[0] for address in addresses), _look_up, seconds)
+
+
+def unanswered(addresses: Iterable[str], seconds: float) -> dict[str, str]:
+    """Tries whether somebody listens at addresses, all at once.
+
+    Args:
+        addresses: `host:port` of each.
+        seconds: How long to wait. An address of which nothing was heard by then may be far away.
+
+    Returns:
+        Address to the reason why it cannot be reached.
+    """
+    return _problems(addresses, _connect, seconds)
+
+
+def _problems(asked: Iterable[str], find: Callable[[str], str], seconds: float) -> dict[str, str]:
+    left: queue.SimpleQueue[str] = queue.SimpleQueue()
     answers: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
-    hosts = dict.fromkeys(split_address(address)[0] for address in addresses)
-    for host in hosts:
-        asked.put(host)
-    for _ in range(min(len(hosts), _LOOKUPS_AT_ONCE)):
-        # No pool of `concurrent.futures`: the interpreter would wait for its lookups at exit.
-        look_up = functools.partial(_look_up, asked, answers)
-        threading.Thread(target=look_up, name="lookup", daemon=True).start()
+    names = dict.fromkeys(asked)
+    for name in names:
+        left.put(name)
+    for _ in range(min(len(names), _QUESTIONS_AT_ONCE)):
+        # No pool of `concurrent.futures`: the interpreter would wait for its threads at exit.
+        ask = functools.partial(_ask, left, answers, find)
+        threading.Thread(target=ask, name="lookup", daemon=True).start()
     found: dict[str, str] = {}
     deadline = time.monotonic() + seconds
-    while len(found) < len(hosts):
+    while len(found) < len(names):
         try:
-            host, problem = answers.get(timeout=max(0.0, deadline - time.monotonic()))
+            name, problem = answers.get(timeout=max(0.0, deadline - time.monotonic()))
         except queue.Empty:
-            _drop(asked)
+            _drop(left)
             break
-        found[host] = problem
-    return {host: found[host] for host in hosts if found.get(host)}
+        found[name] = problem
+    return {name: found[name] for name in names if found.get(name)}
 
 
-def _drop(asked: queue.SimpleQueue[str]) -> None:
+def _drop(left: queue.SimpleQueue[str]) -> None:
     with contextlib.suppress(queue.Empty):
         while True:
-            asked.get_nowait()
+            left.get_nowait()
 
 
-def _look_up(asked: queue.SimpleQueue[str], answers: queue.SimpleQueue[tuple[str, str]]) -> None:
-    while True:
-        try:
-            host = asked.get_nowait()
-        except queue.Empty:
-            return
-        problem = ""
-        try:
-            socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-        except (OSError, UnicodeError) as error:
-            problem = getattr(error, "strerror", None) or "it is no valid name"
-        answers.put((host, problem))
+def _ask(
+    left: queue.SimpleQueue[str],
+    answers: queue.SimpleQueue[tuple[str, str]],
+    find: Callable[[str], str],
+) -> None:
+    with contextlib.suppress(queue.Empty):
+        while True:
+            name = left.get_nowait()
+            answers.put((name, find(name)))
+
+
+def _look_up(host: str) -> str:
+    try:
+        socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        return getattr(error, "strerror", None) or "it is no valid name"
+    return ""
+
+
+def _connect(address: str) -> str:
+    try:
+        socket.create_connection(split_address(address), _CONNECT_SECONDS).close()
+    except ConnectionRefusedError:
+        return "nobody listens there"
+    except (OSError, UnicodeError) as error:
+        return getattr(error, "strerror", None) or str(error)
+    return ""
 
 
 def port_problem(address: str) -> str:

@@ -13,8 +13,6 @@ from orbit_runner.runtime.cluster.description import (
     refuse,
 )
 
-_REMOTE = "runtime.remote_cluster"
-
 
 def described_jobs(runtime: RuntimeConfig) -> dict[str, tuple[str, ...]]:
     """Returns the members that the config names; {} where it names none.
@@ -51,11 +49,12 @@ def from_config(runtime: RuntimeConfig) -> Cluster:
     return checked(jobs, role, max(index, 0), source)
 
 
-def parse_remote(text: str) -> dict[str, tuple[str, ...]]:
-    """Reads `runtime.remote_cluster`.
+def parse_remote(text: str, source: str = "runtime.remote_cluster") -> dict[str, tuple[str, ...]]:
+    """Reads `runtime.remote_cluster`, or what has the same form.
 
     Args:
         text: Such as `worker=a:2222,b:2222;ps=c:2222`.
+        source: Where it is from.
 
     Returns:
         Role to addresses; there is a worker and a parameter server at least.
@@ -68,11 +67,11 @@ def parse_remote(text: str) -> dict[str, tuple[str, ...]]:
         role, equals, hosts = part.partition("=")
         if not equals or role.strip() in jobs:
             raise ClusterError(
-                f"{_REMOTE}: got {part[:60]!r}, expected each role once, such as "
+                f"{source}: got {part[:60]!r}, expected each role once, such as "
                 "worker=a:2222,b:2222;ps=c:2222"
             )
         jobs[role.strip()] = _hosts(hosts)
-    refuse(_REMOTE, [*_remote_problems(jobs)])
+    refuse(source, [*_remote_problems(jobs)])
     return jobs
 
 

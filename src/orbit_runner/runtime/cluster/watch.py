@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import enum
+import os
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -84,25 +86,38 @@ class Watch:
     """Looks after the servers of a run, in a thread of its own.
 
     A worker that is gone is no loss: others do its work, and another process may take its place. A
-    parameter server that is gone, a member that hangs (TensorFlow waits for it without end), and the
-    lack of any worker are.
+    parameter server that is gone, a member that hangs (TensorFlow waits for it without end), and
+    the lack of any worker are.
     """
 
-    def __init__(self, members: Sequence[Member], *, silence: float, patience: float) -> None:
-        """Starts to look.
+    def __init__(
+        self,
+        members: Sequence[Member],
+        *,
+        silence: float,
+        patience: float,
+        give_up: Callable[[str], None] | None = None,
+    ) -> None:
+        """Does nothing yet.
 
         Args:
             members: The servers.
             silence: Seconds without an answer after which a member counts as lost.
             patience: Seconds to wait for any worker once there is none.
+            give_up: Called with the reason where the process is still there as long again after a
+                loss: it waits inside TensorFlow. Ends it, unless something else is given.
         """
         self._members, self._silence, self._patience = members, silence, patience
-        now = time.monotonic()
+        self._give_up = give_up or _end_process
         # When each was last seen to be alive, and what it gave to see since.
-        self._seen = dict.fromkeys(members, now)
+        self._seen = dict.fromkeys(members, 0.0)
         self._signs = dict.fromkeys(members, Sign.ALIVE)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._look, name="watch", daemon=True)
+
+    def start(self) -> None:
+        """Starts to look."""
+        self._seen = dict.fromkeys(self._members, time.monotonic())
         self._thread.start()
 
     def stop(self) -> None:
@@ -118,14 +133,38 @@ class Watch:
             if gone or (sign is Sign.SILENT and silent > self._silence):
                 return f"{named([member])}: {sign.value}"
         workers = [member for member in self._members if member.role == "worker"]
-        if workers and all(now - self._seen[member] > self._patience for member in workers):
+        away = [m for m in workers if self._signs[m] is not Sign.ALIVE]
+        if away == workers and all(now - self._seen[m] > self._patience for m in workers):
             return f"{named(workers)}: no worker is left"
         return ""
 
     def _look(self) -> None:
+        since = None
         while not self._stop.wait(self._silence / 5):
             for member in self._members:
                 sign = sign_of_life(member.address, max(1.0, self._silence / 5))
                 if sign is Sign.ALIVE:
                     self._seen[member] = time.monotonic()
                 self._signs[member] = sign
+            reason = self.lost()
+            since = (since or time.monotonic()) if reason else None
+            if since and time.monotonic() - since > self._silence and not self._stop.is_set():
+                self._give_up(reason)
+                return
+
+
+def lost_message(reason: str) -> str:
+    """Returns what to tell when a server is lost.
+
+    Args:
+        reason: Which, and how that is known.
+    """
+    return (
+        f"chief: {reason}\n"
+        "start all members again with the same flags: they go on from the last checkpoint"
+    )
+
+
+def _end_process(reason: str) -> None:
+    print(f"runner: {lost_message(reason)}", file=sys.stderr, flush=True)
+    os._exit(MemberLost.exit_code)

@@ -1,23 +1,25 @@
-"""A tf.data service beside the cluster: a dispatcher on machine 0, and workers on each."""
+"""The services beside a cluster that make its batches, each a process with one worker."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from orbit_runner.errors import RunnerError
 from orbit_runner.runtime.cluster.addresses import split_address
-from orbit_runner.runtime.launch.crew import named, until
-from orbit_runner.runtime.launch.job import Job
-from orbit_runner.runtime.launch.parts import HELPER
-from orbit_runner.runtime.launch.ports import free_ports
-from orbit_runner.runtime.launch.process import Process, Spec
+from orbit_runner.runtime.cluster.watch import Sign, sign_of_life
+from orbit_runner.runtime.launch.gathering import DATA, Gathered
+from orbit_runner.runtime.launch.parts import SERVICE
+from orbit_runner.runtime.launch.process import Spec
 
 # Makes the command line of a server from flags of `runner server`.
 Server = Callable[[Sequence[str]], Sequence[str]]
+
+_START_SECONDS, _PROBE_SECONDS = 120.0, 0.5
 
 
 def runner_server(flags: Sequence[str]) -> list[str]:
@@ -29,69 +31,66 @@ def runner_server(flags: Sequence[str]) -> list[str]:
     return [sys.executable, "-m", "orbit_runner", "server", *flags]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class DataService:
-    """What of the service runs on this machine.
+def service_specs(gathered: Gathered, logs: Path, server: Server = runner_server) -> list[Spec]:
+    """Makes the services of this machine.
+
+    Args:
+        gathered: Their addresses, and which of them are here.
+        logs: The folder of their logs.
+        server: Makes command lines.
+
+    Returns:
+        How to start each.
+    """
+    first = gathered.first.get(DATA, 0)
+    return [
+        _spec(first + number, gathered.services[first + number], logs, server)
+        for number in range(gathered.counts.get(DATA, 0))
+    ]
+
+
+def _spec(number: int, address: str, logs: Path, server: Server) -> Spec:
+    host, port = split_address(address)
+    # They have no use for GPUs, whose memory the members would then lack.
+    environ = {**os.environ, "PYTHONUNBUFFERED": "1", "CUDA_VISIBLE_DEVICES": ""}
+    return Spec(
+        name=f"data {number}",
+        part=SERVICE,
+        command=tuple(server(["--role=data", f"--port={port}", f"--host={host}"])),
+        environ=environ,
+        log=logs / f"data-{number}.log",
+    )
+
+
+@dataclasses.dataclass
+class Opening:
+    """Waits until the services of all machines answer: members look for them when they start.
 
     Attributes:
-        dispatcher: `host:port` of the dispatcher, as all machines reach it.
-        dispatches: Whether it runs here.
-        workers: How many workers run here.
-        host: What others reach this machine by.
-        journal: A folder in which the dispatcher keeps what it needs when it is started again.
-        logs: The folder of the logs.
-        server: Makes command lines.
+        waiting: Their addresses, as long as they have not answered.
+        seconds: How long to wait.
     """
 
-    dispatcher: str
-    dispatches: bool
-    workers: int
-    host: str
-    journal: Path
-    logs: Path
-    server: Server = runner_server
+    waiting: tuple[str, ...]
+    seconds: float = _START_SECONDS
 
-    def start(self, job: Job, seconds: float) -> None:
-        """Starts it, and waits until every part answers.
+    def __post_init__(self) -> None:
+        """Begins to wait."""
+        self._begun = time.monotonic()
 
-        Args:
-            job: Whose crew it joins.
-            seconds: How long to wait.
+    def done(self) -> bool:
+        """Asks those that have not answered; returns whether all have.
 
         Raises:
-            RunnerError: A part of it ended, or does not answer.
+            RunnerError: They did not come in time.
         """
-        started = [job.crew.start(spec) for spec in self._specs()]
-        job.screen.note(f"waiting up to {seconds:.0f} s for {named(started)} to answer")
-        answered = until(lambda: job.asked() or _none_silent(started), seconds)
-        ended = [ending for process in started if (ending := process.ending())]
-        if ended:
-            raise RunnerError(f"tf.data service: {ended[0]} (log: {started[0].spec.log.parent})")
-        if not answered:
-            silent = named(process for process in started if not process.spoke.is_set())
-            raise RunnerError(f"tf.data service: {silent} did not answer within {seconds:.0f} s")
-
-    def _specs(self) -> list[Spec]:
-        specs = []
-        if self.dispatches:
-            port = split_address(self.dispatcher)[1]
-            flags = ["--role=data_dispatcher", f"--port={port}", f"--work_dir={self.journal}"]
-            specs.append(self._spec("data dispatcher", flags))
-        for number, port in enumerate(free_ports(self.workers)):
-            flags = ["--role=data_worker", f"--port={port}", f"--dispatcher={self.dispatcher}"]
-            flags.append(f"--host={self.host}")
-            specs.append(self._spec(f"data worker {number}", flags))
-        return specs
-
-    def _spec(self, name: str, flags: Sequence[str]) -> Spec:
-        return Spec(
-            name=name,
-            part=HELPER,
-            command=tuple(self.server(flags)),
-            environ={**os.environ, "PYTHONUNBUFFERED": "1"},
-            log=self.logs / f"{name.replace(' ', '-')}.log",
-        )
-
-
-def _none_silent(processes: Sequence[Process]) -> bool:
-    return all(process.spoke.is_set() or process.ending() is not None for process in processes)
+        while self.waiting:
+            if sign_of_life(self.waiting[0], _PROBE_SECONDS) is not Sign.ALIVE:
+                break
+            self.waiting = self.waiting[1:]
+        if self.waiting and time.monotonic() - self._begun > self.seconds:
+            raise RunnerError(
+                f"data service: {', '.join(self.waiting)} did not answer within "
+                f"{self.seconds:.0f} s"
+            )
+        return not self.waiting

@@ -11,6 +11,9 @@ from orbit_runner.runtime.cluster.description import Jobs
 from orbit_runner.runtime.launch.endings import Ending
 from orbit_runner.runtime.launch.ports import free_ports
 
+# Services that make batches are gathered like the members, of which they are none.
+DATA = "data"
+
 
 @dataclasses.dataclass(frozen=True)
 class Gathered:
@@ -19,9 +22,10 @@ class Gathered:
     Attributes:
         attempt: Its number, from 1.
         jobs: Role to the addresses of its members on all machines.
-        first: Role to the index of this machine's first member of it.
-        counts: Role to the number of members on this machine.
+        first: Role to the index of this machine's first member of it; `DATA` is one here.
+        counts: Role to the number of members on this machine; here too.
         shared: What the first machine decided for all.
+        services: The addresses of the services on all machines that make batches.
     """
 
     attempt: int
@@ -29,6 +33,7 @@ class Gathered:
     first: Mapping[str, int]
     counts: Mapping[str, int]
     shared: Mapping[str, Any]
+    services: tuple[str, ...] = ()
 
 
 class Gathering(Protocol):
@@ -67,16 +72,16 @@ def addresses_for(host: str, counts: Mapping[str, int]) -> dict[str, list[str]]:
 
     Args:
         host: What others reach this machine by.
-        counts: Role to the number of members.
+        counts: Role, or `DATA`, to the number of members.
 
     Returns:
-        Role to addresses.
+        The same to addresses.
     """
     ports = iter(free_ports(sum(counts.values())))
     name = f"[{host}]" if ":" in host else host
     return {
         role: [f"{name}:{next(ports)}" for _ in range(counts[role])]
-        for role in ROLES
+        for role in (*ROLES, DATA)
         if counts.get(role)
     }
 
@@ -101,13 +106,14 @@ def merged(
     jobs: dict[str, tuple[str, ...]] = {}
     first: dict[str, int] = {}
     for number in sorted(offers):
-        for role in ROLES:
+        for role in (*ROLES, DATA):
             if number == node:
                 first[role] = len(jobs.get(role, ()))
             if offers[number].get(role):
                 jobs[role] = (*jobs.get(role, ()), *offers[number][role])
     counts = {role: len(there) for role, there in offers[node].items()}
-    return Gathered(attempt, jobs, first, counts, shared)
+    services = jobs.pop(DATA, ())
+    return Gathered(attempt, jobs, first, counts, shared, services)
 
 
 class OneMachine:

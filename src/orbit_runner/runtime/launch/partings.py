@@ -48,6 +48,24 @@ def follow_out(job: Job, first: Ending) -> Verdict:
     return Verdict(first.code, first)
 
 
+def turn_back(job: Job, number: int) -> Verdict:
+    """Ends everything before members have started: there is nothing to save.
+
+    Args:
+        job: The job.
+        number: The signal that the launcher was sent, here or on another machine.
+
+    Returns:
+        128 + the signal.
+    """
+    own = Ending("the launcher", 128 + number)
+    job.signals.received = job.signals.received or number
+    job.gathering.tell(own)
+    job.screen.note(f"{signal_name(number)}: leaving before anything has begun")
+    job.end(job.crew.running())
+    return Verdict(own.code, own)
+
+
 def leave(job: Job, number: int) -> Verdict:
     """Passes a signal on, and waits until all have saved and left.
 

@@ -15,17 +15,20 @@ class Part:
         serves: It does not leave by itself: it is ended when those that it serves are gone.
         grouped: It is ended and started again with the others when one of them is lost.
         alone: It is started again by itself when it is lost.
+        first: It has to answer before the others are started.
     """
 
     leads: bool = False
     serves: bool = False
     grouped: bool = False
     alone: bool = False
+    first: bool = False
 
 
 # It reads checkpoints and talks to nobody.
 _EVALUATOR = Part(alone=True)
-HELPER = Part(serves=True, alone=True)
+# One that is started again knows nothing of what the members asked it for.
+SERVICE = Part(serves=True, grouped=True, first=True)
 PARTS: Mapping[str, Mapping[str, Part]] = {
     "multi_worker_mirrored": {
         "worker": Part(leads=True, grouped=True),

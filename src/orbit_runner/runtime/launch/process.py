@@ -16,7 +16,7 @@ from pathlib import Path
 from orbit_runner.errors import RunnerError
 from orbit_runner.runtime.launch.endings import Ending
 from orbit_runner.runtime.launch.parts import Part
-from orbit_runner.runtime.launch.screen import Screen, follow
+from orbit_runner.runtime.launch.screen import Screen, follow, is_chatter
 
 _LAST_WORDS_SECONDS = 2.0
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -80,7 +80,8 @@ class Process:
 
     def _follow(self, screen: Screen) -> list[threading.Thread]:
         def err(text: bytes) -> None:
-            screen.line(self.spec.name, text)
+            if not is_chatter(text):
+                screen.line(self.spec.name, text)
 
         def out(text: bytes) -> None:
             self.spoke.set()

@@ -45,17 +45,15 @@ def _settle(job: Job, first: Ending) -> str:
 
     What they would save now could not be whole, and those that noticed say so by their exit codes.
     """
-    leaders = job.crew.running(leads)
-    if not leaders:
-        return ""
-    seconds = job.limits.settle
-    job.screen.note(f"{first}; waiting up to {seconds:.0f} s for {named(leaders)} to notice")
+    leaders, seconds = job.crew.running(leads), job.limits.settle
+    if leaders:
+        job.screen.note(f"{first}; waiting up to {seconds:.0f} s for {named(leaders)} to notice")
 
     def unsettled() -> list[Process]:
         return [p for p in leaders if p.ending() is None and not p.is_stopped()]
 
     until(lambda: job.asked() or not unsettled(), seconds)
-    stopped = [process for process in leaders if process.is_stopped()]
+    stopped = [process for process in job.crew.running(grouped) if process.is_stopped()]
     return f"{named(stopped)} was stopped" if stopped else ""
 
 

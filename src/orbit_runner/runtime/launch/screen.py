@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -85,6 +86,23 @@ def _write(file: IO[bytes], text: bytes) -> None:
     with contextlib.suppress(OSError, ValueError):
         file.write(text)
         file.flush()
+
+
+# Before it is set up, absl's log takes no notice of TF_CPP_MIN_LOG_LEVEL. It says that a server was
+# started, and once a second that a data service does not answer.
+_CHATTER = re.compile(
+    rb"WARNING: All log messages before absl::InitializeLog\(\) |"
+    rb"[IW]\d{4} \d\d:\d\d:[\d.]+ +\d+ (grpc_server_lib|data_service_client)\.cc:"
+)
+
+
+def is_chatter(text: bytes) -> bool:
+    """Returns whether a line is of those that TensorFlow writes whatever it is told.
+
+    Args:
+        text: The line.
+    """
+    return _CHATTER.match(text) is not None
 
 
 def follow(stream: IO[bytes], log: Path, show: Callable[[bytes], None]) -> threading.Thread:

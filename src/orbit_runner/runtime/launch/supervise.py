@@ -6,10 +6,11 @@ import time
 from collections.abc import Callable, Sequence
 
 from orbit_runner.runtime.launch.crew import PAUSE_SECONDS, named
+from orbit_runner.runtime.launch.data_service import Opening
 from orbit_runner.runtime.launch.endings import Ending, by_weight
 from orbit_runner.runtime.launch.gathering import Gathered
 from orbit_runner.runtime.launch.job import Job, Verdict, leads, works
-from orbit_runner.runtime.launch.partings import fail, follow_out, leave
+from orbit_runner.runtime.launch.partings import fail, follow_out, leave, turn_back
 from orbit_runner.runtime.launch.process import Spec
 from orbit_runner.runtime.launch.regroup import regroup, replace
 
@@ -38,6 +39,7 @@ class _Supervisor:
         self._job, self._specs = job, specs
         self._code = 0
         self._reminder = ""
+        self._opening, self._waiting = Opening(()), list[Spec]()
 
     def run(self) -> int:
         job = self._job
@@ -51,7 +53,7 @@ class _Supervisor:
                     job.screen.note(str(gathered))
                     verdict = Verdict(gathered.code, gathered)
                     break
-                self._start(self._specs(gathered))
+                self._start(self._specs(gathered), gathered.services)
                 verdict = self._watch()
                 if not verdict.again:
                     break
@@ -64,28 +66,42 @@ class _Supervisor:
             job.crew.kill(job.crew.running())
             job.gathering.close(verdict.cause)
 
-    def _start(self, specs: Sequence[Spec]) -> None:
+    def _start(self, specs: Sequence[Spec], services: tuple[str, ...]) -> None:
         for spec in specs:
             self._job.screen.introduce(spec.name)
-        for spec in specs:
-            # What is not of the group has lived on, or has done its work.
-            if spec.part.grouped or not self._job.crew.is_settled(spec.name):
+        # What is not of the group has lived on, or has done its work.
+        due = [s for s in specs if s.part.grouped or not self._job.crew.is_settled(s.name)]
+        for spec in due:
+            if spec.part.first:
                 self._job.crew.start(spec)
+        self._waiting = [spec for spec in due if not spec.part.first]
+        self._opening = Opening(services)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Starts those that wait for services, once these answer."""
+        if self._waiting and self._opening.done():
+            for spec in self._waiting:
+                self._job.crew.start(spec)
+            self._waiting = []
 
     def _watch(self) -> Verdict:
         """Watches one attempt.
 
         In this order: what the launcher was asked, what other machines report, what ended here,
-        whether training is done everywhere, whether those that outlast training have ended.
+        whether those that wait can start, whether training is done everywhere, whether those that
+        outlast training have ended.
         """
         job, over = self._job, False
         while True:
             if job.signals.received is not None:
-                return leave(job, job.signals.received)
+                depart = turn_back if self._waiting else leave
+                return depart(job, job.signals.received)
             heard = None if over else job.gathering.heard()
             verdict = self._follow(heard) if heard is not None else self._judged()
             if verdict is not None:
                 return verdict
+            self._go_on()
             if not over and self._has_trained():
                 over = True
                 job.end(job.crew.running(lambda part: part.serves and part.grouped))
@@ -98,7 +114,8 @@ class _Supervisor:
     def _follow(self, heard: Ending) -> Verdict:
         """Does as another machine has to."""
         if heard.kind == "left":
-            return leave(self._job, heard.code - 128)
+            depart = turn_back if self._waiting else leave
+            return depart(self._job, heard.code - 128)
         if heard.kind == "failed":
             return fail(self._job, heard)
         return regroup(self._job, heard)
@@ -130,7 +147,7 @@ class _Supervisor:
 
     def _has_trained(self) -> bool:
         job = self._job
-        if not job.gathering.all_done and not job.crew.running(leads):
+        if not (job.gathering.all_done or self._waiting or job.crew.running(leads)):
             job.gathering.done()
         return job.gathering.all_done
 
@@ -139,6 +156,9 @@ class _Supervisor:
         if self._job.crew.running(leads):
             return
         text = "nothing trains here; waiting for the other machines"
+        if self._waiting:
+            seconds, silent = self._opening.seconds, ", ".join(self._opening.waiting)
+            text = f"waiting up to {seconds:.0f} s for data services to answer: {silent}"
         if over:
             text = f"training is done; waiting for {named(self._job.crew.running(works))}"
         if text != self._reminder:

@@ -1,0 +1,139 @@
+"""Batches made by services that are processes, and services that are lost while a run uses them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.clusters.members import EXPERIMENT, MULTI_WORKER, Member, alone, content, free_ports
+
+RUNNER = [sys.executable, "-m", "orbit_runner"]
+RUN = (
+    *EXPERIMENT, "--train_steps=600", "--trainer.checkpoint_interval=50",
+    "--trainer.validation_interval=100", "--trainer.summary_interval=50",
+    "--task.train_data.augment=crop",
+)  # fmt: skip
+MIRRORED = ("--runtime.distribution_strategy=mirrored", "--runtime.num_virtual_devices=2")
+QUICK, PATIENT = "--runtime.heartbeat_timeout=2", "--runtime.heartbeat_timeout=5"
+
+
+class Services:
+    """Data servers, and the flag that names them."""
+
+    def __init__(self, count: int) -> None:
+        self.ports = free_ports(count)
+        self.processes = [
+            subprocess.Popen(
+                [*RUNNER, "server", "--role=data", f"--port={port}"],
+                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+            )
+            for port in self.ports
+        ]  # fmt: skip
+        for process in self.processes:
+            assert process.stdout is not None
+            assert "serves at" in process.stdout.readline()
+
+    @property
+    def flag(self) -> str:
+        addresses = ",".join(f"grpc://127.0.0.1:{port}" for port in self.ports)
+        return f"--runtime.tf_data_service={addresses}"
+
+
+@contextlib.contextmanager
+def services(count: int) -> Iterator[Services]:
+    """Starts data servers, and ends them."""
+    started = Services(count)
+    try:
+        yield started
+    finally:
+        for process in started.processes:
+            process.kill()
+            process.communicate()
+
+
+def _member(folder: Path, *flags: str) -> Member:
+    folder.mkdir(parents=True, exist_ok=True)
+    return Member("one", [f"--model_dir={folder / 'run'}", *flags], folder / "one.log", None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", [(), MIRRORED], ids=["one_device", "mirrored"])
+def test_a_service_that_is_killed_ends_the_run_which_resumes(
+    tmp_path: Path, strategy: tuple[str, ...]
+) -> None:
+    folder = tmp_path / "served"
+    with services(2) as started:
+        member = _member(folder, *RUN, *strategy, QUICK, started.flag)
+        member.until("evaluation at step 100")
+        started.processes[1].kill()
+        assert member.wait(20) == 138
+    lost = f"runner: the data service grpc://127.0.0.1:{started.ports[1]} was lost: nobody listens"
+    assert lost in member.text.splitlines()
+    assert "Traceback" not in member.text
+    with services(1) as started:
+        again = _member(folder, *RUN, *strategy, QUICK, started.flag)
+        assert again.wait() == 0, again.text
+    assert "restored step" in again.text
+
+    alone(tmp_path / "alone", *RUN, *strategy)
+    assert content(folder) == content(tmp_path / "alone")
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [(signal.SIGKILL, "nobody listens"), (signal.SIGSTOP, "does not answer")],
+)
+def test_a_process_that_waits_for_something_else_is_ended(
+    tmp_path: Path, number: signal.Signals, said: str
+) -> None:
+    with services(1) as started:
+        member = _member(tmp_path, *RUN, "--mode=continuous_eval", QUICK, started.flag)
+        member.until("waiting for a checkpoint")
+        time.sleep(3)
+        assert member.process.poll() is None
+        started.processes[0].send_signal(number)
+        assert member.wait(15) == 138
+    last = f"runner: the data service grpc://127.0.0.1:{started.ports[0]} was lost: {said}"
+    assert last in member.text.splitlines()
+
+
+def _kill_service(launcher: int, checkpoints: Path) -> None:
+    for _ in range(1200):
+        if len([*checkpoints.glob("*.index")]) > 1:
+            break
+        time.sleep(0.1)
+    children = Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()
+    found = [c for c in children if "--role=data" in Path(f"/proc/{c}/cmdline").read_text()]
+    os.kill(int(found[1]), signal.SIGKILL)
+
+
+@pytest.mark.slow
+def test_workers_lose_a_service_and_end_with_the_same_weights(tmp_path: Path) -> None:
+    flags = ("--workers=2", "--data-workers=2", "--", *RUN, MULTI_WORKER, PATIENT)
+    launcher = subprocess.Popen(
+        [*RUNNER, "launch", *flags, f"--model_dir={tmp_path / 'run'}"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        _kill_service(launcher.pid, tmp_path / "run" / "checkpoints")
+        _, err = launcher.communicate(timeout=240)
+    finally:
+        launcher.terminate()
+    assert launcher.returncode == 0, err
+    again = "data 1 was killed by SIGKILL; starting all again from the last checkpoint (1 of 3)"
+    assert again in err
+    assert "was lost: nobody listens" in err
+    assert "absl::InitializeLog" not in err
+
+    alone(tmp_path / "mirrored", *RUN, *MIRRORED)
+    assert content(tmp_path) == content(tmp_path / "mirrored")

@@ -1,0 +1,55 @@
+"""Notes by which a chief and its servers part."""
+
+from pathlib import Path
+
+import pytest
+
+from orbit_runner.runtime.cluster.description import Member
+from orbit_runner.runtime.cluster.farewell import Guest, Host
+
+
+@pytest.mark.parametrize("code", [0, 3, 143])
+def test_servers_leave_as_the_chief_does(code: int, tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    host.begin()
+    guests = [Guest(tmp_path, Member(role, 0)) for role in ("worker", "ps")]
+    assert [guest.left() for guest in guests] == [None, None]
+    host.end(code)
+    assert [guest.left() for guest in guests] == [code, code]
+
+
+def test_the_note_of_a_run_before_counts_for_nothing(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    host.end(0)
+    guest = Guest(tmp_path, Member("worker", 1))
+    assert guest.left() is None
+    host.begin()
+    assert guest.left() is None
+    host.end(0)
+    assert guest.left() == 0
+
+
+def test_a_server_may_be_first(tmp_path: Path) -> None:
+    guest = Guest(tmp_path / "run", Member("ps", 0))
+    assert guest.left() is None
+    Host(tmp_path / "run").begin()
+    assert guest.left() is None
+
+
+def test_the_chief_hears_who_has_to_go(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    host.begin()
+    assert host.leaving() == []
+    Guest(tmp_path, Member("worker", 12)).announce()
+    Guest(tmp_path, Member("ps", 0)).announce()
+    assert host.leaving() == ["ps 0", "worker 12"]
+
+
+def test_who_comes_again_does_not_go(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    Guest(tmp_path, Member("worker", 1)).announce()
+    Guest(tmp_path, Member("worker", 0)).announce()
+    Guest(tmp_path, Member("worker", 1))
+    assert host.leaving() == ["worker 0"]
+    host.begin()
+    assert host.leaving() == []

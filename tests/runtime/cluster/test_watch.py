@@ -1,0 +1,145 @@
+"""Whether servers are there, told from real sockets: some answer, some hang, some are gone."""
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from orbit_runner.runtime.cluster.description import Member
+from orbit_runner.runtime.cluster.lost import MemberLost
+from orbit_runner.runtime.cluster.watch import Sign, Watch, sign_of_life, wait_for_servers
+
+
+class Stage:
+    """A server that can be made to hang, and to go."""
+
+    def __init__(self) -> None:
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self._socket.settimeout(0.05)
+        self.address = f"127.0.0.1:{self._socket.getsockname()[1]}"
+        self.answers, self._open = True, True
+        self.heard = b""
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while self._open:
+            if not self.answers:
+                time.sleep(0.02)
+                continue
+            with contextlib.suppress(OSError):
+                talk, _ = self._socket.accept()
+                with talk:
+                    self.heard = talk.recv(100)
+                    talk.sendall(bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
+
+    def close(self) -> None:
+        self._open = False
+        self._thread.join()
+        self._socket.close()
+
+
+@pytest.fixture
+def stages() -> Iterator[list[Stage]]:
+    made = [Stage() for _ in range(3)]
+    yield made
+    for stage in made:
+        stage.close()
+
+
+@pytest.fixture
+def members(stages: list[Stage]) -> list[Member]:
+    roles = [("worker", 0), ("worker", 1), ("ps", 0)]
+    return [
+        Member(role, index, stage.address)
+        for (role, index), stage in zip(roles, stages, strict=True)
+    ]
+
+
+def eventually(fact: Callable[[], object], seconds: float = 10.0) -> None:
+    end = time.monotonic() + seconds
+    while not fact():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_signs_of_life(stages: list[Stage]) -> None:
+    assert sign_of_life(stages[0].address) is Sign.ALIVE
+    assert stages[0].heard.startswith(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+    stages[0].answers = False
+    time.sleep(0.1)  # It may be waiting for a connection.
+    assert sign_of_life(stages[0].address, 0.3) is Sign.SILENT
+    stages[1].close()
+    assert sign_of_life(stages[1].address) is Sign.GONE
+
+
+def test_servers_that_come_late_are_waited_for(stages: list[Stage], members: list[Member]) -> None:
+    stages[1].answers = False
+    threading.Timer(0.5, lambda: setattr(stages[1], "answers", True)).start()
+    wait_for_servers(members, timeout=20.0, tell=lambda text: None)
+
+
+def test_those_that_do_not_come_are_named(stages: list[Stage], members: list[Member]) -> None:
+    stages[2].close()
+    told: list[str] = []
+    with pytest.raises(MemberLost, match=r"nothing was heard of ps 0 \(127") as caught:
+        wait_for_servers(members, timeout=2.5, tell=told.append)
+    assert "worker" not in str(caught.value)
+    assert told == [f"waiting for ps 0 ({members[2].address})"]
+
+
+@pytest.fixture
+def watch(members: list[Member]) -> Iterator[tuple[Watch, list[str]]]:
+    reasons: list[str] = []
+    made = Watch(members, silence=0.5, patience=1.0, give_up=reasons.append)
+    made.start()
+    yield made, reasons
+    made.stop()
+
+
+def test_all_is_well(watch: tuple[Watch, list[str]]) -> None:
+    time.sleep(1.2)
+    assert watch[0].lost() == ""
+    assert not watch[1]
+
+
+def test_a_worker_may_go_but_not_all(watch: tuple[Watch, list[str]], stages: list[Stage]) -> None:
+    stages[0].close()
+    time.sleep(1.5)
+    assert watch[0].lost() == ""
+    stages[1].close()
+    eventually(lambda: "no worker is left" in watch[0].lost())
+    eventually(lambda: watch[1])
+
+
+def test_a_parameter_server_may_not_go(
+    watch: tuple[Watch, list[str]], stages: list[Stage], members: list[Member]
+) -> None:
+    stages[2].close()
+    eventually(watch[0].lost)
+    assert watch[0].lost() == f"ps 0 ({members[2].address}): nobody listens"
+
+
+@pytest.mark.parametrize("which", [0, 2])
+def test_nobody_may_hang(
+    which: int, watch: tuple[Watch, list[str]], stages: list[Stage], members: list[Member]
+) -> None:
+    stages[which].answers = False
+    eventually(watch[0].lost)
+    reason = f"{members[which]} ({members[which].address}): does not answer"
+    assert watch[0].lost() == reason
+    eventually(lambda: watch[1])
+    assert watch[1] == [reason]
+
+
+def test_a_watch_that_was_stopped_ends_nothing(
+    watch: tuple[Watch, list[str]], stages: list[Stage]
+) -> None:
+    watch[0].stop()
+    for stage in stages:
+        stage.close()
+    time.sleep(1.5)
+    assert not watch[1]
