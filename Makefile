@@ -5,17 +5,18 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint format kills bench lock clean
+.PHONY: help run test lint format kills clusters bench lock clean
 
 help:
-	@echo "make run     train a small network on real handwritten digits, and show the result"
-	@echo "make test    all tests"
-	@echo "make lint    ruff and mypy"
-	@echo "make format  ruff format"
-	@echo "make kills   kill seven runs twenty times each, and compare their weights; an hour"
-	@echo "make bench   speed against a bare loop, the cost of exactness, pauses for saving, resuming"
-	@echo "make lock    requirements.lock anew (needs uv)"
-	@echo "make clean   remove .venv, runs and caches"
+	@echo "make run      train a small network on real handwritten digits, and show the result"
+	@echo "make test     all tests"
+	@echo "make lint     ruff and mypy"
+	@echo "make format   ruff format"
+	@echo "make kills    kill seven runs twenty times each, and compare their weights; an hour"
+	@echo "make clusters every strategy and mode, every way to lose a worker; half an hour"
+	@echo "make bench    speed against a bare loop, the cost of exactness, pauses for saving, resuming"
+	@echo "make lock     requirements.lock anew (needs uv)"
+	@echo "make clean    remove .venv, runs and caches"
 
 $(READY): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 10) <= v <= (3, 12) else f"Python 3.10 to 3.12 is needed, {sys.executable} is {v[0]}.{v[1]}; try: make PYTHON=python3.11 $(MAKECMDGOALS)")'
@@ -42,6 +43,9 @@ format: $(READY)
 
 kills: $(READY)
 	$(BIN)/python -m pytest tests/kills --kills=20 -s
+
+clusters: $(READY)
+	$(BIN)/python -m pytest tests/clusters --clusters -s
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks

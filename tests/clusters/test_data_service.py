@@ -17,7 +17,7 @@ from tests.clusters.members import EXPERIMENT, MULTI_WORKER, Member, alone, cont
 
 RUNNER = [sys.executable, "-m", "orbit_runner"]
 RUN = (
-    *EXPERIMENT, "--train_steps=600", "--trainer.checkpoint_interval=50",
+    *EXPERIMENT, "--train_steps=400", "--trainer.checkpoint_interval=50",
     "--trainer.validation_interval=100", "--trainer.summary_interval=50",
     "--task.train_data.augment=crop",
 )  # fmt: skip

@@ -124,10 +124,17 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     return content(folder)
 
 
-@pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGKILL, 138), (signal.SIGSTOP, 138), (signal.SIGTERM, 143)]
-)
-@pytest.mark.parametrize("lost", ["worker0", "worker1"])
+_LOSSES = [
+    pytest.param("worker1", signal.SIGKILL, 138),
+    pytest.param("worker0", signal.SIGTERM, 143),
+    pytest.param("worker0", signal.SIGKILL, 138, marks=pytest.mark.matrix),
+    pytest.param("worker0", signal.SIGSTOP, 138, marks=pytest.mark.matrix),
+    pytest.param("worker1", signal.SIGSTOP, 138, marks=pytest.mark.matrix),
+    pytest.param("worker1", signal.SIGTERM, 143, marks=pytest.mark.matrix),
+]
+
+
+@pytest.mark.parametrize(("lost", "number", "code"), _LOSSES)
 def test_a_lost_worker_is_noticed_and_the_run_resumes(
     tmp_path: Path, undisturbed: dict[str, object], number: signal.Signals, code: int, lost: str
 ) -> None:

@@ -27,6 +27,7 @@ def addresses() -> Iterator[tuple[str, ...]]:
         host = dispatcher.target.partition("://")[2]
         pairs.append((dispatcher, service.WorkerServer(service.WorkerConfig(host))))
     yield tuple(dispatcher.target for dispatcher, _ in pairs)
+    pairs.clear()
 
 
 def _source() -> ArraySource:

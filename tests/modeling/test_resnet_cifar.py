@@ -153,3 +153,12 @@ def test_networks_deeper_than_the_recursion_limit_build():
 def test_what_does_not_exist_raises(depth, version):
     with pytest.raises(ValueError, match=r"must be"):
         _build(depth, version)
+
+
+@pytest.mark.parametrize("synchronized", [False, True])
+def test_batch_norm_is_synchronised_where_that_is_asked_for(synchronized: bool) -> None:
+    model = resnet_cifar(input_shape=(32, 32, 3), num_classes=10, depth=8, use_sync_bn=synchronized)
+    norms = [x for x in model.layers if isinstance(x, tf_keras.layers.BatchNormalization)]
+
+    assert len(norms) == 7
+    assert {norm.synchronized for norm in norms} == {synchronized}

@@ -189,8 +189,10 @@ def _record(job: Job, strategy: Any, progress: Observer) -> Any:
 
 def _placement(job: Job, strategy: Any) -> str:
     """Words where this process runs: the strategy, its devices, the members of the cluster."""
+    from orbit_runner.runtime.devices import local_devices
+
     kind = job.config.runtime.distribution_strategy
-    devices = ", ".join(short_device(name) for name in strategy.extended.worker_devices)
+    devices = ", ".join(local_devices(strategy))
     together = f"{strategy.num_replicas_in_sync} in sync"
     if kind == "parameter_server":
         together = "workers at their own pace"
@@ -200,15 +202,6 @@ def _placement(job: Job, strategy: Any) -> str:
         lines[0] = f"{cluster.me} of a cluster ({cluster.source}), {lines[0]}"
         lines += [f"  {member}  {member.address}" for member in cluster.members()]
     return "\n".join(lines)
-
-
-def short_device(name: str) -> str:
-    """Returns a device's name without what is the same for all.
-
-    Args:
-        name: Such as `/job:worker/replica:0/task:1/device:CPU:0`.
-    """
-    return name.rpartition("device:")[2]
 
 
 class ConfigWriter(Observer):

@@ -98,7 +98,7 @@ class RuntimeConfig(Config):
         262144, minimum=1, help="smallest (min_size) or largest (max_size) shard"
     )
     tf_data_service: str | None = setting(
-        None, help="address of a tf.data service that makes the batches, grpc://host:port"
+        None, help="addresses of tf.data services that make the batches: grpc://host:port, …"
     )
     tpu: str | None = setting(None, help="name or address of a TPU, or local")
     tpu_zone: str | None = setting(None, help="zone of a TPU that is given by name")

@@ -34,6 +34,7 @@ def resnet_cifar(
     version: int = 1,
     batch_norm_momentum: float = 0.9,
     batch_norm_epsilon: float = 1e-5,
+    use_sync_bn: bool = False,
     dropout_rate: float = 0.0,
 ) -> tf_keras.Model:
     """Builds a residual network of three stages.
@@ -52,6 +53,7 @@ def resnet_cifar(
         version: 1 or 2.
         batch_norm_momentum: The share of the old moving average kept each step.
         batch_norm_epsilon: What is added to the variance.
+        use_sync_bn: Whether mean and variance are those of all replicas' batches together.
         dropout_rate: The share of the pooled features left out in training; the papers have none.
 
     Returns:
@@ -65,7 +67,10 @@ def resnet_cifar(
 
     def norm(x: tf.Tensor, name: str) -> tf.Tensor:
         return tf_keras.layers.BatchNormalization(
-            momentum=batch_norm_momentum, epsilon=batch_norm_epsilon, name=name
+            momentum=batch_norm_momentum,
+            epsilon=batch_norm_epsilon,
+            synchronized=use_sync_bn,
+            name=name,
         )(x)
 
     inputs, x = normalized_input(input_shape, input_dtype, mean, std)

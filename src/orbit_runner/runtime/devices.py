@@ -75,3 +75,16 @@ def device_groups(strategy: tf.distribute.Strategy, parts: int) -> list[list[str
         kind, index = lead.rsplit("device:", 1)[-1].split(":")
         groups.append([f"{kind}:{int(index) + part}" for part in range(parts)])
     return groups
+
+
+def local_devices(strategy: tf.distribute.Strategy) -> list[str]:
+    """Returns the devices of this process that a strategy computes on, such as `CPU:0`.
+
+    Args:
+        strategy: Any strategy.
+    """
+    try:
+        names = strategy.extended.worker_devices
+    except RuntimeError:  # The default strategy leaves it to TensorFlow, which prefers the last.
+        names = [tf.config.list_logical_devices()[-1].name]
+    return [name.rpartition("device:")[2] for name in names]

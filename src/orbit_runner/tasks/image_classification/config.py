@@ -51,6 +51,9 @@ class ResNetCifarConfig(ImageModelConfig):
         0.9, minimum=0.0, maximum=1.0, help="share of the old moving average"
     )
     batch_norm_epsilon: float = setting(1e-5, above=0.0, help="added to the variance")
+    use_sync_bn: bool = setting(
+        False, help="mean and variance over the batches of all replicas, not of each"
+    )
     dropout_rate: float = setting(
         0.0, minimum=0.0, maximum=0.99, help="share of the pooled features left out"
     )

@@ -1,0 +1,115 @@
+"""What the loss of a data service looks like from inside; runs as processes: `tests/clusters`."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from orbit_runner.data.service import made_by
+from orbit_runner.errors import RunnerError, SettingError
+from orbit_runner.runtime.cluster.lost import MemberLost
+from orbit_runner.runtime.launch.ports import free_ports
+from orbit_runner.runtime.losses import watched
+
+service = tf.data.experimental.service
+
+
+class Server:
+    """A data service in this process."""
+
+    def __init__(self, port: int) -> None:
+        self.dispatcher = service.DispatchServer(service.DispatcherConfig(port=port))
+        self.worker = service.WorkerServer(service.WorkerConfig(f"localhost:{port}"))
+
+    def stop(self) -> None:
+        self.worker._stop()
+        self.dispatcher._stop()
+
+
+@pytest.fixture
+def port() -> int:
+    return free_ports(1)[0]
+
+
+def _numbers(port: int) -> tf.data.Dataset:
+    numbers = tf.data.Dataset.range(10**9)
+    return made_by([f"grpc://127.0.0.1:{port}"], numbers, lambda made: made.map(lambda n: n * 2))
+
+
+@tf.function
+def _take(iterator: Any, count: tf.Tensor) -> tf.Tensor:
+    total = tf.constant(0, tf.int64)
+    for _ in tf.range(count):
+        total += next(iterator)
+    return total
+
+
+def _take_on(port: int, server: Server, *, restart: bool) -> None:
+    """Takes numbers of a service, stops it, and goes on."""
+    with _watched(port):
+        iterator = iter(_numbers(port))
+        assert int(_take(iterator, tf.constant(3))) == 6
+        server.stop()
+        again = Server(port) if restart else None
+        for _ in itertools.count():
+            _take(iterator, tf.constant(1000))
+    del again
+
+
+def _watched(port: int, silence: float = 60.0) -> Any:
+    return watched(tf.distribute.get_strategy(), [f"127.0.0.1:{port}"], silence)
+
+
+def test_a_function_that_waits_for_a_lost_service_ends(port: int) -> None:
+    with pytest.raises(MemberLost, match=rf"service grpc://127.0.0.1:{port} was lost: nobody"):
+        _take_on(port, Server(port), restart=False)
+
+
+def test_a_service_that_was_started_again_meanwhile(port: int) -> None:
+    with pytest.raises(MemberLost, match=rf"grpc://127.0.0.1:{port} was started again meanwhile"):
+        _take_on(port, Server(port), restart=True)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("its own"),
+        SettingError("a.b", "its own"),
+        tf.errors.NotFoundError(None, None, "no such file"),
+        tf.errors.InvalidArgumentError(None, None, "its own"),
+    ],
+)
+def test_other_errors_stay_as_they_are(port: int, error: Exception) -> None:
+    server = Server(port)
+    with pytest.raises(type(error)) as caught, _watched(port):
+        raise error
+    assert caught.value is error
+    server.stop()
+
+
+@pytest.mark.parametrize("code", [2, 3, 130, 143])
+def test_what_has_a_cause_of_its_own_keeps_it_though_a_service_is_lost(
+    port: int, code: int
+) -> None:
+    error = RunnerError("its own")
+    error.exit_code = code
+    with pytest.raises(RunnerError) as caught, _watched(port):
+        raise error
+    assert caught.value is error
+
+
+def test_an_error_that_came_before_the_notice_is_explained(port: int) -> None:
+    with pytest.raises(MemberLost, match=f"grpc://127.0.0.1:{port} was lost"), _watched(port):
+        raise tf.errors.UnavailableError(None, None, "collective ops is aborted by: worker 1")
+
+
+def test_functions_are_let_alone_afterwards(port: int) -> None:
+    server = Server(port)
+    with _watched(port):
+        assert int(_take(iter(_numbers(port)), tf.constant(3))) == 6
+    server.stop()
+    own = iter(tf.data.Dataset.range(10))
+    assert int(_take(own, tf.constant(3))) == 3
