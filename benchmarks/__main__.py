@@ -6,7 +6,7 @@ import importlib
 import os
 import sys
 
-NAMES = ("loop", "exactness", "saving", "resume", "partition")
+NAMES = ("loop", "exactness", "saving", "resume", "partition", "workers")
 
 
 def main(names: list[str]) -> int:

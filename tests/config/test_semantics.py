@@ -11,6 +11,7 @@ import pytest
 from orbit_runner.config.base import Config
 from orbit_runner.config.checks import batch_problems
 from orbit_runner.config.locate import shipped_root
+from orbit_runner.config.problems import ConfigError
 from orbit_runner.config.resolve import Request, resolve
 
 OPT = "trainer.optimizer_config"
@@ -132,3 +133,36 @@ def test_batches_have_to_divide_by_the_replicas(
     assert [*batch_problems(config, replicas)] == [
         (f"task.{section}.global_batch_size", message) for section, message in expected
     ]
+
+
+@pytest.mark.parametrize(
+    ("said", "path", "message"),
+    [
+        (
+            "task.train_data.enable_tf_data_service=true",
+            "task.train_data.tf_data_service_address",
+            "is not set, and enable_tf_data_service is true",
+        ),
+        (
+            "runtime.distribution_strategy=parameter_server,trainer.train_tf_function=false",
+            "trainer.train_tf_function",
+            "allowed: true under `parameter_server`",
+        ),
+        (
+            "runtime.distribution_strategy=parameter_server,"
+            "task.train_data.enable_tf_data_service=true,"
+            "task.train_data.tf_data_service_address=grpc://a:1",
+            "task.train_data.enable_tf_data_service",
+            "allowed: false under `parameter_server`",
+        ),
+    ],
+)
+def test_sections_that_contradict_each_other(
+    over_digits: Callable[..., Any], said: str, path: str, message: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        over_digits(params_overrides=(said,))
+
+    messages = [problem.message for problem in caught.value.problems if problem.path == path]
+    assert len(messages) == 1
+    assert message in messages[0]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
+import time
 from typing import Any
 
 import pytest
@@ -90,20 +93,71 @@ def test_other_errors_stay_as_they_are(port: int, error: Exception) -> None:
     server.stop()
 
 
-@pytest.mark.parametrize("code", [2, 3, 130, 143])
+def _raise_after_the_notice(port: int, error: Exception) -> None:
+    with _watched(port):
+        time.sleep(2.5)
+        raise error
+
+
+@pytest.mark.parametrize("code", [3, 143])
 def test_what_has_a_cause_of_its_own_keeps_it_though_a_service_is_lost(
     port: int, code: int
 ) -> None:
     error = RunnerError("its own")
     error.exit_code = code
-    with pytest.raises(RunnerError) as caught, _watched(port):
-        raise error
+    with pytest.raises(RunnerError) as caught:
+        _raise_after_the_notice(port, error)
     assert caught.value is error
+
+
+def test_a_checkpoint_that_the_loss_kept_from_being_saved_is_no_cause(port: int) -> None:
+    error = RunnerError("cannot save")
+    error.exit_code = 1
+    with pytest.raises(MemberLost, match=f"grpc://127.0.0.1:{port} was lost"):
+        _raise_after_the_notice(port, error)
+
+
+def test_a_worker_that_left_for_the_same_reason_is_no_cause(port: int) -> None:
+    with pytest.raises(MemberLost, match=f"grpc://127.0.0.1:{port} was lost"), _watched(port):
+        raise MemberLost("worker 1 was lost")
 
 
 def test_an_error_that_came_before_the_notice_is_explained(port: int) -> None:
     with pytest.raises(MemberLost, match=f"grpc://127.0.0.1:{port} was lost"), _watched(port):
         raise tf.errors.UnavailableError(None, None, "collective ops is aborted by: worker 1")
+
+
+def test_a_caller_of_the_library_can_go_on_and_end(port: int) -> None:
+    text = f"""
+import gc, sys
+import tensorflow as tf
+from orbit_runner.runtime.cluster.lost import MemberLost
+from tests.runtime.test_service_losses import Server, _numbers, _take, _watched
+device = tf.config.LogicalDeviceConfiguration()
+tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], [device] * 2)
+strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+server = Server({port})
+
+def train():
+    data = strategy.distribute_datasets_from_function(lambda context: _numbers({port}))
+    iterator = iter(data)
+    step = tf.function(lambda: strategy.run(lambda x: x, args=(next(iterator),)))
+    with _watched({port}):
+        step()
+        server.stop()
+        while True:
+            step()
+
+try:
+    train()
+except MemberLost:
+    print("lost", flush=True)
+gc.collect()
+print("goes on", flush=True)
+"""
+    command = [sys.executable, "-c", text]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, "lost\ngoes on\n"), done.stderr
 
 
 def test_functions_are_let_alone_afterwards(port: int) -> None:

@@ -65,7 +65,10 @@ class NotingTask(ImageClassificationTask):
 
 
 class Streaming:
-    """A task of Model Garden's kind: its pipeline begins at the beginning."""
+    """A task of Model Garden's kind: its pipeline begins at the beginning.
+
+    It counts its updates double, as if all work had been done again after workers were lost.
+    """
 
     batch_at = None
 
@@ -74,6 +77,11 @@ class Streaming:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._task, name)
+
+    def train_step(self, inputs: Any, model: Any, optimizer: Any, metrics: Any) -> Any:
+        logs = self._task.train_step(inputs, model=model, optimizer=optimizer, metrics=metrics)
+        optimizer.iterations.assign_add(1)
+        return logs
 
     def build_inputs(self, params: Any, input_context: Any = None) -> tf.data.Dataset:
         made = self._task.build_inputs(params)

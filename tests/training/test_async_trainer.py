@@ -158,12 +158,14 @@ def test_training_goes_back_when_it_diverged(chiefs: Any) -> None:
     assert [event["trained"] for event in chief.events if "trained" in event][-1] == 20
 
 
-def test_streams_are_shared_out_to_workers(chiefs: Any, servers: Servers) -> None:
+def test_streams_are_shared_out_to_workers(chiefs: Any, servers: Servers, tmp_path: Path) -> None:
     chief = chiefs(wrap="streaming", trainer__train_steps=30)
     code, _ = chief.finish()
     assert code == 0, chief.events
     for index in (0, 1):
         assert {own for (own,) in servers.batches(index)} == {index}
+    saved = CheckpointContent(tmp_path / "run" / "checkpoints" / "ckpt-30")
+    assert saved.tensor("optimizer/iter/.ATTRIBUTES/VARIABLE_VALUE") == 30
 
 
 def test_a_lost_worker_is_done_without_and_comes_back(

@@ -120,6 +120,8 @@ def _check_strategy(runtime: RuntimeConfig) -> None:
 
 
 def _check_counts(runtime: RuntimeConfig, counts: Mapping[str, int], nodes: int) -> None:
+    if counts[DATA] and runtime.distribution_strategy == "parameter_server":
+        raise RunnerError("--data_workers: under `parameter_server` workers make their batches")
     if counts["ps"] and runtime.distribution_strategy != "parameter_server":
         raise RunnerError(f"--ps: `{runtime.distribution_strategy}` has no parameter servers")
     if nodes > 1:

@@ -52,3 +52,27 @@ def service_problems(config: ExperimentConfig) -> Iterator[tuple[str, str]]:
                 "is not set, and enable_tf_data_service is true\n"
                 "set it, or runtime.tf_data_service for both sections",
             )
+
+
+def served_problems(config: ExperimentConfig) -> Iterator[tuple[str, str]]:
+    """Yields settings of other sections that mean nothing under `parameter_server`.
+
+    Args:
+        config: The experiment.
+
+    Yields:
+        Dotted path and message.
+    """
+    if config.runtime.distribution_strategy != "parameter_server":
+        return
+    if not config.trainer.train_tf_function:
+        yield (
+            "trainer.train_tf_function",
+            "a worker is sent graphs; allowed: true under `parameter_server`",
+        )
+    if config.task.train_data.enable_tf_data_service:
+        yield (
+            "task.train_data.enable_tf_data_service",
+            "workers make the batches of the steps they are given themselves\n"
+            "allowed: false under `parameter_server`",
+        )

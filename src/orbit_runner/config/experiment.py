@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from orbit_runner.config.base import Config, setting
-from orbit_runner.config.checks import service_problems
+from orbit_runner.config.checks import served_problems, service_problems
 from orbit_runner.config.data import DataConfig
 from orbit_runner.config.partitioning import setting_problems
 from orbit_runner.config.runtime import RuntimeConfig
@@ -103,3 +103,4 @@ class ExperimentConfig(Config):
         """Yields settings of different sections that contradict each other."""
         yield from setting_problems(self)
         yield from service_problems(self)
+        yield from served_problems(self)

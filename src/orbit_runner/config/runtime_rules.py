@@ -113,6 +113,14 @@ def _parameter_servers(runtime: RuntimeConfig) -> Found:
         )
     if strategy == "parameter_server" and runtime.enable_xla:
         yield "enable_xla", "XLA cannot compile steps whose variables are on other machines"
+    if strategy == "parameter_server" and runtime.run_eagerly:
+        yield "run_eagerly", "a worker is sent graphs; allowed: false under `parameter_server`"
+    if strategy == "parameter_server" and runtime.tf_data_service:
+        yield (
+            "tf_data_service",
+            "workers make the batches of the steps they are given themselves\n"
+            "allowed: null under `parameter_server`",
+        )
 
 
 def _tpu(runtime: RuntimeConfig) -> Found:

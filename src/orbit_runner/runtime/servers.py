@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import sys
 import threading
@@ -137,8 +136,6 @@ def _started(start: Callable[[], Any], name: str) -> Any:
 
 
 def _start_server(cluster: Cluster) -> Any:
-    # A parameter server that is lost is then noticed within seconds; has to be set on all members.
-    os.environ.setdefault("TF_PSS_ENABLE_COORDINATION_SERVICE", "1")
     import tensorflow as tf
 
     # An evaluator reads checkpoints: it is in the description only to know itself.

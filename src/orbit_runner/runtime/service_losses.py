@@ -7,6 +7,7 @@ does not know what was asked of it before, and the run has to be started again a
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import re
 import socket
@@ -28,9 +29,6 @@ _ADVICE = (
     "start it again, and then this run with the same flags: it goes on from the last checkpoint"
 )
 _STRANGER = re.compile(r"iteration client id|dispatcher|data service", re.I)
-# Iterators that wait for a service are never done, so taking them apart would not be either. They
-# live as long as the error, whose traceback holds them.
-_KEPT: list[MemberLost] = []
 
 
 @contextlib.contextmanager
@@ -63,8 +61,17 @@ def services_watched(
         reason = "" if _is_known(error) else watch.reason or _reason(error, watch.services)
         if not reason:
             raise
-        _KEPT.append(MemberLost(f"{reason}\n{_ADVICE}"))
-        raise _KEPT[-1] from error
+        raise _kept(MemberLost(f"{reason}\n{_ADVICE}")) from error
+
+
+def _kept(error: MemberLost) -> MemberLost:
+    """Has an error live for ever, and with it the iterators that its traceback holds.
+
+    Some of them wait for the service. To take these apart would wait as well, also when the process
+    ends, which is why a reference in Python is not enough.
+    """
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(error))
+    return error
 
 
 def _is_known(error: Exception) -> bool:
