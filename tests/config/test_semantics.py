@@ -144,7 +144,8 @@ def test_batches_have_to_divide_by_the_replicas(
             "is not set, and enable_tf_data_service is true",
         ),
         (
-            "runtime.distribution_strategy=parameter_server,trainer.train_tf_function=false",
+            "runtime.distribution_strategy=parameter_server,trainer.train_tf_function=false,"
+            "trainer.train_tf_while_loop=false",
             "trainer.train_tf_function",
             "allowed: true under `parameter_server`",
         ),
