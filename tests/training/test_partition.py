@@ -51,7 +51,10 @@ def _losses(config: Any, folder: Path) -> list[float]:
 
 
 def _parts(dims: list[int], strategy: str, devices: int) -> dict[str, Any]:
+    # Two strategies that reduce by collectives cannot follow each other in one process.
+    reduction = "reduction_to_one_device" if strategy == "mirrored" else None
     return {
+        "runtime__all_reduce_alg": reduction,
         "runtime__distribution_strategy": strategy,
         "runtime__num_virtual_devices": devices,
         "runtime__train_input_partition_dims": dims,
