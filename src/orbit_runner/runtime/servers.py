@@ -18,6 +18,9 @@ from orbit_runner.runtime.cluster.description import Cluster
 Left = Callable[[], "int | None"]
 
 _LOOK_SECONDS, _PATIENCE_SECONDS = 1.0, 60.0
+# Data services to the end of the process: taking one apart waits for its pipelines, now and then
+# for as long as they have run, and meanwhile it looks to others as if it were there.
+_KEPT: list[Any] = []
 
 
 def serve_role(cluster: Cluster, *, left: Left, announce: Callable[[], None] | None = None) -> int:
@@ -69,7 +72,8 @@ def serve_data(address: str, *, left: Left) -> int:
                 protocol="grpc",
             )
         )
-        return dispatcher, worker
+        _KEPT.append((dispatcher, worker))
+        return _KEPT[-1]
 
     return serve_until(start, address, "data", left)
 
