@@ -87,6 +87,16 @@ def test_a_service_that_is_killed_ends_the_run_which_resumes(
     assert content(folder) == content(tmp_path / "alone")
 
 
+@pytest.mark.slow
+def test_a_service_that_is_asked_to_leave_does_so_at_once(tmp_path: Path) -> None:
+    with services(1) as started:
+        member = _member(tmp_path, *RUN, QUICK, started.flag, "--train_steps=30000")
+        member.until("evaluation at step 300")
+        started.processes[0].terminate()
+        assert started.processes[0].wait(3) == 143
+        assert member.wait(20) == 138
+
+
 @pytest.mark.parametrize(
     ("number", "said"),
     [(signal.SIGKILL, "nobody listens"), (signal.SIGSTOP, "does not answer")],
@@ -97,7 +107,7 @@ def test_a_process_that_waits_for_something_else_is_ended(
     with services(1) as started:
         member = _member(tmp_path, *RUN, "--mode=continuous_eval", QUICK, started.flag)
         member.until("waiting for a checkpoint")
-        time.sleep(3)
+        time.sleep(1.5)
         assert member.process.poll() is None
         started.processes[0].send_signal(number)
         assert member.wait(15) == 138
