@@ -24,7 +24,7 @@ _SIGNS = (
     tf.errors.FailedPreconditionError,
     tf.errors.UnknownError,
 )
-_WORDS = re.compile(r"collective|coordination|heartbeat|task:\d|/job:|socket|connection|peer", re.I)
+_WORDS = re.compile(r"collective ops|coordination ?service|heartbeat|recvmsg|socket|peer", re.I)
 _CAUSE = re.compile(r"ops is aborted by: (.+)")
 _TASK = re.compile(r"/job:(\w+)(?:/replica:\d+)?/task:(\d+)")
 
@@ -55,10 +55,12 @@ def _workers_watched(strategy: tf.distribute.Strategy) -> Iterator[None]:
         return
     try:
         yield
-    except _SIGNS as error:
-        if not _WORDS.search(str(error)):
+    except Exception as error:
+        # A save that failed for it says so in words of its own.
+        cause = error if isinstance(error, _SIGNS) else error.__cause__
+        if not isinstance(cause, _SIGNS) or not _WORDS.search(str(cause)):
             raise
-        raise MemberLost(_message(strategy, error, others)) from error
+        raise MemberLost(_message(strategy, cause, others)) from error
 
 
 def _others(strategy: tf.distribute.Strategy) -> list[Member]:

@@ -1,0 +1,88 @@
+"""Errors of TensorFlow that a lost worker causes, told from others."""
+
+import socket
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from orbit_runner.errors import RunnerError
+from orbit_runner.runtime import losses
+from orbit_runner.runtime.cluster.description import Member
+from orbit_runner.runtime.cluster.lost import MemberLost
+from orbit_runner.runtime.losses import watched
+from tests.clusters.members import free_ports
+
+_ABORTED = "Collective ops is aborted by: recvmsg:Connection reset by peer\nAdditional information"
+_SILENT = (
+    "Collective ops is aborted by: Error reported from /job:worker/task:2: The following tasks are "
+    "unhealthy (stopped sending heartbeats)\n"
+)
+_LEADER = "Collective ops is aborted by: Deadline Exceeded\n\nRPC: /tensorflow.CoordinationService"
+
+
+class _Resolver:
+    task_type, task_id = "worker", 1
+
+
+@pytest.fixture
+def strategy(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Worker 1 of three: nobody listens at the first one's address, the third one's is open."""
+    closed, open_port = free_ports(2)
+    there = socket.create_server(("127.0.0.1", open_port))
+    members = [
+        Member("worker", 0, f"127.0.0.1:{closed}"),
+        Member("worker", 2, f"127.0.0.1:{open_port}"),
+    ]
+    monkeypatch.setattr(losses, "_others", lambda strategy: members)
+    fake = tf.distribute.get_strategy()
+    monkeypatch.setattr(type(fake), "cluster_resolver", _Resolver(), raising=False)
+    yield fake
+    there.close()
+
+
+def _raised(strategy: Any, error: Exception) -> Exception:
+    with pytest.raises(Exception) as caught, watched(strategy):  # noqa: PT011
+        raise error
+    return caught.value
+
+
+@pytest.mark.parametrize("kind", [tf.errors.UnavailableError, tf.errors.InternalError])
+def test_who_does_not_listen_is_named(strategy: Any, kind: type) -> None:
+    error = _raised(strategy, kind(None, None, _ABORTED))
+
+    assert isinstance(error, MemberLost)
+    assert str(error).startswith("worker 1: worker 0 (127.0.0.1:")
+    assert "worker 2" not in str(error)
+    assert "recvmsg:Connection reset by peer" in str(error)
+
+
+@pytest.mark.parametrize(("text", "who"), [(_SILENT, "worker 2"), (_LEADER, "worker 0")])
+def test_who_is_silent_is_named(
+    strategy: Any, monkeypatch: pytest.MonkeyPatch, text: str, who: str
+) -> None:
+    monkeypatch.setattr(losses, "unreachable", lambda members: [])
+    error = _raised(strategy, tf.errors.UnavailableError(None, None, text))
+
+    assert isinstance(error, MemberLost)
+    assert str(error).startswith(f"worker 1: {who} (")
+
+
+def test_a_save_that_fails_for_it_is_a_loss_too(strategy: Any) -> None:
+    failed = RunnerError("cannot save")
+    failed.__cause__ = tf.errors.InternalError(None, None, _ABORTED)
+
+    assert isinstance(_raised(strategy, failed), MemberLost)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        tf.errors.InternalError(None, None, "failed to launch kernel on /job:worker/task:1/GPU:0"),
+        tf.errors.InvalidArgumentError(None, None, _ABORTED),
+        RunnerError("something else"),
+        ValueError(_ABORTED),
+    ],
+)
+def test_other_errors_stay_what_they_are(strategy: Any, error: Exception) -> None:
+    assert _raised(strategy, error) is error
