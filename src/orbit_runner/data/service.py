@@ -27,9 +27,14 @@ def made_by(services: Sequence[str], pieces: tf.data.Dataset, make: Stage) -> tf
     """
     if not services:
         return make(pieces)
-    count = len(services)
+    count, options = len(services), tf.data.Options()
+    # The service's own iterators: taken apart, they now and then wait for as long as they have
+    # lived, as `training/inputs.py` says.
+    options.autotune.enabled = False
     parts = [
-        make(pieces.shard(count, index)).apply(
+        make(pieces.shard(count, index))
+        .with_options(options)
+        .apply(
             tf.data.experimental.service.distribute(
                 tf.data.experimental.service.ShardingPolicy.OFF, service, compression=None
             )
