@@ -45,7 +45,7 @@ kills: $(READY)
 	$(BIN)/python -m pytest tests/kills --kills=20 -s
 
 clusters: $(READY)
-	$(BIN)/python -m pytest tests/clusters --clusters -s
+	$(BIN)/python -m pytest --clusters -m matrix -s
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks

@@ -12,6 +12,19 @@ import pytest
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--clusters", action="store_true", help="run the whole matrix of clusters too")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out what is marked `matrix`, of which others are a sample, unless asked for."""
+    if config.getoption("--clusters"):
+        return
+    left_out = [item for item in items if item.get_closest_marker("matrix")]
+    items[:] = [item for item in items if item not in left_out]
+    config.hook.pytest_deselected(items=left_out)
+
+
 def pytest_collection_finish() -> None:
     """Makes four CPUs of one, which only works before TensorFlow's first op in the process.
 

@@ -48,6 +48,7 @@ def test_workers_go_on_from_one_device_as_replicas_do(
     assert ours == theirs
 
 
+@pytest.mark.matrix
 def test_one_device_goes_on_from_workers_as_from_replicas(
     at_ten: dict[str, Path], tmp_path: Path
 ) -> None:

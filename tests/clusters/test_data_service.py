@@ -64,7 +64,7 @@ def _member(folder: Path, *flags: str) -> Member:
     return Member("one", [f"--model_dir={folder / 'run'}", *flags], folder / "one.log", None)
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 @pytest.mark.parametrize("strategy", [(), MIRRORED], ids=["one_device", "mirrored"])
 def test_a_service_that_is_killed_ends_the_run_which_resumes(
     tmp_path: Path, strategy: tuple[str, ...]
@@ -87,7 +87,7 @@ def test_a_service_that_is_killed_ends_the_run_which_resumes(
     assert content(folder) == content(tmp_path / "alone")
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 def test_a_service_that_is_asked_to_leave_does_so_at_once(tmp_path: Path) -> None:
     with services(1) as started:
         member = _member(tmp_path, *RUN, QUICK, started.flag, "--train_steps=30000")
@@ -98,6 +98,7 @@ def test_a_service_that_is_asked_to_leave_does_so_at_once(tmp_path: Path) -> Non
         assert member.wait(20) == 138
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("number", "said"),
     [(signal.SIGKILL, "nobody listens"), (signal.SIGSTOP, "does not answer")],

@@ -94,7 +94,9 @@ def test_two_workers_equal_two_replicas_to_the_bit(tmp_path: Path) -> None:
     assert content(tmp_path / "workers") == content(tmp_path / "mirrored")
 
 
-@pytest.mark.parametrize("mode", ["eval", "continuous_eval"])
+@pytest.mark.parametrize(
+    "mode", ["eval", pytest.param("continuous_eval", marks=pytest.mark.matrix)]
+)
 def test_modes_that_only_evaluate(workers: Path, one_device: Path, mode: str) -> None:
     with cluster(workers, *EXPERIMENT, STEPS, MULTI_WORKER, f"--mode={mode}", worker=2) as members:
         assert finish(members) == {"worker0": 0, "worker1": 0}, members["worker0"].text

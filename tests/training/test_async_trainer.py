@@ -130,6 +130,7 @@ def test_everything_is_restored_elsewhere(strategy: str, trained: Any, tmp_path:
     assert found["accuracy"] == pytest.approx(last["accuracy"], abs=1e-6)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("optimizer", ["adam", "adam_experimental"])
 def test_servers_go_on_from_one_device(optimizer: str, chiefs: Any, tmp_path: Path) -> None:
     kind = {"trainer__optimizer_config__optimizer__type": optimizer}
@@ -148,6 +149,7 @@ def test_servers_go_on_from_one_device(optimizer: str, chiefs: Any, tmp_path: Pa
     assert last["validation_loss"] == pytest.approx(logs["validation_loss"], abs=0.1)
 
 
+@pytest.mark.matrix
 def test_training_goes_back_when_it_diverged(chiefs: Any) -> None:
     """A data set for each piece of work, as this task has no other way; then of another seed."""
     chief = chiefs(task="toy", task__nan_from=12, trainer__recovery_max_trials=1)
@@ -210,6 +212,7 @@ def test_a_lost_server_ends_the_run(chiefs: Any, servers: Servers, tmp_path: Pat
     servers.start("ps", 1)
 
 
+@pytest.mark.matrix
 def test_a_server_that_hangs_ends_the_run(chiefs: Any, servers: Servers) -> None:
     chief = chiefs(**ENDLESS)
     chief.until(lambda event: event.get("trained", 0) >= 40)
