@@ -47,7 +47,9 @@ def _model(dropout_rate=0.0):
 @functools.cache
 def _mirrored():
     # One for all tests: two in a process get in the way of each other's collective ops.
-    return tf.distribute.MirroredStrategy(["CPU:0", "CPU:2"])
+    # Two strategies that reduce by collectives cannot follow each other in one process.
+    reduction = tf.distribute.ReductionToOneDevice()
+    return tf.distribute.MirroredStrategy(["CPU:0", "CPU:2"], reduction)
 
 
 def _trained(strategy, groups, steps=3, **options):
