@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import tensorflow as tf
 
 from tests.clusters.members import (
     EXPERIMENT,
@@ -158,6 +159,19 @@ def test_a_lost_worker_is_noticed_and_the_run_resumes(
         assert "restored step" in members["worker1"].text
 
     assert content(tmp_path) == undisturbed
+
+
+def test_what_is_read_of_all_workers_is_saved_with_all_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]), prepend=":")
+    joint = "--import=tests.clusters.joint_task"
+    with cluster(tmp_path, *EXPERIMENT, STEPS, MULTI_WORKER, joint, worker=2) as members:
+        assert finish(members) == {"worker0": 0, "worker1": 0}, members["worker0"].text
+
+    path = tmp_path / "run" / "checkpoints" / "ckpt-20"
+    reader = tf.train.load_checkpoint(str(path))
+    assert reader.get_tensor("model/summed/.ATTRIBUTES/VARIABLE_VALUE") == 2.0
 
 
 def test_a_worker_that_does_not_come_is_named(tmp_path: Path) -> None:
