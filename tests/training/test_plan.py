@@ -33,19 +33,19 @@ def _plan(**changes: int) -> Plan:
     ],
 )
 def test_epochs_become_steps(epochs: float, examples: int, batch: int, steps: int) -> None:
-    plan = make_plan(TrainerConfig(train_epochs=epochs), examples, batch)
+    plan = make_plan(TrainerConfig(train_epochs=epochs), examples / batch)
     assert plan.train_steps == steps
     assert plan.steps_per_epoch == examples / batch
 
 
 def test_steps_stay_steps_where_the_size_is_not_known() -> None:
-    plan = make_plan(TrainerConfig(train_steps=12), None, 8)
+    plan = make_plan(TrainerConfig(train_steps=12), 0.0)
     assert (plan.train_steps, plan.steps_per_epoch) == (12, 0.0)
 
 
 def test_epochs_of_an_unknown_size_are_refused() -> None:
     with pytest.raises(SettingError, match=r"trainer\.train_epochs: .*size") as caught:
-        make_plan(TrainerConfig(train_epochs=2), None, 8)
+        make_plan(TrainerConfig(train_epochs=2), 0.0)
     assert caught.value.path == "trainer.train_epochs"
 
 

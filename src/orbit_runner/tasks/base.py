@@ -6,14 +6,15 @@ subclass of `official.core.base_task.Task`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 import tf_keras
 from official.core import base_task
 
-from orbit_runner.errors import SettingError, first_line
+from orbit_runner.errors import RunnerError, SettingError, first_line
+from orbit_runner.tasks.serving import Predictor, Serving
 
 EXAMPLES = "examples"
 
@@ -106,6 +107,34 @@ class Task(base_task.Task):
         size = tf.shape(tf.nest.flatten(features)[0])[0]
         count = tf.cast(size, tf.float32) if weights is None else tf.reduce_sum(weights)
         return {self.loss: loss, EXAMPLES: count}
+
+    def serving(self, model: tf_keras.Model) -> Serving:
+        """Returns the signatures that `runner export` saves.
+
+        Args:
+            model: The model, its weights restored.
+
+        Raises:
+            RunnerError: The task does not say how it is served.
+        """
+        raise RunnerError(
+            f"{type(self).__name__} has no signatures to export: it has to define `serving`"
+        )
+
+    def predictor(self, signatures: Mapping[str, Any], *, top_k: int | None = None) -> Predictor:
+        """Returns what answers the items of `runner predict`.
+
+        Args:
+            signatures: Those of `serving`, of a model in memory or of a SavedModel; each takes
+                keyword arguments and returns a dict of tensors.
+            top_k: Answers an item, where there is more than one.
+
+        Raises:
+            RunnerError: The task does not say how it answers.
+        """
+        raise RunnerError(
+            f"{type(self).__name__} has no answers to files: it has to define `predictor`"
+        )
 
     def process_metrics(self, metrics: Any, labels: Any, model_outputs: Any, **kwargs: Any) -> None:
         """Feeds a batch to the metrics.

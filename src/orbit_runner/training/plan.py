@@ -62,15 +62,14 @@ def _next_multiple(step: int, interval: int) -> int:
     return (step // interval + 1) * interval
 
 
-def make_plan(trainer: TrainerConfig, num_examples: int | None, global_batch_size: int) -> Plan:
+def make_plan(trainer: TrainerConfig, steps_per_epoch: float) -> Plan:
     """Turns epochs into steps.
 
     A batch may straddle two epochs, so `e` epochs of `n` examples are ⌈e·n / batch⌉ steps.
 
     Args:
         trainer: The settings.
-        num_examples: The size of the training set, in examples; None where it is not known.
-        global_batch_size: Examples a step.
+        steps_per_epoch: Batches that show each example once, a fraction; 0 where not known.
 
     Returns:
         The plan.
@@ -78,7 +77,6 @@ def make_plan(trainer: TrainerConfig, num_examples: int | None, global_batch_siz
     Raises:
         SettingError: Epochs were asked for and the size of the set is not known.
     """
-    steps_per_epoch = num_examples / global_batch_size if num_examples else 0.0
     if trainer.train_epochs and not steps_per_epoch:
         raise SettingError(
             "trainer.train_epochs",

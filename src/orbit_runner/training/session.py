@@ -134,13 +134,21 @@ class Session:
 
     def _plan(self, trains: bool) -> Plan:
         data, trainer = self.config.task.train_data, self.config.trainer
-        size = self._num_examples(data)
-        if size is None and not trains:
+        steps_per_epoch = self._steps_per_epoch(data)
+        if not steps_per_epoch and not trains:
             trainer = trainer.replace(train_epochs=0.0)  # Nobody counts epochs then.
-        plan = make_plan(trainer, size, data.global_batch_size or 1)
+        plan = make_plan(trainer, steps_per_epoch)
         if trains and plan.train_steps < 1:
             raise SettingError("trainer.train_steps", "is 0; set it, or trainer.train_epochs")
         return plan
+
+    def _steps_per_epoch(self, data: DataConfig) -> float:
+        """Returns batches that show each example once, 0 where nobody tells."""
+        # Tasks whose batches differ in size, such as those of so many tokens, say it themselves.
+        own = getattr(self.task, "steps_per_epoch", None)
+        if own is not None:
+            return float(own(data))
+        return (self._num_examples(data) or 0) / (data.global_batch_size or 1)
 
     def _num_examples(self, data: DataConfig) -> int | None:
         """Returns the size of a data set, None from tasks that do not tell (Model Garden's)."""
