@@ -50,7 +50,7 @@ def test_missing_files_are_named_and_none_is_left_out_in_silence(folder, tmp_pat
     with pytest.raises(DataError, match=r"no data_batch_2\.bin, data_batch_5\.bin in") as caught:
         cifar10.load(split="train", data_dir=str(tmp_path))
     assert str(folder) in str(caught.value)
-    assert "https://www.cs.toronto.edu" in str(caught.value)
+    assert f"`runner data get cifar10 --dir={tmp_path}` gets it" in str(caught.value)
 
 
 def test_the_remedy_for_a_missing_file_works(folder, tmp_path):
@@ -102,8 +102,8 @@ def test_mangled_files(folder, tmp_path, content, message, given):
 @pytest.mark.parametrize(
     ("settings", "field", "message"),
     [
-        ({"data_dir": ""}, "data_dir", "no folder is set; unpack https"),
-        ({"data_dir": "/no/such"}, "data_dir", "no folder /no/such; unpack"),
+        ({"data_dir": ""}, "data_dir", "no folder is set; `runner data get c"),
+        ({"data_dir": "/no/such"}, "data_dir", "no folder /no/such; `runner data"),
         ({"split": "valid"}, "split", "got split 'valid'"),
         ({"input_path": ["none_*.bin"]}, "input_path", "no file matches"),
         ({"input_path": ["test_batch.bin", "test_*"]}, "input_path", "named twice"),

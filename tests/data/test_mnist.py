@@ -134,7 +134,9 @@ def test_broken_gzip(folder, mangle):
 @pytest.mark.parametrize("name", [*_NAMES["train"], *_NAMES["t10k"]])
 def test_a_missing_file_is_named_with_the_folder_and_the_remedy(folder, name):
     (folder / name).unlink()
-    with pytest.raises(DataError, match=f"no {name}.*storage.googleapis") as caught:
+    with pytest.raises(
+        DataError, match=f"no {name}.*`runner data get mnist --dir={folder}`"
+    ) as caught:
         mnist.load(split="all", data_dir=str(folder))
     assert str(folder) in str(caught.value)
 
@@ -142,8 +144,12 @@ def test_a_missing_file_is_named_with_the_folder_and_the_remedy(folder, name):
 @pytest.mark.parametrize(
     ("settings", "field", "message"),
     [
-        ({"data_dir": ""}, "data_dir", "no folder is set; get the four files"),
-        ({"data_dir": "/no/such"}, "data_dir", "no folder /no/such; get"),
+        (
+            {"data_dir": ""},
+            "data_dir",
+            "no folder is set; `runner data get mnist --dir=data/mnist`",
+        ),
+        ({"data_dir": "/no/such"}, "data_dir", "no folder /no/such; `runner data get"),
         ({"data_dir": "", "split": "dev"}, "split", "got split 'dev', expected one of train, test"),
         ({"input_path": ["x-images"]}, "input_path", "no file matches .*x-images"),
         ({"input_path": ["train-*"] * 2}, "input_path", "is named twice"),
@@ -161,3 +167,8 @@ def test_two_splits_of_two_image_sizes(folder):
     (folder / _NAMES["t10k"][0]).write_bytes(_idx(np.zeros((3, 8, 8))))
     with pytest.raises(DataError, match=r"\(8, 8\), \(28, 28\)"):
         mnist.load(split="all", data_dir=str(folder))
+
+
+def test_the_command_for_fashion_mnist_is_named_for_its_folder():
+    with pytest.raises(DataError, match="runner data get fashion_mnist --dir=data/fashion_x"):
+        mnist.load(split="train", data_dir="data/fashion_x")

@@ -63,6 +63,9 @@ class RuntimeConfig(Config):
     )
     per_gpu_thread_count: int = setting(0, minimum=0, help="their number; 0: TensorFlow decides")
     batchnorm_spatial_persistent: bool = setting(False, help="cuDNN's faster batch norm")
+    enable_winograd_nonfused: bool | None = setting(
+        None, help="cuDNN's Winograd convolutions in several kernels; TensorFlow's own where unset"
+    )
     cluster_source: str = setting(
         "auto", allowed=SOURCES, help="where the cluster is described; auto: the first that is"
     )

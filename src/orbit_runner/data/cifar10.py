@@ -7,14 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
-from orbit_runner.data.files import check_split, data_folder, named_files
+from orbit_runner.data.files import check_split, data_folder, getting, named_files
 from orbit_runner.data.source import ArraySource
 from orbit_runner.errors import DataError
 
 _SUBFOLDER = "cifar-10-batches-bin"
 _TRAIN = tuple(f"data_batch_{number}.bin" for number in range(1, 6))
 _FILES = {"train": _TRAIN, "test": ("test_batch.bin",), "all": (*_TRAIN, "test_batch.bin")}
-_HINT = "unpack https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz there"
 _SIDE, _CHANNELS = 32, 3
 _RECORD = 1 + _CHANNELS * _SIDE**2
 # Of the 50,000 training images as fractions of 255, over all pixels of a channel.
@@ -60,7 +59,8 @@ def load(*, split: str, data_dir: str = "", input_path: Sequence[str] = ()) -> A
 
 
 def _standard_files(split: str, data_dir: str) -> list[Path]:
-    above = data_folder("cifar10", data_dir, _HINT)
+    hint = getting("cifar10", data_dir=data_dir)
+    above = data_folder("cifar10", data_dir, hint)
     folder = above / _SUBFOLDER if (above / _SUBFOLDER).is_dir() else above
     names = _FILES[split]
     missing = [name for name in names if not (folder / name).is_file()]
@@ -68,7 +68,7 @@ def _standard_files(split: str, data_dir: str) -> list[Path]:
         present = [
             (folder / name).relative_to(above).as_posix() for name in names if name not in missing
         ]
-        raise DataError(f"cifar10: no {', '.join(missing)} in {folder}; {_HINT}{_subset(present)}")
+        raise DataError(f"cifar10: no {', '.join(missing)} in {folder}; {hint}{_subset(present)}")
     return [folder / name for name in names]
 
 

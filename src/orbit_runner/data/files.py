@@ -12,6 +12,21 @@ from orbit_runner.errors import DataError
 SPLITS = ("train", "test", "all")
 
 
+def getting(*names: str, data_dir: str = "") -> str:
+    """Words how to get a data set that is missing.
+
+    Args:
+        names: What `runner data list` calls it; more than one where several fit.
+        data_dir: The folder that was set.
+
+    Returns:
+        The command, the alternatives after it.
+    """
+    folder = data_dir or f"data/{names[0]}"
+    others = "".join(f" (or {name})" for name in names[1:])
+    return f"`runner data get {names[0]} --dir={folder}`{others} gets it"
+
+
 def check_split(source: str, split: str) -> None:
     """Checks the name of a split.
 

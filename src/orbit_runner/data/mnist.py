@@ -7,15 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from orbit_runner.data.files import check_split, data_folder, named_files
+from orbit_runner.data.files import check_split, data_folder, getting, named_files
 from orbit_runner.data.idx import read_idx
 from orbit_runner.data.source import ArraySource
 from orbit_runner.errors import DataError
 
-_HINT = (
-    "get the four files of MNIST, such as https://storage.googleapis.com/cvdf-datasets/mnist/"
-    "train-images-idx3-ubyte.gz, or of https://github.com/zalandoresearch/fashion-mnist"
-)
 _PREFIXES = {"train": ("train",), "test": ("t10k",), "all": ("train", "t10k")}
 # Of MNIST's training images as fractions of 255, as in the MNIST example of
 # https://github.com/pytorch/examples; Fashion-MNIST is brighter, but no worse off for it.
@@ -56,7 +52,7 @@ def load(*, split: str, data_dir: str = "", input_path: Sequence[str] = ()) -> A
 
 def _pairs(split: str, data_dir: str, input_path: Sequence[str]) -> list[tuple[Path, Path, str]]:
     if not input_path:
-        folder = data_folder("mnist", data_dir, _HINT)
+        folder = data_folder("mnist", data_dir, _hint(data_dir))
         return [
             (_find(folder, f"{prefix}-images", 3), _find(folder, f"{prefix}-labels", 1), "data_dir")
             for prefix in _PREFIXES[split]
@@ -75,7 +71,12 @@ def _find(folder: Path, stem: str, rank: int) -> Path:
     for name in names:
         if (folder / name).is_file():
             return folder / name
-    raise DataError(f"mnist: no {names[0]} (nor .gz) in {folder}; {_HINT}")
+    raise DataError(f"mnist: no {names[0]} (nor .gz) in {folder}; {_hint(str(folder))}")
+
+
+def _hint(data_dir: str) -> str:
+    names = ("mnist", "fashion_mnist")
+    return getting(*(names[::-1] if "fashion" in data_dir.lower() else names), data_dir=data_dir)
 
 
 def _read(images: Path, labels: Path, field: str) -> tuple[np.ndarray, np.ndarray]:

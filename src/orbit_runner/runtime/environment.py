@@ -22,6 +22,8 @@ def variables(runtime: RuntimeConfig) -> Iterator[tuple[str, str]]:
         yield "TF_GPU_THREAD_COUNT", str(runtime.per_gpu_thread_count)
     if runtime.batchnorm_spatial_persistent:
         yield "TF_USE_CUDNN_BATCHNORM_SPATIAL_PERSISTENT", "1"
+    if runtime.enable_winograd_nonfused is not None:
+        yield "TF_ENABLE_WINOGRAD_NONFUSED", str(int(runtime.enable_winograd_nonfused))
 
 
 def prepare_environment(runtime: RuntimeConfig) -> None:

@@ -1,0 +1,218 @@
+"""`runner data`: what it prints, what it ends in, and that it is quick about it."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import http.server
+import json
+import os
+import pty
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from orbit_runner.cli.main import main
+from orbit_runner.data.downloads.catalogue import SETS
+from orbit_runner.data.downloads.published import PublicSet, RemoteFile
+
+CONTENT = b"0123456789" * 50_000
+
+
+class _Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def serving(folder: Path) -> Iterator[str]:
+    def handler(*arguments: object) -> _Quiet:
+        return _Quiet(*arguments, directory=os.fspath(folder))  # type: ignore[arg-type]
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A server with the file of a set called toy."""
+    (tmp_path / "mirror").mkdir()
+    (tmp_path / "mirror/toy.bin").write_bytes(CONTENT)
+    file = RemoteFile(
+        url="http://nowhere.invalid/toy.bin",
+        size=len(CONTENT),
+        sha256=hashlib.sha256(CONTENT).hexdigest(),
+    )
+    toy = PublicSet(
+        name="toy", help="a toy", terms="cite us", files=(file,), results=("toy.bin",),
+        folder="data/toy", experiments=("digits",),
+    )  # fmt: skip
+    monkeypatch.setitem(SETS, "toy", toy)
+    monkeypatch.chdir(tmp_path)
+    with serving(tmp_path / "mirror") as address:
+        yield address
+
+
+def test_list(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "list"]) == 0
+
+    text = capsys.readouterr().out
+    for name in SETS:
+        assert f"\n{name} " in f"\n{text}"
+    assert "11.6 MB  MNIST" in text
+    assert "  experiments: resnet_cifar, resnet_cifar_v2\n" in text
+    assert text.count("  terms: ") == len(SETS)
+    assert max(map(len, text.splitlines())) <= 110
+
+
+def test_list_for_machines(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "list", "--json"]) == 0
+
+    found = json.loads(capsys.readouterr().out)
+    assert list(found) == list(SETS)
+    assert found["cifar10"]["size"] == found["cifar10"]["files"][0]["size"] == 170052171
+    assert found["cifar10"]["experiments"] == ["resnet_cifar", "resnet_cifar_v2"]
+    assert found["imagenet"]["by_hand"] is True
+    assert {"terms", "dir", "results", "help"} < {*found["mnist"]}
+
+
+def test_get(mirror: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "get", "toy", f"--from={mirror}"]) == 0
+
+    said = capsys.readouterr()
+    assert (tmp_path / "data/toy/toy.bin").read_bytes() == CONTENT
+    assert said.out.splitlines() == [
+        "toy: complete, in data/toy",
+        "  toy.bin",
+        "to use it: runner --experiment=digits --data_dir=data/toy",
+    ]
+    assert "terms: cite us" in said.err
+    assert "toy.bin: 500 kB" in said.err
+
+
+def test_get_again(mirror: str, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["data", "get", "toy", f"--from={mirror}", "--dir=here"])
+
+    assert main(["data", "get", "toy", "--dir=here"]) == 0
+    assert "toy: was complete already, in here" in capsys.readouterr().out
+
+
+def test_no_network_is_one_screen(mirror: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "get", "toy"]) == 1
+
+    said = capsys.readouterr()
+    assert said.out == ""
+    text = said.err[said.err.index("runner: ") :]
+    assert text.startswith("runner: toy: nowhere.invalid: the name of the host does not resolve")
+    assert "--from=URL|DIR" in text
+    assert "put them into data/toy" in text
+    assert "http://nowhere.invalid/toy.bin" in text
+    assert f"500,000 bytes  sha256 {SETS['toy'].files[0].sha256}" in text
+    assert len(text.splitlines()) < 10
+    assert "Traceback" not in text
+
+
+def test_a_folder_that_is_in_the_way(
+    mirror: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "data/toy/toy.bin.part").mkdir(parents=True)
+
+    assert main(["data", "get", "toy", f"--from={mirror}"]) == 1
+    assert "toy: [Errno 21] Is a directory: 'data/toy/toy.bin.part'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_every_set_tells_what_to_do_on_one_screen(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(
+        "orbit_runner.data.downloads.place.shutil.disk_usage",
+        lambda _: type("Usage", (), {"free": 1 << 60}),
+    )
+
+    code = main(["data", "get", name, "--from=http://127.0.0.1:9"])
+
+    text = capsys.readouterr().err
+    assert code == (2 if SETS[name].by_hand else 1)
+    assert all(file.sha256 in text and file.url in text for file in SETS[name].files)
+    assert len(text.splitlines()) <= 24
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["gett"], "unknown action 'gett'; did you mean 'get'?"),
+        (["get"], "the following arguments are required: NAME"),
+        (["get", "mnits"], "unknown data set 'mnits'; did you mean 'mnist'?"),
+        (["get", "mnist", "--dri=x"], "unknown flag --dri; did you mean '--dir'?"),
+        (["get", "mnist", "--from=ftp://x/y"], "--from: got 'ftp://x/y', expected http"),
+        (["get", "imagenet"], "imagenet cannot be downloaded by a program"),
+        (["list", "--jsno"], "unknown flag --jsno; did you mean '--json'?"),
+    ],
+)
+def test_mistakes(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+
+    assert main(["data", *arguments]) == 2
+    assert said in capsys.readouterr().err
+    assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"]])
+def test_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", *arguments]) == 0
+    assert "runner data get NAME" in capsys.readouterr().out
+
+
+def test_neither_tensorflow_nor_numpy_is_imported(
+    tmp_path: Path, without_tensorflow: dict[str, str]
+) -> None:
+    program = (
+        "import sys; from orbit_runner.cli.main import main\n"
+        "assert main(['data', 'list']) == 0\n"
+        "assert main(['data', 'get', 'mnist', '--dir=x', '--from=http://127.0.0.1:9']) == 1\n"
+        "print('numpy' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, env=without_tensorflow,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("False\n")
+
+
+def test_a_bar_on_a_terminal(mirror: str, tmp_path: Path) -> None:
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "from orbit_runner.data.downloads.progress import BarProgress, for_standard_error\n"
+        "progress = for_standard_error()\n"
+        "assert isinstance(progress, BarProgress)\n"
+        "with progress.file('toy.bin', 1000):\n"
+        "    progress.at(500); progress.note('a [note]'); progress.at(1000)\n"
+    )
+    leader, follower = pty.openpty()
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)], stderr=follower, check=False,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "100"},
+    )  # fmt: skip
+    os.close(follower)
+    text = os.read(leader, 100_000).decode()
+    os.close(leader)
+
+    assert done.returncode == 0, text
+    assert "toy.bin" in text
+    assert "a [note]" in text
+    assert "1.0/1.0 kB" in text

@@ -1,0 +1,145 @@
+"""The page of old flags: every flag there was stands in it, every field it names exists."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import pytest
+
+from orbit_runner.cli.main import COMMANDS, main
+from orbit_runner.config.base import Config
+from orbit_runner.config.experiment import ExperimentConfig
+from orbit_runner.config.locate import fragment_files
+from orbit_runner.data.downloads.catalogue import SETS
+from orbit_runner.registry import TASKS
+
+PAGE = Path(__file__).resolve().parents[2] / "docs/old_flags.md"
+ROWS = [
+    tuple(cell.strip() for cell in line.strip().strip("|").split("|"))
+    for line in PAGE.read_text(encoding="utf-8").splitlines()
+    if line.startswith("| `")
+]
+FIELD = re.compile(r"`((?:task|trainer|runtime)\.[\w.*]+?)(?::[^`]*)?`")
+DEFINED = re.compile(r"DEFINE_\w+\(\s*(?:name=)?[\"'](\w+)[\"']")
+# Files of the installed package whose flags a driver of these systems has.
+FILES = (
+    *(f"utils/flags/_{name}.py" for name in ("base", "benchmark", "device", "distribution")),
+    *("utils/flags/_misc.py", "utils/flags/_performance.py", "utils/hyperparams_flags.py"),
+    "legacy/image_classification/classifier_trainer.py",
+    "legacy/image_classification/mnist_main.py",
+    "legacy/image_classification/resnet/common.py",
+    "legacy/image_classification/resnet/resnet_ctl_imagenet_main.py",
+    *(f"legacy/transformer/{name}.py" for name in ("misc", "compute_bleu", "data_download")),
+    *(f"recommendation/{name}.py" for name in ("ncf_common", "movielens", "create_ncf_data")),
+    *("common/flags.py", "vision/train.py", "nlp/train.py"),
+)
+
+
+def names(cell: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", cell)
+
+
+def installed(file: str) -> Path:
+    spec = find_spec("official")
+    assert spec is not None
+    return Path((spec.submodule_search_locations or [""])[0]) / file
+
+
+def classes(declared: Any) -> Iterator[Any]:
+    """Yields the config classes that a type names, those inside an optional one too."""
+    if get_origin(declared) is Union or "|" in str(declared):
+        for part in get_args(declared):
+            yield from classes(part)
+    elif isinstance(declared, type) and issubclass(declared, Config):
+        yield declared
+
+
+def below(section: type[Config], name: str) -> list[Any]:
+    """Returns the classes that a setting may be of; [None] if it is a plain value, [] if none."""
+    field = {field.name: field for field in dataclasses.fields(section)}.get(name)
+    if field is None:
+        return []
+    variants = field.metadata.get("variants")
+    if section is ExperimentConfig and name == "task":
+        variants = TASKS
+    found = [*classes(get_type_hints(section)[name])]
+    found += [entry.load_config() for entry in variants.entries()] if variants else []
+    return found or [None]
+
+
+def exists(path: str) -> bool:
+    """Returns whether a dotted path is a setting, of some task and some model."""
+    sections: list[Any] = [ExperimentConfig]
+    for part in path.split("."):
+        sections = [found for section in sections if section for found in below(section, part)]
+    return bool(sections)
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_every_flag_of_the_old_drivers_stands_in_the_table(file: str) -> None:
+    defined = {*DEFINED.findall(installed(file).read_text(encoding="utf-8"))}
+    listed = {name for row in ROWS for name in names(row[0])}
+
+    assert defined
+    assert defined - listed == set()
+
+
+def fields() -> list[str]:
+    text = PAGE.read_text(encoding="utf-8")
+    found = set(FIELD.findall(text))
+    return sorted(
+        path.replace("*_data", section)
+        for path in found
+        for section in (["train_data", "validation_data"] if "*_data" in path else [""])
+    )
+
+
+@pytest.mark.parametrize("path", fields())
+def test_every_new_field_exists(path: str) -> None:
+    assert exists(path)
+
+
+@pytest.mark.parametrize("path", ["task.model.nothing", "trainer.x", "runtime.num_gpus.x", "tusk"])
+def test_fields_that_do_not_exist_are_told_apart(path: str) -> None:
+    assert not exists(path)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0].strip("`"))
+def test_every_row_has_a_field_or_a_reason(row: tuple[str, ...]) -> None:
+    old, new, note = row
+
+    assert len(names(old)) == 1
+    assert new == "—" or FIELD.fullmatch(new) or re.fullmatch(r"`--\w+`", new)
+    assert new != "—" or note
+
+
+def test_the_flags_and_commands_that_it_names_exist(capsys: pytest.CaptureFixture[str]) -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    with pytest.raises(SystemExit):
+        main(["run", "--help"])
+    known = capsys.readouterr().out
+
+    for row in ROWS:
+        for name in names(row[1]):
+            assert not name.startswith("--") or f"{name} " in known, name
+    for command in re.findall(r"`runner ([a-z]+)", text):
+        assert command in COMMANDS
+    for name in re.findall(r"runner data get ([\w-]+)", text):
+        assert name in {*SETS, "NAME"}
+    for fragment in re.findall(r"configs/\w+/\w+\.yaml", text):
+        assert fragment in fragment_files()
+
+
+def test_no_flag_stands_twice_in_a_table() -> None:
+    tables = re.split(r"\n(?=\| old )", PAGE.read_text(encoding="utf-8"))[1:]
+
+    assert len(tables) == 6
+    for table in tables:
+        listed = re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
+        assert listed
+        assert len({*listed}) == len(listed)

@@ -1,0 +1,87 @@
+"""The catalogue: complete, consistent, and of use to the experiments it names."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from orbit_runner.config.locate import experiment_files
+from orbit_runner.config.resolve import Request, resolve
+from orbit_runner.data.downloads.catalogue import SETS, find
+from orbit_runner.data.downloads.published import PublicSet, spelled
+from orbit_runner.errors import RunnerError
+
+ALL = pytest.mark.parametrize("data", SETS.values(), ids=lambda data: data.name)
+PAGE = Path(__file__).resolve().parents[3] / "docs/data.md"
+
+
+@ALL
+def test_every_file_has_address_size_and_sum(data: PublicSet) -> None:
+    assert data.files
+    for file in data.files:
+        assert file.size > 0
+        assert re.fullmatch(r"[0-9a-f]{64}", file.sha256)
+        assert urlsplit(file.url).scheme == "https"
+        assert {urlsplit(url).path.rpartition("/")[2] for url in file.others} <= {file.name}
+
+
+@ALL
+def test_what_is_promised_comes_out_of_the_files(data: PublicSet) -> None:
+    plain = {file.name for file in data.files if not file.archive}
+    archives = [file.archive for file in data.files if file.archive]
+    named = {name for archive in archives for name in (archive.members or {}).values()}
+    whole = any(archive.members is None for archive in archives)
+
+    assert data.results
+    assert whole or data.by_hand or {*data.results} == plain | named
+    assert all(archive.limit > 0 for archive in archives)
+
+
+@ALL
+def test_no_two_files_of_a_set_have_one_name(data: PublicSet) -> None:
+    names = [file.name for file in data.files]
+
+    assert len({*names}) == len(names)
+    assert data.help
+    assert data.terms
+
+
+def pairs() -> list[tuple[str, str]]:
+    return [(name, use) for name, data in SETS.items() for use in data.experiments]
+
+
+@pytest.mark.parametrize(("name", "experiment"), pairs())
+def test_the_experiments_are_there(name: str, experiment: str) -> None:
+    assert experiment in experiment_files()
+
+
+def test_an_experiment_looks_where_its_set_goes() -> None:
+    for experiment in sorted({use for name, use in pairs() if not SETS[name].by_hand}):
+        config = resolve(Request(experiment=experiment)).config
+        folders = {data.folder for data in SETS.values() if experiment in data.experiments}
+
+        assert config.task.train_data.data_dir in folders, experiment
+        assert config.task.validation_data.data_dir in folders, experiment
+
+
+def test_an_unknown_name() -> None:
+    with pytest.raises(RunnerError, match="unknown data set 'mnits'; did you mean 'mnist'"):
+        find("mnits")
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (999_600, "1 MB"), (1.555e11, "156 GB")],
+)
+def test_spelled(count: int, text: str) -> None:
+    assert spelled(count) == text
+
+
+def test_the_page_has_a_row_for_every_set() -> None:
+    lines = PAGE.read_text(encoding="utf-8").splitlines()
+    rows = [line.split(" | ")[:2] for line in lines if line.startswith("| `")]
+
+    assert rows == [[f"| `{name}`", spelled(data.size)] for name, data in SETS.items()]

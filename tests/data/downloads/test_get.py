@@ -1,0 +1,219 @@
+"""A data set in its folder: unpacked, complete, in one piece, and never a stranger's file lost."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from orbit_runner.data.downloads.errors import DownloadError
+from orbit_runner.data.downloads.place import holding
+from orbit_runner.data.downloads.published import Archive, PublicSet
+from orbit_runner.errors import RunnerError
+
+Bring = Callable[..., Path]
+LIMIT = 10_000
+RECORD = ".runner_data.json"
+
+
+@pytest.fixture
+def packed(server: Any, publish: Callable[..., PublicSet], tar: Callable[..., bytes]) -> PublicSet:
+    """A published tar.gz of two files in a folder."""
+    content = tar((tarfile.TarInfo("set/a.txt"), b"one"), (tarfile.TarInfo("set/b.txt"), b"two"))
+    server.files["set.tgz"] = content
+    return publish("set.tgz", content, Archive(limit=LIMIT))
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
+
+
+def test_an_archive_is_unpacked_and_goes(bring: Bring, packed: PublicSet) -> None:
+    folder = bring(packed)
+
+    assert names(folder) == [RECORD, "set", "set/a.txt", "set/b.txt"]
+    assert (folder / "set/b.txt").read_bytes() == b"two"
+
+
+def test_a_second_time_there_is_nothing_to_do(
+    server: Any, bring: Bring, packed: PublicSet, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bring(packed)
+    server.asked.clear()
+
+    bring(packed)
+
+    assert server.asked == []
+    assert "set.tgz: already there, and right" in capsys.readouterr().err
+
+
+def test_a_file_that_was_lost_comes_back(server: Any, bring: Bring, packed: PublicSet) -> None:
+    folder = bring(packed)
+    (folder / "set/a.txt").unlink()
+
+    bring(packed)
+
+    assert (folder / "set/a.txt").read_bytes() == b"one"
+    assert len(server.asked) == 2
+
+
+def test_a_file_that_was_changed_is_not_written_over(bring: Bring, packed: PublicSet) -> None:
+    folder = bring(packed)
+    (folder / "set/a.txt").write_bytes(b"my")
+
+    with pytest.raises(RunnerError, match=r"not those of the published set:\n  set/a\.txt\n"):
+        bring(packed)
+    assert (folder / "set/a.txt").read_bytes() == b"my"
+    assert ".unpacking" not in names(folder)
+
+    bring(packed, replace=True)
+    assert (folder / "set/a.txt").read_bytes() == b"one"
+
+
+def test_archives_are_kept_where_asked_and_serve_the_next_time(
+    server: Any, bring: Bring, packed: PublicSet
+) -> None:
+    folder = bring(packed, keep_archives=True)
+    assert (folder / "set.tgz").read_bytes() == server.files["set.tgz"]
+    shutil.rmtree(folder / "set")
+    server.asked.clear()
+
+    bring(packed)
+
+    assert server.asked == []
+    assert (folder / "set/a.txt").is_file()
+    assert (folder / "set.tgz").is_file()
+
+
+def test_an_archive_put_there_by_hand_is_used(
+    server: Any, bring: Bring, packed: PublicSet, tmp_path: Path
+) -> None:
+    (tmp_path / "got").mkdir()
+    (tmp_path / "got/set.tgz").write_bytes(server.files["set.tgz"])
+
+    folder = bring(packed)
+
+    assert server.asked == []
+    assert names(folder) == [RECORD, "set", "set.tgz", "set/a.txt", "set/b.txt"]
+
+
+def test_members_get_the_names_that_the_sources_read(
+    server: Any, bring: Bring, publish: Any, tar: Any
+) -> None:
+    sgm = b'<seg id="1">eins</seg>\n<seg id="2">zwei</seg>'
+    content = tar((tarfile.TarInfo("dev/t-src.de.sgm"), sgm), (tarfile.TarInfo("dev/t.en"), b"a\n"))
+    server.files["dev.tgz"] = content
+    members = {"dev/t-src.de.sgm": "t.de", "dev/t.en": "t.en"}
+
+    folder = bring(publish("dev.tgz", content, Archive(limit=LIMIT, members=members)))
+
+    assert names(folder) == [RECORD, "t.de", "t.en"]
+    assert (folder / "t.de").read_text() == "eins\nzwei\n"
+
+
+def test_a_malicious_archive_leaves_nothing_behind(
+    server: Any, bring: Bring, publish: Any, tar: Any, tmp_path: Path
+) -> None:
+    content = tar((tarfile.TarInfo("good"), b"good"), (tarfile.TarInfo("../../evil"), b"evil"))
+    server.files["set.tgz"] = content
+
+    with pytest.raises(DownloadError, match="leads out of the folder; nothing of it is used"):
+        bring(publish("set.tgz", content, Archive(limit=LIMIT)))
+
+    assert not [name for name in names(tmp_path) if "evil" in name or "good" in name]
+
+
+def test_a_full_disk_is_told_before_anything_is_asked_for(
+    server: Any, bring: Bring, packed: PublicSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=LIMIT))
+
+    with pytest.raises(DownloadError, match=r"10 kB are free on its disk, 10\.\d kB are needed"):
+        bring(packed)
+
+    assert server.asked == []
+
+
+def test_what_has_come_needs_no_room(
+    server: Any, bring: Bring, packed: PublicSet, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=LIMIT))
+    (tmp_path / "got").mkdir()
+    (tmp_path / "got/set.tgz.part").write_bytes(server.files["set.tgz"])
+
+    assert (bring(packed) / "set/a.txt").is_file()
+
+
+def test_a_folder_that_is_a_file(bring: Bring, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+
+    with pytest.raises(RunnerError, match=r"--dir: .*file/below cannot be made \(Not a directory"):
+        bring(folder=tmp_path / "file" / "below")
+
+
+def test_one_at_a_time(bring: Bring, tmp_path: Path) -> None:
+    (tmp_path / "got").mkdir()
+
+    with (
+        holding(tmp_path / "got"),
+        pytest.raises(RunnerError, match="another `runner data get` is at work there"),
+    ):
+        bring()
+    bring()
+
+
+PROGRAM = """
+import sys
+from orbit_runner.cli.main import main
+from orbit_runner.data.downloads.catalogue import SETS
+from orbit_runner.data.downloads.published import PublicSet, RemoteFile
+
+file = RemoteFile(url="http://nowhere.invalid/set.bin", size=int(sys.argv[1]), sha256=sys.argv[2])
+SETS["toy"] = PublicSet(
+    name="toy", help="a toy", terms="none", files=(file,), results=("set.bin",), folder="toy"
+)
+sys.exit(main(["data", "get", "toy", *sys.argv[3:]]))
+"""
+
+
+@pytest.mark.parametrize(("kill", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
+def test_a_process_that_is_ended_and_started_again(
+    server: Any, publish: Any, tmp_path: Path, kill: signal.Signals, code: int
+) -> None:
+    content = bytes(range(251)) * 40_000
+    data = publish("set.bin", content)
+    server.files["set.bin"] = content
+    # 2 MB come, then the server breaks off, and the process waits before it asks again.
+    server.cuts = [2_000_000, 0, 0, 0]
+    command = [
+        *(sys.executable, "-c", PROGRAM, str(len(content)), data.files[0].sha256),
+        *(f"--dir={tmp_path / 'toy'}", f"--from={server.base}"),
+    ]
+    part = tmp_path / "toy/set.bin.part"
+
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + 60
+        while len(server.asked) < 2 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.send_signal(kill)
+        said = process.communicate(timeout=60)[1]
+    assert process.returncode == code, said
+    assert "Traceback" not in said
+    assert ("the same command goes on from there" in said) == (kill == signal.SIGINT)
+    assert part.stat().st_size == 2_000_000
+    server.cuts = []
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+    assert done.returncode == 0, done.stderr
+    assert server.ranges_asked()[-1] == "bytes=2000000-"
+    assert (tmp_path / "toy/set.bin").read_bytes() == content
+    assert names(tmp_path / "toy") == ["set.bin"]
