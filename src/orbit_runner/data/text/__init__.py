@@ -1,0 +1,1 @@
+"""Pairs of sentences: vocabularies, sources, batches by the number of tokens."""

@@ -1,0 +1,62 @@
+"""What training leaves out, and what evaluation cuts."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+
+from orbit_runner.data.text.source import PairSource
+from orbit_runner.errors import DataError
+
+
+def within_limits(source: PairSource, max_length: int, *, is_training: bool) -> PairSource:
+    """Leaves out of training what it cannot use, and makes the rest of evaluation fit.
+
+    Args:
+        source: The pairs; `EOS` alone is a blank sentence.
+        max_length: The most tokens of a sentence, `EOS` included.
+        is_training: Whether pairs with a blank or a longer side are left out. Else none is, for
+            each counts in a score: longer sentences are cut, and the references stay whole.
+
+    Returns:
+        The pairs; how many were left out or cut is said on stderr.
+
+    Raises:
+        DataError: No pair is left; field `max_length`.
+    """
+    if max_length < 2:
+        raise DataError(f"got {max_length}, expected at least 2 tokens", field="max_length")
+    long = source.lengths > max_length
+    if not is_training:
+        _tell(source, {f"longer than {max_length} tokens": int(long.sum())}, "cut")
+        sources, targets = source.sources.cut(max_length), source.targets.cut(max_length)
+        return PairSource(source.name, sources, targets, source.vocab_size, source.references)
+    blank = np.minimum(source.sources.lengths, source.targets.lengths) < 2
+    keep = ~(blank | long)
+    left_out = {
+        "with a blank side": int(blank.sum()),
+        f"longer than {max_length} tokens": int((long & ~blank).sum()),
+    }
+    if not keep.any():
+        raise DataError(
+            f"{source.name}: got {_listed(source, left_out)}, expected some others",
+            field="max_length",
+        )
+    _tell(source, left_out, "left out")
+    return _chosen(source, keep, left_out)
+
+
+def _chosen(source: PairSource, keep: np.ndarray, left_out: dict[str, int]) -> PairSource:
+    sources, targets = source.sources.kept(keep), source.targets.kept(keep)
+    return PairSource(source.name, sources, targets, source.vocab_size, left_out=left_out)
+
+
+def _tell(source: PairSource, counts: dict[str, int], what: str) -> None:
+    if any(counts.values()):
+        print(f"{source.name}: {what}: {_listed(source, counts)}", file=sys.stderr)
+
+
+def _listed(source: PairSource, counts: dict[str, int]) -> str:
+    some = [f"{count:,} {reason}" for reason, count in counts.items() if count]
+    return f"{' and '.join(some)} of {source.size:,} pairs"

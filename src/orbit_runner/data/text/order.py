@@ -1,0 +1,121 @@
+"""Which pairs make the batch of a step."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+import tensorflow as tf
+
+from orbit_runner.data.keyed_random import keyed_bits
+from orbit_runner.data.permutation import permute
+from orbit_runner.data.sampling import IndexSampler
+from orbit_runner.data.table import on_cpu
+from orbit_runner.data.text.buckets import BatchPlan
+from orbit_runner.data.text.segments import SegmentPermutation
+
+_BATCH_SALT, _PAIR_SALT = 0x6261746368, 0x70616972
+
+
+class Order(Protocol):
+    """The pairs of a step.
+
+    Attributes:
+        rows: Rows of each global batch; None where they differ.
+    """
+
+    rows: int | None
+
+    def __call__(self, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Looks up a global batch.
+
+        Args:
+            step: int64 scalar.
+
+        Returns:
+            Numbers of the pairs, int64 [rows], -1 for a row without a token; and which rows count,
+            bool [rows].
+        """
+        ...
+
+
+class BucketOrder:
+    """Batches as a plan cuts them, in an order of each epoch's own."""
+
+    def __init__(self, plan: BatchPlan, seed: int, *, shuffle: bool) -> None:
+        """Takes the plan into tensors.
+
+        Args:
+            plan: The batches of an epoch.
+            seed: Any integer.
+            shuffle: Whether pairs and batches are shuffled; from short to long otherwise.
+        """
+        self.rows: int | None = None
+        self._seed, self._shuffle, self._steps = seed, shuffle, plan.steps_per_epoch
+        self._size = len(plan.members)
+        self._members, self._offsets = on_cpu(plan.members), on_cpu(plan.bucket_offsets)
+        self._starts, self._rows = on_cpu(plan.batch_starts), on_cpu(plan.batch_rows)
+        self._within = SegmentPermutation(np.diff(plan.bucket_offsets))
+
+    def __call__(self, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Looks up a global batch, as `Order` says."""
+        epoch = step // self._steps
+        batch = step - epoch * self._steps
+        if self._shuffle:
+            key = keyed_bits(self._seed, tf.zeros([1], tf.int64), epoch, _BATCH_SALT)
+            batch = permute(batch[tf.newaxis], self._steps, key)[0]
+        first = tf.gather(self._starts, batch)
+        places = first + tf.range(tf.gather(self._rows, batch))
+        real = places < self._size
+        ids = tf.gather(self._members, self._pairs(tf.where(real, places, np.int64(0)), epoch))
+        return tf.where(real, ids, np.int64(-1)), real
+
+    def _pairs(self, places: tf.Tensor, epoch: tf.Tensor) -> tf.Tensor:
+        if not self._shuffle:
+            return places
+        buckets = tf.searchsorted(self._offsets, places, side="right", out_type=tf.int64) - 1
+        firsts = tf.gather(self._offsets, buckets)
+        keys = keyed_bits(self._seed, buckets, epoch, _PAIR_SALT)
+        return firsts + self._within(places - firsts, buckets, keys)
+
+
+class RowOrder:
+    """Batches of as many sentences each, in the order in which images are read too."""
+
+    def __init__(self, size: int, rows: int, seed: int, *, shuffle: bool) -> None:
+        """Takes the sizes.
+
+        Args:
+            size: Number of pairs.
+            rows: Sentences of a global batch.
+            seed: Any integer.
+            shuffle: Whether each epoch has an order of its own; as stored otherwise.
+        """
+        self.rows: int | None = rows
+        self._sampler, self._rows = IndexSampler(size, seed, shuffle), rows
+
+    def __call__(self, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Looks up a global batch, as `Order` says."""
+        ids, _ = self._sampler(step * self._rows + tf.range(self._rows, dtype=tf.int64))
+        return ids, tf.ones_like(ids, tf.bool)
+
+
+class OncePerPair:
+    """Batches that show each pair once, and fill up the last with a pair that does not count."""
+
+    def __init__(self, lengths: np.ndarray, rows: int, *, by_length: bool) -> None:
+        """Sorts the pairs.
+
+        Args:
+            lengths: Tokens of each, int64 [n].
+            rows: Sentences of a global batch.
+            by_length: Whether the longest come first; as stored otherwise.
+        """
+        ids = np.argsort(-lengths, kind="stable") if by_length else np.arange(len(lengths))
+        self.rows: int | None = rows
+        self._ids, self._size, self._rows = on_cpu(ids.astype(np.int64)), len(lengths), rows
+
+    def __call__(self, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Looks up a global batch, as `Order` says."""
+        places = step * self._rows + tf.range(self._rows, dtype=tf.int64)
+        return tf.gather(self._ids, tf.minimum(places, self._size - 1)), places < self._size

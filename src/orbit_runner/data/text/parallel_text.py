@@ -1,0 +1,131 @@
+"""Parallel text: two files, line by line each other's translation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+from pathlib import Path
+
+from orbit_runner.data.files import data_folder, named_files
+from orbit_runner.data.text.encoded import encode_files
+from orbit_runner.data.text.limits import within_limits
+from orbit_runner.data.text.lines import count_lines, read_lines
+from orbit_runner.data.text.source import PairSource
+from orbit_runner.data.text.vocabulary import Vocabulary
+from orbit_runner.errors import DataError
+
+_NAME = "parallel_text"
+_HINT = (
+    "get two text files, a sentence a line, such as train.en.gz and train.de.gz, or a set "
+    "that `runner data list` shows"
+)
+
+
+def find(
+    *,
+    split: str,
+    data_dir: str = "",
+    input_path: Sequence[str] = (),
+    languages: tuple[str, str] = ("", ""),
+) -> tuple[list[Path], list[Path]]:
+    """Finds the files of the sources and those of the targets.
+
+    Args:
+        split: `train` and so on: `<split>.<language>` or `<split>.<language>.gz` in `data_dir`; of
+            no effect with `input_path`.
+        data_dir: The folder; `~` stands for the home folder.
+        input_path: Two names or patterns in place of those: of the sources and of the targets.
+        languages: Ends of the names: of the source's language and of the target's.
+
+    Returns:
+        The files of the sources and those of the targets, in order.
+
+    Raises:
+        DataError: A file is missing; fields `data_dir`, `split`, `input_path`, `src_lang` and
+            `tgt_lang`.
+    """
+    if not input_path:
+        folder = data_folder(_NAME, data_dir, _HINT)
+        for field, language in zip(("src_lang", "tgt_lang"), languages, strict=True):
+            if not language:
+                raise DataError(
+                    "is not set; files are called <split>.<language>, such as train.en",
+                    field=field,
+                )
+        source, target = (_find(folder, split, language) for language in languages)
+        return [source], [target]
+    if len(input_path) != 2:
+        raise DataError(
+            f"{_NAME}: got {len(input_path)} names, expected 2: of the sources and of the targets; "
+            "a pattern such as news-*.en stands for several files",
+            field="input_path",
+        )
+    sources, targets = (named_files(_NAME, data_dir, [name]) for name in input_path)
+    return sources, targets
+
+
+def load(
+    *,
+    split: str,
+    data_dir: str = "",
+    input_path: Sequence[str] = (),
+    languages: tuple[str, str] = ("", ""),
+    vocabulary: Vocabulary,
+    max_length: int,
+    is_training: bool,
+) -> PairSource:
+    """Reads parallel text and cuts it into sub-words.
+
+    Args:
+        split: As for `find`.
+        data_dir: As for `find`.
+        input_path: As for `find`.
+        languages: As for `find`.
+        vocabulary: The sub-words.
+        max_length: The most tokens of a sentence, the end included. Longer pairs are left out of
+            training, and cut in evaluation; the references stay whole.
+        is_training: Whether blank and long pairs are left out and references are not kept.
+
+    Returns:
+        The pairs, in the order of the files.
+
+    Raises:
+        DataError: A file is missing, empty, no UTF-8, or the numbers of lines differ.
+    """
+    sides = find(split=split, data_dir=data_dir, input_path=input_path, languages=languages)
+    digests = _paired(*sides)
+    sources, targets = (
+        encode_files(vocabulary, files, digest)
+        for files, digest in zip(sides, digests, strict=True)
+    )
+    references = None if is_training else tuple(chain.from_iterable(map(read_lines, sides[1])))
+    name = f"{_NAME} {sides[0][0].name}"
+    pairs = PairSource(name, sources, targets, vocabulary.size, references)
+    return within_limits(pairs, max_length, is_training=is_training)
+
+
+def _find(folder: Path, split: str, language: str) -> Path:
+    names = [f"{split}.{language}{end}" for end in ("", ".gz")]
+    for name in names:
+        if (folder / name).is_file():
+            return folder / name
+    others = sorted(path.name for path in folder.iterdir() if path.is_file())
+    there = f"there are {', '.join(others[:8])}" if others else "it is empty"
+    raise DataError(f"{_NAME}: no {names[0]} (nor .gz) in {folder}; {there}", field="split")
+
+
+def _paired(sources: Sequence[Path], targets: Sequence[Path]) -> tuple[str, str]:
+    """Returns the digests of both sides, which have as many lines."""
+    (source_lines, source), (target_lines, target) = count_lines(sources), count_lines(targets)
+    if source_lines != target_lines:
+        raise DataError(
+            f"got {source_lines:,} lines in {_named(sources)} and {target_lines:,} in "
+            f"{_named(targets)}, expected as many: line by line each other's translation",
+            field="input_path",
+        )
+    return source, target
+
+
+def _named(paths: Sequence[Path]) -> str:
+    more = f" and {len(paths) - 1} more" if paths[1:] else ""
+    return f"{paths[0]}{more}"

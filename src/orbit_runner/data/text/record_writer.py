@@ -1,0 +1,59 @@
+"""Writes TFRecord files of token ids, without tensorflow."""
+
+from __future__ import annotations
+
+import struct
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from orbit_runner.data.text.packed import example_of, feature_of
+from orbit_runner.data.text.scan_cache import write_aside
+from orbit_runner.data.text.source import PairSource
+from orbit_runner.data.tfrecord.framing import masked_crc32c
+
+
+def write_token_records(source: PairSource, path: str | Path) -> None:
+    """Writes pairs into a file for `token_records`, and for Model Garden's pipelines.
+
+    Args:
+        source: The pairs.
+        path: The file; it appears whole, and its folder is made.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    records = [
+        example_of(
+            {
+                "inputs": feature_of(source.sources.row(number)),
+                "targets": feature_of(source.targets.row(number)),
+            }
+        )
+        for number in range(source.size)
+    ]
+    write_aside(Path(path), b"".join(_framed(records)))
+
+
+def _framed(records: Sequence[bytes]) -> list[bytes]:
+    heads = [struct.pack("<Q", len(record)) for record in records]
+    return [
+        head + check + record + tail
+        for head, check, record, tail in zip(
+            heads, _checksums(heads), records, _checksums(records), strict=True
+        )
+    ]
+
+
+def _checksums(parts: Sequence[bytes]) -> list[bytes]:
+    """Returns checksums, computed for all parts of one length at once."""
+    by_length = defaultdict(list)
+    for number, part in enumerate(parts):
+        by_length[len(part)].append(number)
+    found = np.zeros(len(parts), "<u4")
+    for length, numbers in by_length.items():
+        rows = np.frombuffer(b"".join(parts[number] for number in numbers), np.uint8)
+        found[numbers] = masked_crc32c(rows.reshape(len(numbers), length))
+    return [value.tobytes() for value in found]

@@ -1,0 +1,107 @@
+"""Remembers what was found out about files that take long to read."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from orbit_runner.data.tfrecord.cache import cache_folder
+from orbit_runner.errors import DataError
+
+_Counted = tuple[int, str]
+
+# Less is not worth a file.
+_KEPT_SECONDS = 1.0
+
+
+def text_cache() -> Path:
+    """Returns where things made from text are kept; the folder need not exist."""
+    return cache_folder().parent / "text"
+
+
+def remembered(path: Path, count: Callable[[Path], _Counted]) -> _Counted:
+    """Counts a file, or finds what was counted while the file was the same.
+
+    Args:
+        path: The file.
+        count: Finds its number of lines and a digest.
+
+    Returns:
+        What `count` gives.
+
+    Raises:
+        DataError: The file is not there, or what `count` raises.
+    """
+    path = path.absolute()
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error})", field="input_path") from None
+    return _in_process(path, status.st_size, status.st_mtime_ns, count)
+
+
+@functools.lru_cache(maxsize=256)
+def _in_process(
+    path: Path, size: int, mtime_ns: int, count: Callable[[Path], _Counted]
+) -> _Counted:
+    key = [os.fspath(path), size, mtime_ns]
+    entry = text_cache() / f"{hashlib.sha256(os.fsencode(path)).hexdigest()[:32]}.lines"
+    found = _read(entry, key)
+    if found is None:
+        began = time.monotonic()
+        found = count(path)
+        if time.monotonic() - began > _KEPT_SECONDS:
+            # A cache that cannot be written costs time, nothing else.
+            with contextlib.suppress(OSError):
+                write_aside(entry, json.dumps([key, found]).encode())
+    return found
+
+
+def _read(entry: Path, key: list[object]) -> _Counted | None:
+    try:
+        said, (lines, digest) = json.loads(entry.read_bytes())
+        return (int(lines), str(digest)) if said == key else None
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def write_aside(path: Path, content: bytes | memoryview, *, first_wins: bool = False) -> None:
+    """Makes a file appear whole.
+
+    Args:
+        path: The file; its folder is made.
+        content: What it holds.
+        first_wins: Whether a file that another process wrote meanwhile stays.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, aside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+        os.chmod(aside, 0o644)
+        _place(aside, path, first_wins)
+    finally:
+        Path(aside).unlink(missing_ok=True)
+
+
+def _place(aside: str, path: Path, first_wins: bool) -> None:
+    if not first_wins:
+        os.replace(aside, path)
+        return
+    try:
+        os.link(aside, path)
+    except FileExistsError:
+        pass
+    except OSError:
+        # A file system without links.
+        os.replace(aside, path)

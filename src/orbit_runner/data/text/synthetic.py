@@ -1,0 +1,69 @@
+"""Sentences of random sub-words: for measuring, and for trying a model before its text is there."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from orbit_runner.data.text.source import EOS, UNKNOWN, PairSource, Ragged
+from orbit_runner.errors import DataError
+
+_KINDS = ("random", "constant")
+_FIRST = UNKNOWN + 1
+_SHORTEST = 2
+
+
+def load(
+    *, num_examples: int, vocab_size: int, max_length: int, kind: str = "random", seed: int = 0
+) -> PairSource:
+    """Makes pairs.
+
+    Args:
+        num_examples: Size of the set.
+        vocab_size: Ids are 3 to this less 1, then `EOS`.
+        max_length: The most tokens of a sentence, `EOS` included.
+        kind: `random`: lengths are drawn, evenly from 2 up, and a target is about as long as its
+            source; ids are drawn. `constant`: all are of `max_length` tokens, and the same.
+        seed: Seed of what is drawn.
+
+    Returns:
+        The pairs, without references.
+
+    Raises:
+        DataError: A number is too small, or the kind is unknown; fields `synthetic`, `vocab_size`,
+            `max_length`.
+    """
+    _check(num_examples, vocab_size, max_length, kind)
+    if kind == "constant":
+        lengths = np.full(num_examples, max_length)
+        side = _ended(np.full(lengths.sum(), _FIRST, np.int32), lengths)
+        return PairSource("synthetic", side, side, vocab_size)
+    generator = np.random.Generator(np.random.Philox(seed % 2**64))
+    sources = generator.integers(_SHORTEST, max_length + 1, num_examples)
+    # Within a fifth, as translations mostly are.
+    factors = generator.uniform(0.8, 1.2, num_examples)
+    targets = np.clip(np.rint(sources * factors).astype(np.int64), _SHORTEST, max_length)
+    inputs, outputs = (
+        _ended(generator.integers(_FIRST, vocab_size, lengths.sum(), np.int32), lengths)
+        for lengths in (sources, targets)
+    )
+    return PairSource("synthetic", inputs, outputs, vocab_size)
+
+
+def _ended(values: np.ndarray, lengths: np.ndarray) -> Ragged:
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    values[offsets[1:] - 1] = EOS
+    return Ragged(values, offsets)
+
+
+def _check(num_examples: int, vocab_size: int, max_length: int, kind: str) -> None:
+    if kind not in _KINDS:
+        expected = f"one of {', '.join(_KINDS)}"
+        raise DataError(f"synthetic: kind: got {kind!r}, expected {expected}", field="synthetic")
+    least = {
+        "num_examples": (num_examples, 1, "synthetic"),
+        "vocab_size": (vocab_size, _FIRST + 1, "vocab_size"),
+        "max_length": (max_length, _SHORTEST, "max_length"),
+    }
+    for name, (got, low, field) in least.items():
+        if got < low:
+            raise DataError(f"synthetic: {name}: got {got}, expected {low} or more", field=field)

@@ -1,0 +1,149 @@
+"""Pairs of sentences as token ids in TFRecord files, as Model Garden's old Transformer wrote."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from orbit_runner.data.files import named_files
+from orbit_runner.data.text.encoded import kept
+from orbit_runner.data.text.limits import within_limits
+from orbit_runner.data.text.packed import PackedRows, int64_list
+from orbit_runner.data.text.progress import Progress
+from orbit_runner.data.text.source import EOS, PAD, PairSource, Ragged
+from orbit_runner.data.tfrecord.cache import index_files
+from orbit_runner.data.tfrecord.example import features_of
+from orbit_runner.data.tfrecord.framing import FileIndex, unreadable
+from orbit_runner.errors import DataError
+
+_NAME = "token_records"
+SIDES = ("inputs", "targets")
+_HEAD, _TAIL = 12, 4
+
+
+def load(
+    *,
+    split: str = "",
+    data_dir: str = "",
+    input_path: Sequence[str] = (),
+    vocab_size: int,
+    max_length: int,
+    is_training: bool,
+) -> PairSource:
+    """Reads TFRecord files of tf.Example with the int64 lists `inputs` and `targets`.
+
+    Args:
+        split: Must be empty, for the files say what they hold.
+        data_dir: Where relative names are looked up.
+        input_path: The files, or patterns; not compressed. Both lists end in `EOS`.
+        vocab_size: One more than the largest id that may occur.
+        max_length: As in parallel text.
+        is_training: As in parallel text.
+
+    Returns:
+        The pairs, without references.
+
+    Raises:
+        DataError: A file is missing or mangled, or holds something else; fields `split`,
+            `input_path`, `vocab_size`, `max_length`.
+    """
+    if split:
+        raise DataError(
+            f"{_NAME}: got split {split!r}, expected none: input_path names the files",
+            field="split",
+        )
+    files = named_files(_NAME, data_dir, input_path)
+    if not files:
+        raise DataError(
+            f"{_NAME}: no files are named; such as input_path: train-*", field="input_path"
+        )
+    indexes = index_files(files)
+    if not any(index.records for index in indexes):
+        raise DataError(f"{_NAME}: got no record in {len(files)} files", field="input_path")
+    sources, targets = kept(_key(files), lambda: _sides(files, indexes))
+    for side, rows in zip(SIDES, (sources, targets), strict=True):
+        _check(side, rows, vocab_size, files, indexes)
+    pairs = PairSource(f"{_NAME} {files[0].name}", sources, targets, vocab_size)
+    return within_limits(pairs, max_length, is_training=is_training)
+
+
+def _key(files: Sequence[Path]) -> list[list[object]]:
+    stats = [(path.absolute(), path.stat()) for path in files]
+    return [[os.fspath(path), stat.st_size, stat.st_mtime_ns] for path, stat in stats]
+
+
+def _sides(files: Sequence[Path], indexes: Sequence[FileIndex]) -> list[Ragged]:
+    sides, progress, done = [PackedRows() for _ in SIDES], Progress("reading records"), 0
+    for path, index in zip(files, indexes, strict=True):
+        for number, record in enumerate(_records(path, index)):
+            lists = _lists(path, number, record)
+            for side, payload in zip(sides, lists, strict=True):
+                side.add(payload)
+        done += index.records
+        progress(f"{done:,} of {sum(index.records for index in indexes):,}")
+    return [side.rows() for side in sides]
+
+
+def _records(path: Path, index: FileIndex) -> Iterator[bytes]:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise unreadable(path, error) from None
+    if len(content) != index.offsets[-1]:
+        raise DataError(f"{path}: has changed since its records were counted", field="input_path")
+    place = 0
+    while place < len(content):
+        start = place + _HEAD
+        end = start + int.from_bytes(content[place : place + 8], "little")
+        yield content[start:end]
+        place = end + _TAIL
+
+
+def _lists(path: Path, number: int, record: bytes) -> list[bytes]:
+    try:
+        features = features_of(record)
+        return [int64_list(features[side]) for side in SIDES]
+    except KeyError:
+        got = f"features {', '.join(sorted(features)) or '(none)'}"
+    except ValueError as error:
+        got = str(error)
+    raise DataError(
+        f"{path}: record {number}: got {got}, expected a tf.Example with the int64 lists "
+        f"{' and '.join(SIDES)}",
+        field="input_path",
+    )
+
+
+def _check(
+    side: str, rows: Ragged, vocab_size: int, files: Sequence[Path], indexes: Sequence[FileIndex]
+) -> None:
+    """Checks that ids are in the vocabulary and each row ends."""
+    wrong = (rows.values <= PAD) | (rows.values >= vocab_size)
+    if wrong.any():
+        place = int(np.argmax(wrong))
+        row = int(np.searchsorted(rows.offsets, place, side="right")) - 1
+        raise DataError(
+            f"{_where(row, files, indexes)}: {side}: got id {rows.values[place]}, expected "
+            f"{EOS} to {vocab_size - 1}",
+            field="vocab_size" if rows.values[place] > PAD else "input_path",
+        )
+    ends = np.zeros(rows.size, bool)
+    filled = rows.lengths > 0
+    ends[filled] = rows.values[rows.offsets[1:][filled] - 1] == EOS
+    if not ends.all():
+        row = int(np.argmin(ends))
+        raise DataError(
+            f"{_where(row, files, indexes)}: {side}: got a list that does not end in {EOS}, the "
+            "end of a sentence",
+            field="input_path",
+        )
+
+
+def _where(row: int, files: Sequence[Path], indexes: Sequence[FileIndex]) -> str:
+    ends = list(itertools.accumulate(index.records for index in indexes))
+    number = next(k for k, end in enumerate(ends) if row < end)
+    return f"{files[number]}: record {row - ends[number] + indexes[number].records}"

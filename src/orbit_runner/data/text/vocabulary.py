@@ -1,0 +1,231 @@
+"""A vocabulary of sub-words, shared by both languages; needs no tensorflow."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import sentencepiece
+
+from orbit_runner.data.text.source import EOS, PAD, UNKNOWN, Ragged
+from orbit_runner.errors import DataError
+
+# What counts as a space, in the notation that Python and RE2 share: a tokenizer in another language
+# has to begin with it. U+2581 is how pieces write a space, so no text may have it.
+SPACES = (
+    "[\\x00-\\x20\\x7f\\x85\\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u2581\u3000\ufeff]+"
+)
+_SPACES = re.compile(SPACES)
+# The model depends on it, so it is no matter of the machine.
+_THREADS = 8
+_BATCH_LINES = 16_384
+
+
+class Vocabulary:
+    """A SentencePiece model whose ids are 0 for padding, 1 for the end and 2 for the unknown.
+
+    Attributes:
+        model: The model as its file has it.
+        pieces: The sub-words by id; a space is written as U+2581.
+        scores: Log probability of each, for the choice among the ways to cut a word.
+    """
+
+    def __init__(self, model: bytes, name: str = "vocabulary") -> None:
+        """Takes a model.
+
+        Args:
+            model: A serialized SentencePiece model.
+            name: What messages call it.
+
+        Raises:
+            DataError: It is none, or its ids are others.
+        """
+        self.model = model
+        self._processor = _processor(model, name)
+        _check_ids(self._processor, name)
+        ids = range(self._processor.vocab_size())
+        self.pieces: list[str] = [self._processor.id_to_piece(number) for number in ids]
+        self.scores: list[float] = [self._processor.get_score(number) for number in ids]
+
+    @classmethod
+    def load(cls, path: str | Path) -> Vocabulary:
+        """Reads a model's file.
+
+        Args:
+            path: The file; `~` stands for the home folder.
+
+        Returns:
+            The vocabulary.
+
+        Raises:
+            DataError: It is not there, is no SentencePiece model, or has other ids.
+        """
+        path = Path(path).expanduser()
+        try:
+            return cls(path.read_bytes(), str(path))
+        except OSError as error:
+            raise _error(
+                f"{path}: cannot be read ({error.strerror}); leave it unset to have one built "
+                "from the training text"
+            ) from None
+
+    @property
+    def size(self) -> int:
+        """The number of ids."""
+        return len(self.pieces)
+
+    def encode(self, lines: Sequence[str]) -> Ragged:
+        """Cuts sentences into sub-words.
+
+        Args:
+            lines: n sentences.
+
+        Returns:
+            Their ids, n rows, each ended by `EOS`.
+        """
+        parts = []
+        for first in range(0, len(lines), _BATCH_LINES):
+            cleaned = [clean(line) for line in lines[first : first + _BATCH_LINES]]
+            parts.append(Ragged.of(self._processor.encode(cleaned, add_eos=True)))
+        return Ragged.concatenate(parts)
+
+    def decode(self, rows: Iterable[Sequence[int]]) -> list[str]:
+        """Puts sub-words together.
+
+        Args:
+            rows: Ids; from the first `EOS` on they do not count, nor does padding.
+
+        Returns:
+            The sentences, without spaces at their ends or several in a row; ` ⁇ ` for the unknown.
+        """
+        known = range(self.size)
+        numbers = [[int(n) if n in known else UNKNOWN for n in row] for row in rows]
+        until = [row[: row.index(EOS)] if EOS in row else row for row in numbers]
+        return [clean(text) for text in self._processor.decode(until)] if until else []
+
+    def check_reproducible(self) -> None:
+        """Checks that text is cut in no other way than `build` makes the model cut it.
+
+        Raises:
+            DataError: It is of another kind, or changes text first; field `vocabulary`.
+        """
+        # Here, for it needs protobuf, which takes its time to import.
+        from sentencepiece import sentencepiece_model_pb2 as messages
+
+        proto = messages.ModelProto.FromString(self.model)  # type: ignore[attr-defined]
+        trainer, normalizer = proto.trainer_spec, proto.normalizer_spec
+        others = {
+            "model_type": (trainer.model_type, trainer.UNIGRAM),
+            "byte_fallback": (trainer.byte_fallback, False),
+            "treat_whitespace_as_suffix": (trainer.treat_whitespace_as_suffix, False),
+            "normalization_rule_name": (normalizer.precompiled_charsmap, b""),
+            "add_dummy_prefix": (normalizer.add_dummy_prefix, True),
+            "escape_whitespaces": (normalizer.escape_whitespaces, True),
+            "pieces that always are one": (sum(p.type == p.USER_DEFINED for p in proto.pieces), 0),
+        }
+        wrong = [name for name, (got, expected) in others.items() if got != expected]
+        if wrong:
+            raise _error(
+                f"a model with another {', '.join(wrong)} cuts text in a way that TensorFlow alone "
+                "cannot; build it with --model_type=unigram --normalization_rule_name=identity, or "
+                "leave it unset"
+            )
+
+
+def clean(line: str) -> str:
+    """Returns a sentence with one space between words and none at its ends.
+
+    Args:
+        line: Any text; control characters count as spaces.
+    """
+    return _SPACES.sub(" ", line).strip(" ")
+
+
+def build(lines: Iterable[str], *, size: int, character_coverage: float = 0.9999) -> Vocabulary:
+    """Makes a vocabulary from sentences of all languages.
+
+    A unigram model (Kudo, Subword Regularization, ACL 2018, section 3.2). Text is not normalized
+    but for spaces, so that the ids can be found again without the library.
+
+    Args:
+        lines: The sentences; the same ones give the same vocabulary.
+        size: The number of ids.
+        character_coverage: Share of the text's characters that are pieces; the rarest others are
+            unknown.
+
+    Returns:
+        The vocabulary.
+
+    Raises:
+        DataError: The text has too few different words for that size, or too many characters;
+            fields `vocab_size`, `input_path`.
+    """
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=filter(None, map(clean, lines)),
+            model_writer=model,
+            model_type="unigram",
+            vocab_size=size,
+            character_coverage=character_coverage,
+            normalization_rule_name="identity",
+            pad_id=PAD,
+            eos_id=EOS,
+            unk_id=UNKNOWN,
+            bos_id=-1,
+            num_threads=_THREADS,
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        raise _unbuilt(size, str(error)) from None
+    return Vocabulary(model.getvalue())
+
+
+def _processor(model: bytes, name: str) -> Any:
+    try:
+        # An empty one leaves the processor without a model, and says nothing.
+        if model:
+            return sentencepiece.SentencePieceProcessor(model_proto=model)
+    except RuntimeError:
+        pass
+    raise _error(f"{name}: got {len(model):,} bytes that are no SentencePiece model")
+
+
+def _check_ids(processor: Any, name: str) -> None:
+    got = {"pad": processor.pad_id(), "eos": processor.eos_id(), "unk": processor.unk_id()}
+    expected = {"pad": PAD, "eos": EOS, "unk": UNKNOWN}
+    if got != expected:
+        raise _error(
+            f"{name}: got ids {_listed(got)}, expected {_listed(expected)}; train it with "
+            "--pad_id=0 --eos_id=1 --unk_id=2 --bos_id=-1, or leave it unset"
+        )
+
+
+def _listed(ids: dict[str, int]) -> str:
+    return ", ".join(f"{name} {number}" for name, number in ids.items())
+
+
+def _unbuilt(size: int, said: str) -> DataError:
+    if "sentences_.empty()" in said:
+        return _error("got text without a word, expected some to build it from", "input_path")
+    most = re.search(r"set it to a value <= (\d+)", said)
+    least = re.search(r"smaller than required_chars\. \d+ vs (\d+)", said)
+    if most:
+        return _error(
+            f"got {size:,}, expected at most {int(most[1]):,}, the sub-words in the text",
+            "vocab_size",
+        )
+    if least:
+        return _error(
+            f"got {size:,}, expected at least {int(least[1]):,}, the characters in the text; or a "
+            "smaller character_coverage",
+            "vocab_size",
+        )
+    return _error(f"no vocabulary of {size:,} can be built: {said.splitlines()[0]}", "vocab_size")
+
+
+def _error(message: str, field: str = "vocabulary") -> DataError:
+    return DataError(message, field=field)

@@ -1,0 +1,1 @@
+"""Sentences of one language from those of another."""

@@ -1,0 +1,156 @@
+"""Config of the translation task; field names of Model Garden where it has the thing."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+from orbit_runner.config.base import setting
+from orbit_runner.config.data import DataConfig
+from orbit_runner.config.experiment import TaskConfig
+from orbit_runner.config.problems import unknown
+from orbit_runner.errors import DataError
+from orbit_runner.registry import TEXT_MODELS, TEXT_SOURCES
+from orbit_runner.tasks.translation.models import TextModelConfig, TransformerConfig
+
+__all__ = ["TransformerConfig", "TranslationConfig", "TranslationDataConfig"]
+
+_NO_AUGMENT = "sentences are not augmented"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TranslationDataConfig(DataConfig):
+    """Pairs of sentences and how they are fed."""
+
+    src_lang: str = setting("", help="language that is translated: the end of its files' names")
+    tgt_lang: str = setting("", help="language it is translated to: the end of its files' names")
+    split: str = setting(
+        "", help="start of the files' names; `train` or `validation`, by is_training, where unset"
+    )
+    batch_tokens: int = setting(
+        0,
+        minimum=0,
+        instead_of="global_batch_size",
+        help="tokens of each language in one training step on all replicas, padding included",
+    )
+    global_batch_size: int = setting(
+        0, minimum=0, instead_of="batch_tokens", help="sentences of one step on all replicas"
+    )
+    batch_rows_multiple: int = setting(
+        8,
+        minimum=1,
+        help="what the sentences of a batch by tokens are a multiple of; "
+        "replicas × accumulation steps have to divide it",
+    )
+    max_seq_length: int = setting(
+        256,
+        minimum=2,
+        help="tokens of the longest sentence, its end included; longer ones are left out of "
+        "training, and cut in evaluation",
+    )
+    static_batch: bool = setting(
+        False, help="pad all batches to the same shape, as TPUs and XLA need"
+    )
+    augment: str = setting("none", help="change of the examples", refused=_NO_AUGMENT)
+    augment_padding: int = setting(4, help="edge of an image to crop", refused=_NO_AUGMENT)
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yields settings of the data set that contradict each other."""
+        by_tokens = self.is_training and self.batch_tokens
+        for field, message in super().problems():
+            if field != "global_batch_size" or not by_tokens:
+                yield field, message
+        if self.batch_tokens and self.global_batch_size:
+            yield "batch_tokens", f"global_batch_size is {self.global_batch_size}; set one of them"
+        if self.batch_tokens and not self.is_training:
+            yield "batch_tokens", "evaluation counts sentences; set global_batch_size"
+        if self.synthetic.features is not None:
+            yield "synthetic.features", "sentences are all there is; leave it out"
+
+
+def training_data() -> TranslationDataConfig:
+    """Returns the defaults of `train_data`."""
+    return TranslationDataConfig(is_training=True)
+
+
+def validation_data() -> TranslationDataConfig:
+    """Returns the defaults of `validation_data`, which counts every pair."""
+    return TranslationDataConfig(is_training=False, drop_remainder=False)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TranslationConfig(TaskConfig):
+    """Sentences of one language from those of another."""
+
+    model: TextModelConfig = setting(
+        factory=TextModelConfig, help="the network", variants=TEXT_MODELS
+    )
+    train_data: TranslationDataConfig = setting(factory=training_data, help="what is trained on")
+    validation_data: TranslationDataConfig = setting(
+        factory=validation_data, help="what is evaluated on"
+    )
+    sentencepiece_model_path: str = setting(
+        "", help="vocabulary of both languages; built from the training text where unset"
+    )
+    vocab_size: int = setting(
+        8000, minimum=8, help="ids of a vocabulary that is built, or of data that is but ids"
+    )
+    vocab_character_coverage: float = setting(
+        1.0, above=0.0, maximum=1.0, help="share of the text's characters that it has pieces for"
+    )
+    bleu_examples: int | None = setting(
+        None, minimum=0, help="sentences, the set's first ones, that BLEU is of; null: all; 0: none"
+    )
+    bleu_tokenize: str = setting(
+        "13a",
+        allowed=("13a", "intl", "char", "zh", "none"),
+        help="how sacrebleu cuts words",
+    )
+    bleu_lowercase: bool = setting(False, help="BLEU without regard to case")
+    print_translations: bool | None = setting(
+        None,
+        help="translations on the screen",
+        refused="`runner predict` translates; evaluations give the score",
+    )
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yields what is missing or does not exist."""
+        yield from super().problems()
+        if not self.model.name:
+            known = ", ".join(entry.name for entry in TEXT_MODELS.entries())
+            yield "model.name", f"is not set\nallowed: {known}"
+        for section in ("train_data", "validation_data"):
+            source = getattr(self, section).source
+            known_sources = [entry.name for entry in TEXT_SOURCES.entries()]
+            if source not in known_sources:
+                yield f"{section}.source", unknown("data source", source, known_sources)
+
+        if getattr(self.model, "padded_decode", False) and not self.validation_data.static_batch:
+            yield "validation_data.static_batch", "is false, and model.padded_decode is true"
+
+    def preflight(self) -> Iterator[tuple[str, str]]:
+        """Yields what is wrong with files, before anything is read into memory for good."""
+        from orbit_runner.tasks.translation.sources import check_files
+
+        for section in ("train_data", "validation_data"):
+            try:
+                check_files(self, section)
+            except DataError as error:
+                yield blamed(section, error), str(error)
+
+
+def blamed(section: str, error: DataError) -> str:
+    """Returns the path, below `task`, of the setting that a data set's error is about.
+
+    Args:
+        section: `train_data` or `validation_data`.
+        error: The error.
+    """
+    of_task = {
+        "vocabulary": "sentencepiece_model_path",
+        "vocab_size": "vocab_size",
+        "vocab_character_coverage": "vocab_character_coverage",
+    }
+    of_data = {"max_length": "max_seq_length"}
+    field = error.field
+    return of_task.get(field) or f"{section}.{of_data.get(field, field)}"

@@ -1,0 +1,91 @@
+"""Configs of the networks for translation, with the field names of Model Garden."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+from orbit_runner.config.base import Config, setting
+from orbit_runner.modeling.transformer_sizes import SIZES
+
+
+def _rate(help: str) -> float | None:
+    return setting(None, minimum=0.0, maximum=0.99, help=help)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextModelConfig(Config):
+    """A network for text, by name."""
+
+    name: str = setting("", help="the network: a name that `runner list` shows")
+    label_smoothing: float = setting(
+        0.1, minimum=0.0, maximum=0.99, help="share of the target spread over all other tokens"
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StackConfig(Config):
+    """The layers of an encoder or a decoder; what is null is the preset's."""
+
+    num_layers: int | None = setting(None, minimum=1, help="number of layers")
+    num_attention_heads: int | None = setting(None, minimum=1, help="heads of each attention")
+    intermediate_size: int | None = setting(
+        None, minimum=1, help="inner width of the feed-forward layers"
+    )
+    activation: str = setting("relu", help="between the two feed-forward matrices")
+    dropout_rate: float | None = _rate(
+        "share left out behind attention and feed-forward layers; null: the model's"
+    )
+    attention_dropout_rate: float = setting(
+        0.1, minimum=0.0, maximum=0.99, help="share of attention weights left out"
+    )
+    intermediate_dropout: float = setting(
+        0.1, minimum=0.0, maximum=0.99, help="share left out inside the feed-forward layers"
+    )
+    use_bias: bool = setting(False, help="biases in attention")
+    norm_first: bool = setting(
+        True, help="normalise what goes into a layer; else its sum with what comes out (the paper)"
+    )
+    norm_epsilon: float = setting(1e-6, above=0.0, help="added to the variance")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TransformerConfig(TextModelConfig):
+    """The Transformer of Vaswani et al. 2017; what is null is the preset's."""
+
+    preset: str = setting("base", allowed=tuple(SIZES), help="sizes and dropout, by name")
+    encoder: StackConfig = setting(factory=StackConfig, help="what reads the source")
+    decoder: StackConfig = setting(factory=StackConfig, help="what writes the target")
+    embedding_width: int | None = setting(
+        None, minimum=2, help="width of the embeddings and of all layers"
+    )
+    dropout_rate: float | None = _rate("share of the embeddings left out")
+    padded_decode: bool = setting(
+        False, help="decode with fixed shapes, as TPUs need; wants decode_max_length"
+    )
+    decode_max_length: int | None = setting(
+        None, minimum=1, help="tokens a translation has at most; by the source where null"
+    )
+    extra_decode_length: int = setting(
+        50, minimum=0, help="tokens by which a translation may be longer than its source"
+    )
+    beam_size: int = setting(4, minimum=1, help="translations followed at once; 1: greedy")
+    alpha: float = setting(
+        0.6, minimum=0.0, help="how much beam search favours length (Wu et al. 2016, equation 14)"
+    )
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yields sizes that do not fit together."""
+        size = SIZES[self.preset]
+        width = self.embedding_width or size.embedding_width
+        if width % 2:
+            yield "embedding_width", f"got {width}, expected an even number: half are sines"
+        for section in ("encoder", "decoder"):
+            heads = getattr(self, section).num_attention_heads or size.num_attention_heads
+            if width % heads:
+                yield (
+                    f"{section}.num_attention_heads",
+                    f"got {heads}, expected a divisor of the width, {width}",
+                )
+        if self.padded_decode and self.decode_max_length is None:
+            yield "decode_max_length", "is not set, and padded_decode is true"

@@ -1,0 +1,151 @@
+"""The pairs and the vocabulary that a config names; needs no tensorflow."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orbit_runner.config.data import input_paths
+from orbit_runner.data.text import parallel_text
+from orbit_runner.data.text.lines import count_lines
+from orbit_runner.data.text.source import EOS, PairSource
+from orbit_runner.data.text.vocabulary import Vocabulary
+from orbit_runner.data.text.vocabulary_files import vocabulary_for
+from orbit_runner.errors import DataError
+from orbit_runner.registry import TEXT_SOURCES
+
+if TYPE_CHECKING:
+    from orbit_runner.tasks.translation.config import TranslationConfig, TranslationDataConfig
+
+# The copy of a run's vocabulary in its folder: who has the folder can translate.
+KEPT = "vocabulary.model"
+TEXT = "parallel_text"
+
+
+def check_files(config: TranslationConfig, section: str) -> None:
+    """Looks for the files of a section and counts their lines.
+
+    Args:
+        config: The task.
+        section: `train_data` or `validation_data`.
+
+    Raises:
+        DataError: A file is missing, empty or cannot be read, or lines have no partner.
+    """
+    data = getattr(config, section)
+    if data.source == TEXT:
+        _check_text(_place(data))
+    if config.sentencepiece_model_path and _reads_vocabulary(config):
+        Vocabulary.load(config.sentencepiece_model_path)
+
+
+def load_vocabulary(config: TranslationConfig, folder: str | None) -> Vocabulary | None:
+    """Reads the vocabulary of a run, or builds it from the training text.
+
+    Args:
+        config: The task.
+        folder: The folder of the run, whose own copy comes before anything else.
+
+    Returns:
+        The vocabulary; None where all data are ids.
+
+    Raises:
+        DataError: It cannot be read or built.
+    """
+    kept = Path(folder) / KEPT if folder else None
+    if kept is not None and kept.is_file():
+        return _read(str(kept))
+    if not _reads_vocabulary(config):
+        return None
+    if config.sentencepiece_model_path:
+        return _read(config.sentencepiece_model_path)
+    data = config.train_data
+    sources, targets = parallel_text.find(**dict(_place(data))) if data.source == TEXT else ([], [])
+    return vocabulary_for(
+        files=[*sources, *targets],
+        size=config.vocab_size,
+        character_coverage=config.vocab_character_coverage,
+    )
+
+
+def load_pairs(
+    data: TranslationDataConfig, vocab_size: int, words: Vocabulary | None
+) -> PairSource:
+    """Reads the pairs of a section into memory; once a process.
+
+    Args:
+        data: The section.
+        vocab_size: The number of ids.
+        words: The vocabulary; may be None where the pairs are ids.
+
+    Returns:
+        The pairs.
+
+    Raises:
+        DataError: They cannot be read.
+    """
+    options: dict[str, Any] = {"max_length": data.max_seq_length}
+    if data.source == "synthetic":
+        options |= {
+            "num_examples": data.synthetic.num_examples,
+            "kind": data.synthetic.kind,
+            "vocab_size": vocab_size,
+            "seed": data.seed or 0,
+        }
+        return _pairs(data.source, tuple(options.items()))
+    options |= dict(_place(data)) | {"is_training": bool(data.is_training)}
+    if data.source == TEXT:
+        options["vocabulary"] = words
+    else:
+        options["vocab_size"] = vocab_size
+        del options["languages"]
+    return _pairs(data.source, tuple(options.items()))
+
+
+def _reads_vocabulary(config: TranslationConfig) -> bool:
+    sources = {config.train_data.source, config.validation_data.source}
+    return TEXT in sources or (sources != {"synthetic"} and bool(config.sentencepiece_model_path))
+
+
+def _place(data: TranslationDataConfig) -> tuple[tuple[str, Any], ...]:
+    split = data.split
+    if not split and data.source == TEXT:
+        split = "train" if data.is_training else "validation"
+    return (
+        ("split", split),
+        ("data_dir", data.data_dir),
+        ("input_path", input_paths(data)),
+        ("languages", (data.src_lang, data.tgt_lang)),
+    )
+
+
+@functools.lru_cache(maxsize=4)
+def _check_text(place: tuple[tuple[str, Any], ...]) -> None:
+    sources, targets = parallel_text.find(**dict(place))
+    (left, _), (right, _) = count_lines(sources), count_lines(targets)
+    if left != right:
+        raise DataError(
+            f"got {left:,} lines in {_names(sources)} and {right:,} in {_names(targets)}, "
+            "expected as many of both: line n of one is the translation of line n of the other",
+            field="input_path",
+        )
+
+
+def _names(paths: list[Path]) -> str:
+    return ", ".join(map(str, paths[:3])) + (" …" if paths[3:] else "")
+
+
+@functools.lru_cache(maxsize=4)
+def _read(path: str) -> Vocabulary:
+    return Vocabulary.load(path)
+
+
+@functools.lru_cache(maxsize=8)
+def _pairs(source: str, options: tuple[tuple[str, Any], ...]) -> PairSource:
+    load = TEXT_SOURCES.get(source).load()
+    found: PairSource = load(**dict(options))
+    return found
+
+
+__all__ = ["EOS", "KEPT", "check_files", "load_pairs", "load_vocabulary"]

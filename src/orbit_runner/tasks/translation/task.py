@@ -1,0 +1,268 @@
+"""Sentences of one language from those of another: a Transformer, and BLEU by beam search."""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+import tf_keras
+
+from orbit_runner.data.text.source import EOS, PairSource
+from orbit_runner.data.text.vocabulary import Vocabulary
+from orbit_runner.errors import DataError, RunnerError, SettingError
+from orbit_runner.registry import TEXT_MODELS
+from orbit_runner.runtime.workers import Workers
+from orbit_runner.tasks.base import EXAMPLES, Task
+from orbit_runner.tasks.serving import Predictor, Serving
+from orbit_runner.tasks.translation.bleu import CorpusBleu
+from orbit_runner.tasks.translation.config import (
+    TranslationConfig,
+    TranslationDataConfig,
+    blamed,
+)
+from orbit_runner.tasks.translation.decoding import SENTENCES, Translations, decoded
+from orbit_runner.tasks.translation.inputs import (
+    batches_per_epoch,
+    eval_inputs,
+    train_batch_at,
+    train_inputs,
+)
+from orbit_runner.tasks.translation.losses import smoothed_cross_entropy, token_mask
+from orbit_runner.tasks.translation.metrics import Perplexity, TokenAccuracy
+from orbit_runner.tasks.translation.sources import KEPT, load_pairs, load_vocabulary
+
+
+class TranslationTask(Task):
+    """Sentences of one language from those of another."""
+
+    task_config: TranslationConfig
+
+    def build_model(self) -> tf_keras.Model:
+        """Builds the network that `model.name` names, for the ids of the vocabulary.
+
+        Returns:
+            A model as `orbit_runner.modeling.transformer` describes it.
+        """
+        options = self.task_config.model.as_dict()
+        del options["label_smoothing"]
+        build = TEXT_MODELS.get(options.pop("name")).load()
+        if self.vocabulary is not None:
+            self._keep(KEPT, self.vocabulary.model)
+        return build(vocab_size=self.vocab_size, eos_id=EOS, **options)
+
+    def build_inputs(
+        self,
+        params: TranslationDataConfig,
+        input_context: tf.distribute.InputContext | None = None,
+        start_step: int | tf.Tensor = 0,
+    ) -> tf.data.Dataset:
+        """Builds the input pipeline of one section.
+
+        Args:
+            params: The section.
+            input_context: Which slice of each global batch this pipeline makes.
+            start_step: The first training step to make a batch for.
+
+        Returns:
+            What `train_inputs` or `eval_inputs` describes.
+        """
+        if not params.is_training:
+            return eval_inputs(params, self.pairs(params), input_context)
+        return train_inputs(params, self.pairs(params), input_context, start_step)
+
+    def batch_at(self, params: TranslationDataConfig) -> Callable[[tf.Tensor], Any] | None:
+        """Returns what gives the batch of one training step, for asynchronous workers.
+
+        Args:
+            params: The section.
+        """
+        return train_batch_at(params, self.pairs(params))
+
+    def num_examples(self, params: TranslationDataConfig) -> int:
+        """Returns the size of a section's data set, in pairs."""
+        return self.pairs(params).size
+
+    def steps_per_epoch(self, params: TranslationDataConfig) -> float:
+        """Returns how many training batches show each pair once."""
+        return batches_per_epoch(params, self.pairs(params))
+
+    def example_losses(self, labels: Any, model_outputs: tf.Tensor) -> tf.Tensor:
+        """Returns what each row adds to the mean cross entropy of the global batch's tokens.
+
+        Args:
+            labels: `targets`, int32 [batch, length], and `share`, float32 [batch].
+            model_outputs: Logits, float32 [batch, length, vocabulary].
+
+        Returns:
+            float32 [batch], in nats; their mean over rows of all replicas is the mean over tokens.
+        """
+        entropy = self._cross_entropy(labels["targets"], model_outputs)
+        return tf.reduce_sum(entropy, axis=-1) * labels["share"]
+
+    def build_metrics(self, training: bool = True) -> list[tf_keras.metrics.Metric]:
+        """Returns the accuracy of the next token, and in evaluation the perplexity.
+
+        Args:
+            training: Whether they are for training.
+        """
+        metrics: list[tf_keras.metrics.Metric] = [TokenAccuracy("token_accuracy")]
+        return metrics if training else [*metrics, Perplexity("perplexity")]
+
+    def validation_step(
+        self, inputs: Any, model: tf_keras.Model, metrics: Any = None
+    ) -> dict[str, tf.Tensor]:
+        """Evaluates one batch on one replica, and translates it where BLEU is asked for.
+
+        Args:
+            inputs: Features, labels and weights, as `eval_inputs` makes them.
+            model: The model.
+            metrics: What `build_metrics` made.
+
+        Returns:
+            `loss`, the mean over the batch's target tokens; `examples`, the number of these, which
+            is what it weighs; and what `decoded` gives.
+        """
+        features, labels, weights = inputs
+        targets = labels["targets"]
+        logits = model(features, training=False)
+        self.process_metrics(metrics or [], labels, logits, sample_weight=weights)
+        counted = token_mask(targets) * weights[:, tf.newaxis]
+        total = tf.reduce_sum(self._cross_entropy(targets, logits) * counted)
+        tokens = tf.reduce_sum(counted)
+        logs = {self.loss: tf.math.divide_no_nan(total, tokens), EXAMPLES: tokens}
+        logs[SENTENCES] = tf.math.count_nonzero(weights)
+        if not self._bleu_examples:
+            return logs
+        asked = tf.logical_and(weights > 0, labels["id"] < self._bleu_examples)
+        static = self.task_config.validation_data.static_batch
+        return logs | decoded(model, features["inputs"], labels["id"], asked, static=static)
+
+    def aggregate_logs(self, state: Any = None, step_outputs: Any = None) -> Any:
+        """Gathers the translations of a step on the host.
+
+        Args:
+            state: What the call before returned.
+            step_outputs: What the replicas' steps returned.
+        """
+        state = Translations() if state is None else state
+        state.add(step_outputs)
+        return state
+
+    def reduce_aggregated_logs(
+        self, aggregated_logs: Any, global_step: Any = None
+    ) -> dict[str, Any]:
+        """Scores the translations of all workers.
+
+        Args:
+            aggregated_logs: What `aggregate_logs` returned last.
+            global_step: The step of the weights.
+
+        Returns:
+            `validation_examples`, and `bleu` where there are sentences to compare with.
+        """
+        del global_step
+        summed = Workers(tf.distribute.get_strategy()).sums
+        logs: dict[str, Any] = {"validation_examples": summed([aggregated_logs.sentences])[0]}
+        references = self._references
+        if references is None or not self._bleu_examples:
+            return logs
+        assert self.vocabulary is not None
+        metric = self._bleu
+        translations = self.vocabulary.decode(aggregated_logs.rows())
+        counts = metric.counts(translations, [references[n] for n in aggregated_logs.ids()])
+        return logs | {"bleu": metric.score(summed(counts))}
+
+    def serving(self, model: tf_keras.Model) -> Serving:
+        """Returns the signatures `tokens`, and `text` where there is a vocabulary.
+
+        Args:
+            model: The model, its weights restored.
+        """
+        from orbit_runner.tasks.translation.serving import signatures
+
+        return signatures(model, self.vocabulary, self.task_config.validation_data.max_seq_length)
+
+    def predictor(self, signatures: Mapping[str, Any], *, top_k: int | None = None) -> Predictor:
+        """Returns what translates lines.
+
+        Args:
+            signatures: Those of `serving`.
+            top_k: Not to be had: there is one translation of a sentence.
+
+        Raises:
+            RunnerError: It is asked for, or there is no vocabulary.
+        """
+        if top_k is not None:
+            raise RunnerError(f"--top_k: got {top_k}, but a sentence gets one translation")
+        from orbit_runner.tasks.translation.predictor import LinePredictor
+
+        return LinePredictor(signatures)
+
+    @functools.cached_property
+    def vocabulary(self) -> Vocabulary | None:
+        """The sub-words; None where all data are ids."""
+        try:
+            return load_vocabulary(self.task_config, self.logging_dir)
+        except DataError as error:
+            raise SettingError(f"task.{blamed('train_data', error)}", str(error)) from error
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of ids."""
+        return self.vocabulary.size if self.vocabulary else self.task_config.vocab_size
+
+    def pairs(self, params: TranslationDataConfig) -> PairSource:
+        """Returns the pairs of a section.
+
+        Args:
+            params: The section.
+
+        Raises:
+            SettingError: They cannot be read.
+        """
+        section = "train_data" if params.is_training else "validation_data"
+        try:
+            return load_pairs(params, self.vocab_size, self.vocabulary)
+        except DataError as error:
+            raise SettingError(f"task.{blamed(section, error)}", str(error)) from error
+
+    def _cross_entropy(self, targets: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+        return smoothed_cross_entropy(targets, logits, self.task_config.model.label_smoothing)
+
+    @functools.cached_property
+    def _references(self) -> tuple[str, ...] | None:
+        data = self.task_config.validation_data
+        pairs = self.pairs(data)
+        if pairs.references is not None or self.vocabulary is None or data.source == "synthetic":
+            return pairs.references
+        targets = pairs.targets
+        return tuple(self.vocabulary.decode(targets.row(n).tolist() for n in range(targets.size)))
+
+    @property
+    def _bleu_examples(self) -> int:
+        asked, references = self.task_config.bleu_examples, self._references
+        there = len(references) if references is not None else 0
+        return there if asked is None else min(asked, there)
+
+    @functools.cached_property
+    def _bleu(self) -> CorpusBleu:
+        config = self.task_config
+        metric = CorpusBleu(tokenize=config.bleu_tokenize, lowercase=config.bleu_lowercase)
+        print(f"BLEU signature: {metric.signature}", file=sys.stderr)
+        self._keep("bleu.json", f"{json.dumps({'signature': metric.signature})}\n".encode())
+        return metric
+
+    def _keep(self, name: str, content: bytes) -> None:
+        """Writes a file into the folder of the run; it appears whole."""
+        if not self.logging_dir or not Workers(tf.distribute.get_strategy()).is_chief:
+            return
+        kept = Path(self.logging_dir) / name
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        aside = kept.with_name(f".{name}")
+        aside.write_bytes(content)
+        aside.replace(kept)

@@ -1,0 +1,265 @@
+from __future__ import annotations
+
+import gzip
+import json
+import os
+
+import numpy as np
+import pytest
+
+from orbit_runner.data.text import encoded, lines, parallel_text, scan_cache
+from orbit_runner.data.text.lines import count_lines, read_lines
+from orbit_runner.data.text.source import EOS
+from orbit_runner.data.text.vocabulary import build
+from orbit_runner.errors import DataError
+from tests.sentences import sentences, write_text
+
+_EN, _DE = sentences(300, seed=1), sentences(300, seed=2)
+
+
+@pytest.fixture(scope="module")
+def vocabulary():
+    return build(_EN + _DE, size=200)
+
+
+@pytest.fixture(autouse=True)
+def cache_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "orbit_runner" / "text"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    found = tmp_path / "data"
+    found.mkdir()
+    return found
+
+
+def _load(vocabulary, folder, **settings):
+    given = {
+        "split": "train",
+        "data_dir": str(folder),
+        "languages": ("en", "de"),
+        "max_length": 200,
+        "is_training": True,
+    }
+    return parallel_text.load(vocabulary=vocabulary, **{**given, **settings})
+
+
+def _texts(vocabulary, rows):
+    return vocabulary.decode([rows.row(k) for k in range(rows.size)])
+
+
+@pytest.mark.parametrize("ends", [("", ""), (".gz", ".gz"), ("", ".gz")])
+def test_pairs_are_those_of_the_lines(vocabulary, folder, ends, capsys):
+    write_text(folder / f"train.en{ends[0]}", _EN)
+    write_text(folder / f"train.de{ends[1]}", _DE)
+    source = _load(vocabulary, folder)
+    assert _texts(vocabulary, source.sources) == _EN
+    assert _texts(vocabulary, source.targets) == _DE
+    assert source.vocab_size == 200
+    assert source.references is None
+    assert capsys.readouterr().err == ""
+    turned = _load(vocabulary, folder, languages=("de", "en"))
+    assert _texts(vocabulary, turned.sources) == _DE
+
+
+def test_files_by_name_and_pattern(vocabulary, folder):
+    for number in range(3):
+        part = slice(number * 100, (number + 1) * 100)
+        write_text(folder / f"news-{number}.en", _EN[part])
+        write_text(folder / f"news-{number}.de.gz", _DE[part])
+    source = _load(vocabulary, folder, input_path=("news-*.en", "news-*.de.gz"))
+    assert _texts(vocabulary, source.sources) == _EN
+    assert _texts(vocabulary, source.targets) == _DE
+    paths = (str(folder / "news-1.en"), str(folder / "news-1.de.gz"))
+    one = _load(vocabulary, folder, data_dir="", input_path=paths)
+    assert _texts(vocabulary, one.sources) == _EN[100:200]
+
+
+def test_only_a_line_feed_ends_a_line(folder):
+    path = folder / "some"
+    path.write_bytes("\ufeffa\u2028b\r\nc\x0bd\x0ce\x85f\rg\n\n\ufeffh".encode())
+    assert list(read_lines(path)) == ["a\u2028b", "c\x0bd\x0ce\x85f\rg", "", "\ufeffh"]
+    assert count_lines([path])[0] == 4
+    path.write_bytes(b"a\nb\n")
+    assert count_lines([path, path])[0] == 4
+
+
+def test_training_leaves_out_blank_and_long_pairs_and_says_so(vocabulary, folder, capsys):
+    english, german = list(_EN), list(_DE)
+    english[7], german[9], german[11], english[11] = "", " \u00a0", "", ""
+    english[20] = " ".join(_EN[:10])
+    write_text(folder / "train.en", english)
+    write_text(folder / "train.de", german)
+    source = _load(vocabulary, folder, max_length=60)
+    kept = [k for k in range(300) if k not in (7, 9, 11, 20)]
+    assert _texts(vocabulary, source.sources) == [_EN[k] for k in kept]
+    assert _texts(vocabulary, source.targets) == [_DE[k] for k in kept]
+    assert source.left_out == {"with a blank side": 3, "longer than 60 tokens": 1}
+    said = "left out: 3 with a blank side and 1 longer than 60 tokens of 300 pairs\n"
+    assert capsys.readouterr().err == f"parallel_text train.en: {said}"
+
+
+def test_evaluation_keeps_all_pairs_and_whole_references(vocabulary, folder, capsys):
+    english, german = list(_EN), list(_DE)
+    english[7], german[9], german[20] = "", " x  y ", " ".join(_DE[:10])
+    write_text(folder / "test.en", english)
+    write_text(folder / "test.de", german)
+    source = _load(vocabulary, folder, split="test", is_training=False, max_length=60)
+    assert source.size == 300
+    assert source.references == tuple(german)
+    assert source.sources.row(7).tolist() == [EOS]
+    whole = vocabulary.encode([german[20]]).row(0)
+    assert source.targets.row(20).tolist() == [*whole[:59], EOS]
+    assert source.lengths.max() == 60
+    assert "cut: 1 longer than 60 tokens of 300 pairs" in capsys.readouterr().err
+
+
+def _write(folder, english=_EN, german=_DE):
+    write_text(folder / "train.en", english)
+    write_text(folder / "train.de", german)
+
+
+def _mangled(folder, content):
+    _write(folder)
+    (folder / "train.de").write_bytes(content)
+
+
+_GZIPPED = gzip.compress("\n".join(_DE).encode())
+
+
+@pytest.mark.parametrize(
+    ("make", "settings", "field", "message"),
+    [
+        (
+            lambda folder: _write(folder, german=_DE[:-3]),
+            {},
+            "input_path",
+            r"got 300 lines in .*/train.en and 297 in .*/train.de, expected as many",
+        ),
+        (
+            lambda folder: _write(folder, german=[]),
+            {},
+            "input_path",
+            "/train.de: got an empty file, expected a sentence a line",
+        ),
+        (
+            lambda folder: _mangled(folder, b"a\nb\n" + "ü".encode("latin-1") + b"c\nd\n"),
+            {},
+            "input_path",
+            r"/train.de:3: got no UTF-8 \(invalid continuation byte\)|/train.de:3: got no UTF-8",
+        ),
+        (
+            lambda folder: _mangled(folder, b"a\nb\nc\xc3"),
+            {},
+            "input_path",
+            r"/train.de:3: got no UTF-8 \(unexpected end of data\)",
+        ),
+        (
+            lambda folder: _mangled(folder, _GZIPPED[:-20]),
+            {},
+            "input_path",
+            "/train.de: cannot be read to its end",
+        ),
+        (
+            lambda folder: _mangled(folder, _GZIPPED[:40] + b"xxxx" + _GZIPPED[44:]),
+            {},
+            "input_path",
+            "/train.de: cannot be read to its end",
+        ),
+        (
+            _write,
+            {"split": "val"},
+            "split",
+            r"no val.en \(nor .gz\) in .*; there are train.de, train.en",
+        ),
+        (_write, {"languages": ("en", "fr")}, "split", r"no train.fr \(nor .gz\)"),
+        (_write, {"languages": ("", "de")}, "src_lang", "is not set; files are called"),
+        (_write, {"languages": ("en", "")}, "tgt_lang", "is not set; files are called"),
+        (_write, {"data_dir": ""}, "data_dir", "no folder is set; get two text files"),
+        (_write, {"data_dir": "/nowhere"}, "data_dir", "no folder /nowhere; get two text files"),
+        (
+            _write,
+            {"input_path": ("train.en",)},
+            "input_path",
+            "got 1 names, expected 2: of the sources and of the targets",
+        ),
+        (
+            _write,
+            {"input_path": ("train.en", "train.fr*")},
+            "input_path",
+            "no file matches .*/train.fr",
+        ),
+        (
+            lambda folder: _write(folder, _EN[:9], [" ".join(_DE[:9])] * 9),
+            {"max_length": 9},
+            "max_length",
+            "got 9 longer than 9 tokens of 9 pairs, expected some others",
+        ),
+        (_write, {"max_length": 1}, "max_length", "got 1, expected at least 2 tokens"),
+        (
+            lambda folder: _write(folder, [""] * 4, _DE[:4]),
+            {},
+            "max_length",
+            "got 4 with a blank side of 4 pairs, expected some others",
+        ),
+    ],
+)
+def test_what_is_no_parallel_text(vocabulary, folder, make, settings, field, message):
+    make(folder)
+    with pytest.raises(DataError, match=message) as caught:
+        _load(vocabulary, folder, **settings)
+    assert caught.value.field == field
+    assert "\n" not in str(caught.value)
+
+
+def test_counts_are_kept_until_a_file_changes(folder, cache_home, monkeypatch):
+    monkeypatch.setattr(scan_cache, "_KEPT_SECONDS", -1.0)
+    reads = []
+    count = lines._count
+    monkeypatch.setattr(lines, "_count", lambda path: reads.append(path) or count(path))
+    path = write_text(folder / "some.en", _EN)
+    first = count_lines([path])
+    assert len(list(cache_home.glob("*.lines"))) == 1
+    scan_cache._in_process.cache_clear()
+    assert count_lines([path]) == first
+    assert len(reads) == 1
+    write_text(path, _EN[:-1])
+    os.utime(path, (1, 1))
+    assert count_lines([path]) != first
+    assert len(reads) == 2
+
+
+def test_a_mangled_cache_is_of_no_account(vocabulary, folder, cache_home, monkeypatch):
+    monkeypatch.setattr(scan_cache, "_KEPT_SECONDS", -1.0)
+    monkeypatch.setattr(encoded, "_KEPT_SECONDS", -1.0)
+    _write(folder)
+    expected = _load(vocabulary, folder)
+    entries = list(cache_home.iterdir())
+    assert sorted(path.suffix for path in entries) == [".lines"] * 2 + [".npz"] * 2
+    for content in (b"", b"mangled", json.dumps([1, 2, 3]).encode()):
+        for entry in entries:
+            entry.write_bytes(content)
+        scan_cache._in_process.cache_clear()
+        found = _load(vocabulary, folder)
+        np.testing.assert_array_equal(found.targets.values, expected.targets.values)
+
+
+def test_ids_are_kept_for_the_same_text_and_vocabulary(vocabulary, folder, monkeypatch):
+    monkeypatch.setattr(encoded, "_KEPT_SECONDS", -1.0)
+    _write(folder)
+    first = _load(vocabulary, folder)
+    other = build(_EN + _DE, size=180)
+    assert len(_load(other, folder).sources.values) != len(first.sources.values)
+
+    def never(*_):
+        raise AssertionError("was kept")
+
+    monkeypatch.setattr(type(vocabulary), "encode", never)
+    again = _load(vocabulary, folder)
+    np.testing.assert_array_equal(again.sources.values, first.sources.values)
+    np.testing.assert_array_equal(again.targets.offsets, first.targets.offsets)
+    write_text(folder / "train.en", [*_EN[:-1], "other"])
+    with pytest.raises(AssertionError, match="was kept"):
+        _load(vocabulary, folder)

@@ -1,0 +1,230 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from orbit_runner.data.text import encoded, synthetic
+from orbit_runner.data.text.record_writer import write_token_records
+from orbit_runner.data.text.source import EOS, PairSource, Ragged
+from orbit_runner.data.text.token_records import load
+from orbit_runner.errors import DataError
+from tests.sentences import token_pairs
+from tests.tfrecords import write_file
+
+
+@pytest.fixture(autouse=True)
+def cache_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def _ints(*values):
+    return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+
+
+def _example(**features):
+    return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
+
+
+def _write(folder, source, files=3):
+    """Writes the pairs as TensorFlow does, shared out to files."""
+    records = [
+        _example(inputs=_ints(*source.sources.row(k)), targets=_ints(*source.targets.row(k)))
+        for k in range(source.size)
+    ]
+    parts = np.array_split(np.arange(source.size), files)
+    for number, part in enumerate(parts):
+        write_file(folder / f"train-{number}", [records[k] for k in part])
+
+
+def _load(folder, **settings):
+    given = {"vocab_size": 40_000, "max_length": 100, "is_training": True}
+    return load(data_dir=str(folder), input_path=("train-*",), **{**given, **settings})
+
+
+def _assert_same(rows, expected):
+    np.testing.assert_array_equal(rows.offsets, expected.offsets)
+    np.testing.assert_array_equal(rows.values, expected.values)
+
+
+@pytest.mark.parametrize("size", [1, 63, 300])
+def test_pairs_are_those_that_tensorflow_wrote(tmp_path, size):
+    # Ids of one, two and three bytes.
+    source = token_pairs(size)
+    for rows in (source.sources, source.targets):
+        rows.values[rows.values > 2] *= 100
+    _write(tmp_path, source, files=min(3, size))
+    found = _load(tmp_path)
+    _assert_same(found.sources, source.sources)
+    _assert_same(found.targets, source.targets)
+    assert found.references is None
+    assert found.vocab_size == 40_000
+
+
+def test_tensorflow_reads_what_is_written(tmp_path):
+    source = token_pairs(100)
+    path = tmp_path / "made" / "train-0"
+    write_token_records(source, path)
+    spec = tf.io.VarLenFeature(tf.int64)
+    for number, record in enumerate(tf.data.TFRecordDataset(str(path))):
+        found = tf.io.parse_single_example(record, {"inputs": spec, "targets": spec})
+        np.testing.assert_array_equal(found["inputs"].values, source.sources.row(number))
+        np.testing.assert_array_equal(found["targets"].values, source.targets.row(number))
+    assert number == 99
+    again = _load(tmp_path / "made")
+    _assert_same(again.sources, source.sources)
+
+
+def test_limits_are_those_of_text(tmp_path, capsys):
+    source = token_pairs(200)
+    _write(tmp_path, source)
+    keep = source.lengths <= 30
+    found = _load(tmp_path, max_length=30)
+    _assert_same(found.targets, source.targets.kept(keep))
+    assert found.left_out["longer than 30 tokens"] == (~keep).sum() > 0
+    assert "left out" in capsys.readouterr().err
+    cut = _load(tmp_path, max_length=30, is_training=False)
+    assert cut.size == 200
+    assert cut.lengths.max() == 30
+
+
+def test_ids_are_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(encoded, "_KEPT_SECONDS", -1.0)
+    source = token_pairs(50)
+    _write(tmp_path, source)
+    _load(tmp_path)
+    monkeypatch.setattr("orbit_runner.data.text.token_records._sides", None)
+    _assert_same(_load(tmp_path).targets, source.targets)
+
+
+def test_lists_that_are_not_packed(tmp_path):
+    def single(*values):
+        # Field 3 of the feature; in it field 1 again and again, each of kind 0.
+        inner = b"".join(b"\x08" + bytes([value]) for value in values)
+        return tf.train.Feature.FromString(b"\x1a" + bytes([len(inner)]) + inner)
+
+    packed = _example(inputs=_ints(5, 6, 1), targets=_ints(7, 1))
+    entry = b"\x0a\x06inputs\x12\x08\x1a\x06\x08\x05\x08\x06\x08\x01"
+    other = b"\x0a\x07targets\x12\x06\x1a\x04\x08\x07\x08\x01"
+    body = b"".join(b"\x0a" + bytes([len(part)]) + part for part in (entry, other))
+    raw = b"\x0a" + bytes([len(body)]) + body
+    assert tf.train.Example.FromString(raw) == tf.train.Example.FromString(packed)
+    assert single(5, 6, 1) == _ints(5, 6, 1)
+    write_file(tmp_path / "train-0", [raw, packed])
+    found = _load(tmp_path)
+    assert found.sources.values.tolist() == [5, 6, 1, 5, 6, 1]
+    assert found.targets.values.tolist() == [7, 1, 7, 1]
+
+
+_GOOD = _example(inputs=_ints(5, 1), targets=_ints(6, 1))
+_FLOATS = tf.train.Feature(float_list=tf.train.FloatList(value=[1.0]))
+
+
+@pytest.mark.parametrize(
+    ("record", "field", "message"),
+    [
+        (_example(inputs=_ints(5, 1)), "input_path", "got features inputs, expected a tf.Example "
+         "with the int64 lists inputs and targets"),
+        (_example(inputs=_ints(5, 1), targets=_FLOATS), "input_path",
+         "got a feature that is no list of integers"),
+        (_example(inputs=_ints(5, 1), targets=_ints(6, 7)), "input_path",
+         "targets: got a list that does not end in 1"),
+        (_example(inputs=_ints(), targets=_ints(6, 1)), "input_path",
+         "inputs: got a list that does not end in 1|got a feature that is no list"),
+        (_example(inputs=_ints(5, 1, 0), targets=_ints(6, 1)), "input_path",
+         "inputs: got id 0, expected 1 to 99"),
+        (_example(inputs=_ints(5, -3, 1), targets=_ints(6, 1)), "input_path", "inputs: got id -1"),
+        (_example(inputs=_ints(5, 2**40, 1), targets=_ints(6, 1)), "input_path", "got id -1"),
+        (_example(inputs=_ints(5, 2**32 + 5, 1), targets=_ints(6, 1)), "input_path", "got id -1"),
+        (_example(inputs=_ints(5, 100, 1), targets=_ints(6, 1)), "vocab_size",
+         "inputs: got id 100, expected 1 to 99"),
+        (b"\xff\xff\xff", "input_path", "got no protocol buffer"),
+    ],
+)  # fmt: skip
+def test_records_that_hold_something_else(tmp_path, record, field, message):
+    write_file(tmp_path / "train-0", [_GOOD] * 5)
+    path = write_file(tmp_path / "train-1", [_GOOD, _GOOD, record, _GOOD])
+    with pytest.raises(DataError, match=message) as caught:
+        _load(tmp_path, vocab_size=100)
+    assert caught.value.field == field
+    assert str(caught.value).startswith(f"{path}: record 2: ")
+
+
+def test_files_that_are_missing_or_mangled(tmp_path):
+    with pytest.raises(DataError, match="no file matches") as caught:
+        _load(tmp_path)
+    assert caught.value.field == "input_path"
+    path = write_file(tmp_path / "train-0", [])
+    with pytest.raises(DataError, match="got no record in 1 files"):
+        _load(tmp_path)
+    content = write_file(path, [_GOOD] * 5).read_bytes()
+    path.write_bytes(content[:-7])
+    with pytest.raises(DataError, match=f"{path}: got {len(content) - 7} bytes, expected"):
+        _load(tmp_path)
+    with pytest.raises(DataError, match="no files are named"):
+        load(vocab_size=10, max_length=10, is_training=True)
+    with pytest.raises(DataError, match="got split 'train', expected none") as caught:
+        _load(tmp_path, split="train")
+    assert caught.value.field == "split"
+
+
+_LIGHT = """
+import sys
+from orbit_runner.data.text.synthetic import load as made
+from orbit_runner.data.text.record_writer import write_token_records
+from orbit_runner.data.text.token_records import load
+from orbit_runner.data.text import parallel_text, buckets
+write_token_records(made(num_examples=9, vocab_size=90, max_length=8), sys.argv[1])
+found = load(input_path=[sys.argv[1]], vocab_size=90, max_length=8, is_training=True)
+buckets.plan_batches(found, batch_tokens=64)
+print(found.size, "tensorflow" in sys.modules)
+"""
+
+
+def test_nothing_of_it_needs_tensorflow(tmp_path):
+    command = [sys.executable, "-c", _LIGHT, str(tmp_path / "made")]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert run.stdout == "9 False\n"
+
+
+@pytest.mark.parametrize("kind", ["random", "constant"])
+def test_synthetic_sentences(kind):
+    settings = {"num_examples": 500, "vocab_size": 50, "max_length": 20, "kind": kind}
+    source = synthetic.load(seed=3, **settings)
+    assert source.size == 500
+    for rows in (source.sources, source.targets):
+        assert (rows.values[rows.offsets[1:] - 1] == EOS).all()
+        inner = np.delete(rows.values, rows.offsets[1:] - 1)
+        assert inner.min() == 3
+        assert inner.max() == (49 if kind == "random" else 3)
+        assert rows.lengths.max() == 20
+        assert rows.lengths.min() == (2 if kind == "random" else 20)
+        assert rows.values.dtype == np.int32
+    _assert_same(synthetic.load(seed=3, **settings).targets, source.targets)
+    other = synthetic.load(seed=4, **settings)
+    assert np.array_equal(other.targets.values, source.targets.values) == (kind == "constant")
+
+
+@pytest.mark.parametrize(
+    ("settings", "field", "message"),
+    [
+        ({"kind": "odd"}, "synthetic", "kind: got 'odd', expected one of random, constant"),
+        ({"num_examples": 0}, "synthetic", "num_examples: got 0, expected 1 or more"),
+        ({"vocab_size": 3}, "vocab_size", "vocab_size: got 3, expected 4 or more"),
+        ({"max_length": 1}, "max_length", "max_length: got 1, expected 2 or more"),
+    ],
+)
+def test_synthetic_sentences_that_cannot_be(settings, field, message):
+    with pytest.raises(DataError, match=message) as caught:
+        synthetic.load(**{"num_examples": 5, "vocab_size": 50, "max_length": 20, **settings})
+    assert caught.value.field == field
+
+
+def test_an_empty_list_is_a_row(tmp_path):
+    source = PairSource("made", Ragged.of([[], [5, 1]]), Ragged.of([[1], [1]]), 9)
+    write_token_records(source, tmp_path / "train-0")
+    with pytest.raises(DataError, match="record 0: inputs: got a list that does not end in 1"):
+        _load(tmp_path)

@@ -1,0 +1,258 @@
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import sentencepiece
+
+from orbit_runner.data.text import vocabulary_files
+from orbit_runner.data.text.source import EOS, PAD, UNKNOWN
+from orbit_runner.data.text.vocabulary import Vocabulary, build, clean
+from orbit_runner.data.text.vocabulary_files import vocabulary_for
+from orbit_runner.errors import DataError
+from tests.sentences import sentences, write_text
+
+_LINES = sentences(400)
+_SIZE = 150
+
+
+@pytest.fixture(scope="module")
+def vocabulary():
+    return build(_LINES, size=_SIZE)
+
+
+@pytest.fixture(autouse=True)
+def cache_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "orbit_runner" / "text"
+
+
+def _trained(lines=_LINES, **settings):
+    model, settings = io.BytesIO(), {"vocab_size": _SIZE, **settings}
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines), model_writer=model, minloglevel=2, **settings
+    )
+    return model.getvalue()
+
+
+def test_ids(vocabulary):
+    assert vocabulary.size == len(vocabulary.pieces) == len(vocabulary.scores) == _SIZE
+    assert [vocabulary.pieces[k] for k in (PAD, EOS, UNKNOWN)] == ["<pad>", "</s>", "<unk>"]
+    rows = vocabulary.encode(_LINES)
+    assert rows.values.dtype == np.int32
+    assert rows.size == len(_LINES)
+    for number in range(rows.size):
+        row = rows.row(number)
+        assert row[-1] == EOS
+        assert (row[:-1] > UNKNOWN).all()
+        # A space is U+2581, and in front of the first word too.
+        text = "".join(vocabulary.pieces[k] for k in row[:-1])
+        assert text == "▁" + _LINES[number].replace(" ", "▁")
+
+
+def test_ids_become_the_text_again(vocabulary):
+    rows = vocabulary.encode(_LINES)
+    assert vocabulary.decode([rows.row(k) for k in range(rows.size)]) == _LINES
+    assert vocabulary.decode([]) == []
+
+
+def test_what_stands_behind_the_end_does_not_count(vocabulary):
+    row = vocabulary.encode(["".join(_LINES[0])]).row(0).tolist()
+    other = vocabulary.encode([_LINES[1]]).row(0).tolist()
+    rows = np.array([[*row, 0, 0, 0], [*row, *other[:3]]])
+    assert vocabulary.decode(rows) == [_LINES[0]] * 2
+    assert vocabulary.decode([row[:-1]]) == [_LINES[0]]
+
+
+def test_the_unknown(vocabulary):
+    rows = vocabulary.encode(["嘿嘿 " + _LINES[0]])
+    assert (rows.values == UNKNOWN).sum() == 1
+    assert vocabulary.decode([rows.row(0)]) == ["⁇ " + _LINES[0]]
+    assert vocabulary.decode([[UNKNOWN, _SIZE + 7, -1, EOS]]) == ["⁇ ⁇ ⁇"]
+
+
+def test_spaces_of_all_kinds_are_one_space(vocabulary):
+    text = "\ufeff a\u00a0\u00a0b\t c\x00d\u2028e\u3000f▁g\x85 "
+    assert clean(text) == "a b c d e f g"
+    rows = vocabulary.encode([text, "a b c d e f g", "", "\u00a0 \t"])
+    np.testing.assert_array_equal(rows.row(0), rows.row(1))
+    assert rows.row(2).tolist() == rows.row(3).tolist() == [EOS]
+
+
+def test_the_same_text_gives_the_same_vocabulary(vocabulary):
+    assert build(_LINES, size=_SIZE).model == vocabulary.model
+    assert build(sentences(400, seed=1), size=_SIZE).pieces != vocabulary.pieces
+
+
+def test_characters_that_are_covered():
+    lines = [*_LINES * 5, "rare Ж"]
+    all_of_them = build(lines, size=_SIZE, character_coverage=1.0)
+    most = build(lines, size=_SIZE, character_coverage=0.999)
+    assert "Ж" in "".join(all_of_them.pieces)
+    assert "Ж" not in "".join(most.pieces)
+
+
+@pytest.mark.parametrize(
+    ("lines", "size", "field", "message"),
+    [
+        (_LINES, 100_000, "vocab_size", r"got 100,000, expected at most [\d,]+, the sub-words"),
+        (_LINES, 20, "vocab_size", r"got 20, expected at least \d+, the characters in the text"),
+        (_LINES, 1, "vocab_size", "no vocabulary of 1 can be built"),
+        ([], 100, "input_path", "got text without a word"),
+        (["", " \t"], 100, "input_path", "got text without a word"),
+    ],
+)
+def test_text_that_has_no_such_vocabulary(lines, size, field, message):
+    with pytest.raises(DataError, match=message) as caught:
+        build(lines, size=size)
+    assert caught.value.field == field
+    assert "\n" not in str(caught.value)
+
+
+def test_files(tmp_path, vocabulary):
+    path = tmp_path / "some.model"
+    path.write_bytes(vocabulary.model)
+    assert Vocabulary.load(path).pieces == vocabulary.pieces
+    assert vocabulary_for(path=str(path)).pieces == vocabulary.pieces
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "cannot be read .No such file.*leave it unset to have one built"),
+        (b"", "got 0 bytes that are no SentencePiece model"),
+        (b"a b c\nd e f\n", "got 12 bytes that are no SentencePiece model"),
+        (
+            _trained(),
+            "got ids pad -1, eos 2, unk 0, expected pad 0, eos 1, unk 2; train it with --pad_id=0",
+        ),
+    ],
+)
+def test_files_that_are_no_vocabulary(tmp_path, content, message):
+    path = tmp_path / "some.model"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(DataError, match=message) as caught:
+        Vocabulary.load(path)
+    assert str(path) in str(caught.value)
+    assert caught.value.field == "vocabulary"
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"model_type": "bpe"}, "model_type"),
+        ({"normalization_rule_name": "nmt_nfkc"}, "normalization_rule_name"),
+        ({"byte_fallback": True, "vocab_size": 400}, "byte_fallback"),
+        ({"user_defined_symbols": ["xyz"]}, "pieces that always are one"),
+        ({"add_dummy_prefix": False}, "add_dummy_prefix"),
+    ],
+)
+def test_models_that_plain_ops_cannot_follow(settings, named):
+    own = {"normalization_rule_name": "identity", "pad_id": 0, "eos_id": 1, "unk_id": 2}
+    found = Vocabulary(_trained(sentences(600, words=400), **{**own, "bos_id": -1, **settings}))
+    with pytest.raises(DataError, match=f"another {named} cuts text"):
+        found.check_reproducible()
+
+
+def test_one_that_is_built_is_kept_beside_the_text(tmp_path, capsys):
+    files = [write_text(tmp_path / name, _LINES) for name in ("a.en", "a.de.gz")]
+    first = vocabulary_for(files=files, size=_SIZE)
+    assert "building a vocabulary of 150 from 800 lines" in capsys.readouterr().err
+    (kept,) = tmp_path.glob("*.model")
+    assert kept.name.startswith("vocabulary-150-")
+    assert kept.read_bytes() == first.model
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.de.gz", "a.en", kept.name]
+    assert vocabulary_for(files=files, size=_SIZE).model == first.model
+    assert capsys.readouterr().err == ""
+
+
+def test_other_text_or_settings_give_another(tmp_path):
+    files = [write_text(tmp_path / "a.en", _LINES)]
+    settings = [{"size": 150}, {"size": 140}, {"size": 150, "character_coverage": 0.99}]
+    for number, given in enumerate(settings, 1):
+        vocabulary_for(files=files, **given)
+        assert len(list(tmp_path.glob("*.model"))) == number
+    time.sleep(0.01)
+    write_text(files[0], [*_LINES, "another line"])
+    vocabulary_for(files=files, size=150)
+    assert len(list(tmp_path.glob("*.model"))) == 4
+
+
+def test_a_folder_for_reading_alone(tmp_path, cache_home):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    files = [write_text(folder / "a.en", _LINES)]
+    folder.chmod(0o555)
+    try:
+        found = vocabulary_for(files=files, size=_SIZE)
+        assert vocabulary_for(files=files, size=_SIZE).model == found.model
+    finally:
+        folder.chmod(0o755)
+    assert [path.name for path in folder.iterdir()] == ["a.en"]
+    (kept,) = cache_home.glob("vocabulary-*")
+    assert kept.read_bytes() == found.model
+
+
+def test_no_folder_to_write_to(tmp_path, monkeypatch):
+    files = [write_text(tmp_path / "a.en", _LINES)]
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    tmp_path.chmod(0o555)
+    try:
+        with pytest.raises(
+            DataError, match=f"cannot be written to {tmp_path} nor to .*file"
+        ) as caught:
+            vocabulary_for(files=files, size=_SIZE)
+    finally:
+        tmp_path.chmod(0o755)
+    assert caught.value.field == "vocabulary"
+
+
+def test_neither_a_file_nor_text():
+    with pytest.raises(DataError, match="no file is set, and there is no text"):
+        vocabulary_for()
+
+
+_BUILD = """
+import sys
+from pathlib import Path
+from orbit_runner.data.text.vocabulary_files import vocabulary_for
+print(len(vocabulary_for(files=[Path(sys.argv[1])], size=150).model))
+assert "tensorflow" not in sys.modules
+"""
+
+
+def test_processes_at_once_agree(tmp_path):
+    path = write_text(tmp_path / "a.en", _LINES)
+    runs = [
+        subprocess.Popen([sys.executable, "-c", _BUILD, str(path)], stdout=subprocess.PIPE)
+        for _ in range(3)
+    ]
+    sizes = {run.communicate(timeout=120)[0] for run in runs}
+    assert [run.returncode for run in runs] == [0, 0, 0]
+    (kept,) = tmp_path.glob("*.model")
+    assert sizes == {b"%d\n" % os.path.getsize(kept)}
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_who_comes_second_takes_what_is_there(tmp_path, monkeypatch):
+    files = [write_text(tmp_path / "a.en", _LINES)]
+    other = build(sentences(400, seed=1), size=_SIZE)
+
+    def slow(*args, **settings):
+        found = build(*args, **settings)
+        name = f"vocabulary-150-{vocabulary_files._digest(seen[0])}.model"
+        (tmp_path / name).write_bytes(other.model)
+        return found
+
+    seen = []
+    digest = vocabulary_files._digest
+    monkeypatch.setattr(vocabulary_files, "_digest", lambda s: seen.append(s) or digest(s))
+    monkeypatch.setattr(vocabulary_files, "build", slow)
+    assert vocabulary_for(files=files, size=_SIZE).model == other.model

@@ -1,0 +1,133 @@
+"""Model Garden's Transformer as it is built here: sizes, variables, padding, decoding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+
+from orbit_runner.modeling.transformer import count_parameters, transformer
+from orbit_runner.modeling.transformer_sizes import SIZES
+
+VOCAB = 40
+_SMALL = {"num_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
+
+
+def small(**changes: Any) -> Any:
+    settings = {"embedding_width": 8, "encoder": _SMALL, "decoder": _SMALL, "preset": "tiny"}
+    return transformer(vocab_size=VOCAB, **{**settings, **changes})
+
+
+def _ids(*rows: list[int]) -> tf.Tensor:
+    width = max(map(len, rows))
+    return tf.constant([row + [0] * (width - len(row)) for row in rows], tf.int32)
+
+
+# 37,000 is the vocabulary of Vaswani et al. 2017, whose table 3 has 65 and 213 million; 33,708 that
+# of Model Garden.
+@pytest.mark.parametrize(
+    ("preset", "vocab_size", "millions"),
+    [
+        ("base", 33_708, 61.4),
+        ("base", 37_000, 63.0),
+        ("base", 40_000, 64.6),
+        ("big", 37_000, 214.2),
+    ],
+)
+def test_presets_have_the_published_sizes(preset: str, vocab_size: int, millions: float) -> None:
+    size = SIZES[preset]
+    computed = count_parameters(
+        vocab_size=vocab_size,
+        width=size.embedding_width,
+        filter_size=size.intermediate_size,
+        layers=size.num_layers,
+    )
+    # Only the embedding grows with the vocabulary.
+    model = transformer(vocab_size=100, preset=preset)
+    counted = model.count_params() + (vocab_size - 100) * size.embedding_width
+    assert counted == computed
+    assert round(computed / 1e6, 1) == millions
+
+
+def test_sizes_can_be_set_one_by_one() -> None:
+    model = small(decoder={**_SMALL, "num_layers": 1, "num_attention_heads": None})
+    expected = count_parameters(
+        vocab_size=VOCAB, width=8, filter_size=16, layers=2, decoder_layers=1
+    )
+    assert model.count_params() == expected
+    assert model.decoder_layer.num_attention_heads == SIZES["tiny"].num_attention_heads
+
+
+@pytest.mark.parametrize(
+    ("settings", "rates"),
+    [
+        ({}, {0.1}),
+        ({"dropout_rate": 0.3}, {0.3}),
+        ({"dropout_rate": 0.3, "encoder": {**_SMALL, "dropout_rate": 0.2}}, {0.2, 0.3}),
+    ],
+)
+def test_dropout_reaches_the_layers(settings: dict[str, Any], rates: set[float]) -> None:
+    quiet = {"attention_dropout_rate": 0.0, "intermediate_dropout": 0.0}
+    stacks = {name: {**_SMALL, **quiet} for name in ("encoder", "decoder")}
+    for name in stacks:
+        stacks[name] |= settings.get(name, {})
+    model = small(**{**settings, **stacks})
+    found = {
+        layer.rate
+        for layer in model.submodules
+        if isinstance(layer, tf_keras.layers.Dropout) and layer.rate
+    }
+    assert found == rates
+
+
+def test_all_variables_are_there_before_the_first_call() -> None:
+    model = small(extra_decode_length=2)
+    names = [variable.name for variable in model.variables]
+    ids = _ids([5, 6, 1], [7, 1])
+    model({"inputs": ids, "targets": ids}, training=True)
+    model({"inputs": ids})
+    assert [variable.name for variable in model.variables] == names
+    assert len(names) == len(set(names)) > 20
+
+
+def test_logits_are_float32_under_every_policy(policy: Any) -> None:
+    ids = _ids([5, 6, 1], [7, 1])
+    model = small(extra_decode_length=1)
+    logits = model({"inputs": ids, "targets": ids[:, :2]})
+    assert logits.shape == [2, 2, VOCAB]
+    assert logits.dtype == tf.float32
+    assert np.isfinite(logits.numpy()).all()
+    assert {variable.dtype for variable in model.variables} == {tf.float32}
+    assert model({"inputs": ids})["outputs"].dtype == tf.int32
+
+
+def test_padding_does_not_reach_the_logits() -> None:
+    model, source, target = small(), [5, 6, 7, 1], [8, 9, 1]
+    alone = model({"inputs": _ids(source), "targets": _ids(target)})
+    beside = model({"inputs": _ids(source, [4] * 7 + [1]), "targets": _ids(target, [4] * 5 + [1])})
+    np.testing.assert_allclose(beside[0, :3], alone[0], rtol=1e-5, atol=1e-5)
+
+
+def test_a_token_does_not_see_those_behind_it() -> None:
+    model, source = small(), _ids([5, 6, 7, 1])
+    one = model({"inputs": source, "targets": _ids([8, 9, 10, 1])}).numpy()
+    other = model({"inputs": source, "targets": _ids([8, 9, 11, 12])}).numpy()
+    # The last token that a place sees is the one before it.
+    np.testing.assert_allclose(one[:, :3], other[:, :3], rtol=1e-6)
+    assert np.abs(one[:, 3] - other[:, 3]).max() > 1e-3
+
+
+def test_a_beam_of_one_takes_the_likeliest_token_each_time() -> None:
+    tf_keras.utils.set_random_seed(5)
+    model = small(beam_size=1, extra_decode_length=4)
+    source = _ids([5, 6, 7, 1])
+    found = model({"inputs": source})["outputs"][0].numpy().tolist()
+    tokens: list[int] = []
+    while len(tokens) < len(found) and 1 not in tokens:
+        logits = model({"inputs": source, "targets": _ids([*tokens, 0])})
+        tokens.append(int(np.argmax(logits[0, -1])))
+    assert len(tokens) > 1
+    assert found[: len(tokens)] == tokens

@@ -1,0 +1,192 @@
+"""Runs of the task on text files: strategies, exactness, shapes, and that it learns."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from orbit_runner.config.experiment import ExperimentConfig
+from orbit_runner.data.text.source import EOS
+from orbit_runner.data.text.vocabulary import Vocabulary
+from orbit_runner.tasks.translation.serving import translate
+from orbit_runner.tasks.translation.task import TranslationTask
+from orbit_runner.training.fingerprint import weights_fingerprint
+from orbit_runner.training.observer import Observer
+from tests.tasks.translations import sentences, translation_config, write_set
+from tests.training.toy import records, run
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+class Reasons(Observer):
+    """Remembers why a run would not give the same weights again."""
+
+    reasons: list[str] | None = None
+
+    def reproducible(self, reasons: list[str]) -> None:
+        self.reasons = reasons
+
+
+def _no_dropout() -> dict[str, Any]:
+    names = ("dropout_rate", "attention_dropout_rate", "intermediate_dropout")
+    stacks = {f"task__model__{s}__{n}": 0.0 for s in ("encoder", "decoder") for n in names}
+    return {"task__model__dropout_rate": 0.0, **stacks}
+
+
+def _task(config: ExperimentConfig) -> TranslationTask:
+    return TranslationTask(config.task)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+def test_a_run_trains_and_evaluates(
+    tmp_path: Path, dtype: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = translation_config(
+        write_set(tmp_path / "set"),
+        trainer__train_steps=3,
+        task__bleu_lowercase=True,
+        runtime__mixed_precision_dtype=dtype.removeprefix("mixed_"),
+    )
+    told = Reasons()
+    model, logs = run(config, tmp_path / "run", observer=told)
+    assert told.reasons == []
+    assert logs["validation_examples"] == 21
+    assert {"token_accuracy", "perplexity", "bleu", "validation_loss"} <= set(logs)
+    # Untrained, so about as many choices as there are ids.
+    assert 20 < logs["perplexity"] < 150
+    assert all(np.isfinite(value).all() for value in model.get_weights())
+    (record,) = records(tmp_path / "run", "train")
+    assert record["training_loss"] > 2
+    kept = Vocabulary.load(tmp_path / "run" / "vocabulary.model")
+    assert kept.size == 40
+    signature = json.loads((tmp_path / "run" / "bleu.json").read_text())["signature"]
+    assert "case:lc" in signature
+    assert "tok:13a" in signature
+    assert capsys.readouterr().err.count(signature) == 1
+
+
+def test_mirrored_gives_the_loss_of_one_device(tmp_path: Path) -> None:
+    config = translation_config(write_set(tmp_path / "set"), **_no_dropout())
+    accumulating = config.replace(trainer=config.trainer.replace(gradient_accumulation_steps=2))
+    (one, one_logs), (two, two_logs), (pieces, _) = (
+        run(config, tmp_path / "one"),
+        run(config, tmp_path / "two", strategy="mirrored2"),
+        run(accumulating, tmp_path / "pieces", "train"),
+    )
+    losses = [records(tmp_path / name, "train") for name in ("one", "two", "pieces")]
+    first, *others = [[record["training_loss"] for record in found] for found in losses]
+    for other in others:
+        np.testing.assert_allclose(first, other, rtol=1e-5)
+    for model in (two, pieces):
+        for mine, theirs in zip(one.get_weights(), model.get_weights(), strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=2e-5)
+    for name in ("validation_loss", "perplexity", "token_accuracy", "validation_examples"):
+        np.testing.assert_allclose(one_logs[name], two_logs[name], rtol=1e-4)
+    np.testing.assert_allclose(one_logs["bleu"], two_logs["bleu"], atol=1e-6)
+
+
+def test_a_run_that_stops_and_goes_on_ends_with_the_same_weights(tmp_path: Path) -> None:
+    folder = write_set(tmp_path / "set")
+    whole, half = (translation_config(folder, trainer__train_steps=steps) for steps in (4, 2))
+    unbroken, _ = run(whole, tmp_path / "unbroken", "train")
+    run(half, tmp_path / "broken", "train")
+    resumed, _ = run(whole, tmp_path / "broken", "train")
+    assert weights_fingerprint(unbroken) == weights_fingerprint(resumed)
+    assert records(tmp_path / "broken", "train")[-1]["step"] == 4
+
+
+def test_shapes_stay_the_same_where_they_are_to(tmp_path: Path) -> None:
+    config = translation_config(
+        write_set(tmp_path / "set"),
+        task__train_data__static_batch=True,
+        task__validation_data__static_batch=True,
+        task__model__padded_decode=True,
+        task__model__decode_max_length=20,
+        trainer__train_steps=2,
+    )
+    task = _task(config)
+    spec = task.build_inputs(config.task.train_data).element_spec  # type: ignore[arg-type]
+    shapes = {tuple(part.shape) for part in tf.nest.flatten(spec)}
+    assert shapes == {(8, 32), (8,)}
+    model, logs = run(config, tmp_path / "run")
+    assert logs["validation_examples"] == 21
+    batch = next(iter(task.build_inputs(config.task.validation_data)))  # type: ignore[arg-type]
+    ids = batch[0]["inputs"]
+    fixed, free = model({"inputs": ids}), translate(model, ids)
+    assert fixed["outputs"].shape == [8, 20]
+    decode = task.vocabulary.decode  # type: ignore[union-attr]
+    assert decode(fixed["outputs"].numpy()) == decode(free["outputs"].numpy())
+    np.testing.assert_allclose(fixed["scores"], free["scores"], rtol=1e-5)
+
+
+def test_an_epoch_shows_each_pair_once(tmp_path: Path) -> None:
+    config = translation_config(write_set(tmp_path / "set"))
+    task, data = _task(config), config.task.train_data
+    steps = task.steps_per_epoch(data)  # type: ignore[arg-type]
+    assert task.num_examples(data) == 200  # type: ignore[arg-type]
+    batches = task.build_inputs(data).take(int(steps))  # type: ignore[arg-type]
+    lines = [
+        row
+        for features, _ in batches
+        for row in task.vocabulary.decode(features["inputs"].numpy())  # type: ignore[union-attr]
+        if row
+    ]
+    assert sorted(lines) == sorted(source for source, _ in sentences(200, 0))
+    by_rows = data.replace(batch_tokens=0, global_batch_size=16)
+    assert task.steps_per_epoch(by_rows) == 12.5  # type: ignore[arg-type]
+
+
+def test_it_learns_to_translate_word_by_word(tmp_path: Path) -> None:
+    config = translation_config(
+        write_set(tmp_path / "set", train=400),
+        **_no_dropout(),
+        task__model__embedding_width=32,
+        task__model__label_smoothing=0.0,
+        task__train_data__batch_tokens=1024,
+        trainer__train_steps=400,
+        trainer__validation_interval=400,
+        trainer__checkpoint_interval=400,
+        trainer__summary_interval=400,
+        trainer__optimizer_config__learning_rate__constant__learning_rate=0.01,
+    )
+    _, logs = run(config, tmp_path / "run")
+    # Untrained, a tenth of the words would be right at best, and no four in a row.
+    assert logs["token_accuracy"] > 0.95
+    assert logs["bleu"] > 50
+
+
+def test_weights_and_ends_do_not_count_twice(tmp_path: Path) -> None:
+    config = translation_config(write_set(tmp_path / "set"))
+    task, data = _task(config), config.task.validation_data
+    batches = list(task.build_inputs(data))  # type: ignore[arg-type]
+    ids = np.concatenate([labels["id"][weights > 0] for _, labels, weights in batches])
+    assert sorted(ids.tolist()) == list(range(21))
+    for features, labels, _ in batches:
+        assert (features["targets"].numpy() == labels["targets"].numpy()).all()
+        rows = features["inputs"].numpy()
+        assert (np.count_nonzero(rows == EOS, axis=1) == 1).all()
+
+
+def test_synthetic_sentences_need_no_file(tmp_path: Path) -> None:
+    config = translation_config(
+        "nowhere",
+        **{
+            f"task__{section}__{name}": value
+            for section in ("train_data", "validation_data")
+            for name, value in {"source": "synthetic", "synthetic__num_examples": 12}.items()
+        },
+    )
+    assert list(config.task.preflight()) == []
+    model, logs = run(config, tmp_path / "run")
+    assert logs["validation_examples"] == 12
+    assert "bleu" not in logs
+    assert model.embedding_lookup.embeddings.shape == [40, 16]
+    assert not (tmp_path / "run" / "vocabulary.model").exists()

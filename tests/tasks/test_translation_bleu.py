@@ -1,0 +1,139 @@
+"""BLEU from sums of counts, against sacrebleu's own, and where its sentences come from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sacrebleu
+import tensorflow as tf
+
+from orbit_runner.data.text.record_writer import write_token_records
+from orbit_runner.data.text.source import PairSource
+from orbit_runner.data.text.vocabulary import build
+from orbit_runner.tasks.translation.bleu import CorpusBleu
+from orbit_runner.tasks.translation.decoding import Translations, decoded
+from orbit_runner.tasks.translation.task import TranslationTask
+from tests.tasks.translations import sentences, translation_config, write_set
+
+REFERENCES = [
+    "Two dogs run across the green grass.",
+    "A man, in a red hat, plays guitar!",
+    "Ein kleines Mädchen klettert.",
+    "Nobody is here today, is there?",
+]
+TRANSLATIONS = [
+    "Two dogs are running across the grass.",
+    "A man in a red hat plays the guitar!",
+    "ein Mädchen klettert.",
+    "",
+]
+
+
+@pytest.mark.parametrize("tokenize", ["13a", "intl", "char", "none"])
+@pytest.mark.parametrize("lowercase", [False, True])
+def test_the_score_is_sacrebleus(tokenize: str, lowercase: bool) -> None:
+    metric = CorpusBleu(tokenize=tokenize, lowercase=lowercase)
+    theirs = sacrebleu.BLEU(tokenize=tokenize, lowercase=lowercase)
+    expected = theirs.corpus_score(TRANSLATIONS, [REFERENCES])
+    assert metric.score(metric.counts(TRANSLATIONS, REFERENCES)) == expected.score
+    assert 10 < expected.score < 90
+    assert metric.signature == str(theirs.get_signature())
+
+
+def test_counts_of_parts_sum_up() -> None:
+    metric = CorpusBleu()
+    parts = [metric.counts(TRANSLATIONS[a:b], REFERENCES[a:b]) for a, b in [(0, 1), (1, 4), (4, 4)]]
+    total = [sum(column) for column in zip(*parts, strict=True)]
+    assert total == metric.counts(TRANSLATIONS, REFERENCES)
+    assert metric.score(parts[2]) == 0.0
+    assert metric.score(metric.counts(REFERENCES, REFERENCES)) == pytest.approx(100)
+
+
+class Echo:
+    """Passes for a model: its translation of a sentence is the sentence."""
+
+    def __init__(self) -> None:
+        self.rows: list[int] = []
+
+    def __call__(self, inputs: Any, training: bool) -> dict[str, tf.Tensor]:
+        assert not training
+        self.rows.append(inputs["inputs"].shape[0])
+        return {"outputs": inputs["inputs"]}
+
+
+@pytest.mark.parametrize(("static", "rows"), [(False, [2]), (True, [4])])
+def test_only_what_is_asked_for_is_translated(static: bool, rows: list[int]) -> None:
+    inputs = tf.constant([[5, 1], [6, 1], [7, 1], [8, 1]])
+    ids = tf.constant([3, 0, 9, 1], tf.int64)
+    model, gathered = Echo(), Translations()
+    for asked in ([False, True, False, True], [False] * 4):
+        logs = decoded(model, inputs, ids, tf.constant(asked), static=static)  # type: ignore[arg-type]
+        logs = {name: (value,) for name, value in logs.items()}
+        gathered.add(logs | {"sentences": (tf.constant(4),)})
+    assert model.rows == (rows if not static else [4, 4])
+    assert gathered.ids() == [0, 1]
+    assert [row.tolist() for row in gathered.rows()] == [[6, 1], [8, 1]]
+    assert gathered.sentences == 8
+
+
+@pytest.mark.parametrize(("asked", "expected"), [(None, 21), (5, 5), (100, 21), (0, None)])
+def test_the_score_is_of_the_sets_first_sentences(
+    asked: int | None, expected: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    config = translation_config(write_set(tmp_path / "set"), task__bleu_examples=asked)
+    task = TranslationTask(config.task)  # type: ignore[arg-type]
+    words, pairs = task.vocabulary, sentences(21, 1)
+    assert words is not None
+    state = None
+    # Two replicas, and sentences by length: the first ones are anywhere.
+    for batch in task.build_inputs(config.task.validation_data):  # type: ignore[arg-type]
+        features, labels, weights = batch
+        chosen = tf.logical_and(weights > 0, labels["id"] < (21 if asked is None else asked))
+        # What is "translated" is the target, but for the first sentence.
+        outputs = tf.boolean_mask(features["targets"], chosen)
+        ids = tf.boolean_mask(labels["id"], chosen)
+        outputs = tf.where((ids == 0)[:, tf.newaxis], 5, outputs)
+        half = len(ids) // 2
+        logs = {
+            "sentences": (tf.math.count_nonzero(weights),),
+            "outputs": (outputs[:half], outputs[half:]),
+            "ids": (ids[:half], ids[half:]),
+        }
+        state = task.aggregate_logs(state, logs)
+    logs = task.reduce_aggregated_logs(state)
+    assert logs["validation_examples"] == 21
+    if expected is None:
+        assert "bleu" not in logs
+        return
+    references = [target for _, target in pairs[:expected]]
+    translations = words.decode(np.asarray(row) for row in state.rows())
+    assert translations[1:] == references[1:]
+    theirs = sacrebleu.corpus_bleu(translations, [references])
+    assert logs["bleu"] == theirs.score
+    assert 0 < theirs.score < 100
+
+
+def test_records_of_ids_are_compared_as_text_where_the_vocabulary_is_given(tmp_path: Path) -> None:
+    folder = write_set(tmp_path / "set")
+    words = build([f"{a}\n{b}" for a, b in sentences(200, 0)], size=40)
+    (tmp_path / "words.model").write_bytes(words.model)
+    pairs = sentences(12, 1)
+    source, target = (words.encode(side) for side in zip(*pairs, strict=True))
+    write_token_records(PairSource("made", source, target, 40), tmp_path / "ids.tfrecord")
+    changes = {
+        f"task__{section}__{name}": value
+        for section in ("train_data", "validation_data")
+        for name, value in {
+            "source": "token_records",
+            "input_path": str(tmp_path / "ids.tfrecord"),
+        }.items()
+    }
+    named = {"task__sentencepiece_model_path": str(tmp_path / "words.model")}
+    with_text = TranslationTask(translation_config(folder, **changes, **named).task)  # type: ignore[arg-type]
+    assert with_text._references == tuple(target for _, target in pairs)
+    without = TranslationTask(translation_config(folder, **changes).task)  # type: ignore[arg-type]
+    assert without._references is None

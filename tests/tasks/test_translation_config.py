@@ -1,0 +1,181 @@
+"""Settings of the task: what contradicts, files that are missing or do not fit, the schedule."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from orbit_runner.config.locate import shipped_root
+from orbit_runner.config.problems import ConfigError
+from orbit_runner.config.resolve import Request, resolve
+from orbit_runner.errors import SettingError
+from orbit_runner.tasks.translation.config import TranslationDataConfig
+from orbit_runner.tasks.translation.sources import load_vocabulary
+from orbit_runner.tasks.translation.task import TranslationTask
+from tests.tasks.translations import translation_config, write_set
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return write_set(tmp_path / "set")
+
+
+def _preflight(folder: Path, **changes: Any) -> dict[str, str]:
+    return dict(translation_config(folder, **changes).task.preflight())
+
+
+def test_files_that_fit_are_no_problem(folder: Path) -> None:
+    assert _preflight(folder) == {}
+
+
+@pytest.mark.parametrize(
+    ("content", "path", "message"),
+    [
+        (None, "train_data.split", "no train.de"),
+        (b"", "train_data.input_path", "empty file"),
+        (b"eins\nzwei\n", "train_data.input_path", "200 lines in"),
+        (b"\xff\xfe\n" * 200, "train_data.input_path", "no UTF-8"),
+        (gzip.compress(b"eins\n" * 200)[:-9], "train_data.input_path", "cannot be read"),
+    ],
+)
+def test_bad_text_is_told_before_tensorflow(
+    folder: Path, content: bytes | None, path: str, message: str
+) -> None:
+    (folder / "train.de.gz").unlink()
+    if content is not None:
+        (folder / "train.de").write_bytes(content)
+    problems = _preflight(folder)
+    assert [*problems] == [path]
+    assert message in problems[path]
+    assert len(problems[path].splitlines()) < 4
+
+
+@pytest.mark.parametrize(
+    ("content", "message"), [(None, "cannot be read"), (b"no model", "no SentencePiece model")]
+)
+def test_a_vocabulary_that_is_none(folder: Path, content: bytes | None, message: str) -> None:
+    path = folder / "words.model"
+    if content is not None:
+        path.write_bytes(content)
+    problems = _preflight(folder, task__sentencepiece_model_path=str(path))
+    assert [*problems] == ["sentencepiece_model_path"]
+    assert message in problems["sentencepiece_model_path"]
+
+
+def test_a_vocabulary_too_large_for_its_text(folder: Path) -> None:
+    config = translation_config(folder, task__vocab_size=4000)
+    with pytest.raises(SettingError, match="expected at most") as caught:
+        TranslationTask(config.task).build_model()  # type: ignore[arg-type]
+    assert caught.value.path == "task.vocab_size"
+
+
+def test_a_runs_own_vocabulary_comes_first(folder: Path, tmp_path: Path) -> None:
+    config: Any = translation_config(folder).task
+    built = load_vocabulary(config, None)
+    assert built is not None
+    other = load_vocabulary(config.replace(vocab_size=36), None)
+    assert other is not None
+    (tmp_path / "vocabulary.model").write_bytes(other.model)
+    kept = load_vocabulary(config, str(tmp_path))
+    assert kept is not None
+    assert (built.size, kept.size) == (40, 36)
+    given = config.replace(sentencepiece_model_path=str(tmp_path / "vocabulary.model"))
+    found = load_vocabulary(given, str(tmp_path / "elsewhere"))
+    assert found is not None
+    assert found.size == 36
+
+
+@pytest.mark.parametrize(
+    ("changes", "path"),
+    [
+        ({"task__model__name": ""}, "task.model.name"),
+        ({"task__train_data__source": "paralel_text"}, "task.train_data.source"),
+        ({"task__train_data__batch_tokens": 0}, "task.train_data.global_batch_size"),
+        ({"task__validation_data__global_batch_size": 0, "task__validation_data__batch_tokens": 64},
+         "task.validation_data.batch_tokens"),
+        ({"task__train_data__augment": "crop"}, "task.train_data.augment"),
+        ({"task__model__embedding_width": 15}, "task.model.embedding_width"),
+        ({"task__model__encoder__num_attention_heads": 3},
+         "task.model.encoder.num_attention_heads"),
+        ({"task__model__padded_decode": True}, "task.model.decode_max_length"),
+        ({"task__model__padded_decode": True, "task__model__decode_max_length": 9},
+         "task.validation_data.static_batch"),
+        ({"task__model__preset": "huge"}, "task.model.preset"),
+        ({"task__print_translations": True}, "task.print_translations"),
+    ],
+)  # fmt: skip
+def test_settings_that_contradict_are_told(changes: dict[str, Any], path: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        translation_config("nowhere", **changes)
+    assert path in [problem.path for problem in caught.value.problems]
+
+
+def test_one_of_two_batch_sizes_has_to_be_set() -> None:
+    both = TranslationDataConfig(
+        source="parallel_text", is_training=True, batch_tokens=64, global_batch_size=8
+    )
+    assert [field for field, _ in both.problems()] == ["batch_tokens"]
+    assert list(both.replace(batch_tokens=0).problems()) == []
+
+
+def test_the_later_of_two_batch_sizes_holds() -> None:
+    for experiment in ("transformer_multi30k", "transformer_wmt_ende"):
+        config: Any = resolve(
+            Request(experiment=experiment, config_files=("configs/trainer/smoke.yaml",))
+        ).config
+        data = config.task.train_data
+        assert (data.batch_tokens, data.global_batch_size) == (0, 8)
+        assert list(config.task.preflight()) == []
+
+
+def _schedule(experiment: str, *fragments: str) -> Any:
+    from official.modeling import optimization
+
+    config = resolve(Request(experiment=experiment, config_files=fragments)).config
+    factory = optimization.OptimizerFactory(config.trainer.optimizer_config)
+    return factory.build_learning_rate()
+
+
+# Vaswani et al. 2017, equation 3; the old official Transformer had twice that.
+@pytest.mark.parametrize(
+    ("name", "width", "warmup", "factor"),
+    [
+        ("", 512, 4000, 1),
+        ("tiny", 32, 16000, 2),
+        ("base", 512, 16000, 2),
+        ("big", 1024, 16000, 2),
+        ("base_multi_gpu", 512, 8000, 2),
+        ("big_multi_gpu", 1024, 8000, 2),
+    ],
+)
+def test_the_schedule_is_the_papers(name: str, width: int, warmup: int, factor: int) -> None:
+    fragments = [f"configs/model/transformer_{name}.yaml"] if name else []
+    rate = _schedule("transformer_wmt_ende", *fragments)
+    for step in (1, warmup // 2, warmup, warmup + 1, 100_000):
+        paper = factor * width**-0.5 * min(step**-0.5, step * warmup**-1.5)
+        np.testing.assert_allclose(float(rate(step)), paper, rtol=1e-5)
+
+
+def test_fragments_set_the_presets() -> None:
+    found = {}
+    for path in sorted((shipped_root() / "configs/model").glob("transformer_*")):
+        fragment = f"configs/model/{path.name}"
+        config: Any = resolve(
+            Request(experiment="transformer_multi30k", config_files=(fragment,))
+        ).config
+        model = config.task.model
+        assert model.embedding_width is None
+        assert model.encoder.num_layers is model.decoder.num_layers is None
+        found[path.stem.removeprefix("transformer_")] = (model.preset, model.dropout_rate)
+    assert found == {
+        "tiny": ("tiny", None),
+        "base": ("base", None),
+        "base_multi_gpu": ("base", None),
+        "big": ("big", None),
+        "big_multi_gpu": ("big", 0.3),
+    }

@@ -1,0 +1,126 @@
+"""What is served, and the answers to lines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+
+from orbit_runner.errors import RunnerError
+from orbit_runner.tasks.serving import Predictor
+from orbit_runner.tasks.translation.predictor import LinePredictor
+from orbit_runner.tasks.translation.task import TranslationTask
+from tests.tasks.translations import translation_config, write_set
+
+LINES = ["three four", "", "one", "  ", "nine eight seven six five four", "two two"]
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory: pytest.TempPathFactory) -> TranslationTask:
+    folder = tmp_path_factory.mktemp("text")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(folder))
+        found = TranslationTask(translation_config(write_set(folder / "set")).task)  # type: ignore[arg-type]
+        assert found.vocabulary is not None
+    return found
+
+
+@pytest.fixture(scope="module")
+def served(task: TranslationTask) -> Any:
+    tf_keras.utils.set_random_seed(1)
+    model = task.build_model()
+    # New weights say the same of all sentences.
+    model.set_weights([4 * value for value in model.get_weights()])
+    return task.serving(model)
+
+
+def test_text_goes_through_the_ids(task: TranslationTask, served: Any) -> None:
+    assert served.default == "text"
+    words, lines = task.vocabulary, [line for line in LINES if line.strip()]
+    assert words is not None
+    rows = [words.encode([line]).row(0).tolist() for line in lines]
+    width = max(map(len, rows))
+    ids = tf.constant([row + [0] * (width - len(row)) for row in rows])
+    found = served.signatures["tokens"](inputs=ids)
+    text = served.signatures["text"](text=tf.constant(lines))
+    expected = words.decode(found["outputs"].numpy())
+    assert [raw.decode() for raw in text["translations"].numpy()] == expected
+    np.testing.assert_allclose(text["scores"], found["scores"], rtol=1e-5)
+    assert len(set(expected)) > 1
+
+
+def test_ids_alone_are_served_without_a_vocabulary() -> None:
+    changes = {
+        f"task__{section}__source": "synthetic" for section in ("train_data", "validation_data")
+    }
+    task = TranslationTask(translation_config("nowhere", **changes).task)  # type: ignore[arg-type]
+    served = task.serving(task.build_model())
+    assert [*served.signatures] == [served.default] == ["tokens"]
+    with pytest.raises(RunnerError, match="without a vocabulary"):
+        task.predictor(served.signatures)
+    with pytest.raises(RunnerError, match="top_k: got 3"):
+        task.predictor(served.signatures, top_k=3)
+
+
+class Upper:
+    """Passes for a signature: a translation is the line in capitals, a score its length."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[str]] = []
+
+    def __call__(self, text: tf.Tensor) -> Mapping[str, tf.Tensor]:
+        lines = [raw.decode() for raw in text.numpy()]
+        self.batches.append(lines)
+        return {
+            "translations": tf.constant([line.upper() for line in lines]),
+            "scores": tf.constant([float(len(line)) for line in lines]),
+        }
+
+
+def test_lines_keep_their_order_and_empty_ones_stay_empty() -> None:
+    signature = Upper()
+    lines = [*LINES, *(f"{'word ' * (n * 7 % 11)}{n}" for n in range(70))]
+    answers = LinePredictor({"text": signature}).predict(lines)
+    assert [answer.text for answer in answers] == [line.strip() and line.upper() for line in lines]
+    assert [answer.data["source"] for answer in answers] == lines
+    assert answers[0].data == {"source": LINES[0], "translation": "THREE FOUR", "score": 10.0}
+    assert answers[1].data["score"] is None
+    # Like lengths together, so that short lines do not wait for long ones.
+    sizes = [len(line) for batch in signature.batches for line in batch]
+    assert sizes == sorted(sizes)
+    assert max(map(len, signature.batches)) <= 32
+    assert all(line.strip() for batch in signature.batches for line in batch)
+
+
+def test_nothing_is_asked_of_no_lines() -> None:
+    signature = Upper()
+    assert LinePredictor({"text": signature}).predict([]) == []
+    assert [answer.text for answer in LinePredictor({"text": signature}).predict(["", ""])] == [
+        "",
+        "",
+    ]
+    assert signature.batches == []
+
+
+def test_items_are_lines_of_files_of_standard_input_or_sentences(tmp_path: Path) -> None:
+    predictor: Predictor = LinePredictor({"text": Upper()})
+    path = tmp_path / "a.txt"
+    path.write_bytes("erste\r\n\nzwei drei\u2028vier".encode())
+    standard = ["from\n", "\n", "stdin"]
+    assert [*predictor.items([], standard)] == ["from", "", "stdin"]
+    assert [*predictor.items([str(path), "-", "A dog.", "Hello"], standard)] == [
+        *("erste", "", "zwei drei\u2028vier"),
+        *("from", "", "stdin"),
+        *("A dog.", "Hello"),
+    ]
+
+
+@pytest.mark.parametrize("name", ["missing.txt", "folder/file", "./x"])
+def test_a_file_that_is_not_there_is_told(name: str, tmp_path: Path) -> None:
+    with pytest.raises(RunnerError, match="no file"):
+        list(LinePredictor({"text": Upper()}).items([name], []))
