@@ -1,0 +1,155 @@
+"""What users chose, and the split that holds out the latest choice of each."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import numpy as np
+
+from orbit_runner.errors import DataError
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Interactions:
+    """Choices as a file has them, in its order.
+
+    Attributes:
+        name: What messages call them.
+        users: Ids of users as published, int64 [n].
+        items: Ids of items as published, int64 [n].
+        times: When, in any unit, int64 [n].
+        known_items: Ids of all items that there are, ascending; those chosen where None.
+    """
+
+    name: str
+    users: np.ndarray
+    items: np.ndarray
+    times: np.ndarray
+    known_items: np.ndarray | None = None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class RatingSource:
+    """Choices to train on, sorted by user and item, and one held out of each user.
+
+    Users and items are numbered from 0 in the order of their published ids.
+
+    Attributes:
+        name: What messages call it.
+        user_ids: Published ids, int64 [users], ascending.
+        item_ids: Published ids, int64 [items], ascending.
+        users: The user of each choice, int32 [n].
+        items: The item of each choice, int32 [n].
+        held_out: The item of each user that is tested, int32 [users].
+    """
+
+    name: str
+    user_ids: np.ndarray
+    item_ids: np.ndarray
+    users: np.ndarray
+    items: np.ndarray
+    held_out: np.ndarray
+
+    @property
+    def num_users(self) -> int:
+        """The number of users."""
+        return len(self.user_ids)
+
+    @property
+    def num_items(self) -> int:
+        """The number of items."""
+        return len(self.item_ids)
+
+    @property
+    def size(self) -> int:
+        """The number of choices to train on."""
+        return len(self.users)
+
+    @functools.cached_property
+    def starts(self) -> np.ndarray:
+        """Where each user's choices begin, int64 [users + 1]; the last is where all end."""
+        counts = np.bincount(self.users, minlength=self.num_users)
+        return np.concatenate([[0], np.cumsum(counts)])
+
+
+def leave_one_out(interactions: Interactions, min_interactions: int = 20) -> RatingSource:
+    """Holds out the latest choice of each user.
+
+    Of choices at one time the one further down in the file is the later. Of an item that a user
+    chose more than once only the latest choice counts.
+
+    Args:
+        interactions: All choices.
+        min_interactions: Users with fewer choices are left out, at least 2.
+
+    Returns:
+        The choices, split.
+
+    Raises:
+        DataError: No user is left.
+    """
+    found = _latest_of_pairs(interactions)
+    chosen = _numbers(found.users)
+    counts = np.bincount(chosen[1])
+    kept = counts[chosen[1]] >= max(2, min_interactions)
+    if not kept.any():
+        raise DataError(
+            f"{found.name}: got {len(counts):,} users with at most {counts.max():,} choices each, "
+            f"expected some with {min_interactions}",
+            field="min_interactions",
+        )
+    user_ids, users = _numbers(found.users[kept])
+    item_ids, items = _numbers(found.items[kept])
+    if found.known_items is not None:
+        items = np.searchsorted(found.known_items, item_ids)[items]
+        item_ids = found.known_items
+    last = _last(users, found.times[kept])
+    held_out = items[last]
+    trained = np.ones(len(users), bool)
+    trained[last] = False
+    keys = np.sort(users[trained] * np.int64(len(item_ids)) + items[trained])
+    return RatingSource(
+        name=found.name,
+        user_ids=user_ids,
+        item_ids=item_ids,
+        users=(keys // len(item_ids)).astype(np.int32),
+        items=(keys % len(item_ids)).astype(np.int32),
+        held_out=held_out.astype(np.int32),
+    )
+
+
+def _numbers(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    if ids.min() >= 0 and ids.max() < 2**26:  # By a table, which a sort of 20 million is not.
+        there = np.zeros(int(ids.max()) + 1, bool)
+        there[ids] = True
+        return np.flatnonzero(there), (np.cumsum(there) - 1)[ids]
+    known, numbers = np.unique(ids, return_inverse=True)
+    return known, numbers
+
+
+def _last(users: np.ndarray, times: np.ndarray) -> np.ndarray:
+    latest = np.full(users.max() + 1, np.iinfo(np.int64).min)
+    np.maximum.at(latest, users, times)
+    candidates = np.flatnonzero(times == latest[users])
+    # Where an index comes more than once, the last assignment holds.
+    last = np.empty(len(latest), np.int64)
+    last[users[candidates]] = candidates
+    return last
+
+
+def _latest_of_pairs(interactions: Interactions) -> Interactions:
+    users, items = _numbers(interactions.users)[1], _numbers(interactions.items)[1]
+    pairs = users * (items.max() + 1) + items
+    ordered = np.sort(pairs)
+    if (ordered[1:] != ordered[:-1]).all():
+        return interactions
+    order = np.lexsort((np.arange(len(pairs)), interactions.times, pairs))
+    is_last = np.append(pairs[order][1:] != pairs[order][:-1], True)
+    kept = np.sort(order[is_last])
+    return dataclasses.replace(
+        interactions,
+        users=interactions.users[kept],
+        items=interactions.items[kept],
+        times=interactions.times[kept],
+    )

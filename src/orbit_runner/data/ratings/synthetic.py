@@ -1,0 +1,74 @@
+"""Choices that are made up, with tastes behind them that a model can find."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from orbit_runner.data.ratings.interactions import Interactions
+
+_FEWEST, _EXTRA = 20, 12  # Choices of a user: at least, and how many more on average.
+_TASTES = 4
+_BLOCK_USERS = 256
+_SHARPNESS = 4.0
+
+
+def load(
+    *, num_examples: int = 1024, num_items: int = 500, kind: str = "random", seed: int = 0
+) -> Interactions:
+    """Makes choices.
+
+    Users and items have tastes, random vectors; a user chooses items without replacement, each
+    next one with a probability proportional to exp(sharpness · cosine of the tastes): Gumbel noise
+    on these scores, the largest kept (Plackett–Luce). They come in random order, so that the
+    latest one is like the others.
+
+    Args:
+        num_examples: Choices, at least; users are added until there are as many.
+        num_items: Items to choose from, at least 40.
+        kind: `random`, or `constant`: all users choose the same.
+        seed: Seed of tastes and choices. A smaller set is the beginning of a larger one.
+
+    Returns:
+        The choices, user by user; ids count from 1.
+    """
+    items, counts, total, block = [], [], 0, 0
+    while total < num_examples:
+        chosen, sizes = _block_of_users(block, num_items, kind, seed)
+        enough = int(np.searchsorted(np.cumsum(sizes), num_examples - total)) + 1
+        items.append(chosen[: sizes[:enough].sum()])
+        counts.append(sizes[:enough])
+        total, block = total + len(items[-1]), block + 1
+    users = np.repeat(np.arange(1, sum(map(len, counts)) + 1), np.concatenate(counts))
+    return Interactions(
+        "synthetic",
+        users,
+        np.concatenate(items) + 1,
+        np.arange(total),
+        known_items=np.arange(1, num_items + 1),
+    )
+
+
+def _block_of_users(
+    block: int, num_items: int, kind: str, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    if kind == "constant":
+        return np.tile(np.arange(_FEWEST), _BLOCK_USERS), np.full(_BLOCK_USERS, _FEWEST)
+    generator = _generator(seed, 1 + block)
+    extra = generator.geometric(1 / _EXTRA, _BLOCK_USERS) - 1
+    sizes = np.minimum(_FEWEST + extra, num_items // 2)
+    scores = _SHARPNESS * _tastes(generator, _BLOCK_USERS) @ _tastes(
+        _generator(seed, 0), num_items
+    ).T + generator.gumbel(size=(_BLOCK_USERS, num_items))
+    ranked = np.argsort(-scores, axis=1)
+    rows = [generator.permutation(row[:size]) for row, size in zip(ranked, sizes, strict=True)]
+    return np.concatenate(rows), sizes
+
+
+def _tastes(generator: np.random.Generator, count: int) -> np.ndarray:
+    vectors = generator.standard_normal((count, _TASTES))
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def _generator(seed: int, stream: int) -> np.random.Generator:
+    entropy = np.random.SeedSequence((seed % 2**64, stream))
+    return np.random.Generator(np.random.Philox(entropy))

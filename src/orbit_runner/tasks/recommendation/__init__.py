@@ -1,0 +1,1 @@
+"""Items for users, from what each chose before."""

@@ -1,0 +1,144 @@
+"""Config of the recommendation task."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from orbit_runner.config.base import Config, setting
+from orbit_runner.config.data import DataConfig, SyntheticConfig
+from orbit_runner.config.experiment import TaskConfig
+from orbit_runner.config.problems import unknown
+from orbit_runner.errors import DataError
+from orbit_runner.registry import RATING_MODELS, RATING_SOURCES
+
+_NO_IMAGES = "there are no images to augment"
+_NO_SPLIT = "the latest choice of each user is held out, whatever the files are called"
+_NO_FEATURES = "synthetic choices have a shape of their own; see num_items"
+SECTIONS = ("train_data", "validation_data")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NeuMFConfig(Config):
+    """GMF, MLP, or both; fields of Model Garden's flags of NCF."""
+
+    name: str = setting("", help="the network: a name that `runner list` shows")
+    kind: str = setting("neumf", allowed=("gmf", "mlp", "neumf"), help="which of them; both: neumf")
+    mf_dim: int = setting(8, minimum=1, help="width of GMF's embeddings")
+    layers: list[int] = setting(
+        (64, 32, 16, 8), minimum=1, help="widths of the MLP, that of its input first"
+    )
+    mf_regularization: float = setting(
+        0.0, minimum=0.0, help="weight of GMF's squared embeddings in the loss"
+    )
+    mlp_regularization: float = setting(
+        0.0, minimum=0.0, help="weight of the MLP's squared embeddings and kernels in the loss"
+    )
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yields widths that two embeddings cannot have, and what a kind has no use for."""
+        if not self.layers or self.layers[0] % 2:
+            got = list(self.layers)
+            yield "layers", f"got {got}, expected an even number first: two embeddings side by side"
+        for kind, field in (("gmf", "mlp_regularization"), ("mlp", "mf_regularization")):
+            if self.kind == kind and getattr(self, field):
+                yield field, f"got {getattr(self, field)}, of no effect with kind: {kind}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SyntheticRatingsConfig(SyntheticConfig):
+    """What `source: synthetic` makes."""
+
+    num_examples: int = setting(
+        1024, minimum=1, help="choices, at least; users are added until there are as many"
+    )
+    num_items: int = setting(500, minimum=64, help="items to choose from")
+    seed: int = setting(0, help="seed of the choices; a smaller set begins a larger one")
+    features: Mapping[str, Any] | None = setting(None, help="shapes", refused=_NO_FEATURES)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RecommendationDataConfig(DataConfig):
+    """Choices of users, and how they are fed."""
+
+    variant: str = setting(
+        "", allowed=("", "100k", "1m", "20m"), help="which MovieLens; what is there where unset"
+    )
+    min_interactions: int = setting(
+        20, minimum=2, help="users with fewer choices are left out; the published sets have none"
+    )
+    split: str = setting("", help="part of the set", refused=_NO_SPLIT)
+    augment: str = setting("none", help="change of images", refused=_NO_IMAGES)
+    augment_padding: int = setting(4, help="pixels around an image", refused=_NO_IMAGES)
+    synthetic: SyntheticRatingsConfig = setting(
+        factory=SyntheticRatingsConfig, help="for `source: synthetic`"
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RatingTrainData(RecommendationDataConfig):
+    """What is trained on; a batch has pairs of a user and an item."""
+
+    num_negatives: int = setting(
+        4, minimum=1, help="items not chosen that are drawn for each choice, anew each epoch"
+    )
+    shuffle_buffer_size: int = setting(
+        100, minimum=0, help="0 or 1: in order; more: each epoch is a permutation of all pairs"
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RatingEvalData(RecommendationDataConfig):
+    """What is evaluated on; a batch has users."""
+
+    num_eval_negatives: int = setting(
+        99, minimum=0, help="items not chosen that a user's latest is ranked among; 0: all of them"
+    )
+
+
+def _train() -> RatingTrainData:
+    return RatingTrainData(is_training=True)
+
+
+def _validation() -> RatingEvalData:
+    return RatingEvalData(is_training=False, drop_remainder=False)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RecommendationConfig(TaskConfig):
+    """Items for users, from what each chose before."""
+
+    model: NeuMFConfig = setting(factory=NeuMFConfig, help="the network", variants=RATING_MODELS)
+    train_data: RatingTrainData = setting(factory=_train, help="what is trained on")
+    validation_data: RatingEvalData = setting(factory=_validation, help="what is evaluated on")
+    top_k: int = setting(10, minimum=1, help="k of HR@k and NDCG@k")
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yields what is missing or does not exist."""
+        yield from super().problems()
+        if not self.model.name:
+            known = ", ".join(entry.name for entry in RATING_MODELS.entries())
+            yield "model.name", f"is not set\nallowed: {known}"
+        sources = [entry.name for entry in RATING_SOURCES.entries()]
+        for section in SECTIONS:
+            data = getattr(self, section)
+            if data.source not in sources:
+                yield f"{section}.source", unknown("data source", data.source, sources)
+        among = self.validation_data.num_eval_negatives
+        if among and self.top_k > among:
+            yield "top_k", f"got {self.top_k}: among {among} others each item is in the top of that"
+
+    def preflight(self) -> Iterator[tuple[str, str]]:
+        """Yields what is wrong with the data sets' files."""
+        from orbit_runner.tasks.recommendation.sources import load_source, misfits
+
+        found = {}
+        for section in SECTIONS:
+            try:
+                found[section] = load_source(getattr(self, section))
+            except DataError as error:
+                yield f"{section}.{error.field}", str(error)
+        if len(found) == len(SECTIONS):
+            train, validation = (found[section] for section in SECTIONS)
+            yield from misfits(train, validation, self.validation_data.num_eval_negatives)

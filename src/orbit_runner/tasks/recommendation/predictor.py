@@ -1,0 +1,112 @@
+"""Answers users' ids with the items that suit them best."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from orbit_runner.errors import RunnerError
+from orbit_runner.tasks.serving import Prediction
+
+
+class UserPredictor:
+    """Answers with items and scores, from the signature `top_k`."""
+
+    def __init__(self, signature: Callable[..., Any], top_k: int) -> None:
+        """Takes the signature.
+
+        Args:
+            signature: `top_k`, of a model in memory or of an exported one.
+            top_k: Items a user.
+        """
+        self._signature, self._top_k = signature, top_k
+
+    def items(self, arguments: Sequence[str], lines: Iterable[str]) -> Iterator[str]:
+        """Finds the ids that are asked for.
+
+        Args:
+            arguments: Ids of users, or files that have one a line; `-` for standard input.
+            lines: Standard input, one id a line.
+
+        Yields:
+            The ids as text, in order; empty lines are left out.
+
+        Raises:
+            RunnerError: An argument is neither an id nor a file.
+        """
+        for argument in arguments or ["-"]:
+            if argument == "-":
+                yield from _filled(lines)
+            elif _is_id(argument):
+                yield argument.strip()
+            else:
+                yield from _lines_of(argument)
+
+    def predict(self, items: Sequence[str]) -> list[Prediction]:
+        """Answers one batch.
+
+        Args:
+            items: Ids as text.
+
+        Returns:
+            The best items of each user, or what is wrong with the id.
+        """
+        ids = [int(item) if _is_id(item) else None for item in items]
+        asked = [user for user in ids if user is not None]
+        answers = iter(self._answers(asked) if asked else [])
+        return [
+            _refused(f"got {item!r}, expected a user's id, a whole number", item)
+            if user is None
+            else next(answers)
+            for item, user in zip(items, ids, strict=True)
+        ]
+
+    def _answers(self, users: Sequence[int]) -> list[Prediction]:
+        found = self._signature(
+            user=tf.constant(users, tf.int64), k=tf.constant(self._top_k, tf.int32)
+        )
+        item, score, known = (np.asarray(found[name]) for name in ("item", "score", "known"))
+        return [
+            _answer(user, item[row], score[row])
+            if known[row]
+            else _refused(f"user {user} is not in the training set", user)
+            for row, user in enumerate(users)
+        ]
+
+
+def _answer(user: int, items: np.ndarray, scores: np.ndarray) -> Prediction:
+    there = ~np.isnan(scores)
+    pairs = list(zip(items[there].tolist(), scores[there].tolist(), strict=True))
+    return Prediction(
+        text=f"{user}: " + "  ".join(f"{item} ({score:.4f})" for item, score in pairs),
+        data={"user": user, "items": [{"item": item, "score": score} for item, score in pairs]},
+    )
+
+
+def _refused(reason: str, user: int | str) -> Prediction:
+    return Prediction(text=reason, data={"user": user, "error": reason})
+
+
+def _is_id(text: str) -> bool:
+    try:
+        return -(2**63) <= int(text) < 2**63
+    except ValueError:
+        return False
+
+
+def _lines_of(name: str) -> Iterator[str]:
+    try:
+        with Path(name).expanduser().open(encoding="utf-8") as file:
+            yield from _filled(file)
+    except (OSError, UnicodeDecodeError):
+        raise RunnerError(
+            f"got {name!r}, expected a user's id, a text file of ids, or - for standard input"
+        ) from None
+
+
+def _filled(lines: Iterable[str]) -> Iterator[str]:
+    return (line.strip() for line in lines if line.strip())

@@ -1,0 +1,65 @@
+"""Where a user's held-out item stands among others, scored in blocks of bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import tensorflow as tf
+
+Score = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
+
+# Pairs scored at once. NeuMF holds about a kilobyte for each.
+BLOCK_PAIRS = 2**16
+
+
+def ranks_and_losses(
+    score: Score,
+    users: tf.Tensor,
+    items: tf.Tensor,
+    there: tf.Tensor,
+    *,
+    num_negatives: int,
+    block_pairs: int = BLOCK_PAIRS,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Ranks the first candidate of each user, and takes the loss.
+
+    Ties count against the model, and so does a score that is no number: ahead is whatever is not
+    below. The loss weighs the other candidates as training does, so that the two compare.
+
+    Args:
+        score: From users and items, int32 [pairs], to logits, float32 [pairs].
+        users: int32 [b].
+        items: Candidates, int32 [b, m], the held-out one first.
+        there: Which of them count, bool [b, m].
+        num_negatives: Negative examples that training has for each positive one, k.
+        block_pairs: Pairs to score at once, about.
+
+    Returns:
+        How many candidates are ahead of the first, float32 [b]; and (cross entropy of the first +
+        k · mean of that of the others) / (1 + k) in nats, float32 [b].
+    """
+    first = score(users, items[:, 0])
+    items, there = items[:, 1:], there[:, 1:]
+    width = max(1, min(items.shape[1], block_pairs // users.shape[0]))
+    blocks = -(-items.shape[1] // width)
+    padding = [[0, 0], [0, blocks * width - items.shape[1]]]
+    items, there = tf.pad(items, padding), tf.pad(there, padding)
+
+    def block(number: tf.Tensor, ahead: tf.Tensor, losses: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        here = slice(number * width, (number + 1) * width)
+        counts, pairs = there[:, here], tf.reshape(items[:, here], [-1])
+        logits = tf.reshape(score(tf.repeat(users, width), pairs), [-1, width])
+        over = counts & tf.logical_not(logits < first[:, tf.newaxis])
+        entropy = tf.where(counts, tf.nn.softplus(logits), 0.0)
+        added = tf.reduce_sum(tf.cast(over, tf.float32), 1), tf.reduce_sum(entropy, 1)
+        return number + 1, ahead + added[0], losses + added[1]
+
+    _, ahead, losses = tf.while_loop(
+        lambda number, *_: number < blocks,
+        block,
+        [tf.constant(0), tf.zeros_like(first), tf.zeros_like(first)],
+        parallel_iterations=1,
+    )
+    count = tf.reduce_sum(tf.cast(there, tf.float32), 1)
+    mean = tf.math.divide_no_nan(losses, count)
+    return ahead, (tf.nn.softplus(-first) + num_negatives * mean) / (1 + num_negatives)

@@ -1,0 +1,120 @@
+"""The signatures of an exported model: published ids in, published ids out."""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+import tf_keras
+
+from orbit_runner.data.ratings.interactions import RatingSource
+from orbit_runner.tasks.recommendation.ranking import Score
+from orbit_runner.tasks.serving import Serving
+
+# What stands in the place of an item where there is none.
+NO_ITEM = -1
+
+
+class Catalogue(tf.Module):
+    """The published ids, and what each user chose, in tables that are saved with the model."""
+
+    def __init__(self, source: RatingSource) -> None:
+        """Takes the tables.
+
+        Args:
+            source: What the model was trained on.
+        """
+        super().__init__(name="catalogue")
+        self.user_ids = _table(source.user_ids, "user_ids")
+        self.item_ids = _table(source.item_ids, "item_ids")
+        self.starts = _table(source.starts, "starts")
+        self.chosen = _table(source.items, "chosen")
+        self.num_items = source.num_items
+
+
+def make_serving(model: tf_keras.Model, source: RatingSource) -> Serving:
+    """Makes the signatures of a model.
+
+    `pairs` takes `user` and `item`, int64 [n], and gives `score`, the probability that the user
+    chooses the item, float32 [n], NaN where one of the two is unknown; and `known`, bool [n].
+
+    `top_k` takes `user`, int64 [n], and `k`, an int32 scalar, and gives the `item`s that suit the
+    user best, int64 [n, k], those left out that the user chose in training, with `score`, float32
+    [n, k]; and `known`, bool [n]. Where there is no item, as for a user who is not known, `item` is
+    -1 and `score` NaN.
+
+    Args:
+        model: From `user` and `item`, int32 [batch], to logits.
+        source: What it was trained on.
+
+    Returns:
+        The signatures and their tables.
+    """
+    tables = Catalogue(source)
+
+    def score(users: tf.Tensor, items: tf.Tensor) -> tf.Tensor:
+        return tf.sigmoid(model({"user": users, "item": items}, training=False))
+
+    @tf.function(input_signature=[_ids("user"), _ids("item")])
+    def pairs(user: tf.Tensor, item: tf.Tensor) -> dict[str, tf.Tensor]:
+        users, known = _number(tables.user_ids, user)
+        items, exists = _number(tables.item_ids, item)
+        known &= exists
+        return {"score": tf.where(known, score(users, items), np.nan), "known": known}
+
+    @tf.function(input_signature=[_ids("user"), tf.TensorSpec([], tf.int32, name="k")])
+    def top_k(user: tf.Tensor, k: tf.Tensor) -> dict[str, tf.Tensor]:
+        users, known = _number(tables.user_ids, user)
+        # Without a single user it would not know how wide its result is.
+        count = tf.size(users)
+        filled = tf.pad(users, [[0, tf.cast(count == 0, tf.int32)]])
+        # One user at a time: memory is that of the pairs of one.
+        items, scores = tf.map_fn(
+            lambda one: _best(score, tables, one, k),
+            filled,
+            fn_output_signature=(
+                tf.TensorSpec([None], tf.int64),
+                tf.TensorSpec([None], tf.float32),
+            ),
+        )
+        there = known[:, tf.newaxis]
+        return {
+            "item": tf.where(there, items[:count], NO_ITEM),
+            "score": tf.where(there, scores[:count], np.nan),
+            "known": known,
+        }
+
+    return Serving({"pairs": pairs, "top_k": top_k}, default="top_k", resources=[tables])
+
+
+def _best(
+    score: Score, tables: Catalogue, user: tf.Tensor, k: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    items = tf.range(tables.num_items)
+    scores = score(tf.fill([tables.num_items], user), items)
+    chosen = tables.chosen[tables.starts[user] : tables.starts[user + 1]]
+    taken = tf.tensor_scatter_nd_update(
+        tf.zeros_like(scores, tf.bool), chosen[:, tf.newaxis], tf.ones_like(chosen, tf.bool)
+    )
+    scores = tf.where(taken, -1.0, scores)
+    # `k` may be more than there are items.
+    scores = tf.pad(scores, [[0, tf.maximum(k - tables.num_items, 0)]], constant_values=-1.0)
+    best, places = tf.math.top_k(scores, k)
+    there = best >= 0.0
+    found = tf.gather(tables.item_ids, tf.where(there, places, 0))
+    return tf.where(there, found, NO_ITEM), tf.where(there, best, np.nan)
+
+
+def _number(ids: tf.Variable, wanted: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    known = tf.convert_to_tensor(ids)
+    places = tf.minimum(tf.searchsorted(known, wanted), tf.size(known) - 1)
+    there = tf.equal(tf.gather(known, places), wanted)
+    return tf.where(there, places, 0), there
+
+
+def _ids(name: str) -> tf.TensorSpec:
+    return tf.TensorSpec([None], tf.int64, name=name)
+
+
+def _table(array: np.ndarray, name: str) -> tf.Variable:
+    with tf.device("CPU:0"):
+        return tf.Variable(array, trainable=False, name=name)

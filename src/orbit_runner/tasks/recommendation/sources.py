@@ -1,0 +1,74 @@
+"""The choices that a section of the config names; numpy only, so that they are checked early."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+
+import numpy as np
+
+from orbit_runner.config.data import input_paths
+from orbit_runner.data.ratings.interactions import RatingSource, leave_one_out
+from orbit_runner.registry import RATING_SOURCES
+from orbit_runner.tasks.recommendation.config import RecommendationDataConfig
+
+
+def load_source(config: RecommendationDataConfig) -> RatingSource:
+    """Reads and splits the choices of one section; once a process.
+
+    Args:
+        config: The section.
+
+    Returns:
+        The choices.
+
+    Raises:
+        DataError: They are not there, or are not what they should be.
+    """
+    if config.source == "synthetic":
+        made = config.synthetic
+        settings = ("num_examples", "num_items", "kind", "seed")
+        given = tuple((name, getattr(made, name)) for name in settings)
+    else:
+        paths, folder = input_paths(config), config.data_dir
+        given = (("data_dir", folder), ("input_path", paths), ("variant", config.variant))
+    return _load(config.source, given, config.min_interactions)
+
+
+@functools.lru_cache(maxsize=4)
+def _load(
+    name: str, settings: tuple[tuple[str, object], ...], min_interactions: int
+) -> RatingSource:
+    return leave_one_out(RATING_SOURCES.get(name).load()(**dict(settings)), min_interactions)
+
+
+def misfits(
+    train: RatingSource, validation: RatingSource, num_negatives: int
+) -> Iterator[tuple[str, str]]:
+    """Yields (field, message) for choices that do not go together.
+
+    Args:
+        train: What is trained on.
+        validation: What is evaluated on: the same users and items, or the first of the users.
+        num_negatives: How many items a held-out one is ranked among; 0 for all.
+    """
+    users = validation.num_users
+    same = np.array_equal(train.item_ids, validation.item_ids) and np.array_equal(
+        train.user_ids[:users], validation.user_ids
+    )
+    if not same:
+        yield (
+            "validation_data.source",
+            f"got {_said(validation)}, expected those of train_data: {_said(train)}\n"
+            "both sections read the same set: one choice of each user is held out of training",
+        )
+    if num_negatives >= validation.num_items:
+        yield (
+            "validation_data.num_eval_negatives",
+            f"got {num_negatives}, expected fewer than the {validation.num_items:,} items there "
+            "are, or 0 for all of them",
+        )
+
+
+def _said(source: RatingSource) -> str:
+    return f"{source.num_users:,} users and {source.num_items:,} items of {source.name}"

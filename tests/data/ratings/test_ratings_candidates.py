@@ -1,0 +1,130 @@
+"""What a held-out item is ranked among: different items that were not chosen, always the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from test_ratings_pairs import _batches, _chosen, made
+
+from orbit_runner.data.ratings.distinct import distinct
+from orbit_runner.data.ratings.pipeline import Candidates, eval_users
+from orbit_runner.errors import DataError
+
+
+@pytest.mark.parametrize("count", [1, 5, 40])
+def test_draws_without_replacement(count):
+    sizes = tf.constant([1, 2, 3, 4, 5, 9, 16, 17, 39, 40, 41, 1000], tf.int64)
+    keys = tf.cast(tf.range(len(sizes)), tf.uint64) * 7919
+    found = distinct(sizes, keys, count).numpy()
+    for size, row in zip(sizes.numpy(), found, strict=True):
+        below = row[row < size]
+        assert len(below) == min(size, count) == len(set(below))
+        assert (row[:size] < size).all()
+
+
+def test_draws_without_replacement_are_uniform():
+    rows, size, count = 20_000, 11, 3
+    keys = tf.constant(np.random.default_rng(1).integers(0, 2**63, rows), tf.uint64)
+    found = distinct(tf.fill([rows], tf.constant(size, tf.int64)), keys, count).numpy()
+    for place in range(count):
+        counts = np.bincount(found[:, place], minlength=size)
+        expected = rows / size
+        # 10 degrees of freedom: above 29.6 once in a thousand.
+        assert ((counts - expected) ** 2 / expected).sum() < 29.6
+    pairs = np.bincount(found[:, 0] * size + found[:, 1], minlength=size**2).reshape(size, size)
+    assert not pairs.diagonal().any()
+    expected = rows / (size * (size - 1))
+    others = pairs[~np.eye(size, dtype=bool)]
+    # 109 degrees of freedom: above 161 once in a thousand.
+    assert ((others - expected) ** 2 / expected).sum() < 161
+
+
+def _candidates(source, num_negatives, seed=3):
+    listed = Candidates(source, num_negatives=num_negatives, seed=seed)
+    items, there = listed(tf.range(source.num_users, dtype=tf.int64))
+    assert items.shape[1] == listed.width
+    return items.numpy(), there.numpy()
+
+
+@pytest.mark.parametrize("num_negatives", [0, 1, 5, 16])
+def test_candidates_are_different_items_that_were_not_chosen(num_negatives):
+    source = made(30)
+    items, there = _candidates(source, num_negatives)
+    np.testing.assert_array_equal(items[:, 0], source.held_out)
+    assert there[:, 0].all()
+    for user in range(source.num_users):
+        mine = {item for owner, item in _chosen(source) if owner == user}
+        free = set(range(source.num_items)) - mine - {int(source.held_out[user])}
+        listed = items[user, 1:][there[user, 1:]].tolist()
+        assert len(set(listed)) == len(listed)
+        assert set(listed) <= free
+        assert len(listed) == min(len(free), num_negatives or len(free))
+    assert items.min() >= 0
+    assert items.max() < source.num_items
+
+
+def test_enough_negatives_are_all_items():
+    source = made(30)
+    everything, there = _candidates(source, 0)
+    drawn, also = _candidates(source, 16)
+    for user in range(source.num_users):
+        assert set(everything[user][there[user]]) == set(drawn[user][also[user]])
+
+
+def test_candidates_depend_on_the_seed_alone():
+    source = made(30, 200)
+    first = _candidates(source, 20)[0]
+    np.testing.assert_array_equal(first, _candidates(source, 20)[0])
+    assert np.mean(first[:, 1:] == _candidates(source, 20, seed=4)[0][:, 1:]) < 0.05
+
+
+def _evaluate(batch=8, replicas=1, pipelines=1, num_negatives=5, **settings):
+    def make(context):
+        return eval_users(
+            made(21),
+            num_negatives=num_negatives,
+            global_batch_size=batch,
+            seed=3,
+            input_context=context,
+            **settings,
+        )
+
+    steps = 21 // batch if settings.get("drop_remainder") else -(-21 // batch)
+    return _batches(make, steps, replicas, pipelines)
+
+
+@pytest.mark.parametrize("num_negatives", [0, 5])
+@pytest.mark.parametrize("batch", [4, 8, 24])
+@pytest.mark.parametrize(("replicas", "pipelines"), [(1, 1), (2, 1), (4, 2)])
+def test_each_user_counts_once_in_order(num_negatives, batch, replicas, pipelines):
+    expected_items, expected_there = _candidates(made(21), num_negatives)
+    batches = _evaluate(batch, replicas, pipelines, num_negatives)
+    users, items, there, weights = (
+        np.concatenate(parts)
+        for parts in zip(*((f["user"], f["item"], t, w) for f, t, w in batches), strict=True)
+    )
+    assert set(weights) <= {0.0, 1.0}
+    real = weights == 1
+    np.testing.assert_array_equal(users[real], np.arange(21))
+    np.testing.assert_array_equal(items[real], expected_items)
+    np.testing.assert_array_equal(there[real], expected_there)
+    assert not users[~real].any()
+
+
+def test_the_remainder_can_be_dropped():
+    batches = _evaluate(drop_remainder=True)
+    assert np.concatenate([f["user"] for f, *_ in batches]).tolist() == list(range(16))
+    with pytest.raises(DataError, match="got a global batch of 32 for 21 examples"):
+        eval_users(made(21), num_negatives=5, global_batch_size=32, seed=1, drop_remainder=True)
+
+
+def test_cached_evaluation_repeats_and_shapes_are_static():
+    settings = {"num_negatives": 5, "global_batch_size": 8, "seed": 3}
+    cached = eval_users(made(21), **settings, cache=True)
+    assert cached.cardinality() == 3
+    assert cached.element_spec[0]["item"] == tf.TensorSpec([8, 6], tf.int32)
+    expected = list(eval_users(made(21), **settings).as_numpy_iterator())
+    for _ in range(2):
+        for got, wanted in zip(cached.as_numpy_iterator(), expected, strict=True):
+            tf.nest.map_structure(np.testing.assert_array_equal, got, wanted)

@@ -1,0 +1,212 @@
+"""MovieLens in its own files: what is read, where it is found, and what is said of bad lines."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+
+import numpy as np
+import pytest
+
+from orbit_runner.data.ratings import cache, movielens, parsing
+from orbit_runner.errors import DataError
+
+ROWS = [(196, 242, 3, 881250949), (186, 302, 4, 891717742), (1, 3952, 5, 874965758)]
+NAMES = {"100k": "u.data", "1m": "ratings.dat", "20m": "ratings.csv"}
+
+
+def _text(variant: str, rows=ROWS) -> str:
+    if variant == "20m":
+        lines = [f"{user},{item},{rating - 0.5},{time}" for user, item, rating, time in rows]
+        return "\n".join(["userId,movieId,rating,timestamp", *lines]) + "\n"
+    separator = {"100k": "\t", "1m": "::"}[variant]
+    return "".join(separator.join(map(str, row)) + "\n" for row in rows)
+
+
+def _write(folder: pathlib.Path, variant: str, text: str | None = None) -> pathlib.Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / NAMES[variant]
+    path.write_bytes((_text(variant) if text is None else text).encode())
+    return path
+
+
+def _assert_rows(found, rows=ROWS):
+    expected = np.array(rows)
+    np.testing.assert_array_equal(found.users, expected[:, 0])
+    np.testing.assert_array_equal(found.items, expected[:, 1])
+    np.testing.assert_array_equal(found.times, expected[:, 3])
+
+
+@pytest.mark.parametrize("variant", NAMES)
+@pytest.mark.parametrize("below", [False, True])
+@pytest.mark.parametrize("said", [False, True])
+def test_each_set_is_read_in_the_order_of_its_file(tmp_path, variant, below, said):
+    _write(tmp_path / f"ml-{variant}" if below else tmp_path, variant)
+    found = movielens.load(data_dir=str(tmp_path), variant=variant if said else "")
+    assert found.name == f"movielens {variant}"
+    _assert_rows(found)
+
+
+@pytest.mark.parametrize("variant", NAMES)
+def test_the_last_line_may_lack_its_end_and_lines_may_end_as_on_windows(tmp_path, variant):
+    _write(tmp_path, variant, _text(variant).replace("\n", "\r\n")[:-2])
+    _assert_rows(movielens.load(data_dir=str(tmp_path)))
+
+
+@pytest.mark.parametrize("variant", NAMES)
+def test_chunks_join_without_a_seam(tmp_path, variant, monkeypatch):
+    generator = np.random.default_rng(3)
+    rows = [
+        (int(generator.integers(1, 1000)), int(generator.integers(1, 10**6)), 5, 10**9 + n)
+        for n in range(500)
+    ]
+    _write(tmp_path, variant, _text(variant, rows))
+    for size in (1, 7, 64, 4096):
+        monkeypatch.setattr(parsing, "_CHUNK_BYTES", size)
+        _assert_rows(movielens.load(data_dir=str(tmp_path)), rows)
+
+
+def test_a_file_may_be_named(tmp_path):
+    path = _write(tmp_path, "1m")
+    _assert_rows(movielens.load(input_path=(str(path),)))
+    other = path.rename(tmp_path / "mine.txt")
+    _assert_rows(movielens.load(data_dir=str(tmp_path), input_path=(other.name,), variant="1m"))
+    with pytest.raises(DataError, match=r"mine.txt: .*set variant to 100k or 1m or 20m") as caught:
+        movielens.load(input_path=(str(other),))
+    assert caught.value.field == "variant"
+
+
+BAD = [
+    ("100k", "1\t2\t3"),
+    ("100k", "1\t2\t3\t4\t5"),
+    ("100k", "1 2 3 4"),
+    ("100k", ""),
+    ("100k", "1\tx2\t3\t4"),
+    ("100k", "-1\t2\t3\t4"),
+    ("100k", "1\t\t3\t4"),
+    ("100k", "1\t2\t.\t4"),
+    ("100k", "1\t2\tfive\t4"),
+    ("100k", "1\t2\t3\t1234567890123456789"),
+    ("100k", "1\t2\t3\t４"),
+    ("1m", "1:2::3::4"),
+    ("1m", "1::2::3:4"),
+    ("1m", "1:::2::3::4"),
+    ("1m", "1:2:3:4:5:6:7"),
+    ("1m", "1::2::3::4::5"),
+    ("20m", "1,2,3.5"),
+    ("20m", "1,2,3.5.x,4"),
+    ("20m", "1.0,2,3.5,4"),
+    ("20m", "userId,movieId,rating,timestamp"),
+]
+
+
+@pytest.mark.parametrize(("variant", "line"), BAD)
+@pytest.mark.parametrize("chunk_bytes", [1, 2**20])
+def test_a_bad_line_is_named(tmp_path, variant, line, chunk_bytes, monkeypatch):
+    monkeypatch.setattr(parsing, "_CHUNK_BYTES", chunk_bytes)
+    lines = _text(variant).splitlines()
+    path = _write(tmp_path, variant, "\n".join([*lines, line, lines[-1]]) + "\n")
+    with pytest.raises(DataError) as caught:
+        movielens.load(data_dir=str(tmp_path))
+    message = str(caught.value)
+    assert message.startswith(f"{path}:{len(lines) + 1}: got {line!r}, expected a user")
+    assert caught.value.field == "data_dir"
+
+
+def test_a_truncated_line_is_named(tmp_path):
+    path = _write(tmp_path, "1m", _text("1m")[:-12])
+    with pytest.raises(DataError, match=f"{path}:3: got '1::3952::5'"):
+        movielens.load(data_dir=str(tmp_path))
+
+
+def test_a_long_line_is_cut(tmp_path):
+    _write(tmp_path, "100k", "x" * 10_000)
+    with pytest.raises(DataError) as caught:
+        movielens.load(data_dir=str(tmp_path))
+    assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize(
+    ("variant", "text", "message"),
+    [
+        ("100k", "", "got no ratings"),
+        ("20m", "userId,movieId,rating,timestamp\n", "got no ratings"),
+        ("20m", "1,2,3.5,4\n", "ratings.csv:1: got '1,2,3.5,4', expected the header 'userId,"),
+    ],
+)
+def test_an_empty_file_and_a_wrong_header(tmp_path, variant, text, message):
+    _write(tmp_path, variant, text)
+    with pytest.raises(DataError, match=message):
+        movielens.load(data_dir=str(tmp_path))
+
+
+def test_what_is_not_there(tmp_path):
+    with pytest.raises(DataError, match=r"no folder is set; get a set from https://grouplens.org"):
+        movielens.load()
+    with pytest.raises(DataError, match=f"no folder {tmp_path}/x"):
+        movielens.load(data_dir=str(tmp_path / "x"))
+    with pytest.raises(DataError, match=f"no u.data or .* in {tmp_path}, nor in ml-100k or"):
+        movielens.load(data_dir=str(tmp_path))
+    _write(tmp_path, "100k")
+    with pytest.raises(DataError, match=r"no ratings.dat in .*, nor in ml-1m below it"):
+        movielens.load(data_dir=str(tmp_path), variant="1m")
+
+
+def test_two_sets_in_one_folder(tmp_path):
+    first, second = _write(tmp_path, "100k"), _write(tmp_path / "ml-20m", "20m")
+    with pytest.raises(DataError, match=f"found {first} and {second}; set variant") as caught:
+        movielens.load(data_dir=str(tmp_path))
+    assert caught.value.field == "variant"
+    _assert_rows(movielens.load(data_dir=str(tmp_path), variant="20m"))
+
+
+@pytest.fixture
+def entry(tmp_path, monkeypatch) -> pathlib.Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(cache, "_SMALLEST_BYTES", 0)
+    return tmp_path / "cache" / "orbit_runner" / "ratings"
+
+
+def test_large_files_are_parsed_once(tmp_path, entry, monkeypatch):
+    path, calls = _write(tmp_path, "1m"), []
+    parse = movielens.parse_ratings
+
+    def counted(*args, **kwargs):
+        calls.append(args[0])
+        return parse(*args, **kwargs)
+
+    monkeypatch.setattr(movielens, "parse_ratings", counted)
+    for _ in range(3):
+        _assert_rows(movielens.load(data_dir=str(tmp_path)))
+    assert len(calls) == 1
+    assert len(list(entry.iterdir())) == 1
+    path.write_text(_text("1m", [*ROWS, (7, 8, 1, 2**40)]))
+    for _ in range(2):
+        _assert_rows(movielens.load(data_dir=str(tmp_path)), [*ROWS, (7, 8, 1, 2**40)])
+    assert len(calls) == 2
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "empty"])
+def test_a_damaged_cache_is_made_again(tmp_path, entry, damage):
+    _write(tmp_path, "1m")
+    movielens.load(data_dir=str(tmp_path))
+    (file,) = entry.iterdir()
+    whole = file.read_bytes()
+    flipped = whole[:-1] + bytes([whole[-1] ^ 1])
+    file.write_bytes({"cut": whole[:-5], "flipped": flipped, "empty": b""}[damage])
+    _assert_rows(movielens.load(data_dir=str(tmp_path)))
+    assert file.read_bytes() == whole
+
+
+def test_the_same_file_of_another_variant_is_parsed_anew(tmp_path, entry):
+    path = _write(tmp_path, "100k")
+    movielens.load(input_path=(str(path),))
+    with pytest.raises(DataError, match=r"u\.data:1"):
+        movielens.load(input_path=(str(path),), variant="1m")
+
+
+def test_a_cache_that_cannot_be_written_costs_nothing_else(tmp_path, entry):
+    _write(tmp_path, "1m")
+    entry.parent.parent.mkdir()
+    os.symlink("/dev/null", entry.parent)
+    _assert_rows(movielens.load(data_dir=str(tmp_path)))

@@ -1,0 +1,245 @@
+"""Training pairs: never a positive among the negatives, uniform, anew each epoch, from any step."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from orbit_runner.data.options import PipelineOptions
+from orbit_runner.data.ratings import pipeline
+from orbit_runner.data.ratings.interactions import RatingSource
+from orbit_runner.data.ratings.negatives import Unchosen
+from orbit_runner.data.ratings.pipeline import TrainingPairs, train_pairs, train_pairs_at
+from orbit_runner.errors import DataError
+
+_SEED = 11
+
+
+def made(num_users: int = 13, num_items: int = 17, seed: int = 2) -> RatingSource:
+    """Makes choices of 1 to all but one items a user, and another one held out."""
+    generator = np.random.default_rng(seed)
+    rows = [
+        generator.permutation(num_items)[: 2 + user % (num_items - 1)] for user in range(num_users)
+    ]
+    return RatingSource(
+        name="made",
+        user_ids=np.arange(num_users),
+        item_ids=np.arange(num_items),
+        users=np.repeat(np.arange(num_users), [len(row) - 1 for row in rows]).astype(np.int32),
+        items=np.concatenate([np.sort(row[1:]) for row in rows]).astype(np.int32),
+        held_out=np.array([row[0] for row in rows], np.int32),
+    )
+
+
+def _chosen(source: RatingSource) -> set[tuple[int, int]]:
+    return set(zip(source.users.tolist(), source.items.tolist(), strict=True))
+
+
+def _epoch(source, number, seed=_SEED, k=4, **settings):
+    pairs = TrainingPairs(source, num_negatives=k, seed=seed, **settings)
+    size = source.size * (1 + k)
+    features, labels = pairs(tf.range(number * size, (number + 1) * size, dtype=tf.int64))
+    return features["user"].numpy(), features["item"].numpy(), labels.numpy()
+
+
+def test_every_rank_leads_to_the_item_of_that_rank():
+    source = made(40, 23)
+    unchosen = Unchosen(source.users, source.items, source.num_users, source.num_items)
+    chosen = _chosen(source)
+    for user in range(source.num_users):
+        expected = [i for i in range(source.num_items) if (user, i) not in chosen]
+        users = tf.fill([len(expected)], user)
+        assert unchosen.count(users).numpy().tolist() == [len(expected)] * len(expected)
+        ranks = tf.range(len(expected), dtype=tf.int64)
+        assert unchosen(users, ranks).numpy().tolist() == expected
+
+
+def test_a_large_set_needs_64_bits_and_gets_them():
+    users, items = np.array([0, 69_999, 69_999]), np.array([5, 0, 69_998])
+    unchosen = Unchosen(users, items, 70_000, 70_000)
+    asked = tf.constant([0, 0, 69_999, 69_999, 69_998])
+    ranks = tf.constant([4, 5, 0, 69_997, 69_999], tf.int64)
+    assert unchosen(asked, ranks).numpy().tolist() == [4, 6, 1, 69_999, 69_999]
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_an_epoch_has_each_choice_once_and_k_items_that_were_not_chosen(shuffle):
+    source = made()
+    chosen = _chosen(source)
+    for epoch in range(3):
+        users, items, labels = _epoch(source, epoch, shuffle=shuffle)
+        pairs = list(zip(users.tolist(), items.tolist(), strict=True))
+        positives = [pair for pair, label in zip(pairs, labels, strict=True) if label == 1]
+        negatives = [pair for pair, label in zip(pairs, labels, strict=True) if label == 0]
+        assert sorted(positives) == sorted(chosen)
+        assert not chosen & set(negatives)
+        assert all(0 <= item < source.num_items for _, item in negatives)
+        counts = np.bincount([user for user, _ in negatives])
+        np.testing.assert_array_equal(counts, 4 * np.diff(source.starts))
+        assert (positives == sorted(chosen)) is not shuffle
+
+
+def test_negatives_are_uniform_over_what_was_not_chosen():
+    source, epochs = made(5, 9), 2000
+    pairs = TrainingPairs(source, num_negatives=4, seed=_SEED)
+    features, labels = pairs(tf.range(epochs * source.size * 5, dtype=tf.int64))
+    drawn = labels.numpy() == 0
+    counts = np.zeros((5, 9))
+    np.add.at(counts, (features["user"].numpy()[drawn], features["item"].numpy()[drawn]), 1)
+    statistic, freedom = 0.0, 0
+    for user in range(5):
+        free = [i for i in range(9) if (user, i) not in _chosen(source)]
+        # The item held out is one of them: training knows nothing of it.
+        assert source.held_out[user] in free
+        expected = counts[user].sum() / len(free)
+        assert expected > 500
+        statistic += ((counts[user, free] - expected) ** 2 / expected).sum()
+        freedom += len(free) - 1
+    # Chi-square: mean `freedom`, deviation sqrt(2 · freedom).
+    assert abs(statistic - freedom) < 3 * np.sqrt(2 * freedom)
+
+
+def test_negatives_are_drawn_anew_each_epoch_and_by_seed():
+    source = made(10, 300)
+
+    def negatives(epoch, seed=_SEED):
+        _, items, labels = _epoch(source, epoch, seed, shuffle=False)
+        return items[labels == 0]
+
+    first = negatives(0)
+    np.testing.assert_array_equal(first, negatives(0))
+    for other in (negatives(1), negatives(2), negatives(0, seed=12)):
+        assert np.mean(first == other) < 0.05
+    in_slots = first.reshape(-1, 4)
+    assert np.mean(in_slots[:, 0] == in_slots[:, 1]) < 0.05
+
+
+def _batches(make, steps, replicas=1, pipelines=1):
+    contexts = [tf.distribute.InputContext(pipelines, p, replicas) for p in range(pipelines)]
+    rows = [make(context).as_numpy_iterator() for context in contexts]
+    return [
+        tf.nest.map_structure(
+            lambda *parts: np.concatenate(parts),
+            *(next(row) for row in rows for _ in range(replicas // pipelines)),
+        )
+        for _ in range(steps)
+    ]
+
+
+def _train(steps=6, batch=16, start_step=0, replicas=1, pipelines=1, **settings):
+    def make(context):
+        return train_pairs(
+            made(),
+            num_negatives=4,
+            global_batch_size=batch,
+            seed=_SEED,
+            start_step=start_step,
+            input_context=context,
+            **settings,
+        )
+
+    return _batches(make, steps, replicas, pipelines)
+
+
+def _assert_equal(got, expected):
+    assert len(got) == len(expected)
+    for one, other in zip(got, expected, strict=True):
+        tf.nest.map_structure(np.testing.assert_array_equal, one, other)
+
+
+@pytest.mark.parametrize("chunk", [1, 40, 2**16])
+def test_batches_are_the_pairs_in_their_order(monkeypatch, chunk):
+    monkeypatch.setattr(pipeline, "_CHUNK_PAIRS", chunk)
+    source = made()
+    batches = _train(steps=80)
+    assert 2 * 5 * source.size < 80 * 16
+    users, items, labels = (
+        np.concatenate([_epoch(source, epoch)[part] for epoch in range(3)]) for part in range(3)
+    )
+    for step, (features, label) in enumerate(batches):
+        rows = slice(step * 16, step * 16 + 16)
+        np.testing.assert_array_equal(features["user"], users[rows])
+        np.testing.assert_array_equal(features["item"], items[rows])
+        np.testing.assert_array_equal(label, labels[rows])
+
+
+@pytest.mark.parametrize(("replicas", "pipelines"), [(1, 1), (2, 1), (2, 2), (4, 2)])
+@pytest.mark.parametrize("start_step", [0, 3, 10**9])
+def test_any_start_and_any_number_of_replicas_gives_the_same(replicas, pipelines, start_step):
+    shared = _train(4, start_step=start_step, replicas=replicas, pipelines=pipelines)
+    at = train_pairs_at(made(), num_negatives=4, global_batch_size=16, seed=_SEED)
+    expected = [
+        tf.nest.map_structure(lambda t: t.numpy(), at(tf.constant(start_step + step, tf.int64)))
+        for step in range(4)
+    ]
+    _assert_equal(shared, expected)
+    if start_step == 3:
+        _assert_equal(shared, _train(7)[3:])
+
+
+@pytest.mark.parametrize("prefetch", [None, 0, 1, 5000])
+def test_making_ahead_changes_nothing(prefetch):
+    _assert_equal(_train(options=PipelineOptions(prefetch=prefetch)), _train())
+
+
+def test_training_is_endless_with_static_shapes():
+    context = tf.distribute.InputContext(2, 0, 4)
+    dataset = train_pairs(
+        made(), num_negatives=1, global_batch_size=16, seed=1, input_context=context
+    )
+    assert dataset.cardinality() == tf.data.INFINITE_CARDINALITY
+    ids, labels = tf.TensorSpec([4], tf.int32), tf.TensorSpec([4], tf.float32)
+    assert dataset.element_spec == ({"user": ids, "item": ids}, labels)
+
+
+def test_nothing_in_the_pipeline_keeps_a_state():
+    dataset = train_pairs(made(), num_negatives=4, global_batch_size=16, seed=1)
+    policy = tf.data.experimental.ExternalStatePolicy.FAIL
+    dataset._as_serialized_graph(external_state_policy=policy)
+
+
+def test_a_batch_that_does_not_divide_is_refused():
+    context = tf.distribute.InputContext(1, 0, 3)
+    with pytest.raises(DataError, match=r"batch of 16, .*multiple of 3"):
+        train_pairs(made(), num_negatives=4, global_batch_size=16, seed=1, input_context=context)
+
+
+_MIRRORED = """
+import itertools
+import tensorflow as tf
+from test_ratings_pairs import made
+from orbit_runner.data.ratings.pipeline import train_pairs
+
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+
+def make(context):
+    return train_pairs(
+        made(), num_negatives=4, global_batch_size=16, seed=11, input_context=context
+    )
+
+for features, labels in itertools.islice(strategy.distribute_datasets_from_function(make), 3):
+    parts = strategy.experimental_local_results(features["item"])
+    print([part.numpy().tolist() for part in parts])
+"""
+
+
+def test_a_mirrored_strategy_pulls_slices_in_the_order_of_its_replicas():
+    run = subprocess.run(
+        [sys.executable, "-c", _MIRRORED],
+        env={**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parent)},
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    batches = itertools.islice(_train(3), 3)
+    expected = [features["item"].reshape(2, 8).tolist() for features, _ in batches]
+    assert run.stdout.splitlines() == [str(parts) for parts in expected]

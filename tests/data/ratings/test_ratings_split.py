@@ -1,0 +1,130 @@
+"""The split: the latest choice of each user is held out, the others are sorted and numbered."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from orbit_runner.data.ratings import synthetic
+from orbit_runner.data.ratings.interactions import Interactions, leave_one_out
+from orbit_runner.errors import DataError
+
+
+def _split(rows, min_interactions=2, **more):
+    users, items, times = np.array(rows, np.int64).T
+    return leave_one_out(Interactions("made", users, items, times, **more), min_interactions)
+
+
+def _trained(source):
+    return list(
+        zip(
+            source.user_ids[source.users].tolist(),
+            source.item_ids[source.items].tolist(),
+            strict=True,
+        )
+    )
+
+
+def test_a_small_set_by_hand():
+    source = _split([(9, 40, 5), (2, 10, 1), (9, 10, 7), (2, 30, 0), (9, 30, 6), (2, 40, 1)])
+    np.testing.assert_array_equal(source.user_ids, [2, 9])
+    np.testing.assert_array_equal(source.item_ids, [10, 30, 40])
+    # User 2 chose items 10 and 40 at one time, 40 further down.
+    np.testing.assert_array_equal(source.item_ids[source.held_out], [40, 10])
+    assert _trained(source) == [(2, 10), (2, 30), (9, 30), (9, 40)]
+    np.testing.assert_array_equal(source.starts, [0, 2, 4])
+    assert (source.num_users, source.num_items, source.size) == (2, 3, 4)
+
+
+@pytest.mark.parametrize("scale", [1, 2**40])
+def test_a_random_set_against_a_loop(scale):
+    generator = np.random.default_rng(5)
+    rows = [
+        (int(user) * scale, int(item) * scale, int(time))
+        for user, item, time in zip(
+            generator.integers(0, 30, 800),
+            generator.integers(0, 50, 800),
+            generator.integers(0, 40, 800),
+            strict=True,
+        )
+    ]
+    latest: dict[tuple[int, int], tuple[int, int]] = {}
+    for place, (user, item, time) in enumerate(rows):
+        latest[user, item] = max(latest.get((user, item), (-1, -1)), (time, place))
+    by_user: dict[int, dict[tuple[int, int], int]] = {}
+    for (user, item), when in latest.items():
+        by_user.setdefault(user, {})[when] = item
+    kept = {user: found for user, found in by_user.items() if len(found) >= 20}
+    assert 0 < len(kept) < 30
+    source = _split(rows, 20)
+    assert source.user_ids.tolist() == sorted(kept)
+    assert source.item_ids.tolist() == sorted(
+        {i for found in kept.values() for i in found.values()}
+    )
+    held_out = [kept[user][max(kept[user])] for user in sorted(kept)]
+    assert source.item_ids[source.held_out].tolist() == held_out
+    expected = sorted(
+        (user, item)
+        for user, found in kept.items()
+        for when, item in found.items()
+        if when != max(found)
+    )
+    assert _trained(source) == expected
+
+
+def test_an_item_chosen_twice_counts_once_by_its_latest_time():
+    source = _split([(1, 5, 9), (1, 6, 3), (1, 6, 10), (1, 7, 4)])
+    assert source.item_ids[source.held_out].tolist() == [6]
+    assert _trained(source) == [(1, 5), (1, 7)]
+
+
+def test_users_with_few_choices_are_left_out():
+    rows = [(1, item, item) for item in range(3)] + [(2, item, item) for item in range(5)]
+    assert _split(rows, 3).user_ids.tolist() == [1, 2]
+    assert _split(rows, 4).user_ids.tolist() == [2]
+    with pytest.raises(
+        DataError, match=r"got 2 users with at most 5 .*, expected some with 6"
+    ) as c:
+        _split(rows, 6)
+    assert c.value.field == "min_interactions"
+
+
+def test_items_that_nobody_chose_may_be_known():
+    source = _split([(1, 5, 0), (1, 7, 1)], known_items=np.arange(4, 9))
+    assert source.item_ids.tolist() == [4, 5, 6, 7, 8]
+    assert (source.items.tolist(), source.held_out.tolist()) == ([1], [3])
+
+
+@pytest.mark.parametrize("num_examples", [1, 16, 500, 9000])
+def test_a_synthetic_set_begins_a_larger_one(num_examples):
+    small = leave_one_out(synthetic.load(num_examples=num_examples, num_items=100))
+    large = leave_one_out(synthetic.load(num_examples=12_000, num_items=100))
+    assert small.size + small.num_users >= num_examples
+    np.testing.assert_array_equal(small.item_ids, large.item_ids)
+    np.testing.assert_array_equal(small.user_ids, large.user_ids[: small.num_users])
+    np.testing.assert_array_equal(small.held_out, large.held_out[: small.num_users])
+    np.testing.assert_array_equal(small.items, large.items[: small.size])
+
+
+def test_synthetic_choices_differ_by_seed_and_user_but_not_by_call():
+    one, same, other = (synthetic.load(seed=seed) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(one.items, same.items)
+    assert one.items[:20].tolist() != other.items[:20].tolist()
+    source = leave_one_out(one)
+    first, second = (
+        source.items[a:b] for a, b in zip(source.starts, source.starts[1:3], strict=False)
+    )
+    assert set(first) != set(second)
+    constant = leave_one_out(synthetic.load(kind="constant", num_examples=100))
+    assert constant.num_users == 5
+    assert constant.items.reshape(5, 19).tolist() == [list(range(19))] * 5
+
+
+def test_synthetic_choices_have_a_structure_that_chance_has_not():
+    source = leave_one_out(synthetic.load(num_examples=20_000, num_items=100))
+    chosen = np.zeros((source.num_users, source.num_items))
+    chosen[source.users, source.items] = 1
+    spread = np.linalg.svd(chosen - chosen.mean(axis=0), compute_uv=False) ** 2
+    # Four tastes, and how many items a user chose: five directions stand out.
+    assert spread[4] > 2 * spread[5]
+    assert spread[5] < 1.2 * spread[6]

@@ -1,0 +1,355 @@
+"""The task: ranks and metrics against numpy, its settings, and runs that stop and go on."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+
+from orbit_runner.config.experiment import ExperimentConfig
+from orbit_runner.config.problems import ConfigError
+from orbit_runner.data.ratings.pipeline import eval_users, train_pairs
+from orbit_runner.tasks.recommendation import sources
+from orbit_runner.tasks.recommendation.metrics import HitRatio, Ndcg
+from orbit_runner.tasks.recommendation.ranking import ranks_and_losses
+from orbit_runner.tasks.recommendation.sources import load_source
+from orbit_runner.tasks.recommendation.task import RecommendationTask
+from tests.tasks.ratings import ratings_config, write_100k
+from tests.training.toy import records, run, weights
+
+RNG = np.random.default_rng(4)
+
+
+def _task(config: ExperimentConfig | None = None) -> RecommendationTask:
+    return RecommendationTask((config or ratings_config()).task)  # type: ignore[arg-type]
+
+
+def _table_score(table: np.ndarray) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
+    return lambda users, items: tf.gather_nd(tf.constant(table), tf.stack([users, items], 1))
+
+
+def _brute(table: np.ndarray, users: Any, items: Any, there: Any) -> tuple[list[int], list[float]]:
+    ranks, losses = [], []
+    for user, row, mask in zip(users, items, there, strict=True):
+        score = table[user].astype(np.float64)
+        others = [score[item] for item, is_there in zip(row[1:], mask[1:], strict=True) if is_there]
+        ranks.append(sum(1 for other in others if not other < score[row[0]]))
+        negative = np.mean(np.log1p(np.exp(others))) if others else 0.0
+        losses.append((np.log1p(np.exp(-score[row[0]])) + 4 * negative) / 5)
+    return ranks, losses
+
+
+@pytest.mark.parametrize("block_pairs", [1, 7, 40, 2**16])
+@pytest.mark.parametrize("levels", [2, 5, None])
+def test_ranks_against_a_loop_over_users(block_pairs: int, levels: int | None) -> None:
+    users, width = np.array([3, 0, 2, 2, 5], np.int32), 23
+    table = RNG.normal(size=(6, 60)).astype(np.float32)
+    if levels:  # Many ties.
+        table = RNG.integers(0, levels, table.shape).astype(np.float32)
+    items = np.stack([RNG.permutation(60)[:width] for _ in users]).astype(np.int32)
+    there = RNG.random(items.shape) < 0.7
+    there[3, 1:], there[4] = False, True
+    ahead, losses = ranks_and_losses(
+        _table_score(table),
+        tf.constant(users),
+        tf.constant(items),
+        tf.constant(there),
+        num_negatives=4,
+        block_pairs=block_pairs,
+    )
+    ranks, expected = _brute(table, users, items, there)
+    np.testing.assert_array_equal(ahead, ranks)
+    np.testing.assert_allclose(losses, expected, rtol=1e-5)
+    assert ranks[3] == 0
+
+
+@pytest.mark.parametrize("value", [0.0, np.nan, np.inf, -np.inf])
+def test_a_model_that_says_the_same_of_all_is_last(value: float) -> None:
+    table, items = np.full((1, 9), value, np.float32), tf.range(9)[tf.newaxis]
+    ahead, _ = ranks_and_losses(
+        _table_score(table),
+        tf.zeros([1], tf.int32),
+        items,
+        tf.ones([1, 9], tf.bool),
+        num_negatives=4,
+    )
+    assert ahead.numpy() == 8
+
+
+@pytest.mark.parametrize("k", [1, 3, 10])
+def test_metrics_against_their_formulas(k: int) -> None:
+    ahead = np.array([0, 1, 2, 3, 9, 10, 50, 0], np.float32)
+    weight = np.array([1, 1, 1, 1, 1, 1, 1, 0], np.float32)
+    gains = {"hr": [], "ndcg": []}  # type: dict[str, list[float]]
+    for rank, counts in zip(ahead, weight, strict=True):
+        if counts:
+            gains["hr"].append(float(rank < k))
+            # One right item: the ideal gain is 1 / log2(2) = 1.
+            gains["ndcg"].append(1 / np.log2(rank + 2) if rank < k else 0.0)
+    for metric, name in ((HitRatio(k), "hr"), (Ndcg(k), "ndcg")):
+        assert metric.name == f"{name}_at_{k}"
+        for part in (slice(0, 3), slice(3, 8)):
+            metric.update_state(tf.constant(ahead[part]), tf.constant(weight[part]))
+        np.testing.assert_allclose(metric.result(), np.mean(gains[name]), rtol=1e-6)
+
+
+def _quiet(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """As the runner sets it; or TensorFlow may wait when iterators are taken apart."""
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return dataset.with_options(options)
+
+
+def _evaluated(config: ExperimentConfig, model: tf_keras.Model) -> dict[str, float]:
+    task = _task(config)
+    metrics = task.build_metrics(training=False)
+    total = count = 0.0
+    for batch in _quiet(task.build_inputs(config.task.validation_data)):
+        logs = task.validation_step(batch, model, metrics)
+        total += float(logs["loss"]) * float(logs["examples"])
+        count += float(logs["examples"])
+    return {m.name: float(m.result()) for m in metrics} | {"loss": total / count, "users": count}
+
+
+def _random_model(config: ExperimentConfig, coarse: bool = False) -> tf_keras.Model:
+    model, generator = _task(config).build_model(), np.random.default_rng(8)
+    for variable in model.variables:
+        value = generator.normal(size=variable.shape)
+        variable.assign(np.round(value) if coarse else value)
+    return model
+
+
+@pytest.mark.parametrize("coarse", [False, True])
+@pytest.mark.parametrize("batch", [16, 64])
+def test_an_evaluation_among_all_items_against_brute_force(coarse: bool, batch: int) -> None:
+    config = ratings_config(
+        task__validation_data__num_eval_negatives=0, task__validation_data__global_batch_size=batch
+    )
+    model, source = _random_model(config, coarse), load_source(config.task.train_data)
+    hits, gains = [], []
+    for user in range(source.num_users):
+        items = np.arange(source.num_items, dtype=np.int32)
+        logits = model({"user": np.full_like(items, user), "item": items}).numpy()
+        mine = source.items[source.users == user]
+        others = np.setdiff1d(items, [*mine, source.held_out[user]])
+        rank = int((logits[others] >= logits[source.held_out[user]]).sum())
+        hits.append(rank < 5)
+        gains.append(1 / np.log2(rank + 2) if rank < 5 else 0)
+    found = _evaluated(config, model)
+    np.testing.assert_allclose(found["hr_at_5"], np.mean(hits), atol=1e-6)
+    np.testing.assert_allclose(found["ndcg_at_5"], np.mean(gains), atol=1e-6)
+    assert found["users"] == source.num_users
+    assert 0.01 < found["hr_at_5"] < 0.5
+
+
+def test_enough_negatives_are_all_items() -> None:
+    everything = ratings_config(task__validation_data__num_eval_negatives=0)
+    model = _random_model(everything)
+    drawn = ratings_config(task__validation_data__num_eval_negatives=99)
+    one, other = _evaluated(everything, model), _evaluated(drawn, model)
+    assert one.keys() == other.keys()
+    np.testing.assert_allclose(list(one.values()), list(other.values()), rtol=1e-5)
+    fewer = _evaluated(ratings_config(), model)
+    assert fewer["hr_at_5"] > one["hr_at_5"]
+
+
+def test_regularisation_is_part_of_both_losses() -> None:
+    config = ratings_config(task__model__mf_regularization=0.5)
+    model, plain = _random_model(config), _random_model(ratings_config())
+    decay = sum(float(loss) for loss in model.losses)
+    assert decay > 1
+    found, without = _evaluated(config, model), _evaluated(config, plain)
+    np.testing.assert_allclose(found["loss"] - without["loss"], decay, rtol=1e-4)
+    task = _task(config)
+    batch = next(iter(_quiet(task.build_inputs(config.task.train_data))))
+    losses = []
+    for net in (model, plain):
+        sgd = tf_keras.optimizers.SGD(0.0)
+        losses.append(float(task.train_step(batch, model=net, optimizer=sgd, metrics=[])["loss"]))
+    np.testing.assert_allclose(losses[0] - losses[1], decay, rtol=1e-4)
+
+
+def test_cross_entropy_of_a_pair() -> None:
+    logits, labels = np.array([0.3, -2, 5, 0], np.float32), np.array([1, 1, 0, 0], np.float32)
+    chance = 1 / (1 + np.exp(-logits.astype(np.float64)))
+    expected = -np.log(np.where(labels == 1, chance, 1 - chance))
+    found = _task().example_losses(tf.constant(labels), tf.constant(logits))
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def _first(dataset: tf.data.Dataset) -> Any:
+    return tf.nest.map_structure(lambda tensor: tensor.numpy(), next(iter(_quiet(dataset))))
+
+
+def _same(one: Any, other: Any) -> bool:
+    pairs = zip(tf.nest.flatten(one), tf.nest.flatten(other), strict=True)
+    return all(np.array_equal(left, right) for left, right in pairs)
+
+
+def test_training_inputs_follow_every_setting() -> None:
+    source = load_source(ratings_config().task.train_data)
+    base = {"num_negatives": 4, "global_batch_size": 64, "seed": 0}
+    cases: list[tuple[dict[str, Any], dict[str, Any]]] = [
+        ({}, {}),
+        ({"seed": 3}, {"seed": 3}),
+        ({"num_negatives": 2}, {"num_negatives": 2}),
+        ({"global_batch_size": 32}, {"global_batch_size": 32}),
+        ({"shuffle_buffer_size": 1}, {"shuffle": False}),
+    ]
+    seen: list[Any] = []
+    for changes, options in cases:
+        config = ratings_config(**{f"task__train_data__{k}": v for k, v in changes.items()})
+        task, data = _task(config), config.task.train_data
+        got = _first(task.build_inputs(data, start_step=5))
+        assert _same(got, _first(train_pairs(source, **{**base, **options}, start_step=5)))
+        assert _same(got, task.batch_at(data)(tf.constant(5, tf.int64)))
+        assert not any(_same(got, other) for other in seen)
+        seen.append(got)
+
+
+def test_validation_inputs_follow_every_setting() -> None:
+    source = load_source(ratings_config().task.validation_data)
+    base = {"num_negatives": 20, "global_batch_size": 16, "seed": 0}
+    for changes, options in (
+        ({}, {}),
+        ({"seed": 3}, {"seed": 3}),
+        ({"num_eval_negatives": 7}, {"num_negatives": 7}),
+        ({"num_eval_negatives": 0}, {"num_negatives": 0}),
+        ({"drop_remainder": True}, {"drop_remainder": True}),
+    ):  # type: tuple[dict[str, Any], dict[str, Any]]
+        config = ratings_config(**{f"task__validation_data__{k}": v for k, v in changes.items()})
+        dataset = _task(config).build_inputs(config.task.validation_data)
+        expected = eval_users(source, **{**base, **options})
+        assert dataset.cardinality() == expected.cardinality()
+        assert _same(_first(dataset), _first(expected))
+
+
+def test_sizes_are_pairs_and_users() -> None:
+    task, config = _task(), ratings_config().task
+    source = load_source(config.train_data)
+    assert task.num_examples(config.train_data) == 5 * source.size
+    assert task.num_examples(config.validation_data) == source.num_users
+    assert source.size + source.num_users >= 2000
+
+
+def _refusal(**changes: Any) -> str:
+    with pytest.raises(ConfigError) as caught:
+        ratings_config(**changes)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"task__model__layers": [7, 4]}, "task.model.layers"),
+        ({"task__model__layers": []}, "expected an even number first"),
+        ({"task__model__kind": "both"}, "allowed: 'gmf', 'mlp', 'neumf'"),
+        (
+            {"task__model__kind": "gmf", "task__model__mlp_regularization": 0.1},
+            "got 0.1, of no effect with kind: gmf",
+        ),
+        ({"task__model__name": ""}, "is not set\n    allowed: neumf"),
+        ({"task__train_data__source": "movielense"}, "did you mean 'movielens'?"),
+        ({"task__train_data__augment": "crop"}, "there are no images to augment"),
+        ({"task__validation_data__split": "train"}, "the latest choice of each user is held out"),
+        ({"task__train_data__num_eval_negatives": 9}, "did you mean 'num_negatives'?"),
+        ({"task__top_k": 21}, "among 20 others each item is in the top of that"),
+        ({"task__train_data__variant": "10m"}, "'100k', '1m', '20m'"),
+    ],
+)
+def test_mistakes_are_told(changes: dict[str, Any], expected: str) -> None:
+    assert expected in _refusal(**changes)
+
+
+def _problems(**changes: Any) -> dict[str, str]:
+    return dict(ratings_config(**changes).task.preflight())
+
+
+def test_sections_have_to_read_the_same_set(tmp_path: Path) -> None:
+    assert _problems() == {}
+    assert _problems(task__validation_data__synthetic__num_examples=500) == {}
+    found = _problems(task__validation_data__synthetic__num_examples=5000)
+    assert "expected those of train_data" in found["validation_data.source"]
+    found = _problems(task__validation_data__synthetic__num_items=80)
+    assert "80 items of synthetic, expected" in found["validation_data.source"]
+    found = _problems(task__validation_data__num_eval_negatives=100)
+    assert "fewer than the 100 items there are" in found["validation_data.num_eval_negatives"]
+
+
+def test_what_is_wrong_with_files_is_told_by_section(tmp_path: Path) -> None:
+    movielens = {
+        f"task__{section}__{name}": value
+        for section in ("train_data", "validation_data")
+        for name, value in (("source", "movielens"), ("data_dir", str(tmp_path)))
+    }
+    found = _problems(**movielens)
+    assert set(found) == {"train_data.data_dir", "validation_data.data_dir"}
+    path = write_100k(tmp_path)
+    assert _problems(**movielens) == {}
+    assert (
+        "movielens 100k: got "
+        in _problems(**movielens, task__train_data__min_interactions=1000)[
+            "train_data.min_interactions"
+        ]
+    )
+    with path.open("a") as file:
+        file.write("1\t2\n")
+    sources._load.cache_clear()  # A process reads a set once.
+    assert _problems(**movielens)["train_data.data_dir"].startswith(f"{path}:")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Any]:
+    """Runs the experiment in one go, once under each strategy: weights and logs."""
+
+    @functools.cache
+    def made(strategy: str) -> Any:
+        model, logs = run(ratings_config(), tmp_path_factory.mktemp("run"), strategy=strategy)
+        return weights(model), logs
+
+    return made
+
+
+@pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
+def test_a_run_that_stops_and_goes_on_gets_the_same_weights(
+    whole: Callable[[str], Any], tmp_path: Path, strategy: str
+) -> None:
+    expected, logs = whole(strategy)
+    run(ratings_config(trainer__train_steps=8), tmp_path, mode="train", strategy=strategy)
+    parted, also = run(ratings_config(), tmp_path, strategy=strategy)
+    for one, other in zip(expected, weights(parted), strict=True):
+        np.testing.assert_array_equal(one, other)
+    names = ("hr_at_5", "ndcg_at_5", "validation_loss", "validation_examples")
+    assert [logs[name] for name in names] == [also[name] for name in names]
+
+
+def test_two_replicas_get_what_one_gets(whole: Callable[[str], Any]) -> None:
+    (one, logs), (two, also) = whole("one_device"), whole("mirrored2")
+    for left, right in zip(one, two, strict=True):
+        np.testing.assert_allclose(left, right, rtol=1e-3, atol=1e-5)
+    assert logs["validation_examples"] == also["validation_examples"]
+    np.testing.assert_allclose(logs["hr_at_5"], also["hr_at_5"], atol=0.03)
+
+
+def test_planted_tastes_are_found(tmp_path: Path) -> None:
+    config = ratings_config(
+        trainer__train_steps=900,
+        trainer__validation_interval=300,
+        trainer__checkpoint_interval=900,
+        task__train_data__synthetic__num_examples=6000,
+        task__validation_data__synthetic__num_examples=6000,
+        task__train_data__global_batch_size=128,
+    )
+    before = _evaluated(config, _task(config).build_model())["hr_at_5"]
+    _, logs = run(config, tmp_path)
+    # By chance 5 of 21.
+    assert before == pytest.approx(5 / 21, abs=0.12)
+    assert logs["hr_at_5"] > 0.5
+    values = [record["hr_at_5"] for record in records(tmp_path, "validation")]
+    assert len(values) == 3

@@ -1,0 +1,138 @@
+"""How the task is served: published ids in and out, users and items that are not known."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from orbit_runner.errors import RunnerError
+from orbit_runner.tasks.recommendation.sources import load_source
+from orbit_runner.tasks.recommendation.task import RecommendationTask
+from tests.exported import ask_elsewhere
+from tests.tasks.ratings import ratings_config, write_100k
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A model of random weights on a set whose ids are multiples of ten."""
+    folder = tmp_path_factory.mktemp("set")
+    write_100k(folder)
+    config = ratings_config(
+        **{
+            f"task__{section}__{name}": value
+            for section in ("train_data", "validation_data")
+            for name, value in (("source", "movielens"), ("data_dir", str(folder)))
+        }
+    )
+    task = RecommendationTask(config.task)  # type: ignore[arg-type]
+    model, generator = task.build_model(), np.random.default_rng(2)
+    for variable in model.variables:
+        variable.assign(generator.normal(size=variable.shape))
+    return task, model, task.serving(model), load_source(config.task.train_data)
+
+
+def _scores(model: Any, source: Any, user: int) -> np.ndarray:
+    items = np.arange(source.num_items, dtype=np.int32)
+    logits = model({"user": np.full_like(items, user), "item": items}).numpy()
+    return 1 / (1 + np.exp(-logits.astype(np.float64)))
+
+
+def test_pairs(served: Any) -> None:
+    _, model, serving, source = served
+    users, items = source.user_ids[[0, 7, 7]], source.item_ids[[3, 1, 90]]
+    user = tf.constant([*users, 15, users[0], 10**12, -1], tf.int64)
+    item = tf.constant([*items, items[0], 999_999, 10**15, -5], tf.int64)
+    found = serving.signatures["pairs"](user=user, item=item)
+    assert found["known"].numpy().tolist() == [True] * 3 + [False] * 4
+    expected = [_scores(model, source, row)[column] for row, column in ((0, 3), (7, 1), (7, 90))]
+    np.testing.assert_allclose(found["score"][:3], expected, rtol=1e-5)
+    assert np.isnan(found["score"][3:]).all()
+
+
+@pytest.mark.parametrize("k", [1, 7, 100, 250])
+def test_top_k_leaves_out_what_was_chosen(served: Any, k: int) -> None:
+    _, model, serving, source = served
+    numbers = [4, 0, 11]
+    ids = [*source.user_ids[numbers], 15]
+    found = serving.signatures["top_k"](user=tf.constant(ids, tf.int64), k=tf.constant(k, tf.int32))
+    assert found["item"].shape == found["score"].shape == (4, k)
+    assert found["known"].numpy().tolist() == [True, True, True, False]
+    for row, user in enumerate(numbers):
+        scores = _scores(model, source, user)
+        free = np.setdiff1d(np.arange(source.num_items), source.items[source.users == user])
+        assert source.held_out[user] in free
+        best = free[np.argsort(-scores[free], kind="stable")][:k]
+        there = len(best)
+        np.testing.assert_array_equal(found["item"][row, :there], source.item_ids[best])
+        np.testing.assert_allclose(found["score"][row, :there], scores[best], rtol=1e-5)
+        assert (found["item"][row, there:].numpy() == -1).all()
+        assert np.isnan(found["score"][row, there:]).all()
+    assert (found["item"][3].numpy() == -1).all()
+    assert np.isnan(found["score"][3]).all()
+
+
+def test_no_users_at_all(served: Any) -> None:
+    found = served[2].signatures["top_k"](user=tf.zeros([0], tf.int64), k=tf.constant(3, tf.int32))
+    assert found["item"].shape == (0, 3)
+
+
+def test_an_exported_model_gives_the_same_without_this_package(served: Any, tmp_path: Path) -> None:
+    _, model, serving, source = served
+    root = tf.Module()
+    root.weights, root.resources = list(model.variables), list(serving.resources)
+    signatures = {**serving.signatures, "serving_default": serving.signatures[serving.default]}
+    tf.saved_model.save(root, str(tmp_path / "saved"), signatures=signatures)
+    users, items = source.user_ids[:9], source.item_ids[:9]
+    questions = {
+        "pairs": {"user": users, "item": items},
+        "serving_default": {"user": users, "k": np.int32(6)},
+    }
+    answers = ask_elsewhere(
+        [(tmp_path / "saved", name, values) for name, values in questions.items()], tmp_path
+    )
+    for (name, values), answer in zip(questions.items(), answers, strict=True):
+        here = signatures[name](**{key: tf.constant(value) for key, value in values.items()})
+        assert answer.keys() == here.keys()
+        for key in answer:
+            np.testing.assert_allclose(answer[key], here[key], rtol=1e-5)
+
+
+def test_what_is_asked_is_found_in_order(served: Any, tmp_path: Path) -> None:
+    predictor = served[0].predictor(served[2].signatures)
+    (tmp_path / "users.txt").write_text("30\n\n 40 \nabc\n")
+    lines = io.StringIO("50\n\n60\n")
+    found = predictor.items(["10", str(tmp_path / "users.txt"), "-", "-7"], lines)
+    assert list(found) == ["10", "30", "40", "abc", "50", "60", "-7"]
+    assert list(predictor.items([], ["8", "\n", "9"])) == ["8", "9"]
+    for bad in ("nobody", str(tmp_path), "1.5"):
+        with pytest.raises(RunnerError, match="expected a user's id, a text file of ids, or -"):
+            list(predictor.items([bad], []))
+
+
+@pytest.mark.parametrize("top_k", [None, 3])
+def test_answers(served: Any, top_k: int | None) -> None:
+    task, model, serving, source = served
+    predictor = task.predictor(serving.signatures, top_k=top_k)
+    first, second = source.user_ids[[2, 5]].tolist()
+    answers = predictor.predict([str(first), "15", "abc", str(second), str(2**70)])
+    errors = [answer.data.get("error") for answer in answers]
+    assert errors[0] is errors[3] is None
+    assert errors[1] == answers[1].text == "user 15 is not in the training set"
+    assert errors[2] == "got 'abc', expected a user's id, a whole number"
+    assert "expected a user's id" in str(errors[4])
+    for answer, number in ((answers[0], 2), (answers[3], 5)):
+        scores = _scores(model, source, number)
+        free = np.setdiff1d(np.arange(source.num_items), source.items[source.users == number])
+        best = free[np.argsort(-scores[free], kind="stable")][: top_k or 5]
+        assert answer.data["user"] == source.user_ids[number]
+        listed = [each["item"] for each in answer.data["items"]]
+        assert listed == source.item_ids[best].tolist()
+        assert answer.text.startswith(f"{answer.data['user']}: {listed[0]} (")
+        json.dumps(answer.data)
+    assert predictor.predict([]) == []
