@@ -6,7 +6,7 @@ import importlib
 import os
 import sys
 
-NAMES = ("loop", "exactness", "saving", "resume", "partition", "workers")
+NAMES = ("loop", "exactness", "saving", "resume", "partition", "workers", "ncf", "images")
 
 
 def main(names: list[str]) -> int:

@@ -9,7 +9,8 @@ from typing import Any
 
 from orbit_runner.config.base import Config, setting
 
-_NO_TFDS = "no source of this version reads TFDS; set `source`"
+_NO_TFDS = "image_classification alone reads TFDS"
+_OWN_READER = "image and label are read from the files, and images are decoded as late as can be"
 _NO_FILES = "the order of examples is computed from the seed, so files are not interleaved"
 _NO_SERVICE = "each pipeline has a job of its own, so that the order stays exact"
 
@@ -73,8 +74,8 @@ class DataConfig(Config):
     )
     tf_data_service_job_name: str | None = setting(None, help="its job", refused=_NO_SERVICE)
     tfds_data_dir: str = setting("", help="folder of TFDS", refused=_NO_TFDS)
-    tfds_as_supervised: bool = setting(False, help="pairs from TFDS", refused=_NO_TFDS)
-    tfds_skip_decoding_feature: str = setting("", help="raw features", refused=_NO_TFDS)
+    tfds_as_supervised: bool = setting(False, help="pairs from TFDS", refused=_OWN_READER)
+    tfds_skip_decoding_feature: str = setting("", help="raw features", refused=_OWN_READER)
     enable_shared_tf_data_service_between_parallel_trainers: bool = setting(
         False, help="share a service", refused=_NO_SERVICE
     )

@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from orbit_runner.data.keyed_random import keyed_uniform_int
+from orbit_runner.data.source import Repeated
 from orbit_runner.data.table import on_cpu, stored_rows
 
 _SALT = 0x63726F70
@@ -74,7 +75,7 @@ def crop_flip(
 class CroppedImages:
     """Images, padded once, to be read in random crops."""
 
-    def __init__(self, images: np.ndarray, augmentation: CropFlip, seed: int) -> None:
+    def __init__(self, images: np.ndarray | Repeated, augmentation: CropFlip, seed: int) -> None:
         """Pads the images.
 
         Args:
@@ -87,7 +88,7 @@ class CroppedImages:
         padded_size = height + 2 * margin, width + 2 * margin
         padded = np.zeros((len(rows), *padded_size, images.shape[3]), images.dtype)
         padded[:, margin : margin + height, margin : margin + width] = rows
-        self._repeats = len(rows) < len(images)
+        self._repeats, self._stored = len(rows) < len(images), len(rows)
         self._augmentation, self._seed = augmentation, seed
         self._size, self._padded_size = (height, width), padded_size
         self._pixels = on_cpu(padded.reshape(-1, images.shape[3]))
@@ -105,7 +106,7 @@ class CroppedImages:
             [b, height, width, channels], the dtype of the images.
         """
         drawn = self._augmentation.draw(self._seed, ids, epochs)
-        images = tf.zeros_like(ids) if self._repeats else ids
+        images = ids % self._stored if self._repeats else ids
         # Faster than `tf.gather` of the same pixels, and than gathering rows and then columns.
         return tf.gather_nd(
             self._pixels, _crops(images, *drawn, self._size, self._padded_size, self._index)

@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
+
 from orbit_runner.errors import DataError
 
 
@@ -21,6 +23,7 @@ class ArraySource:
         num_classes: Number of labels, where there are any.
         mean: Mean of each channel in the unit of the pixels, None where unknown.
         std: Standard deviation of each channel in the unit of the pixels, None where unknown.
+        labels: What the classes are called, where that is known.
     """
 
     name: str
@@ -28,6 +31,7 @@ class ArraySource:
     num_classes: int | None = None
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
+    labels: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         sizes = {path: len(array) for path, array in leaves(self.arrays)}
@@ -58,3 +62,23 @@ def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
             yield from leaves(value, f"{path}.")
         else:
             yield path, value
+
+
+class Repeated:
+    """The rows of an array over and over, in the memory of one turn; passes for a numpy array."""
+
+    def __init__(self, rows: np.ndarray, size: int) -> None:
+        """Takes the rows.
+
+        Args:
+            rows: [k, ...].
+            size: How many rows there seem to be, n.
+        """
+        self.rows, self.dtype = rows, rows.dtype
+        self.shape, self.ndim = (size, *rows.shape[1:]), rows.ndim
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, index: slice) -> np.ndarray:
+        return self.rows[index]

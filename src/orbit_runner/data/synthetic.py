@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from orbit_runner.data.source import ArraySource
+from orbit_runner.data.source import ArraySource, Repeated
 from orbit_runner.errors import DataError
 
 _KINDS = ("constant", "random")
@@ -28,7 +28,12 @@ class _Leaf:
 
 
 def load(
-    *, features: Mapping[str, Any], num_examples: int, kind: str = "random", seed: int = 0
+    *,
+    features: Mapping[str, Any],
+    num_examples: int,
+    kind: str = "random",
+    seed: int = 0,
+    max_bytes: int | None = None,
 ) -> ArraySource:
     """Makes arrays of any nested structure.
 
@@ -41,6 +46,8 @@ def load(
         num_examples: Size of the set.
         kind: `constant`, which takes the memory of one example, or `random`.
         seed: Seed of the random numbers. Each array depends on it and on its own path alone.
+        max_bytes: Memory of one array of random numbers; the rows that fill it repeat. No limit
+            where None.
 
     Returns:
         Arrays of that structure; `num_classes` is `high` of an integer `label` that has one.
@@ -53,11 +60,14 @@ def load(
     if num_examples < 1:
         raise _error("num_examples", num_examples, "at least 1")
 
-    def make(leaf: _Leaf) -> np.ndarray:
+    def make(leaf: _Leaf) -> Any:
         shape = (num_examples, *leaf.shape)
         if kind == "constant":
             return np.broadcast_to(np.asarray(leaf.value).astype(leaf.dtype), shape)
-        return _random(leaf, shape, seed)
+        row = math.prod(leaf.shape) * leaf.dtype.itemsize
+        rows = num_examples if max_bytes is None else max(1, min(num_examples, max_bytes // row))
+        found = _random(leaf, (rows, *leaf.shape), seed)
+        return found if rows == num_examples else Repeated(found, num_examples)
 
     tree = _parse(features, "features")
     return ArraySource(name="synthetic", arrays=_map(make, tree), num_classes=_classes(tree))

@@ -5,16 +5,20 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
+from orbit_runner.data.source import Repeated
 
-def stored_rows(array: np.ndarray) -> np.ndarray:
-    """Leaves out the copies of a row that repeats without taking memory.
+
+def stored_rows(array: np.ndarray | Repeated) -> np.ndarray:
+    """Leaves out the copies of rows that repeat without taking memory.
 
     Args:
         array: [n, ...], possibly made by `np.broadcast_to`.
 
     Returns:
-        The same array, or its only row as [1, ...].
+        The same array, or the rows that repeat as [k, ...].
     """
+    if isinstance(array, Repeated):
+        return array.rows
     return array[:1] if len(array) > 1 and array.strides[0] == 0 else array
 
 
@@ -37,14 +41,14 @@ def on_cpu(array: np.ndarray) -> tf.Tensor:
 class Table:
     """The rows of an array."""
 
-    def __init__(self, array: np.ndarray) -> None:
+    def __init__(self, array: np.ndarray | Repeated) -> None:
         """Takes the array into a tensor.
 
         Args:
             array: [n, ...].
         """
         rows = stored_rows(array)
-        self._repeats = len(rows) < len(array)
+        self._repeats, self._stored = len(rows) < len(array), len(rows)
         self._rows = on_cpu(rows)
 
     def __call__(self, ids: tf.Tensor, epochs: tf.Tensor) -> tf.Tensor:
@@ -58,4 +62,4 @@ class Table:
             [b, ...], the dtype of the array.
         """
         del epochs
-        return tf.gather(self._rows, tf.zeros_like(ids) if self._repeats else ids)
+        return tf.gather(self._rows, ids % self._stored if self._repeats else ids)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import tensorflow as tf
 import tf_keras
 
+from orbit_runner.modeling.heads import room_for_recursion
 from orbit_runner.modeling.normalize import normalized_input
 from orbit_runner.modeling.resnet_blocks import (
     Norm,
@@ -83,19 +82,8 @@ def resnet_cifar(
     logits = tf_keras.layers.Dense(
         num_classes, kernel_initializer="he_normal", dtype="float32", name="logits"
     )(x)
-    with _room_for_recursion(4 * depth):
+    with room_for_recursion(4 * depth):
         return tf_keras.Model(inputs, logits, name=f"resnet{depth}_v{version}")
-
-
-@contextlib.contextmanager
-def _room_for_recursion(frames: int) -> Iterator[None]:
-    """Raises Python's recursion limit for a while: Keras walks a model one frame a layer."""
-    before = sys.getrecursionlimit()
-    sys.setrecursionlimit(before + frames)
-    try:
-        yield
-    finally:
-        sys.setrecursionlimit(before)
 
 
 def _stages_v1(x: tf.Tensor, blocks: int, norm: Norm) -> tf.Tensor:

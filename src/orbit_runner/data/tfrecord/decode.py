@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
 import tensorflow as tf
 
-from orbit_runner.data.table import on_cpu
-from orbit_runner.data.tfrecord.source import IMAGE, LABEL, RecordSource
-
-_FEATURES = {
-    IMAGE: tf.io.FixedLenFeature([], tf.string),
-    LABEL: tf.io.FixedLenFeature([], tf.int64),
-}
+from orbit_runner.data.tfrecord.names import RecordNames
+from orbit_runner.data.tfrecord.source import RecordSource
 
 
 class Decoder:
@@ -24,10 +18,14 @@ class Decoder:
             source: The records; all images have its size.
             num_classes: One more than the largest label; None for any.
         """
-        records = np.array([index.records for index in source.indexes], np.int64)
-        self._firsts = on_cpu(np.cumsum(records) - records)
-        self._files = on_cpu(np.array([str(path) for path in source.files], object))
-        self._shape, self._num_classes = source.image_shape, num_classes
+        self._names = RecordNames(source)
+        self._image, self._label = source.image_key, source.label_key
+        self._features = {
+            self._image: tf.io.FixedLenFeature([], tf.string),
+            self._label: tf.io.FixedLenFeature([], tf.int64),
+        }
+        self._offset, self._shape = source.label_offset, source.image_shape
+        self._num_classes = num_classes
 
     def __call__(self, records: tf.Tensor, ids: tf.Tensor) -> dict[str, tf.Tensor]:
         """Decodes a batch.
@@ -39,10 +37,10 @@ class Decoder:
         Returns:
             `image` uint8 [b, height, width, channels] and `label` int32 [b].
         """
-        parsed = tf.io.parse_example(records, _FEATURES)
+        parsed = tf.io.parse_example(records, self._features)
         # A node an image: three times as fast as a call an image, and faster than `tf.map_fn`. The
         # op takes JPEG as well.
-        encoded = tf.unstack(parsed[IMAGE], records.shape[0])
+        encoded = tf.unstack(parsed[self._image], records.shape[0])
         images = [tf.io.decode_png(image, channels=self._shape[2]) for image in encoded]
         shapes = tf.stack([tf.shape(image) for image in images])
         same = tf.reduce_all(shapes == self._shape, axis=1)
@@ -51,7 +49,7 @@ class Decoder:
         image = tf.stack([tf.reshape(image, size) for image in images])
         return {
             "image": tf.ensure_shape(image, [len(images), *self._shape]),
-            "label": self._checked_labels(parsed[LABEL], ids),
+            "label": self._checked_labels(parsed[self._label] - self._offset, ids),
         }
 
     def _checked_labels(self, labels: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
@@ -66,11 +64,8 @@ class Decoder:
     ) -> tf.Tensor:
         """Returns 0 where all is good, int32; raises once it is needed where not."""
         bad = tf.argmin(tf.cast(good, tf.int32))
-        file = tf.searchsorted(self._firsts, ids[bad : bad + 1], side="right")[0] - 1
-        record = ids[bad] - tf.gather(self._firsts, file)
-        where = tf.strings.format(": record {}", record)
         message = tf.strings.format(f": got {what} {{}}, expected {expected}", got[bad])
-        problem = tf.strings.join([tf.gather(self._files, file), where, message])
+        problem = tf.strings.join([self._names(ids[bad : bad + 1])[0], message])
         # Raises with the text in its message. Not `tf.debugging.Assert`: that counts as stateful,
         # for which op determinism would decode one batch at a time.
         return tf.strings.to_number(tf.where(tf.reduce_all(good), "0", problem), tf.int32)

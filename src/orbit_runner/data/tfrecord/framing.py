@@ -80,6 +80,26 @@ def first_record(path: Path) -> bytes:
         raise unreadable(path, error) from None
 
 
+def record_starts(path: Path, offset: int) -> list[int]:
+    """Finds the records of a block in a file that has been scanned.
+
+    Args:
+        path: The file.
+        offset: The first byte of the block.
+
+    Returns:
+        The first byte of each of its records, and the end of the last one.
+
+    Raises:
+        DataError: The file cannot be read, or has changed.
+    """
+    try:
+        with path.open("rb", buffering=_BUFFER_BYTES) as file:
+            return _block(path, file, offset, os.fstat(file.fileno()).st_size)
+    except OSError as error:
+        raise unreadable(path, error) from None
+
+
 def unreadable(path: Path, error: OSError) -> DataError:
     """Returns the error for a file that cannot be read.
 

@@ -68,15 +68,10 @@ def train_records(
             found["image"] = crop_flip(found["image"], augmentation, seed, ids, epochs)
         return found if element is None else element(found)
 
-    reader = Reader(source, seed, shuffle_buffer_size)
-    rows = reader.rows(
-        start=start_step * global_batch_size,
-        epochs=_ENDLESS,
-        keep=lambda positions: owned(slices, positions, start_step),
-    )
+    rows = training_rows(source, slices, seed, start_step, shuffle_buffer_size)
     # A finite set would make a distributed iterator ask all replicas every step whether it ended.
     endless = tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
-    batches = _decoded(rows.rebatch(slices.batch_size), batch, options)
+    batches = _decoded(rows, batch, options)
     return _ahead(batches.apply(endless), options).with_options(options.tf_options())
 
 
@@ -120,13 +115,42 @@ def eval_records(
         weights = tf.ensure_shape(weights, [slices.batch_size])
         return (found, weights) if element is None else element(found, weights)
 
-    rows = _filled_up(Reader(source, 0, 1), slices, steps * global_batch_size)
+    rows = evaluation_rows(source, slices, steps)
     batches = rows.rebatch(slices.batch_size).take(count)
     batches = _decoded(batches, batch, options)
     if cache:
         batches = batches.cache()
     batches = _ahead(batches, options).apply(tf.data.experimental.assert_cardinality(count))
     return batches.with_options(options.tf_options())
+
+
+def training_rows(
+    source: RecordSource,
+    slices: ReplicaSlices,
+    seed: int,
+    start_step: int | tf.Tensor,
+    shuffle_buffer_size: int,
+) -> tf.data.Dataset:
+    """Streams the records of a pipeline's training batches.
+
+    Args:
+        source: The examples.
+        slices: The share of this pipeline.
+        seed: Seed of the order.
+        start_step: The step of the first batch.
+        shuffle_buffer_size: Records of a window that is shuffled; 0 or 1: in stored order.
+
+    Returns:
+        Endless batches of serialized records (string [b]), their numbers and their epochs (int64
+        [b]).
+    """
+    reader = Reader(source, seed, shuffle_buffer_size)
+    rows = reader.rows(
+        start=start_step * slices.global_batch_size,
+        epochs=_ENDLESS,
+        keep=lambda positions: owned(slices, positions, start_step),
+    )
+    return rows.rebatch(slices.batch_size)
 
 
 def owned(slices: ReplicaSlices, positions: Any, start_step: int | tf.Tensor = 0) -> Any:
@@ -147,8 +171,19 @@ def owned(slices: ReplicaSlices, positions: Any, start_step: int | tf.Tensor = 0
     return here & (turn % slices.step_stride == 0)
 
 
-def _filled_up(reader: Reader, slices: ReplicaSlices, positions: int) -> tf.data.Dataset:
-    """Returns a pipeline's own rows (record, number, weight) of the first so many positions."""
+def evaluation_rows(source: RecordSource, slices: ReplicaSlices, steps: int) -> tf.data.Dataset:
+    """Streams the records of a pipeline's evaluation batches: each once, in order.
+
+    Args:
+        source: The examples.
+        slices: The share of this pipeline.
+        steps: Number of global steps.
+
+    Returns:
+        Pieces of any length k: serialized records (string [k]), their numbers (int64 [k]) and
+        weights (float32 [k]), 0 for those that fill up the last batch.
+    """
+    reader, positions = Reader(source, 0, 1), steps * slices.global_batch_size
 
     def weighted(records: tf.Tensor, ids: tf.Tensor, epochs: tf.Tensor) -> tuple[tf.Tensor, ...]:
         return records, ids, tf.cast(epochs == 0, tf.float32)

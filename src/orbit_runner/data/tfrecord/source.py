@@ -12,7 +12,12 @@ import numpy as np
 from orbit_runner.data.files import named_files
 from orbit_runner.data.tfrecord.cache import index_files
 from orbit_runner.data.tfrecord.example import bytes_of, features_of, image_shape
-from orbit_runner.data.tfrecord.framing import BLOCK_RECORDS, FileIndex, first_record
+from orbit_runner.data.tfrecord.framing import (
+    BLOCK_RECORDS,
+    FileIndex,
+    first_record,
+    record_starts,
+)
 from orbit_runner.errors import DataError
 
 IMAGE, LABEL = "image/encoded", "image/class/label"
@@ -28,6 +33,7 @@ class Blocks:
         length: Bytes, int64 [k].
         records: Records, int64 [k], at least 1.
         first: Number of the first record, counted through all files, int64 [k].
+        place: Number of the first record in its own file, int64 [k].
     """
 
     file: np.ndarray
@@ -35,6 +41,7 @@ class Blocks:
     length: np.ndarray
     records: np.ndarray
     first: np.ndarray
+    place: np.ndarray
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -49,6 +56,11 @@ class RecordSource:
         mean: What to subtract from each channel. Nobody knows the mean of these images, so this
             and `std` map bytes to -1 to 1.
         std: What to divide each channel by.
+        image_key: The feature of the image.
+        label_key: The feature of the label.
+        label_offset: Number of the first class in the files.
+        labels: What the classes are called, where that is known.
+        part: The first record that is used and the one after the last; all where None.
     """
 
     name: str
@@ -57,34 +69,55 @@ class RecordSource:
     image_shape: tuple[int, int, int]
     mean: tuple[float, ...] = (127.5,)
     std: tuple[float, ...] = (127.5,)
+    image_key: str = IMAGE
+    label_key: str = LABEL
+    label_offset: int = 0
+    labels: tuple[str, ...] | None = None
+    part: tuple[int, int] | None = None
 
     @property
     def size(self) -> int:
         """The number of records."""
+        if self.part is not None:
+            return self.part[1] - self.part[0]
         return sum(index.records for index in self.indexes)
 
     @functools.cached_property
     def blocks(self) -> Blocks:
-        """The blocks of all files."""
+        """The blocks of all files, or of the part that is used."""
         parts = [index.offsets for index in self.indexes]
         records = np.concatenate([_block_records(index) for index in self.indexes])
-        return Blocks(
+        blocks = Blocks(
             file=np.repeat(np.arange(len(parts)), [len(part) - 1 for part in parts]),
             offset=np.concatenate([part[:-1] for part in parts]),
             length=np.concatenate([np.diff(part) for part in parts]),
             records=records,
             first=np.cumsum(records) - records,
+            place=np.concatenate([BLOCK_RECORDS * np.arange(len(part) - 1) for part in parts]),
         )
+        return blocks if self.part is None else _within(blocks, self.files, *self.part)
 
 
-def load(*, split: str = "", data_dir: str = "", input_path: Sequence[str] = ()) -> RecordSource:
+def load(
+    *,
+    split: str = "",
+    data_dir: str = "",
+    input_path: Sequence[str] = (),
+    image_key: str = IMAGE,
+    label_key: str = LABEL,
+    label_offset: int = 0,
+    any_size: bool = False,
+) -> RecordSource:
     """Finds the records of TFRecord files of tf.Example with the features of Model Garden.
 
     Args:
         split: Must be empty, for the files say what they hold.
         data_dir: Where relative names are looked up.
-        input_path: The files, or patterns; not compressed. `image/encoded` is a PNG or a JPEG file,
-            all of one size; `image/class/label` counts from 0.
+        input_path: The files, or patterns; not compressed.
+        image_key: The feature that is a PNG or a JPEG file.
+        label_key: The feature that is the number of the class.
+        label_offset: Number of the first class.
+        any_size: Whether images are brought to a size, so that the first need not have one.
 
     Returns:
         The records, with the size of the first image.
@@ -103,10 +136,60 @@ def load(*, split: str = "", data_dir: str = "", input_path: Sequence[str] = ())
             "tfrecord: no files are named; such as input_path: train-*", field="input_path"
         )
     indexes = index_files(files)
+    return RecordSource(
+        "tfrecord",
+        tuple(files),
+        tuple(indexes),
+        first_shape("tfrecord", files, indexes, (image_key, label_key), any_size),
+        image_key=image_key,
+        label_key=label_key,
+        label_offset=label_offset,
+    )
+
+
+def first_shape(
+    name: str,
+    files: Sequence[Path],
+    indexes: Sequence[FileIndex],
+    keys: tuple[str, str],
+    any_size: bool = False,
+) -> tuple[int, int, int]:
+    """Reads the size of the first image.
+
+    Args:
+        name: What messages call the set.
+        files: Its files.
+        indexes: Where their records lie.
+        keys: The features of the image and of the label.
+        any_size: Whether a mangled image will do.
+
+    Returns:
+        Height, width and channels; 0, 0, 0 of a mangled image.
+
+    Raises:
+        DataError: There is no record, or the first one lacks the features.
+    """
     filled = [path for path, index in zip(files, indexes, strict=True) if index.records]
     if not filled:
-        raise DataError(f"tfrecord: got no record in {len(files)} files", field="input_path")
-    return RecordSource("tfrecord", tuple(files), tuple(indexes), _shape(filled[0]))
+        raise DataError(f"{name}: got no record in {len(files)} files", field="input_path")
+    return _shape(filled[0], *keys, any_size)
+
+
+def _within(blocks: Blocks, files: Sequence[Path], start: int, stop: int) -> Blocks:
+    """Cuts the row of blocks down to the records from `start` to before `stop`."""
+    kept = np.flatnonzero((blocks.first < stop) & (blocks.first + blocks.records > start))
+    columns = {f.name: getattr(blocks, f.name)[kept] for f in dataclasses.fields(blocks)}
+    skipped = start - int(columns["first"][0])
+    if skipped:
+        path = files[int(columns["file"][0])]
+        end = int(columns["offset"][0] + columns["length"][0])
+        columns["offset"][0] = record_starts(path, int(columns["offset"][0]))[skipped]
+        columns["length"][0] = end - columns["offset"][0]
+        columns["records"][0] -= skipped
+        columns["place"][0] += skipped
+    columns["records"][-1] -= int(columns["records"].sum()) - (stop - start)
+    columns["first"] = np.cumsum(columns["records"]) - columns["records"]
+    return Blocks(**columns)
 
 
 def _block_records(index: FileIndex) -> np.ndarray:
@@ -114,22 +197,29 @@ def _block_records(index: FileIndex) -> np.ndarray:
     return np.minimum(BLOCK_RECORDS, index.records - firsts)
 
 
-def _shape(path: Path) -> tuple[int, int, int]:
+def _shape(path: Path, image: str, label: str, any_size: bool) -> tuple[int, int, int]:
     try:
         features = features_of(first_record(path))
     except ValueError:
-        raise _unlike(path, "no tf.Example") from None
-    if not {IMAGE, LABEL} <= set(features):
-        raise _unlike(path, f"features {', '.join(sorted(features)) or '(none)'}")
+        raise _unlike(path, "no tf.Example", image, label) from None
+    if not {image, label} <= set(features):
+        got = f"features {', '.join(sorted(features)) or '(none)'}"
+        raise _unlike(path, got, image, label)
     try:
-        return image_shape(bytes_of(features[IMAGE]))
+        encoded = bytes_of(features[image])
     except ValueError as error:
-        raise _unlike(path, f"{IMAGE} with {error}") from None
+        raise _unlike(path, f"{image} with {error}", image, label) from None
+    try:
+        return image_shape(encoded)
+    except ValueError as error:
+        if any_size:
+            return 0, 0, 0
+        raise _unlike(path, f"{image} with {error}", image, label) from None
 
 
-def _unlike(path: Path, got: str) -> DataError:
+def _unlike(path: Path, got: str, image: str, label: str) -> DataError:
     return DataError(
-        f"{path}: record 0: got {got}, expected a tf.Example with {IMAGE}, a PNG or JPEG file, and "
-        f"{LABEL}",
+        f"{path}: record 0: got {got}, expected a tf.Example with {image}, a PNG or JPEG file, and "
+        f"{label}",
         field="input_path",
     )

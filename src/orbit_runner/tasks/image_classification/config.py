@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from typing import Any
 
 from orbit_runner.config.base import Config, setting
 from orbit_runner.config.experiment import TaskConfig
 from orbit_runner.config.problems import unknown
 from orbit_runner.errors import DataError
 from orbit_runner.registry import IMAGE_MODELS, SOURCES
+from orbit_runner.tasks.image_classification.data_config import (
+    ImageDataConfig,
+    training_images,
+    validation_images,
+    varying,
+)
 from orbit_runner.tasks.image_classification.models import ImageModelConfig
 
 
@@ -19,7 +26,7 @@ class ClassificationLosses(Config):
 
     loss_weight: float = setting(1.0, above=0.0, help="factor of the cross entropy")
     label_smoothing: float = setting(
-        0.0, minimum=0.0, maximum=1.0, help="share of the label spread over all classes"
+        0.0, minimum=0.0, maximum=1.0, help="share of labels spread over all classes, unless mixed"
     )
     l2_weight_decay: float = setting(
         0.0, minimum=0.0, help="half this times the squared kernels is added to the loss"
@@ -32,6 +39,10 @@ class ImageClassificationConfig(TaskConfig):
 
     model: ImageModelConfig = setting(
         factory=ImageModelConfig, help="the network", variants=IMAGE_MODELS
+    )
+    train_data: ImageDataConfig = setting(factory=training_images, help="what is trained on")
+    validation_data: ImageDataConfig = setting(
+        factory=validation_images, help="what is evaluated on"
     )
     losses: ClassificationLosses = setting(factory=ClassificationLosses, help="the loss")
     top_k: int = setting(5, minimum=2, help="k of the second accuracy, for k+1 classes or more")
@@ -49,20 +60,32 @@ class ImageClassificationConfig(TaskConfig):
                 yield f"{section}.source", unknown("data source", data.source, known_sources)
         if self.train_data.source == "tfrecord" and self.model.num_classes is None:
             yield "model.num_classes", "is not set; TFRecord files do not say how many labels exist"
+        yield from self._variation_problems()
+
+    def _variation_problems(self) -> Iterator[tuple[str, str]]:
+        data, size = self.train_data, self.model.input_size
+        fields = [field for field in varying(data) if field != "mixup_and_cutmix"]
+        if data.augment == "inception":
+            fields.append("augment")
+        for field in fields:
+            if size is None:
+                yield f"train_data.{field}", "needs model.input_size, which is not set"
+            elif field != "augment" and size[-1] != 3:
+                yield f"train_data.{field}", f"needs images of 3 channels, got {size[-1]}"
 
     def preflight(self) -> Iterator[tuple[str, str]]:
         """Yields what is wrong with the data sets' files."""
-        from orbit_runner.tasks.image_classification.sources import image_spec, load_source, misfits
+        from orbit_runner.tasks.image_classification.sources import image_spec, misfits
 
         sources = {}
         for section in ("train_data", "validation_data"):
             try:
-                source = load_source(getattr(self, section))
-                image_spec(source)
+                source = self._source(section)
+                image_spec(source, self.model.input_size)
                 sources[section] = source
             except DataError as error:
                 yield f"{section}.{error.field}", str(error)
-        yield from misfits(sources, self.model.num_classes)
+        yield from misfits(sources, self.model.num_classes, self.model.input_size)
 
     def image_shape(self, section: str) -> tuple[int, int, int] | None:
         """Returns height, width and channels of a section's images.
@@ -73,11 +96,16 @@ class ImageClassificationConfig(TaskConfig):
         Returns:
             The shape; None where the data set cannot be read, which `preflight` tells.
         """
-        from orbit_runner.tasks.image_classification.sources import image_spec, load_source
+        from orbit_runner.tasks.image_classification.sources import image_spec
 
         try:
-            shape, _ = image_spec(load_source(getattr(self, section)))
+            shape, _ = image_spec(self._source(section), self.model.input_size)
         except DataError:
             return None
         height, width, channels = shape
         return height, width, channels
+
+    def _source(self, section: str) -> Any:
+        from orbit_runner.tasks.image_classification.sources import load_source
+
+        return load_source(getattr(self, section), self.model.input_size, self.model.num_classes)

@@ -1,26 +1,34 @@
-"""The pipeline that feeds a section's data set, in memory or streamed."""
+"""The pipeline that feeds a section's data set: in memory, from records, or from image files."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeGuard
 
 import tensorflow as tf
 
-from orbit_runner.config.data import DataConfig, service_addresses
+from orbit_runner.config.data import service_addresses
 from orbit_runner.data.augment import CropFlip
+from orbit_runner.data.images.bad import BadImages
+from orbit_runner.data.images.mixing import Mixing
+from orbit_runner.data.images.pipeline import eval_images, train_images
 from orbit_runner.data.options import PipelineOptions
 from orbit_runner.data.pipeline import eval_dataset, train_batches, train_dataset
+from orbit_runner.data.source import ArraySource
 from orbit_runner.data.tfrecord.pipeline import eval_records, train_records
 from orbit_runner.data.tfrecord.source import RecordSource
-from orbit_runner.tasks.image_classification.sources import load_source
+from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
+from orbit_runner.tasks.image_classification.sources import Size, Source, image_spec, load_source
+from orbit_runner.tasks.image_classification.variation import variation, varied_images
 
 
 def train_inputs(
-    params: DataConfig,
+    params: ImageDataConfig,
     input_context: tf.distribute.InputContext | None,
     start_step: int | tf.Tensor,
     num_classes: int,
+    input_size: Size = None,
+    bad: BadImages | None = None,
 ) -> tf.data.Dataset:
     """Makes one worker's training batches.
 
@@ -29,53 +37,68 @@ def train_inputs(
         input_context: Which slice of each global batch this pipeline makes.
         start_step: The step of the first batch.
         num_classes: One more than the largest label.
+        input_size: Height, width and channels that images are brought to; their own where None.
+        bad: Counts the images that do not decode.
 
     Returns:
-        An endless data set of `(image, label)`.
+        An endless data set of `(image, label)`, or of `(image, label, weight)` where images may
+        fail to decode.
     """
-    source = load_source(params)
-    settings = _train_settings(params) | {
+    source = load_source(params, input_size, num_classes)
+    settings: dict[str, Any] = _train_settings(params) | {
         "start_step": start_step,
         "input_context": input_context,
         "options": _pipeline_options(params),
     }
-    if isinstance(source, RecordSource):
-        return train_records(
-            source,
-            shuffle_buffer_size=params.shuffle_buffer_size,
-            num_classes=num_classes,
-            **settings,
-        )
-    return train_dataset(source, shuffle=params.shuffle_buffer_size > 1, **settings)
+    if is_ready(source, params, input_size):
+        shuffle = params.shuffle_buffer_size > 1
+        return train_dataset(source, shuffle=shuffle, element=_pair, **settings)
+    window: dict[str, Any] = {
+        "shuffle_buffer_size": params.shuffle_buffer_size,
+        "num_classes": num_classes,
+    }
+    if _is_plain(source, params, input_size):
+        return train_records(source, element=_pair, **window, **settings)
+    shape, _ = image_spec(source, input_size)
+    batches = train_images(
+        source,
+        shape=shape,
+        resize=input_size is not None,
+        bad=bad or BadImages("train_data", params.max_bad_images),
+        variation=variation(params, source),
+        mixing=_mixing(params, num_classes),
+        **window,
+        **settings,
+    )
+    return batches.map(_triple if params.max_bad_images else _pair)
 
 
-def train_batch_at(params: DataConfig) -> Callable[[tf.Tensor], Any] | None:
+def train_batch_at(
+    params: ImageDataConfig, num_classes: int | None = None, input_size: Size = None
+) -> Callable[[tf.Tensor], Any] | None:
     """Makes what gives single training batches by their steps.
 
     Args:
         params: The section.
+        num_classes: One more than the largest label.
+        input_size: Height, width and channels that images are brought to; their own where None.
 
     Returns:
         A function from the number of a step to `(image, label)`; None for data that is streamed.
     """
-    source = load_source(params)
-    if isinstance(source, RecordSource):
+    source = load_source(params, input_size, num_classes)
+    if not is_ready(source, params, input_size):
         return None
     shuffle = params.shuffle_buffer_size > 1
-    return train_batches(source, shuffle=shuffle, **_train_settings(params))
-
-
-def _train_settings(params: DataConfig) -> dict[str, Any]:
-    return {
-        "global_batch_size": params.global_batch_size,
-        "seed": params.seed or 0,
-        "augmentation": _augmentation(params),
-        "element": lambda batch: (batch["image"], batch["label"]),
-    }
+    return train_batches(source, shuffle=shuffle, element=_pair, **_train_settings(params))
 
 
 def eval_inputs(
-    params: DataConfig, input_context: tf.distribute.InputContext | None, num_classes: int
+    params: ImageDataConfig,
+    input_context: tf.distribute.InputContext | None,
+    num_classes: int,
+    input_size: Size = None,
+    bad: BadImages | None = None,
 ) -> tf.data.Dataset:
     """Makes one worker's evaluation batches.
 
@@ -83,31 +106,91 @@ def eval_inputs(
         params: The section.
         input_context: Which slice of each global batch this pipeline makes.
         num_classes: One more than the largest label.
+        input_size: Height, width and channels that images are brought to; their own where None.
+        bad: Counts the images that do not decode.
 
     Returns:
         A data set of `(image, label, weight)`, each example once.
     """
-    source = load_source(params)
+    source = load_source(params, input_size, num_classes)
     settings: dict[str, Any] = {
         "global_batch_size": params.global_batch_size,
         "drop_remainder": params.drop_remainder,
         "input_context": input_context,
         "options": _pipeline_options(params),
         "cache": params.cache,
-        "element": lambda batch, weight: (batch["image"], batch["label"], weight),
     }
-    if isinstance(source, RecordSource):
-        return eval_records(source, num_classes=num_classes, **settings)
-    return eval_dataset(source, **settings)
+    if is_ready(source, params, input_size):
+        return eval_dataset(source, element=_weighted, **settings)
+    if _is_plain(source, params, input_size):
+        return eval_records(source, num_classes=num_classes, element=_weighted, **settings)
+    shape, _ = image_spec(source, input_size)
+    batches = eval_images(
+        source,
+        shape=shape,
+        resize=input_size is not None,
+        bad=bad or BadImages("validation_data", params.max_bad_images),
+        variation=variation(params, source),
+        num_classes=num_classes,
+        **settings,
+    )
+    return batches.map(_triple)
 
 
-def _augmentation(params: DataConfig) -> CropFlip | None:
-    if params.augment == "none":
+def is_ready(source: Source, params: ImageDataConfig, input_size: Size) -> TypeGuard[ArraySource]:
+    """Tells whether images lie in memory as the network takes them, to be cropped at most.
+
+    Args:
+        source: The data set of a section.
+        params: The section.
+        input_size: Height, width and channels that images are brought to; their own where None.
+    """
+    if not isinstance(source, ArraySource):
+        return False
+    if params.source == "synthetic":
+        return True
+    same = image_spec(source, input_size)[0] == image_spec(source)[0]
+    return same and not varied_images(params) and params.mixup_and_cutmix is None
+
+
+def _is_plain(source: Source, params: ImageDataConfig, size: Size) -> TypeGuard[RecordSource]:
+    """Tells whether images are to be decoded and nothing else, a batch at once."""
+    asked = size is not None or params.max_bad_images or params.mixup_and_cutmix
+    return isinstance(source, RecordSource) and not asked
+
+
+def _pair(batch: dict[str, Any]) -> Any:
+    return batch["image"], batch["label"]
+
+
+def _triple(batch: dict[str, Any]) -> Any:
+    return batch["image"], batch["label"], batch["weight"]
+
+
+def _weighted(batch: dict[str, Any], weight: tf.Tensor) -> Any:
+    return batch["image"], batch["label"], weight
+
+
+def _train_settings(params: ImageDataConfig) -> dict[str, Any]:
+    return {
+        "global_batch_size": params.global_batch_size,
+        "seed": params.seed or 0,
+        "augmentation": _augmentation(params),
+    }
+
+
+def _augmentation(params: ImageDataConfig) -> CropFlip | None:
+    if params.augment in ("none", "inception"):
         return None
     return CropFlip(padding=params.augment_padding, flip=params.augment == "crop_flip")
 
 
-def _pipeline_options(params: DataConfig) -> PipelineOptions:
+def _mixing(params: ImageDataConfig, num_classes: int) -> Mixing | None:
+    asked = params.mixup_and_cutmix
+    return None if asked is None else Mixing(num_classes=num_classes, **asked.as_dict())
+
+
+def _pipeline_options(params: ImageDataConfig) -> PipelineOptions:
     return PipelineOptions(
         prefetch=params.prefetch_buffer_size,
         deterministic=params.deterministic,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from orbit_runner.config.base import Config, setting
 from orbit_runner.modeling.resnet_depths import nearest_depths, valid_depth
+from orbit_runner.modeling.vit_sizes import VIT_NAMES, patch_problem
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -17,6 +18,30 @@ class ImageModelConfig(Config):
     num_classes: int | None = setting(
         None, minimum=1, help="number of labels; from the data set where unset"
     )
+    input_size: list[int] | None = setting(
+        None,
+        minimum=1,
+        help="height, width and channels that images are brought to; their own where unset",
+    )
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yields a size that is none, or that the network does not take."""
+        if self.input_size is None:
+            return
+        if len(self.input_size) != 3:
+            yield "input_size", f"got {list(self.input_size)}, expected height, width and channels"
+            return
+        problem = self.size_problem(self.input_size)
+        if problem:
+            yield "input_size", problem
+
+    def size_problem(self, shape: Sequence[int]) -> str:
+        """Says why the network does not take images of a size; empty if it does.
+
+        Args:
+            shape: Height, width and channels.
+        """
+        return ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,6 +81,7 @@ class ResNetCifarConfig(ImageModelConfig):
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yields a depth that the version does not have."""
+        yield from super().problems()
         if not valid_depth(self.depth, self.version):
             rule = "6n+2" if self.version == 1 else "9n+2"
             near = " and ".join(str(depth) for depth in nearest_depths(self.depth, self.version))
@@ -63,3 +89,91 @@ class ResNetCifarConfig(ImageModelConfig):
                 "depth",
                 f"got {self.depth}, expected {rule} in version {self.version}\nnearest: {near}",
             )
+
+
+def _batch_norm_momentum(default: float) -> float:
+    return setting(default, minimum=0.0, maximum=1.0, help="share of the old moving average")
+
+
+def _batch_norm_epsilon(default: float) -> float:
+    return setting(default, above=0.0, help="added to the variance")
+
+
+def _use_sync_bn() -> bool:
+    return setting(False, help="mean and variance over the batches of all replicas, not of each")
+
+
+def _rate(default: float, help: str) -> float:
+    return setting(default, minimum=0.0, maximum=0.99, help=help)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ResNetConfig(ImageModelConfig):
+    """Residual networks for images the size of ImageNet's."""
+
+    depth: int = setting(50, allowed=(18, 34, 50, 101, 152, 200), help="layers with weights")
+    version: float = setting(
+        1.5,
+        allowed=(1.0, 1.5, 2.0),
+        help="1: He et al. 2015; 1.5: stride in the 3×3, Model Garden's; 2: pre-activation, 2016",
+    )
+    zero_init_last_bn: bool = setting(
+        False, help="each block starts as its shortcut: the scale of its last batch norm is 0"
+    )
+    dropout_rate: float = _rate(0.0, "share of the pooled features left out")
+    batch_norm_momentum: float = _batch_norm_momentum(0.9)
+    batch_norm_epsilon: float = _batch_norm_epsilon(1e-5)
+    use_sync_bn: bool = _use_sync_bn()
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yields a start at zero where there is nothing to start so."""
+        yield from super().problems()
+        if self.version == 2.0 and self.zero_init_last_bn:
+            yield "zero_init_last_bn", "blocks of version 2 do not end in a batch norm"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VitConfig(ImageModelConfig):
+    """Vision transformers."""
+
+    model_name: str = setting("vit-b16", allowed=VIT_NAMES, help="size, and width of the patches")
+    pooler: str = setting(
+        "token", allowed=("token", "gap"), help="what is classified: a token, or the patches' mean"
+    )
+    dropout_rate: float = _rate(0.0, "share left out of embeddings and of what a perceptron adds")
+    attention_dropout_rate: float = _rate(
+        0.0, "share left out of attention weights and of what attention adds"
+    )
+    init_stochastic_depth_rate: float = _rate(
+        0.0, "how often the last block adds nothing; those before it less, linearly"
+    )
+    original_init: bool = setting(
+        True, help="kernels start as in Dosovitskiy et al. 2020; if not, as in DeiT"
+    )
+
+    def size_problem(self, shape: Sequence[int]) -> str:
+        """Says that images are not of whole patches; empty if they are.
+
+        Args:
+            shape: Height, width and channels.
+        """
+        return patch_problem(self.model_name, shape)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EfficientNetConfig(ImageModelConfig):
+    """EfficientNet."""
+
+    model_id: str = setting(
+        "b0", allowed=tuple(f"b{size}" for size in range(8)), help="width and depth: b0 to b7"
+    )
+    dropout_rate: float = _rate(0.2, "share of the pooled features left out")
+    stochastic_depth_drop_rate: float = _rate(
+        0.2, "how often a block past the last would add nothing; others less, linearly"
+    )
+    se_ratio: float = setting(
+        0.25, minimum=0.0, maximum=1.0, help="width of squeeze and excitation; 0 for none"
+    )
+    batch_norm_momentum: float = _batch_norm_momentum(0.99)
+    batch_norm_epsilon: float = _batch_norm_epsilon(1e-3)
+    use_sync_bn: bool = _use_sync_bn()

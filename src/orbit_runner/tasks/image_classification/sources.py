@@ -3,71 +3,110 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
-from types import MappingProxyType
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from orbit_runner.config.data import DataConfig, input_paths
+from orbit_runner.config.data import input_paths
+from orbit_runner.data.images.files import FileSource
+from orbit_runner.data.images.statistics import NATURAL_MEAN, NATURAL_STD
 from orbit_runner.data.source import ArraySource, leaves
 from orbit_runner.data.tfrecord.source import RecordSource
 from orbit_runner.errors import DataError
 from orbit_runner.registry import SOURCES
+from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
 
-_SYNTHETIC: Mapping[str, Any] = MappingProxyType(
-    {
-        "image": {"shape": [32, 32, 3], "dtype": "uint8", "low": 0, "high": 256},
-        "label": {"shape": [], "dtype": "int32", "low": 0, "high": 10},
-    }
-)
+Source = ArraySource | FileSource | RecordSource
+Size = Sequence[int] | None
 
-Source = ArraySource | RecordSource
+_SIZE, _CLASSES = (32, 32, 3), 10
+# Images that are made up repeat once they take so much memory.
+_SYNTHETIC_BYTES = 2**26
 
 
 @functools.lru_cache(maxsize=8)
-def _files(name: str, split: str, data_dir: str, paths: tuple[str, ...]) -> Source:
-    load = SOURCES.get(name).load()
-    return load(split=split, data_dir=data_dir, input_path=paths)
+def _files(name: str, **settings: Any) -> Source:
+    return SOURCES.get(name).load()(**settings)
 
 
-def load_source(config: DataConfig) -> Source:
-    """Reads the data set of one section into memory, or finds its records; once a process.
+def load_source(
+    config: ImageDataConfig, input_size: Size = None, num_classes: int | None = None
+) -> Source:
+    """Reads the data set of one section into memory, or finds its files; once a process.
 
     Args:
         config: The section.
+        input_size: Height, width and channels of images that are made up.
+        num_classes: One more than their largest label.
 
     Returns:
-        Arrays `image` [n, height, width, channels] and `label` [n], or records to stream.
+        Arrays `image` [n, height, width, channels] and `label` [n], or files or records to stream.
 
     Raises:
         DataError: The set is not there, or is not what it should be.
     """
+    if config.source == "synthetic":
+        return _synthetic(config, input_size or _SIZE, num_classes or _CLASSES)
+    if config.source == "tfds":
+        usual = ("train",) if config.is_training else ("validation", "test")
+        return _files(
+            "tfds",
+            usual=usual,
+            data_dir=config.tfds_data_dir,
+            any_size=input_size is not None,
+            split=config.tfds_split,
+            tfds_name=config.tfds_name,
+        )
+    places: dict[str, Any] = {"data_dir": config.data_dir, "input_path": input_paths(config)}
     if config.source == "tfrecord":
-        return _files(config.source, config.split, config.data_dir, input_paths(config))
-    split = config.split or ("train" if config.is_training else "test")
-    if config.source != "synthetic":
-        return _files(config.source, split, config.data_dir, input_paths(config))
-    spec = config.synthetic
-    return SOURCES.get("synthetic").load()(
-        features=spec.features or _SYNTHETIC,
-        num_examples=spec.num_examples,
-        kind=spec.kind,
-        seed=config.seed or 0,
+        return _files(
+            "tfrecord",
+            **places,
+            split=config.split,
+            image_key=config.image_field_key,
+            label_key=config.label_field_key,
+            label_offset=config.label_offset,
+            any_size=input_size is not None,
+        )
+    return _files(
+        config.source, **places, split=config.split or ("train" if config.is_training else "test")
     )
 
 
-def image_spec(source: Source) -> tuple[tuple[int, ...], str]:
+def _synthetic(config: ImageDataConfig, size: Sequence[int], num_classes: int) -> Source:
+    spec = config.synthetic
+    made = {
+        "image": {"shape": list(size), "dtype": "uint8", "low": 0, "high": 256},
+        "label": {"shape": [], "dtype": "int32", "low": 0, "high": num_classes},
+    }
+    return SOURCES.get("synthetic").load()(
+        features=spec.features or made,
+        num_examples=spec.num_examples,
+        kind=spec.kind,
+        seed=config.seed or 0,
+        max_bytes=_SYNTHETIC_BYTES,
+    )
+
+
+def image_spec(source: Source, input_size: Size = None) -> tuple[tuple[int, int, int], str]:
     """Returns the shape, (height, width, channels), and the dtype of the images.
 
     Args:
         source: The data set.
+        input_size: What its images are brought to, if they are.
 
     Raises:
-        DataError: It has none.
+        DataError: It has none, or none that can be brought to that size.
     """
-    if isinstance(source, RecordSource):
-        return source.image_shape, "uint8"
+    if not isinstance(source, ArraySource):
+        if input_size is None and not source.image_shape[0]:
+            raise DataError(
+                f"{source.name}: the first image is mangled, so that the size of the images is "
+                "not known; set model.input_size",
+                field="source",
+            )
+        return source.image_shape if input_size is None else _three(input_size), "uint8"
     image: Any = source.arrays.get("image", 0)
     if np.ndim(image) != 4:
         names = ", ".join(path for path, _ in leaves(source.arrays))
@@ -75,7 +114,39 @@ def image_spec(source: Source) -> tuple[tuple[int, ...], str]:
             f"{source.name}: got arrays {names}, expected `image` [n, height, width, channels]",
             field="source",
         )
-    return image.shape[1:], image.dtype.name
+    if input_size is None or tuple(input_size) == image.shape[1:]:
+        return _three(image.shape[1:]), image.dtype.name
+    if image.dtype != np.uint8 or image.shape[3] not in (1, 3):
+        raise DataError(
+            f"{source.name}: got images {list(image.shape[1:])} of {image.dtype}, expected 1 or 3 "
+            f"channels of uint8 to bring to {list(input_size)}",
+            field="source",
+        )
+    return _three(input_size), "uint8"
+
+
+def _three(shape: Sequence[int]) -> tuple[int, int, int]:
+    height, width, channels = shape
+    return height, width, channels
+
+
+def pixel_statistics(
+    source: Source, input_size: Size = None
+) -> tuple[tuple[float, ...] | None, tuple[float, ...] | None]:
+    """Returns the mean and the standard deviation that the network takes out of pixels.
+
+    Args:
+        source: The data set.
+        input_size: What its images are brought to, if they are.
+
+    Returns:
+        Those of the data set where it knows them, or ImageNet's for colour images of any size; a
+        value a channel, or one for all; None for none.
+    """
+    known = isinstance(source, ArraySource) and source.mean is not None
+    if input_size is not None and input_size[-1] == 3 and not known:
+        return NATURAL_MEAN, NATURAL_STD
+    return source.mean, source.std
 
 
 def known_classes(source: Source) -> int | None:
@@ -84,17 +155,22 @@ def known_classes(source: Source) -> int | None:
     Args:
         source: The data set.
     """
-    if isinstance(source, RecordSource):
+    if source.labels is not None:
+        return len(source.labels)
+    if not isinstance(source, ArraySource):
         return None
     return source.num_classes or int(source.arrays["label"].max()) + 1
 
 
-def misfits(sources: Mapping[str, Source], num_classes: int | None) -> Iterator[tuple[str, str]]:
+def misfits(
+    sources: Mapping[str, Source], num_classes: int | None, input_size: Size = None
+) -> Iterator[tuple[str, str]]:
     """Yields (field, message) for data sets that do not go with each other or with the network.
 
     Args:
         sources: The data sets by section, those of training first.
         num_classes: Number of labels that the network is asked to have, if it is.
+        input_size: What images are brought to, if they are.
     """
     for section, source in sources.items():
         classes = known_classes(source) if num_classes else None
@@ -104,7 +180,7 @@ def misfits(sources: Mapping[str, Source], num_classes: int | None) -> Iterator[
                 f"got {num_classes}, expected at least {classes}, the labels of {section}",
             )
             break
-    specs = [(section, *image_spec(source)) for section, source in sources.items()]
+    specs = [(section, *image_spec(source, input_size)) for section, source in sources.items()]
     for section, shape, dtype in specs[1:]:
         first, *expected = specs[0]
         if [shape, dtype] != expected:
@@ -112,4 +188,18 @@ def misfits(sources: Mapping[str, Source], num_classes: int | None) -> Iterator[
                 f"{section}.source",
                 f"got images {list(shape)} of {dtype}, expected {list(expected[0])} of "
                 f"{expected[1]} as in {first}",
+            )
+    yield from _other_labels(sources)
+
+
+def _other_labels(sources: Mapping[str, Source]) -> Iterator[tuple[str, str]]:
+    named = [(section, s.labels) for section, s in sources.items() if s.labels is not None]
+    for section, labels in named[1:]:
+        first, expected = named[0]
+        if labels != expected:
+            odd = sorted(set(labels) ^ set(expected))
+            yield (
+                f"{section}.source",
+                f"got {len(labels)} classes, expected the {len(expected)} of {first}; "
+                f"{', '.join(odd[:5]) or 'their order'} is not in both",
             )

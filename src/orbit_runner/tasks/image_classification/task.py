@@ -2,35 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.config.data import DataConfig
+from orbit_runner.data.images.bad import BadImages
 from orbit_runner.errors import SettingError
 from orbit_runner.registry import IMAGE_MODELS
 from orbit_runner.tasks.base import Task
 from orbit_runner.tasks.image_classification.config import ImageClassificationConfig
+from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
 from orbit_runner.tasks.image_classification.inputs import (
     eval_inputs,
     train_batch_at,
     train_inputs,
+)
+from orbit_runner.tasks.image_classification.serving import (
+    ImagePredictor,
+    decoder,
+    image_serving,
 )
 from orbit_runner.tasks.image_classification.sources import (
     Source,
     image_spec,
     known_classes,
     load_source,
+    pixel_statistics,
 )
+from orbit_runner.tasks.image_classification.variation import variation
 from orbit_runner.tasks.metrics import SparseAccuracy
+from orbit_runner.tasks.serving import Serving
 
 
 class ImageClassificationTask(Task):
     """One label an image."""
 
     task_config: ImageClassificationConfig
+
+    def __init__(self, params: ImageClassificationConfig, **kwargs: Any) -> None:
+        """Starts the counts of images that do not decode, which go on through the whole run.
+
+        Args:
+            params: The section `task`.
+            **kwargs: Those of every task of Model Garden.
+        """
+        super().__init__(params, **kwargs)
+        limits = params.train_data.max_bad_images, params.validation_data.max_bad_images
+        self.bad_training_images = BadImages("train_data", limits[0])
+        self.bad_validation_images = BadImages("validation_data", limits[1])
 
     def build_model(self) -> tf_keras.Model:
         """Builds the network that `model.name` names, for the images of the data set.
@@ -41,12 +62,14 @@ class ImageClassificationTask(Task):
         """
         config, source = self.task_config, self._main_source()
         options = config.model.as_dict() | {"num_classes": self._num_classes()}
-        shape, dtype = image_spec(source)
+        options.pop("input_size")  # What the data is brought to; the shape below has it.
+        shape, dtype = image_spec(source, config.model.input_size)
+        mean, std = pixel_statistics(source, config.model.input_size)
         model = IMAGE_MODELS.get(options.pop("name")).load()(
             input_shape=shape,
             input_dtype=dtype,
-            mean=source.mean,
-            std=source.std,
+            mean=mean,
+            std=std,
             **options,
         )
         if config.losses.l2_weight_decay:
@@ -55,7 +78,7 @@ class ImageClassificationTask(Task):
 
     def build_inputs(
         self,
-        params: DataConfig,
+        params: ImageDataConfig,
         input_context: tf.distribute.InputContext | None = None,
         start_step: int | tf.Tensor = 0,
     ) -> tf.data.Dataset:
@@ -67,14 +90,19 @@ class ImageClassificationTask(Task):
             start_step: The first training step to make a batch for.
 
         Returns:
-            A data set of `(image, label)` that never ends, for training; of
-            `(image, label, weight)`, each example once, for evaluation.
+            A data set of `(image, label)` that never ends, for training, or of
+            `(image, label, weight)` where images may fail to decode; labels are numbers, or shares
+            of the classes where images are mixed. Of `(image, label, weight)`, each example once,
+            for evaluation.
         """
+        classes, size = self._num_classes(), self.task_config.model.input_size
         if not params.is_training:
-            return eval_inputs(params, input_context, self._num_classes())
-        return train_inputs(params, input_context, start_step, self._num_classes())
+            return eval_inputs(params, input_context, classes, size, self.bad_validation_images)
+        return train_inputs(
+            params, input_context, start_step, classes, size, self.bad_training_images
+        )
 
-    def batch_at(self, params: DataConfig) -> Callable[[tf.Tensor], Any] | None:
+    def batch_at(self, params: ImageDataConfig) -> Callable[[tf.Tensor], Any] | None:
         """Returns what gives the batch of one training step; None where data can but be streamed.
 
         Asynchronous workers ask for it, since each of them is given steps here and there.
@@ -85,24 +113,85 @@ class ImageClassificationTask(Task):
         Returns:
             A function from the number of a step, int64 scalar, to what `build_inputs` gives for it.
         """
-        return train_batch_at(params)
+        return train_batch_at(params, self._num_classes(), self.task_config.model.input_size)
 
-    def num_examples(self, params: DataConfig) -> int:
+    def num_examples(self, params: ImageDataConfig) -> int:
         """Returns the size of a section's data set, in examples."""
-        return load_source(params).size
+        model = self.task_config.model
+        return load_source(params, model.input_size, model.num_classes).size
+
+    def train_step(
+        self, inputs: Any, model: tf_keras.Model, optimizer: Any, metrics: Any = None
+    ) -> dict[str, tf.Tensor]:
+        """Trains on one batch on one replica.
+
+        Args:
+            inputs: `(image, label)` or `(image, label, weight)`.
+            model: The network.
+            optimizer: What takes the gradients.
+            metrics: What `build_metrics` made.
+
+        Returns:
+            `loss`, float32 scalar.
+        """
+        images, labels, weights = tf_keras.utils.unpack_x_y_sample_weight(inputs)
+        targets = labels if weights is None else (labels, weights)
+        return super().train_step((images, targets), model, optimizer, metrics)
+
+    def build_losses(
+        self,
+        labels: Any,
+        model_outputs: Any,
+        aux_losses: Sequence[tf.Tensor] | None = None,
+        sample_weight: tf.Tensor | None = None,
+    ) -> tf.Tensor:
+        """Returns the loss of a batch.
+
+        Args:
+            labels: What is right; in training with weights a pair of both. An image of weight 0 is
+                then one that adds nothing to the mean over the whole batch, so that the mean over
+                replicas is that of one replica.
+            model_outputs: Logits, float32 [batch, classes].
+            aux_losses: Scalars to add, such as weight decay.
+            sample_weight: float32 [batch], of an evaluation; all alike where None.
+
+        Returns:
+            A float32 scalar.
+        """
+        if not isinstance(labels, tuple):
+            return super().build_losses(labels, model_outputs, aux_losses, sample_weight)
+        loss = tf.reduce_mean(self.example_losses(labels[0], model_outputs) * labels[1])
+        return tf.add_n([loss, *aux_losses]) if aux_losses else loss
+
+    def process_metrics(self, metrics: Any, labels: Any, model_outputs: Any, **kwargs: Any) -> None:
+        """Feeds a batch to the metrics; of mixed images the label with the largest share counts.
+
+        Args:
+            metrics: What `build_metrics` made.
+            labels: What is right; in training with weights a pair of both.
+            model_outputs: Logits, float32 [batch, classes].
+            **kwargs: `sample_weight`, float32 [batch], where rows do not count alike.
+        """
+        if isinstance(labels, tuple):
+            labels, kwargs["sample_weight"] = labels
+        if labels.shape.rank == 2:
+            labels = tf.argmax(labels, axis=-1, output_type=tf.int32)
+        super().process_metrics(metrics, labels, model_outputs, **kwargs)
 
     def example_losses(self, labels: tf.Tensor, model_outputs: tf.Tensor) -> tf.Tensor:
         """Returns the cross entropy of each image.
 
         Args:
-            labels: int32 [batch].
+            labels: int32 [batch], or shares of the classes, float32 [batch, classes].
             model_outputs: Logits, float32 [batch, classes].
 
         Returns:
             float32 [batch], in nats.
         """
         losses = self.task_config.losses
-        if losses.label_smoothing:
+        if labels.shape.rank == 2:
+            entropy = tf.nn.softmax_cross_entropy_with_logits(labels, model_outputs)
+        elif losses.label_smoothing:
             smooth = tf.one_hot(labels, model_outputs.shape[-1])
             entropy = tf_keras.losses.categorical_crossentropy(
                 smooth, model_outputs, from_logits=True, label_smoothing=losses.label_smoothing
@@ -125,6 +214,32 @@ class ImageClassificationTask(Task):
             )
         return metrics
 
+    def serving(self, model: tf_keras.Model) -> Serving:
+        """Returns the signatures: images as files or as tensors, and the names of the classes.
+
+        Args:
+            model: The network.
+        """
+        config, source = self.task_config, self._main_source()
+        names = source.labels or range(self._num_classes())
+        decode = decoder(
+            variation(config.validation_data, source),
+            model.input_shape[1:],
+            resize=config.model.input_size is not None,
+        )
+        return image_serving(model, [str(name) for name in names], decode)
+
+    def predictor(
+        self, signatures: Mapping[str, Any], *, top_k: int | None = None
+    ) -> ImagePredictor:
+        """Returns what labels image files.
+
+        Args:
+            signatures: Those of `serving`.
+            top_k: Labels an image.
+        """
+        return ImagePredictor(signatures, top_k)
+
     def _num_classes(self) -> int:
         classes = self.task_config.model.num_classes or known_classes(self._main_source())
         if classes is None:
@@ -132,7 +247,8 @@ class ImageClassificationTask(Task):
         return classes
 
     def _main_source(self) -> Source:
-        return load_source(self.task_config.train_data)
+        model = self.task_config.model
+        return load_source(self.task_config.train_data, model.input_size, model.num_classes)
 
 
 def _add_weight_decay(model: tf_keras.Model, rate: float) -> None:

@@ -1,0 +1,90 @@
+"""Parts of photographs of 500×375 pixels, brought to 224×224: fused decoding and the usual one."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from benchmarks.harness import Figure, alternate
+from orbit_runner.data.images import files
+from orbit_runner.data.images.bad import BadImages
+from orbit_runner.data.images.decode import cropped
+from orbit_runner.data.images.pipeline import train_images
+from orbit_runner.data.images.training import Variation, varied
+
+TITLE = "JPEGs of 500×375, a random part of each to 224×224: decode and crop at once / one by one"
+UNIT = "images/s"
+_SHAPE = (224, 224, 3)
+_FILES, _IMAGES, _BATCH = 32, 768, 32
+_VARIATION = Variation(areas=(0.08, 1.0), flip=True)
+
+
+def _photo(number: int) -> bytes:
+    random = np.random.default_rng(number)
+    coarse = random.integers(0, 256, (1, 12, 16, 3)).astype(np.float32)
+    smooth = tf.image.resize(coarse, (375, 500), method="bicubic")[0]
+    noisy = smooth + random.normal(0, 6, smooth.shape).astype(np.float32)
+    return tf.io.encode_jpeg(tf.saturate_cast(noisy, tf.uint8), quality=90).numpy()
+
+
+def _one_by_one(paths: list[str], fused: bool) -> Callable[[], int]:
+    """Maps images one at a time, as most input pipelines do."""
+
+    def image(number: tf.Tensor) -> tf.Tensor:
+        encoded = tf.io.read_file(tf.gather(paths, number % _FILES))
+        epoch = number // _FILES
+        if fused:
+            return varied(encoded, number, epoch, shape=_SHAPE, seed=1, variation=_VARIATION)
+        whole = tf.ensure_shape(tf.io.decode_jpeg(encoded, channels=3), [None, None, 3])
+        part = cropped(whole, _VARIATION.window(1, number, epoch))
+        return varied(
+            part, number, epoch, shape=_SHAPE, seed=1,
+            variation=Variation(center_crop_fraction=None, flip=True),
+        )  # fmt: skip
+
+    dataset = tf.data.Dataset.range(_IMAGES).map(image, num_parallel_calls=tf.data.AUTOTUNE)
+    return lambda: sum(len(batch) for batch in dataset.batch(_BATCH).prefetch(2))
+
+
+def _pipeline(source: files.FileSource) -> Callable[[], int]:
+    dataset = train_images(
+        source,
+        shape=_SHAPE,
+        resize=True,
+        global_batch_size=_BATCH,
+        seed=1,
+        bad=BadImages("train_data", 0),
+        shuffle_buffer_size=2,
+        variation=_VARIATION,
+    )
+    steps = _IMAGES // _BATCH
+    return lambda: sum(len(batch["image"]) for batch in dataset.take(steps))
+
+
+def measure(rounds: int = 7) -> list[Figure]:
+    """Runs the benchmark.
+
+    Args:
+        rounds: How often each way runs.
+
+    Returns:
+        The runner's pipeline, which also names images that do not decode, and a fused map, against
+        a map that decodes the whole image first.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder) / "class"
+        place.mkdir()
+        for number in range(_FILES):
+            (place / f"{number:02}.jpg").write_bytes(_photo(number))
+        source = files.load(split="train", data_dir=folder)
+        paths = list(source.paths)
+        contenders = {
+            "decode, then crop, one by one": _one_by_one(paths, fused=False),
+            "decode and crop at once, one by one": _one_by_one(paths, fused=True),
+            "the runner's pipeline": _pipeline(source),
+        }
+        return alternate(contenders, baseline="decode, then crop, one by one", rounds=rounds)

@@ -1,0 +1,71 @@
+"""Which part of an image is used."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from orbit_runner.data.keyed_random import keyed_bits
+
+_SALT = 0x696E636570
+_ASPECTS = (3 / 4, 4 / 3)
+
+
+def central_window(size: tf.Tensor, fraction: float) -> tf.Tensor:
+    """Finds the square in the middle of an image.
+
+    The evaluation of Krizhevsky et al., ImageNet Classification with Deep Convolutional Neural
+    Networks, 2012, with 0.875 = 224/256 as Model Garden has it.
+
+    Args:
+        size: Height and width, int32 [2].
+        fraction: Side of the square as a share of the shorter side of the image.
+
+    Returns:
+        First row, first column, height and width, int32 [4].
+    """
+    sides = tf.cast(size, tf.float32)
+    side = fraction * tf.reduce_min(sides)
+    first = tf.cast((sides - side) / 2, tf.int32)
+    length = tf.maximum(tf.cast(side, tf.int32), 1)
+    return tf.concat([first, length[tf.newaxis], length[tf.newaxis]], axis=0)
+
+
+def inception_window(
+    size: tf.Tensor,
+    areas: Sequence[float],
+    fraction: float,
+    seed: int,
+    number: tf.Tensor,
+    epoch: tf.Tensor,
+) -> tf.Tensor:
+    """Draws a part of random area and aspect; the middle where ten draws do not fit the image.
+
+    Szegedy et al., Going Deeper with Convolutions, 2015, section 6: an area of 8 % to 100 %, an
+    aspect of 3/4 to 4/3. As in Model Garden an image that would be taken whole is cut to its
+    middle.
+
+    Args:
+        size: Height and width, int32 [2].
+        areas: Smallest and largest area, as shares of the image's.
+        fraction: Of `central_window`.
+        seed: Seed of the draws.
+        number: Of the example, int64 scalar.
+        epoch: int64 scalar.
+
+    Returns:
+        First row, first column, height and width, int32 [4].
+    """
+    bits = keyed_bits(seed, number, epoch, _SALT)
+    first, length, _ = tf.image.stateless_sample_distorted_bounding_box(
+        tf.concat([size, [3]], axis=0),
+        tf.constant([[[0.0, 0.0, 1.0, 1.0]]]),
+        seed=tf.bitcast(bits, tf.int32),
+        min_object_covered=areas[0],
+        aspect_ratio_range=_ASPECTS,
+        area_range=areas,
+        max_attempts=10,
+    )
+    drawn = tf.concat([first[:2], length[:2]], axis=0)
+    return tf.where(tf.reduce_all(length[:2] == size), central_window(size, fraction), drawn)

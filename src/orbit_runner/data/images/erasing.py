@@ -1,0 +1,69 @@
+"""Rectangles of noise."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import tensorflow as tf
+
+from orbit_runner.data.images.decode import as_pixels
+from orbit_runner.data.images.statistics import NATURAL_MEAN, NATURAL_STD
+from orbit_runner.data.keyed_random import keyed_bits
+
+_SALT = 0x6572617365
+_TRIALS = 10
+
+
+@dataclasses.dataclass(frozen=True)
+class Erasing:
+    """Zhong et al., Random Erasing Data Augmentation, 2020, algorithm 1, filled with noise.
+
+    Attributes:
+        probability: Chance of an image.
+        min_area: Smallest area, as a share of the image's.
+        max_area: Largest area.
+        min_aspect: Smallest height to width; the largest is one over it.
+    """
+
+    probability: float = 0.25
+    min_area: float = 0.02
+    max_area: float = 1 / 3
+    min_aspect: float = 0.3
+
+    def __call__(
+        self, image: tf.Tensor, seed: int, number: tf.Tensor, epoch: tf.Tensor
+    ) -> tf.Tensor:
+        """Fills the first of ten rectangles that lies within the image, by chance.
+
+        Args:
+            image: uint8 [height, width, 3], all known.
+            seed: Seed of the draws.
+            number: Of the example, int64 scalar.
+            epoch: int64 scalar.
+
+        Returns:
+            uint8 [height, width, 3].
+        """
+        height, width = image.shape[:2]
+        key = tf.bitcast(keyed_bits(seed, number, epoch, _SALT), tf.int32)
+        drawn = tf.random.stateless_uniform([_TRIALS, 4], key)
+        area = height * width * (self.min_area + (self.max_area - self.min_area) * drawn[:, 0])
+        aspect = tf.exp(math.log(self.min_aspect) * (1 - 2 * drawn[:, 1]))
+        rows, columns = tf.round(tf.sqrt(area * aspect)), tf.round(tf.sqrt(area / aspect))
+        fits = (rows < height) & (columns < width)
+        first = tf.argmax(fits)
+        rows, columns = rows[first], columns[first]
+        top, left = (height - rows) * drawn[first, 2], (width - columns) * drawn[first, 3]
+        chance = tf.random.stateless_uniform([], key + 1)
+        erased = tf.reduce_any(fits) & (chance < self.probability)
+        inside = _between(height, top, rows)[:, tf.newaxis] & _between(width, left, columns)
+        noise = tf.random.stateless_normal(image.shape, key + 2)
+        fill = as_pixels(tf.constant(NATURAL_MEAN) + tf.constant(NATURAL_STD) * noise)
+        return tf.where(erased & inside[..., tf.newaxis], fill, image)
+
+
+def _between(length: int, first: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
+    places = tf.range(length, dtype=tf.float32)
+    first = tf.floor(first)
+    return (places >= first) & (places < first + size)

@@ -1,0 +1,188 @@
+"""The prepared files of TensorFlow Datasets, without the package; numpy only."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from orbit_runner.data.tfrecord.cache import index_files
+from orbit_runner.data.tfrecord.source import RecordSource, first_shape
+from orbit_runner.errors import DataError
+
+_KEYS = ("image", "label")
+_NAME = re.compile(r"(?P<name>\w+)(/(?P<config>[\w.\-]+))?(:(?P<version>[\d.*]+))?")
+_SLICE = re.compile(r"(?P<name>\w+)(\[(?P<start>-?\d+%?)?:(?P<stop>-?\d+%?)?\])?")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Split:
+    name: str
+    files: tuple[Path, ...]
+    records: int
+
+
+def load(
+    *,
+    tfds_name: str,
+    split: str = "",
+    usual: Sequence[str] = ("train",),
+    data_dir: str = "",
+    any_size: bool = False,
+) -> RecordSource:
+    """Finds the records of a data set that TensorFlow Datasets has prepared.
+
+    Its folder has `dataset_info.json`, with the splits and their files, and `features.json`; the
+    examples have the features `image`, a JPEG or PNG file, and `label`.
+
+    Args:
+        tfds_name: `imagenet2012`, `name/config`, `name:5.1.0` or both; the newest version that is
+            there where none is named.
+        split: A split, or a part of one: `train[:90%]`, `train[1000:2000]`, `train[-5%:]`.
+        usual: Where it is empty, the first of these splits that there is.
+        any_size: Whether images are brought to a size, so that the first need not have one.
+        data_dir: The folder above; `TFDS_DATA_DIR` or `~/tensorflow_datasets` where empty.
+
+    Returns:
+        The records, with the names of the classes where there is a file of them.
+
+    Raises:
+        DataError: The set is not prepared, not in such files, or has no such split.
+    """
+    folder = _version_folder(tfds_name, data_dir)
+    info = _json(folder / "dataset_info.json")
+    _check_features(folder)
+    splits = {each["name"]: each for each in info.get("splits", [])}
+    split = split or next((each for each in usual if each in splits), usual[0])
+    asked = _SLICE.fullmatch(split)
+    if asked is None or asked["name"] not in splits:
+        raise DataError(
+            f"tfds: got split {split!r}, expected {', '.join(sorted(splits)) or '(none)'}, or a "
+            "part such as train[:90%] or train[1000:2000]",
+            field="tfds_split",
+        )
+    found = _files(folder, info, splits[asked["name"]])
+    indexes = index_files(found.files)
+    size = sum(index.records for index in indexes)
+    if size != found.records:
+        raise DataError(
+            f"tfds: got {size:,} records in {folder}, expected {found.records:,} as its "
+            "dataset_info.json says",
+            field="tfds_data_dir",
+        )
+    return RecordSource(
+        f"tfds {tfds_name}",
+        found.files,
+        tuple(indexes),
+        first_shape(f"tfds {tfds_name}", found.files, indexes, _KEYS, any_size),
+        image_key="image",
+        label_key="label",
+        labels=_labels(folder),
+        part=_part(asked, size),
+    )
+
+
+def _version_folder(name: str, data_dir: str) -> Path:
+    asked = _NAME.fullmatch(name)
+    if asked is None:
+        raise DataError(
+            f"tfds: got {name!r}, expected name, name/config or name:version", field="tfds_name"
+        )
+    given = data_dir or os.environ.get("TFDS_DATA_DIR", "") or "~/tensorflow_datasets"
+    above = Path(given).expanduser() / asked["name"] / (asked["config"] or "")
+    pattern = re.compile((asked["version"] or "*").replace(".", r"\.").replace("*", r"[\d.]+"))
+    found = [path for path in _folders(above) if pattern.fullmatch(path.name)]
+    if not found:
+        raise DataError(
+            f"tfds: no prepared set {name} in {Path(given).expanduser()}{_nearby(above)}; prepare "
+            f"it with TensorFlow Datasets: tfds build {name} --data_dir={given}",
+            field="tfds_name" if Path(given).expanduser().is_dir() else "tfds_data_dir",
+        )
+    return max(found, key=lambda path: [int(part) for part in path.name.split(".") if part])
+
+
+def _folders(above: Path) -> list[Path]:
+    if not above.is_dir():
+        return []
+    return sorted(p for p in above.iterdir() if (p / "dataset_info.json").is_file())
+
+
+def _nearby(above: Path) -> str:
+    if not above.is_dir():
+        return ""
+    there = sorted(p.name for p in above.iterdir() if p.is_dir())
+    return f", which has {', '.join(there)}" if there else ""
+
+
+def _json(path: Path) -> Mapping[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: cannot be read ({error})", field="tfds_data_dir") from None
+    if not isinstance(found, dict):
+        raise DataError(f"{path}: got no JSON object", field="tfds_data_dir")
+    return found
+
+
+def _check_features(folder: Path) -> None:
+    path = folder / "features.json"
+    if not path.is_file():
+        return
+    features = _json(path).get("featuresDict", {}).get("features", {})
+    if not set(_KEYS) <= set(features):
+        raise DataError(
+            f"{path}: got features {', '.join(sorted(features)) or '(none)'}, expected image and "
+            "label",
+            field="tfds_name",
+        )
+
+
+def _files(folder: Path, info: Mapping[str, Any], split: Mapping[str, Any]) -> _Split:
+    kind = info.get("fileFormat", "tfrecord")
+    if kind != "tfrecord":
+        raise DataError(
+            f"tfds: got files of format {kind} in {folder}, expected tfrecord; prepare it with "
+            "--file_format=tfrecord",
+            field="tfds_name",
+        )
+    lengths = [int(length) for length in split.get("shardLengths", [])]
+    template = split.get("filepathTemplate") or "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
+    of, paths = f"{len(lengths):05}", []
+    for index in (f"{number:05}" for number in range(len(lengths))):
+        named = template.replace("{SHARD_X_OF_Y}", f"{index}-of-{of}")
+        named = named.replace("{SHARD_INDEX}", index).replace("{NUM_SHARDS}", of)
+        named = named.replace("{DATASET}", info["name"]).replace("{SPLIT}", split["name"])
+        paths.append(folder / named.replace("{FILEFORMAT}", kind))
+    return _Split(split["name"], tuple(paths), sum(lengths))
+
+
+def _labels(folder: Path) -> tuple[str, ...] | None:
+    path = folder / "label.labels.txt"
+    if not path.is_file():
+        return None
+    lines = path.read_text(encoding="utf-8").split("\n")
+    return tuple(line.strip() for line in lines if line.strip())
+
+
+def _part(asked: re.Match[str], size: int) -> tuple[int, int] | None:
+    if asked["start"] is None and asked["stop"] is None:
+        return None
+    start = 0 if asked["start"] is None else _boundary(asked["start"], size)
+    stop = size if asked["stop"] is None else _boundary(asked["stop"], size)
+    if start >= stop:
+        raise DataError(
+            f"tfds: got split {asked[0]!r}, which has none of the {size:,} records",
+            field="tfds_split",
+        )
+    return start, stop
+
+
+def _boundary(text: str, size: int) -> int:
+    """Returns the number of a record; percentages are rounded as TensorFlow Datasets does."""
+    number = int(text.rstrip("%"))
+    found = round(number * size / 100.0) if text.endswith("%") else number
+    return min(max(found + size if number < 0 else found, 0), size)

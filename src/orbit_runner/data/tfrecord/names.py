@@ -1,0 +1,39 @@
+"""Where a record lies, in words."""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+
+from orbit_runner.data.table import on_cpu
+from orbit_runner.data.tfrecord.source import RecordSource
+
+
+class RecordNames:
+    """Names records by their file and their place in it."""
+
+    def __init__(self, source: RecordSource) -> None:
+        """Lays out the blocks.
+
+        Args:
+            source: The records.
+        """
+        blocks = source.blocks
+        self._firsts, self._places, self._file = (
+            on_cpu(column.astype(np.int64)) for column in (blocks.first, blocks.place, blocks.file)
+        )
+        self._files = on_cpu(np.array([str(path) for path in source.files], object))
+
+    def __call__(self, ids: tf.Tensor) -> tf.Tensor:
+        """Names some.
+
+        Args:
+            ids: Their numbers, int64 [k].
+
+        Returns:
+            string [k], such as `train-00: record 3`.
+        """
+        block = tf.searchsorted(self._firsts, ids, side="right") - 1
+        places = ids - tf.gather(self._firsts, block) + tf.gather(self._places, block)
+        files = tf.gather(self._files, tf.gather(self._file, block))
+        return tf.strings.join([files, ": record ", tf.strings.as_string(places)])

@@ -1,0 +1,184 @@
+"""Image classification as it is served: signatures, and labels for image files."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+import tf_keras
+
+from orbit_runner.data.images.evaluation import decoded_for_evaluation
+from orbit_runner.data.images.training import Variation
+from orbit_runner.errors import first_line
+from orbit_runner.tasks.serving import Prediction, Serving
+
+BYTES, TENSOR, NAMES = "image_bytes", "image_tensor", "class_names"
+_SUFFIXES = (".jpg", ".jpeg", ".png", ".gif", ".bmp")
+_TOP_K = 3
+
+
+def image_serving(
+    model: tf_keras.Model, names: Sequence[str], decode: Callable[[tf.Tensor], tf.Tensor]
+) -> Serving:
+    """Returns the signatures of a network for images.
+
+    Args:
+        model: From images [batch, height, width, channels] to logits [batch, classes].
+        names: What the classes are called.
+        decode: From the bytes of one image, string scalar, to the image as evaluation sees it.
+
+    Returns:
+        `image_bytes`, which is the default, `image_tensor`, and `class_names`, which takes nothing.
+    """
+    images = tf.TensorSpec([None, *model.input_shape[1:]], model.inputs[0].dtype, name="images")
+    one = tf.TensorSpec(images.shape[1:], images.dtype)
+
+    def answer(batch: tf.Tensor) -> dict[str, tf.Tensor]:
+        logits = tf.cast(model(batch, training=False), tf.float32)
+        return {"logits": logits, "probabilities": tf.nn.softmax(logits)}
+
+    @tf.function(input_signature=[images])
+    def image_tensor(images: tf.Tensor) -> dict[str, tf.Tensor]:
+        return answer(images)
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="images")])
+    def image_bytes(images: tf.Tensor) -> dict[str, tf.Tensor]:
+        def decoded(data: tf.Tensor) -> tf.Tensor:
+            return tf.ensure_shape(tf.cast(decode(data), one.dtype), one.shape)
+
+        return answer(tf.map_fn(decoded, images, fn_output_signature=one))
+
+    @tf.function(input_signature=[])
+    def class_names() -> dict[str, tf.Tensor]:
+        return {"names": tf.constant(list(names), tf.string)}
+
+    signatures = {BYTES: image_bytes, TENSOR: image_tensor, NAMES: class_names}
+    return Serving(signatures=signatures, default=BYTES)
+
+
+def decoder(
+    variation: Variation, shape: Sequence[int], *, resize: bool
+) -> Callable[[tf.Tensor], tf.Tensor]:
+    """Returns what makes of an image file what evaluation would make of it.
+
+    Args:
+        variation: How evaluation brings images to the size of the network.
+        shape: Height, width and channels that the network takes.
+        resize: Whether evaluation does; else all images of the data set have that size, and a file
+            that has not is resized as a whole.
+
+    Returns:
+        From the bytes of a JPEG, PNG, BMP or GIF, string scalar, to uint8 of that shape.
+    """
+    return functools.partial(
+        decoded_for_evaluation,
+        shape=shape,
+        center_crop_fraction=variation.center_crop_fraction if resize else None,
+        method=variation.method,
+    )
+
+
+class ImagePredictor:
+    """Labels image files, by the signatures of a model in memory or of an exported one."""
+
+    def __init__(self, signatures: Mapping[str, Any], top_k: int | None = None) -> None:
+        """Reads the names of the classes.
+
+        Args:
+            signatures: Those of `image_serving`.
+            top_k: Labels an image.
+        """
+        names = signatures[NAMES]()["names"].numpy()
+        self._classify, self._names = signatures[BYTES], [name.decode() for name in names]
+        self._top_k = min(top_k or _TOP_K, len(self._names))
+        self._label_width = max(map(len, self._names))
+        self._path_width = 0
+
+    def items(self, arguments: Sequence[str], lines: Iterable[str]) -> Iterator[Path]:
+        """Finds the images.
+
+        Args:
+            arguments: Files, and folders of them, which are searched to any depth.
+            lines: Names of further ones, one a line; read where an argument is `-`, or there is
+                none.
+
+        Yields:
+            Their paths, those of a folder by name.
+        """
+        for argument in arguments or ["-"]:
+            if argument == "-":
+                stripped = (line.rstrip("\r\n") for line in lines)
+                yield from (found for name in stripped if name for found in _images(Path(name)))
+            else:
+                yield from _images(Path(argument))
+
+    def predict(self, items: Sequence[Path]) -> list[Prediction]:
+        """Labels images.
+
+        Args:
+            items: Their paths.
+
+        Returns:
+            The labels of each with their probabilities, the likeliest first.
+        """
+        self._path_width = max(self._path_width, *(len(str(path)) for path in items))
+        read = [_read(path) for path in items]
+        rows = iter(self._probabilities([data for data in read if isinstance(data, bytes)]))
+        return [
+            self._answer(path, next(rows) if isinstance(data, bytes) else data)
+            for path, data in zip(items, read, strict=True)
+        ]
+
+    def _probabilities(self, images: list[bytes]) -> list[Any]:
+        """Returns the probabilities of each image; a text of what is wrong with it instead."""
+        if not images:
+            return []
+        try:
+            return list(self._classify(images=tf.constant(images))["probabilities"].numpy())
+        except tf.errors.InvalidArgumentError as error:
+            # One that does not decode spoils its batch; which it is, only the single ones tell.
+            if len(images) == 1:
+                return [f"does not decode: {_reason(error)}"]
+            return [self._probabilities([image])[0] for image in images]
+
+    def _answer(self, path: Path, found: Any) -> Prediction:
+        shown = f"{path!s:<{self._path_width}}"
+        if isinstance(found, str):
+            return Prediction(f"{shown}  error: {found}", {"image": str(path), "error": found})
+        best = sorted(range(len(found)), key=lambda index: -found[index])[: self._top_k]
+        said = [f"{self._names[k]:<{self._label_width}} {found[k]:.4f}" for k in best]
+        answers = [
+            {"label": self._names[k], "class": k, "probability": float(f"{found[k]:.6g}")}
+            for k in best
+        ]
+        return Prediction(
+            "  ".join([shown, *said]).rstrip(), {"image": str(path), "predictions": answers}
+        )
+
+
+def _images(path: Path) -> Iterator[Path]:
+    if not path.is_dir():
+        yield path
+        return
+    found = [each for each in path.rglob("*") if each.suffix.lower() in _SUFFIXES]
+    # A folder without any is an item by itself, to be told of in its place.
+    yield from sorted(found) or [path]
+
+
+def _read(path: Path) -> bytes | str:
+    """Returns the content of a file, or what is wrong with it."""
+    if path.is_dir():
+        return f"no image in this folder (allowed: {', '.join(_SUFFIXES)})"
+    try:
+        return path.read_bytes() or "is empty"
+    except OSError as error:
+        return f"cannot be read: {error.strerror or error}"
+
+
+def _reason(error: Exception) -> str:
+    """Returns the reason alone; TensorFlow puts the nodes of the graph before and after it."""
+    said = str(error).partition("[[")[0].strip().rpartition("\n")[2]
+    return said.rpartition("}}")[2].strip() or first_line(error)

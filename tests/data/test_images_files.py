@@ -1,0 +1,87 @@
+"""Folders of class folders: which files are found, by which numbers, and what is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from orbit_runner.data.images.files import FileSource, load
+from orbit_runner.errors import DataError
+from tests.images import GARBAGE, jpeg, write_folder
+
+
+def _names(source: FileSource) -> list[str]:
+    return [Path(path).name for path in source.paths]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_folder(tmp_path / "train", {"cat": 4, "ant": 3, "bee": 2})
+    # No bee here: numbers of classes must not move up.
+    write_folder(tmp_path / "val", {"cat": 2, "ant": 1}, first=50)
+    (tmp_path / "train" / "cat" / "notes.txt").write_text("no image")
+    (tmp_path / "train" / "cat" / ".hidden.jpg").write_bytes(b"")
+    (tmp_path / "train" / ".git").mkdir()
+    return tmp_path
+
+
+def test_classes_are_sorted_and_files_are_found_at_any_depth(folder: Path) -> None:
+    source = load(split="train", data_dir=str(folder))
+    assert source.labels == ("ant", "bee", "cat")
+    assert source.label.tolist() == [0] * 3 + [1] * 2 + [2] * 4
+    assert source.size == 9
+    assert _names(source)[:3] == ["0004.jpg", "0006.png", "0005.JPEG"]
+    assert source.image_shape[2] == 3
+
+
+@pytest.mark.parametrize("name", ["val", "validation", "valid", "test"])
+def test_the_other_split_has_the_numbers_of_training(folder: Path, name: str) -> None:
+    (folder / "val").rename(folder / name)
+    source = load(split="test", data_dir=str(folder))
+    assert source.labels == ("ant", "bee", "cat")
+    assert source.label.tolist() == [0, 2, 2]
+    assert load(split="all", data_dir=str(folder)).size == 12
+
+
+def test_a_folder_of_class_folders_is_a_set_by_itself(folder: Path) -> None:
+    for split in ("train", "test", "all"):
+        assert load(split=split, data_dir=str(folder / "train")).size == 9
+
+
+def test_a_class_may_be_called_train(tmp_path: Path) -> None:
+    write_folder(tmp_path, {"train": 1, "boat": 1})
+    source = load(split="train", data_dir=str(tmp_path))
+    assert source.labels == ("boat", "train")
+
+
+def test_what_is_wrong_is_named(folder: Path, tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    cases = [
+        ({"data_dir": ""}, "data_dir", "no folder is set"),
+        ({"data_dir": str(tmp_path / "none")}, "data_dir", "no folder"),
+        ({"data_dir": str(empty)}, "data_dir", "no class folder"),
+        ({"data_dir": str(folder), "input_path": ["a"]}, "input_path", "expected none"),
+        ({"data_dir": str(folder), "split": "some"}, "split", "got split 'some'"),
+    ]
+    for settings, field, part in cases:
+        with pytest.raises(DataError, match=part) as caught:
+            load(**{"split": "train", **settings})  # type: ignore[arg-type]
+        assert caught.value.field == field
+    (folder / "val" / "dog").mkdir()
+    with pytest.raises(DataError, match=r"no .jpg, .jpeg, .png file in .*dog"):
+        load(split="test", data_dir=str(folder))
+    only = tmp_path / "only"
+    write_folder(only / "train", {"ant": 1})
+    with pytest.raises(DataError, match="no folder val or validation"):
+        load(split="test", data_dir=str(only))
+
+
+def test_a_mangled_first_image_leaves_the_size_open(tmp_path: Path) -> None:
+    place = tmp_path / "ant"
+    place.mkdir()
+    for content in GARBAGE.values():
+        (place / "0.jpg").write_bytes(content)
+        (place / "1.jpg").write_bytes(jpeg(1))
+        assert load(split="train", data_dir=str(tmp_path)).image_shape == (0, 0, 0)

@@ -1,0 +1,105 @@
+"""Mixup and cutmix: whose pixels and whose labels, and in which shares."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from scipy import stats
+
+from orbit_runner.data.images.mixing import Mixer, Mixing
+
+_CLASSES = 4
+_SIZE = 4000
+
+
+def _mix(
+    size: int = _SIZE,
+    first: int = 0,
+    good: Any = None,
+    epoch: int = 0,
+    seed: int = 1,
+    **settings: Any,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mixes images that are white at odd numbers and black at even ones."""
+    ids = np.arange(first, first + size)
+    images = np.broadcast_to(
+        (255 * (ids % 2)).astype(np.uint8)[:, None, None, None], (size, 8, 8, 1)
+    )
+    labels = (ids % 2).astype(np.int32)
+    mixer = Mixer(Mixing(num_classes=_CLASSES, **settings), seed)
+    good = np.ones(size, bool) if good is None else good
+    epochs = tf.fill([size], tf.constant(epoch, tf.int64))
+    found = mixer(
+        tf.constant(images), tf.constant(labels), tf.constant(good), tf.constant(ids), epochs
+    )
+    return found[0].numpy(), found[1].numpy()
+
+
+def test_shares_of_labels_are_those_of_pixels() -> None:
+    images, labels = _mix(label_smoothing=0.0)
+    white = images.mean(axis=(1, 2, 3)) / 255
+    np.testing.assert_allclose(labels[:, 1], white, atol=0.003)
+    np.testing.assert_allclose(labels.sum(axis=1), 1, atol=1e-6)
+    assert (labels[:, 2:] == 0).all()
+    # About half are cut, which leaves pixels black or white.
+    cut = (np.isin(images, (0, 255))).all(axis=(1, 2, 3))
+    assert 0.4 < cut.mean() < 0.65
+
+
+@pytest.mark.parametrize("alpha", [0.2, 0.8, 1.0, 3.0])
+def test_shares_are_of_a_beta_distribution(alpha: float) -> None:
+    _, labels = _mix(mixup_alpha=alpha, cutmix_alpha=0.0, label_smoothing=0.0)
+    own = np.where(np.arange(_SIZE) % 2, labels[:, 1], labels[:, 0])
+    assert stats.kstest(own, stats.beta(alpha, alpha).cdf).pvalue > 1e-3
+    images, _ = _mix(mixup_alpha=alpha, cutmix_alpha=0.0)
+    assert (images.min(axis=(1, 2, 3)) == images.max(axis=(1, 2, 3))).all()
+
+
+def test_what_is_cut_is_one_rectangle_of_any_size() -> None:
+    images, labels = _mix(mixup_alpha=0.0, cutmix_alpha=1.0, label_smoothing=0.0)
+    own = 255 * (np.arange(_SIZE) % 2)[:, None, None]
+    other = images[..., 0] != own
+    rows, columns = other.any(axis=2), other.any(axis=1)
+    np.testing.assert_array_equal(other, rows[:, :, None] & columns[:, None, :])
+    for line in (rows, columns):
+        starts = (np.diff(line.astype(int), axis=1, prepend=0) == 1).sum(axis=1)
+        assert starts.max() == 1
+    own_share = np.where(np.arange(_SIZE) % 2, labels[:, 1], labels[:, 0])
+    # Cut off at the edges, so that less is cut than Beta(1, 1) says.
+    assert own_share.min() < 0.5
+    assert own_share.max() == 1
+    assert 0.6 < own_share.mean() < 0.95
+
+
+def test_prob_and_smoothing() -> None:
+    images, labels = _mix(prob=0.25, label_smoothing=0.2)
+    kept = (images == (255 * (np.arange(_SIZE) % 2))[:, None, None, None]).all(axis=(1, 2, 3))
+    assert kept.mean() > 0.7
+    whole = labels[kept].max(axis=1)
+    np.testing.assert_allclose(np.median(whole), 0.85, atol=1e-6)
+    np.testing.assert_allclose(labels.min(), 0.05, atol=1e-6)
+    none, _ = _mix(prob=0.0)
+    assert set(np.unique(none[::2])) == {0}
+    assert set(np.unique(none[1::2])) == {255}
+
+
+def test_draws_depend_on_seed_example_and_epoch_alone() -> None:
+    whole, labels = _mix(16)
+    for first in (0, 4, 10):
+        images, part = _mix(6, first)
+        np.testing.assert_array_equal(images, whole[first : first + 6])
+        np.testing.assert_array_equal(part, labels[first : first + 6])
+    assert (_mix(16, epoch=1)[1] != labels).any(axis=1).sum() > 12
+    assert (_mix(16, seed=2)[1] != labels).any(axis=1).sum() > 12
+
+
+def test_an_image_that_did_not_decode_is_mixed_into_none() -> None:
+    good = np.ones(8, bool)
+    good[2] = False
+    images, labels = _mix(8, good=good, label_smoothing=0.0)
+    assert (images[3] == 255).all()
+    np.testing.assert_array_equal(labels[3], [0, 1, 0, 0])
+    np.testing.assert_array_equal(np.delete(images, 3, 0)[3:], np.delete(_mix(8)[0], 3, 0)[3:])

@@ -1,0 +1,256 @@
+"""Pipelines of images in files and records: their order, and images that do not decode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from test_pipeline import _assert_equal, _contexts, _global_batches
+
+from orbit_runner.data.augment import CropFlip
+from orbit_runner.data.images import files, tfds
+from orbit_runner.data.images.bad import BadImages
+from orbit_runner.data.images.columns import ImageSource
+from orbit_runner.data.images.mixing import Mixing
+from orbit_runner.data.images.pipeline import eval_images, train_images
+from orbit_runner.data.images.training import Variation
+from orbit_runner.data.source import ArraySource
+from orbit_runner.data.tfrecord import source as records
+from orbit_runner.errors import DataError
+from tests.images import GARBAGE, cut_short, jpeg, photo, write_folder, write_records, write_tfds
+from tests.tfrecords import example, write_file
+
+_SHAPE = (10, 12, 3)
+_COUNTS = {"ant": 9, "bee": 8, "cat": 6}
+
+
+@pytest.fixture
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ImageSource]:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+    def make(kind: str) -> ImageSource:
+        place = tmp_path / kind
+        if kind == "image_folder":
+            write_folder(place, _COUNTS)
+            return files.load(split="train", data_dir=str(place))
+        if kind == "tfrecord":
+            write_records(place, [9, 0, 14], classes=3, offset=1)
+            return records.load(data_dir=str(place), input_path=["train*"], label_offset=1)
+        if kind == "tfds":
+            write_tfds(place, "toy", {"train": (16, 9)}, ["a", "b", "c"])
+            return tfds.load(tfds_name="toy", split="train[1:24]", data_dir=str(place))
+        images = np.stack([photo(number, 20, 22) for number in range(23)])
+        return ArraySource("made", {"image": images, "label": np.arange(23, dtype=np.int32) % 3})
+
+    return make
+
+
+def _train(source: ImageSource, **settings: Any) -> tf.data.Dataset:
+    usual = {
+        "shape": _SHAPE, "resize": True, "global_batch_size": 8, "seed": 5, "num_classes": 3,
+        "shuffle_buffer_size": 10, "bad": BadImages("train_data", 0),
+        "variation": Variation(areas=(0.2, 1.0), flip=True, jitter=0.2),
+    }  # fmt: skip
+    return train_images(source, **{**usual, **settings})
+
+
+def _evaluate(source: ImageSource, **settings: Any) -> tf.data.Dataset:
+    usual = {"shape": _SHAPE, "resize": True, "num_classes": 3}
+    return eval_images(source, **{**usual, "bad": BadImages("validation_data", 0), **settings})
+
+
+def _take(dataset: tf.data.Dataset, count: int) -> list[Any]:
+    return list(dataset.take(count).as_numpy_iterator())
+
+
+@pytest.mark.parametrize("kind", ["image_folder", "tfrecord"])
+def test_batches_depend_on_the_seed_and_the_step_alone(
+    made: Callable[[str], ImageSource], kind: str
+) -> None:
+    source = made(kind)
+    assert source.size == 23
+    settings = {"mixing": Mixing(num_classes=3), "augmentation": CropFlip(2)}
+    whole = _take(_train(source, **settings), 7)
+    for start in (5,):
+        _assert_equal(
+            _take(_train(source, start_step=start, **settings), 2), whole[start : start + 2]
+        )
+    for replicas, pipelines in ((2, 1), (4, 2)):
+
+        def rows(context: tf.distribute.InputContext) -> tf.data.Dataset:
+            return _train(source, input_context=context, start_step=1, **settings)
+
+        _assert_equal(_global_batches(rows, replicas, pipelines, 3), whole[1:4])
+    other = _take(_train(source, seed=6, **settings), 1)
+    assert (other[0]["image"] != whole[0]["image"]).any()
+    assert whole[0]["image"].dtype == np.uint8
+    assert whole[0]["label"].shape == (8, 3)
+
+
+@pytest.mark.parametrize("kind", ["tfds", "arrays"])
+def test_an_epoch_has_each_image_once(made: Callable[[str], ImageSource], kind: str) -> None:
+    source = made(kind)
+    middle = Variation()
+    batches = _take(_train(source, variation=middle, global_batch_size=23), 2)
+    seen = [sorted(image.tobytes() for image in batch["image"]) for batch in batches]
+    (stored,) = _take(_evaluate(source, global_batch_size=23), 1)
+    assert seen[0] == seen[1] == sorted(image.tobytes() for image in stored["image"])
+    assert (batches[0]["image"] != batches[1]["image"]).any()
+    labels = {image.tobytes(): label for image, label in zip(*_columns(stored), strict=True)}
+    for image, label in zip(*_columns(batches[0]), strict=True):
+        assert labels[image.tobytes()] == label
+
+
+def _columns(batch: Any) -> tuple[Any, Any]:
+    return batch["image"], batch["label"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "drop_remainder"), [("image_folder", False), ("tfrecord", False), ("arrays", True)]
+)
+def test_an_evaluation_counts_each_image_once(
+    made: Callable[[str], ImageSource], kind: str, drop_remainder: bool
+) -> None:
+    source = made(kind)
+    steps = 2 if drop_remainder else 3
+
+    def rows(context: tf.distribute.InputContext | None) -> tf.data.Dataset:
+        return _evaluate(
+            source, global_batch_size=8, input_context=context, drop_remainder=drop_remainder
+        )
+
+    whole = _take(rows(None), 9)
+    assert len(whole) == steps
+    weights = np.concatenate([batch["weight"] for batch in whole])
+    np.testing.assert_array_equal(weights, [1.0] * min(23, 8 * steps) + [0.0] * (8 * steps - 23))
+    _assert_equal(_global_batches(rows, 4, 2, steps), whole)
+    assert sum(len(list(rows(context))) for context in _contexts(4, 2)) == 4 * steps
+
+
+def test_labels_are_checked_and_named(made: Callable[[str], ImageSource]) -> None:
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"record \d+: got label 2, expected"):
+        list(_evaluate(made("tfrecord"), global_batch_size=8, num_classes=2))
+
+
+def test_pairs_have_to_lie_within_a_replica(made: Callable[[str], ImageSource]) -> None:
+    context = _contexts(8, 1)[0]
+    with pytest.raises(DataError, match="got 1 examples a replica, expected an even number"):
+        _train(made("image_folder"), mixing=Mixing(num_classes=3), input_context=context)
+
+
+def test_without_a_size_all_images_have_that_of_the_first(tmp_path: Path) -> None:
+    for number in range(6):
+        (tmp_path / "ant").mkdir(exist_ok=True)
+        (tmp_path / "ant" / f"{number}.jpg").write_bytes(jpeg(number, 9, 7))
+    source = files.load(split="train", data_dir=str(tmp_path))
+    assert source.image_shape == (9, 7, 3)
+    settings = {"shape": source.image_shape, "resize": False, "global_batch_size": 6}
+    (batch,) = _evaluate(source, **settings)
+    expected = [tf.io.decode_jpeg(jpeg(number, 9, 7)).numpy() for number in range(6)]
+    np.testing.assert_array_equal(batch["image"], expected)
+    (tmp_path / "ant" / "3.jpg").write_bytes(jpeg(3, 9, 8))
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"3.jpg: does not decode"):
+        list(_evaluate(source, **settings))
+
+
+@pytest.fixture
+def spoilt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Any, list[str]]]:
+    """Writes 20 images, of which some do not decode, and says what these are called."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+    def make(kind: str, contents: list[bytes], places: list[int]) -> tuple[Any, list[str]]:
+        images = [jpeg(number) for number in range(20)]
+        for place, content in zip(places, contents, strict=True):
+            images[place] = content
+        folder = tmp_path / kind
+        folder.mkdir()
+        if kind == "tfrecord":
+            for file, part in enumerate((images[:7], images[7:])):
+                write_file(folder / f"train-{file}", [example(image, 1) for image in part])
+            named = [(0, p) if p < 7 else (1, p - 7) for p in places]
+            names = [f"{folder}/train-{file}: record {place}" for file, place in named]
+            return records.load(data_dir=str(folder), input_path=["train*"], any_size=True), names
+        (folder / "ant").mkdir()
+        paths = [folder / "ant" / f"{number:02}.jpg" for number in range(20)]
+        for path, image in zip(paths, images, strict=True):
+            path.write_bytes(image)
+        source = files.load(split="train", data_dir=str(folder))
+        return source, [str(paths[place]) for place in places]
+
+    return make
+
+
+@pytest.mark.parametrize("kind", ["image_folder", "tfrecord"])
+def test_bad_images_are_counted_and_named_once_and_have_no_weight(
+    spoilt: Callable[..., Any], capfd: pytest.CaptureFixture[str], kind: str
+) -> None:
+    places = [0, 7, 13, 19]
+    source, names = spoilt(kind, [*GARBAGE.values(), cut_short(), b""], places)
+    bad = BadImages("train_data", 4)
+    # Three epochs and a bit, through two pipelines that are started anew.
+    for start in (0, 7):
+        batches = _take(_train(source, bad=bad, start_step=start), 8)
+        assert bad.count == 4
+        assert all((batch["image"][batch["weight"] == 0] == 0).all() for batch in batches)
+    weights = np.concatenate([batch["weight"] for batch in _take(_train(source, bad=bad), 5)])
+    assert weights.sum() == 2 * (20 - 4)
+    told = capfd.readouterr().err
+    assert [told.count(f"{name}: does not decode, bad image") for name in names] == [1] * 4
+    assert "bad image 4 of at most 4 in train_data; it gets no weight" in told
+    rows = _take(_evaluate(source, bad=BadImages("validation_data", 4), global_batch_size=8), 9)
+    counted = np.concatenate([batch["weight"] for batch in rows])
+    expected = [float(place < 20 and place not in places) for place in range(24)]
+    np.testing.assert_array_equal(counted, expected)
+
+
+@pytest.mark.parametrize("kind", ["image_folder", "tfrecord"])
+@pytest.mark.parametrize("limit", [0, 1])
+def test_one_bad_image_too_many_ends_it_with_a_name(
+    spoilt: Callable[..., Any], kind: str, limit: int
+) -> None:
+    source, names = spoilt(kind, [b"", b"rubbish"], [3, 17])
+    bad = BadImages("train_data", limit)
+    with pytest.raises(tf.errors.InvalidArgumentError) as caught:
+        list(_evaluate(source, bad=bad, global_batch_size=4))
+    assert f"{names[limit]}: does not decode" in str(caught.value)
+    if limit:
+        assert "bad image 2 of train_data, expected at most 1" in str(caught.value)
+        assert bad.count == 2
+
+
+def test_a_batch_of_bad_images_alone_is_a_batch(spoilt: Callable[..., Any]) -> None:
+    source, _ = spoilt("image_folder", [b"x"] * 4, [4, 5, 6, 7])
+    batches = _take(_evaluate(source, bad=BadImages("v", 4), global_batch_size=4), 9)
+    assert [batch["weight"].sum() for batch in batches] == [4, 0, 4, 4, 4]
+    assert (batches[1]["image"] == 0).all()
+
+
+def test_a_file_that_is_gone_is_one_that_does_not_decode(spoilt: Callable[..., Any]) -> None:
+    source, names = spoilt("image_folder", [b""], [2])
+    Path(names[0]).unlink()
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"02.jpg: does not decode"):
+        list(_evaluate(source, global_batch_size=4))
+
+
+def test_a_good_image_is_not_mixed_with_a_bad_one(spoilt: Callable[..., Any]) -> None:
+    source, _ = spoilt("image_folder", [b""] * 10, list(range(0, 20, 2)))
+    settings = {
+        "bad": BadImages("t", 10), "shuffle_buffer_size": 1, "variation": Variation(),
+        "mixing": Mixing(num_classes=3, label_smoothing=0.0), "global_batch_size": 20,
+    }  # fmt: skip
+    (batch,) = _take(_train(source, **settings), 1)
+    (plain,) = _take(_evaluate(source, bad=BadImages("v", 10), global_batch_size=20), 1)
+    np.testing.assert_array_equal(batch["image"][1::2], plain["image"][1::2])
+    np.testing.assert_array_equal(batch["label"][1::2, 0], 1)
+
+
+def test_cached_batches_need_no_file(made: Callable[[str], ImageSource], tmp_path: Path) -> None:
+    dataset = _evaluate(made("image_folder"), global_batch_size=8, cache=True)
+    expected = _take(dataset, 3)
+    for path in (tmp_path / "image_folder").rglob("*.*"):
+        path.unlink()
+    _assert_equal(_take(dataset, 3), expected)

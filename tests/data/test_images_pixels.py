@@ -1,0 +1,203 @@
+"""What becomes of one image: held against Model Garden's own functions, and against numpy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from official.vision.dataloaders import classification_input
+from official.vision.ops import preprocess_ops
+
+from orbit_runner.data.images.colours import jittered
+from orbit_runner.data.images.crops import inception_window
+from orbit_runner.data.images.decode import decoded_window
+from orbit_runner.data.images.erasing import Erasing
+from orbit_runner.data.images.evaluation import decoded_for_evaluation, seen_in_evaluation
+from orbit_runner.data.images.policies import auto_augment, rand_augment
+from orbit_runner.data.images.statistics import NATURAL_MEAN, NATURAL_STD
+from orbit_runner.data.images.training import Variation, varied
+from orbit_runner.errors import DataError
+from tests.images import jpeg, photo, png
+
+_SHAPE = (24, 20, 3)
+_RANDAUG: dict[str, Any] = {
+    "num_layers": 2, "magnitude": 9.0, "cutout_const": 10.0, "translate_const": 5.0,
+    "prob_to_apply": None, "exclude_ops": ["Cutout"],
+}  # fmt: skip
+
+
+def _key(number: int, epoch: int = 0) -> tuple[tf.Tensor, tf.Tensor]:
+    return tf.constant(number, tf.int64), tf.constant(epoch, tf.int64)
+
+
+@pytest.mark.parametrize("fraction", [0.875, 0.5, 1.0])
+@pytest.mark.parametrize("method", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("size", [(40, 61), (30, 17), (21, 21)])
+def test_evaluation_sees_what_model_garden_sees(
+    fraction: float, method: str, size: tuple[int, int]
+) -> None:
+    encoded = jpeg(3, *size)
+    parser = classification_input.Parser(
+        _SHAPE[:2], 10, center_crop_fraction=fraction, tf_resize_method=method
+    )
+    seen = parser._parse_eval_image({"image/encoded": tf.constant(encoded)})
+    pixels = seen * tf.constant(NATURAL_STD) + tf.constant(NATURAL_MEAN)
+    ours = decoded_for_evaluation(
+        tf.constant(encoded), _SHAPE, center_crop_fraction=fraction, method=method
+    )
+    assert ours.dtype == tf.uint8
+    expected = np.clip(pixels.numpy(), 0, 255)
+    np.testing.assert_allclose(ours.numpy().astype(np.float32), expected, atol=0.501)
+
+
+def test_the_constants_are_model_gardens() -> None:
+    assert NATURAL_MEAN == preprocess_ops.MEAN_RGB
+    assert NATURAL_STD == preprocess_ops.STDDEV_RGB
+
+
+def test_formats_and_channels_are_alike() -> None:
+    image = photo(5, 30, 40)
+    encoded = tf.constant(png(5, 30, 40))
+    expected = seen_in_evaluation(tf.constant(image), _SHAPE)
+    np.testing.assert_array_equal(decoded_for_evaluation(encoded, _SHAPE), expected)
+    bitmap = tf.constant(_bmp(image))
+    np.testing.assert_array_equal(decoded_for_evaluation(bitmap, _SHAPE), expected)
+    grey = tf.image.rgb_to_grayscale(image)
+    three = seen_in_evaluation(grey, _SHAPE)
+    assert three.shape == _SHAPE
+    np.testing.assert_array_equal(three[..., 0], three[..., 2])
+    assert decoded_for_evaluation(encoded, (24, 20, 1)).shape == (24, 20, 1)
+
+
+def _bmp(image: np.ndarray) -> bytes:
+    rows, columns = image.shape[:2]
+    assert columns % 4 == 0
+    head = b"BM" + (54 + image.size).to_bytes(4, "little") + bytes(4) + (54).to_bytes(4, "little")
+    head += (40).to_bytes(4, "little") + columns.to_bytes(4, "little")
+    head += rows.to_bytes(4, "little") + b"\x01\x00\x18\x00" + bytes(24)
+    return head + image[::-1, :, ::-1].tobytes()
+
+
+@pytest.mark.parametrize("encode", [jpeg, png])
+def test_a_part_is_what_cutting_the_whole_gives(encode: Any) -> None:
+    encoded = tf.constant(encode(7, 50, 60))
+    part = decoded_window(encoded, 3, lambda size: tf.constant([7, 11, 20, 30]))
+    whole = tf.io.decode_image(encoded)
+    np.testing.assert_array_equal(part, whole[7:27, 11:41])
+
+
+def test_parts_have_the_areas_and_aspects_asked_for() -> None:
+    size = tf.constant([375, 500])
+    drawn = np.array(
+        [inception_window(size, (0.08, 0.6), 0.875, 1, *_key(k)).numpy() for k in range(300)]
+    )
+    top, left, height, width = drawn.T
+    assert (top >= 0).all()
+    assert (left >= 0).all()
+    assert (top + height <= 375).all()
+    assert (left + width <= 500).all()
+    area, aspect = height * width / (375 * 500), width / height
+    assert area.min() > 0.07
+    assert area.max() < 0.62
+    assert aspect.min() > 0.74
+    assert aspect.max() < 1.35
+    # Uniform in area: the middle of the range is its mean.
+    assert abs(area.mean() - 0.34) < 0.03
+    assert aspect.std() > 0.1
+    again = inception_window(size, (0.08, 0.6), 0.875, 1, *_key(5)).numpy()
+    np.testing.assert_array_equal(again, drawn[5])
+    for other in (_key(5, 1), _key(6)):
+        assert (inception_window(size, (0.08, 0.6), 0.875, 1, *other).numpy() != drawn[5]).any()
+    assert (inception_window(size, (0.08, 0.6), 0.875, 2, *_key(5)).numpy() != drawn[5]).any()
+
+
+def test_an_image_that_no_part_fits_is_cut_to_its_middle() -> None:
+    # Aspects of at most 4/3 leave at most 4 % of such a strip.
+    window = inception_window(tf.constant([10, 300]), (0.5, 1.0), 0.5, 1, *_key(0))
+    np.testing.assert_array_equal(window, [2, 147, 5, 5])
+
+
+def test_half_of_the_images_are_flipped_and_no_pixel_else_changes() -> None:
+    raw = tf.constant(photo(1, 24, 20))
+    plain = Variation(center_crop_fraction=None)
+    flips = Variation(center_crop_fraction=None, flip=True)
+    seen = [varied(raw, *_key(k), shape=_SHAPE, seed=1, variation=flips) for k in range(60)]
+    straight = varied(raw, *_key(0), shape=_SHAPE, seed=1, variation=plain)
+    np.testing.assert_array_equal(straight, raw)
+    same = [bool(tf.reduce_all(image == raw)) for image in seen]
+    mirrored = [bool(tf.reduce_all(image == raw[:, ::-1])) for image in seen]
+    assert all(one != other for one, other in zip(same, mirrored, strict=True))
+    assert 15 < sum(same) < 45
+
+
+def test_colours_vary_about_the_image_within_the_strength() -> None:
+    image = tf.fill([8, 8, 3], 100.0)
+    values = np.array([jittered(image, 0.3, 1, *_key(k)).numpy()[0, 0, 0] for k in range(200)])
+    # Of a grey image contrast and saturation change nothing: brightness is all there is.
+    assert values.min() >= 70
+    assert values.max() <= 130
+    assert values.min() < 75
+    assert values.max() > 125
+    assert abs(values.mean() - 100) < 4
+    coloured = tf.cast(photo(2, 24, 20), tf.float32)
+    one = jittered(coloured, 0.3, 1, *_key(1))
+    np.testing.assert_array_equal(one, jittered(coloured, 0.3, 1, *_key(1)))
+    assert np.abs(one - coloured).max() > 1
+
+
+def test_erasing_fills_one_rectangle_of_the_areas_asked_for() -> None:
+    image = tf.fill([60, 80, 3], tf.constant(7, tf.uint8))
+    shares = []
+    for number in range(60):
+        found = Erasing(probability=0.5, min_area=0.1, max_area=0.2)(image, 1, *_key(number))
+        changed = (found.numpy() != 7).any(axis=-1)
+        if not changed.any():
+            continue
+        rows, columns = np.flatnonzero(changed.any(axis=1)), np.flatnonzero(changed.any(axis=0))
+        box = (np.ptp(rows) + 1) * (np.ptp(columns) + 1)
+        assert changed.sum() > 0.9 * box
+        shares.append(box / changed.size)
+    assert 15 < len(shares) < 45
+    assert min(shares) > 0.08
+    assert max(shares) < 0.22
+
+
+@pytest.mark.parametrize("policy", ["randaug", "autoaug"])
+def test_policies_are_functions_of_seed_example_and_epoch(policy: str) -> None:
+    made = (
+        rand_augment(**_RANDAUG)
+        if policy == "randaug"
+        else auto_augment(augmentation_name="v0", cutout_const=10.0, translate_const=5.0)
+    )
+    image = tf.constant(photo(4, 24, 20))
+
+    def rows(seed: int, first: int, count: int) -> np.ndarray:
+        keys = tf.data.Dataset.range(first, first + count)
+        found = keys.map(lambda k: made(image, seed, k % 5, k // 5), num_parallel_calls=4)
+        return np.stack([*found.as_numpy_iterator()])
+
+    whole = rows(1, 0, 15)
+    np.testing.assert_array_equal(rows(1, 7, 8), whole[7:])
+    assert len({pixels.tobytes() for pixels in whole}) > 9
+    assert (rows(2, 0, 15) != whole).any(axis=(1, 2, 3)).sum() > 9
+
+
+def test_an_operation_that_does_not_exist_is_named() -> None:
+    with pytest.raises(DataError, match=r"got 'Cutoff' in exclude_ops .* expected some of Auto"):
+        rand_augment(**_RANDAUG | {"exclude_ops": ["Cutoff"]})
+
+
+def test_served_images_need_nothing_but_tensorflow(tmp_path: Path) -> None:
+    class Module(tf.Module):
+        @tf.function(input_signature=[tf.TensorSpec([], tf.string)])
+        def __call__(self, encoded: tf.Tensor) -> tf.Tensor:
+            return decoded_for_evaluation(encoded, _SHAPE)
+
+    tf.saved_model.save(Module(), str(tmp_path / "saved"))
+    loaded = tf.saved_model.load(str(tmp_path / "saved"))
+    for encoded in (jpeg(3, 40, 50), png(4, 50, 30)):
+        expected = decoded_for_evaluation(tf.constant(encoded), _SHAPE)
+        np.testing.assert_array_equal(loaded(tf.constant(encoded)), expected)

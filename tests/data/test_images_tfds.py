@@ -1,0 +1,130 @@
+"""Sets that TensorFlow Datasets prepared: versions, splits, their parts, and what is missing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from orbit_runner.data.images.tfds import load
+from orbit_runner.data.slicing import replica_slices
+from orbit_runner.data.tfrecord.names import RecordNames
+from orbit_runner.data.tfrecord.pipeline import eval_records, evaluation_rows
+from orbit_runner.data.tfrecord.source import RecordSource
+from orbit_runner.errors import DataError
+from tests.images import write_tfds
+
+_SIZES = (70, 3, 130)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    write_tfds(tmp_path, "toy", {"train": _SIZES, "test": (4,)}, ["a", "b", "c"])
+    return tmp_path
+
+
+def _numbers(source: RecordSource) -> tuple[list[int], list[str]]:
+    """Returns which records are read, by their contents, and what they are called."""
+    slices = replica_slices(source.size, None)
+    (piece,) = evaluation_rows(source, slices, 1).rebatch(source.size)
+    records, ids, _ = piece
+    everything = load(tfds_name="toy", split="train", data_dir=str(source.files[0].parents[2]))
+    (whole,) = evaluation_rows(everything, replica_slices(203, None), 1).rebatch(203)
+    places = {record: number for number, record in enumerate(whole[0].numpy())}
+    assert len(places) == 203
+    names = [name.decode().rsplit("tfrecord-", 1)[1] for name in RecordNames(source)(ids).numpy()]
+    return [places[record] for record in records.numpy()], names
+
+
+@pytest.mark.parametrize(
+    ("split", "start", "stop"),
+    [
+        ("train", 0, 203),
+        ("train[:90%]", 0, 183),
+        ("train[90%:]", 183, 203),
+        ("train[70:73]", 70, 73),
+        ("train[65:140]", 65, 140),
+        ("train[10:20]", 10, 20),
+        ("train[-5:]", 198, 203),
+        ("train[-10%:-1]", 183, 202),
+        ("train[100:9999]", 100, 203),
+    ],
+)
+def test_a_part_has_its_own_records_and_names(
+    folder: Path, split: str, start: int, stop: int
+) -> None:
+    source = load(tfds_name="toy", split=split, data_dir=str(folder))
+    assert source.size == stop - start
+    numbers, names = _numbers(source)
+    assert numbers == list(range(start, stop))
+    firsts = np.cumsum([0, *_SIZES])
+    file = int(np.searchsorted(firsts, start, side="right")) - 1
+    assert names[0] == f"{file:05}-of-00003: record {start - firsts[file]}"
+
+
+def test_an_evaluation_reads_its_images(folder: Path) -> None:
+    source = load(tfds_name="toy", usual=("validation", "test"), data_dir=str(folder))
+    assert (source.size, source.labels) == (4, ("a", "b", "c"))
+    sizes = [source.image_shape]
+    with pytest.raises(Exception, match=r"test.tfrecord-00000-of-00001: record \d: got an image"):
+        list(eval_records(source, global_batch_size=4))
+    assert sizes[0][2] == 3
+
+
+def test_the_newest_version_is_taken_or_the_one_named(folder: Path) -> None:
+    for version, count in (("1.10.0", 5), ("1.9.0", 6)):
+        write_tfds(folder, "toy", {"train": (count,)}, ["a"], version=version, template=None)
+    cases = {"toy": 5, "toy:1.9.0": 6, "toy:1.0.0": 203, "toy:1.*.*": 5}
+    for name, size in cases.items():
+        assert load(tfds_name=name, data_dir=str(folder)).size == size
+    with pytest.raises(DataError, match=r"no prepared set toy:2.0.0 .* which has 1.0.0, 1.10.0"):
+        load(tfds_name="toy:2.0.0", data_dir=str(folder))
+
+
+def test_the_folder_may_come_from_the_environment(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TFDS_DATA_DIR", str(folder))
+    assert load(tfds_name="toy").size == 203
+
+
+@pytest.mark.parametrize(
+    ("settings", "field", "part"),
+    [
+        ({"tfds_name": "other"}, "tfds_name", "tfds build other --data_dir="),
+        ({"data_dir": "/nowhere"}, "tfds_data_dir", "no prepared set toy in /nowhere"),
+        ({"tfds_name": "a b"}, "tfds_name", "expected name, name/config or name:version"),
+        ({"split": "val"}, "tfds_split", "got split 'val', expected test, train"),
+        ({"split": "train[a:]"}, "tfds_split", "a part such as"),
+        ({"split": "train[50:50]"}, "tfds_split", "none of the 203 records"),
+    ],
+)
+def test_what_is_wrong_is_named(
+    folder: Path, settings: dict[str, Any], field: str, part: str
+) -> None:
+    with pytest.raises(DataError) as caught:
+        load(**{"tfds_name": "toy", "data_dir": str(folder), **settings})
+    assert part in str(caught.value)
+    assert caught.value.field == field
+
+
+def test_files_that_are_not_whole_or_of_another_format_are_told(folder: Path) -> None:
+    place = folder / "toy" / "1.0.0"
+    info = (place / "dataset_info.json").read_text()
+    (place / "dataset_info.json").write_text(info.replace('"70"', '"71"'))
+    with pytest.raises(DataError, match=r"got 203 records in .* expected 204"):
+        load(tfds_name="toy", data_dir=str(folder))
+    (place / "dataset_info.json").write_text(info.replace('"tfrecord"', '"array_record"'))
+    with pytest.raises(DataError, match="format array_record"):
+        load(tfds_name="toy", data_dir=str(folder))
+    (place / "dataset_info.json").write_text(info)
+    shard = next(place.glob("*train*00002-of-00003"))
+    shard.write_bytes(shard.read_bytes()[:-5])
+    with pytest.raises(DataError, match=r"00002-of-00003: got .* bytes, expected"):
+        load(tfds_name="toy", data_dir=str(folder))
+    (place / "features.json").write_text('{"featuresDict": {"features": {"text": {}}}}')
+    with pytest.raises(DataError, match="got features text, expected image and label"):
+        load(tfds_name="toy", data_dir=str(folder))

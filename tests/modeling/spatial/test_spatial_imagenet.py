@@ -1,0 +1,35 @@
+"""Which networks for large images run on parts of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tf_keras
+
+from orbit_runner.modeling.efficientnet import efficientnet
+from orbit_runner.modeling.resnet import resnet
+from orbit_runner.modeling.spatial import PartitionError, partitioned
+from orbit_runner.modeling.vit import vit
+
+_SHAPE = {"input_shape": (64, 64, 3), "num_classes": 10}
+
+
+@pytest.mark.parametrize("version", [1, 1.5, 2])
+def test_residual_networks_of_all_versions_in_parts_are_the_networks(version, steps, close):
+    # Of a network in float32 one number on the other side of 0 shows in the gradients.
+    tf_keras.mixed_precision.set_global_policy(tf_keras.mixed_precision.Policy("float64"))
+    tf_keras.utils.set_random_seed(5)
+    model = resnet(**_SHAPE, depth=18, version=version)
+    images = np.random.default_rng(1).integers(0, 256, (4, 64, 64, 3), "uint8")
+    whole, parts = steps(model, [1, 2, 1, 1], images)
+    close(whole, parts, outputs=1e-5, gradients=1e-4, state=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("builder", "layer"),
+    [(vit, "TokenLayer|TFOpLambda"), (efficientnet, "InvertedBottleneckBlock")],
+)
+def test_what_others_are_made_of_has_no_rule(builder, layer):
+    options = {"model_name": "vit-ti16"} if builder is vit else {}
+    with pytest.raises(PartitionError, match=layer):
+        partitioned(builder(**_SHAPE, **options), [1, 2, 1, 1], [["CPU:0", "CPU:1"]])

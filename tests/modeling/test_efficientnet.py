@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+import pytest
+import tf_keras
+
+from orbit_runner.modeling.efficientnet import efficientnet
+
+
+def _build(model_id: str = "b0", **options: Any) -> tf_keras.Model:
+    shape = {"input_shape": (32, 32, 3), "num_classes": 1000}
+    return efficientnet(**(shape | {"model_id": model_id} | options))
+
+
+# torchvision's `efficientnet_b0` to `efficientnet_b7`; Tan and Le 2019, table 2, has 5.3M, 7.8M,
+# 9.2M, 12M, 19M, 30M, 43M and 66M.
+_PUBLISHED = {
+    "b0": 5_288_548,
+    "b1": 7_794_184,
+    "b2": 9_109_994,
+    "b3": 12_233_232,
+    "b4": 19_341_616,
+    "b5": 30_389_784,
+    "b6": 43_040_704,
+    "b7": 66_347_960,
+}
+
+
+@functools.cache
+def _plain() -> tf_keras.Model:
+    return _build()
+
+
+def _size(variables: Any) -> int:
+    return sum(variable.shape.num_elements() for variable in variables)
+
+
+def test_parameters_of_the_smallest_and_the_largest() -> None:
+    assert _size(_plain().trainable_variables) == _PUBLISHED["b0"]
+    assert _size(_build("b7").trainable_variables) == _PUBLISHED["b7"]
+
+
+def _counted(block: Any, inputs: int) -> int:
+    wide, squeezed = inputs * block.expand_ratio, inputs // 4
+    widened = inputs * wide + 2 * wide if block.expand_ratio > 1 else 0
+    depthwise = block.kernel_size**2 * wide + 2 * wide
+    squeeze = 2 * wide * squeezed + squeezed + wide
+    return widened + depthwise + squeeze + wide * block.out_filters + 2 * block.out_filters
+
+
+@pytest.mark.parametrize("model_id", _PUBLISHED)
+def test_parameters_by_the_table_that_networks_are_built_from(model_id: str) -> None:
+    """The sum of the blocks, counted by hand; the two built above hold the way of counting."""
+    from official.vision.modeling.backbones import efficientnet as garden
+
+    scales = garden.SCALING_MAP[model_id]
+    blocks = garden.block_spec_decoder(garden.EN_B0_BLOCK_SPECS, **scales)
+    width, *_ = (block.in_filters for block in blocks)
+    total = 27 * width + 2 * width
+    for block in blocks:
+        repeats = block.block_repeats - 1
+        total += _counted(block, block.in_filters) + repeats * _counted(block, block.out_filters)
+        width = block.out_filters
+    top = garden.nn_layers.round_filters(1280, scales["width_scale"])
+    assert total + width * top + 2 * top + (top + 1) * 1000 == _PUBLISHED[model_id]
+
+
+def _blocks(model: tf_keras.Model) -> list[Any]:
+    return [x for x in model.get_layer("backbone").layers if hasattr(x, "_squeeze_excitation")]
+
+
+def test_the_rate_of_stochastic_depth_rises_with_the_place_of_a_block() -> None:
+    """Where the shape changes there is no shortcut, and Model Garden's block leaves nothing out."""
+    blocks = _blocks(_build(stochastic_depth_drop_rate=0.32))
+    assert len(blocks) == 16
+    rates = [block._stochastic_depth._drop_rate for block in blocks]
+    np.testing.assert_allclose(rates, 0.02 * np.arange(16))
+    assert {
+        block._stochastic_depth for block in _blocks(_build(stochastic_depth_drop_rate=0.0))
+    } == {None}
+
+
+def test_a_block_adds_nothing_as_often_as_its_rate_says() -> None:
+    block = _blocks(_build(stochastic_depth_drop_rate=0.8))[-2]
+    assert block._stochastic_depth._drop_rate == pytest.approx(0.8 * 14 / 16)
+    x = np.random.default_rng(0).normal(size=(4000, *block.input_shape[1:])).astype("float32")
+    tf_keras.utils.set_random_seed(1)
+    same = np.all(block(x, training=True).numpy() == x, axis=(1, 2, 3))
+    # Four standard deviations of the mean of so many draws.
+    assert np.mean(same) == pytest.approx(0.7, abs=4 * (0.7 * 0.3 / 4000) ** 0.5)
+    assert not np.any(np.all(block(x[:9]).numpy() == x[:9], axis=(1, 2, 3)))
+
+
+def test_settings_reach_the_layers() -> None:
+    model = _build(
+        batch_norm_momentum=0.8,
+        batch_norm_epsilon=1e-4,
+        use_sync_bn=True,
+        dropout_rate=0.4,
+        se_ratio=0.5,
+    )
+    kind = tf_keras.layers.BatchNormalization
+    norms = [x for x in model._flatten_layers() if isinstance(x, kind)]
+    # One block does not widen its input first, and has no batch norm for that.
+    assert len([norm for norm in norms if norm.built]) == 3 * 16 - 1 + 2
+    assert {(x.momentum, x.epsilon, x.synchronized) for x in norms} == {(0.8, 1e-4, True)}
+    assert model.get_layer("dropout").rate == 0.4
+    assert _blocks(model)[1]._squeeze_excitation._se_reduce.filters == 8
+    assert _blocks(_build(se_ratio=0.0))[1]._squeeze_excitation is None
+
+
+def test_swish_is_the_activation_everywhere() -> None:
+    model = _plain()
+    block = _blocks(model)[1]
+    used = [block._activation_layer, block._depthwise_activation_layer]
+    x = np.linspace(-3, 3, 7).astype("float32")
+    swish = x / (1 + np.exp(-x))
+    for function in (*used, block._squeeze_excitation._activation_fn):
+        np.testing.assert_allclose(function(x), swish, rtol=1e-5)
+
+
+def test_kernels_start_as_in_the_code_of_the_authors() -> None:
+    model = _plain()
+    block = _blocks(model)[-1]
+    assert np.std(block._conv2.kernel) == pytest.approx((2 / 320) ** 0.5, rel=0.02)
+    assert np.std(block._conv1.depthwise_kernel) == pytest.approx((2 / 9) ** 0.5, rel=0.02)
+    kernel = model.get_layer("logits").kernel.numpy()
+    assert np.max(np.abs(kernel)) == pytest.approx(1000**-0.5, rel=0.01)

@@ -1,0 +1,139 @@
+"""What holds for every network for large images."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+
+from orbit_runner.registry import IMAGE_MODELS
+
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "resnet_v1": {"depth": 18, "version": 1},
+    "resnet_v1.5": {"depth": 18, "version": 1.5},
+    "resnet_v2": {"depth": 18, "version": 2},
+    "vit": {"model_name": "vit-ti16"},
+    "efficientnet": {"model_id": "b0"},
+}
+_SIZE, _CLASSES = 32, 7
+
+
+def _build(kind: str, **options: Any) -> tf_keras.Model:
+    builder = IMAGE_MODELS.get(kind.split("_v")[0]).load()
+    shape = {"input_shape": (_SIZE, _SIZE, 3), "num_classes": _CLASSES}
+    return builder(**(shape | _OPTIONS[kind] | options))
+
+
+@functools.cache
+def _built(kind: str) -> tf_keras.Model:
+    return _build(kind, input_dtype="float32", mean=(125.0, 123.0, 114.0), std=(63.0, 62.0, 66.0))
+
+
+@pytest.fixture(params=_OPTIONS)
+def kind(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+def _pixels(dtype: str = "uint8") -> np.ndarray:
+    return np.random.default_rng(7).integers(0, 256, (8, _SIZE, _SIZE, 3)).astype(dtype)
+
+
+@pytest.mark.parametrize("precision", ["mixed_float16", "mixed_bfloat16"])
+def test_logits_and_variables_are_float32_in_16_bits(kind: str, precision: str) -> None:
+    tf_keras.mixed_precision.set_global_policy(precision)
+    model = _build(kind)
+
+    logits = model(_pixels())
+
+    assert (logits.dtype, logits.shape) == (tf.float32, (8, _CLASSES))
+    assert np.all(np.isfinite(logits))
+    assert {variable.dtype for variable in model.variables} == {tf.float32}
+    assert model.get_layer("normalize").compute_dtype == precision.removeprefix("mixed_")
+    assert model.get_layer("pool").compute_dtype == precision.removeprefix("mixed_")
+
+
+def test_names_and_weights_are_equal_in_two_builds_from_a_seed(kind: str) -> None:
+    def build() -> tf_keras.Model:
+        tf_keras.utils.set_random_seed(3)
+        return _build(kind)
+
+    first, second = build(), build()
+
+    names = [variable.name for variable in first.variables]
+    assert len(set(names)) == len(names)
+    assert names == [variable.name for variable in second.variables]
+    assert first.name == second.name
+    for name, one, two in zip(names, first.get_weights(), second.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, two, err_msg=name)
+
+
+def test_no_two_kernels_of_a_shape_start_alike(kind: str) -> None:
+    kernels = defaultdict(list)
+    for variable in _built(kind).trainable_variables:
+        if "kernel" in variable.name and not variable.name.startswith("logits"):
+            kernels[tuple(variable.shape)].append(variable.numpy().tobytes())
+
+    assert max(map(len, kernels.values())) > 2
+    for shape, values in kernels.items():
+        assert len(set(values)) == len(values), shape
+
+
+def test_raw_pixels_are_normalised(kind: str) -> None:
+    """The same weights on pixels and a mean that are shifted alike give the same logits."""
+    plain = _built(kind)
+    shifted = _build(kind, mean=(135.0, 133.0, 124.0), std=(63.0, 62.0, 66.0))
+    weights = [np.random.default_rng(0).normal(size=x.shape) if x.ndim == 2 else x
+               for x in plain.get_weights()]  # fmt: skip
+    pixels = (_pixels() // 2).astype("uint8")
+    before = plain.get_weights()
+    plain.set_weights(weights)
+    shifted.set_weights(weights)
+
+    logits = plain(pixels.astype("float32"))
+    plain.set_weights(before)
+
+    assert np.std(logits) > 0
+    np.testing.assert_allclose(shifted(pixels + 10), logits, rtol=1e-3, atol=1e-3)
+
+
+def test_a_gradient_reaches_every_trainable_variable(kind: str) -> None:
+    model = _built(kind)
+    kernel = model.get_layer("logits").kernel
+    before = kernel.numpy()
+    kernel.assign(np.random.default_rng(0).normal(size=kernel.shape))
+
+    with tf.GradientTape() as tape:
+        logits = model(_pixels("float32"), training=True)
+        entropy = tf.nn.sparse_softmax_cross_entropy_with_logits(tf.range(8) % _CLASSES, logits)
+        loss = tf.reduce_mean(entropy)
+    gradients = tape.gradient(loss, model.trainable_variables)
+    kernel.assign(before)
+
+    for variable, gradient in zip(model.trainable_variables, gradients, strict=True):
+        assert gradient is not None, variable.name
+        assert np.all(np.isfinite(gradient)), variable.name
+        assert np.any(gradient), variable.name
+
+
+def test_each_setting_is_an_argument_of_the_network_with_the_same_default() -> None:
+    for entry in IMAGE_MODELS.entries():
+        config = entry.load_config()(name=entry.name)
+        settings = config.as_dict()
+        # The task gives these to every network, or keeps them for the data.
+        for name in ("name", "num_classes", "input_size"):
+            del settings[name]
+        builder: Callable[..., Any] = entry.load()
+        defaults = {
+            name: list(argument.default) if isinstance(argument.default, tuple)
+            else argument.default
+            for name, argument in inspect.signature(builder).parameters.items()
+            if name not in ("input_shape", "input_dtype", "num_classes", "mean", "std")
+        }  # fmt: skip
+        assert settings == defaults, entry.name

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tf_keras
+
+from orbit_runner.modeling.vit import vit
+from orbit_runner.modeling.vit_sizes import VIT_NAMES
+
+
+def _build(name: str = "vit-ti16", size: int = 32, **options: Any) -> tf_keras.Model:
+    shape = {"input_shape": (size, size, 3), "num_classes": 1000}
+    return vit(**(shape | {"model_name": name} | options))
+
+
+# timm's models of these names and torchvision's `vit_b_16`, `vit_b_32`, `vit_l_16`, `vit_l_32`.
+_PUBLISHED = {
+    "vit-ti16": 5_717_416,
+    "vit-s16": 22_050_664,
+    "vit-b16": 86_567_656,
+    "vit-b32": 88_224_232,
+    "vit-l16": 304_326_632,
+    "vit-l32": 306_535_400,
+}
+
+
+def test_every_size_has_a_published_number_of_parameters() -> None:
+    assert set(_PUBLISHED) == set(VIT_NAMES)
+
+
+@pytest.mark.parametrize("name", ["vit-ti16", "vit-s16", "vit-b16", "vit-b32"])
+def test_parameters(name: str) -> None:
+    assert _build(name, 224).count_params() == _PUBLISHED[name]
+
+
+def test_parameters_of_the_large_ones() -> None:
+    """Their blocks are built once: the patches and what comes with them are what differs."""
+    large = _build("vit-l16", 224)
+    assert large.count_params() == _PUBLISHED["vit-l16"]
+    width = 1024
+    patches = 3 * (32**2 - 16**2) * width
+    positions = (14**2 - 7**2) * width
+    assert large.count_params() + patches - positions == _PUBLISHED["vit-l32"]
+
+
+def test_the_mean_of_the_patches_needs_no_token() -> None:
+    token, gap = _build(), _build(pooler="gap")
+    # The token, and its position.
+    assert token.count_params() - gap.count_params() == 2 * 192
+    assert {v.shape[1] for v in token.variables if "pos_embedding" in v.name} == {5}
+    assert {v.shape[1] for v in gap.variables if "pos_embedding" in v.name} == {4}
+
+
+def _blocks(model: tf_keras.Model) -> list[Any]:
+    blocks = [x for x in model._flatten_layers() if hasattr(x, "_attention_layer")]
+    assert len(blocks) == 12
+    return blocks
+
+
+def test_rates_reach_the_blocks() -> None:
+    model = _build(dropout_rate=0.1, attention_dropout_rate=0.2, init_stochastic_depth_rate=0.24)
+    blocks = _blocks(model)
+    assert {block._output_dropout.rate for block in blocks} == {0.1}
+    assert {block._attention_layer._dropout for block in blocks} == {0.2}
+    depths = [block._stochastic_depth._drop_rate for block in blocks]
+    np.testing.assert_allclose(depths, np.arange(1, 13) * 0.02)
+
+
+def test_nothing_is_left_out_by_default() -> None:
+    model, pixels = _build(), np.random.default_rng(0).integers(0, 256, (2, 32, 32, 3), "uint8")
+    features = tf_keras.Model(model.input, model.get_layer("pool").output)
+    np.testing.assert_array_equal(features(pixels, training=True), features(pixels))
+
+
+def test_kernels_start_as_in_the_one_paper_or_the_other() -> None:
+    def deviation(original: bool) -> float:
+        model = _build(original_init=original)
+        kernel = _blocks(model)[0]._intermediate_dense.kernel
+        return float(np.std(kernel))
+
+    assert deviation(True) == pytest.approx((2 / (192 + 768)) ** 0.5, rel=0.02)
+    # Keras makes up for nothing: a normal distribution cut off at two deviations is narrower.
+    assert deviation(False) == pytest.approx(0.02 * 0.8796, rel=0.02)
+
+
+def test_the_classifier_starts_at_zero() -> None:
+    model = _build()
+    assert not np.any(model(np.full((1, 32, 32, 3), 9, "uint8")))
+
+
+@pytest.mark.parametrize("shape", [(30, 32, 3), (32, 33, 3), (8, 8, 3)])
+def test_images_that_are_not_of_whole_patches_are_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=rf"{shape[0]} × {shape[1]} pixels, .* multiples of 16"):
+        _build(input_shape=shape)

@@ -1,0 +1,210 @@
+"""The task on photographs in files: folders, records and prepared sets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from orbit_runner.config.experiment import ExperimentConfig
+from orbit_runner.config.problems import ConfigError
+from orbit_runner.data.images.statistics import NATURAL_MEAN
+from orbit_runner.data.source import Repeated
+from orbit_runner.errors import DataError
+from orbit_runner.tasks.image_classification.sources import load_source, pixel_statistics
+from orbit_runner.tasks.image_classification.task import ImageClassificationTask
+from tests.images import write_folder, write_records, write_tfds
+from tests.training.digits import digits_config
+from tests.training.toy import run
+
+_SIZE = [12, 10, 3]
+_TRAIN, _EVAL = "task__train_data__", "task__validation_data__"
+_RECIPE = {
+    f"{_TRAIN}augment": "inception",
+    f"{_TRAIN}color_jitter": 0.4,
+    f"{_TRAIN}random_erasing": {"probability": 0.5},
+    f"{_TRAIN}aug_type": {"type": "randaug", "randaug": {"magnitude": 5, "cutout_const": 4}},
+    f"{_TRAIN}mixup_and_cutmix": {"mixup_alpha": 0.2},
+}
+
+
+@pytest.fixture
+def files_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    root = tmp_path / "set"
+    write_folder(root / "folder" / "train", {"ant": 7, "bee": 9, "cat": 8})
+    write_folder(root / "folder" / "val", {"ant": 3, "cat": 4}, first=50)
+    write_records(root / "records", [20, 9], classes=3, offset=1)
+    write_tfds(root / "tfds", "toy", {"train": (20, 13), "validation": (6,)}, ["a", "b", "c"])
+    places: dict[str, dict[str, Any]] = {
+        "image_folder": {"data_dir": str(root / "folder")},
+        "tfrecord": {"data_dir": str(root / "records"), "input_path": "train*", "label_offset": 1},
+        "tfds": {"tfds_data_dir": str(root / "tfds"), "tfds_name": "toy"},
+    }
+
+    def config(kind: str, **changes: Any) -> ExperimentConfig:
+        settings: dict[str, Any] = {
+            "task__model__input_size": _SIZE,
+            "task__model__num_classes": 3,
+            f"{_TRAIN}global_batch_size": 8,
+            f"{_EVAL}global_batch_size": 8,
+            **{f"trainer__{name}_interval": 3 for name in ("validation", "checkpoint", "summary")},
+            "trainer__train_steps": 3,
+        }
+        for section in (_TRAIN, _EVAL):
+            settings[f"{section}source"] = kind
+            settings |= {f"{section}{name}": value for name, value in places[kind].items()}
+        return digits_config(**{**settings, **changes})
+
+    return config
+
+
+def _problems(config: Callable[[], ExperimentConfig]) -> dict[str, str]:
+    with pytest.raises(ConfigError) as caught:
+        config()
+    return {problem.path: problem.message for problem in caught.value.problems}
+
+
+@pytest.mark.parametrize(("kind", "count"), [("image_folder", 7), ("tfrecord", 29), ("tfds", 6)])
+def test_a_run_on_files(
+    files_config: Callable[..., ExperimentConfig], tmp_path: Path, kind: str, count: int
+) -> None:
+    recipe = _RECIPE if kind == "tfds" else {f"{_TRAIN}augment": "inception"}
+    config = files_config(kind, **recipe)
+    assert list(config.task.preflight()) == []
+    model, results = run(config, tmp_path / "run")
+    assert model.input_shape == (None, *_SIZE)
+    assert results["validation_examples"] == count
+    assert np.isfinite(results["validation_loss"])
+    assert 0 <= results["accuracy"] <= 1
+
+
+def test_bad_images_have_no_part_in_training_and_are_told(
+    files_config: Callable[..., ExperimentConfig],
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    places = sorted((tmp_path / "set" / "folder" / "train").rglob("*.jpg"))[:2]
+    for place in places:
+        place.write_bytes(b"rubbish")
+    with pytest.raises(DataError, match=r"\.jpg: does not decode"):
+        run(files_config("image_folder"), tmp_path / "strict", "train")
+    config = files_config("image_folder", **{f"{_TRAIN}max_bad_images": 2})
+    run(config, tmp_path / "run", "train")
+    told = capfd.readouterr().err
+    assert all(told.count(f"{place}: does not decode, bad image") == 1 for place in places)
+
+
+def test_an_image_without_weight_adds_nothing_to_the_loss() -> None:
+    config = digits_config(task__losses__label_smoothing=0.1)
+    task = ImageClassificationTask(config.task)  # type: ignore[arg-type]
+    logits = tf.constant(np.random.default_rng(1).normal(size=(4, 10)).astype(np.float32))
+    labels = tf.constant([1, 2, 3, 4])
+    weights = tf.constant([1.0, 0.0, 1.0, 1.0])
+    each = task.example_losses(labels, logits).numpy()
+    loss = task.build_losses((labels, weights), logits, [tf.constant(2.0)])
+    assert float(loss) == pytest.approx((each[0] + each[2] + each[3]) / 4 + 2.0, rel=1e-6)
+    evaluated = task.build_losses(labels, logits, None, weights)
+    assert float(evaluated) == pytest.approx((each[0] + each[2] + each[3]) / 3, rel=1e-6)
+
+
+def test_mixed_labels_have_a_loss_and_an_accuracy() -> None:
+    task = ImageClassificationTask(digits_config().task)  # type: ignore[arg-type]
+    logits = tf.constant([[2.0] + [0.0] * 9, [0.0] * 9 + [1.0]])
+    shares = np.zeros((2, 10), np.float32)
+    shares[0, [0, 3]], shares[1, [4, 9]] = (0.75, 0.25), (0.6, 0.4)
+    losses = task.example_losses(tf.constant(shares), logits)
+    log = tf.nn.log_softmax(logits).numpy()
+    np.testing.assert_allclose(losses, -(shares * log).sum(axis=1), rtol=1e-6)
+    for training, names in ((True, ["accuracy"]), (False, ["accuracy", "top_5_accuracy"])):
+        metrics = task.build_metrics(training=training)
+        assert [metric.name for metric in metrics] == names
+        task.process_metrics(metrics, tf.constant(shares), logits)
+        assert metrics[0].result() == 0.5
+        task.process_metrics(metrics, (tf.constant(shares), tf.constant([1.0, 0.0])), logits)
+        assert float(metrics[0].result()) == pytest.approx(2 / 3)
+
+
+def test_what_cannot_be_is_told_before_the_start(
+    files_config: Callable[..., ExperimentConfig],
+) -> None:
+    cases: list[tuple[dict[str, Any], str, str]] = [
+        ({"task__model__input_size": None, f"{_TRAIN}augment": "inception"},
+         "train_data.augment", "needs model.input_size"),
+        ({"task__model__input_size": [8, 8, 1], f"{_TRAIN}color_jitter": 0.1},
+         "train_data.color_jitter", "needs images of 3 channels"),
+        ({f"{_EVAL}color_jitter": 0.1}, "validation_data.color_jitter", "varies training images"),
+        ({f"{_TRAIN}label_offset": 1}, "train_data.label_offset", "source tfrecord alone"),
+        ({f"{_TRAIN}tfds_name": "toy"}, "train_data.tfds_name", "source tfds alone"),
+        ({f"{_TRAIN}crop_area_range": [0.9, 0.1]}, "train_data.crop_area_range", "smallest"),
+        ({f"{_TRAIN}mixup_and_cutmix": {"mixup_alpha": 0, "cutmix_alpha": 0}},
+         "train_data.mixup_and_cutmix.mixup_alpha", "above 0"),
+        ({f"{_TRAIN}aug_type": {"type": "randaug", "randaug": {"magnitude_std": 0.5}}},
+         "train_data.aug_type.randaug.magnitude_std", "operations fail"),
+    ]  # fmt: skip
+    for changes, path, part in cases:
+        found = _problems(lambda changes=changes: files_config("image_folder", **changes))
+        assert list(found) == [f"task.{path}"]
+        assert part in found[f"task.{path}"]
+    found = _problems(lambda: files_config("tfds", **{f"{_TRAIN}data_dir": "x"}))
+    assert found == {"task.train_data.data_dir": "is not read by `source: tfds`; set tfds_data_dir"}
+
+
+def test_classes_of_other_names_do_not_fit(
+    files_config: Callable[..., ExperimentConfig], tmp_path: Path
+) -> None:
+    write_folder(tmp_path / "other", {"ant": 1, "wasp": 1})
+    config = files_config("image_folder", **{f"{_EVAL}data_dir": str(tmp_path / "other")})
+    ((field, message),) = config.task.preflight()
+    assert field == "validation_data.source"
+    assert message == "got 2 classes, expected the 3 of train_data; bee, cat, wasp is not in both"
+
+
+def test_natural_images_have_the_statistics_of_imagenet(
+    files_config: Callable[..., ExperimentConfig],
+) -> None:
+    for kind in ("image_folder", "tfrecord", "tfds"):
+        source = load_source(files_config(kind).task.train_data)
+        assert pixel_statistics(source, _SIZE)[0] == NATURAL_MEAN
+        assert pixel_statistics(source)[0] == (127.5,)
+    digits = load_source(digits_config().task.train_data)
+    assert pixel_statistics(digits, [32, 32, 3])[0] == digits.mean
+
+
+def test_made_up_images_have_the_size_and_labels_of_the_network_and_little_memory() -> None:
+    config = digits_config(
+        task__model__input_size=[224, 224, 3], task__model__num_classes=7,
+        task__train_data__source="synthetic", task__train_data__augment="inception",
+        task__train_data__synthetic__num_examples=5000, task__validation_data__source="synthetic",
+    )  # fmt: skip
+    task = ImageClassificationTask(config.task)  # type: ignore[arg-type]
+    source = load_source(config.task.train_data, [224, 224, 3], 7)
+    images = source.arrays["image"]
+    assert isinstance(images, Repeated)
+    assert images.rows.nbytes <= 2**26
+    assert source.size == 5000
+    labels = source.arrays["label"]
+    assert (labels.min(), labels.max()) == (0, 6)
+    image, label = next(iter(task.build_inputs(config.task.train_data)))
+    assert image.shape == (64, 224, 224, 3)
+    assert image.dtype == tf.uint8
+    assert int(tf.reduce_max(label)) < 7
+
+
+def test_images_in_memory_are_brought_to_a_size(tmp_path: Path) -> None:
+    config = digits_config(
+        task__model__input_size=[16, 12, 3], task__train_data__augment="inception",
+        task__train_data__crop_area_range=[0.5, 1.0],
+    )  # fmt: skip
+    task = ImageClassificationTask(config.task)  # type: ignore[arg-type]
+    image, _ = next(iter(task.build_inputs(config.task.train_data)))
+    assert image.shape == (64, 16, 12, 3)
+    rows = list(task.build_inputs(config.task.validation_data))
+    assert sum(float(tf.reduce_sum(weight)) for *_, weight in rows) == 359
+    raw = load_source(config.task.validation_data).arrays["image"][:1]
+    whole = tf.image.resize(tf.image.grayscale_to_rgb(tf.constant(raw)), [16, 12])
+    np.testing.assert_array_equal(rows[0][0][:1], tf.cast(tf.round(whole), tf.uint8))
