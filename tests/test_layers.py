@@ -20,6 +20,7 @@ ABOVE_CONFIG = (
 FORBIDDEN = {
     "errors": (*HEAVY, "config", "registry", *ABOVE_CONFIG),
     "config": (*HEAVY, *ABOVE_CONFIG),
+    "registration": (*HEAVY, *ABOVE_CONFIG),
     "registry": (*HEAVY, *ABOVE_CONFIG),
     "runtime": ("tasks", "training", "train_lib", "cli", "reporting"),
     "data": ("tasks", "training", "train_lib", "cli", "reporting"),
@@ -39,10 +40,11 @@ LIGHT = sorted(
             *("main", "flags", "show", "list_", "diff", "validate"),
             *("verify", "reproduce", "original"),
             *("manifest", "manifest_places"),
+            *("data", "export", "predict", "chosen"),
             *("launch", "launch_plan", "launch_start", "server"),
         )
     ]
-    + [*ROOT.glob("runtime/launch/*.py")]
+    + [*ROOT.glob("runtime/launch/*.py"), *ROOT.glob("data/downloads/*.py")]
 )
 
 

@@ -10,9 +10,7 @@ import pytest
 
 from orbit_runner.config.locate import experiment_files
 from orbit_runner.config.resolve import Request, resolve
-
-# What keeps two runs of a large network within a test; the rest of the file stays as it is.
-_SHORTER = {"resnet_cifar_v2": ["--task.model.depth=11"]}
+from tests.small_experiments import overrides
 
 
 def _needs_files(name: str) -> bool:
@@ -23,9 +21,10 @@ def _run(name: str, folder: Path, *more: str) -> dict[str, Any]:
     generated = ["--config_file=configs/data/synthetic.yaml"] if _needs_files(name) else []
     steps = ["--trainer.train_epochs=0", "--trainer.train_steps=12"]
     small = ["--task.train_data.global_batch_size=16", "--trainer.checkpoint_interval=5"]
+    smaller = [f"--params_override={text}" for text in overrides(name)]
     command = [
         *(sys.executable, "-m", "orbit_runner", f"--experiment={name}", "--json"),
-        *(f"--model_dir={folder}", *generated, *steps, *small, *_SHORTER.get(name, []), *more),
+        *(f"--model_dir={folder}", *generated, *steps, *small, *smaller, *more),
     ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr

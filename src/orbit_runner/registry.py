@@ -12,21 +12,41 @@ from orbit_runner.registration import Entry, Registry
 
 __all__ = [
     "IMAGE_MODELS",
+    "RATING_MODELS",
+    "RATING_SOURCES",
     "SOURCES",
     "TASKS",
+    "TEXT_MODELS",
+    "TEXT_SOURCES",
     "Entry",
     "Registry",
 ]
 
 TASKS = Registry("task", entry_point_group="orbit_runner.tasks")
 IMAGE_MODELS = Registry("model")
+TEXT_MODELS = Registry("model")
+RATING_MODELS = Registry("model")
 SOURCES = Registry("data source")
+TEXT_SOURCES = Registry("data source")
+RATING_SOURCES = Registry("data source")
 
 TASKS.register(
     "image_classification",
     config="orbit_runner.tasks.image_classification.config:ImageClassificationConfig",
     target="orbit_runner.tasks.image_classification.task:ImageClassificationTask",
     help="one label an image",
+)
+TASKS.register(
+    "translation",
+    config="orbit_runner.tasks.translation.config:TranslationConfig",
+    target="orbit_runner.tasks.translation.task:TranslationTask",
+    help="sentences of one language from those of another",
+)
+TASKS.register(
+    "recommendation",
+    config="orbit_runner.tasks.recommendation.config:RecommendationConfig",
+    target="orbit_runner.tasks.recommendation.task:RecommendationTask",
+    help="items for users, from what each chose before",
 )
 _IMAGE_CONFIGS = "orbit_runner.tasks.image_classification.models"
 IMAGE_MODELS.register(
@@ -47,7 +67,25 @@ IMAGE_MODELS.register(
     target="orbit_runner.modeling.resnet_cifar:resnet_cifar",
     help="residual networks for 32×32 images, v1 (He et al. 2015) and v2 (2016)",
 )
-_SOURCE = "orbit_runner.config.data:DataConfig"
+IMAGE_MODELS.register(
+    "resnet",
+    config=f"{_IMAGE_CONFIGS}:ResNetConfig",
+    target="orbit_runner.modeling.resnet:resnet",
+    help="residual networks of 18 to 200 layers for large images, versions 1, 1.5 and 2",
+)
+IMAGE_MODELS.register(
+    "vit",
+    config=f"{_IMAGE_CONFIGS}:VitConfig",
+    target="orbit_runner.modeling.vit:vit",
+    help="vision transformers, Ti to L",
+)
+IMAGE_MODELS.register(
+    "efficientnet",
+    config=f"{_IMAGE_CONFIGS}:EfficientNetConfig",
+    target="orbit_runner.modeling.efficientnet:efficientnet",
+    help="EfficientNet b0 to b7",
+)
+_SOURCE = "orbit_runner.tasks.image_classification.data_config:ImageDataConfig"
 for _name, _help in {
     "digits": "1,797 handwritten digits of 8×8 pixels, inside scikit-learn",
     "mnist": "MNIST, and sets in its IDX format such as Fashion-MNIST",
@@ -59,5 +97,46 @@ SOURCES.register(
     "tfrecord",
     config=_SOURCE,
     target="orbit_runner.data.tfrecord.source:load",
-    help="images of one size in TFRecord files with Model Garden's features, streamed",
+    help="images in TFRecord files with Model Garden's features, streamed",
 )
+SOURCES.register(
+    "image_folder",
+    config=_SOURCE,
+    target="orbit_runner.data.images.files:load",
+    help="JPEG and PNG files, one folder a class",
+)
+SOURCES.register(
+    "tfds",
+    config=_SOURCE,
+    target="orbit_runner.data.images.tfds:load",
+    help="images that TensorFlow Datasets has prepared, streamed from its files",
+)
+TEXT_MODELS.register(
+    "transformer",
+    config="orbit_runner.tasks.translation.config:TransformerConfig",
+    target="orbit_runner.modeling.transformer:transformer",
+    help="Vaswani et al. 2017; presets tiny, base, big",
+)
+_PAIRS = "orbit_runner.tasks.translation.config:TranslationDataConfig"
+for _name, _help in {
+    "parallel_text": "two text files, line by line, plain or gzip",
+    "token_records": "TFRecord files of token ids",
+    "synthetic": "seeded random sentences",
+}.items():
+    TEXT_SOURCES.register(
+        _name, config=_PAIRS, target=f"orbit_runner.data.text.{_name}:load", help=_help
+    )
+RATING_MODELS.register(
+    "neumf",
+    config="orbit_runner.tasks.recommendation.config:NeuMFConfig",
+    target="orbit_runner.modeling.neumf:neumf",
+    help="GMF, MLP, or both (He et al. 2017)",
+)
+_RATINGS = "orbit_runner.tasks.recommendation.config:RecommendationDataConfig"
+for _name, _help in {
+    "movielens": "MovieLens 100K, 1M and 20M in their own files",
+    "synthetic": "seeded random choices with planted tastes",
+}.items():
+    RATING_SOURCES.register(
+        _name, config=_RATINGS, target=f"orbit_runner.data.ratings.{_name}:load", help=_help
+    )

@@ -28,6 +28,7 @@ from orbit_runner.runtime.workers import Workers
 from orbit_runner.training import loops
 from orbit_runner.training.controller import Action, build_controller, quiet_orbit
 from orbit_runner.training.explanations import explained
+from orbit_runner.training.export_end import check_exportable, export_at_end
 from orbit_runner.training.observer import Observer
 from orbit_runner.training.run_lock import RunLock
 from orbit_runner.training.session import Session
@@ -117,6 +118,9 @@ def run_experiment(
     strategy = distribution_strategy or tf.distribute.get_strategy()
     owns = mode in TRAINING and Workers(strategy).is_chief
     services, silence = services_of(params, mode), params.runtime.heartbeat_timeout
+    exports = mode in TRAINING and bool(params.trainer.export_subdir)
+    if exports:
+        check_exportable(task)
     lock = RunLock(model_dir) if owns else contextlib.nullcontext()
     with lock, watched(strategy, services, silence), servers_watched(strategy, params.runtime):
         session = Session(
@@ -144,6 +148,8 @@ def run_experiment(
             logs = _run_mode(session, controller, mode)
             if run_post_eval and mode != "train_and_post_eval":
                 logs = loops.evaluate(session, controller)
+        if exports:
+            export_at_end(session)
     return session.state.model, logs
 
 

@@ -31,10 +31,14 @@ HARMLESS = {
     "trainer.summary_interval": 7,
     "trainer.checkpoint_interval": 7,
     "trainer.validation_interval": 7,
+    "trainer.validation_epochs": 7.0,
     "trainer.validation_steps": 7,
     "trainer.max_to_keep": 7,
     "trainer.continuous_eval_timeout": 7,
     "trainer.preemption_on_demand_checkpoint": False,
+    "trainer.export_subdir": "other",
+    "trainer.export_checkpoint": "newest",
+    "trainer.export_weights": "plain",
     "trainer.validation_summary_subdir": "other",
     "trainer.best_checkpoint_export_subdir": "other",
     "trainer.best_checkpoint_eval_metric": "validation_loss",
@@ -76,12 +80,18 @@ HARMLESS = {
     "runtime.per_gpu_thread_count": 7,
     "runtime.inter_op_threads": 7,
 }
-EARLY = ("trainer.validation_interval", "trainer.validation_steps", "trainer.eval_tf_function")
+EARLY = (
+    "trainer.validation_interval",
+    "trainer.validation_epochs",
+    "trainer.validation_steps",
+    "trainer.eval_tf_function",
+)
 GOING_BACK = (
     "trainer.steps_per_loop",
     "trainer.summary_interval",
     "trainer.checkpoint_interval",
     "trainer.validation_interval",
+    "trainer.validation_epochs",
     "trainer.loss_upper_bound",
     "trainer.recovery_begin_steps",
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -50,11 +51,82 @@ def test_a_fragment_fits_an_experiment_and_changes_it(name: str, write: Callable
     assert fitting
 
 
+@pytest.mark.parametrize("fragment", ["configs/data/synthetic.yaml", "configs/trainer/smoke.yaml"])
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
-def test_the_smoke_fragment_fits_every_experiment(experiment: str) -> None:
+def test_generated_data_fits_every_experiment_without_a_file(
+    experiment: str, fragment: str, write: Callable[..., str]
+) -> None:
+    resolved = resolve(Request(experiment=experiment, config_files=(fragment,)))
+
+    task: Any = resolved.config.task
+    assert (task.train_data.source, task.validation_data.source) == ("synthetic", "synthetic")
+    assert [*task.preflight()] == []
+    assert resolved.config.trainer.best_checkpoint_export_subdir == ""
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_the_smoke_fragment_makes_every_experiment_short(experiment: str) -> None:
     config: Any = resolve(
         Request(experiment=experiment, config_files=("configs/trainer/smoke.yaml",))
     ).config
 
-    assert config.trainer.train_steps <= 10
-    assert config.task.train_data.source == "synthetic"
+    assert config.trainer.train_steps == config.trainer.validation_interval == 3
+    assert config.trainer.train_epochs in (None, 0)
+    assert config.task.train_data.global_batch_size == 8
+    assert config.task.validation_data.global_batch_size == 8
+
+
+IMAGENET = [name for name in EXPERIMENTS if name.endswith("_imagenet")]
+IMAGES = 1_281_167
+
+
+def _imagenet(name: str) -> Any:
+    return resolve(Request(experiment=name)).config
+
+
+@pytest.mark.parametrize("name", IMAGENET)
+def test_an_imagenet_experiment_says_what_it_should_reach_and_reads_as_told(name: str) -> None:
+    text = (ROOT / "experiments" / f"{name}.yaml").read_text(encoding="utf-8")
+    comment = "".join(line for line in text.splitlines() if line.startswith("#"))
+    assert "top-1" in comment
+    assert "1,281,167 images" in comment
+
+    task = _imagenet(name).task
+    assert task.model.num_classes == 1000
+    assert [*task.model.input_size] == [224, 224, 3]
+    for data in (task.train_data, task.validation_data):
+        assert (data.source, data.label_offset) == ("tfrecord", 1)
+    assert task.train_data.augment == "inception"
+
+
+def _steps(config: Any, epochs: float) -> int:
+    return round(epochs * IMAGES / config.task.train_data.global_batch_size)
+
+
+@pytest.mark.parametrize("name", IMAGENET)
+def test_the_warm_up_of_an_imagenet_experiment_is_5_epochs(name: str) -> None:
+    config = _imagenet(name)
+    warmup = config.trainer.optimizer_config.warmup
+    assert warmup.type == "linear"
+    assert warmup.linear.warmup_steps == _steps(config, 5)
+
+
+def test_the_schedules_of_imagenet_experiments_follow_from_epochs_and_batch() -> None:
+    resnet, vit, efficientnet = map(
+        _imagenet, ("resnet50_imagenet", "vit_base_imagenet", "efficientnet_imagenet")
+    )
+
+    def schedule(config: Any) -> Any:
+        return config.trainer.optimizer_config.learning_rate.get()
+
+    batches = {config.task.train_data.global_batch_size for config in (resnet, vit, efficientnet)}
+    assert batches == {4096}
+    assert resnet.trainer.train_epochs == 90
+    assert [*schedule(resnet).boundaries] == [_steps(resnet, n) for n in (30, 60, 80)]
+    rates = [0.1 * 4096 / 256 / 10**n for n in range(4)]
+    assert [*schedule(resnet).values] == pytest.approx(rates)
+    assert vit.trainer.train_epochs == 300
+    assert schedule(vit).decay_steps == math.ceil(300 * IMAGES / 4096)  # All steps of the run.
+    assert schedule(vit).initial_learning_rate == pytest.approx(0.0005 * 4096 / 512)
+    assert efficientnet.trainer.train_epochs == 350
+    assert schedule(efficientnet).decay_steps == _steps(efficientnet, 2.4)

@@ -1,5 +1,6 @@
 """Epochs to steps, where training pauses, and how long loops are."""
 
+import math
 import time
 
 import pytest
@@ -38,15 +39,24 @@ def test_epochs_become_steps(epochs: float, examples: int, batch: int, steps: in
     assert plan.steps_per_epoch == examples / batch
 
 
+@pytest.mark.parametrize(
+    ("epochs", "interval"), [(0.0, 1000), (1.0, 1437.0 / 64), (0.5, 1437.0 / 128)]
+)
+def test_evaluations_are_as_far_apart_as_epochs_say(epochs: float, interval: float) -> None:
+    trainer = TrainerConfig(train_steps=5000, validation_epochs=epochs)
+    assert make_plan(trainer, 1437 / 64).validation_interval == math.ceil(interval)
+
+
 def test_steps_stay_steps_where_the_size_is_not_known() -> None:
     plan = make_plan(TrainerConfig(train_steps=12), 0.0)
     assert (plan.train_steps, plan.steps_per_epoch) == (12, 0.0)
 
 
-def test_epochs_of_an_unknown_size_are_refused() -> None:
-    with pytest.raises(SettingError, match=r"trainer\.train_epochs: .*size") as caught:
-        make_plan(TrainerConfig(train_epochs=2), 0.0)
-    assert caught.value.path == "trainer.train_epochs"
+@pytest.mark.parametrize("field", ["train_epochs", "validation_epochs"])
+def test_epochs_of_an_unknown_size_are_refused(field: str) -> None:
+    with pytest.raises(SettingError, match=rf"trainer\.{field}: .*size") as caught:
+        make_plan(TrainerConfig(**{field: 2.0}), 0.0)
+    assert caught.value.path == f"trainer.{field}"
 
 
 @pytest.mark.parametrize(

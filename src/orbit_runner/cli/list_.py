@@ -16,7 +16,16 @@ from orbit_runner.config.raw import Leaf
 from orbit_runner.config.resolve import import_modules
 from orbit_runner.config.runtime import STRATEGIES
 from orbit_runner.config.yaml_source import load_file
-from orbit_runner.registry import IMAGE_MODELS, SOURCES, TASKS, Registry
+from orbit_runner.registry import (
+    IMAGE_MODELS,
+    RATING_MODELS,
+    RATING_SOURCES,
+    SOURCES,
+    TASKS,
+    TEXT_MODELS,
+    TEXT_SOURCES,
+    Registry,
+)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -44,7 +53,11 @@ def _everything() -> dict[str, dict[str, str]]:
         "fragments": {name: _description(path) for name, path in fragment_files().items()},
         "tasks": _helps(TASKS),
         "models of image_classification": _helps(IMAGE_MODELS),
-        "data sources": _helps(SOURCES),
+        "models of translation": _helps(TEXT_MODELS),
+        "models of recommendation": _helps(RATING_MODELS),
+        "data sources of image_classification": _helps(SOURCES),
+        "data sources of translation": _helps(TEXT_SOURCES),
+        "data sources of recommendation": _helps(RATING_SOURCES),
         "strategies": dict.fromkeys(STRATEGIES, ""),
         "modes": dict.fromkeys(MODES, ""),
     }

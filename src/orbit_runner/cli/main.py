@@ -22,6 +22,9 @@ COMMANDS = {
     "diff": "what differs between two experiments, files or runs",
     "verify": "whether the checkpoints of a run are still what they were when they were written",
     "reproduce": "run a saved config again, and say whether the weights are the same",
+    "export": "a SavedModel of a run, which needs nothing but tensorflow",
+    "predict": "what a model says of images, texts or users, from a run or an export",
+    "data": "public data sets: what there is, and download, check and unpack one",
     "manifest": "what Kubernetes, Slurm or Vertex AI needs to run an experiment there",
     "env": "versions, devices and git revision, for a bug report",
 }
@@ -51,8 +54,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: The arguments after the program's name; those of the process where None.
 
     Returns:
-        The exit code: 0 done, 1 crash, 2 usage or config, 3 diverged, 4 verify or reproduce
-        found a difference, 138 another member of the cluster was lost, 128 + n for signal n.
+        The exit code: 0 done, 1 crash or a data set that could not be got, 2 usage or config,
+        3 diverged, 4 verify or reproduce found a difference, 5 predict had no answer to some
+        items, 138 another member of the cluster was lost, 128 + n for signal n.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:

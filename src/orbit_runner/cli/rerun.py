@@ -105,7 +105,13 @@ class _Stage:
 
     def run(self, strategy: Any, task: Any, mode: str, folder: Path, observer: Observer) -> None:
         steps = self.step + 1 if self.leaves else self.step
-        trainer = self.config.trainer.replace(train_steps=steps, train_epochs=0.0)
+        trainer = self.config.trainer.replace(
+            train_steps=steps,
+            train_epochs=0.0,
+            export_subdir="",
+            export_checkpoint=None,
+            export_weights=None,
+        )
         leaving = leaving_at(self.step)
         try:
             train_lib.run_experiment(

@@ -26,6 +26,9 @@ _NEVER = frozenset(
         "trainer.best_checkpoint_export_subdir",
         "trainer.best_checkpoint_eval_metric",
         "trainer.best_checkpoint_metric_comp",
+        "trainer.export_subdir",
+        "trainer.export_checkpoint",
+        "trainer.export_weights",
         "trainer.validation_summary_subdir",
         "trainer.preemption_on_demand_checkpoint",
         "trainer.continuous_eval_timeout",
@@ -91,6 +94,7 @@ _ONLY_IF: MappingProxyType[str, Callable[[ExperimentConfig], bool]] = MappingPro
         "trainer.recovery_begin_steps": _goes_back,
         # Loops end where an evaluation is due.
         "trainer.validation_interval": lambda config: _stops_early(config) or _goes_back(config),
+        "trainer.validation_epochs": lambda config: _stops_early(config) or _goes_back(config),
         "trainer.validation_steps": _stops_early,
         # Eager evaluation gives metrics with other last bits.
         "trainer.eval_tf_function": _stops_early,

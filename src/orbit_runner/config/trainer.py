@@ -43,7 +43,15 @@ class TrainerConfig(Config):
         1, minimum=1, help="pieces a replica's batch is cut into, to save memory"
     )
     validation_steps: int = setting(-1, minimum=-1, help="batches an evaluation; -1: all there are")
-    validation_interval: int = setting(1000, minimum=1, help="steps between evaluations")
+    validation_interval: int = setting(
+        1000, minimum=1, instead_of="validation_epochs", help="steps between evaluations"
+    )
+    validation_epochs: float = setting(
+        0.0,
+        minimum=0.0,
+        instead_of="validation_interval",
+        help="passes over the data between evaluations; in place of validation_interval where set",
+    )
     summary_interval: int = setting(1000, minimum=1, help="steps that one record averages over")
     checkpoint_interval: int = setting(1000, minimum=1, help="steps between checkpoints")
     max_to_keep: int = setting(5, minimum=1, help="checkpoints kept")
@@ -54,6 +62,19 @@ class TrainerConfig(Config):
     best_checkpoint_eval_metric: str = setting("", help="the metric that tells which is best")
     best_checkpoint_metric_comp: str = setting(
         "higher", allowed=("higher", "lower"), help="which value is better"
+    )
+    export_subdir: str = setting(
+        "",
+        help="folder of the SavedModel that is written after training, as `runner export` does; "
+        "best_checkpoint_export_subdir holds a checkpoint",
+    )
+    export_checkpoint: str | None = setting(
+        None, allowed=(None, "newest", "best"), help="what is exported; the newest where unset"
+    )
+    export_weights: str | None = setting(
+        None,
+        allowed=(None, "average", "plain"),
+        help="with an average of the weights or without; as evaluation does where unset",
     )
     early_stopping: EarlyStopping | None = setting(None, help="when to end before the last step")
     loss_upper_bound: float = setting(1e6, help="a larger training loss counts as diverged")
@@ -90,6 +111,23 @@ class TrainerConfig(Config):
         if bool(subdir) != bool(metric):
             field = "best_checkpoint_eval_metric" if subdir else "best_checkpoint_export_subdir"
             yield field, "has to be set too: a best checkpoint needs a metric and a folder"
+        yield from self._export_problems()
+
+    def _export_problems(self) -> Iterator[tuple[str, str]]:
+        best, ema = self.best_checkpoint_export_subdir, self.optimizer_config.ema
+        if not self.export_subdir:
+            for field in ("export_checkpoint", "export_weights"):
+                if getattr(self, field) is not None:
+                    yield "export_subdir", f"has to be set too: {field} says what is exported"
+            return
+        if self.export_subdir in ("checkpoints", best):
+            yield "export_subdir", f"got {self.export_subdir!r}, where checkpoints are"
+        if self.export_checkpoint == "best" and not best:
+            yield "export_checkpoint", "got 'best', and best_checkpoint_export_subdir is not set"
+        if self.export_weights == "average" and ema is None:
+            yield "export_weights", "got 'average', and optimizer_config.ema is not set"
+        if self.export_weights == "plain" and self.export_checkpoint == "best" and ema is not None:
+            yield "export_weights", "got 'plain', and the best checkpoint holds averaged weights"
 
     def _schedule_problems(self) -> Iterator[tuple[str, str]]:
         rate = self.optimizer_config.learning_rate

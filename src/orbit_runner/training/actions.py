@@ -76,7 +76,8 @@ class BestCheckpoint:
         if self._writes:
             write_whole(self._info, json.dumps(jsonable(best), indent=2) + "\n")
         if self._memory is not None:
-            self._memory.assign([value, step])
+            # A tensor of that type: variables cut over parameter servers take nothing else.
+            self._memory.assign(tf.constant([value, step], tf.float64))
 
     def _best(self) -> float:
         if self._memory is not None:
@@ -121,7 +122,7 @@ class EarlyStop:
             best, since = value, 0
         else:
             since += 1
-        self._memory.assign([best, since, step])
+        self._memory.assign(tf.constant([best, since, step], tf.float64))
         return self._verdict(value, best, since)
 
     def _verdict(self, value: float, best: float, since: float) -> str:

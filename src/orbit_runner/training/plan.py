@@ -77,19 +77,24 @@ def make_plan(trainer: TrainerConfig, steps_per_epoch: float) -> Plan:
     Raises:
         SettingError: Epochs were asked for and the size of the set is not known.
     """
-    if trainer.train_epochs and not steps_per_epoch:
-        raise SettingError(
-            "trainer.train_epochs",
-            "the task does not tell the size of its training set\nset trainer.train_steps",
-        )
-    # The rounding guards against 10.0 epochs becoming 10.000000000000002 · steps_per_epoch.
-    epochs_in_steps = math.ceil(round(trainer.train_epochs * steps_per_epoch, 6))
+
+    def steps(field: str, instead: str) -> int:
+        epochs = getattr(trainer, field)
+        if epochs and not steps_per_epoch:
+            raise SettingError(
+                f"trainer.{field}",
+                f"the task does not tell the size of its training set\nset trainer.{instead}",
+            )
+        # The rounding guards against 10.0 epochs becoming 10.000000000000002 · steps_per_epoch.
+        return math.ceil(round(epochs * steps_per_epoch, 6))
+
     return Plan(
-        train_steps=trainer.train_steps or epochs_in_steps,
+        train_steps=trainer.train_steps or steps("train_epochs", "train_steps"),
         steps_per_epoch=steps_per_epoch,
         summary_interval=trainer.summary_interval,
         checkpoint_interval=trainer.checkpoint_interval,
-        validation_interval=trainer.validation_interval,
+        validation_interval=steps("validation_epochs", "validation_interval")
+        or trainer.validation_interval,
     )
 
 

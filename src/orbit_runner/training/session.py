@@ -136,7 +136,8 @@ class Session:
         data, trainer = self.config.task.train_data, self.config.trainer
         steps_per_epoch = self._steps_per_epoch(data)
         if not steps_per_epoch and not trains:
-            trainer = trainer.replace(train_epochs=0.0)  # Nobody counts epochs then.
+            # Nobody counts epochs then.
+            trainer = trainer.replace(train_epochs=0.0, validation_epochs=0.0)
         plan = make_plan(trainer, steps_per_epoch)
         if trains and plan.train_steps < 1:
             raise SettingError("trainer.train_steps", "is 0; set it, or trainer.train_epochs")

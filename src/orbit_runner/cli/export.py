@@ -1,0 +1,89 @@
+"""`runner export`: a run as a SavedModel that needs nothing but tensorflow."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from orbit_runner.cli.chosen import Chosen, add_choice_flags, read_chosen
+from orbit_runner.cli.flags import parse, parser
+from orbit_runner.cli.job import bind_gin
+from orbit_runner.cli.preflight import blamed
+from orbit_runner.errors import RunnerError
+
+_DESCRIPTION = """\
+Write a model of a run as a SavedModel with named signatures, to DIR/STEP, as TensorFlow Serving
+expects it. Whatever strategy the run was trained under: the model is built again in this process,
+by itself, and the checkpoint restored into it. The run is not touched, and may be going on."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Exports a model.
+
+    Args:
+        arguments: The arguments after `export`.
+
+    Returns:
+        0.
+
+    Raises:
+        RunnerError: There is no such run or checkpoint, or the export exists already.
+    """
+    to = parser("export", _DESCRIPTION)
+    to.add_argument("run", metavar="RUN", help="the folder of a run")
+    to.add_argument("--to", metavar="DIR", help="RUN/export where not given")
+    add_choice_flags(to)
+    to.add_argument("--progress", choices=("auto", "bar", "plain"), default="auto")
+    to.add_argument("--json", action="store_true", help="print what was written as JSON")
+    flags = parse(to, arguments)
+    chosen = read_chosen(Path(flags.run), flags)
+    folder = Path(flags.to) if flags.to else chosen.run / "export"
+    _check_free(folder, chosen)
+    record = _exported(chosen, folder, flags.progress)
+    print(json.dumps(record, indent=2) if flags.json else "\n".join(_lines(record)))
+    return 0
+
+
+def _check_free(folder: Path, chosen: Chosen) -> None:
+    place = folder / str(chosen.choice.place.step)
+    if place.exists():
+        raise RunnerError(
+            f"--to: there is {place} already\n"
+            "give another folder, such as "
+            f"--to={folder.with_name(f'{folder.name}-{chosen.weights}')}, or remove that"
+        )
+    if folder.exists() and not folder.is_dir():
+        raise RunnerError(f"--to: {folder} is a file, expected a folder")
+
+
+def _exported(chosen: Chosen, folder: Path, kind: str) -> dict[str, Any]:
+    from orbit_runner.reporting.progress import make_progress
+    from orbit_runner.runtime.environment import prepare_environment
+
+    progress = make_progress(kind)
+    config = chosen.resolved.config
+    with progress.shown():
+        progress.phase("importing tensorflow")
+        prepare_environment(config.runtime)
+        from orbit_runner.training.export import export
+        from orbit_runner.training.served import make_task, served
+
+        bind_gin(config.gin_bindings)
+        with blamed(chosen.resolved):
+            task = make_task(config, chosen.run)
+            with served(config, task, chosen.choice, chosen.weights, progress) as model:
+                progress.phase(f"writing {folder}")
+                return export(model, config, chosen.run, folder)
+
+
+def _lines(record: Mapping[str, Any]) -> Iterator[str]:
+    yield f"{record['path']}: step {record['step']}, {record['weights']} weights"
+    yield f"weights sha256 {record['fingerprint']}"
+    for name, spec in record["signatures"].items():
+        mark = "  (serving_default)" if name == record["default"] else ""
+        yield f"{name}{mark}"
+        for side in ("inputs", "outputs"):
+            for key, text in spec[side].items():
+                yield f"  {side[:-1]:<6}  {key}  {text}"

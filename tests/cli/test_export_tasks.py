@@ -1,0 +1,198 @@
+"""Each task: the export answers, in a process with nothing but tensorflow, as the trained model."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from orbit_runner.cli.main import main
+from orbit_runner.config.dump import to_yaml
+from orbit_runner.config.experiment import ExperimentConfig
+from orbit_runner.config.resolve import Request, resolve
+from orbit_runner.data import digits
+from orbit_runner.registry import TASKS
+from orbit_runner.train_lib import run_experiment
+from tests.exported import ask_elsewhere
+
+_WORDS = {"ein": "a", "hund": "dog", "mann": "man", "kind": "child", "rennt": "runs",
+          "sitzt": "sits", "schnell": "quickly", "dort": "there"}  # fmt: skip
+
+# From the trained model, without any signature: what is asked, and what has to come.
+Asked = Callable[[Any, Any], list[tuple[str, Mapping[str, Any], Mapping[str, np.ndarray]]]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """An experiment, made small, with data in real files."""
+
+    experiment: str
+    settings: Mapping[str, Any]
+    write: Callable[[Path], None]
+    asked: Asked
+    items: tuple[str, ...] = ()
+
+
+def _write_ratings(folder: Path) -> None:
+    lines = [
+        f"{user}\t{(5 * user + place) % 60 + 1}\t4\t{880000000 + place}\n"
+        for user in range(1, 13)
+        for place in range(22)
+    ]
+    (folder / "u.data").write_text("".join(lines))
+
+
+def _ask_ratings(model: Any, task: Any) -> Any:
+    users, items = np.repeat(np.arange(12), 60), np.tile(np.arange(60), 12)
+    logits = model({"user": tf.constant(users), "item": tf.constant(items)}, training=False)
+    scores = 1 / (1 + np.exp(-np.asarray(logits).reshape(-1)))
+    pairs = {"user": users.astype(np.int64) + 1, "item": items.astype(np.int64) + 1}
+    return [("pairs", pairs, {"score": scores})]
+
+
+def _write_sentences(folder: Path) -> None:
+    rng = np.random.default_rng(2)
+    for split, count in (("train", 200), ("val", 12)):
+        rows = [rng.choice(list(_WORDS), rng.integers(2, 6)) for _ in range(count)]
+        (folder / f"{split}.de").write_text("".join(" ".join(row) + "\n" for row in rows))
+        english = (" ".join(_WORDS[word] for word in row) for row in rows)
+        (folder / f"{split}.en").write_text("".join(f"{line}\n" for line in english))
+
+
+def _ask_sentences(model: Any, task: Any) -> Any:
+    lines = ["a dog runs", "the man sits there quickly", "Kind?", "a"]
+    found = task.vocabulary.encode(lines)  # Ended by EOS.
+    ids = np.split(found.values, found.offsets[1:-1])
+    rows = np.zeros([len(lines), max(map(len, ids))], np.int32)
+    for row, own in zip(rows, ids, strict=True):
+        row[: len(own)] = own
+    found = model({"inputs": tf.constant(rows)}, training=False)
+    texts = task.vocabulary.decode(found["outputs"].numpy())
+    wanted = {"translations": np.array([text.encode() for text in texts], object)}
+    scores = {"scores": found["scores"].numpy()}
+    tokens = {"outputs": found["outputs"].numpy(), **scores}
+    return [("text", {"text": lines}, wanted | scores), ("tokens", {"inputs": rows}, tokens)]
+
+
+def _ask_images(model: Any, task: Any) -> Any:
+    images = digits.load(split="test").arrays["image"][:10]
+    logits = model(images, training=False).numpy()
+    encoded = [tf.io.encode_png(image).numpy() for image in images]
+    names = np.array([str(n).encode() for n in range(10)], object)
+    return [
+        ("serving_default", {"images": encoded}, {"logits": logits}),
+        ("image_tensor", {"images": images}, {"logits": logits}),
+        ("class_names", {}, {"names": names}),
+    ]
+
+
+CASES = {
+    "images": Case("digits", {"trainer.train_steps": 5}, lambda folder: None, _ask_images),
+    "ratings": Case(
+        "ncf_movielens",
+        {
+            "trainer.train_epochs": 0,
+            "trainer.train_steps": 5,
+            "task.train_data.data_dir": "data",
+            "task.validation_data.data_dir": "data",
+            "task.train_data.global_batch_size": 20,
+            "task.validation_data.num_eval_negatives": 15,
+        },
+        _write_ratings,
+        _ask_ratings,
+        ("1", "7", "99"),
+    ),
+    "sentences": Case(
+        "transformer_multi30k",
+        {
+            "trainer.train_steps": 5,
+            "task.vocab_size": 36,
+            "task.train_data.data_dir": "data",
+            "task.validation_data.data_dir": "data",
+            "task.train_data.batch_tokens": 128,
+            "task.train_data.max_seq_length": 16,
+            "task.model.embedding_width": 16,
+            "task.model.encoder.num_layers": 1,
+            "task.model.decoder.num_layers": 1,
+            "task.model.encoder.intermediate_size": 32,
+            "task.model.decoder.intermediate_size": 32,
+            "task.model.extra_decode_length": 4,
+            "trainer.optimizer_config.ema": None,  # So that the trained model is what is exported.
+        },
+        _write_sentences,
+        _ask_sentences,
+        ("a dog runs", "the man"),
+    ),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Made:
+    """A run, its export, and its trained model."""
+
+    run: Path
+    model: Any
+    task: Any
+
+
+def _config(case: Case, folder: Path) -> ExperimentConfig:
+    (folder / "data").mkdir(parents=True)
+    case.write(folder / "data")
+    settings = {path: _place(folder, value) for path, value in case.settings.items()}
+    flags = tuple(
+        (f"--{path}", path, "null" if value is None else str(value))
+        for path, value in settings.items()
+    )
+    return resolve(Request(experiment=case.experiment, flags=flags)).config
+
+
+def _place(folder: Path, value: Any) -> Any:
+    return folder / value if value == "data" else value
+
+
+@pytest.fixture(scope="module", params=list(CASES))
+def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Trains, and exports by the command."""
+    case, folder = CASES[request.param], tmp_path_factory.mktemp(request.param)
+    config, run = _config(case, folder), folder / "run"
+    task = TASKS.get(config.task.name).load()(config.task, logging_dir=str(run))
+    strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+    model, _ = run_experiment(strategy, task, "train", config, str(run))
+    (run / "config.yaml").write_text(to_yaml(config))
+    assert main(["export", str(run)]) == 0
+    return case, Made(run, model, task)
+
+
+def test_an_export_answers_as_the_trained_model(made: tuple[Case, Made], tmp_path: Path) -> None:
+    case, trained = made
+    asked = case.asked(trained.model, trained.task)
+    questions = [(trained.run / "export/5", name, feeds) for name, feeds, _ in asked]
+    for found, (name, _, wanted) in zip(ask_elsewhere(questions, tmp_path), asked, strict=True):
+        for key, value in wanted.items():
+            if value.dtype.kind == "f":
+                np.testing.assert_allclose(found[key], value, atol=1e-5, err_msg=f"{name} {key}")
+            else:
+                assert found[key].tolist() == value.tolist(), (name, key)
+
+
+def test_predict_says_the_same_of_a_run_and_of_its_export(
+    made: tuple[Case, Made], capsys: pytest.CaptureFixture[str]
+) -> None:
+    case, trained = made
+    if not case.items:
+        return
+    said = []
+    for where in (trained.run, trained.run / "export"):
+        capsys.readouterr()
+        code = main(["predict", str(where), *case.items, "--json"])
+        lines = capsys.readouterr().out.splitlines()
+        assert len(lines) == len(case.items)
+        assert code == (5 if any("error" in json.loads(line) for line in lines) else 0)
+        said.append(lines)
+    assert said[0] == said[1]

@@ -1,0 +1,246 @@
+"""`runner predict`: answers in order, from a run and from an export, and what has no answer."""
+
+import io
+import json
+import os
+import pty
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from orbit_runner.cli.main import main
+from orbit_runner.config.dump import to_yaml
+from orbit_runner.data import digits
+from tests.training.toy import run as run_toy
+from tests.training.toy import toy_config
+
+RUN = ["run", "--experiment=digits_mlp", "--train_steps=150", "--task.model.hidden_units=[16]",
+       "--trainer.export_subdir=export"]  # fmt: skip
+SET = digits.load(split="test").arrays
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run, its export, and images."""
+    folder = tmp_path_factory.mktemp("made")
+    assert main([*RUN, f"--model_dir={folder / 'run'}"]) == 0
+    images = folder / "images"
+    (images / "deeper").mkdir(parents=True)
+    for index, image in enumerate(SET["image"][:12]):
+        name = f"{index:02}.png" if index < 9 else f"deeper/{index:02}.PNG"
+        (images / name).write_bytes(tf.io.encode_png(image).numpy())
+    (images / "readme.txt").write_text("no image")
+    return folder
+
+
+@pytest.fixture
+def predicted(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, list[str], str]]:
+    """Runs the command; returns its exit code, the lines of stdout, and stderr."""
+
+    def run(*arguments: object) -> tuple[int, list[str], str]:
+        capsys.readouterr()
+        code = main(["predict", *map(str, arguments)])
+        out, err = capsys.readouterr()
+        return code, out.splitlines(), err
+
+    return run
+
+
+Predicted = Callable[..., tuple[int, list[str], str]]
+
+
+@pytest.fixture
+def typed(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Puts a text on standard input."""
+    return lambda text: monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+
+
+def _labels(lines: list[str]) -> list[str]:
+    return [json.loads(line)["predictions"][0]["label"] for line in lines]
+
+
+@pytest.mark.parametrize("where", ["run", "run/export", "run/export/150"])
+def test_a_folder_of_images(where: str, made: Path, predicted: Predicted) -> None:
+    code, lines, _ = predicted(made / where, "--json", made / "images", "--batch_size=5")
+    assert code == 0
+    found = [json.loads(line, parse_constant=pytest.fail) for line in lines]
+    paths = [Path(one["image"]).relative_to(made / "images").as_posix() for one in found]
+    assert paths == sorted(paths)
+    below = [f"deeper/{n:02}.PNG" for n in (9, 10, 11)]
+    assert paths == [*(f"{n:02}.png" for n in range(9)), *below]
+    right = np.array([*map(int, _labels(lines))]) == SET["label"][:12]
+    assert right.mean() > 0.7
+    for one in found:
+        chances = [each["probability"] for each in one["predictions"]]
+        assert len(chances) == 3
+        assert chances == sorted(chances, reverse=True)
+        assert 0 < sum(chances) <= 1 + 1e-5
+        assert all(each["label"] == str(each["class"]) for each in one["predictions"])
+
+
+def test_a_run_and_its_export_say_the_same(made: Path, predicted: Predicted) -> None:
+    said = [predicted(made / where, made / "images", "--json") for where in ("run", "run/export")]
+    assert said[0][:2] == said[1][:2]
+
+
+def test_all_probabilities_make_one(made: Path, predicted: Predicted) -> None:
+    _, lines, _ = predicted("--top_k", "99", made / "run/export", made / "images/00.png", "--json")
+    (one,) = map(json.loads, lines)
+    assert len(one["predictions"]) == 10
+    assert sum(each["probability"] for each in one["predictions"]) == pytest.approx(1, abs=1e-4)
+
+
+def test_text_is_a_line_an_image(made: Path, predicted: Predicted) -> None:
+    items = [made / "images/03.png", made / "images/deeper/09.PNG"]
+    code, lines, err = predicted(made / "run/export", *items, "--top_k=2")
+    assert code == 0
+    assert [line.split()[0] for line in lines] == [str(item) for item in items]
+    words = lines[0].split()
+    assert len(words) == 5
+    assert words[1] == str(SET["label"][3])
+    assert float(words[2]) > float(words[4])
+    # Aligned: the labels begin in the same column.
+    width = len(str(items[1])) + 2
+    assert all(line[width - 1] == " " != line[width] for line in lines)
+    assert "loading" in err
+
+
+def test_what_has_no_answer_is_told_in_its_place(
+    made: Path, tmp_path: Path, predicted: Predicted
+) -> None:
+    good = made / "images/00.png"
+    (tmp_path / "bad.png").write_bytes(b"no image at all")
+    whole = tf.io.encode_jpeg(np.zeros([8, 8, 1], np.uint8)).numpy()
+    (tmp_path / "half.jpg").write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "empty.png").touch()
+    (tmp_path / "bare").mkdir()
+    names = ["bad.png", "half.jpg", "empty.png", "bare", "none.png"]
+    items = [good, *(tmp_path / name for name in names), good]
+    code, lines, err = predicted(made / "run/export", *items, "--json")
+    assert code == 5
+    found = [json.loads(line) for line in lines]
+    assert [one["image"] for one in found] == [str(item) for item in items]
+    assert found[0] == found[-1]
+    assert "predictions" in found[0]
+    reasons = [one["error"] for one in found[1:-1]]
+    assert "Unknown image file format" in reasons[0]
+    assert reasons[1].startswith("does not decode: ")
+    assert "Graph execution" not in reasons[1]
+    assert reasons[2] == "is empty"
+    assert reasons[3].startswith("no image in this folder")
+    assert reasons[4] == "cannot be read: No such file or directory"
+    assert err.endswith("5 of 7 items have no answer\n")
+    code, lines, _ = predicted(made / "run/export", *items)
+    assert code == 5
+    assert lines[1].endswith(f"error: {reasons[0]}")
+    assert lines[1].startswith(str(items[1]))
+
+
+def test_names_on_standard_input(
+    made: Path, predicted: Predicted, typed: Callable[[str], None]
+) -> None:
+    names = [str(made / "images" / f"{n:02}.png") for n in (4, 2, 7)]
+    typed("\n".join([names[0], "", *names[1:]]))
+    _, alone, _ = predicted(made / "run/export", "--json")
+    typed(f"{names[1]}\r\n")
+    code, among, _ = predicted(made / "run/export", names[0], "-", names[2], "--json")
+    assert code == 0
+    assert [json.loads(line)["image"] for line in alone] == names
+    assert among == alone
+
+
+def test_nothing_asked_is_nothing_answered(
+    made: Path, predicted: Predicted, typed: Callable[[str], None]
+) -> None:
+    typed("")
+    assert predicted(made / "run/export")[:2] == (0, [])
+
+
+def test_images_of_other_sizes_and_colours(
+    made: Path, tmp_path: Path, predicted: Predicted
+) -> None:
+    image = SET["image"][0]
+    for name, encoded in {
+        "a.png": tf.io.encode_png(image),
+        "b.png": tf.io.encode_png(np.repeat(np.repeat(image, 3, axis=0), 3, axis=1)),
+        "c.png": tf.io.encode_png(np.repeat(image, 3, axis=2)),
+    }.items():
+        (tmp_path / name).write_bytes(encoded.numpy())
+    _, lines, _ = predicted(made / "run/export", tmp_path, "--json")
+    assert _labels(lines) == [str(SET["label"][0])] * 3
+    first, _, third = (json.loads(line)["predictions"] for line in lines)
+    assert first[0]["probability"] == pytest.approx(third[0]["probability"], abs=0.05)
+
+
+def test_an_export_needs_neither_run_nor_data(
+    made: Path, tmp_path: Path, predicted: Predicted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(made / "run/export/150", tmp_path / "model")
+
+    def fails(**unused: Any) -> None:
+        raise AssertionError("the data set was read")
+
+    expected = predicted(made / "run/export", made / "images", "--json")
+    monkeypatch.setattr(digits, "_read", fails)
+    from orbit_runner.tasks.image_classification import sources
+
+    sources._files.cache_clear()
+    assert predicted(tmp_path / "model", made / "images", "--json")[:2] == expected[:2]
+
+
+def test_a_task_without_answers_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = toy_config(trainer__train_steps=5)
+    run_toy(config, tmp_path, "train")
+    (tmp_path / "config.yaml").write_text(to_yaml(config))
+    assert main(["predict", str(tmp_path), "x"]) == 2
+    _, err = capsys.readouterr()
+    assert "ToyTask does not say how it answers files: it has no `predictor`" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "WHERE is not given\nusage: runner predict WHERE"),
+        (("nope", "x.png"), "WHERE: nope is no folder"),
+        ((".", "x.png"), "WHERE: . holds neither config.yaml nor a SavedModel"),
+        (("run", "--top_k=0", "x"), "--top_k: got 0, allowed: at least 1"),
+        (("run", "--batch_size=-1", "x"), "--batch_size: got -1, allowed: at least 1"),
+        (("run", "--topk=3", "x"), "unknown flag --topk; did you mean '--top_k'?"),
+        (("run", "x", "--checkpoint=7"), "has none of it\nthere are those of steps 150"),
+        (("run", "x", "--weights=average"), "got 'average', and this run keeps none"),
+        (("run", "x", "--checkpoint=best"), "there is no best checkpoint in run/best"),
+        (("run/export", "x", "--checkpoint=150"), "run/export/150 is an exported model"),
+        (("run", "x", "--task.modl=3"), "unknown setting 'modl'; did you mean 'model'?"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_told_before_tensorflow_is_imported(
+    arguments: tuple[str, ...],
+    message: str,
+    made: Path,
+    without_tensorflow: dict[str, str],
+    refused: Callable[..., str],
+) -> None:
+    assert message in refused(made, "predict", *arguments, env=without_tensorflow)
+
+
+def test_answers_come_as_items_are_typed(made: Path) -> None:
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "orbit_runner", "predict", "run/export", "-", "--json"]
+    with subprocess.Popen(
+        command, cwd=made, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        os.close(theirs)
+        assert process.stdout is not None
+        for name in ("00.png", "nope.png"):
+            os.write(ours, f"images/{name}\n".encode())
+            assert json.loads(process.stdout.readline())["image"] == f"images/{name}"
+        os.write(ours, b"\x04")
+        assert process.wait(timeout=60) == 5
+    os.close(ours)

@@ -1,0 +1,67 @@
+"""The page on using a model: its program and its signature are run as they stand there."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from orbit_runner.cli.main import main
+from orbit_runner.data import digits
+from tests.exported import ask_elsewhere
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "serving.md").read_text(encoding="utf-8")
+
+
+def _block(before: str) -> str:
+    (found,) = re.findall(rf"{before}\n\n```python\n(.*?)^```", PAGE, re.M | re.S)
+    return str(found)
+
+
+def test_the_program_says_what_predict_says(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = ["run", "--experiment=digits_mlp", "--train_steps=60", "--model_dir=a"]
+    assert main([*run, "--trainer.export_subdir=export"]) == 0
+    (tmp_path / "label.py").write_text(_block("`label.py`:"))
+    names = [f"{index}.png" for index in range(5)]
+    for name, image in zip(names, digits.load(split="test").arrays["image"], strict=False):
+        Path(name).write_bytes(tf.io.encode_png(image).numpy())
+    command = [sys.executable, "-I", "label.py", "a/export/60", *names]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    capsys.readouterr()
+    assert main(["predict", "a", "--top_k=1", *names]) == 0
+    said = [line.split() for line in capsys.readouterr().out.splitlines()]
+    printed = [line.split() for line in done.stdout.splitlines()]
+    assert [line[:2] for line in printed] == [line[:2] for line in said]
+    np.testing.assert_allclose(
+        [float(line[2]) for line in printed], [float(line[2]) for line in said], atol=1e-4
+    )
+
+
+def test_a_task_of_ones_own_is_exported(tmp_path: Path) -> None:
+    own = (DOCS / "own_task.md").read_text(encoding="utf-8")
+    files = re.findall(r"^`([\w/]+\.(?:py|yaml))`:\n\n```\w+\n(.*?)^```", own, re.M | re.S)
+    for name, content in files:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(content)
+    with (tmp_path / "moons/task.py").open("a") as task:
+        task.write("\n" + _block("this is enough to be exported:"))
+        task.write("\n\nfrom orbit_runner.tasks.serving import Serving\n")
+    flags = ["--experiment=moons.yaml", "--train_steps=3", "--trainer.export_subdir=export"]
+    done = subprocess.run(
+        [sys.executable, "-m", "orbit_runner", *flags, "--model_dir=a"],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    points = np.zeros([3, 2], np.float32)
+    (found,) = ask_elsewhere([(tmp_path / "a/export/3", "moons", {"point": points})], tmp_path)
+    assert found["moon"].shape == (3,)
+    for setting in ("export_subdir", "export_checkpoint", "export_weights"):
+        assert setting in PAGE

@@ -1,0 +1,68 @@
+"""The export at the end of a run on several processes: by the chief, from the checkpoint."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orbit_runner.cli.main import main
+from tests.clusters.members import EXPERIMENT, MULTI_WORKER, cluster, finish
+
+END = (
+    *EXPERIMENT,
+    "--train_steps=5",
+    "--trainer.validation_interval=5",
+    "--trainer.export_subdir=export",
+    "--trainer.optimizer_config.ema.average_decay=0.9",
+    "--config_file=no_best.yaml",
+)
+CUT = (
+    "--runtime.distribution_strategy=parameter_server",
+    "--runtime.variable_partitioner=fixed",
+    "--runtime.variable_shards=2",
+)
+
+
+def _record(export: Path) -> dict[str, Any]:
+    text = (export / "5/assets.extra/export.json").read_text()
+    return dict(json.loads(text))
+
+
+@pytest.fixture
+def later(capsys: pytest.CaptureFixture[str]) -> Callable[[Path], dict[str, Any]]:
+    """Exports a run once more, by a process by itself."""
+
+    def export(run: Path) -> dict[str, Any]:
+        assert main(["export", str(run), f"--to={run / 'later'}"]) == 0
+        return _record(run / "later")
+
+    return export
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("flags", "counts"),
+    [
+        pytest.param((MULTI_WORKER,), {"worker": 2}, id="workers"),
+        pytest.param(CUT, {"chief": 1, "worker": 1, "ps": 2}, id="cut", marks=pytest.mark.matrix),
+    ],
+)
+def test_the_chief_exports_what_any_process_would(
+    flags: tuple[str, ...],
+    counts: dict[str, int],
+    tmp_path: Path,
+    later: Callable[[Path], dict[str, Any]],
+) -> None:
+    none = "trainer: {best_checkpoint_export_subdir: '', best_checkpoint_eval_metric: ''}\n"
+    (tmp_path / "no_best.yaml").write_text(none)
+    with cluster(tmp_path, *END, *flags, **counts) as members:
+        codes = finish(members, timeout=240)
+        said = {name: member.text for name, member in members.items()}
+    assert set(codes.values()) == {0}, said
+    chief = "chief0" if "chief" in counts else "worker0"
+    assert [name for name, text in said.items() if "exported step 5" in text] == [chief]
+    record = _record(tmp_path / "run/export")
+    assert record["weights"] == "average"
+    assert later(tmp_path / "run") == record

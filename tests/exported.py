@@ -1,0 +1,48 @@
+"""Asks exported models in a process that has nothing but tensorflow."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+# Folder of a SavedModel, name of a signature, its arguments.
+Question = tuple[Path, str, Mapping[str, Any]]
+OWN = ("orbit_runner", "orbit", "official", "tf_keras", "tensorflow_text")
+
+_SCRIPT = f"""
+import pickle, sys
+import tensorflow as tf
+answers = []
+for folder, name, values in pickle.load(open(sys.argv[1], "rb")):
+    loaded = tf.saved_model.load(folder)
+    found = loaded.signatures[name](**{{key: tf.constant(value) for key, value in values.items()}})
+    answers.append({{key: value.numpy() for key, value in found.items()}})
+imported = [name for name in {OWN!r} if name in sys.modules]
+pickle.dump((answers, imported), open(sys.argv[2], "wb"))
+"""
+
+
+def ask_elsewhere(questions: Sequence[Question], folder: Path) -> list[dict[str, np.ndarray]]:
+    """Loads exported models in one other process, and calls their signatures.
+
+    Args:
+        questions: What to ask whom.
+        folder: Where questions and answers are left.
+
+    Returns:
+        The outputs of each by name.
+    """
+    asked, answered = folder / "asked.pickle", folder / "answered.pickle"
+    asked.write_bytes(pickle.dumps([(str(path), name, dict(v)) for path, name, v in questions]))
+    command = [sys.executable, "-I", "-c", _SCRIPT, str(asked), str(answered)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    answers, imported = pickle.loads(answered.read_bytes())
+    assert imported == []
+    return list(answers)

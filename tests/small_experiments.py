@@ -1,0 +1,26 @@
+"""What makes large experiments small enough for a test; the rest of each stays as it is."""
+
+from __future__ import annotations
+
+_TINY_IMAGES = {"task.model.input_size": [32, 32, 3], "task.model.num_classes": 10}
+_TINY_SENTENCES = {
+    "task.model.preset": "tiny",
+    "task.model.encoder.num_layers": 1,
+    "task.model.decoder.num_layers": 1,
+    "task.model.extra_decode_length": 4,
+    "task.vocab_size": 500,
+}
+
+SMALLER: dict[str, dict[str, object]] = {
+    "efficientnet_imagenet": _TINY_IMAGES,
+    "resnet50_imagenet": _TINY_IMAGES | {"task.model.depth": 18},
+    "resnet_cifar_v2": {"task.model.depth": 11},
+    "transformer_multi30k": _TINY_SENTENCES,
+    "transformer_wmt_ende": _TINY_SENTENCES,
+    "vit_base_imagenet": _TINY_IMAGES | {"task.model.model_name": "vit-ti16"},
+}
+
+
+def overrides(name: str) -> tuple[str, ...]:
+    """Returns `path=value` for each setting of an experiment that a test changes."""
+    return tuple(f"{path}={value}" for path, value in SMALLER.get(name, {}).items())

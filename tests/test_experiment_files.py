@@ -1,0 +1,133 @@
+"""Every file in experiments/ on small sets in the very formats that it is written for."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from orbit_runner.config.locate import experiment_files
+from orbit_runner.config.resolve import Request, resolve
+from tests.images import write_records
+from tests.small_experiments import overrides
+from tests.tasks.translations import sentences, write_pairs
+from tests.training.toy import Notes, run
+
+_TRAIN, _VALIDATION = 40, 12
+
+
+def _nothing(folder: Path) -> dict[str, Any]:
+    return {}
+
+
+def _idx(folder: Path) -> dict[str, Any]:
+    for name, size in (("train", _TRAIN), ("t10k", _VALIDATION)):
+        random = np.random.default_rng(size)
+        for kind, array in (
+            ("images-idx3", random.integers(0, 256, (size, 28, 28))),
+            ("labels-idx1", random.integers(0, 10, size)),
+        ):
+            head = struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape)
+            content = head + array.astype(np.uint8).tobytes()
+            (folder / f"{name}-{kind}-ubyte").write_bytes(content)
+    return _both("data_dir", folder)
+
+
+def _cifar(folder: Path) -> dict[str, Any]:
+    sizes = {f"data_batch_{number}": _TRAIN // 5 for number in range(1, 6)}
+    for name, size in (sizes | {"test_batch": _VALIDATION}).items():
+        records = np.random.default_rng(size).integers(0, 256, (size, 3073)).astype(np.uint8)
+        records[:, 0] %= 10
+        records.tofile(folder / f"{name}.bin")
+    return _both("data_dir", folder)
+
+
+def _imagenet(folder: Path) -> dict[str, Any]:
+    write_records(folder, [_TRAIN // 2] * 2, classes=9, offset=1)
+    write_records(folder, [_VALIDATION], classes=9, offset=1, name="validation")
+    return {
+        "task.train_data.input_path": str(folder / "train*"),
+        "task.validation_data.input_path": str(folder / "valid*"),
+    }
+
+
+def _multi30k(folder: Path) -> dict[str, Any]:
+    write_pairs(folder, "train", sentences(_TRAIN, 0), packed=True)
+    write_pairs(folder, "val", sentences(_VALIDATION, 1), packed=True)
+    return _both("data_dir", folder) | {"task.vocab_size": 40}
+
+
+def _wmt(folder: Path) -> dict[str, Any]:
+    for number, name in enumerate(("europarl-v7", "commoncrawl")):
+        write_pairs(folder, f"{name}.de-en", sentences(_TRAIN // 2, number), packed=False)
+    write_pairs(folder, "newstest2013", sentences(_VALIDATION, 9), packed=False)
+    return _both("data_dir", folder) | {"task.vocab_size": 40}
+
+
+def _movielens(folder: Path) -> dict[str, Any]:
+    random = np.random.default_rng(0)
+    lines = [
+        f"{user}::{item}::{item % 5 + 1}::{978300000 + place}\n"
+        for user in range(1, _VALIDATION + 1)
+        for place, item in enumerate(random.permutation(150)[:25] + 1)
+    ]
+    (folder / "ratings.dat").write_text("".join(lines), encoding="utf-8")
+    return _both("data_dir", folder)
+
+
+def _both(setting: str, folder: Path) -> dict[str, Any]:
+    return {
+        f"task.{section}.{setting}": str(folder) for section in ("train_data", "validation_data")
+    }
+
+
+FILES: dict[str, Callable[[Path], dict[str, Any]]] = {
+    "digits": _nothing,
+    "digits_mlp": _nothing,
+    "efficientnet_imagenet": _imagenet,
+    "fashion_mnist": _idx,
+    "mnist": _idx,
+    "ncf_movielens": _movielens,
+    "resnet50_imagenet": _imagenet,
+    "resnet_cifar": _cifar,
+    "resnet_cifar_v2": _cifar,
+    "transformer_multi30k": _multi30k,
+    "transformer_wmt_ende": _wmt,
+    "vit_base_imagenet": _imagenet,
+}
+_SHORT = {
+    "task.train_data.global_batch_size": 8,
+    "task.validation_data.global_batch_size": 8,
+    "trainer.train_epochs": 0,
+    "trainer.train_steps": 3,
+    "trainer.validation_interval": 3,
+}
+
+
+def test_every_experiment_has_its_files() -> None:
+    assert set(FILES) == set(experiment_files())
+
+
+@pytest.mark.parametrize("name", sorted(FILES))
+def test_it_trains_three_steps_and_evaluates(name: str, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    changes = FILES[name](tmp_path / "data") | _SHORT
+    said = tuple(f"{path}={value}" for path, value in changes.items())
+    config = resolve(Request(experiment=name, params_overrides=(*overrides(name), *said))).config
+    assert list(config.task.preflight()) == []
+    notes = Notes()
+
+    model, logs = run(config, tmp_path / "run", observer=notes)
+
+    assert [step for step, _ in notes.evaluations] == [3]
+    if not name.startswith("digits"):
+        assert logs["validation_examples"] >= _VALIDATION
+    assert all(math.isfinite(value) for value in logs.values() if isinstance(value, float)), logs
+    assert (tmp_path / "run" / "best" / "info.json").exists() == bool(
+        config.trainer.best_checkpoint_export_subdir
+    )

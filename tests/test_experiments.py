@@ -1,0 +1,57 @@
+"""Every file in experiments/ with the smoke fragment on top: builds, trains and evaluates."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from orbit_runner.config.locate import shipped_root
+from orbit_runner.config.resolve import Request, resolve
+from tests.small_experiments import SMALLER, overrides
+from tests.training.toy import Notes, run
+
+_SMOKE = "configs/trainer/smoke.yaml"
+_NAMES = sorted(path.stem for path in (shipped_root() / "experiments").iterdir())
+
+
+class _Exact(Notes):
+    """Keeps what the run says of draws without a key."""
+
+    reasons: list[str] | None = None
+
+    def reproducible(self, reasons: list[str]) -> None:
+        self.reasons = list(reasons)
+
+
+def _config(name: str) -> Any:
+    request = Request(experiment=name, config_files=(_SMOKE,), params_overrides=overrides(name))
+    return resolve(request).config
+
+
+def test_what_is_made_smaller_exists() -> None:
+    assert set(SMALLER) <= set(_NAMES)
+
+
+@pytest.mark.parametrize("name", _NAMES)
+def test_it_trains_three_steps_and_evaluates(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # There are no files of any data set.
+    config = _config(name)
+    assert config.runtime.deterministic
+    notes = _Exact()
+
+    model, logs = run(config, tmp_path / "run", observer=notes)
+
+    assert notes.reasons == []
+    assert [step for step, _ in notes.evaluations] == [3]
+    assert logs["validation_examples"] > 0
+    if config.task.name == "image_classification":
+        assert logs["validation_examples"] == 12
+    assert all(math.isfinite(value) for value in logs.values() if isinstance(value, float)), logs
+    assert {variable.dtype for variable in model.trainable_variables} == {tf.float32}
+    assert [*(tmp_path / "run" / "checkpoints").glob("ckpt-3.*")]
