@@ -62,18 +62,19 @@ def keyed_uniform_int(
     return tf.cast(scale(keyed_bits(seed, ids, epochs, salt), maxval), tf.int64)
 
 
-def scale(bits: tf.Tensor, maxval: int) -> tf.Tensor:
+def scale(bits: tf.Tensor, maxval: int | tf.Tensor) -> tf.Tensor:
     """Turns random bits into a uniform integer, with a bias below `maxval` / 2^32.
 
     Args:
         bits: uint64, any shape; the upper half counts.
-        maxval: One more than the largest, at most 2^31.
+        maxval: One more than the largest, at most 2^31; or uint64 of a shape that broadcasts.
 
     Returns:
         uint64, the same shape, of 0 to `maxval` - 1.
     """
+    factor = uint64(maxval) if isinstance(maxval, int) else maxval
     upper = tf.bitwise.right_shift(bits, uint64(32))
-    return tf.bitwise.right_shift(upper * uint64(maxval), uint64(32))
+    return tf.bitwise.right_shift(upper * factor, uint64(32))
 
 
 def uint64(value: int) -> tf.Tensor:

@@ -28,34 +28,53 @@ def permute(places: tf.Tensor, size: int, keys: tf.Tensor) -> tf.Tensor:
     Returns:
         int64 [b], 0 to `size` - 1; one to one in `places` for each key.
     """
-    lefts, rights = _factors(size)
-    values = _network(tf.cast(places, tf.uint64), lefts, rights, keys)
-    if lefts * rights > size:
-        limit = uint64(size)
-        (values,) = tf.while_loop(
-            lambda x: tf.reduce_any(x >= limit),
-            lambda x: [tf.where(x >= limit, _network(x, lefts, rights, keys), x)],
-            [values],
-        )
-    return tf.cast(values, tf.int64)
+    left, right = _factors(size)
+    places, lefts, rights = tf.cast(places, tf.uint64), uint64(left), uint64(right)
+    if left * right == size:
+        return tf.cast(_network(places, lefts, rights, keys), tf.int64)
+    return walked(places, uint64(size), lefts, rights, keys)
 
 
-def _network(values: tf.Tensor, lefts: int, rights: int, keys: tf.Tensor) -> tf.Tensor:
-    left = values // uint64(rights)
-    right = values - left * uint64(rights)
+def walked(
+    places: tf.Tensor, limits: tf.Tensor, lefts: tf.Tensor, rights: tf.Tensor, keys: tf.Tensor
+) -> tf.Tensor:
+    """Reads permutations of sizes that may differ from place to place, walking where they differ.
+
+    Args:
+        places: uint64, any shape.
+        limits: The size of each place's permutation, uint64 of a shape that broadcasts.
+        lefts: A factor of the domain to walk in, uint64.
+        rights: The other factor; the product is no less than the limit.
+        keys: Which permutation to read at each place, uint64, hashed beforehand.
+
+    Returns:
+        int64. A place that is not below its limit stays as it is.
+    """
+    inside = places < limits
+    (values,) = tf.while_loop(
+        lambda x: tf.reduce_any(inside & (x >= limits)),
+        lambda x: [tf.where(x >= limits, _network(x, lefts, rights, keys), x)],
+        [_network(places, lefts, rights, keys)],
+    )
+    return tf.cast(tf.where(inside, values, places), tf.int64)
+
+
+def _network(values: tf.Tensor, lefts: tf.Tensor, rights: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
+    left = values // rights
+    right = values - left * rights
     for number in range(_ROUNDS):
         key = keys + uint64(number * _ROUND_STEP)
         if number % 2:
             right = _add(right, mix(tf.bitwise.bitwise_xor(left, key)), rights)
         else:
             left = _add(left, mix(tf.bitwise.bitwise_xor(right, key)), lefts)
-    return left * uint64(rights) + right
+    return left * rights + right
 
 
-def _add(values: tf.Tensor, bits: tf.Tensor, modulus: int) -> tf.Tensor:
+def _add(values: tf.Tensor, bits: tf.Tensor, modulus: tf.Tensor) -> tf.Tensor:
     total = values + scale(bits, modulus)
     # A remainder costs several times as much as a comparison.
-    return tf.where(total >= uint64(modulus), total - uint64(modulus), total)
+    return tf.where(total >= modulus, total - modulus, total)
 
 
 def _factors(size: int) -> tuple[int, int]:

@@ -141,7 +141,7 @@ def test_an_empty_file_and_a_wrong_header(tmp_path, variant, text, message):
 
 
 def test_what_is_not_there(tmp_path):
-    with pytest.raises(DataError, match=r"no folder is set; get a set from https://grouplens.org"):
+    with pytest.raises(DataError, match=r"no folder is set; `runner data get ml-1m "):
         movielens.load()
     with pytest.raises(DataError, match=f"no folder {tmp_path}/x"):
         movielens.load(data_dir=str(tmp_path / "x"))

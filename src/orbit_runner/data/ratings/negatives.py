@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from orbit_runner.data.keyed_random import uint64
 from orbit_runner.data.table import on_cpu
 
 
@@ -63,17 +62,3 @@ class Unchosen:
             self._keys[tf.newaxis], wanted[tf.newaxis], side="right", out_type=tf.int64
         )[0]
         return ranks + below - tf.gather(self._starts, users)
-
-
-def scale_each(bits: tf.Tensor, sizes: tf.Tensor) -> tf.Tensor:
-    """Turns random bits into uniform integers, with a bias below size / 2^32.
-
-    Args:
-        bits: uint64; the upper half counts.
-        sizes: One more than the largest, at most 2^31; uint64 of a shape that broadcasts.
-
-    Returns:
-        uint64, of 0 to size - 1.
-    """
-    upper = tf.bitwise.right_shift(bits, uint64(32))
-    return tf.bitwise.right_shift(upper * sizes, uint64(32))

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from orbit_runner.data.keyed_random import keyed_bits
+from orbit_runner.data.keyed_random import keyed_bits, scale
 from orbit_runner.data.options import PipelineOptions
 from orbit_runner.data.pipeline import checked_eval_steps
 from orbit_runner.data.ratings.distinct import distinct
 from orbit_runner.data.ratings.interactions import RatingSource
-from orbit_runner.data.ratings.negatives import Unchosen, scale_each
+from orbit_runner.data.ratings.negatives import Unchosen
 from orbit_runner.data.sampling import IndexSampler
 from orbit_runner.data.service import made_by
 from orbit_runner.data.slicing import ReplicaSlices, replica_slices
@@ -65,7 +65,7 @@ class TrainingPairs:
         users = tf.gather(self._users, choices)
         bits = keyed_bits(self._seed, ids, epochs, _NEGATIVE_SALT)
         free = tf.cast(self._unchosen.count(users), tf.uint64)
-        drawn = self._unchosen(users, tf.cast(scale_each(bits, free), tf.int64))
+        drawn = self._unchosen(users, tf.cast(scale(bits, free), tf.int64))
         items = tf.where(chosen, tf.gather(self._items, choices), tf.cast(drawn, tf.int32))
         return {"user": users, "item": items}, tf.cast(chosen, tf.float32)
 
