@@ -68,8 +68,8 @@ def fake_package(tmp_path, monkeypatch):
         (None, "no file"),
         (b"no gzip", "cannot be read"),
         (gzip.compress(b"1,2\n" * 1000, mtime=0)[:-9], "cannot be read"),
-        (gzip.compress(b"1,2\n3,4\n"), r"got \(2, 2\), expected \(1797, 65\)"),
-        (gzip.compress(b"1,x\n"), "cannot be read"),
+        (gzip.compress(b"1,2\n3,4\n", mtime=0), r"got \(2, 2\), expected \(1797, 65\)"),
+        (gzip.compress(b"1,x\n", mtime=0), "cannot be read"),
     ],
     ids=["missing", "no gzip", "cut short", "too small", "no numbers"],
 )

@@ -91,8 +91,9 @@ def test_bad_images_have_no_part_in_training_and_are_told(
     places = sorted((tmp_path / "set" / "folder" / "train").rglob("*.jpg"))[:2]
     for place in places:
         place.write_bytes(b"rubbish")
-    with pytest.raises(DataError, match=r"\.jpg: does not decode"):
+    with pytest.raises(DataError, match=r"\.jpg: does not decode") as caught:
         run(files_config("image_folder"), tmp_path / "strict", "train")
+    assert caught.value.field == "data_dir"
     config = files_config("image_folder", **{f"{_TRAIN}max_bad_images": 2})
     run(config, tmp_path / "run", "train")
     told = capfd.readouterr().err

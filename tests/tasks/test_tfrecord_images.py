@@ -203,3 +203,16 @@ def test_a_record_that_does_not_fit_ends_the_run_with_its_name(
     write_file(tmp_path / "set" / "train-99", [odd])
     with pytest.raises(DataError, match=r"train-99: record 0: got an image of shape \[7 5 3\]"):
         run(records_config(trainer__train_steps=30), tmp_path / "run", "train")
+
+
+@pytest.mark.parametrize("content", [b"", b"rubbish", "cut"])
+def test_an_image_that_does_not_decode_ends_the_run_with_its_name(
+    records_config: Callable[..., ExperimentConfig], tmp_path: Path, content: Any
+) -> None:
+    good = [tf.io.encode_png(pixels(number, SHAPE)).numpy() for number in range(3)]
+    bad = good[2][:-20] if content == "cut" else content
+    write_file(tmp_path / "set" / "train-99", [example(image, 3) for image in (*good, bad)])
+    with pytest.raises(DataError) as caught:
+        run(records_config(trainer__train_steps=30), tmp_path / "run", "train")
+    assert "train-99: record 3: does not decode; max_bad_images" in str(caught.value)
+    assert caught.value.field == "input_path"

@@ -12,6 +12,8 @@ import pytest
 from orbit_runner.config.locate import shipped_root
 from orbit_runner.config.problems import ConfigError
 from orbit_runner.config.resolve import Request, resolve
+from orbit_runner.data.text.record_writer import write_token_records
+from orbit_runner.data.text.source import PairSource, Ragged
 from orbit_runner.errors import SettingError
 from orbit_runner.tasks.translation.config import TranslationDataConfig
 from orbit_runner.tasks.translation.sources import load_vocabulary
@@ -40,7 +42,7 @@ def test_files_that_fit_are_no_problem(folder: Path) -> None:
         (b"", "train_data.input_path", "empty file"),
         (b"eins\nzwei\n", "train_data.input_path", "200 lines in"),
         (b"\xff\xfe\n" * 200, "train_data.input_path", "no UTF-8"),
-        (gzip.compress(b"eins\n" * 200)[:-9], "train_data.input_path", "cannot be read"),
+        (gzip.compress(b"eins\n" * 200, mtime=0)[:-9], "train_data.input_path", "cannot be read"),
     ],
 )
 def test_bad_text_is_told_before_tensorflow(
@@ -65,6 +67,32 @@ def test_a_vocabulary_that_is_none(folder: Path, content: bytes | None, message:
     problems = _preflight(folder, task__sentencepiece_model_path=str(path))
     assert [*problems] == ["sentencepiece_model_path"]
     assert message in problems["sentencepiece_model_path"]
+
+
+@pytest.mark.parametrize(
+    ("size", "spoil", "path", "message"),
+    [
+        (40, lambda content: content, None, ""),
+        (40, lambda content: content[:-7], "train_data.input_path", "ids.tfrecord"),
+        (20, lambda content: content, "vocab_size", "expected 1 to 19"),
+    ],
+)
+def test_bad_records_are_told_before_tensorflow(
+    tmp_path: Path, size: int, spoil: Any, path: str | None, message: str
+) -> None:
+    record = tmp_path / "ids.tfrecord"
+    sides = Ragged.of([[5, 39, 1], [7, 1], [8, 9, 1]])
+    write_token_records(PairSource("made", sides, sides, 40), record)
+    record.write_bytes(spoil(record.read_bytes()))
+    problems = _preflight(
+        tmp_path,
+        task__vocab_size=size,
+        task__validation_data__source="synthetic",
+        task__train_data__source="token_records",
+        task__train_data__input_path="ids.tfrecord",
+    )
+    assert [*problems] == ([path] if path else [])
+    assert message in problems.get(path or "", "")
 
 
 def test_a_vocabulary_too_large_for_its_text(folder: Path) -> None:

@@ -18,7 +18,7 @@ VOCAB = 11
 RNG = np.random.default_rng(3)
 LOGITS = (RNG.normal(size=(4, 5, VOCAB)) * 2).astype(np.float32)
 TARGETS = RNG.integers(1, VOCAB, size=(4, 5)).astype(np.int32)
-TARGETS[:, ::2] = LOGITS[:, ::2].argmax(-1)
+TARGETS[:, ::2] = LOGITS[:, ::2, 1:].argmax(-1) + 1
 TARGETS[1, 3:] = TARGETS[2, 1:] = TARGETS[3] = 0
 MASK = TARGETS > 0
 

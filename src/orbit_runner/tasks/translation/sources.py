@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 # The copy of a run's vocabulary in its folder: who has the folder can translate.
 KEPT = "vocabulary.model"
-TEXT = "parallel_text"
+TEXT, SYNTHETIC = "parallel_text", "synthetic"
 
 
 def check_files(config: TranslationConfig, section: str) -> None:
-    """Looks for the files of a section and counts their lines.
+    """Looks for the files of a section; counts lines, and reads records.
 
     Args:
         config: The task.
@@ -33,11 +33,13 @@ def check_files(config: TranslationConfig, section: str) -> None:
     Raises:
         DataError: A file is missing, empty or cannot be read, or lines have no partner.
     """
-    data = getattr(config, section)
+    data, words = getattr(config, section), None
+    if config.sentencepiece_model_path and _reads_vocabulary(config):
+        words = _read(config.sentencepiece_model_path)
     if data.source == TEXT:
         _check_text(_place(data))
-    if config.sentencepiece_model_path and _reads_vocabulary(config):
-        Vocabulary.load(config.sentencepiece_model_path)
+    elif data.source != SYNTHETIC:
+        load_pairs(data, words.size if words else config.vocab_size, words)
 
 
 def load_vocabulary(config: TranslationConfig, folder: str | None) -> Vocabulary | None:
@@ -86,7 +88,7 @@ def load_pairs(
         DataError: They cannot be read.
     """
     options: dict[str, Any] = {"max_length": data.max_seq_length}
-    if data.source == "synthetic":
+    if data.source == SYNTHETIC:
         options |= {
             "num_examples": data.synthetic.num_examples,
             "kind": data.synthetic.kind,
@@ -105,7 +107,7 @@ def load_pairs(
 
 def _reads_vocabulary(config: TranslationConfig) -> bool:
     sources = {config.train_data.source, config.validation_data.source}
-    return TEXT in sources or (sources != {"synthetic"} and bool(config.sentencepiece_model_path))
+    return TEXT in sources or (sources != {SYNTHETIC} and bool(config.sentencepiece_model_path))
 
 
 def _place(data: TranslationDataConfig) -> tuple[tuple[str, Any], ...]:

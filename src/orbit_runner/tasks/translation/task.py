@@ -34,7 +34,7 @@ from orbit_runner.tasks.translation.inputs import (
 )
 from orbit_runner.tasks.translation.losses import smoothed_cross_entropy, token_mask
 from orbit_runner.tasks.translation.metrics import Perplexity, TokenAccuracy
-from orbit_runner.tasks.translation.sources import KEPT, load_pairs, load_vocabulary
+from orbit_runner.tasks.translation.sources import KEPT, SYNTHETIC, load_pairs, load_vocabulary
 
 
 class TranslationTask(Task):
@@ -238,7 +238,7 @@ class TranslationTask(Task):
     def _references(self) -> tuple[str, ...] | None:
         data = self.task_config.validation_data
         pairs = self.pairs(data)
-        if pairs.references is not None or self.vocabulary is None or data.source == "synthetic":
+        if pairs.references is not None or self.vocabulary is None or data.source == SYNTHETIC:
             return pairs.references
         targets = pairs.targets
         return tuple(self.vocabulary.decode(targets.row(n).tolist() for n in range(targets.size)))
