@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from orbit_runner.data.cache import cache_folder
 from orbit_runner.data.tfrecord import cache, framing
 from orbit_runner.data.tfrecord.cache import index_file, index_files
 from orbit_runner.data.tfrecord.framing import masked_crc32c, scan
@@ -167,11 +168,11 @@ def test_a_cache_that_cannot_be_written_is_no_error(tmp_path, cache_home, scans)
 
 
 def test_the_cache_is_where_the_specification_says(tmp_path, monkeypatch):
-    assert cache.cache_folder() == tmp_path / "cache" / "orbit_runner" / "tfrecord"
+    assert cache_folder("tfrecord") == tmp_path / "cache" / "orbit_runner" / "tfrecord"
     monkeypatch.setenv("HOME", "/home/me")
     for value in ("", "relative"):
         monkeypatch.setenv("XDG_CACHE_HOME", value)
-        assert str(cache.cache_folder()) == "/home/me/.cache/orbit_runner/tfrecord"
+        assert str(cache_folder("tfrecord")) == "/home/me/.cache/orbit_runner/tfrecord"
 
 
 @pytest.mark.parametrize(("patience", "lines"), [(-1.0, 3), (60.0, 0)])

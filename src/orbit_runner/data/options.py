@@ -6,6 +6,8 @@ import dataclasses
 
 import tensorflow as tf
 
+from orbit_runner.config.data import DataConfig, service_addresses
+
 
 @dataclasses.dataclass(frozen=True)
 class PipelineOptions:
@@ -26,6 +28,21 @@ class PipelineOptions:
     ram_budget_gb: int | None = None
     autotune_algorithm: str | None = None
     services: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, params: DataConfig) -> PipelineOptions:
+        """Returns what a section of the config says.
+
+        Args:
+            params: The section.
+        """
+        return cls(
+            prefetch=params.prefetch_buffer_size,
+            deterministic=params.deterministic,
+            ram_budget_gb=params.ram_budget,
+            autotune_algorithm=params.autotune_algorithm,
+            services=service_addresses(params),
+        )
 
     def tf_options(self) -> tf.data.Options:
         """Returns the settings as tf.data takes them, with autosharding off."""

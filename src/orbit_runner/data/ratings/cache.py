@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import json
 import os
-import tempfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from orbit_runner.data.tfrecord.cache import cache_folder
+from orbit_runner.data.cache import cache_folder, write_aside
 
 _FORMAT = 1
 _SMALLEST_BYTES = 2**23
@@ -42,7 +41,7 @@ def cached(path: Path, make: Callable[[], np.ndarray], what: str) -> np.ndarray:
         "format": _FORMAT,
     }
     name = hashlib.sha256(os.fsencode(path)).hexdigest()[:32]
-    entry = cache_folder().with_name("ratings") / f"{name}.numbers"
+    entry = cache_folder("ratings") / f"{name}.numbers"
     numbers = _read(entry, key)
     if numbers is None:
         numbers = make()
@@ -68,12 +67,4 @@ def _write(entry: Path, key: dict[str, Any], numbers: np.ndarray) -> None:
     dtype = "<i4" if numbers.max() < 2**31 else "<i8"
     payload = numbers.astype(dtype).tobytes()
     said = {"key": key, "dtype": dtype, "shape": numbers.shape, "crc32": zlib.crc32(payload)}
-    entry.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, aside = tempfile.mkstemp(dir=entry.parent, prefix=entry.stem)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(json.dumps(said).encode() + b"\n" + payload)
-        os.replace(aside, entry)
-    except OSError:
-        os.unlink(aside)
-        raise
+    write_aside(entry, json.dumps(said).encode() + b"\n" + payload)

@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from orbit_runner.data.cache import write_aside
 from orbit_runner.data.text.lines import read_lines
 from orbit_runner.data.text.progress import Progress
-from orbit_runner.data.text.scan_cache import text_cache, write_aside
+from orbit_runner.data.text.scan_cache import text_cache
 from orbit_runner.data.text.source import Ragged
 from orbit_runner.data.text.vocabulary import Vocabulary
 

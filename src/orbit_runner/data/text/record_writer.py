@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
+from orbit_runner.data.cache import write_aside
 from orbit_runner.data.text.packed import example_of, feature_of
-from orbit_runner.data.text.scan_cache import write_aside
 from orbit_runner.data.text.source import PairSource
 from orbit_runner.data.tfrecord.framing import masked_crc32c
 

@@ -7,12 +7,11 @@ import functools
 import hashlib
 import json
 import os
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from orbit_runner.data.tfrecord.cache import cache_folder
+from orbit_runner.data.cache import cache_folder, write_aside
 from orbit_runner.errors import DataError
 
 _Counted = tuple[int, str]
@@ -23,7 +22,7 @@ _KEPT_SECONDS = 1.0
 
 def text_cache() -> Path:
     """Returns where things made from text are kept; the folder need not exist."""
-    return cache_folder().parent / "text"
+    return cache_folder("text")
 
 
 def remembered(path: Path, count: Callable[[Path], _Counted]) -> _Counted:
@@ -70,38 +69,3 @@ def _read(entry: Path, key: list[object]) -> _Counted | None:
         return (int(lines), str(digest)) if said == key else None
     except (OSError, ValueError, TypeError):
         return None
-
-
-def write_aside(path: Path, content: bytes | memoryview, *, first_wins: bool = False) -> None:
-    """Makes a file appear whole.
-
-    Args:
-        path: The file; its folder is made.
-        content: What it holds.
-        first_wins: Whether a file that another process wrote meanwhile stays.
-
-    Raises:
-        OSError: It cannot be written.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, aside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-        os.chmod(aside, 0o644)
-        _place(aside, path, first_wins)
-    finally:
-        Path(aside).unlink(missing_ok=True)
-
-
-def _place(aside: str, path: Path, first_wins: bool) -> None:
-    if not first_wins:
-        os.replace(aside, path)
-        return
-    try:
-        os.link(aside, path)
-    except FileExistsError:
-        pass
-    except OSError:
-        # A file system without links.
-        os.replace(aside, path)

@@ -9,8 +9,9 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from orbit_runner.data.cache import write_aside
 from orbit_runner.data.text.lines import count_lines, read_lines
-from orbit_runner.data.text.scan_cache import text_cache, write_aside
+from orbit_runner.data.text.scan_cache import text_cache
 from orbit_runner.data.text.vocabulary import Vocabulary, build
 from orbit_runner.errors import DataError
 

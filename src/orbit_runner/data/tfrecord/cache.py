@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import sys
-import tempfile
 import time
 import zlib
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from orbit_runner.data.cache import cache_folder, write_aside
 from orbit_runner.data.tfrecord.framing import BLOCK_RECORDS, FileIndex, scan, unreadable
 
 _THREADS = 16
@@ -72,7 +72,7 @@ def index_file(path: Path) -> FileIndex:
         "mtime_ns": status.st_mtime_ns,
         "block_records": BLOCK_RECORDS,
     }
-    entry = cache_folder() / f"{hashlib.sha256(os.fsencode(path)).hexdigest()[:32]}.index"
+    entry = cache_folder("tfrecord") / f"{hashlib.sha256(os.fsencode(path)).hexdigest()[:32]}.index"
     index = _read(entry, key)
     if index is None:
         index = scan(path)
@@ -80,16 +80,6 @@ def index_file(path: Path) -> FileIndex:
         with contextlib.suppress(OSError):
             _write(entry, key, index)
     return index
-
-
-def cache_folder() -> Path:
-    """Returns where indexes are kept; the folder need not exist."""
-    # A relative path there is to be ignored, says the XDG Base Directory Specification.
-    given = os.environ.get("XDG_CACHE_HOME", "")
-    home = os.path.expanduser("~")
-    usual = Path(home, ".cache") if os.path.isabs(home) else Path(tempfile.gettempdir())
-    above = Path(given) if os.path.isabs(given) else usual
-    return above / "orbit_runner" / "tfrecord"
 
 
 def _read(entry: Path, key: dict[str, Any]) -> FileIndex | None:
@@ -106,12 +96,4 @@ def _read(entry: Path, key: dict[str, Any]) -> FileIndex | None:
 def _write(entry: Path, key: dict[str, Any], index: FileIndex) -> None:
     payload = index.offsets.astype("<i8").tobytes()
     said = {"key": key, "records": index.records, "crc32": zlib.crc32(payload)}
-    entry.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, aside = tempfile.mkstemp(dir=entry.parent, prefix=entry.stem)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(json.dumps(said).encode() + b"\n" + payload)
-        os.replace(aside, entry)
-    except OSError:
-        os.unlink(aside)
-        raise
+    write_aside(entry, json.dumps(said).encode() + b"\n" + payload)

@@ -7,7 +7,6 @@ from typing import Any, TypeGuard
 
 import tensorflow as tf
 
-from orbit_runner.config.data import service_addresses
 from orbit_runner.data.augment import CropFlip
 from orbit_runner.data.images.bad import BadImages
 from orbit_runner.data.images.mixing import Mixing
@@ -48,7 +47,7 @@ def train_inputs(
     settings: dict[str, Any] = _train_settings(params) | {
         "start_step": start_step,
         "input_context": input_context,
-        "options": _pipeline_options(params),
+        "options": PipelineOptions.of(params),
     }
     if is_ready(source, params, input_size):
         shuffle = params.shuffle_buffer_size > 1
@@ -117,7 +116,7 @@ def eval_inputs(
         "global_batch_size": params.global_batch_size,
         "drop_remainder": params.drop_remainder,
         "input_context": input_context,
-        "options": _pipeline_options(params),
+        "options": PipelineOptions.of(params),
         "cache": params.cache,
     }
     if is_ready(source, params, input_size):
@@ -188,13 +187,3 @@ def _augmentation(params: ImageDataConfig) -> CropFlip | None:
 def _mixing(params: ImageDataConfig, num_classes: int) -> Mixing | None:
     asked = params.mixup_and_cutmix
     return None if asked is None else Mixing(num_classes=num_classes, **asked.as_dict())
-
-
-def _pipeline_options(params: ImageDataConfig) -> PipelineOptions:
-    return PipelineOptions(
-        prefetch=params.prefetch_buffer_size,
-        deterministic=params.deterministic,
-        ram_budget_gb=params.ram_budget,
-        autotune_algorithm=params.autotune_algorithm,
-        services=service_addresses(params),
-    )

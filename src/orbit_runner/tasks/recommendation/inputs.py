@@ -7,7 +7,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from orbit_runner.config.data import DataConfig, service_addresses
 from orbit_runner.data.options import PipelineOptions
 from orbit_runner.data.ratings.pipeline import eval_users, train_pairs, train_pairs_at
 from orbit_runner.tasks.recommendation.config import RatingEvalData, RatingTrainData
@@ -33,7 +32,7 @@ def train_inputs(
         load_source(params),
         start_step=start_step,
         input_context=input_context,
-        options=_options(params),
+        options=PipelineOptions.of(params),
         **_settings(params),
     )
 
@@ -69,7 +68,7 @@ def eval_inputs(
         seed=params.seed or 0,
         drop_remainder=params.drop_remainder,
         input_context=input_context,
-        options=_options(params),
+        options=PipelineOptions.of(params),
         cache=params.cache,
     )
 
@@ -81,13 +80,3 @@ def _settings(params: RatingTrainData) -> dict[str, Any]:
         "seed": params.seed or 0,
         "shuffle": params.shuffle_buffer_size > 1,
     }
-
-
-def _options(params: DataConfig) -> PipelineOptions:
-    return PipelineOptions(
-        prefetch=params.prefetch_buffer_size,
-        deterministic=params.deterministic,
-        ram_budget_gb=params.ram_budget,
-        autotune_algorithm=params.autotune_algorithm,
-        services=service_addresses(params),
-    )

@@ -7,7 +7,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from orbit_runner.config.data import service_addresses
 from orbit_runner.data.options import PipelineOptions
 from orbit_runner.data.text.buckets import steps_per_epoch
 from orbit_runner.data.text.pipeline import eval_pairs, train_pairs, train_pairs_at
@@ -42,7 +41,7 @@ def train_inputs(
         shuffle=params.shuffle_buffer_size > 1,
         seed=params.seed or 0,
         input_context=input_context,
-        options=_pipeline_options(params),
+        options=PipelineOptions.of(params),
         element=_training_element,
         **_batching(params),
     )
@@ -90,7 +89,7 @@ def eval_inputs(
         static_shapes=params.static_batch,
         drop_remainder=params.drop_remainder,
         input_context=input_context,
-        options=_pipeline_options(params),
+        options=PipelineOptions.of(params),
         cache=params.cache,
         element=_evaluation_element,
     )
@@ -126,13 +125,3 @@ def _batching(params: TranslationDataConfig) -> dict[str, Any]:
         "static_shapes": params.static_batch,
         "rows_multiple": params.batch_rows_multiple,
     }
-
-
-def _pipeline_options(params: TranslationDataConfig) -> PipelineOptions:
-    return PipelineOptions(
-        prefetch=params.prefetch_buffer_size,
-        deterministic=params.deterministic,
-        ram_budget_gb=params.ram_budget,
-        autotune_algorithm=params.autotune_algorithm,
-        services=service_addresses(params),
-    )

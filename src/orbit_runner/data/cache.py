@@ -1,0 +1,56 @@
+"""What is kept from run to run because making it takes long, and files that appear whole."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+
+def cache_folder(kind: str) -> Path:
+    """Returns where things of a kind are kept; the folder need not exist.
+
+    Args:
+        kind: Such as `tfrecord`.
+    """
+    # A relative path there is to be ignored, says the XDG Base Directory Specification.
+    given = os.environ.get("XDG_CACHE_HOME", "")
+    home = os.path.expanduser("~")
+    usual = Path(home, ".cache") if os.path.isabs(home) else Path(tempfile.gettempdir())
+    above = Path(given) if os.path.isabs(given) else usual
+    return above / "orbit_runner" / kind
+
+
+def write_aside(path: Path, content: bytes | memoryview, *, first_wins: bool = False) -> None:
+    """Makes a file appear whole.
+
+    Args:
+        path: The file; its folder is made.
+        content: What it holds.
+        first_wins: Whether a file that another process wrote meanwhile stays.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, aside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+        os.chmod(aside, 0o644)
+        _place(aside, path, first_wins)
+    finally:
+        Path(aside).unlink(missing_ok=True)
+
+
+def _place(aside: str, path: Path, first_wins: bool) -> None:
+    if not first_wins:
+        os.replace(aside, path)
+        return
+    try:
+        os.link(aside, path)
+    except FileExistsError:
+        pass
+    except OSError:
+        # A file system without links.
+        os.replace(aside, path)
