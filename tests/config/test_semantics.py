@@ -150,6 +150,12 @@ def test_batches_have_to_divide_by_the_replicas(
             "allowed: true under `parameter_server`",
         ),
         (
+            "runtime.distribution_strategy=parameter_server,task.train_data.source=image_folder,"
+            "task.train_data.data_dir=/nowhere,task.train_data.max_bad_images=3",
+            "task.train_data.max_bad_images",
+            "allowed: 0 under `parameter_server`",
+        ),
+        (
             "runtime.distribution_strategy=parameter_server,"
             "task.train_data.enable_tf_data_service=true,"
             "task.train_data.tf_data_service_address=grpc://a:1",

@@ -66,8 +66,9 @@ def _row(source: RecordSource, buffer: int, epochs: int, seed: int = _SEED) -> n
 
 
 @pytest.mark.usefixtures("_chunks")
-@pytest.mark.parametrize("buffer", _BUFFERS)
-@pytest.mark.parametrize("batch", [16, 300])
+@pytest.mark.parametrize(
+    ("buffer", "batch"), [(1, 16), (7, 16), (100, 16), (1000, 16), (7, 300), (1000, 300)]
+)
 def test_batches_are_those_of_the_order(source, buffer, batch):
     steps = 3 * _SIZE // batch
     batches = _train(source, steps, batch=batch, shuffle_buffer_size=buffer)
@@ -97,14 +98,16 @@ def test_without_a_buffer_the_order_is_that_of_the_files(source, buffer):
 
 
 @pytest.mark.usefixtures("_chunks")
-@pytest.mark.parametrize("buffer", _BUFFERS)
 # The end of an epoch is within step 16, the next one's within step 33.
-@pytest.mark.parametrize("start_step", [1, 16, 17, 33])
-def test_starting_later_gives_the_same_batches(source, buffer, start_step):
+@pytest.mark.parametrize(
+    ("buffer", "starts"), [(1, (16,)), (7, (17,)), (100, (1, 16, 17, 33)), (1000, (33,))]
+)
+def test_starting_later_gives_the_same_batches(source, buffer, starts):
     settings = {"augmentation": CropFlip(2), "shuffle_buffer_size": buffer}
-    straight = _train(source, start_step + 19, **settings)
-    resumed = _train(source, 19, start_step=start_step, **settings)
-    _assert_equal(resumed, straight[start_step:])
+    straight = _train(source, max(starts) + 19, **settings)
+    for start_step in starts:
+        resumed = _train(source, 19, start_step=start_step, **settings)
+        _assert_equal(resumed, straight[start_step : start_step + 19])
 
 
 def test_starting_far_out_costs_nothing(source):
@@ -120,7 +123,7 @@ def test_starting_far_out_costs_nothing(source):
 
 @pytest.mark.parametrize(
     ("replicas", "pipelines", "start_step", "chunk"),
-    [(2, 1, 0, 20), (4, 1, 15, 20), (2, 2, 15, 20), (4, 2, 15, 1024), (4, 4, 0, 1024)],
+    [(2, 1, 0, 20), (4, 2, 15, 20), (4, 4, 0, 1024)],
 )
 def test_replicas_share_the_batch_of_one(
     source, monkeypatch, replicas, pipelines, start_step, chunk

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from orbit_runner.config.experiment import ExperimentConfig
 from orbit_runner.config.problems import ConfigError
+from orbit_runner.data.images.evaluation import decoded_for_evaluation
 from orbit_runner.data.images.statistics import NATURAL_MEAN
 from orbit_runner.data.source import Repeated
 from orbit_runner.errors import DataError
@@ -153,6 +154,31 @@ def test_what_cannot_be_is_told_before_the_start(
         assert part in found[f"task.{path}"]
     found = _problems(lambda: files_config("tfds", **{f"{_TRAIN}data_dir": "x"}))
     assert found == {"task.train_data.data_dir": "is not read by `source: tfds`; set tfds_data_dir"}
+
+
+@pytest.mark.parametrize("fraction", [0.5, None])
+def test_an_evaluation_sees_the_middle_that_is_set(
+    files_config: Callable[..., ExperimentConfig], tmp_path: Path, fraction: float | None
+) -> None:
+    config = files_config("image_folder", **{f"{_EVAL}center_crop_fraction": fraction})
+    task = ImageClassificationTask(config.task)  # type: ignore[arg-type]
+    image, *_ = next(iter(task.build_inputs(config.task.validation_data)))
+    first = Path(load_source(config.task.validation_data).paths[0])  # type: ignore[union-attr]
+    expected = decoded_for_evaluation(
+        tf.constant(first.read_bytes()), _SIZE, center_crop_fraction=fraction
+    )
+    np.testing.assert_array_equal(image[0], expected)
+
+
+def test_images_that_the_network_does_not_take_are_told_before_the_start() -> None:
+    config = digits_config(task__model={"name": "vit", "model_name": "vit-ti16"})
+    ((field, message),) = config.task.preflight()
+    assert field == "model.input_size"
+    assert message.startswith("got images of 8 × 8 pixels, expected multiples of 16")
+    config = digits_config(
+        task__model={"name": "vit", "model_name": "vit-ti16", "input_size": [32, 32, 1]}
+    )
+    assert list(config.task.preflight()) == []
 
 
 def test_classes_of_other_names_do_not_fit(

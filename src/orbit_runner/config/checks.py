@@ -70,6 +70,12 @@ def served_problems(config: ExperimentConfig) -> Iterator[tuple[str, str]]:
             "trainer.train_tf_function",
             "a worker is sent graphs; allowed: true under `parameter_server`",
         )
+    if getattr(config.task.train_data, "max_bad_images", 0):
+        yield (
+            "task.train_data.max_bad_images",
+            "a worker is sent graphs, in which images cannot be counted\n"
+            "allowed: 0 under `parameter_server`",
+        )
     if config.task.train_data.enable_tf_data_service:
         yield (
             "task.train_data.enable_tf_data_service",

@@ -8,11 +8,16 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
+from orbit_runner.data.tfrecord.search import undecodable
 from orbit_runner.errors import DataError, SettingError
 from orbit_runner.modeling.spatial.grid import PartitionError
 
 # What a pipeline found wrong with a record, in the words of `data/tfrecord/decode.py`.
 _BAD_RECORD = re.compile(r"(?:could not correctly convert string|assertion failed): \[?(.*\S: .*)")
+
+_IN_RECORDS = re.compile(r": record \d+: ")
+# The op of `data/tfrecord/decode.py`, which does not know the name of what it decodes.
+_NAMELESS = "DecodePng"
 
 
 @contextlib.contextmanager
@@ -37,16 +42,24 @@ def explained() -> Iterator[None]:
             "set runtime.enable_xla=false where it is on, or runtime.deterministic=false",
         ) from error
     except tf.errors.InvalidArgumentError as error:
-        problem = _BAD_RECORD.search(str(error))
+        problem = _bad_example(str(error))
         if not problem:
             raise
-        raise DataError(problem[1], field="input_path") from error
+        field = "input_path" if _IN_RECORDS.search(problem) else "data_dir"
+        raise DataError(problem, field=field) from error
     except tf.errors.ResourceExhaustedError as error:
         raise SettingError(
             "task.train_data.global_batch_size",
             f"out of memory: {_line(error, 'OOM') or _line(error, '')}\n"
             "lower it, or raise trainer.gradient_accumulation_steps",
         ) from error
+
+
+def _bad_example(message: str) -> str:
+    problem = _BAD_RECORD.search(message)
+    if problem:
+        return problem[1]
+    return undecodable() if _NAMELESS in message else ""
 
 
 def _line(error: Exception, word: str) -> str:

@@ -81,6 +81,8 @@ def auto_augment(*, augmentation_name: str, cutout_const: float, translate_const
 
 
 def _keyed(augmenter: Any) -> Policy:
+    # Nothing of it needs AutoGraph, which would take more time than all the rest of the tracing.
+    @tf.autograph.experimental.do_not_convert
     def policy(image: tf.Tensor, seed: int, number: tf.Tensor, epoch: tf.Tensor) -> tf.Tensor:
         with keyed_draws(seed, number, epoch, "augmentation"):
             return tf.ensure_shape(augmenter.distort(image), image.shape)

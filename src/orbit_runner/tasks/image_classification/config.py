@@ -86,6 +86,11 @@ class ImageClassificationConfig(TaskConfig):
             except DataError as error:
                 yield f"{section}.{error.field}", str(error)
         yield from misfits(sources, self.model.num_classes, self.model.input_size)
+        # `model.problems` knows sizes that are set; this one only the files know.
+        shape = None if self.model.input_size else self.image_shape("train_data")
+        problem = self.model.size_problem(shape) if shape else ""
+        if problem:
+            yield "model.input_size", problem
 
     def image_shape(self, section: str) -> tuple[int, int, int] | None:
         """Returns height, width and channels of a section's images.

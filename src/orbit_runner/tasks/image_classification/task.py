@@ -174,7 +174,7 @@ class ImageClassificationTask(Task):
         """
         if isinstance(labels, tuple):
             labels, kwargs["sample_weight"] = labels
-        if labels.shape.rank == 2:
+        if len(labels.shape) == 2:
             labels = tf.argmax(labels, axis=-1, output_type=tf.int32)
         super().process_metrics(metrics, labels, model_outputs, **kwargs)
 
@@ -189,7 +189,7 @@ class ImageClassificationTask(Task):
             float32 [batch], in nats.
         """
         losses = self.task_config.losses
-        if labels.shape.rank == 2:
+        if len(labels.shape) == 2:
             entropy = tf.nn.softmax_cross_entropy_with_logits(labels, model_outputs)
         elif losses.label_smoothing:
             smooth = tf.one_hot(labels, model_outputs.shape[-1])
