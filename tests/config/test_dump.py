@@ -182,6 +182,6 @@ def test_differences_name_what_differs_and_nothing_else(over_digits: Callable[..
 def test_what_is_left_out_of_the_file_is_at_its_default(write: Callable[..., str]) -> None:
     text = to_yaml(resolve(Request(experiment="digits")).config)
 
-    assert "tfds_name" not in text
+    assert "cycle_length" not in text
     assert "sgd:" not in text
     assert not Path("again").exists()

@@ -59,6 +59,11 @@ CASES = [
     ("TaskConfig", "task.train_data={is_training: false, augment: none}", "task.train_data.is_training", "expected true"),
     ("TaskConfig", "task.train_data.is_training=null", "task.train_data.is_training", "expected true"),
     ("TaskConfig", "task.validation_data.is_training=true", "task.validation_data.is_training", "expected false"),
+    ("ImageModelConfig", "task.model.input_size=[8, 8]", "task.model.input_size", "got [8, 8], expected height, width and channels"),
+    ("ResNetConfig", "task.model={name: resnet, version: 2.0, zero_init_last_bn: true}", "task.model.zero_init_last_bn", "blocks of version 2 do not end in a batch norm"),
+    ("ImageDataConfig", "task.train_data.crop_area_range=[0.5]", "task.train_data.crop_area_range", "got [0.5], expected the smallest and the largest share"),
+    ("ImageDataConfig", "task.train_data.source=tfds", "task.train_data.tfds_name", "is not set; such as imagenet2012"),
+    ("MixupAndCutmix", "task.train_data.mixup_and_cutmix={mixup_alpha: 0.0, cutmix_alpha: 0.0}", "task.train_data.mixup_and_cutmix.mixup_alpha", "got 0, as in cutmix_alpha"),
     ("ImageClassificationConfig", "task.validation_data.source=''", "task.validation_data.source", "unknown data source ''"),
 ]  # fmt: skip
 
