@@ -243,7 +243,7 @@ def test_mistakes_are_told_before_tensorflow_is_imported(
         path.unlink()
     (tmp_path / "broken/config.yaml").write_text("task: [1\n")
     _change(tmp_path / "elsewhere", "source: digits", "source: mnist")
-    _change(tmp_path / "elsewhere", "data_dir: ''", "data_dir: nowhere")
+    _change(tmp_path / "elsewhere", " data_dir: ''", " data_dir: nowhere")
     env = {**without_tensorflow, "TMPDIR": str(tmp_path / "empty")}
     found = refused(tmp_path, "reproduce", *arguments, env=env)
     for text in said:

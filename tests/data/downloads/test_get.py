@@ -200,7 +200,13 @@ def test_a_process_that_is_ended_and_started_again(
     ]
     part = tmp_path / "toy/set.bin.part"
 
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+    def as_in_front() -> None:
+        # A shell has its background jobs ignore Ctrl-C, and their children inherit that.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, preexec_fn=as_in_front
+    ) as process:
         deadline = time.monotonic() + 60
         while len(server.asked) < 2 and time.monotonic() < deadline:
             time.sleep(0.05)
