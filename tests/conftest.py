@@ -16,6 +16,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--clusters", action="store_true", help="run the whole matrix of clusters too")
 
 
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Names contents by their length: protocol buffers and archives differ from process to process.
+
+    All workers have to collect the same names.
+    """
+    return f"{argname} of {len(val)} bytes" if isinstance(val, bytes) else None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leaves out what is marked `matrix`, of which others are a sample, unless asked for."""
     if config.getoption("--clusters"):
