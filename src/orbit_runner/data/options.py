@@ -44,6 +44,15 @@ class PipelineOptions:
             services=service_addresses(params),
         )
 
+    def ahead(self, batches: tf.data.Dataset) -> tf.data.Dataset:
+        """Makes batches before they are asked for.
+
+        Args:
+            batches: The batches.
+        """
+        count = tf.data.AUTOTUNE if self.prefetch is None else self.prefetch
+        return batches.prefetch(count) if count else batches
+
     def tf_options(self) -> tf.data.Options:
         """Returns the settings as tf.data takes them, with autosharding off."""
         options = tf.data.Options()

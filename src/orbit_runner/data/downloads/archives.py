@@ -15,6 +15,7 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -136,7 +137,7 @@ def _members(archive: Path) -> Iterator[_Member]:
 def _tar_members(archive: Path) -> Iterator[_Member]:
     with tarfile.open(archive) as opened:
         for found in opened:
-            yield _Member(found.name, _tar_kind(found), lambda f=found: opened.extractfile(f))  # type: ignore[misc]
+            yield _Member(found.name, _tar_kind(found), partial(opened.extractfile, found))
 
 
 def _tar_kind(found: tarfile.TarInfo) -> str:
@@ -152,7 +153,7 @@ def _tar_kind(found: tarfile.TarInfo) -> str:
 def _zip_members(archive: Path) -> Iterator[_Member]:
     with zipfile.ZipFile(archive) as opened:
         for found in opened.infolist():
-            yield _Member(found.filename, _zip_kind(found), lambda f=found: opened.open(f))  # type: ignore[misc]
+            yield _Member(found.filename, _zip_kind(found), partial(opened.open, found))
 
 
 def _zip_kind(found: zipfile.ZipInfo) -> str:

@@ -137,7 +137,7 @@ def _unit(bits: tf.Tensor) -> tf.Tensor:
 
 
 def _quantiles(alpha: float) -> tf.Tensor:
-    from scipy import special  # type: ignore[import-untyped]
+    from scipy import special
 
     # A gamma variate an example would need a call of its own for each key.
     edges = np.linspace(0, 1, _QUANTILES + 1)

@@ -101,7 +101,7 @@ def train_images(
     batches = made_by(options.services, columns, costly).map(_checker(bad, look_up))
     # A finite set would make a distributed iterator ask all replicas every step whether it ended.
     endless = tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
-    return ahead(batches.apply(endless), options).with_options(options.tf_options())
+    return options.ahead(batches.apply(endless)).with_options(options.tf_options())
 
 
 def eval_images(
@@ -153,18 +153,7 @@ def eval_images(
     if cache:
         batches = batches.cache()
     count = tf.data.experimental.assert_cardinality(slices.elements(steps))
-    return ahead(batches, options).apply(count).with_options(options.tf_options())
-
-
-def ahead(batches: tf.data.Dataset, options: PipelineOptions) -> tf.data.Dataset:
-    """Makes batches before they are asked for.
-
-    Args:
-        batches: The batches.
-        options: Says how many.
-    """
-    count = tf.data.AUTOTUNE if options.prefetch is None else options.prefetch
-    return batches.prefetch(count) if count else batches
+    return options.ahead(batches).apply(count).with_options(options.tf_options())
 
 
 def _maker(

@@ -118,8 +118,9 @@ def _fields(text: np.ndarray, layout: Layout) -> np.ndarray | None:
     stops = np.concatenate([firsts, places[:, -1:]], axis=1)
     if not _are_ratings(text, begins[:, 2], stops[:, 2]):
         return None
-    numbers = [_integers(text, begins[:, column], stops[:, column]) for column in (0, 1, 3)]
-    return None if any(found is None for found in numbers) else np.stack(numbers)  # type: ignore[arg-type]
+    columns = (_integers(text, begins[:, column], stops[:, column]) for column in (0, 1, 3))
+    numbers = [found for found in columns if found is not None]
+    return np.stack(numbers) if len(numbers) == 3 else None
 
 
 def _integers(text: np.ndarray, begins: np.ndarray, stops: np.ndarray) -> np.ndarray | None:

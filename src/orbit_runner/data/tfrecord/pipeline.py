@@ -72,7 +72,7 @@ def train_records(
     # A finite set would make a distributed iterator ask all replicas every step whether it ended.
     endless = tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
     batches = _decoded(rows, batch, options)
-    return _ahead(batches.apply(endless), options).with_options(options.tf_options())
+    return options.ahead(batches.apply(endless)).with_options(options.tf_options())
 
 
 def eval_records(
@@ -120,7 +120,7 @@ def eval_records(
     batches = _decoded(batches, batch, options)
     if cache:
         batches = batches.cache()
-    batches = _ahead(batches, options).apply(tf.data.experimental.assert_cardinality(count))
+    batches = options.ahead(batches).apply(tf.data.experimental.assert_cardinality(count))
     return batches.with_options(options.tf_options())
 
 
@@ -209,8 +209,3 @@ def _decoded(
     return made_by(
         options.services, raw, lambda d: d.map(batch, num_parallel_calls=tf.data.AUTOTUNE)
     )
-
-
-def _ahead(batches: tf.data.Dataset, options: PipelineOptions) -> tf.data.Dataset:
-    ahead = tf.data.AUTOTUNE if options.prefetch is None else options.prefetch
-    return batches.prefetch(ahead) if ahead else batches

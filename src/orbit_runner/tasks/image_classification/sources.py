@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -75,16 +76,21 @@ def load_source(
 
 
 def _synthetic(config: ImageDataConfig, size: Sequence[int], num_classes: int) -> Source:
-    spec = config.synthetic
-    made = {
+    spec = config.synthetic.as_dict()
+    features = spec["features"] or {
         "image": {"shape": list(size), "dtype": "uint8", "low": 0, "high": 256},
         "label": {"shape": [], "dtype": "int32", "low": 0, "high": num_classes},
     }
+    return _made_up(json.dumps(features), spec["num_examples"], spec["kind"], config.seed or 0)
+
+
+@functools.lru_cache(maxsize=4)
+def _made_up(features: str, num_examples: int, kind: str, seed: int) -> Source:
     return SOURCES.get("synthetic").load()(
-        features=spec.features or made,
-        num_examples=spec.num_examples,
-        kind=spec.kind,
-        seed=config.seed or 0,
+        features=json.loads(features),
+        num_examples=num_examples,
+        kind=kind,
+        seed=seed,
         max_bytes=_SYNTHETIC_BYTES,
     )
 

@@ -10,7 +10,11 @@ import tf_keras
 
 from orbit_runner.registry import RATING_MODELS
 from orbit_runner.tasks.base import EXAMPLES, Task
-from orbit_runner.tasks.recommendation.config import RecommendationConfig, RecommendationDataConfig
+from orbit_runner.tasks.recommendation.config import (
+    RatingEvalData,
+    RatingTrainData,
+    RecommendationConfig,
+)
 from orbit_runner.tasks.recommendation.inputs import eval_inputs, train_batch_at, train_inputs
 from orbit_runner.tasks.recommendation.metrics import HitRatio, Ndcg
 from orbit_runner.tasks.recommendation.predictor import UserPredictor
@@ -39,7 +43,7 @@ class RecommendationTask(Task):
 
     def build_inputs(
         self,
-        params: RecommendationDataConfig,
+        params: RatingTrainData | RatingEvalData,
         input_context: tf.distribute.InputContext | None = None,
         start_step: int | tf.Tensor = 0,
     ) -> tf.data.Dataset:
@@ -54,11 +58,11 @@ class RecommendationTask(Task):
             A data set of `({user, item}, label)` that never ends, for training; of
             `({user, item}, there, weight)`, each user once, for evaluation.
         """
-        if params.is_training:
-            return train_inputs(params, input_context, start_step)  # type: ignore[arg-type]
-        return eval_inputs(params, input_context)  # type: ignore[arg-type]
+        if isinstance(params, RatingTrainData):
+            return train_inputs(params, input_context, start_step)
+        return eval_inputs(params, input_context)
 
-    def batch_at(self, params: RecommendationDataConfig) -> Callable[[tf.Tensor], Any]:
+    def batch_at(self, params: RatingTrainData) -> Callable[[tf.Tensor], Any]:
         """Returns what gives the batch of one training step.
 
         Args:
@@ -67,14 +71,14 @@ class RecommendationTask(Task):
         Returns:
             A function from the number of a step, int64 scalar, to what `build_inputs` gives for it.
         """
-        return train_batch_at(params)  # type: ignore[arg-type]
+        return train_batch_at(params)
 
-    def num_examples(self, params: RecommendationDataConfig) -> int:
+    def num_examples(self, params: RatingTrainData | RatingEvalData) -> int:
         """Returns the size of a section's data set: pairs to train on, or users to evaluate."""
         source = load_source(params)
-        if not params.is_training:
-            return source.num_users
-        return source.size * (1 + self.task_config.train_data.num_negatives)
+        if isinstance(params, RatingTrainData):
+            return source.size * (1 + params.num_negatives)
+        return source.num_users
 
     def example_losses(self, labels: tf.Tensor, model_outputs: tf.Tensor) -> tf.Tensor:
         """Returns the cross entropy of each pair.

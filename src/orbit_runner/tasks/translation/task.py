@@ -12,6 +12,7 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 
+from orbit_runner.data.cache import write_aside
 from orbit_runner.data.text.source import EOS, PairSource
 from orbit_runner.data.text.vocabulary import Vocabulary
 from orbit_runner.errors import DataError, RunnerError, SettingError
@@ -261,8 +262,4 @@ class TranslationTask(Task):
         """Writes a file into the folder of the run; it appears whole."""
         if not self.logging_dir or not Workers(tf.distribute.get_strategy()).is_chief:
             return
-        kept = Path(self.logging_dir) / name
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        aside = kept.with_name(f".{name}")
-        aside.write_bytes(content)
-        aside.replace(kept)
+        write_aside(Path(self.logging_dir) / name, content)
