@@ -279,7 +279,7 @@ def test_gin_reaches_functions_of_ones_own(cli: Cli, tmp_path: Path) -> None:
 def test_a_bar_on_a_terminal_and_the_table_on_stdout(tmp_path: Path) -> None:
     mine, theirs = pty.openpty()
     process = subprocess.Popen(
-        [*COMMAND, *MLP, "--train_steps=200", "--trainer.steps_per_loop=10", "--model_dir=a"],
+        [*COMMAND, *MLP, "--train_steps=6000", "--trainer.steps_per_loop=10", "--model_dir=a"],
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         stderr=theirs,
@@ -304,9 +304,9 @@ def test_a_bar_on_a_terminal_and_the_table_on_stdout(tmp_path: Path) -> None:
     text = shown.decode()
     assert "\x1b[?25l" in text  # the cursor is hidden while a bar lives
     assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")  # and shown again
-    assert re.search(r"step \d+/200", text)
+    assert re.search(r"step \d+/6000", text)
     assert "━" in text
-    assert "evaluation at step 100: loss" in text
+    assert "evaluation at step 3000: loss" in text
     assert "sha256" not in text
     assert "\x1b" not in out
     assert re.search(r"accuracy +0\.\d{4}", out)

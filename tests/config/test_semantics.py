@@ -13,6 +13,7 @@ from orbit_runner.config.checks import batch_problems
 from orbit_runner.config.locate import shipped_root
 from orbit_runner.config.problems import ConfigError
 from orbit_runner.config.resolve import Request, resolve
+from orbit_runner.registry import IMAGE_MODELS, RATING_MODELS, TASKS, TEXT_MODELS
 
 OPT = "trainer.optimizer_config"
 LR = f"{OPT}.learning_rate"
@@ -65,14 +66,35 @@ CASES = [
     ("ImageDataConfig", "task.train_data.source=tfds", "task.train_data.tfds_name", "is not set; such as imagenet2012"),
     ("MixupAndCutmix", "task.train_data.mixup_and_cutmix={mixup_alpha: 0.0, cutmix_alpha: 0.0}", "task.train_data.mixup_and_cutmix.mixup_alpha", "got 0, as in cutmix_alpha"),
     ("ImageClassificationConfig", "task.validation_data.source=''", "task.validation_data.source", "unknown data source ''"),
+    ("TranslationDataConfig", "task.train_data={batch_tokens: 100, global_batch_size: 8}", "task.train_data.batch_tokens", "global_batch_size is 8; set one of them"),
+    ("TranslationDataConfig", "task.validation_data.batch_tokens=100", "task.validation_data.batch_tokens", "evaluation counts sentences"),
+    ("TranslationDataConfig", "task.train_data.synthetic.features={}", "task.train_data.synthetic.features", "sentences are all there is"),
+    ("TranslationConfig", "task.model.name=''", "task.model.name", "is not set\nallowed: transformer"),
+    ("TranslationConfig", "task.train_data.source=txt", "task.train_data.source", "unknown data source 'txt'"),
+    ("TranslationConfig", "task.model={padded_decode: true, decode_max_length: 8},task.validation_data.static_batch=false", "task.validation_data.static_batch", "is false, and model.padded_decode is true"),
+    ("TransformerConfig", "task.model.embedding_width=7", "task.model.embedding_width", "got 7, expected an even number"),
+    ("TransformerConfig", "task.model.encoder.num_attention_heads=7", "task.model.encoder.num_attention_heads", "got 7, expected a divisor of the width"),
+    ("TransformerConfig", "task.model.padded_decode=true,task.validation_data.static_batch=true", "task.model.decode_max_length", "is not set, and padded_decode is true"),
+    ("RecommendationConfig", "task.model.name=''", "task.model.name", "is not set\nallowed: "),
+    ("NeuMFConfig", "task.model.layers=[33, 8]", "task.model.layers", "got [33, 8], expected an even number first"),
+    ("NeuMFConfig", "task.model={kind: gmf, mlp_regularization: 0.1}", "task.model.mlp_regularization", "got 0.1, of no effect with kind: gmf"),
+    ("NeuMFConfig", "task.model={kind: mlp, mf_regularization: 0.1}", "task.model.mf_regularization", "got 0.1, of no effect with kind: mlp"),
 ]  # fmt: skip
+# What they are laid over, where that is not digits.
+EXPERIMENTS = {
+    "TranslationDataConfig": "transformer_multi30k",
+    "TranslationConfig": "transformer_multi30k",
+    "TransformerConfig": "transformer_multi30k",
+    "RecommendationConfig": "ncf_movielens",
+    "NeuMFConfig": "ncf_movielens",
+}
 
 
-@pytest.mark.parametrize(("said", "path", "message"), [case[1:] for case in CASES])
+@pytest.mark.parametrize(("of", "said", "path", "message"), CASES)
 def test_a_contradiction_is_refused(
-    refused: Callable[..., Any], said: str, path: str, message: str
+    refused: Callable[..., Any], of: str, said: str, path: str, message: str
 ) -> None:
-    problems = refused(params_overrides=(said,))
+    problems = refused(experiment=EXPERIMENTS.get(of, "digits"), params_overrides=(said,))
 
     blamed = [problem for problem in problems if problem.message.startswith(message)]
     assert [(p.path, len(blamed)) for p in blamed] == [(path, 1)]
@@ -88,7 +110,9 @@ def test_the_blame_falls_on_what_was_written(refused: Callable[..., Any]) -> Non
 
 
 def test_every_class_that_checks_itself_has_a_case() -> None:
-    resolve(Request(experiment="digits"))
+    for registry in (TASKS, IMAGE_MODELS, TEXT_MODELS, RATING_MODELS):
+        for entry in registry.entries():
+            entry.load_config()
 
     def below(cls: Any) -> set[Any]:
         return {cls}.union(*(below(sub) for sub in cls.__subclasses__()))
