@@ -17,7 +17,6 @@ from orbit_runner.config.partitioning import effective_runtime
 from orbit_runner.config.problems import unknown
 from orbit_runner.config.services import services_of
 from orbit_runner.errors import RunnerError
-from orbit_runner.registry import TASKS
 from orbit_runner.runtime.cluster.description import Cluster
 from orbit_runner.runtime.cluster.roles import common_purpose
 from orbit_runner.runtime.coordinator import servers_watched
@@ -25,6 +24,7 @@ from orbit_runner.runtime.losses import watched
 from orbit_runner.runtime.numerics import configure_numerics
 from orbit_runner.runtime.strategies import build_strategy
 from orbit_runner.runtime.workers import Workers
+from orbit_runner.tasks.build import build_task
 from orbit_runner.training import loops
 from orbit_runner.training.controller import Action, build_controller, quiet_orbit
 from orbit_runner.training.explanations import explained
@@ -61,9 +61,8 @@ def prepare(
     configure_numerics(config.runtime)
     runtime = effective_runtime(config, mode)
     strategy = build_strategy(runtime, cluster, common_purpose(config, mode), tell)
-    assert config.task.name is not None
     with strategy.scope():
-        task = TASKS.get(config.task.name).load()(config.task, logging_dir=model_dir)
+        task = build_task(config, model_dir)
     return strategy, task
 
 

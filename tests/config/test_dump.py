@@ -129,6 +129,7 @@ def test_the_file_means_the_same_to_pyyaml(awkward: Resolved) -> None:
     assert [*read] == [
         "name",
         "description",
+        "official",
         "imports",
         "gin_bindings",
         "task",

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from orbit_runner.cli.flags import parse, parser
+from orbit_runner.cli.list_official import official_experiments
 from orbit_runner.config.gin_source import Binding, load_gin
 from orbit_runner.config.locate import experiment_files, find_file, fragment_files, read_text
 from orbit_runner.config.modes import MODES
@@ -40,9 +41,10 @@ def main(arguments: Sequence[str]) -> int:
     to = parser("list", "Print what there is to run.")
     to.add_argument("--json", action="store_true", help="kind to {name: description}")
     to.add_argument("--import", dest="imports", action="append", help="import a module first")
+    to.add_argument("--official", action="store_true", help="experiments of Model Garden instead")
     flags = parse(to, arguments)
     import_modules(flags.imports or (), Origin("--import"))
-    found = _everything()
+    found = official_experiments() if flags.official else _everything()
     print(json.dumps(found, indent=2, ensure_ascii=False) if flags.json else _text(found))
     return 0
 

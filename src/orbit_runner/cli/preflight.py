@@ -55,8 +55,7 @@ def check_before_start(resolved: Resolved, mode: str, model_dir: Path) -> Cluste
         ]
     for path, message in (*run_problems(config, mode), *tpu_problems(config.runtime, os.environ)):
         problems.append(Problem(path, message, resolved.origin(path)))
-    for field, message in config.task.preflight():
-        path = f"task.{field}"
+    for path, message in config.preflight(mode):
         problems.append(Problem(path, message, resolved.origin(path)))
     if mode in TRAINING and not (config.trainer.train_steps or config.trainer.train_epochs):
         problems.append(Problem("trainer.train_steps", "is 0; set it, or trainer.train_epochs"))

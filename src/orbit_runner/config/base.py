@@ -76,6 +76,9 @@ class Config:
     factories accept these.
     """
 
+    # Sections that need to be finished only for training, and are checked before that.
+    checked_later: ClassVar[tuple[str, ...]] = ()
+
     def as_dict(self) -> dict[str, Any]:
         """Returns the section as nested dicts, lists and scalars."""
         return {f.name: _plain(getattr(self, f.name)) for f in dataclasses.fields(self)}
@@ -108,11 +111,17 @@ class OneOf(Config):
         """Returns the chosen block, or None where nothing is chosen."""
         return None if self.type is None else getattr(self, self.type)
 
+    def __eq__(self, other: object) -> bool:
+        """Compares what is chosen; what the other blocks hold is never used."""
+        if type(self) is not type(other) or not isinstance(other, OneOf):
+            return NotImplemented
+        return self.type == other.type and self.get() == other.get()
+
     def as_dict(self) -> dict[str, Any]:
         """Returns the type and the chosen block."""
         if self.type is None:
             return {"type": None}
-        return {"type": self.type, self.type: self.get().as_dict()}
+        return {"type": self.type, self.type: _plain(self.get())}
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yields what is wrong with the choice."""

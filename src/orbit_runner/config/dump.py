@@ -46,6 +46,8 @@ def inline(value: Any) -> str:
 
 
 def _listed(value: Any) -> Any:
+    if isinstance(value, Config):
+        return _listed(value.as_dict())
     if isinstance(value, Mapping):
         return {key: _listed(item) for key, item in value.items()}
     return [_listed(item) for item in value] if isinstance(value, (list, tuple)) else value

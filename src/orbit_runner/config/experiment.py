@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from orbit_runner.config.base import Config, setting
 from orbit_runner.config.checks import served_problems, service_problems
@@ -93,11 +93,26 @@ class ExperimentConfig(Config):
 
     name: str = setting("", help="name of the experiment; its file's name where unset")
     description: str = setting("", help="one line for `runner list`")
+    official: str = setting("", help="the experiment of Model Garden that this one begins from")
     imports: list[str] = setting((), help="modules to import first: tasks of one's own")
     gin_bindings: list[str] = setting((), help="gin statements for @gin.configurable functions")
     task: TaskConfig = setting(factory=TaskConfig, help="what is learned", variants=TASKS)
     trainer: TrainerConfig = setting(factory=TrainerConfig, help="how")
     runtime: RuntimeConfig = setting(factory=RuntimeConfig, help="where")
+
+    @property
+    def for_task(self) -> Any:
+        """The same as the task takes it: those of Model Garden take its own classes."""
+        return self
+
+    def preflight(self, mode: str) -> Iterator[tuple[str, str]]:
+        """Yields (dotted path, message) for what would stop a run: see `TaskConfig.preflight`.
+
+        Args:
+            mode: What the run is to do.
+        """
+        for field, message in self.task.preflight():
+            yield f"task.{field}", message
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yields settings of different sections that contradict each other."""

@@ -120,7 +120,7 @@ class AdamW(Adam):
 
     name: str = _name("AdamWeightDecay")
     weight_decay_rate: float = _decay_rate()
-    include_in_weight_decay: list[str] | None = _names("that decay in any case")
+    include_in_weight_decay: list[str] | str | None = _names("that decay in any case")
     exclude_from_weight_decay: list[str] | None = _names("that do not decay")
     gradient_clip_norm: float = setting(1.0, minimum=0.0, help="largest norm of all gradients")
 

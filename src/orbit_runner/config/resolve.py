@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from orbit_runner.config.dump import entries
 from orbit_runner.config.experiment import ExperimentConfig
 from orbit_runner.config.gin_source import (
     GinLayer,
@@ -30,6 +31,8 @@ from orbit_runner.config.raw import Leaf, Section, merge, section_of
 from orbit_runner.config.typed import Builder
 from orbit_runner.config.yaml_source import load_file
 
+# Before the name of an experiment that Model Garden registers.
+OFFICIAL = "official/"
 _IMPORT = re.compile(r"(import|from)\s")
 
 
@@ -89,7 +92,11 @@ def resolve(request: Request) -> Resolved:
     if layers.problems and layers.lacks_names:
         raise ConfigError(layers.problems)
     builder = Builder()
-    config = builder.build(ExperimentConfig(), root)
+    base, root = layers.base(root)
+    if layers.problems and layers.lacks_names:
+        raise ConfigError(layers.problems)
+    builder.origins.update(_origins_of(base))
+    config = builder.build(base, root)
     if not layers.problems:  # else a layer that cannot be read would be missed as well
         builder.check(config)
         _require_task(builder)
@@ -135,6 +142,11 @@ class _Layers:
 
     def experiment(self, name: str) -> None:
         def read() -> None:
+            if name.startswith(OFFICIAL):
+                registered = name.removeprefix(OFFICIAL)
+                named = {"official": registered, "name": registered.replace("/", "_")}
+                self._sections.append(section_of(named, Origin("--experiment", None, 0)))
+                return
             path = find_experiment(name)
             stem = path.parent.name if path.name == "config.yaml" else path.stem
             self._sections.append(section_of({"name": stem}, Origin("--experiment", None, 0)))
@@ -149,6 +161,25 @@ class _Layers:
             names, origin = node.value, node.origin
             self.attempt(lambda: import_modules(names, origin))
         self.lacks_names |= len(self.problems) > known
+
+    def base(self, root: Section) -> tuple[ExperimentConfig, Section]:
+        """Returns what the tree is laid over: one of Model Garden's experiments, or nothing."""
+        node, found = root.children.get("official"), (ExperimentConfig(), root)
+        if isinstance(node, Leaf) and isinstance(node.value, str) and node.value:
+            name, known = node.value.removeprefix(OFFICIAL), len(self.problems)
+
+            def read() -> None:
+                nonlocal found
+                # The one part of resolving that needs tensorflow: such a config is made by code.
+                from orbit_runner.official.adopt import registered_experiment
+
+                base, said = registered_experiment(name, root)
+                merge(said, root)
+                found = base, said
+
+            self.attempt(read)
+            self.lacks_names |= len(self.problems) > known
+        return found
 
     def file(self, name: str, *, as_gin: bool = False) -> None:
         self.attempt(lambda: self._open(find_file(name), name, as_gin=as_gin))
@@ -230,6 +261,14 @@ def import_modules(names: Sequence[str], origin: Origin) -> None:
         except Exception as error:
             message = f"cannot import {name!r}: {type(error).__name__}: {error}"
             raise ConfigError([Problem("imports", message, origin)]) from None
+
+
+def _origins_of(base: ExperimentConfig) -> dict[str, Origin]:
+    """Returns where the values come from that a config begins with."""
+    if not base.official:
+        return {}
+    origin = Origin(f"{OFFICIAL}{base.official}")
+    return {path: origin for path, _ in entries(base) if path.startswith("task")}
 
 
 def _require_task(builder: Builder) -> None:

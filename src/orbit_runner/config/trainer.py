@@ -83,6 +83,11 @@ class TrainerConfig(Config):
         0, minimum=-1, help="times to go back to the last checkpoint; 0: end; -1: do not look"
     )
     preemption_on_demand_checkpoint: bool = setting(True, help="save on SIGTERM before leaving")
+    replay_inputs: bool = setting(
+        True,
+        help="on resume, have pipelines that can only begin at their beginning make the batches "
+        "before once more, for exactness; false: they begin anew",
+    )
     validation_summary_subdir: str = setting("validation", help="folder of evaluation summaries")
     train_tf_while_loop: bool = setting(True, help="run a loop of steps as one graph")
     train_tf_function: bool = setting(True, help="run a training step as a graph")

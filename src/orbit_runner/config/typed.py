@@ -13,7 +13,13 @@ from typing import Any
 from orbit_runner.config.base import Config, OneOf
 from orbit_runner.config.origins import Origin
 from orbit_runner.config.problems import Problem, unknown
-from orbit_runner.config.raw import Leaf, Section, after_null, without_layers_below
+from orbit_runner.config.raw import (
+    Leaf,
+    Section,
+    after_null,
+    section_of,
+    without_layers_below,
+)
 
 _ABSENT = object()
 _WORDS = {"yes": True, "on": True, "no": False, "off": False}
@@ -76,6 +82,8 @@ class Builder:
 
     def _check(self, config: Config, path: str, flawed: tuple[str, ...]) -> None:
         for name, below in _sections(config):
+            if name in config.checked_later:
+                continue
             self._check(below, f"{path}.{name}" if path else name, flawed)
         if any(_within(flaw, path) or _within(path, flaw) for flaw in flawed):
             return
@@ -103,7 +111,29 @@ class Builder:
         if isinstance(node, Section) and (cls := _config_class(hint, base)) is not None:
             self.origins[path] = node.origin
             return self.build(base if isinstance(base, cls) else cls(), node, path)
-        return self._value(field, owner, hint, node, path)
+        item = _item_class(hint)
+        if item is not None and isinstance(node, Leaf) and isinstance(node.value, (list, tuple)):
+            return self._sections_of(item, base, node.value, node.origin, path)
+        value = self._value(field, owner, hint, node, path)
+        if meta.get("merged") and isinstance(base, Mapping) and isinstance(value, Mapping):
+            return types.MappingProxyType({**base, **value})
+        return value
+
+    def _sections_of(
+        self, item: type[Config], base: Any, values: Sequence[Any], origin: Origin, path: str
+    ) -> tuple[Config, ...]:
+        """Builds a list of sections; over those that are there, where there are as many."""
+        self.origins[path] = origin
+        there = base if isinstance(base, tuple) and len(base) == len(values) else ()
+        built = []
+        for index, value in enumerate(values):
+            below = f"{path}[{index}]"
+            if not isinstance(value, Mapping):
+                self._problem(below, f"got {_shown(value)}, expected a section", origin)
+                continue
+            start = there[index] if there and isinstance(there[index], Config) else item()
+            built.append(self.build(start, section_of(value, origin), below))
+        return tuple(built)
 
     def _value(
         self, field: dataclasses.Field[Any], owner: type, hint: Any, node: Leaf | Section, path: str
@@ -167,10 +197,16 @@ def _not_overruled(
 
 
 def _sections(config: Config) -> list[tuple[str, Config]]:
+    held = [(f.name, getattr(config, f.name)) for f in dataclasses.fields(config)]
     if isinstance(config, OneOf):
-        return [] if config.type is None else [(config.type, config.get())]
-    held = ((f.name, getattr(config, f.name)) for f in dataclasses.fields(config))
-    return [(name, value) for name, value in held if isinstance(value, Config)]
+        held = [] if config.type is None else [(config.type, config.get())]
+    items = [
+        (f"{name}[{index}]", item)
+        for name, value in held
+        if isinstance(value, tuple)
+        for index, item in enumerate(value)
+    ]
+    return [(name, value) for name, value in [*held, *items] if isinstance(value, Config)]
 
 
 def _within(path: str, root: str) -> bool:
@@ -181,10 +217,25 @@ def _config_class(hint: Any, base: Any) -> type[Config] | None:
     """Returns the class of a section; that of the default where it is a special case of it."""
     if isinstance(base, Config):
         return type(base)
-    for option in typing.get_args(hint) or (hint,):
-        if isinstance(option, type) and issubclass(option, Config):
-            return option
+    return next((option for option in _options(hint) if _is_config(option)), None)
+
+
+def _item_class(hint: Any) -> type[Config] | None:
+    """Returns the class of the sections of a list, None for lists of anything else."""
+    for option in _options(hint):
+        origin = typing.get_origin(option)
+        if isinstance(origin, type) and issubclass(origin, Sequence):
+            return next((item for item in typing.get_args(option) if _is_config(item)), None)
     return None
+
+
+def _options(hint: Any) -> tuple[Any, ...]:
+    is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+    return typing.get_args(hint) if is_union else (hint,)
+
+
+def _is_config(hint: Any) -> bool:
+    return isinstance(hint, type) and issubclass(hint, Config)
 
 
 def _plain(node: Leaf | Section) -> Any:

@@ -14,9 +14,9 @@ from orbit_runner.config.cluster import ClusterConfig
 from orbit_runner.config.experiment import ExperimentConfig
 from orbit_runner.config.runtime import RuntimeConfig
 from orbit_runner.errors import DataError, RunnerError
-from orbit_runner.registry import TASKS
 from orbit_runner.runtime.devices import select_devices
 from orbit_runner.runtime.numerics import configure_numerics
+from orbit_runner.tasks.build import build_task
 from orbit_runner.tasks.serving import Serving
 from orbit_runner.training.checkpoint_choice import AVERAGE, Choice
 from orbit_runner.training.checkpoint_restore import Restorer
@@ -80,10 +80,7 @@ def make_task(config: ExperimentConfig, run: Path | None, num_gpus: int = 0) -> 
     runtime = by_itself(config.runtime, num_gpus)
     configure_numerics(runtime)
     select_devices(runtime)
-    assert config.task.name is not None
-    return TASKS.get(config.task.name).load()(
-        config.task, logging_dir=None if run is None else str(run)
-    )
+    return build_task(config, None if run is None else str(run))
 
 
 def require(task: Any, method: str) -> None:

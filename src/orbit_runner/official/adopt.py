@@ -1,0 +1,62 @@
+"""The names by which the rest of the runner takes in experiments of Model Garden."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from orbit_runner.config.raw import Section
+from orbit_runner.config.runtime import RuntimeConfig
+from orbit_runner.config.typed import Builder
+from orbit_runner.runtime.environment import prepare_environment
+
+if TYPE_CHECKING:
+    from orbit_runner.config.experiment import ExperimentConfig
+
+
+def registered_experiment(name: str, said: Section) -> tuple[ExperimentConfig, Section]:
+    """Makes the config of an experiment that Model Garden registers.
+
+    Args:
+        name: Its name, without `official/`.
+        said: What the user says of it. Some settings have to be known before tensorflow is
+            imported.
+
+    Returns:
+        A config to lay everything over, and the first layer of that.
+
+    Raises:
+        ConfigError: There is none, or it cannot be imported.
+    """
+    runtime = Builder().build(RuntimeConfig(), _section(said, "runtime"))
+    assert isinstance(runtime, RuntimeConfig)
+    prepare_environment(runtime)
+    if "tensorflow" not in sys.modules:
+        print(f"importing tensorflow, for official/{name}", file=sys.stderr)
+    from orbit_runner.official import loading
+    from orbit_runner.official.experiment import said_by, shaped_like
+
+    params = loading.experiment(name)
+    return shaped_like(params, name), said_by(params, name)
+
+
+def adopted(params: Any) -> ExperimentConfig:
+    """Makes a config of this runner of one of Model Garden's.
+
+    Args:
+        params: An experiment's config, of any of Model Garden's classes.
+
+    Returns:
+        A config with the same values, whose `for_task` has them as Model Garden's own class.
+
+    Raises:
+        ConfigError: It has values that cannot be, by the rules of this runner.
+    """
+    from orbit_runner.official import experiment
+
+    return experiment.adopted(params)
+
+
+def _section(root: Section, name: str) -> Section:
+    found = root.children.get(name)
+    return found if isinstance(found, Section) else Section(root.origin)

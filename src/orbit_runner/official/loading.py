@@ -1,0 +1,112 @@
+"""Imports what an experiment of Model Garden needs, and no more, and says what cannot be."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from orbit_runner.config.problems import ConfigError, Problem, unknown
+from orbit_runner.errors import RunnerError, first_line
+from orbit_runner.official import catalogue
+
+PREFIX = "official/"
+
+
+def experiment(name: str) -> Any:
+    """Makes the config that Model Garden registers under a name.
+
+    Args:
+        name: The name, without `official/`.
+
+    Returns:
+        A config of Model Garden's own class, not locked.
+
+    Raises:
+        ConfigError: There is no such experiment, or the package cannot import it.
+    """
+    entry = catalogue.experiments().get(name)
+    if entry is not None:
+        reason = import_failure(entry.module)
+        if reason:
+            raise _problem(f"Model Garden cannot import {entry.module}: {reason}")
+    factory = _registered(name)
+    if factory is None:
+        known = [f"{PREFIX}{found}" for found in (*catalogue.experiments(), *dict(registered()))]
+        message, _, _ = unknown("experiment", f"{PREFIX}{name}", known).partition("\n")
+        raise _problem(f"{message}\nsee `runner list --official`; --import MODULE for your own")
+    return factory()
+
+
+def import_failure(module: str) -> str:
+    """Imports a module.
+
+    Args:
+        module: Its name.
+
+    Returns:
+        Why it cannot be imported, in one line; "" if it can.
+    """
+    try:
+        importlib.import_module(module)
+    except Exception as error:
+        return f"{type(error).__name__}: {first_line(error)}"
+    return ""
+
+
+def registered() -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Yields what is registered by now, a user's own included: (name, factory)."""
+    from official.core import exp_factory
+
+    yield from _flat(exp_factory._REGISTERED_CONFIGS, "")
+
+
+def task_class(config: Any) -> Any:
+    """Finds the task that Model Garden registers for a task's config.
+
+    Args:
+        config: The config, of Model Garden's class.
+
+    Returns:
+        What makes the task of it.
+
+    Raises:
+        RunnerError: No module registers one, or it cannot be imported.
+    """
+    from official.core import task_factory
+
+    cls = type(config)
+    failures = []
+    # A user's own is imported by now, and stands beside its config more often than not.
+    for module in ("", cls.__module__, *catalogue.task_modules(cls.__name__, cls.__module__)):
+        reason = import_failure(module) if module else ""
+        if reason:
+            failures.append(f"  {module}: {reason}")
+            continue
+        if config.BUILDER is not None or cls in task_factory._REGISTERED_TASK_CLS:
+            _import_parts(cls.__module__)
+            return config.BUILDER or task_factory.get_task_cls(cls)
+    looked = "\n".join(failures) or "  give --import MODULE if it is your own"
+    raise RunnerError(f"Model Garden has no task for {cls.__module__}.{cls.__name__}:\n{looked}")
+
+
+def _import_parts(module: str) -> None:
+    # One that fails is missed only by an experiment that names it, and then said by name.
+    for part in catalogue.part_modules(module):
+        import_failure(part)
+
+
+def _registered(name: str) -> Callable[[], Any] | None:
+    return dict(registered()).get(name)
+
+
+def _flat(found: dict[str, Any], path: str) -> Iterator[tuple[str, Callable[[], Any]]]:
+    for name, value in found.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{path}{name}/")
+        else:
+            yield f"{path}{name}", value
+
+
+def _problem(message: str) -> ConfigError:
+    return ConfigError([Problem("--experiment", message)])

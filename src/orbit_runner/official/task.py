@@ -1,0 +1,70 @@
+"""What the runner asks of a task's section, answered for sections of Model Garden."""
+
+from __future__ import annotations
+
+import dataclasses
+import glob
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+from orbit_runner.config.base import Config
+from orbit_runner.official.mirror import OfficialSection
+
+_SECTIONS = ("train_data", "validation_data")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OfficialTask(Config):
+    """A task's section; fields stand in the classes that mirror Model Garden's."""
+
+    input_rank: ClassVar[int] = 4
+    # Those of Model Garden's fields that not every class of its has.
+    name: ClassVar[Any] = None
+    init_checkpoint: ClassVar[str] = ""
+    model: ClassVar[Any] = None
+    train_data: ClassVar[Any] = OfficialSection()
+    validation_data: ClassVar[Any] = OfficialSection()
+    differential_privacy_config: ClassVar[Any] = None
+    train_input_partition_dims: ClassVar[Any] = None
+    eval_input_partition_dims: ClassVar[Any] = None
+
+    def preflight(self) -> Iterator[tuple[str, str]]:
+        """Yields files of this machine that are named and not there."""
+        for section in _SECTIONS:
+            path = getattr(getattr(self, section), "input_path", "")
+            for pattern in patterns(path):
+                if is_local(pattern) and not glob.glob(pattern):
+                    yield f"{section}.input_path", f"no file matches {pattern}"
+        yield from _checkpoint_problems(self.init_checkpoint)
+
+    def image_shape(self, section: str) -> tuple[int, int, int] | None:
+        """Returns height, width and channels of a section's images, None where not known."""
+        size = getattr(self.model, "input_size", None)
+        return tuple(size) if size and len(size) == 3 else None
+
+
+def patterns(path: Any) -> list[str]:
+    """Returns the file patterns of an `input_path`.
+
+    Args:
+        path: A text, with commas between several; a list of such; a mapping of such by name.
+    """
+    if isinstance(path, str):
+        return [part.strip() for part in path.split(",") if part.strip()]
+    values = path.values() if hasattr(path, "values") else path or ()
+    return [found for value in values for found in patterns(value)]
+
+
+def is_local(path: str) -> bool:
+    """Returns whether a path is one of this machine's, and not such as `gs://…`."""
+    return "://" not in path
+
+
+def _checkpoint_problems(path: Any) -> Iterator[tuple[str, str]]:
+    if not isinstance(path, str) or not path or not is_local(path):
+        return
+    place = Path(path)
+    folder = place / "checkpoint" if place.is_dir() else Path(f"{path}.index")
+    if not folder.exists():
+        yield "init_checkpoint", f"there is no checkpoint at {path!r}"

@@ -1,0 +1,62 @@
+"""Every experiment that the installed Model Garden registers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from official.core import train_utils
+
+from orbit_runner.config.dump import to_yaml
+from orbit_runner.config.problems import ConfigError
+from orbit_runner.config.resolve import Request, Resolved, resolve
+from orbit_runner.official import catalogue, loading
+from orbit_runner.official.adopt import adopted
+
+IMPORTABLE = [
+    name for name, entry in catalogue.experiments().items()
+    if not loading.import_failure(entry.module)
+]  # fmt: skip
+
+
+def resolved(name: str, **said: Any) -> Resolved:
+    return resolve(Request(experiment=f"official/{name}", **said))
+
+
+def test_the_sources_name_all_that_imports_register() -> None:
+    own = {name for name, factory in loading.registered() if factory.__module__.startswith("offic")}
+
+    assert own == {*IMPORTABLE}
+    assert len(own) > 80
+
+
+@pytest.mark.parametrize("name", IMPORTABLE)
+def test_a_registered_experiment(name: str, tmp_path: Path) -> None:
+    registered = loading.experiment(name)
+
+    found = resolved(name)
+
+    assert found.config.for_task.as_dict() == registered.as_dict()
+    assert type(found.config.for_task) is type(registered)
+    (tmp_path / "config.yaml").write_text(to_yaml(found.config))
+    assert resolve(Request(experiment=str(tmp_path))).config == found.config
+    # As it is, a config that Model Garden has written means the same here.
+    train_utils.serialize_config(registered, str(tmp_path))
+    written = resolved(name, config_files=(str(tmp_path / "params.yaml"),))
+    assert written.config.for_task.as_dict() == registered.as_dict()
+    assert adopted(registered).for_task.as_dict() == registered.as_dict()
+
+
+@pytest.mark.parametrize("name", sorted({*catalogue.experiments()} - {*IMPORTABLE}))
+def test_one_that_the_package_cannot_import(name: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        resolved(name)
+
+    (problem,) = caught.value.problems
+    assert problem.path == "--experiment"
+    assert problem.message.startswith(f"Model Garden cannot import {_module(name)}: ")
+
+
+def _module(name: str) -> str:
+    return catalogue.experiments()[name].module

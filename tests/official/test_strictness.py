@@ -1,0 +1,129 @@
+"""Mistakes that Model Garden passes over, in its own configs."""
+# ruff: noqa: E501 (one line a case)
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orbit_runner.config.problems import ConfigError, Problem
+from orbit_runner.config.resolve import Request, resolve
+
+CASES = [
+    ("resnet_imagenet", "task.model.bakbone.type=resnet", "task.model.bakbone", "unknown setting 'bakbone'; did you mean 'backbone'?"),
+    ("resnet_imagenet", "task.model.backbone.resnet.model_idd=18", "task.model.backbone.resnet.model_idd", "unknown setting 'model_idd'; did you mean 'model_id'?"),
+    # Below sections that are null unless someone fills them.
+    ("resnet_imagenet", "task.train_data.aug_type={typ: randaug}", "task.train_data.aug_type.typ", "unknown setting 'typ'; did you mean 'type'?"),
+    ("resnet_imagenet", "trainer.optimizer_config.ema.average_decy=0.9", "trainer.optimizer_config.ema.average_decy", "unknown setting"),
+    ("resnet_imagenet", "task.model.backbone.type=resnest", "task.model.backbone.type", "unknown"),
+    ("resnet_imagenet", "task.model.num_classes=many", "task.model.num_classes", "got 'many', expected a whole number"),
+    ("resnet_imagenet", "task.train_data.is_training=5", "task.train_data.is_training", "got 5, expected true or false"),
+    ("resnet_imagenet", "trainer.trian_steps=5", "trainer.trian_steps", "unknown setting 'trian_steps'; did you mean 'train_steps'?"),
+    ("yolo_darknet", "trainer.optimizer_config.optimizer.sgd_torch.momentumm=1", "trainer.optimizer_config.optimizer.sgd_torch.momentumm", "unknown setting"),
+    ("bert/squad", "task.model.encoder.bert.num_layerz=2", "task.model.encoder.bert.num_layerz", "unknown setting"),
+    ("dlrm_criteo", "task.model.embedding_dims=8", "task.model.embedding_dims", "unknown setting 'embedding_dims'; did you mean 'embedding_dim'?"),
+    ("bert/pretraining", "task.model.cls_heads=[{nmae: a}]", "task.model.cls_heads[0].nmae", "unknown setting 'nmae'; did you mean 'name'?"),
+    ("bert/pretraining", "task.model.cls_heads=[5]", "task.model.cls_heads[0]", "got 5, expected a section"),
+]  # fmt: skip
+
+
+def refused(name: str, **said: Any) -> tuple[Problem, ...]:
+    with pytest.raises(ConfigError) as caught:
+        resolve(Request(experiment=f"official/{name}", **said))
+    return caught.value.problems
+
+
+@pytest.mark.parametrize(("name", "said", "path", "message"), CASES)
+def test_a_mistake_is_named(name: str, said: str, path: str, message: str) -> None:
+    (problem,) = refused(name, params_overrides=(said,))
+
+    assert problem.path == path
+    assert problem.message.startswith(message)
+    assert str(problem.origin) == "--params_override[0]"
+
+
+def test_all_mistakes_of_a_file_at_once_with_their_lines(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("task:\n  model:\n    num_clases: 10\ntrainer:\n  train_steps: abc\n")
+
+    found = refused("resnet_imagenet", config_files=(str(file),))
+
+    assert {(p.path, str(p.origin)) for p in found} == {
+        ("task.model.num_clases", f"{file}:3"),
+        ("trainer.train_steps", f"{file}:5"),
+    }
+
+
+def test_an_unknown_name_has_a_nearest() -> None:
+    (problem,) = refused("resnet_imagnet")
+
+    assert problem.message.startswith(
+        "unknown experiment 'official/resnet_imagnet'; did you mean 'official/resnet_imagenet'?"
+    )
+    assert len(problem.message.splitlines()) == 2
+
+
+def test_what_lies_over_it_wins_in_the_usual_order(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("task: {model: {num_classes: 10, dropout_rate: 0.1}}\n")
+
+    found = resolve(
+        Request(
+            experiment="official/resnet_imagenet",
+            config_files=(str(file),),
+            gin_params=("task.model.num_classes = 20", "trainer.train_steps = 7"),
+            flags=(("--train_steps", "trainer.train_steps", "9"),),
+        )
+    )
+
+    params = found.config.for_task
+    assert params.task.model.num_classes == 20
+    assert params.task.model.dropout_rate == 0.1
+    assert params.trainer.train_steps == 9
+    assert str(found.origin("task.model.num_classes")) == "--gin_param[0]"
+    assert str(found.origin("task.model.dropout_rate")) == f"{file}:1"
+    assert str(found.origin("task.model.input_size")) == "official/resnet_imagenet"
+
+
+def test_another_backbone_is_a_class_of_model_garden() -> None:
+    found = resolve(
+        Request(
+            experiment="official/resnet_imagenet",
+            params_overrides=("task.model.backbone={type: mobilenet, mobilenet: {model_id: X}}",),
+        )
+    )
+
+    backbone = found.config.for_task.task.model.backbone
+    assert backbone.type == "mobilenet"
+    assert backbone.get().model_id == "X"
+    assert type(backbone.get()).__module__ == "official.vision.configs.backbones"
+
+
+def test_a_list_of_sections_becomes_model_gardens_classes() -> None:
+    heads = "task.model.cls_heads=[{name: a, num_classes: 3}, {name: b, inner_dim: 5}]"
+    found = resolve(Request(experiment="official/bert/pretraining", params_overrides=(heads,)))
+
+    made = found.config.for_task.task.model.cls_heads
+    assert [(head.name, head.num_classes) for head in made] == [("a", 3), ("b", 2)]
+    assert made[1].inner_dim == 5
+    assert {type(head).__name__ for head in made} == {"ClsHeadConfig"}
+
+
+def test_a_users_own_experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_garden.py").write_text(
+        "from official.core import exp_factory\n"
+        "from official.vision.configs import image_classification\n"
+        "@exp_factory.register_config_factory('own/small')\n"
+        "def small():\n"
+        "    config = image_classification.image_classification_imagenet()\n"
+        "    config.task.model.num_classes = 3\n"
+        "    return config\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+
+    found = resolve(Request(experiment="official/own/small", imports=("own_garden",)))
+
+    assert found.config.name == "own_small"
+    assert found.config.for_task.task.model.num_classes == 3
