@@ -14,6 +14,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--clusters", action="store_true", help="run the whole matrix of clusters too")
+    parser.addoption("--wide", action="store_true", help="run every experiment file everywhere")
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
@@ -25,10 +26,13 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out what is marked `matrix`, of which others are a sample, unless asked for."""
-    if config.getoption("--clusters"):
-        return
-    left_out = [item for item in items if item.get_closest_marker("matrix")]
+    """Leaves out what others are a sample of, unless it is asked for."""
+    asked = {"matrix": config.getoption("--clusters"), "wide": config.getoption("--wide")}
+    left_out = [
+        item
+        for item in items
+        if any(item.get_closest_marker(name) for name, wanted in asked.items() if not wanted)
+    ]
     items[:] = [item for item in items if item not in left_out]
     config.hook.pytest_deselected(items=left_out)
 

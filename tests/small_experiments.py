@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
 _TINY_IMAGES = {"task.model.input_size": [32, 32, 3], "task.model.num_classes": 10}
 _TINY_SENTENCES = {
     "task.model.preset": "tiny",
@@ -24,3 +29,16 @@ SMALLER: dict[str, dict[str, object]] = {
 def overrides(name: str) -> tuple[str, ...]:
     """Returns `path=value` for each setting of an experiment that a test changes."""
     return tuple(f"{path}={value}" for path, value in SMALLER.get(name, {}).items())
+
+
+# One of each task, and of each kind of network.
+SAMPLE = ("digits", "ncf_movielens", "resnet_cifar", "transformer_multi30k", "vit_base_imagenet")
+
+
+def sampled(names: Sequence[str]) -> list[Any]:
+    """Marks the experiments that only `make wide` runs.
+
+    Args:
+        names: Names of experiments.
+    """
+    return [n if n in SAMPLE else pytest.param(n, marks=pytest.mark.wide) for n in names]

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from orbit_runner.config.locate import shipped_root
 from orbit_runner.config.resolve import Request, resolve
-from tests.small_experiments import SMALLER, overrides
+from tests.small_experiments import SMALLER, overrides, sampled
 from tests.training.toy import Notes, run
 
 _SMOKE = "configs/trainer/smoke.yaml"
@@ -36,7 +36,7 @@ def test_what_is_made_smaller_exists() -> None:
     assert set(SMALLER) <= set(_NAMES)
 
 
-@pytest.mark.parametrize("name", _NAMES)
+@pytest.mark.parametrize("name", sampled(_NAMES))
 def test_it_trains_three_steps_and_evaluates(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -127,3 +127,13 @@ def test_a_users_own_experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
     assert found.config.name == "own_small"
     assert found.config.for_task.task.model.num_classes == 3
+
+
+def test_a_name_of_model_garden_without_its_prefix() -> None:
+    with pytest.raises(ConfigError) as caught:
+        resolve(Request(experiment="bert/squad"))
+
+    (problem,) = caught.value.problems
+    assert problem.message == (
+        "unknown experiment 'bert/squad'; Model Garden's is --experiment=official/bert/squad"
+    )

@@ -147,7 +147,7 @@ class _Layers:
                 named = {"official": registered, "name": registered.replace("/", "_")}
                 self._sections.append(section_of(named, Origin("--experiment", None, 0)))
                 return
-            path = find_experiment(name)
+            path = _found(name)
             stem = path.parent.name if path.name == "config.yaml" else path.stem
             self._sections.append(section_of({"name": stem}, Origin("--experiment", None, 0)))
             self._open(path, _label(path, name))
@@ -215,6 +215,19 @@ class _Layers:
             _extend(root, "gin_bindings", [*macro_statements(macros), *statements], "gin")
         _extend(root, "imports", list(imports), "--import")
         return root
+
+
+def _found(name: str) -> Path:
+    """Finds an experiment's file, or says that Model Garden has one of that name."""
+    try:
+        return find_experiment(name)
+    except ConfigError:
+        from orbit_runner.official import catalogue
+
+        if name not in catalogue.experiments():
+            raise
+        message = f"unknown experiment {name!r}; Model Garden's is --experiment={OFFICIAL}{name}"
+        raise ConfigError([Problem("--experiment", message)]) from None
 
 
 def _merge_gin(root: Section, layer: GinLayer, macros: dict[str, tuple[Any, Origin]]) -> None:
