@@ -12,7 +12,6 @@ from orbit_runner.config.base import Config
 from orbit_runner.config.checks import batch_problems
 from orbit_runner.config.locate import shipped_root
 from orbit_runner.config.problems import ConfigError
-from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.registry import IMAGE_MODELS, RATING_MODELS, TASKS, TEXT_MODELS
 
 OPT = "trainer.optimizer_config"

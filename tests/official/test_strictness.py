@@ -25,6 +25,9 @@ CASES = [
     ("bert/squad", "task.model.encoder.bert.num_layerz=2", "task.model.encoder.bert.num_layerz", "unknown setting"),
     ("dlrm_criteo", "task.model.embedding_dims=8", "task.model.embedding_dims", "unknown setting 'embedding_dims'; did you mean 'embedding_dim'?"),
     ("bert/pretraining", "task.model.cls_heads=[{nmae: a}]", "task.model.cls_heads[0].nmae", "unknown setting 'nmae'; did you mean 'name'?"),
+    ("resnet_imagenet", "task.train_data.aug_policy=randaug", "task.train_data.aug_policy", "got 'randaug', which has no effect here: nothing in Model Garden reads it"),
+    ("resnet_imagenet", "task.train_data.decoder.simple_decoder.regenerate_source_id=true", "task.train_data.decoder", "got other values, which has no effect here: the task has one decoder"),
+    ("vit_imagenet_pretrain", "task.model.backbone.vit.hidden_size=8", "task.model.backbone.vit.hidden_size", "got 8, which has no effect here: backbone.vit.model_name decides it"),
     ("bert/pretraining", "task.model.cls_heads=[5]", "task.model.cls_heads[0]", "got 5, expected a section"),
 ]  # fmt: skip
 
@@ -137,3 +140,12 @@ def test_a_name_of_model_garden_without_its_prefix() -> None:
     assert problem.message == (
         "unknown experiment 'bert/squad'; Model Garden's is --experiment=official/bert/squad"
     )
+
+
+def test_an_average_that_the_experiment_has_not() -> None:
+    said = "trainer.optimizer_config.ema={average_decay: 0.5}"
+    found = resolve(Request(experiment="official/resnet_imagenet", params_overrides=(said,)))
+
+    ema = found.config.for_task.trainer.optimizer_config.ema
+    assert ema.average_decay == 0.5
+    assert type(ema).__module__.startswith("official.")

@@ -106,7 +106,12 @@ class StreamingToy(ToyTask):
         (ToyTask, {}, []),
         (NoisyToy, {}, []),
         (RawToy, {}, ["a resumed run draws otherwise at 1 ops: RandomUniform (RandomUniform)"]),
-        (StreamingToy, {}, ["the task's input pipeline begins anew when a run is resumed"]),
+        (StreamingToy, {}, []),
+        (
+            StreamingToy,
+            {"trainer__replay_inputs": False},
+            ["the task's input pipeline begins anew when a run is resumed"],
+        ),
         (ToyTask, {"runtime__deterministic": False}, ["runtime.deterministic is false"]),
     ],
 )

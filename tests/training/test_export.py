@@ -21,6 +21,7 @@ from orbit_runner.training.export_folder import find_export
 from orbit_runner.training.fingerprint import CheckpointContent, weights_fingerprint
 from orbit_runner.training.observer import Observer
 from orbit_runner.training.served import served
+from orbit_runner.training.shards import name_of
 from tests.exported import ask_elsewhere
 from tests.training.digits import _BASE, digits_config
 from tests.training.toy import Notes, config_of, run, toy_config
@@ -147,8 +148,10 @@ def test_no_device_is_asked_for(tmp_path: Path) -> None:
 def _averages(run_folder: Path, step: int, model: tf_keras.Model) -> None:
     """Puts the averages, as the checkpoint has them, into a model by hand."""
     content = CheckpointContent(run_folder / "checkpoints" / f"ckpt-{step}")
-    for index, weight in enumerate(model.trainable_variables):
-        weight.assign(content.tensor(f"ema/averages/{index}/.ATTRIBUTES/VARIABLE_VALUE"))
+    stored = (attribute for node in content.graph.nodes for attribute in node.attributes)
+    keys = {attribute.full_name: attribute.checkpoint_key for attribute in stored}
+    for weight in model.trainable_variables:
+        weight.assign(content.tensor(keys[f"{name_of(weight)}/average"]))
 
 
 def test_the_average_and_the_plain_weights(tmp_path: Path) -> None:

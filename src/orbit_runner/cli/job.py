@@ -259,12 +259,13 @@ def _results(job: Job, history: Any, model: Any, logs: dict[str, Any], seconds: 
     from orbit_runner.reporting.progress import scalars
     from orbit_runner.reporting.results import Results
     from orbit_runner.training.fingerprint import weights_fingerprint
+    from orbit_runner.training.summaries import flat_scalars
 
     config, model_dir = job.config, job.model_dir
     subdir = config.trainer.best_checkpoint_export_subdir
     info = model_dir / subdir / "info.json"
     best = json.loads(info.read_text(encoding="utf-8")) if subdir and info.exists() else {}
-    metrics = scalars(logs)
+    metrics = scalars(flat_scalars(logs))
     curves = {
         name: [result.get(name, float("nan")) for _, result in history.evaluations]
         for name in metrics

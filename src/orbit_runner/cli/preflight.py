@@ -101,10 +101,11 @@ def _folder_problems(model_dir: Path) -> Iterator[Problem]:
 
 
 def _checkpoint_problems(model_dir: Path) -> Iterator[Problem]:
-    if not (model_dir / "checkpoints" / "checkpoint").exists():
+    # Model Garden's are in the folder itself.
+    if not any((place / "checkpoint").exists() for place in (model_dir / "checkpoints", model_dir)):
         yield Problem(
             "--model_dir",
-            f"there is no checkpoint in {model_dir / 'checkpoints'}\n"
+            f"there is no checkpoint in {model_dir / 'checkpoints'}, nor in {model_dir}\n"
             "train first (--mode=train), or give the folder of a run",
         )
 

@@ -114,7 +114,7 @@ def service_addresses(config: DataConfig) -> tuple[str, ...]:
     Args:
         config: The section.
     """
-    if not config.enable_tf_data_service:
+    if not getattr(config, "enable_tf_data_service", False):  # Tasks of others may lack a section.
         return ()
     return tuple(part.strip() for part in (config.tf_data_service_address or "").split(",") if part)
 

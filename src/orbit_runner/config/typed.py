@@ -110,11 +110,14 @@ class Builder:
             return _ABSENT  # `trainer:` with nothing below it
         if isinstance(node, Section) and (cls := _config_class(hint, base)) is not None:
             self.origins[path] = node.origin
-            return self.build(base if isinstance(base, cls) else cls(), node, path)
+            built = self.build(base if isinstance(base, cls) else cls(), node, path)
+            if meta.get("refused") and built != base:
+                self._problem(path, _no_effect("other values", meta["refused"]), node.origin)
+            return built
         item = _item_class(hint)
         if item is not None and isinstance(node, Leaf) and isinstance(node.value, (list, tuple)):
             return self._sections_of(item, base, node.value, node.origin, path)
-        value = self._value(field, owner, hint, node, path)
+        value = self._value(field, owner, hint, base, node, path)
         if meta.get("merged") and isinstance(base, Mapping) and isinstance(value, Mapping):
             return types.MappingProxyType({**base, **value})
         return value
@@ -136,14 +139,16 @@ class Builder:
         return tuple(built)
 
     def _value(
-        self, field: dataclasses.Field[Any], owner: type, hint: Any, node: Leaf | Section, path: str
-    ) -> Any:
+        self, field: dataclasses.Field[Any], owner: type, hint: Any, base: Any,
+        node: Leaf | Section, path: str,
+    ) -> Any:  # fmt: skip
         self.origins[path] = node.origin
         try:
             value = converted(_plain(node), hint)
             if issubclass(owner, OneOf) and field.name == "type":
                 _check_choice(value, owner.choices(), owner.__name__)
-            _check(value, field)
+            # What Model Garden's experiments begin with need not be the default of their classes.
+            _check(value, field, base if field.metadata.get("merged") else _default(field))
         except Mismatch as error:
             self._problem(path, str(error), node.origin)
             return _ABSENT
@@ -342,10 +347,10 @@ def _check_choice(value: Any, choices: tuple[str, ...], kind: str) -> None:
         raise Mismatch(unknown(kind.lower().removesuffix("choice"), value, choices))
 
 
-def _check(value: Any, field: dataclasses.Field[Any]) -> None:
+def _check(value: Any, field: dataclasses.Field[Any], usual: Any) -> None:
     meta = field.metadata
-    if meta.get("refused") and value != _default(field):
-        raise Mismatch(f"got {_shown(value)}, which has no effect here: {meta['refused']}")
+    if meta.get("refused") and value != usual:
+        raise Mismatch(_no_effect(_shown(value), meta["refused"]))
     allowed = meta.get("allowed")
     if allowed and value not in allowed:
         names = [str(option) for option in allowed if isinstance(option, str)]
@@ -355,6 +360,10 @@ def _check(value: Any, field: dataclasses.Field[Any]) -> None:
     for number in value if isinstance(value, tuple) else (value,):
         if isinstance(number, (int, float)) and not isinstance(number, bool):
             _check_range(number, meta)
+
+
+def _no_effect(value: str, reason: str) -> str:
+    return f"got {value}, which has no effect here: {reason}"
 
 
 def _default(field: dataclasses.Field[Any]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,8 @@ def registered_experiment(name: str, said: Section) -> tuple[ExperimentConfig, S
     runtime = Builder().build(RuntimeConfig(), _section(said, "runtime"))
     assert isinstance(runtime, RuntimeConfig)
     prepare_environment(runtime)
+    # What Model Garden builds on, tensorflow-recommenders for one, has to mean the same Keras.
+    os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
     if "tensorflow" not in sys.modules:
         print(f"importing tensorflow, for official/{name}", file=sys.stderr)
     from orbit_runner.official import loading

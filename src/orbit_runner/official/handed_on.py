@@ -74,12 +74,6 @@ def handed_on(config: Any) -> Any:
         config: An `OfficialExperiment`.
 
     Returns:
-        A config of Model Garden's class, not locked. Where ours leaves a number to the machine, it
-        has the number that the experiment begins from.
+        A config of Model Garden's class, not locked.
     """
-    params, before = config.for_task.replace(), config.template.trainer
-    if params.trainer.steps_per_loop == "auto":
-        params.trainer.steps_per_loop = before.steps_per_loop
-    if params.trainer.eval_tf_while_loop is None:
-        params.trainer.eval_tf_while_loop = before.eval_tf_while_loop
-    return params
+    return config.for_task.replace()

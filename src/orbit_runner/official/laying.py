@@ -40,7 +40,7 @@ def _lay(target: Any, config: Config) -> None:
             there._locked = False
             _lay(there, value)
         elif value != mirrored(there):
-            vars(target)[name] = _original(value, there)
+            vars(target)[name] = _original(value, there, type(target), name)
 
 
 def _in_use(config: Config) -> list[str]:
@@ -50,15 +50,16 @@ def _in_use(config: Config) -> list[str]:
     return list(config.__dataclass_fields__)
 
 
-def _original(value: Any, there: Any) -> Any:
+def _original(value: Any, there: Any, owner: Any, name: str) -> Any:
     """Returns a value as Model Garden has it: lists and its own classes."""
     if isinstance(value, Config):
-        made = type(value).mirrors()  # type: ignore[attr-defined]
+        # Sections that are ours as well as Model Garden's, such as `ema`, mirror no class.
+        made = (getattr(value, "mirrors", None) or owner._get_subconfig_type(name))()
         _lay(made, value)
         return made
     if isinstance(value, Mapping):
-        return base_config.Config({name: _original(item, None) for name, item in value.items()})
+        return base_config.Config({k: _original(v, None, owner, name) for k, v in value.items()})
     if isinstance(value, tuple):
-        items = [_original(item, None) for item in value]
+        items = [_original(item, None, owner, name) for item in value]
         return tuple(items) if isinstance(there, tuple) else items
     return value

@@ -11,6 +11,10 @@ from orbit_runner.errors import RunnerError, first_line
 from orbit_runner.official import catalogue
 
 PREFIX = "official/"
+# Tasks that Model Garden's own driver makes by name.
+_UNREGISTERED = {
+    "official.recommendation.ranking.configs.config.Task": "official.recommendation.ranking.task"
+}
 
 
 def experiment(name: str) -> Any:
@@ -26,6 +30,9 @@ def experiment(name: str) -> Any:
         ConfigError: There is no such experiment, or the package cannot import it.
     """
     entry = catalogue.experiments().get(name)
+    from orbit_runner.official.annotations import remember_annotations
+
+    remember_annotations()
     if entry is not None:
         reason = import_failure(entry.module)
         if reason:
@@ -48,10 +55,29 @@ def import_failure(module: str) -> str:
         Why it cannot be imported, in one line; "" if it can.
     """
     try:
-        importlib.import_module(module)
+        _import(module)
     except Exception as error:
         return f"{type(error).__name__}: {first_line(error)}"
     return ""
+
+
+def _import(module: str) -> None:
+    try:
+        importlib.import_module(module)
+    except ValueError as error:
+        if "mutable default" not in str(error):
+            raise
+        # Python 3.11 refuses what was fine before: a config, shared as the default of a field.
+        _let_defaults_be_shared()
+        importlib.import_module(module)
+
+
+def _let_defaults_be_shared() -> None:
+    from official.modeling.optimization.configs import optimization_config as configs
+
+    for cls in (configs.OptimizerConfig, configs.LrConfig, configs.WarmupConfig):
+        if cls.__hash__ is None:
+            cls.__hash__ = object.__hash__
 
 
 def registered() -> Iterator[tuple[str, Callable[[], Any]]]:
@@ -78,7 +104,9 @@ def task_class(config: Any) -> Any:
     cls = type(config)
     failures = []
     # A user's own is imported by now, and stands beside its config more often than not.
-    for module in ("", cls.__module__, *catalogue.task_modules(cls.__name__, cls.__module__)):
+    unregistered = _UNREGISTERED.get(f"{cls.__module__}.{cls.__qualname__}", "")
+    modules = catalogue.task_modules(cls.__name__, cls.__module__)
+    for module in ("", cls.__module__, *modules, unregistered):
         reason = import_failure(module) if module else ""
         if reason:
             failures.append(f"  {module}: {reason}")
@@ -86,8 +114,17 @@ def task_class(config: Any) -> Any:
         if config.BUILDER is not None or cls in task_factory._REGISTERED_TASK_CLS:
             _import_parts(cls.__module__)
             return config.BUILDER or task_factory.get_task_cls(cls)
-    looked = "\n".join(failures) or "  give --import MODULE if it is your own"
-    raise RunnerError(f"Model Garden has no task for {cls.__module__}.{cls.__name__}:\n{looked}")
+        if unregistered and module == unregistered:
+            return importlib.import_module(module).RankingTask
+    if failures:
+        looked = "\n".join(failures)
+        extra = "\npip install 'orbit-runner[ranking]'" if "recommenders" in looked else ""
+        message = f"Model Garden cannot import the task of {cls.__module__}:\n{looked}{extra}"
+        raise RunnerError(message)
+    raise RunnerError(
+        f"no task is registered for {cls.__module__}.{cls.__name__}\n"
+        "give --import MODULE, if it is your own"
+    )
 
 
 def _import_parts(module: str) -> None:

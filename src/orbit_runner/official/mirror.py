@@ -18,6 +18,7 @@ from official.modeling.hyperparams import base_config, oneof
 
 from orbit_runner.config.base import Config, OneOf
 from orbit_runner.config.typed import Mismatch, converted
+from orbit_runner.official.dead_fields import why_dead
 
 _HELP = "a setting of Model Garden"
 _SCALARS = (str, int, float, bool, type(None))
@@ -100,7 +101,11 @@ def mirror_class(
     bases = bases or ((OneOf,) if issubclass(cls, oneof.OneOfConfig) else (OfficialSection,))
     hints, more = _hints(cls), dict(wider)
     specs: list[Any] = [
-        (name, _either(hints[name], more[name]) if name in more else hints[name], _field(value))
+        (
+            name,
+            _either(hints[name], more[name]) if name in more else hints[name],
+            _field(value, why_dead(cls, name)),
+        )
         for name, value in _defaults(cls).items()
         if name in hints
     ]
@@ -161,8 +166,8 @@ def _fits(value: Any, hint: Any) -> bool:
     return True
 
 
-def _field(default: Any) -> Any:
-    metadata = {"help": _HELP, "merged": True}
+def _field(default: Any, dead: str = "") -> Any:
+    metadata = {"help": _HELP, "merged": True, "refused": dead}
     return dataclasses.field(default_factory=lambda: default, metadata=metadata)
 
 

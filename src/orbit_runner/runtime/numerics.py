@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import random
+
+import numpy as np
 import tensorflow as tf
 import tf_keras
+from tensorflow.python.eager import context
+from tf_keras.src import backend
 
 from orbit_runner.config.runtime import RuntimeConfig
 
@@ -29,11 +34,35 @@ def configure_numerics(runtime: RuntimeConfig) -> None:
     tf_keras.mixed_precision.set_global_policy(policy)
 
 
-def seed_everything(seed: int) -> None:
+def begin_afresh() -> None:
+    """Forgets what an earlier run left in the process; to be called before a task is made."""
+    tf_keras.backend.clear_session()
+
+
+def seed_everything(seed: int, *, keeps: bool = False) -> None:
     """Seeds Python, numpy, TensorFlow and Keras; to be called right before a model is built.
 
     Args:
         seed: The seed.
+        keeps: Whether to keep what the task has made already. TensorFlow's own way to set a seed
+            throws its kernels away, and with them tokenizers and the like, which live in them.
     """
-    tf_keras.backend.clear_session()
-    tf_keras.utils.set_random_seed(seed)
+    if not keeps:
+        tf_keras.backend.clear_session()
+        tf_keras.utils.set_random_seed(seed)
+        return
+    backend.reset_uids()  # so that layers are named as in any other process
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    backend._SEED_GENERATOR.generator = random.Random(seed)
+    set_tensorflow_seed(seed)
+
+
+def set_tensorflow_seed(seed: int) -> None:
+    """Does what `tf.random.set_seed` does outside of graphs, and keeps the kernels.
+
+    Args:
+        seed: The seed.
+    """
+    found = context.context()
+    found._seed, found._rng = seed, random.Random(seed)

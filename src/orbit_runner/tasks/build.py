@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 from orbit_runner.config.experiment import ExperimentConfig
 from orbit_runner.registry import TASKS
+from orbit_runner.tasks.several import is_several, tasks_trained
 
 
 def build_task(config: ExperimentConfig, logging_dir: str | None) -> Any:
@@ -25,6 +27,12 @@ def build_task(config: ExperimentConfig, logging_dir: str | None) -> Any:
     if taken is not config:
         from orbit_runner.official.loading import task_class
 
-        return task_class(taken.task)(taken.task, logging_dir=logging_dir)
+        cls = task_class(taken.task)
+        if is_several(cls):
+            return tasks_trained(cls, taken.task, logging_dir)
+        # Such as those for ranking, whose model brings its own optimizer.
+        takes_trainer = "trainer_config" in inspect.signature(cls).parameters
+        more = {"trainer_config": taken.trainer} if takes_trainer else {}
+        return cls(taken.task, logging_dir=logging_dir, **more)
     assert config.task.name is not None
     return TASKS.get(config.task.name).load()(config.task, logging_dir=logging_dir)

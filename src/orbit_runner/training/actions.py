@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from orbit_runner.config.trainer import EarlyStopping, TrainerConfig
@@ -20,10 +19,13 @@ from orbit_runner.training.checkpoints import Circumstances, record_of
 from orbit_runner.training.comparison import Comparison
 from orbit_runner.training.files import jsonable, write_whole
 from orbit_runner.training.state import TrainState
+from orbit_runner.training.summaries import nested_scalars
+
+AVERAGES = "ema_checkpoints"
 
 
-class Diverged(RunnerError):
-    """The training loss is not a number, or above its bound."""
+class Diverged(RunnerError, RuntimeError):
+    """The training loss is not a number, or above its bound; a RuntimeError, as Model Garden's."""
 
     exit_code = 3
 
@@ -71,8 +73,11 @@ class BestCheckpoint:
         with ema.applied() if ema is not None else contextlib.nullcontext():
             self._writer.write(record_of(self._state, self._circumstances))
         step = int(self._state.global_step.numpy())
-        scalars = {name: found for name, found in logs.items() if np.ndim(found) == 0}
-        best = {**scalars, self.comparison.metric: value, "best_ckpt_global_step": step}
+        best = {
+            **nested_scalars(logs),
+            self.comparison.metric: value,
+            "best_ckpt_global_step": step,
+        }
         if self._writes:
             write_whole(self._info, json.dumps(jsonable(best), indent=2) + "\n")
         if self._memory is not None:
@@ -86,6 +91,42 @@ class BestCheckpoint:
             return float("nan")
         known = json.loads(self._info.read_text(encoding="utf-8"))
         return float(known.get(self.comparison.metric, "nan"))
+
+
+class AverageCheckpoints:
+    """Saves the averaged weights after each evaluation, as Model Garden does."""
+
+    def __init__(
+        self,
+        model_dir: Path,
+        state: TrainState,
+        circumstances: Circumstances,
+        *,
+        keep: int,
+        writes: bool = True,
+    ) -> None:
+        """Opens the folder.
+
+        Args:
+            model_dir: The folder of the run.
+            state: What is saved; an average is kept in it.
+            circumstances: What the run goes on under.
+            keep: How many stay.
+            writes: Whether this worker is the one that writes.
+        """
+        folder = CheckpointFolder(model_dir / AVERAGES, name="average_weights", keep=keep)
+        self._writer = CheckpointWriter(state.checkpoint(), folder, writes=writes)
+        self._state, self._circumstances = state, circumstances
+
+    def __call__(self, logs: Mapping[str, Any]) -> None:
+        """Saves them.
+
+        Args:
+            logs: The result of an evaluation.
+        """
+        assert self._state.ema is not None
+        with self._state.ema.applied():
+            self._writer.write(record_of(self._state, self._circumstances))
 
 
 class EarlyStop:

@@ -9,10 +9,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from orbit_runner.config.data import DataConfig
 from orbit_runner.config.experiment import ExperimentConfig
 from orbit_runner.runtime.coordinator import check_servers, strategy_servers
 from orbit_runner.runtime.randomness import keyed_draws
+from orbit_runner.training.evaluator import as_scalar
 from orbit_runner.training.inputs import batch_at_step, distribute, starts_anywhere, with_seed
 from orbit_runner.training.pace import Pace
 from orbit_runner.training.plan import Plan
@@ -95,12 +95,12 @@ class AsyncTrainer(Trainer):
 
         return loop
 
-    def _data(self) -> DataConfig:
+    def _data(self) -> Any:
         config = self._config
         recoveries = int(self.state.recoveries.numpy())
-        return with_seed(config.task.train_data, config.runtime, recoveries)
+        return with_seed(config.for_task.task.train_data, config.runtime, recoveries)
 
-    def _dataset(self, start_step: Any, data: DataConfig | None = None) -> Any:
+    def _dataset(self, start_step: Any, data: Any = None) -> Any:
         runtime = self._config.runtime
         return distribute(self._strategy, self._task, data or self._data(), runtime, start_step)
 
@@ -139,4 +139,4 @@ class AsyncTrainer(Trainer):
         with keyed_draws(self._seed, step, replica):
             logs = self._step(inputs)
         self._look_for_unkeyed_draws()
-        return logs[self._task.loss]
+        return as_scalar(logs[self._task.loss])

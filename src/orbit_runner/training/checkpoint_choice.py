@@ -10,6 +10,7 @@ from orbit_runner.errors import RunnerError
 from orbit_runner.training.checkpoint_folder import CheckpointFolder
 from orbit_runner.training.checkpoint_places import BEST, Place, damage_now, find_places
 from orbit_runner.training.checkpoint_record import CheckpointRecord
+from orbit_runner.training.run_checkpoints import SUBFOLDER, places_of
 
 AVERAGE, PLAIN = "average", "plain"
 
@@ -61,50 +62,51 @@ def choose_checkpoint(
     Raises:
         RunnerError: There is none, or it is damaged.
     """
-    checkpoints = CheckpointFolder(run / "checkpoints")
+    checkpoints = CheckpointFolder(run / SUBFOLDER)
     if asked is None:
-        return Choice(_newest(checkpoints, "checkpoints", note))
+        return Choice(_newest(places_of(checkpoints), checkpoints.path, note))
     if asked == BEST:
         name = best or BEST
         folder = CheckpointFolder(run / name, name=BEST)
-        if not folder.committed():
+        places = [Place(folder, step, f"{name}/{BEST}-{step}") for step in folder.committed()]
+        if not places:
             raise RunnerError(
                 f"--checkpoint: there is no best checkpoint in {run / name}\n"
                 "a run keeps one where trainer.best_checkpoint_export_subdir is set"
             )
-        return Choice(_newest(folder, name, note), is_best=True)
+        return Choice(_newest(places, folder.path, note), is_best=True)
     if asked.isdecimal():
         return Choice(_whole(_of_step(checkpoints, int(asked))))
     place = _whole(_at(run, asked, best or BEST))
     return Choice(place, is_best=Path(place.name).name.startswith(f"{BEST}-"))
 
 
-def _newest(folder: CheckpointFolder, label: str, note: Callable[[str], None]) -> Place:
-    steps = folder.committed()
-    for step in reversed(steps):
-        found = Place(folder, step, f"{label}/{folder.prefix(step).name}")
-        damage = damage_now(folder, step)
+def _newest(places: list[Place], where: Path, note: Callable[[str], None]) -> Place:
+    for found in reversed(places):
+        damage = damage_now(found.folder, found.step)
         if damage == "":
             return found
         if damage:
             note(f"warning: {found.name} is damaged, and not used: {damage}")
-    if not steps:
+    if not places:
         raise RunnerError(
-            f"RUN: there is no checkpoint in {folder.path}\n"
+            f"RUN: there is no checkpoint in {where}\n"
             "train first (`runner --experiment=… --model_dir=…`), or give the folder of a run"
         )
     raise RunnerError(
-        f"RUN: no whole checkpoint is left in {folder.path}\n"
-        f"`runner verify {folder.path.parent}` says what is wrong with those that there are"
+        f"RUN: no whole checkpoint is left in {where}\n"
+        f"`runner verify {where.parent}` says what is wrong with those that there are"
     )
 
 
-def _of_step(folder: CheckpointFolder, step: int) -> Place:
-    steps = folder.committed()
-    if step not in steps:
-        there = f"there are those of steps {', '.join(map(str, steps))}" if steps else "nor any"
-        raise RunnerError(f"--checkpoint: got {step}, and {folder.path} has none of it\n{there}")
-    return Place(folder, step, f"checkpoints/{folder.prefix(step).name}")
+def _of_step(checkpoints: CheckpointFolder, step: int) -> Place:
+    places = {place.step: place for place in places_of(checkpoints)}
+    if step not in places:
+        there = f"there are those of steps {', '.join(map(str, places))}" if places else "nor any"
+        raise RunnerError(
+            f"--checkpoint: got {step}, and {checkpoints.path} has none of it\n{there}"
+        )
+    return places[step]
 
 
 def _at(run: Path, asked: str, best: str) -> Place:

@@ -22,15 +22,19 @@ _ASIDE = ".writing-"
 class CheckpointFolder:
     """A folder of checkpoints, one a step."""
 
-    def __init__(self, path: Path, *, name: str = "ckpt", keep: int = 5) -> None:
+    def __init__(
+        self, path: Path, *, name: str = "ckpt", keep: int = 5, run: Path | None = None
+    ) -> None:
         """Opens the folder, which need not exist yet.
 
         Args:
             path: The folder.
             name: What checkpoints are called: `<name>-<step>`.
             keep: How many stay.
+            run: The folder above, where a file is to say which one is the newest: there Model
+                Garden's runner looks for it.
         """
-        self.path, self._name, self._keep = path, name, keep
+        self.path, self._name, self._keep, self._run = path, name, keep, run
         self._file = re.compile(rf"{re.escape(name)}-(\d+)\.(index|json|data-\d+-of-\d+)")
 
     def steps(self) -> list[int]:
@@ -131,6 +135,18 @@ class CheckpointFolder:
         lines = [f"model_checkpoint_path: {name}" for name in names[-1:]]
         lines += [f"all_model_checkpoint_paths: {name}" for name in names]
         write_whole(self.path / "checkpoint", "\n".join(lines) + "\n")
+        if self._run is not None:
+            self._point_from(self._run, steps)
+
+    def _point_from(self, run: Path, steps: list[int]) -> None:
+        theirs = CheckpointFolder(run, name=self._name).committed()
+        newest = max([*steps, *theirs], default=None)
+        if newest is None:
+            (run / "checkpoint").unlink(missing_ok=True)
+            return
+        name = f"{self._name}-{newest}"
+        place = f"{self.path.name}/{name}" if newest in steps else name
+        write_whole(run / "checkpoint", f'model_checkpoint_path: "{place}"\n')
 
     def set_aside(self, step: int) -> Path:
         """Moves a damaged checkpoint out of the way, to be looked at.

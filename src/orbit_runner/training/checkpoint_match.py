@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from orbit_runner.training.checkpoint_layout import OWN, AveragingOptimizer
 from orbit_runner.training.fingerprint import CheckpointContent
 from orbit_runner.training.shards import is_variable, name_of
 
@@ -14,6 +17,8 @@ from orbit_runner.training.shards import is_variable, name_of
 _IGNORED = {"save_counter"}
 # What a checkpoint may hold beyond the run: parts of the run itself that this mode has no use for.
 _COMPLETE = ("model", "optimizer", "ema")
+# Parts of a run that are one variable each.
+_SINGLE = ("global_step", *OWN)
 
 
 class Pair(NamedTuple):
@@ -40,24 +45,33 @@ class Match:
         pairs: Variables with their values.
         missing: Variables without a value in the checkpoint, described.
         unused: Values of the model and the optimizer that no variable takes, described.
+        untouched: Slots, by the name of the variable in the tree of the run, that Model Garden's
+            runner had not made: no gradient had come to their variables.
     """
 
     pairs: list[Pair]
     missing: list[str]
     unused: list[str]
+    untouched: list[str]
 
     @property
     def complete(self) -> bool:
         """Whether nothing is left on either side."""
         return not self.missing and not self.unused
 
+    def counts(self) -> str:
+        """Returns how many variables have a value, part by part: `12 of model, 25 of optimizer`."""
+        parts = Counter(pair.path.partition(".")[0] for pair in self.pairs)
+        return ", ".join(name if name in _SINGLE else f"{n} of {name}" for name, n in parts.items())
 
-def match(items: dict[str, Any], content: CheckpointContent) -> Match:
+
+def match(items: dict[str, Any], content: CheckpointContent, *, lazily: bool = False) -> Match:
     """Walks through the objects of a run and those of a checkpoint side by side, by name.
 
     Args:
         items: What the run would restore, by its name at the root of the checkpoint.
         content: The checkpoint.
+        lazily: Whether it may lack slots of variables that no gradient had come to.
 
     Returns:
         What fits and what does not.
@@ -65,8 +79,20 @@ def match(items: dict[str, Any], content: CheckpointContent) -> Match:
     walk = _Walk(content)
     root = content.graph.nodes[0]
     walk.children(items, root, "")
-    walk.slots(items.get("optimizer"))
-    return Match(walk.pairs, walk.missing, walk.unused())
+    walk.slots(lazily)
+    return Match(walk.pairs, walk.missing, walk.unused({*items, *_COMPLETE}), walk.untouched)
+
+
+def same_name(own: str, saved: str) -> bool:
+    """Returns whether a variable had this name when it was saved.
+
+    Model Garden's runner makes parts of the optimizer within a scope of its name: `Adam/iter`.
+
+    Args:
+        own: Its name in this run.
+        saved: That in the checkpoint.
+    """
+    return own == saved or saved.endswith(f"/{own}") or own.endswith(f"/{saved}")
 
 
 class _Walk:
@@ -77,8 +103,10 @@ class _Walk:
         self._seen: set[int] = set()
         self._queue: list[tuple[Any, Any, str]] = []
         self._taken: set[str] = set()
+        self._optimizers: list[tuple[Any, Any]] = []
         self.pairs: list[Pair] = []
         self.missing: list[str] = []
+        self.untouched: list[str] = []
 
     def children(self, items: dict[str, Any], node: Any, path: str) -> None:
         """Matches children by name, then theirs."""
@@ -98,6 +126,8 @@ class _Walk:
             self._queue.append((live, found, f"{path}.{name}" if path else name))
 
     def _visit(self, live: Any, node: Any, path: str) -> None:
+        if hasattr(type(live), "get_slot_names"):
+            self._optimizers.append((live, node))
         if not is_variable(live):
             return
         values = [(a.checkpoint_key, a.full_name) for a in node.attributes] if node else []
@@ -115,43 +145,53 @@ class _Walk:
             self.pairs.append(Pair(variable, key, path, (name, saved_name)))
             self._taken.add(key)
 
-    def slots(self, optimizer: Any) -> None:
-        """Matches the slots of optimizers of the older kind, which are nobody's children."""
-        inner = getattr(optimizer, "inner_optimizer", optimizer)
-        if not hasattr(inner, "get_slot_names"):
-            return
-        there = _slot_keys(self._content.graph)
-        for variable, key, path, _ in list(self.pairs):
-            for name in inner.get_slot_names():
-                slot = _slot(inner, variable, name)
-                if slot is not None:
-                    found = there.get((key, name), ("", ""))
-                    self._pair(slot, f"optimizer.{name} of {path}", *found)
+    def slots(self, lazily: bool) -> None:
+        """Matches slots, which are nobody's children.
 
-    def unused(self) -> list[str]:
-        """Returns the values that no variable took."""
+        Args:
+            lazily: Whether a slot may be missing where another variable has one of its name.
+        """
+        pairs = list(self.pairs)
+        for optimizer, node in self._optimizers:
+            there = self._slot_keys(node)
+            made = {name for _, name in there} if lazily else set()
+            part = "ema" if isinstance(optimizer, AveragingOptimizer) else "optimizer"
+            for variable, key, path, _ in pairs:
+                for name in optimizer.get_slot_names():
+                    slot = _slot(optimizer, variable, name)
+                    shown = f"{part}.{name} of {path}"
+                    if slot is None:
+                        continue
+                    if (key, name) not in there and name in made:
+                        self.untouched.append(shown)
+                    else:
+                        self._pair(slot, shown, *there.get((key, name), ("", "")))
+
+    def _slot_keys(self, node: Any) -> dict[tuple[str, str], tuple[str, str]]:
+        """Returns key and name of each slot by the key of its variable and the name of the slot."""
+        return {
+            (self._value(slot.original_variable_node_id)[0], slot.slot_name): self._value(
+                slot.slot_variable_node_id
+            )
+            for slot in (node.slot_variables if node else ())
+        }
+
+    def _value(self, node_id: int) -> tuple[str, str]:
+        attributes = self._content.graph.nodes[node_id].attributes
+        return (attributes[0].checkpoint_key, attributes[0].full_name) if attributes else ("", "")
+
+    def unused(self, roots: Collection[str]) -> list[str]:
+        """Returns the values that no variable took.
+
+        Args:
+            roots: The names at the root of the checkpoint that count.
+        """
         left = (key for key in self._content.state_keys() if key not in self._taken)
         return [
             f"{_path(key)} ({_shape(self._content.shapes[key])}): only in the checkpoint"
             for key in left
-            if key.partition("/")[0] in _COMPLETE
+            if key.partition("/")[0] in roots
         ]
-
-
-def _slot_keys(graph: Any) -> dict[tuple[str, str], tuple[str, str]]:
-    """Returns key and name of each slot by the key of its variable and the name of the slot."""
-
-    def value(node_id: int) -> tuple[str, str]:
-        attributes = graph.nodes[node_id].attributes
-        return (attributes[0].checkpoint_key, attributes[0].full_name) if attributes else ("", "")
-
-    return {
-        (value(slot.original_variable_node_id)[0], slot.slot_name): value(
-            slot.slot_variable_node_id
-        )
-        for node in graph.nodes
-        for slot in node.slot_variables
-    }
 
 
 def _path(key: str) -> str:

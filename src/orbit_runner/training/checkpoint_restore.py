@@ -8,12 +8,21 @@ import tensorflow as tf
 
 from orbit_runner.errors import RunnerError, first_line, listed
 from orbit_runner.runtime.coordinator import io_device
-from orbit_runner.training.checkpoint_match import Match, match
+from orbit_runner.training.checkpoint_layout import (
+    OWN,
+    has_inner,
+    is_model_gardens,
+    kind_in,
+    kind_of,
+)
+from orbit_runner.training.checkpoint_match import Match, Pair, match, same_name
 from orbit_runner.training.checkpoint_record import CheckpointRecord
 from orbit_runner.training.fingerprint import CheckpointContent, weights_fingerprint
 from orbit_runner.training.observer import Observer
 from orbit_runner.training.shards import hold_slots
 from orbit_runner.training.state import TrainState
+
+_NOT_WEIGHTS = ("optimizer", "ema", "global_step", *OWN)
 
 
 class Restorer:
@@ -39,6 +48,7 @@ class Restorer:
         """
         self._state, self._checkpoint, self._strategy = state, checkpoint, strategy
         self._observer, self._partly = observer, partly
+        self._usual = state.items()
         hold_slots(state.optimizer)
         self._options = tf.train.CheckpointOptions(experimental_io_device=io_device(checkpoint))
         # The config says what these are, and may say something new with --resume=override.
@@ -49,21 +59,21 @@ class Restorer:
 
         Args:
             path: The checkpoint, without suffix.
-            record: What is known of it.
+            record: What is known of it; None of Model Garden's.
 
         Raises:
             RunnerError: It does not fit the model, or cannot be read.
         """
         try:
             content = CheckpointContent(path)
-            found = match(self._items(record), content)
+            items = self._items(path, content, record)
+            # Model Garden's runner makes slots at the first gradient, this one at the start.
+            found = match(items, content, lazily=record is None)
             if found.complete:
-                with self._strategy.scope():
-                    status = self._checkpoint.restore(path, self._options)
-                    status.assert_existing_objects_matched()
+                self._restore_whole(path, items, found)
                 self._compare_weights(path, record)
             elif self._partly:
-                self._restore_pairs(found, content)
+                self._restore_pairs(path, found, content)
             else:
                 raise RunnerError(_misfit(path, found, record))
         except (AssertionError, ValueError, IndexError, tf.errors.OpError) as error:
@@ -73,33 +83,75 @@ class Restorer:
             ) from error
         for variable, value in self._hyperparameters:
             variable.assign(value)
+        if is_model_gardens(content):
+            self._observer.note(_of_model_garden(path, found))
 
-    def _items(self, record: CheckpointRecord | None) -> dict[str, Any]:
-        """Returns what is restored; another kind of optimizer would read its slots as its own."""
-        items, kind = self._state.items(), self._state.optimizer_kind
-        if record is None or not record.optimizer or record.optimizer == kind:
+    def _items(
+        self, path: str, content: CheckpointContent, record: CheckpointRecord | None
+    ) -> dict[str, Any]:
+        """Returns what is restored, arranged as it is in the checkpoint."""
+        items = self._state.items(around=has_inner(content))
+        if is_model_gardens(content):
+            items = {name: item for name, item in items.items() if name not in OWN}
+        made_with = self._other_optimizer(content, record)
+        if not made_with:
             return items
+        # Another kind of optimizer would read its slots as its own.
         if not self._partly:
             raise RunnerError(
-                f"trainer.optimizer_config.optimizer: the checkpoint of step {record.step} was "
-                f"made with {record.optimizer}, this experiment has {kind}\n"
+                f"trainer.optimizer_config.optimizer: the checkpoint {path} was "
+                f"made with {made_with}, this experiment has {self._state.optimizer_kind}\n"
                 "give another --model_dir, or --allow-partial to start with a new optimizer"
             )
         del items["optimizer"]
         return items
 
-    def _restore_pairs(self, found: Match, content: CheckpointContent) -> None:
-        # Layers and slots are numbered: where a model has changed, a number stands for another.
-        pairs = [pair for pair in found.pairs if pair.names[0] == pair.names[1]]
+    def _other_optimizer(self, content: CheckpointContent, record: CheckpointRecord | None) -> str:
+        """Returns the kind of optimizer that made a checkpoint; "" for that of the run."""
+        if record is not None and record.optimizer:
+            return "" if record.optimizer == self._state.optimizer_kind else record.optimizer
+        there, here = kind_in(content), kind_of(self._state.optimizer)
+        if there is None or (there.older == here.older and there.name in ("", here.name)):
+            return ""
+        return str(there)
+
+    def _restore_whole(self, path: str, items: dict[str, Any], found: Match) -> None:
         with self._strategy.scope():
-            for pair in pairs:
-                pair.variable.assign(content.tensor(pair.key))
+            status = self._checkpoint_of(items).restore(path, self._options)
+            if not found.untouched:
+                status.assert_existing_objects_matched()
+                return
+            # TensorFlow would miss them.
+            status.expect_partial()
+            self._begin_averages(found.pairs)
+
+    def _begin_averages(self, restored: list[Pair]) -> None:
+        if self._state.ema is not None:
+            self._state.ema.reset(kept=[pair.variable for pair in restored])
+
+    def _checkpoint_of(self, items: dict[str, Any]) -> tf.train.Checkpoint:
+        usual = items.keys() == self._usual.keys()
+        if usual and type(items["optimizer"]) is type(self._usual["optimizer"]):
+            return self._checkpoint
+        return tf.train.Checkpoint(**items)
+
+    def _restore_pairs(self, path: str, found: Match, content: CheckpointContent) -> None:
+        # Layers and slots are numbered: where a model has changed, a number stands for another.
+        pairs = [pair for pair in found.pairs if same_name(*pair.names)]
         others = [
             f"{pair.path} ({pair.names[0]}): {pair.names[1]} in the checkpoint"
             for pair in found.pairs
-            if pair.names[0] != pair.names[1]
+            if not same_name(*pair.names)
         ]
         left_out = listed([*found.missing, *found.unused, *others])
+        if all(pair.path.partition(".")[0] in _NOT_WEIGHTS for pair in pairs):
+            raise RunnerError(
+                f"nothing in the checkpoint {path} fits this experiment's model:\n{left_out}\n"
+                "give another --model_dir, or the config that made it"
+            )
+        with self._strategy.scope():
+            _assign(pairs, content)
+            self._begin_averages(pairs)
         self._observer.note(f"restored {len(pairs)} variables; left out:\n{left_out}")
 
     def _compare_weights(self, path: str, record: CheckpointRecord | None) -> None:
@@ -110,10 +162,24 @@ class Restorer:
             )
 
 
+def _assign(pairs: list[Pair], content: CheckpointContent) -> None:
+    for pair in pairs:
+        pair.variable.assign(content.tensor(pair.key))
+
+
 def _misfit(path: str, found: Match, record: CheckpointRecord | None) -> str:
     lines = listed([*found.missing, *found.unused])
     made = f" (made under {record.strategy})" if record and record.strategy else ""
+    matched = f"{found.counts()} would fit" if found.pairs else "nothing in it fits"
     return (
-        f"the checkpoint {path}{made} does not fit this experiment:\n{lines}\n"
+        f"the checkpoint {path}{made} does not fit this experiment ({matched}):\n{lines}\n"
         "give another --model_dir, the config that made it, or --allow-partial to restore the rest"
     )
+
+
+def _of_model_garden(path: str, found: Match) -> str:
+    lines = [f"note: {path} is Model Garden's; variables restored: {found.counts()}"]
+    lines += ["the best result, early stopping and the count of recoveries begin anew"]
+    if found.untouched:
+        lines += ["not made there yet, and so begun anew:", listed(found.untouched)]
+    return "\n".join(lines)

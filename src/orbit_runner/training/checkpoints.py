@@ -14,10 +14,13 @@ from orbit_runner.errors import RunnerError, listed
 from orbit_runner.runtime.numerics_record import changes
 from orbit_runner.runtime.workers import Workers
 from orbit_runner.training.checkpoint_folder import CheckpointFolder
+from orbit_runner.training.checkpoint_places import Place
 from orbit_runner.training.checkpoint_record import CheckpointRecord
 from orbit_runner.training.checkpoint_restore import Restorer
 from orbit_runner.training.checkpoint_writer import CheckpointWriter
+from orbit_runner.training.initial_weights import initialize
 from orbit_runner.training.observer import Observer
+from orbit_runner.training.run_checkpoints import path_of, places_of
 from orbit_runner.training.state import TrainState
 
 
@@ -74,7 +77,7 @@ class Checkpoints:
         self._workers, self._writes = workers, writes and workers.is_chief
         checkpoint = state.checkpoint()
         self._restorer = Restorer(state, checkpoint, strategy, observer, partly=allow_partial)
-        self.folder = CheckpointFolder(directory, keep=max_to_keep)
+        self.folder = CheckpointFolder(directory, keep=max_to_keep, run=directory.parent)
         self._writer = CheckpointWriter(
             checkpoint,
             self.folder,
@@ -96,15 +99,17 @@ class Checkpoints:
 
         All workers have to ask at the same point.
         """
-        steps = self.folder.committed() if self._workers.is_chief else []
-        return self._agreed(steps[-1] if steps else None)
+        places = places_of(self.folder) if self._workers.is_chief else []
+        return self._agreed(places[-1] if places else None)
 
-    def _agreed(self, step: int | None) -> str | None:
-        """Returns the path of the step that the chief found, on every worker."""
-        found = self._workers.of_chief(-1 if step is None else step)
+    def _agreed(self, place: Place | None) -> str | None:
+        """Returns the path of the checkpoint that the chief found, on every worker."""
+        own = place is not None and place.folder is self.folder
+        found = self._workers.of_chief(-1 if place is None else 2 * place.step + own)
         if found < 0:
             return None
-        path = self.folder.prefix(found)
+        folder = self.folder if found % 2 else CheckpointFolder(self.folder.path.parent)
+        path = folder.prefix(found // 2)
         if not self._workers.all(path.with_suffix(".index").exists()):
             raise RunnerError(
                 f"--model_dir: the chief has {path}, and another worker does not see it\n"
@@ -129,36 +134,35 @@ class Checkpoints:
             self.restore(path)
             return path
         with self._strategy.scope():
-            task.initialize(self._state.model)
+            initialize(task, self._state.model, self._observer)
             if self._state.ema is not None:
                 self._state.ema.reset()
         return None
 
-    def _newest_whole(self) -> int | None:
+    def _newest_whole(self) -> Place | None:
         damaged = False
         # Of another process's folder, one without an index is just being put in its place.
-        steps = self.folder.steps() if self._writes else self.folder.committed()
-        for step in reversed(steps):
-            damage = self.folder.damage(step)
+        for place in reversed(places_of(self.folder, unfinished=self._writes)):
+            damage = place.folder.damage(place.step)
             if not damage:
-                return step
+                return place
             damaged = True
-            self._report(step, damage)
+            self._report(place, damage)
         if damaged and self._writes:
             self._observer.note("warning: no whole checkpoint is left; starting from the beginning")
         return None
 
-    def _report(self, step: int, damage: str) -> None:
-        where = self.folder.prefix(step)
-        if self._writes:
-            where = self.folder.set_aside(step)
+    def _report(self, place: Place, damage: str) -> None:
+        where, moves = path_of(place), self._writes and place.folder is self.folder
+        if moves:
+            where = self.folder.set_aside(place.step)
         self._observer.note(
-            f"warning: the checkpoint of step {step} is damaged: {damage}\n"
-            f"  {'moved to' if self._writes else 'not used:'} {where}"
+            f"warning: the checkpoint of step {place.step} is damaged: {damage}\n"
+            f"  {'moved to' if moves else 'not used:'} {where}"
         )
 
     def check(self, path: str) -> None:
-        """Compares a checkpoint of the folder with its record.
+        """Compares a checkpoint of the run with its record.
 
         Args:
             path: The checkpoint, without suffix.
@@ -166,7 +170,7 @@ class Checkpoints:
         Raises:
             RunnerError: It is damaged.
         """
-        damage = self.folder.damage(int(path.rpartition("-")[2]))
+        damage = CheckpointFolder(Path(path).parent).damage(int(path.rpartition("-")[2]))
         if damage:
             raise RunnerError(f"the checkpoint {path} is damaged: {damage}")
 

@@ -13,7 +13,7 @@ import orbit.controller
 from orbit_runner.training.actions import DivergenceGuard
 from orbit_runner.training.plan import LoopLength
 from orbit_runner.training.session import Session
-from orbit_runner.training.summaries import JsonLines, Summaries
+from orbit_runner.training.summaries import JsonLines, Summaries, flat_scalars
 
 Action = Callable[[Any], None]
 
@@ -82,16 +82,23 @@ def _summaries(
 def _own_train_actions(session: Session) -> list[Action]:
     if session.trainer is None:
         return []
-    actions: list[Action] = [lambda logs: session.observer.trained(session.step, logs)]
+    actions: list[Action] = [
+        lambda logs: session.observer.trained(session.step, flat_scalars(logs)),
+        session.prune,
+    ]
     if session.config.trainer.recovery_max_trials >= 0:
         actions.append(DivergenceGuard(session.config.trainer, session.state))
     return actions
 
 
 def _own_eval_actions(session: Session) -> list[Action]:
-    actions: list[Action] = [lambda logs: session.observer.evaluated(session.step, logs)]
+    actions: list[Action] = [
+        lambda logs: session.observer.evaluated(session.step, flat_scalars(logs))
+    ]
     if session.best is not None:
         actions.append(session.best)
+    if session.averages is not None:
+        actions.append(session.averages)
     return actions
 
 

@@ -7,18 +7,18 @@ evaluating on it puts back the very bits that were there before.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import tensorflow as tf
 import tf_keras
 
 from orbit_runner.config.optimizers import Ema
 from orbit_runner.runtime.coordinator import is_served
-from orbit_runner.training.shards import name_of, pieces, whole
+from orbit_runner.training.shards import name_of, name_shards, pieces, whole
 
 
 class WeightAverage(tf.Module):
-    """Shadows of a model's weights; saved in the checkpoint under `ema`."""
+    """Shadows of a model's weights; `checkpoint_layout.py` says how they are saved."""
 
     def __init__(
         self, config: Ema, model: tf_keras.Model, strategy: tf.distribute.Strategy
@@ -40,6 +40,7 @@ class WeightAverage(tf.Module):
             tf.Variable(_initial(weight), trainable=False, name=f"{name_of(weight)}/average")
             for weight in weights
         ]
+        name_shards(self)
 
     @property
     def _weights(self) -> list[tf.Variable]:
@@ -54,10 +55,18 @@ class WeightAverage(tf.Module):
         for weight, average in self.pairs():
             yield from zip(pieces(weight), pieces(average), strict=True)
 
-    def reset(self) -> None:
-        """Sets the average to the weights as they are now."""
-        for weight, average in self._stored():
-            average.assign(weight.read_value())
+    def reset(self, kept: Collection[tf.Variable] = ()) -> None:
+        """Sets the average to the weights as they are now.
+
+        Args:
+            kept: Averages that stay as they are.
+        """
+        known = {id(average) for average in kept}
+        for weight, average in self.pairs():
+            if id(average) in known:
+                continue
+            for part, stored in zip(pieces(weight), pieces(average), strict=True):
+                stored.assign(part.read_value())
 
     def update(self, step: tf.Tensor) -> None:
         """Moves the average towards the weights; in the cross-replica context, in a graph.

@@ -10,8 +10,10 @@ import orbit
 import tensorflow as tf
 from official.core import base_task
 
+from orbit_runner.errors import SettingError
 from orbit_runner.runtime.randomness import keyed_draws
 from orbit_runner.tasks.metrics import RunningMean
+from orbit_runner.training.evaluation_loop import to_the_end
 from orbit_runner.training.inputs import leading_size
 from orbit_runner.training.partition import Partition
 from orbit_runner.training.state import TrainState
@@ -46,8 +48,7 @@ class Evaluator(orbit.StandardEvaluator):
             make_dataset: Makes the distributed data set.
             seed: Seed of random draws, in tasks that make any in evaluation.
             use_tf_function: Whether a step is a graph.
-            use_tf_while_loop: Whether an evaluation is one graph; its number of steps has to be
-                known then.
+            use_tf_while_loop: Whether an evaluation is one graph.
             partition: Splits the images of a step over devices, where that is on.
         """
         options = orbit.StandardEvaluatorOptions(
@@ -69,12 +70,18 @@ class Evaluator(orbit.StandardEvaluator):
             aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
         )
         self._loss = RunningMean(LOSS)
-        self._metrics = task.build_metrics(training=False) + list(state.model.metrics)
+        self._metrics = [*task.build_metrics(training=False), *metrics_of(state.model)]
+        self._has_loss = False
 
     @property
     def metric_names(self) -> tuple[str, ...]:
         """The metrics that an evaluation gives, as far as they are known before one."""
         return (LOSS, *(metric.name for metric in self._metrics))
+
+    @property
+    def gathers(self) -> bool:
+        """Whether the task adds metrics that are not known before."""
+        return aggregates(self._task)
 
     def evaluate(self, num_steps: tf.Tensor) -> dict[str, Any]:
         """Evaluates some batches.
@@ -87,9 +94,17 @@ class Evaluator(orbit.StandardEvaluator):
         """
         if self.eval_dataset is None:
             self.eval_dataset = self._make_dataset()
+        if self._eval_options.use_tf_while_loop and num_steps == -1:
+            num_steps = tf.constant(tf.int32.max)
         ema = self._state.ema
         with ema.applied() if ema is not None else contextlib.nullcontext():
             return super().evaluate(num_steps)
+
+    def create_eval_loop_fn(self, has_state: bool) -> Any:
+        """Returns what runs an evaluation."""
+        if self._eval_options.use_tf_while_loop:
+            return to_the_end(self._evaluate_batch)
+        return super().create_eval_loop_fn(has_state)
 
     def eval_begin(self) -> None:
         """Starts the metrics and the count of draws anew, from the global step."""
@@ -106,21 +121,27 @@ class Evaluator(orbit.StandardEvaluator):
         Returns:
             What each replica's step gave, for tasks that aggregate it; else None.
         """
+        return self._evaluate_batch(next(iterator))
+
+    def _evaluate_batch(self, inputs: Any) -> Any:
         options = self._partition.options if self._partition else None
-        outputs = self._strategy.run(self._replica_step, args=(next(iterator),), options=options)
+        outputs = self._strategy.run(self._replica_step, args=(inputs,), options=options)
         if not aggregates(self._task):
             return None
         return tf.nest.map_structure(self._strategy.experimental_local_results, outputs)
 
     def _replica_step(self, inputs: Any) -> dict[str, Any]:
+        # Counted first: tasks of Model Garden may take their inputs apart.
+        rows = leading_size(inputs)
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         with keyed_draws(self._seed, lambda: self._draws.assign_add(1), replica, "evaluation"):
             parts = self._partition.inputs(inputs) if self._partition else inputs
             logs = self._task.validation_step(parts, model=self._model, metrics=self._metrics)
         if self._task.loss in logs:
+            self._has_loss = True
             # A task of Model Garden does not count its examples: then the batch's rows do.
-            count = logs.get("examples", leading_size(inputs))
-            self._loss.update_state(logs[self._task.loss], sample_weight=count)
+            count = logs.get("examples", rows)
+            self._loss.update_state(as_scalar(logs[self._task.loss]), sample_weight=count)
         return logs
 
     def eval_reduce(self, state: Any = None, step_outputs: Any = None) -> Any:
@@ -150,10 +171,28 @@ class Evaluator(orbit.StandardEvaluator):
         if self._loss.weight() > 0:
             logs[LOSS] = self._loss.result().numpy()
             logs[EXAMPLES] = int(self._loss.weight().numpy())
-        if aggregated is not None:
+        elif self._has_loss:
+            raise SettingError("task.validation_data", "gave no example to evaluate")
+        if aggregated is not None and not _is_empty(aggregated):
             step = self._state.global_step
-            logs.update(self._task.reduce_aggregated_logs(aggregated, global_step=step))
+            logs.update(self._task.reduce_aggregated_logs(aggregated, global_step=step) or {})
         return logs
+
+
+def metrics_of(model: Any) -> list[Any]:
+    """Returns the metrics that a model has of its own; one that Keras did not make has none."""
+    return list(getattr(model, "metrics", ()))
+
+
+@tf.autograph.experimental.do_not_convert
+def as_scalar(loss: Any) -> tf.Tensor:
+    """Returns the loss that a step gave as a float32 scalar, where it is a constant or a vector."""
+    loss = tf.cast(loss, tf.float32)
+    return loss if loss.shape.rank == 0 else tf.reduce_mean(loss)
+
+
+def _is_empty(aggregated: Any) -> bool:
+    return isinstance(aggregated, (list, tuple, dict)) and not aggregated
 
 
 def aggregates(task: Any) -> bool:

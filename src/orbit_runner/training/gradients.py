@@ -13,6 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from orbit_runner.errors import RunnerError
 from orbit_runner.runtime.randomness import keyed_piece
 
 Gradients = list[tf.Tensor]
@@ -27,7 +28,17 @@ class GradientTap:
         self.recorded: list[tuple[tf.Tensor, tf.Variable]] = []
 
     def apply_gradients(self, grads_and_vars: Any, *args: Any, **kwargs: Any) -> None:
-        """Records the gradients that there are."""
+        """Records the gradients that there are.
+
+        Raises:
+            RunnerError: It is not the first time in this step.
+        """
+        if self.recorded:
+            raise RunnerError(
+                "this task applies gradients more than once a step, so they cannot be parted from "
+                "their use\nset runtime.enable_xla to false and "
+                "trainer.gradient_accumulation_steps to 1"
+            )
         self.recorded = [(grad, var) for grad, var in grads_and_vars if grad is not None]
 
     def __getattr__(self, name: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -9,47 +10,60 @@ from typing import Any
 import orbit
 import tensorflow as tf
 
-from orbit_runner.config.data import DataConfig
 from orbit_runner.config.runtime import RuntimeConfig
 from orbit_runner.errors import DataError, SettingError
 from orbit_runner.runtime.coordinator import is_served
+from orbit_runner.training.input_draws import repeatable_draws
+from orbit_runner.training.replay import Replayed
 from orbit_runner.training.worker_inputs import WorkerDatasets
 
 
-def with_seed(data: DataConfig, runtime: RuntimeConfig, recoveries: int = 0) -> DataConfig:
+def with_seed(data: Any, runtime: RuntimeConfig, recoveries: int = 0) -> Any:
     """Returns a section whose seed is set, and which services make its batches.
 
     Args:
-        data: The section.
+        data: The section, of our class or of Model Garden's; what it does not have is not set.
         runtime: Gives the seed where the section has none, and services for all sections.
         recoveries: How often training went back after diverging; each time the order of examples
             is another one, for the same one would diverge again.
     """
-    seed = runtime.seed if data.seed is None else data.seed
-    data = data.replace(seed=seed + 1_000_003 * recoveries)
-    if runtime.tf_data_service is None:
-        return data
-    return data.replace(
-        enable_tf_data_service=True, tf_data_service_address=runtime.tf_data_service
-    )
+    changes: dict[str, Any] = {}
+    if hasattr(data, "seed"):
+        changes["seed"] = _seed(data, runtime) + 1_000_003 * recoveries
+    if runtime.tf_data_service is not None and hasattr(data, "tf_data_service_address"):
+        changes["enable_tf_data_service"] = True
+        changes["tf_data_service_address"] = runtime.tf_data_service
+    return data.replace(**changes) if changes else data
+
+
+def _seed(data: Any, runtime: RuntimeConfig) -> int:
+    seed = getattr(data, "seed", None)
+    return runtime.seed if seed is None else seed
 
 
 def distribute(
     strategy: tf.distribute.Strategy,
     task: Any,
-    data: DataConfig,
+    data: Any,
     runtime: RuntimeConfig,
     start_step: int | tf.Tensor = 0,
+    *,
+    replays: bool = True,
+    must_end: bool = False,
+    tell: Callable[[str], None] = lambda text: None,
 ) -> Any:
     """Builds a task's data set and shares it out to the replicas.
 
     Args:
         strategy: Where it goes.
         task: Whose `build_inputs` makes it.
-        data: The section of the config.
+        data: The section of the config, as the task takes it.
         runtime: Says how many threads pipelines have.
-        start_step: The first step to make a batch for, in tasks that can start anywhere; under
-            `parameter_server` a tensor, in the graph of what a worker does.
+        start_step: The first step to make a batch for; under `parameter_server` a tensor, in the
+            graph of what a worker does.
+        replays: Whether tasks that cannot start anywhere make the batches before it once more.
+        must_end: Whether all of it is going to be read.
+        tell: Is told where that takes a while.
 
     Returns:
         A data set, distributed unless the strategy is `off`.
@@ -58,19 +72,21 @@ def distribute(
         SettingError: The data set cannot be fed as the section says.
     """
     takes_start = starts_anywhere(task)
+    taken = 0 if takes_start or is_served(strategy) or not replays else int(start_step)
     extra = {"start_step": start_step} if takes_start else {}
-    asked = data.ram_budget is not None or data.autotune_algorithm is not None
+    asked = getattr(data, "ram_budget", None) or getattr(data, "autotune_algorithm", None)
 
     def build(input_context: tf.distribute.InputContext | None = None) -> tf.data.Dataset:
-        try:
-            dataset = task.build_inputs(data, input_context, **extra)
-        except DataError as error:
-            section = "train_data" if data.is_training else "validation_data"
-            raise SettingError(f"task.{section}.{error.field}", str(error)) from error
-        options = _options(runtime, autotune=not takes_start or asked)
+        with _drawing(data, runtime, draws_for_itself=not takes_start):
+            dataset = _built(task, data, input_context, extra)
+        if must_end and int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY:
+            raise SettingError("trainer.validation_steps", "is -1, and the set has no end; set it")
+        options = _options(runtime, autotune=bool(not takes_start or asked))
         if tf.is_tensor(start_step):
             # For a few batches, rewriting a pipeline costs more than it brings.
             options.experimental_optimization.apply_default_optimizations = False
+        if taken > 1:
+            dataset = dataset.skip((taken - 1) * _batches_a_step(input_context))
         return dataset.with_options(options)
 
     if is_served(strategy) and not takes_start:
@@ -78,11 +94,38 @@ def distribute(
     if is_served(strategy) or _is_one_cpu(strategy):
         # A distributed iterator costs a quarter of the steps per second of a small network, and
         # with one replica on the host there is nothing to distribute.
-        return build(tf.distribute.InputContext())
-    return orbit.utils.make_distributed_dataset(strategy, build)
+        dataset = build(tf.distribute.InputContext())
+    else:
+        dataset = orbit.utils.make_distributed_dataset(strategy, build)
+    return Replayed(dataset, taken, tell) if taken else dataset
 
 
-def batch_at_step(task: Any, data: DataConfig) -> Callable[[tf.Tensor], Any] | None:
+def _built(task: Any, data: Any, context: Any, extra: dict[str, Any]) -> tf.data.Dataset:
+    # Tasks that do not care where they run leave the context out, as Orbit lets them.
+    takes_context = "input_context" in inspect.signature(task.build_inputs).parameters
+    given = {"input_context": context} if takes_context else {}
+    try:
+        return task.build_inputs(data, **given, **extra)
+    except DataError as error:
+        section = "train_data" if data.is_training else "validation_data"
+        raise SettingError(f"task.{section}.{error.field}", str(error)) from error
+
+
+def _drawing(data: Any, runtime: RuntimeConfig, *, draws_for_itself: bool) -> Any:
+    """Returns what makes the draws of a pipeline repeatable, where it has any of its own."""
+    if not draws_for_itself:
+        return contextlib.nullcontext()
+    return repeatable_draws(_seed(data, runtime), runtime.seed)
+
+
+def _batches_a_step(context: tf.distribute.InputContext | None) -> int:
+    """Returns how many batches of one pipeline a step takes: one for each of its replicas."""
+    if context is None:
+        return 1
+    return max(1, context.num_replicas_in_sync // context.num_input_pipelines)
+
+
+def batch_at_step(task: Any, data: Any) -> Callable[[tf.Tensor], Any] | None:
     """Returns what gives a task's batches by the numbers of their steps; None where it cannot.
 
     Args:
@@ -118,5 +161,12 @@ def _options(runtime: RuntimeConfig, *, autotune: bool) -> tf.data.Options:
 
 
 def leading_size(inputs: Any) -> tf.Tensor:
-    """Returns the number of rows in a nested batch, float32 scalar."""
-    return tf.cast(tf.shape(tf.nest.flatten(inputs)[0])[0], tf.float32)
+    """Returns the number of rows in a nested batch, float32 scalar; 1 where nothing has rows."""
+    for part in tf.nest.flatten(inputs):
+        if isinstance(part, tf.RaggedTensor):
+            return tf.cast(part.nrows(), tf.float32)
+        if isinstance(part, tf.SparseTensor):
+            return tf.cast(part.dense_shape[0], tf.float32)
+        if part.shape.rank != 0:
+            return tf.cast(tf.shape(part)[0], tf.float32)
+    return tf.constant(1.0)

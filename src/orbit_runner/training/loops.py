@@ -98,7 +98,8 @@ def evaluate_checkpoint(session: Session, controller: orbit.Controller) -> Logs:
     """
     if session.restored is None and not session.config.task.init_checkpoint:
         raise RunnerError(
-            f"--model_dir: there is no whole checkpoint in {session.model_dir / 'checkpoints'}\n"
+            f"--model_dir: there is no whole checkpoint in {session.model_dir / 'checkpoints'}, "
+            f"nor one of Model Garden in {session.model_dir}\n"
             "train first (--mode=train), or give the folder of a run"
         )
     return evaluate(session, controller)

@@ -55,6 +55,7 @@ class Partition:
         except PartitionError as error:
             raise SettingError(self._split.path, str(error)) from error
 
+    @tf.autograph.experimental.do_not_convert
     def inputs(self, inputs: Any) -> Any:
         """Returns a replica's inputs as the step takes them; to be called inside the step.
 

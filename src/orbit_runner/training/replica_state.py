@@ -35,6 +35,7 @@ class ReplicaState:
                 # number: what is read, and saved, is the first one.
                 variable._aggregation = tf.VariableAggregation.ONLY_FIRST_REPLICA
 
+    @tf.autograph.experimental.do_not_convert
     def bring_together(self) -> None:
         """Gives all replicas the mean of their values; in the context of a replica."""
         for variables in self._groups.values():

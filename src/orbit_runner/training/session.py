@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
-from orbit_runner.config.data import DataConfig
 from orbit_runner.config.experiment import ExperimentConfig
 from orbit_runner.config.identity import config_fingerprint
 from orbit_runner.errors import SettingError
@@ -17,20 +16,19 @@ from orbit_runner.runtime.cluster.farewell import Host
 from orbit_runner.runtime.coordinator import is_served, own_strategy
 from orbit_runner.runtime.numerics_record import describe_numerics
 from orbit_runner.runtime.workers import Workers, described
-from orbit_runner.training.actions import BestCheckpoint, EarlyStop
-from orbit_runner.training.async_trainer import AsyncTrainer
+from orbit_runner.training.actions import AverageCheckpoints, BestCheckpoint, EarlyStop
 from orbit_runner.training.checkpoints import Checkpoints, Circumstances
 from orbit_runner.training.comparison import Comparison, require_metric
-from orbit_runner.training.evaluator import Evaluator, aggregates
 from orbit_runner.training.files import cut_records
-from orbit_runner.training.inputs import distribute, starts_anywhere, with_seed
+from orbit_runner.training.inputs import starts_anywhere
 from orbit_runner.training.interrupts import Interrupted, SignalGuard
+from orbit_runner.training.multitask import JointTask, is_multitask
 from orbit_runner.training.observer import Observer
-from orbit_runner.training.own_evaluator import OwnEvaluator
-from orbit_runner.training.partition import Partition
+from orbit_runner.training.parts import Parts
 from orbit_runner.training.plan import Plan, make_plan
+from orbit_runner.training.pruning import pruning_action
+from orbit_runner.training.sections import has_services, steps_per_epoch, validation_steps
 from orbit_runner.training.state import TrainState, build_state
-from orbit_runner.training.trainer import Trainer
 
 Action = Callable[[Any], None]
 
@@ -48,6 +46,7 @@ class Session:
         trainer: None in modes that only evaluate.
         evaluator: None in modes that only train.
         best: Keeps the best checkpoint, where that is on.
+        averages: Keeps checkpoints of the averaged weights, where Model Garden does.
         early_stop: Says when to end early, where that is on.
         restored: The checkpoint that the run goes on from, if any.
         signals: Remembers Ctrl-C and SIGTERM.
@@ -84,6 +83,8 @@ class Session:
         Raises:
             RunnerError: The config asks for what the task does not have.
         """
+        if is_multitask(task):
+            task = JointTask(task, config.for_task.task)
         self.config, self.task, self.strategy = config, task, strategy
         self.model_dir, self.observer = model_dir, observer
         self.workers = Workers(strategy)
@@ -108,13 +109,16 @@ class Session:
         if evaluates:
             self._require_batches()
         self.own_strategy = own_strategy(strategy)
+        parts = Parts(config, task, strategy, self.state, observer, str(model_dir))
         with strategy.scope():
-            self.trainer = self._build_trainer() if trains else None
+            self.trainer = parts.trainer(self.plan) if trains else None
         with self.own_strategy.scope():
-            self.evaluator = self._build_evaluator() if evaluates else None
+            self.evaluator = parts.evaluator(self.validation_steps) if evaluates else None
         self.best = self._best_checkpoint(trains) if evaluates else None
+        self.averages = self._averages() if evaluates and trains else None
         self.early_stop = self._early_stop() if evaluates and trains else None
         self.restored: str | None = None
+        self._pruning: Callable[[Any], None] | None = None
         # Servers of a run driven from outside do not share its folder, and outlive it.
         served = is_served(strategy) and not config.runtime.remote_cluster
         self.servers = Host(model_dir) if served else None
@@ -133,86 +137,24 @@ class Session:
         )
 
     def _plan(self, trains: bool) -> Plan:
-        data, trainer = self.config.task.train_data, self.config.trainer
-        steps_per_epoch = self._steps_per_epoch(data)
-        if not steps_per_epoch and not trains:
+        data, trainer = self._section("train_data"), self.config.trainer
+        per_epoch = steps_per_epoch(self.task, data)
+        if not per_epoch and not trains:
             # Nobody counts epochs then.
             trainer = trainer.replace(train_epochs=0.0, validation_epochs=0.0)
-        plan = make_plan(trainer, steps_per_epoch)
+        plan = make_plan(trainer, per_epoch)
         if trains and plan.train_steps < 1:
             raise SettingError("trainer.train_steps", "is 0; set it, or trainer.train_epochs")
         return plan
 
-    def _steps_per_epoch(self, data: DataConfig) -> float:
-        """Returns batches that show each example once, 0 where nobody tells."""
-        # Tasks whose batches differ in size, such as those of so many tokens, say it themselves.
-        own = getattr(self.task, "steps_per_epoch", None)
-        if own is not None:
-            return float(own(data))
-        return (self._num_examples(data) or 0) / (data.global_batch_size or 1)
-
-    def _num_examples(self, data: DataConfig) -> int | None:
-        """Returns the size of a data set, None from tasks that do not tell (Model Garden's)."""
-        count = getattr(self.task, "num_examples", None)
-        return None if count is None else count(data)
-
-    def _build_trainer(self) -> Trainer:
-        config = self.config
-        if is_served(self.strategy):
-            return AsyncTrainer(config, self.task, self.state, self.plan, self.strategy)
-
-        def make_dataset(start_step: int) -> Any:
-            recoveries = int(self.state.recoveries.numpy())
-            data = with_seed(config.task.train_data, config.runtime, recoveries)
-            return distribute(self.strategy, self.task, data, config.runtime, start_step)
-
-        return Trainer(config, self.task, self.state, self.plan, self.strategy, make_dataset)
-
-    def _build_evaluator(self) -> Evaluator:
-        config = self.config
-
-        def make_dataset() -> Any:
-            data = with_seed(config.task.validation_data, config.runtime)
-            return distribute(self.own_strategy, self.task, data, config.runtime)
-
-        made = OwnEvaluator if is_served(self.strategy) else Evaluator
-        return made(
-            self.task,
-            self.state,
-            self.own_strategy,
-            make_dataset,
-            seed=config.runtime.seed,
-            use_tf_function=config.trainer.eval_tf_function,
-            use_tf_while_loop=self._evaluates_in_one_graph(),
-            partition=Partition(config, self.strategy, is_training=False),
-        )
-
-    def _evaluates_in_one_graph(self) -> bool:
-        trainer, steps = self.config.trainer, self.validation_steps
-        if trainer.eval_tf_while_loop and steps < 0:
-            raise SettingError(
-                "trainer.eval_tf_while_loop",
-                "the task does not tell the size of its validation set\n"
-                "set trainer.validation_steps",
-            )
-        if trainer.eval_tf_while_loop and aggregates(self.task):
-            raise SettingError(
-                "trainer.eval_tf_while_loop", "the task gathers what its steps give on the host"
-            )
-        if trainer.eval_tf_while_loop is not None:
-            return trainer.eval_tf_while_loop
-        return steps >= 0 and trainer.eval_tf_function and not aggregates(self.task)
+    def _section(self, name: str) -> Any:
+        return getattr(self.config.for_task.task, name, None)
 
     @property
     def validation_steps(self) -> int:
         """Batches an evaluation; -1 for all there are, where their number is not known."""
-        data, asked = self.config.task.validation_data, self.config.trainer.validation_steps
-        size = self._num_examples(data)
-        if size is None:
-            return asked
-        batch = data.global_batch_size
-        there = size // batch if data.drop_remainder else -(-size // batch)
-        return there if asked < 0 else min(asked, there)
+        asked = self.config.trainer.validation_steps
+        return validation_steps(self.task, self._section("validation_data"), asked)
 
     def _require_batches(self) -> None:
         if self.validation_steps:
@@ -222,7 +164,7 @@ class Session:
         raise SettingError(
             "task.validation_data.drop_remainder",
             "leaves nothing to evaluate: the set is smaller than one batch of "
-            f"{self.config.task.validation_data.global_batch_size}",
+            f"{self._section('validation_data').global_batch_size}",
         )
 
     def _best_checkpoint(self, trains: bool) -> BestCheckpoint | None:
@@ -244,6 +186,18 @@ class Session:
             writes=self.workers.is_chief,
         )
 
+    def _averages(self) -> AverageCheckpoints | None:
+        # Our own experiments have the average in each checkpoint, and weights with it in the best.
+        if self.config.for_task is self.config or self.state.ema is None:
+            return None
+        return AverageCheckpoints(
+            self.model_dir,
+            self.state,
+            self._circumstances(),
+            keep=self.config.trainer.max_to_keep,
+            writes=self.workers.is_chief,
+        )
+
     def _early_stop(self) -> EarlyStop | None:
         rule = self.config.trainer.early_stopping
         if rule is None:
@@ -253,7 +207,7 @@ class Session:
 
     def _require(self, metric: str, setting: str) -> None:
         assert self.evaluator is not None
-        if not aggregates(self.task):
+        if not self.evaluator.gathers:
             require_metric(metric, self.evaluator.metric_names, setting)
 
     def restore_or_initialize(self) -> None:
@@ -263,9 +217,20 @@ class Session:
             # What a killed process recorded after its last checkpoint is about to happen again.
             for name in ("metrics.jsonl", FINGERPRINTS):
                 cut_records(self.model_dir / name, after=self.step)
+        if self.trainer is not None:
+            self._pruning = pruning_action(self.config, self.state, self.model_dir)
         if self.restored:
             self.observer.note(f"restored step {self.step} from {self.restored}")
         self.observer.ready(self.step)
+
+    def prune(self, logs: Any) -> None:
+        """Prunes what the task has wrapped for it, after a loop.
+
+        Args:
+            logs: The output of the loop.
+        """
+        if self._pruning is not None:
+            self._pruning(logs)
 
     def inexact(self) -> list[str]:
         """Returns why the same config need not give the same weights again; nothing if it does."""
@@ -282,9 +247,15 @@ class Session:
             )
         if is_served(self.strategy):
             reasons.append("updates of asynchronous workers come in no certain order")
-        if not starts_anywhere(self.task):
-            reasons.append("the task's input pipeline begins anew when a run is resumed")
-        return reasons
+        return [*reasons, *self._inexact_inputs()]
+
+    def _inexact_inputs(self) -> Iterator[str]:
+        if not isinstance(self.task, JointTask) and starts_anywhere(self.task):
+            return
+        if is_served(self.strategy) or not self.config.trainer.replay_inputs:
+            yield "the task's input pipeline begins anew when a run is resumed"
+        if has_services(self.config):
+            yield "tf.data services hand out the task's batches in no certain order"
 
     def can_go_back(self) -> bool:
         """Returns whether trials are left after training diverged."""

@@ -11,8 +11,11 @@ import tf_keras
 
 from orbit_runner.config.experiment import ExperimentConfig
 from orbit_runner.runtime.numerics import seed_everything
+from orbit_runner.training.checkpoint_layout import OWN, AveragingOptimizer
 from orbit_runner.training.ema import WeightAverage
+from orbit_runner.training.lazy_models import complete
 from orbit_runner.training.replica_state import ReplicaState
+from orbit_runner.training.task_optimizer import optimizer_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,18 +42,24 @@ class TrainState:
     best: tf.Variable
     replica_state: ReplicaState
 
-    def items(self) -> dict[str, Any]:
-        """Returns what a checkpoint holds, under Model Garden's names for what that has too."""
+    def items(self, *, around: bool | None = None) -> dict[str, Any]:
+        """Returns what a checkpoint holds, under Model Garden's names for what that has too.
+
+        Args:
+            around: Whether the average is kept by an optimizer around the optimizer, and not beside
+                it; as this run saves it where None.
+        """
+        if around is None:
+            around = self.ema is not None
+        optimizer = AveragingOptimizer(self.optimizer, self.ema) if around else self.optimizer
         items = {
             "global_step": self.global_step,
             "model": self.model,
-            "optimizer": self.optimizer,
-            "recoveries": self.recoveries,
-            "early_stopping": self.early_stopping,
-            "best": self.best,
+            "optimizer": optimizer,
+            **{name: getattr(self, name) for name in OWN},
             **getattr(self.model, "checkpoint_items", {}),
         }
-        if self.ema is not None:
+        if self.ema is not None and not around:
             items["ema"] = self.ema
         return items
 
@@ -85,16 +94,13 @@ def build_state(
     Returns:
         The state at step 0.
     """
-    seed_everything(config.runtime.seed)
+    seed_everything(config.runtime.seed, keeps=config.for_task is not config)
     with strategy.scope():
         model = task.build_model()
-        optimization = config.trainer.optimizer_config
-        # The average is kept by `WeightAverage`, never by an optimizer around the optimizer.
-        optimizer = task.create_optimizer(
-            optimization.replace(ema=None), config.runtime, _privacy(config)
-        )
+        optimizer, average = optimizer_of(config, task, model)
+        complete(config, task, model, optimizer, strategy)
         _build_slots(optimizer, model.trainable_variables)
-        ema = WeightAverage(optimization.ema, model, strategy) if optimization.ema else None
+        ema = WeightAverage(average, model, strategy) if average is not None else None
         return TrainState(
             model=model,
             optimizer=optimizer,
@@ -105,10 +111,6 @@ def build_state(
             best=_host_variable([float("nan"), -1.0], tf.float64, "best"),
             replica_state=ReplicaState(model, strategy),
         )
-
-
-def _privacy(config: ExperimentConfig) -> Any:
-    return config.task.differential_privacy_config
 
 
 def _host_variable(value: Any, dtype: tf.DType, name: str) -> tf.Variable:

@@ -14,6 +14,8 @@ import tensorflow as tf
 
 from orbit_runner.training.files import jsonable
 
+_MOST_PICTURES = 20
+
 
 class JsonLines:
     """Appends one line a record; a line is written at once, so a reader never sees half of one."""
@@ -53,7 +55,7 @@ class Summaries(orbit.utils.SummaryManagerInterface):
             is_record: Whether a record ends at a step.
         """
         self._manager = orbit.utils.SummaryManager(
-            str(directory) if directory else None, tf.summary.scalar, global_step=global_step
+            str(directory) if directory else None, _write, global_step=global_step
         )
         self._lines, self._split = lines, split
         self._global_step, self._is_record = global_step, is_record
@@ -71,10 +73,10 @@ class Summaries(orbit.utils.SummaryManagerInterface):
         step = int(self._global_step.numpy())
         if not self._is_record(step):
             return
-        self._manager.write_summaries(_scalars(summary_dict))
+        self._manager.write_summaries(_shown(summary_dict))
         if self._lines is not None:
             record = {"step": step, "split": self._split, "time": round(time.time(), 3)}
-            self._lines.write({**record, **_flat(summary_dict)})
+            self._lines.write({**record, **flat_scalars(summary_dict)})
 
     def flush(self) -> None:
         """Writes out what is buffered, where a record ended."""
@@ -82,16 +84,52 @@ class Summaries(orbit.utils.SummaryManagerInterface):
             self._manager.flush()
 
 
-def _scalars(logs: Mapping[str, Any]) -> dict[str, Any]:
-    nested = {key: _scalars(value) for key, value in logs.items() if isinstance(value, Mapping)}
-    return {**{k: v for k, v in logs.items() if np.ndim(v) == 0 and k not in nested}, **nested}
+def flat_scalars(logs: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Returns the numbers among nested results, `outer/inner` to value.
 
-
-def _flat(logs: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    Args:
+        logs: Name to value, or to further results.
+        prefix: What the names begin with.
+    """
     flat: dict[str, Any] = {}
     for key, value in logs.items():
         if isinstance(value, Mapping):
-            flat.update(_flat(value, f"{prefix}{key}/"))
+            flat.update(flat_scalars(value, f"{prefix}{key}/"))
         elif np.ndim(value) == 0:
             flat[f"{prefix}{key}"] = value
     return flat
+
+
+def nested_scalars(logs: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the numbers among nested results, nested as they are.
+
+    Args:
+        logs: Name to value, or to further results.
+    """
+    return _filtered(logs, lambda value: np.ndim(value) == 0)
+
+
+def _write(name: str, value: Any, step: tf.Variable) -> None:
+    if _is_pictures(value):
+        tf.summary.image(name, value, step=step, max_outputs=_MOST_PICTURES)
+    else:
+        tf.summary.scalar(name, value, step=step)
+
+
+def _shown(logs: Mapping[str, Any]) -> dict[str, Any]:
+    return _filtered(logs, lambda value: np.ndim(value) == 0 or _is_pictures(value))
+
+
+def _filtered(logs: Mapping[str, Any], keeps: Callable[[Any], bool]) -> dict[str, Any]:
+    nested = {
+        name: _filtered(value, keeps) for name, value in logs.items() if isinstance(value, Mapping)
+    }
+    return {
+        **{name: value for name, value in logs.items() if name not in nested and keeps(value)},
+        **nested,
+    }
+
+
+def _is_pictures(value: Any) -> bool:
+    """Returns whether a value is [batch, height, width, channels] of pictures."""
+    return np.ndim(value) == 4 and np.shape(value)[-1] in (1, 3, 4)

@@ -10,10 +10,13 @@ import orbit
 import tensorflow as tf
 
 from orbit_runner.config.experiment import ExperimentConfig
+from orbit_runner.errors import SettingError
 from orbit_runner.runtime.randomness import keyed_draws
 from orbit_runner.runtime.unkeyed import unkeyed_draws
 from orbit_runner.tasks.metrics import RunningMean
+from orbit_runner.training.evaluator import as_scalar, metrics_of
 from orbit_runner.training.gradients import StepFn, split_step
+from orbit_runner.training.learning_rates import learning_rates
 from orbit_runner.training.partition import Partition
 from orbit_runner.training.plan import Plan
 from orbit_runner.training.state import TrainState
@@ -84,12 +87,15 @@ class Trainer(orbit.StandardTrainer):
         self.state, self._plan, self._strategy = state, plan, strategy
         self._task, self._make_dataset = task, make_dataset
         self._loss = RunningMean("training_loss")
-        self._metrics = task.build_metrics(training=True) + list(state.model.metrics)
+        self._metrics = self._built_metrics()
         self._partition = Partition(config, strategy, is_training=True)
         self._step = self._step_fn(config)
         self._seed = config.runtime.seed
         self.timer = StepTimer()
         self.unkeyed: list[str] = []
+
+    def _built_metrics(self) -> Any:
+        return [*self._task.build_metrics(training=True), *metrics_of(self.state.model)]
 
     def _step_fn(self, config: ExperimentConfig) -> StepFn:
         state, pieces = self.state, config.trainer.gradient_accumulation_steps
@@ -100,13 +106,16 @@ class Trainer(orbit.StandardTrainer):
                 inputs, model=model, optimizer=optimizer, metrics=self._metrics
             )
 
-        if pieces == 1 and not config.runtime.enable_xla:
+        # Model Garden's experiments ask for XLA, and mean GPUs: its own runner leaves a CPU alone.
+        on_cpu_only = config.for_task is not config and not config.runtime.num_gpus
+        jit_compile = config.runtime.enable_xla and not on_cpu_only
+        if pieces == 1 and not jit_compile:
             return lambda inputs: train_step(inputs, state.optimizer)
         return split_step(
             train_step,
             state.optimizer,
             pieces=pieces,
-            jit_compile=config.runtime.enable_xla,
+            jit_compile=jit_compile,
             loss=self._task.loss,
         )
 
@@ -118,12 +127,27 @@ class Trainer(orbit.StandardTrainer):
 
         Returns:
             `training_loss`, the task's metrics, `learning_rate` and `steps_per_second`.
+
+        Raises:
+            SettingError: There are fewer batches.
         """
-        start = time.perf_counter()
-        logs = super().train(num_steps)
+        start, step = time.perf_counter(), self._global_step()
+        try:
+            logs = super().train(num_steps)
+        except tf.errors.OutOfRangeError as error:
+            raise self._data_ended() from error
+        if self._global_step() < step + int(num_steps):
+            raise self._data_ended()
         self.timer.add(int(num_steps), time.perf_counter() - start)
         logs["steps_per_second"] = self.timer.steps_per_second()
         return logs
+
+    def _global_step(self) -> int:
+        return int(self.state.global_step.numpy())
+
+    def _data_ended(self) -> SettingError:
+        step = self._global_step()
+        return SettingError("task.train_data", f"has no more batches after step {step}")
 
     def rewind(self) -> None:
         """Makes the next loop start at the global step, which was set back."""
@@ -132,11 +156,11 @@ class Trainer(orbit.StandardTrainer):
 
     def train_loop_begin(self) -> None:
         """Makes the data set where there is none yet, and starts metrics anew after a record."""
-        if self._plan.is_record(int(self.state.global_step.numpy())):
+        if self._plan.is_record(self._global_step()):
             self._reset_metrics()
             self.timer.reset()
         if self.train_dataset is None:
-            self.train_dataset = self._make_dataset(int(self.state.global_step.numpy()))
+            self.train_dataset = self._make_dataset(self._global_step())
 
     def train_step(self, iterator: Any) -> None:
         """Takes one step on all replicas.
@@ -144,19 +168,30 @@ class Trainer(orbit.StandardTrainer):
         Args:
             iterator: Of the distributed data set.
         """
-        inputs = next(iterator)
-        self._strategy.run(self._replica_step, args=(inputs,), options=self._partition.options)
+        self._run_step(next(iterator))
+        self._update_average()
+
+    def _update_average(self) -> None:
         if self.state.ema is not None:
             self.state.ema.update(self.state.global_step.read_value())
+
+    def _run_step(self, inputs: Any) -> None:
+        self._strategy.run(self._replica_step, args=(inputs,), options=self._partition.options)
 
     def _replica_step(self, inputs: Any) -> None:
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         with keyed_draws(self._seed, self.state.global_step, replica):
-            logs = self._step(self._partition.inputs(inputs))
+            logs = self._logs(inputs)
         self.state.replica_state.bring_together()
-        self._loss.update_state(logs[self._task.loss])
+        self._record(logs)
         self.state.global_step.assign_add(1)
         self._look_for_unkeyed_draws()
+
+    def _logs(self, inputs: Any) -> dict[str, Any]:
+        return self._step(self._partition.inputs(inputs))
+
+    def _record(self, logs: dict[str, Any]) -> None:
+        self._loss.update_state(as_scalar(logs[self._task.loss]))
 
     @tf.autograph.experimental.do_not_convert
     def _look_for_unkeyed_draws(self) -> None:
@@ -169,15 +204,12 @@ class Trainer(orbit.StandardTrainer):
         Returns:
             Name to value.
         """
-        logs = {metric.name: metric.result().numpy() for metric in [self._loss, *self._metrics]}
-        logs["learning_rate"] = self._learning_rate()
-        return logs
+        logs = {metric.name: metric.result().numpy() for metric in self._all_metrics()}
+        return {**logs, **learning_rates(self.state.optimizer)}
 
     def _reset_metrics(self) -> None:
-        for metric in [self._loss, *self._metrics]:
+        for metric in self._all_metrics():
             metric.reset_state()
 
-    def _learning_rate(self) -> Any:
-        rate = self.state.optimizer.learning_rate
-        value = rate(self.state.optimizer.iterations) if callable(rate) else rate
-        return tf.convert_to_tensor(value).numpy()
+    def _all_metrics(self) -> list[Any]:
+        return [self._loss, *self._metrics]

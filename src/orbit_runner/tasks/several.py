@@ -1,0 +1,85 @@
+"""Tasks of Model Garden that come together: trained on one model, or evaluated on one."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from orbit_runner.config.experiment import ExperimentConfig
+from orbit_runner.errors import SettingError
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluated:
+    """A task that a model is evaluated on.
+
+    Attributes:
+        task: The task.
+        steps: Its batches; None for as many as `trainer.validation_steps` says.
+    """
+
+    task: Any
+    steps: int | None
+
+
+def is_several(cls: Any) -> bool:
+    """Returns whether what Model Garden registers for a config makes several tasks."""
+    return hasattr(cls, "from_config") and hasattr(cls, "joint_train_step")
+
+
+def tasks_trained(cls: Any, settings: Any, logging_dir: str | None) -> Any:
+    """Makes the tasks of `task.task_routines`; to be called in the strategy's scope.
+
+    Args:
+        cls: A class that derives from Model Garden's `MultiTask`.
+        settings: Its config, of Model Garden's class.
+        logging_dir: The folder of the run; None where there is none.
+
+    Returns:
+        The tasks together, with `settings` as `task_config` where the class has no such attribute.
+
+    Raises:
+        RunnerError: Model Garden has no task for one.
+        SettingError: There is none, or two have the same name.
+    """
+    from orbit_runner.official.loading import task_class
+
+    names = [routine.task_name or routine.task_config.name for routine in settings.task_routines]
+    if not names:
+        raise SettingError("task.task_routines", "is empty: there is nothing to train")
+    for number, (name, routine) in enumerate(zip(names, settings.task_routines, strict=True)):
+        if name in names[:number]:
+            path = f"task.task_routines[{number}].task_name"
+            raise SettingError(path, f"{name!r} is taken; set another")
+        task_class(routine.task_config)  # Imports it, for the class asks a registry.
+    made = cls.from_config(settings, logging_dir=logging_dir)
+    if not hasattr(made, "task_config"):
+        made.task_config = settings
+    return made
+
+
+def tasks_evaluated(config: ExperimentConfig, logging_dir: str | None) -> dict[str, Evaluated]:
+    """Makes the tasks of `eval_tasks`; to be called in the strategy's scope.
+
+    Args:
+        config: The experiment.
+        logging_dir: The folder of the run; None where there is none.
+
+    Returns:
+        Name to task; empty where the experiment evaluates the task that it trains.
+
+    Raises:
+        SettingError: Two have the same name.
+        RunnerError: Model Garden has no task for one.
+    """
+    found: dict[str, Evaluated] = {}
+    for number, routine in enumerate(getattr(config.for_task, "eval_tasks", None) or ()):
+        from orbit_runner.official.loading import task_class
+
+        settings = routine.task_config
+        name = routine.task_name or settings.name or f"task_{number}"
+        if name in found:
+            raise SettingError(f"eval_tasks[{number}].task_name", f"{name!r} is taken; set another")
+        made = task_class(settings)(settings, logging_dir=logging_dir, name=name)
+        found[name] = Evaluated(made, routine.eval_steps)
+    return found

@@ -1,0 +1,315 @@
+"""Parts of a run in the shapes that Model Garden's `OrbitExperimentRunner` has them.
+
+A subclass of it replaces some parts and looks into others. Ours are shown to it as it knows them,
+and what it made itself is put in the place of ours.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import orbit
+import tensorflow as tf
+
+from orbit_runner.errors import RunnerError
+from orbit_runner.training.evaluator import EXAMPLES
+from orbit_runner.training.session import Session
+
+
+class GardenTrainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
+    """Trainer and evaluator of a run, with the attributes of Model Garden's `Trainer`.
+
+    Attributes:
+        session: The run.
+        config: The experiment, as it was given.
+        checkpoint_exporter: What a subclass of the runner exports the best checkpoint with.
+    """
+
+    def __init__(self, session: Session, config: Any, checkpoint_exporter: Any = None) -> None:
+        """Shows a run.
+
+        Args:
+            session: The run.
+            config: The experiment, as it was given.
+            checkpoint_exporter: Takes the place of the runner's best checkpoint where given.
+        """
+        self.session, self.config = session, config
+        self.checkpoint_exporter = checkpoint_exporter
+        if checkpoint_exporter is not None:
+            session.best = _Exported(session, checkpoint_exporter, self)  # type: ignore[assignment]
+
+    @property
+    def model(self) -> Any:
+        """The network."""
+        return self.session.state.model
+
+    @property
+    def optimizer(self) -> Any:
+        """What applies gradients; an average of the weights stands beside it, not around it."""
+        return self.session.state.optimizer
+
+    @property
+    def global_step(self) -> tf.Variable:
+        """The step, int64 scalar."""
+        return self.session.state.global_step
+
+    @property
+    def task(self) -> Any:
+        """What is learned."""
+        return self.session.task
+
+    @property
+    def strategy(self) -> tf.distribute.Strategy:
+        """Where it runs."""
+        return self.session.strategy
+
+    @functools.cached_property
+    def checkpoint(self) -> tf.train.Checkpoint:
+        """All that changes with a step."""
+        return self.session.state.checkpoint()
+
+    @property
+    def train_loss(self) -> Any:
+        """The mean training loss; None in modes that only evaluate."""
+        return getattr(self.session.trainer, "_loss", None)
+
+    @property
+    def train_metrics(self) -> list[Any]:
+        """The task's metrics of training."""
+        return list(getattr(self.session.trainer, "_metrics", ()))
+
+    @property
+    def validation_loss(self) -> Any:
+        """The mean loss of an evaluation; None in modes that only train."""
+        return getattr(self.session.evaluator, "_loss", None)
+
+    @property
+    def validation_metrics(self) -> list[Any]:
+        """The task's metrics of an evaluation."""
+        return list(getattr(self.session.evaluator, "_metrics", ()))
+
+    def initialize(self) -> None:
+        """Lets the task load weights from elsewhere."""
+        self.task.initialize(self.model)
+
+    def train(self, num_steps: tf.Tensor) -> dict[str, Any]:
+        """Runs some steps.
+
+        Args:
+            num_steps: int32 scalar.
+
+        Returns:
+            Loss, metrics and learning rate.
+        """
+        assert self.session.trainer is not None
+        return self.session.trainer.train(num_steps)
+
+    def evaluate(self, num_steps: tf.Tensor) -> dict[str, Any]:
+        """Evaluates some batches, and keeps the best checkpoint: for controllers not made here.
+
+        Args:
+            num_steps: int32 scalar; -1 for all there are.
+
+        Returns:
+            Loss and metrics.
+        """
+        assert self.session.evaluator is not None
+        logs = self.session.evaluator.evaluate(num_steps)
+        if self.session.best is not None:
+            self.session.best(logs)
+        return self.as_in_model_garden(logs)
+
+    def as_in_model_garden(self, logs: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns results under the names that Model Garden has for them, and no others.
+
+        Args:
+            logs: The result of an evaluation; {} where there was none.
+        """
+        found = {name: value for name, value in logs.items() if name != EXAMPLES}
+        if not logs or self.session.best is None:
+            return found
+        metric = self.config.trainer.best_checkpoint_eval_metric
+        return {**found, f"best_{metric}": self._best()[metric]}
+
+    def _best(self) -> Mapping[str, Any]:
+        if self.checkpoint_exporter is not None:
+            return self.checkpoint_exporter.best_ckpt_logs
+        folder = self.session.config.trainer.best_checkpoint_export_subdir
+        info = self.session.model_dir / folder / "info.json"
+        return json.loads(info.read_text(encoding="utf-8"))
+
+
+class _Exported:
+    """Hands the weights to an exporter after each evaluation, averaged where an average is kept."""
+
+    def __init__(self, session: Session, exporter: Any, trainer: GardenTrainer) -> None:
+        self._session, self._exporter, self._trainer = session, exporter, trainer
+
+    def __call__(self, logs: Mapping[str, Any]) -> None:
+        ema = self._session.state.ema
+        with ema.applied() if ema is not None else contextlib.nullcontext():
+            self._exporter.maybe_export_checkpoint(
+                self._trainer.checkpoint, dict(logs), self._session.step
+            )
+
+
+class GardenCheckpoints(tf.train.CheckpointManager):
+    """The checkpoints of a run, with the methods of `tf.train.CheckpointManager`.
+
+    It is one by name, for Orbit's controller asks for that; nothing of it is used.
+    """
+
+    def __init__(self, session: Session, checkpoint: tf.train.Checkpoint) -> None:
+        """Shows the checkpoints of a run.
+
+        Args:
+            session: The run.
+            checkpoint: What is saved.
+        """
+        self._session, self._shown = session, checkpoint
+        self._saved_at = session.step
+
+    @property
+    def checkpoint(self) -> tf.train.Checkpoint:
+        """What is saved."""
+        return self._shown
+
+    @property
+    def checkpoint_interval(self) -> int:
+        """Steps between checkpoints."""
+        return self._session.plan.checkpoint_interval
+
+    @property
+    def directory(self) -> str:
+        """Their folder."""
+        return self._session.checkpoints.directory
+
+    @property
+    def checkpoints(self) -> list[str]:
+        """Their paths, the oldest first."""
+        folder = self._session.checkpoints.folder
+        return [str(folder.prefix(step)) for step in folder.committed()]
+
+    @property
+    def latest_checkpoint(self) -> str | None:
+        """The path of the newest; None where there is none."""
+        return self._session.checkpoints.newest()
+
+    def save(
+        self, checkpoint_number: Any = None, check_interval: bool = True, options: Any = None
+    ) -> str | None:
+        """Saves the state at the global step.
+
+        Args:
+            checkpoint_number: Not looked at: checkpoints are named after the global step.
+            check_interval: Whether to save only where the interval has passed.
+            options: Not looked at: `enable_async_checkpointing` said it.
+
+        Returns:
+            The path; None where nothing was saved.
+        """
+        step = self._session.step
+        if check_interval and step - self._saved_at < self.checkpoint_interval:
+            return None
+        self._session.checkpoints.save()
+        self._saved_at = step
+        return str(self._session.checkpoints.folder.prefix(step))
+
+    def restore_or_initialize(self) -> str | None:
+        """Restores the newest that is whole, or hands a new model to the task.
+
+        Returns:
+            The path of the checkpoint; None where there was none.
+        """
+        self._session.restore_or_initialize()
+        self._saved_at = self._session.step
+        return self._session.restored
+
+    def sync(self) -> None:
+        """Waits until the last save is on the disk."""
+        self._session.checkpoints.sync()
+
+
+class ManagedCheckpoints:
+    """A `tf.train.CheckpointManager` of a user's own, in the place of a run's checkpoints."""
+
+    def __init__(self, session: Session, manager: Any, *, asynchronous: bool) -> None:
+        """Takes a manager.
+
+        Args:
+            session: The run.
+            manager: The manager, of the session's state.
+            asynchronous: Whether saving runs beside training.
+        """
+        self._session, self._manager = session, manager
+        self._options = tf.train.CheckpointOptions(enable_async=asynchronous)
+        self._saved: int | None = None
+
+    @property
+    def directory(self) -> str:
+        """Its folder."""
+        return str(self._manager.directory)
+
+    def newest(self) -> str | None:
+        """Returns the newest checkpoint; None if there is none."""
+        return tf.train.latest_checkpoint(self.directory)
+
+    def check(self, path: str) -> None:
+        """Does nothing: no fingerprint is kept of what a manager of one's own writes.
+
+        Args:
+            path: The checkpoint.
+        """
+
+    def restore_or_initialize(self, task: Any) -> str | None:
+        """Lets the manager restore, or initialize where it has nothing.
+
+        Args:
+            task: Not asked: the manager has a function of its own for a new model.
+        """
+        with self._session.strategy.scope():
+            path: str | None = self._manager.restore_or_initialize()
+        if path is None and self._session.state.ema is not None:
+            self._session.state.ema.reset()
+        self._saved = self._session.step if path is not None else None
+        return path
+
+    def restore(self, path: str) -> None:
+        """Restores one checkpoint.
+
+        Args:
+            path: The checkpoint, without suffix.
+
+        Raises:
+            RunnerError: It cannot be read.
+        """
+        try:
+            with self._session.strategy.scope():
+                self._manager.checkpoint.restore(path)
+        except tf.errors.OpError as error:
+            raise RunnerError(f"the checkpoint {path} cannot be read: {error.message}") from error
+        self._saved = self._session.step
+
+    def save(self) -> None:
+        """Saves the state as it is at the global step, once a step."""
+        step = self._session.step
+        if step == self._saved:
+            return
+        self._manager.save(checkpoint_number=step, check_interval=False, options=self._options)
+        self._saved = step
+
+    @contextlib.contextmanager
+    def completed(self) -> Iterator[None]:
+        """Has the last save on the disk at the end of a `with` block, an error included."""
+        try:
+            yield
+        finally:
+            self.sync()
+
+    def sync(self) -> None:
+        """Waits until the last save is on the disk."""
+        self._manager.sync()

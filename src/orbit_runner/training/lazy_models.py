@@ -1,0 +1,56 @@
+"""Models whose variables are only made when they are first called, as Keras allows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+import tf_keras
+
+from orbit_runner.config.experiment import ExperimentConfig
+from orbit_runner.training.gradients import GradientTap
+from orbit_runner.training.inputs import distribute, with_seed
+
+
+def complete(
+    config: ExperimentConfig,
+    task: Any,
+    model: Any,
+    optimizer: Any,
+    strategy: tf.distribute.Strategy,
+) -> None:
+    """Makes the variables that a model still lacks, by tracing a step without running it.
+
+    A checkpoint could not be matched with them otherwise. To be called in the strategy's scope.
+
+    Args:
+        config: The experiment.
+        task: Its task.
+        model: Its model.
+        optimizer: Its optimizer, which is not touched.
+        strategy: Where it runs.
+    """
+    data = getattr(config.for_task.task, "train_data", None)
+    if data is None or not _lacks_variables(model):
+        return
+    metrics = [*task.build_metrics(training=True), *getattr(model, "metrics", ())]
+
+    def step(inputs: Any) -> None:
+        task.train_step(inputs, model=model, optimizer=GradientTap(optimizer), metrics=metrics)
+
+    found = distribute(strategy, task, with_seed(data, config.runtime), config.runtime)
+    traced = tf.function(lambda inputs: strategy.run(step, args=(inputs,)))
+    traced.get_concrete_function(found.element_spec)
+
+
+def _lacks_variables(model: Any) -> bool:
+    if getattr(model, "built", False) and getattr(model, "_is_graph_network", False):
+        return False
+    return any(map(_will_be_built, getattr(model, "submodules", ())))
+
+
+def _will_be_built(part: Any) -> bool:
+    base = tf_keras.layers.Layer
+    if not isinstance(part, base) or isinstance(part, tf_keras.Model) or part.built:
+        return False
+    return type(part).build is not base.build
