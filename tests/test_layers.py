@@ -27,7 +27,10 @@ FORBIDDEN = {
     "modeling": ("tasks", "training", "train_lib", "cli", "reporting"),
     "tasks": ("training", "train_lib", "cli", "reporting"),
     "training": ("train_lib", "cli"),
+    "official": ("tasks", "training", "train_lib", "cli", "reporting"),
     "train_lib": ("cli",),
+    "train_utils": ("cli",),
+    "experiment_runner": ("cli",),
     "reporting": ("cli",),
     "cli": (),
 }
@@ -37,14 +40,16 @@ LIGHT = sorted(
     + [
         ROOT / "cli" / f"{name}.py"
         for name in (
-            *("main", "flags", "show", "list_", "diff", "validate"),
+            *("main", "flags", "show", "list_", "list_official", "diff", "validate"),
             *("verify", "reproduce", "original"),
             *("manifest", "manifest_places"),
             *("data", "export", "predict", "chosen"),
             *("launch", "launch_plan", "launch_start", "server"),
+            *("driver_flags", "finetune"),
         )
     ]
     + [*ROOT.glob("runtime/launch/*.py"), *ROOT.glob("data/downloads/*.py")]
+    + [ROOT / "official" / f"{name}.py" for name in ("catalogue", "loading", "adopt")]
 )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,26 +11,24 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.config.experiment import ExperimentConfig
-from orbit_runner.config.modes import EVALUATING, MODES, TRAINING
+from orbit_runner.config.modes import EVALUATING, TRAINING
 from orbit_runner.config.partitioning import effective_runtime
-from orbit_runner.config.problems import unknown
-from orbit_runner.config.services import services_of
-from orbit_runner.errors import RunnerError
+from orbit_runner.experiment_runner import OrbitExperimentRunner, gin_names_a_trainer
 from orbit_runner.runtime.cluster.description import Cluster
 from orbit_runner.runtime.cluster.roles import common_purpose
-from orbit_runner.runtime.coordinator import servers_watched
-from orbit_runner.runtime.losses import watched
-from orbit_runner.runtime.numerics import configure_numerics
+from orbit_runner.runtime.numerics import begin_afresh, configure_numerics
 from orbit_runner.runtime.strategies import build_strategy
-from orbit_runner.runtime.workers import Workers
 from orbit_runner.tasks.build import build_task
 from orbit_runner.training import loops
 from orbit_runner.training.controller import Action, build_controller, quiet_orbit
 from orbit_runner.training.explanations import explained
 from orbit_runner.training.export_end import check_exportable, export_at_end
+from orbit_runner.training.modes import check_mode, held, run_mode
 from orbit_runner.training.observer import Observer
-from orbit_runner.training.run_lock import RunLock
 from orbit_runner.training.session import Session
+
+__all__ = ["OrbitExperimentRunner", "prepare", "run_experiment"]
+_OF_MODEL_GARDEN = ("maybe_create_best_ckpt_exporter",)
 
 
 def prepare(
@@ -61,6 +58,8 @@ def prepare(
     configure_numerics(config.runtime)
     runtime = effective_runtime(config, mode)
     strategy = build_strategy(runtime, cluster, common_purpose(config, mode), tell)
+    begin_afresh()
+    Path(model_dir).mkdir(parents=True, exist_ok=True)
     with strategy.scope():
         task = build_task(config, model_dir)
     return strategy, task
@@ -70,12 +69,13 @@ def run_experiment(
     distribution_strategy: tf.distribute.Strategy | None,
     task: Any,
     mode: str,
-    params: ExperimentConfig,
+    params: Any,
     model_dir: str,
     run_post_eval: bool = False,
     save_summary: bool = True,
     train_actions: Sequence[Action] | None = None,
     eval_actions: Sequence[Action] | None = None,
+    trainer: Any = None,
     controller_cls: type[orbit.Controller] = orbit.Controller,
     summary_manager: Any = None,
     eval_summary_manager: Any = None,
@@ -89,21 +89,23 @@ def run_experiment(
         distribution_strategy: Where it runs; the strategy in scope where None.
         task: What is learned.
         mode: One of `orbit_runner.config.modes.MODES`.
-        params: The experiment.
+        params: The experiment; one of Model Garden's is run by `OrbitExperimentRunner`.
         model_dir: The folder of the run; what is in it already is resumed.
         run_post_eval: Whether to evaluate once more at the end and return the result.
         save_summary: Whether to write summaries and records.
         train_actions: Called with the output of each loop of training.
         eval_actions: Called with the result of each evaluation.
+        trainer: A `base_trainer.Trainer` of the user's own, in place of the runner's.
         controller_cls: The class of the Orbit controller.
         summary_manager: Writes summaries of training, in place of the runner's.
         eval_summary_manager: Writes summaries of evaluation.
         enable_async_checkpointing: Whether checkpoints are saved beside training.
-        observer: Is told what happens.
+        observer: Is told what happens; to experiments of this runner.
         allow_partial: Whether to restore what fits of a checkpoint that does not fit as a whole.
 
     Returns:
-        The model, and the result of the last evaluation ({} where there was none).
+        The model, and the result of the last evaluation ({} where there was none). For an
+        experiment of Model Garden it is that of the evaluation at the end, as there.
 
     Raises:
         RunnerError: The experiment cannot run as it is written, or another process trains there.
@@ -112,16 +114,29 @@ def run_experiment(
         Interrupted: A signal ended the run, its checkpoint saved.
         MemberLost: Another worker is gone, or a service that makes batches.
     """
-    if mode not in MODES:
-        raise RunnerError(f"--mode: {unknown('mode', mode, MODES)}")
+    if _is_in_parts(params, trainer):
+        return OrbitExperimentRunner(
+            distribution_strategy,
+            task,
+            mode,
+            params,
+            model_dir,
+            run_post_eval,
+            save_summary,
+            train_actions,
+            eval_actions,
+            trainer,
+            controller_cls,
+            summary_manager,
+            eval_summary_manager,
+            enable_async_checkpointing,
+        ).run()
+    check_mode(mode)
     strategy = distribution_strategy or tf.distribute.get_strategy()
-    owns = mode in TRAINING and Workers(strategy).is_chief
-    services, silence = services_of(params, mode), params.runtime.heartbeat_timeout
     exports = mode in TRAINING and bool(params.trainer.export_subdir)
     if exports:
         check_exportable(task)
-    lock = RunLock(model_dir) if owns else contextlib.nullcontext()
-    with lock, watched(strategy, services, silence), servers_watched(strategy, params.runtime):
+    with held(params, strategy, mode, model_dir):
         session = Session(
             params,
             task,
@@ -144,7 +159,7 @@ def run_experiment(
         )
         session.restore_or_initialize()
         with quiet_orbit(), session.own_strategy.scope(), explained():
-            logs = _run_mode(session, controller, mode)
+            logs = run_mode(session, controller, mode)
             if run_post_eval and mode != "train_and_post_eval":
                 logs = loops.evaluate(session, controller)
         if exports:
@@ -152,14 +167,16 @@ def run_experiment(
     return session.state.model, logs
 
 
-def _run_mode(session: Session, controller: orbit.Controller, mode: str) -> dict[str, Any]:
-    if mode == "eval":
-        return loops.evaluate_checkpoint(session, controller)
-    if mode == "continuous_eval":
-        return loops.evaluate_continuously(session, controller)
-    with session.signals.installed(), session.checkpoints.completed():
-        logs = loops.train(session, controller, evaluates=mode == "train_and_eval")
-        if mode == "train_and_post_eval":
-            logs = loops.evaluate(session, controller)
-    session.observer.reproducible(session.inexact())
-    return logs
+def _is_in_parts(params: Any, trainer: Any) -> bool:
+    """Returns whether a part may come from elsewhere, as Model Garden's drivers have it."""
+    if trainer is not None or not isinstance(params, ExperimentConfig):
+        return True
+    return params.for_task is not params and gin_names_a_trainer()
+
+
+def __getattr__(name: str) -> Any:
+    if name in _OF_MODEL_GARDEN:
+        from official.core import train_lib
+
+        return getattr(train_lib, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

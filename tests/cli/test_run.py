@@ -74,6 +74,7 @@ def test_the_folder_of_a_run_is_complete(twins: tuple[Path, list[dict[str, Any]]
     assert sorted(path.name for path in run.iterdir()) == [
         ".lock",
         "best",
+        "checkpoint",
         "checkpoints",
         "config.yaml",
         "metrics.jsonl",

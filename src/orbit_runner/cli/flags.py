@@ -7,6 +7,13 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from orbit_runner.cli.driver_flags import (
+    REPLACED,
+    add_driver_flags,
+    as_written_here,
+    check_mode,
+    show_logs,
+)
 from orbit_runner.config.problems import nearest
 from orbit_runner.config.resolve import Request
 from orbit_runner.errors import RunnerError
@@ -15,12 +22,15 @@ FIELDS: dict[str, tuple[str, ...]] = {
     "distribution_strategy": ("runtime.distribution_strategy",),
     "num_gpus": ("runtime.num_gpus",),
     "tpu": ("runtime.tpu",),
+    "tpu_platform": ("runtime.tpu_platform",),
     "seed": ("runtime.seed",),
     "train_steps": ("trainer.train_steps",),
     "train_epochs": ("trainer.train_epochs",),
     "data_dir": ("task.train_data.data_dir", "task.validation_data.data_dir"),
     "tf_data_service": ("runtime.tf_data_service",),
 }
+# Drivers are called with these empty, by scripts that have nothing to say in them.
+_MAY_BE_EMPTY = ("tpu", "tpu_platform", "tf_data_service")
 _SECTIONS = ("task", "trainer", "runtime")
 _DOTTED = re.compile(rf"--((?:{'|'.join(_SECTIONS)})\.[\w.]+)(?:=(.*))?$", re.DOTALL)
 
@@ -86,6 +96,7 @@ def add_config_flags(to: argparse.ArgumentParser) -> None:
         metavar="MODULE",
         help="import a module that registers tasks of your own",
     )
+    add_driver_flags(to)
 
 
 def parse(to: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:
@@ -101,8 +112,7 @@ def parse(to: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Nam
     Raises:
         RunnerError: A flag is not known, or lacks its value.
     """
-    spelled = [_underscored(argument) for argument in arguments]
-    flags, rest = to.parse_known_args(spelled)
+    flags, rest = to.parse_known_args(spelled(to, arguments))
     flags.dotted = []
     while rest:
         match = _DOTTED.match(rest[0])
@@ -112,23 +122,32 @@ def parse(to: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Nam
         if match[2] is None and (not rest or rest[0].startswith("--")):
             raise RunnerError(f"--{match[1]} lacks its value")
         flags.dotted.append((match[1], match[2] if match[2] is not None else rest.pop(0)))
+    check_mode(getattr(flags, "mode", None))
+    show_logs(flags)
     return flags
+
+
+def spelled(to: argparse.ArgumentParser, arguments: Sequence[str]) -> list[str]:
+    """Returns arguments in the one spelling that the parser knows.
+
+    Args:
+        to: The parser.
+        arguments: What the user wrote.
+    """
+    known = {option.lstrip("-") for action in to._actions for option in action.option_strings}
+    return as_written_here(arguments, known)
 
 
 def _unknown(name: str, to: argparse.ArgumentParser) -> str:
     section, dot, _ = name.removeprefix("--").partition(".")
     if dot and name.startswith("--"):
         return f"unknown section {section!r} in {name}{nearest(section, _SECTIONS)}"
+    replaced = REPLACED.get(name.lstrip("-").removeprefix("no")) or REPLACED.get(name.lstrip("-"))
+    if replaced and name.startswith("-"):
+        return f"{name} is a flag of Model Garden's drivers; here: {replaced}"
     known = [option for action in to._actions for option in action.option_strings]
     kind = "flag" if name.startswith("-") else "argument"
     return f"unknown {kind} {name}{nearest(name, known)}"
-
-
-def _underscored(argument: str) -> str:
-    if not argument.startswith("--"):
-        return argument
-    name, equals, value = argument[2:].partition("=")
-    return f"--{name.replace('-', '_')}{equals}{value}"
 
 
 def request(flags: argparse.Namespace) -> Request:
@@ -144,14 +163,18 @@ def request(flags: argparse.Namespace) -> Request:
         (f"--{flag}", path, getattr(flags, flag))
         for flag, paths in FIELDS.items()
         for path in paths
-        if getattr(flags, flag) is not None
+        if getattr(flags, flag) is not None and (getattr(flags, flag) or flag not in _MAY_BE_EMPTY)
     ]
     return Request(
         experiment=flags.experiment,
-        config_files=tuple(flags.config_file or ()),
-        gin_files=tuple(flags.gin_file or ()),
-        params_overrides=tuple(flags.params_override or ()),
-        gin_params=tuple(flags.gin_param or ()),
+        config_files=_given(flags.config_file),
+        gin_files=_given(flags.gin_file),
+        params_overrides=_given(flags.params_override),
+        gin_params=_given(flags.gin_param),
         flags=(*fields, *((f"--{path}", path, text) for path, text in flags.dotted)),
         imports=tuple(flags.imports or ()),
     )
+
+
+def _given(texts: Sequence[str] | None) -> tuple[str, ...]:
+    return tuple(text for text in texts or () if text)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from orbit_runner.cli import finetune
 from orbit_runner.cli.flags import add_config_flags, parse, parser, request
 from orbit_runner.cli.job import Job, make_ready, run_job, serve
 from orbit_runner.cli.preflight import blamed, check_before_start, check_same_config
@@ -38,6 +39,8 @@ def main(arguments: Sequence[str]) -> int:
         RunnerError: The experiment cannot run as it is written, diverged, or was interrupted.
     """
     flags = parse(run_parser(), arguments)
+    if flags.mode == finetune.MODE:
+        return finetune.main(arguments, flags)
     resolved = resolve(request(flags))
     job = _job(flags, resolved)
     if job.serves:
@@ -73,7 +76,9 @@ def _job(flags: argparse.Namespace, resolved: Resolved) -> Job:
 def run_parser() -> argparse.ArgumentParser:
     """Returns the parser of the flags of `runner run`."""
     to = parser("run", _DESCRIPTION)
-    to.add_argument("--mode", default="train_and_eval", metavar="MODE", help=", ".join(MODES))
+    to.add_argument(
+        "--mode", default="train_and_eval", metavar="MODE", help=", ".join((*MODES, finetune.MODE))
+    )
     to.add_argument("--model_dir", metavar="DIR", help="the folder of the run")
     to.add_argument(
         "--resume",

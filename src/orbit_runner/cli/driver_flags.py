@@ -1,0 +1,232 @@
+"""Flags of Model Garden's drivers and of absl: what means the same here, and answers to the rest.
+
+`docs/official_drivers.md` has the table for users; a test holds the two against each other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import logging
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from orbit_runner.errors import RunnerError
+
+# Flags that stand without a value, or with `no` before their name, as absl reads them.
+BOOLEANS = ("enable_async_checkpointing", "logtostderr", "alsologtostderr")
+_TRUE, _FALSE = ("true", "t", "1"), ("false", "f", "0")
+
+_EXPORT = "`runner export RUN --to=DIR` writes a SavedModel, --trainer.export_subdir at the end"
+_STDERR = "all but the results goes to standard error; redirect that: 2>FILE"
+_DEBUGGER = "python -m pdb -m orbit_runner …"
+_PROFILER = "python -m cProfile -o FILE -m orbit_runner …"
+_ELSEWHERE = "of a driver that has no experiment; `runner list --official` shows what runs here"
+# Flag: what replaced it. Such a flag is an error, whatever its value.
+REPLACED = {
+    "tfhub_handle": _EXPORT,
+    "tflex_output_uri": _EXPORT,
+    "profile_steps": "TensorBoard captures a profile of a running process",
+    "log_dir": _STDERR,
+    "stderrthreshold": "--verbosity says which lines are shown",
+    "showprefixforinfo": "--verbosity says which lines are shown; each has its prefix",
+    "only_check_args": "`runner validate` checks files, `runner show` all that flags say",
+    "helpxml": "--help",
+    "pdb": _DEBUGGER,
+    "run_with_pdb": _DEBUGGER,
+    "pdb_post_mortem": _DEBUGGER,
+    "run_with_profiling": _PROFILER,
+    "profile_file": _PROFILER,
+    "use_cprofile_for_profiling": _PROFILER,
+    # Of projects/nhnet/trainer.py.
+    "train_file_pattern": "--task.train_data.input_path",
+    "eval_file_pattern": "--task.validation_data.input_path",
+    "init_checkpoint": "--task.init_checkpoint",
+    "checkpoint_interval": "--trainer.checkpoint_interval",
+    "eval_steps": "--trainer.validation_steps",
+    "eval_timeout": "--trainer.continuous_eval_timeout",
+    "train_batch_size": "--task.train_data.global_batch_size",
+    "eval_batch_size": "--task.validation_data.global_batch_size",
+    "steps_per_loop": "--trainer.steps_per_loop",
+    "len_title": _ELSEWHERE,
+    "len_passage": _ELSEWHERE,
+    "num_encoder_layers": _ELSEWHERE,
+    "num_decoder_layers": _ELSEWHERE,
+    "model_type": _ELSEWHERE,
+    "num_nhnet_articles": _ELSEWHERE,
+    "enable_mlir_bridge": "TensorFlow decides how graphs reach XLA; --runtime.enable_xla compiles",
+    # Of projects/triviaqa/train.py.
+    "validation_gold_path": _ELSEWHERE,
+    "model_config_path": _ELSEWHERE,
+    "sentencepiece_model_path": _ELSEWHERE,
+    "encoder": _ELSEWHERE,
+    "bigbird_block_size": _ELSEWHERE,
+    "init_checkpoint_path": "--task.init_checkpoint",
+    "train_sequence_length": _ELSEWHERE,
+    "train_global_sequence_length": _ELSEWHERE,
+    "validation_sequence_length": _ELSEWHERE,
+    "validation_global_sequence_length": _ELSEWHERE,
+    "batch_size": "--task.train_data.global_batch_size, and of --task.validation_data",
+    "master": "--tpu",
+    "decode_top_k": _ELSEWHERE,
+    "decode_max_size": _ELSEWHERE,
+    "dropout_rate": _ELSEWHERE,
+    "attention_dropout_rate": _ELSEWHERE,
+    "label_smoothing": _ELSEWHERE,
+    "gin_bindings": "--gin_params",
+}
+REPLACED_MODES = {
+    "train_and_validate": "Model Garden names it and does not have it; --mode=train_and_eval "
+    "evaluates on the way, and --runtime.num_evaluators=1 beside training",
+}
+
+
+def add_driver_flags(to: argparse.ArgumentParser) -> None:
+    """Adds the flags that absl gives every driver, and that have a meaning here.
+
+    Args:
+        to: The parser.
+    """
+    group = to.add_argument_group("what is shown, on standard error")
+    group.add_argument(
+        "--verbosity",
+        "--v",
+        "-v",
+        type=int,
+        metavar="LEVEL",
+        help="lines of Model Garden: -1 warnings (the default), 0 what it does, 1 all",
+    )
+    group.add_argument(
+        "--logger_levels",
+        metavar="NAME:LEVEL,…",
+        help="the same for loggers by name, such as tensorflow:info",
+    )
+    to.add_argument(
+        "--pretrain_steps",
+        type=int,
+        metavar="STEPS",
+        help="with --mode=continuous_train_and_eval: the step at which the other training ends",
+    )
+    for flag in ("--logtostderr", "--alsologtostderr"):  # They say what is so in any case.
+        group.add_argument(flag, nargs="?", const="true", help=argparse.SUPPRESS)
+    group.add_argument("--helpfull", "--helpshort", action="help", help=argparse.SUPPRESS)
+
+
+def as_written_here(arguments: Sequence[str], known: Iterable[str]) -> list[str]:
+    """Rewrites flags that absl reads otherwise: `-name`, `--noname`, `--flagfile`, `--undefok`.
+
+    Args:
+        arguments: What the user wrote.
+        known: The names of the flags there are, without dashes.
+
+    Returns:
+        The same for argparse.
+
+    Raises:
+        RunnerError: A file of flags cannot be read, or a flag that is on or off has another value.
+    """
+    names = {*known}
+    written = [_one_spelling(a, names) for a in _with_files(arguments)]
+    tolerated = {
+        name.strip()
+        for argument in written
+        if argument.startswith("--undefok=")
+        for name in argument.partition("=")[2].split(",")
+    }
+    found: list[str] = []
+    for index, argument in enumerate(written):
+        name, equals, value = argument.removeprefix("--").partition("=")
+        if name == "undefok" or (name in tolerated and name not in names):
+            continue
+        following = written[index + 1] if index + 1 < len(written) else ""
+        found.append(_switch(argument, name, equals, value, following))
+    return found
+
+
+def _with_files(arguments: Sequence[str], seen: tuple[str, ...] = ()) -> list[str]:
+    found: list[str] = []
+    for argument in arguments:
+        name, equals, path = argument.lstrip("-").partition("=")
+        if not argument.startswith("-") or name != "flagfile":
+            found.append(argument)
+            continue
+        if not equals or path in seen:
+            raise RunnerError(f"{argument}: expected --flagfile=FILE, each file once")
+        found += _with_files(_lines(path), (*seen, path))
+    return found
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        lines = Path(path).expanduser().read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise RunnerError(f"--flagfile={path}: cannot be read: {error}") from None
+    stripped = (line.strip() for line in lines)
+    return [line for line in stripped if line and not line.startswith(("#", "//"))]
+
+
+def _one_spelling(argument: str, names: set[str]) -> str:
+    """Returns `-name` and `--name-of-it` as `--name_of_it`."""
+    dashes = len(argument) - len(argument.lstrip("-"))
+    name, equals, value = argument[dashes:].partition("=")
+    name = name.replace("-", "_")
+    if dashes == 2 or (dashes == 1 and len(name) > 1 and _plain(name) in {*names, *BOOLEANS}):
+        return f"--{name}{equals}{value}"
+    return argument
+
+
+def _plain(name: str) -> str:
+    bare = name.removeprefix("no")
+    return bare if bare in BOOLEANS else name
+
+
+def _switch(argument: str, name: str, equals: str, value: str, following: str) -> str:
+    if not argument.startswith("--") or _plain(name) not in BOOLEANS:
+        return argument
+    if name != _plain(name):
+        if equals:
+            raise RunnerError(f"{argument}: --{name} takes no value")
+        return f"--{_plain(name)}=false"
+    if not equals:
+        return argument if following.lower() in (*_TRUE, *_FALSE) else f"{argument}=true"
+    if value.lower() not in (*_TRUE, *_FALSE):
+        raise RunnerError(f"--{name}: got {value!r}, allowed: true, false")
+    return f"--{name}={'true' if value.lower() in _TRUE else 'false'}"
+
+
+def check_mode(mode: str | None) -> None:
+    """Answers a mode that a driver has by name only.
+
+    Args:
+        mode: The mode, if one was given.
+
+    Raises:
+        RunnerError: It is such a mode.
+    """
+    if mode in REPLACED_MODES:
+        raise RunnerError(f"--mode={mode}: {REPLACED_MODES[mode]}")
+
+
+def show_logs(flags: argparse.Namespace) -> None:
+    """Shows the lines of loggers that the flags ask for.
+
+    Args:
+        flags: The flags, parsed.
+
+    Raises:
+        RunnerError: A level is none.
+    """
+    verbosity, levels = getattr(flags, "verbosity", None), getattr(flags, "logger_levels", None)
+    if verbosity is None and not levels:
+        return
+    absl_logging: Any = importlib.import_module("absl.logging")
+    absl_logging.use_absl_handler()
+    if verbosity is not None:
+        absl_logging.set_verbosity(verbosity)
+    for part in (levels or "").split(","):
+        name, _, level = part.strip().rpartition(":")
+        if part.strip() and not isinstance(logging.getLevelName(level.upper()), int):
+            raise RunnerError(f"--logger_levels: got {part.strip()!r}, expected name:info, …")
+        if part.strip():
+            logging.getLogger(name).setLevel(level.upper())

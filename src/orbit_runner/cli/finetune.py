@@ -1,0 +1,173 @@
+"""`--mode=continuous_train_and_eval`: fine-tunes from each checkpoint that another run writes.
+
+Each time is a run of its own, in a process and a folder of its own (`MODEL_DIR/from-STEP`), so that
+one that is stopped goes on where it was. Imports no tensorflow.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+
+from orbit_runner.cli.flags import request, spelled
+from orbit_runner.config.problems import ConfigError, Problem
+from orbit_runner.config.resolve import Resolved, resolve
+from orbit_runner.errors import RunnerError
+from orbit_runner.training.files import write_whole
+
+MODE = "continuous_train_and_eval"
+_POLL_SECONDS = 1.0
+# Of the flags of this process, those that its children get another value of.
+_OWN = ("mode", "model_dir", "pretrain_steps", "json")
+_PATH = "task.init_checkpoint"
+_NEWEST = re.compile(r'^model_checkpoint_path: "(.*)"$', re.MULTILINE)
+
+
+def main(arguments: Sequence[str], flags: argparse.Namespace) -> int:
+    """Fine-tunes from each new checkpoint, until the other training is done.
+
+    Args:
+        arguments: What the user wrote after `run`.
+        flags: The same, parsed.
+
+    Returns:
+        0; the exit code of a run that failed.
+
+    Raises:
+        RunnerError: There is no folder to watch, or none to write to.
+    """
+    resolved = resolve(request(flags))
+    watched = _watched(resolved)
+    if not flags.model_dir:
+        raise RunnerError(f"--model_dir: is not set, and --mode={MODE} keeps a run in it for each")
+    model_dir, passed_on = Path(flags.model_dir), _passed_on(arguments)
+    timeout = resolved.config.trainer.continuous_eval_timeout
+    for step, path in new_checkpoints(watched, timeout, flags.pretrain_steps):
+        results = model_dir / f"metrics-{step}.json"
+        if results.exists():
+            continue
+        print(f"fine-tuning from {path}", file=sys.stderr)
+        code, text = _run([*passed_on, f"--model_dir={model_dir}/from-{step}", f"--{_PATH}={path}"])
+        if code:
+            return code
+        write_whole(results, json.dumps(json.loads(text)["metrics"], indent=2) + "\n")
+    return 0
+
+
+def _watched(resolved: Resolved) -> Path:
+    path = resolved.config.task.init_checkpoint
+    origin = resolved.origin(_PATH)
+    if not path:
+        message = f"is not set; --mode={MODE} takes the folder that another run saves in"
+        raise ConfigError([Problem(_PATH, message, origin)])
+    if "://" in path or Path(f"{path}.index").exists():
+        message = f"got {path!r}, expected a folder of this machine, not one checkpoint"
+        raise ConfigError([Problem(_PATH, message, origin)])
+    return Path(path)
+
+
+def new_checkpoints(
+    folder: Path,
+    timeout: float | None,
+    last_step: int | None,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Iterator[tuple[int, Path]]:
+    """Yields the newest checkpoint of a folder, each time that there is another one.
+
+    Args:
+        folder: The folder; it need not be there yet.
+        timeout: Seconds without a new one after which it ends; None: for ever. Where the last step
+            is known and not reached, it goes on waiting.
+        last_step: The step at which the other training ends.
+        clock: Tells the time, in seconds.
+        sleep: Waits some seconds.
+
+    Yields:
+        The step, and the path without suffix.
+    """
+    seen, step, since = None, -1, clock()
+    while True:
+        newest = newest_checkpoint(folder)
+        if newest is not None and newest != seen:
+            seen, step = newest, _step_of(newest)
+            yield step, newest
+            since = clock()
+            continue
+        if last_step and step >= last_step:
+            return
+        if timeout is not None and clock() - since > timeout:
+            if not last_step:
+                return
+            print(f"step {step} of {last_step}: still waiting for {folder}", file=sys.stderr)
+            since = clock()
+        sleep(_POLL_SECONDS)
+
+
+def newest_checkpoint(folder: Path) -> Path | None:
+    """Returns the newest whole checkpoint of a folder, without suffix; None if there is none.
+
+    Args:
+        folder: The folder of a run of Model Garden or of this runner, or of its checkpoints.
+    """
+    for place in (folder, folder / "checkpoints"):
+        with contextlib.suppress(OSError):
+            found = _NEWEST.search((place / "checkpoint").read_text(encoding="utf-8"))
+            path = place / found[1] if found else place
+            if found and Path(f"{path}.index").exists():
+                return path
+    return None
+
+
+def _step_of(path: Path) -> int:
+    number = path.name.rpartition("-")[2]
+    if not number.isdigit():
+        raise RunnerError(f"{path}: expected a checkpoint named after its step")
+    return int(number)
+
+
+def _passed_on(arguments: Sequence[str]) -> list[str]:
+    from orbit_runner.cli.run import run_parser  # That module imports this one.
+
+    found, rest = ["--mode=train_and_eval", "--json"], spelled(run_parser(), arguments)
+    while rest:
+        argument = rest.pop(0)
+        name, equals, _ = argument.removeprefix("--").partition("=")
+        if argument.startswith("--") and name in _OWN:
+            if not equals and name != "json" and rest:
+                rest.pop(0)
+            continue
+        found.append(argument)
+    return found
+
+
+def _run(flags: list[str]) -> tuple[int, str]:
+    """Runs the runner in a process of its own, and hands on the signals that ask to leave."""
+    # In a session of its own a Ctrl-C reaches it once: a second one would not let it save.
+    child = subprocess.Popen(
+        [sys.executable, "-m", "orbit_runner", "run", *flags],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+    def hand_on(number: int, frame: FrameType | None) -> None:
+        child.send_signal(number)
+
+    before = {n: signal.signal(n, hand_on) for n in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        text, _ = child.communicate()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    code = child.returncode
+    return (128 - code if code < 0 else code), text

@@ -1,0 +1,150 @@
+"""What a driver of Model Garden takes from `official.core.train_utils`, under the same names.
+
+Configs are parsed by this runner's resolver. What is not defined here is Model Garden's own.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import pprint
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from orbit_runner.config.dump import to_yaml
+from orbit_runner.config.experiment import ExperimentConfig
+from orbit_runner.config.overrides import load_override
+from orbit_runner.config.problems import ConfigError
+from orbit_runner.config.raw import Section
+from orbit_runner.config.resolve import OFFICIAL, Request, resolve
+from orbit_runner.errors import RunnerError
+from orbit_runner.training.files import write_whole
+
+_SECTIONS = ("train_data", "validation_data")
+
+
+def parse_configuration(flags_obj: Any, lock_return: bool = True, print_return: bool = True) -> Any:
+    """Makes the config that a driver's flags ask for.
+
+    Order, last wins: the experiment, each `config_file`, `tpu` and `tf_data_service`,
+    `params_override`.
+
+    Args:
+        flags_obj: The flags: absl's, a `ParseConfigOptions`, or anything with their attributes.
+        lock_return: Whether the config is locked.
+        print_return: Whether it is logged.
+
+    Returns:
+        A config of Model Garden's class.
+
+    Raises:
+        ConfigError: Something in it is wrong; all problems of all sources are named.
+    """
+    from orbit_runner.official.handed_on import handed_on, remember
+
+    config = resolve(_request(flags_obj)).config
+    params = handed_on(config)
+    if _is_given_empty(flags_obj, "tpu", "runtime.tpu") and params.runtime.tpu is None:
+        params.runtime.tpu = ""  # Where a TPU is asked for, it is the one of this machine.
+    if lock_return:
+        params.lock()
+    if print_return:
+        text = pprint.pformat(params.as_dict())
+        logging.getLogger("absl").info("Final experiment parameters:\n%s", text)
+    return remember(params, config)
+
+
+def _request(flags_obj: Any) -> Request:
+    experiment = _flag(flags_obj, "experiment")
+    if not experiment:
+        raise RunnerError("--experiment: is not set; see `runner list --official`")
+    said = _said(flags_obj)
+    return Request(
+        experiment=OFFICIAL + str(experiment).removeprefix(OFFICIAL),
+        config_files=_texts(_flag(flags_obj, "config_file")),
+        params_overrides=_texts(_flag(flags_obj, "params_override")),
+        # Flags come last here, and before `params_override` there.
+        flags=tuple(found for found in _flags(flags_obj) if not _covered(found[1], said)),
+    )
+
+
+def _flag(flags_obj: Any, name: str) -> Any:
+    return getattr(flags_obj, name, None)
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    if not value:
+        return ()
+    if isinstance(value, Mapping):
+        return (json.dumps(value),)
+    return (str(value),) if isinstance(value, (str, os.PathLike)) else tuple(map(str, value))
+
+
+def _flags(flags_obj: Any) -> Iterator[tuple[str, str, str]]:
+    tpu, service = _flag(flags_obj, "tpu"), _flag(flags_obj, "tf_data_service")
+    if tpu:
+        yield "--tpu", "runtime.tpu", str(tpu)
+    for section in _SECTIONS if service else ():
+        yield "--tf_data_service", f"task.{section}.tf_data_service_address", str(service)
+
+
+def _is_given_empty(flags_obj: Any, name: str, path: str) -> bool:
+    return _flag(flags_obj, name) == "" and not _covered(path, _said(flags_obj))
+
+
+def _said(flags_obj: Any) -> list[str]:
+    """Returns the dotted paths that `params_override` sets; none where it cannot be read."""
+    try:
+        return [
+            path
+            for text in _texts(_flag(flags_obj, "params_override"))
+            for path in _paths(load_override(text, "--params_override", 0), "")
+        ]
+    except ConfigError:
+        return []  # Resolving tells what is wrong with it.
+
+
+def _paths(section: Section, prefix: str) -> Iterator[str]:
+    for name, node in section.children.items():
+        if isinstance(node, Section):
+            yield from _paths(node, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}"
+
+
+def _covered(path: str, said: list[str]) -> bool:
+    return any(path == found or path.startswith(f"{found}.") for found in said)
+
+
+def serialize_config(params: Any, model_dir: str) -> None:
+    """Writes the config to `params.yaml`, which Model Garden loads again.
+
+    Args:
+        params: The experiment: Model Garden's config, or one of this runner.
+        model_dir: The folder of the run; made where it is not there.
+
+    Raises:
+        RunnerError: There is no folder.
+    """
+    if model_dir is None:
+        raise RunnerError("--model_dir: is not set; give the folder of the run")
+    if isinstance(params, ExperimentConfig):
+        if params.for_task is params:
+            write_whole(Path(model_dir) / "params.yaml", to_yaml(params))
+            return
+        from orbit_runner.official.handed_on import handed_on
+
+        params = handed_on(params)
+    from official.core import train_utils
+
+    train_utils.serialize_config(params, model_dir)
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("__"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from official.core import train_utils
+
+    return getattr(train_utils, name)

@@ -1,0 +1,218 @@
+"""Flags of Model Garden's drivers: each is taken, or answered; the page and the parser agree."""
+
+from __future__ import annotations
+
+import ast
+import logging
+import re
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import absl.logging
+import pytest
+from absl import app, flags
+
+from orbit_runner.cli.driver_flags import REPLACED, REPLACED_MODES
+from orbit_runner.cli.finetune import MODE
+from orbit_runner.cli.flags import parse, request
+from orbit_runner.cli.run import run_parser
+from orbit_runner.config.modes import MODES
+from orbit_runner.config.resolve import resolve
+from orbit_runner.errors import RunnerError
+
+PAGE = Path(__file__).resolve().parents[2] / "docs/official_drivers.md"
+ROWS = re.findall(
+    r"^\| `(\w+)` \| (the same|an error) \| (.*?) ?\|$", PAGE.read_text("utf-8"), re.M
+)
+PLACES = {name: place for name, place, _ in ROWS}
+# What absl reads itself, before any flag is defined; and what its help flags are.
+OF_ABSL = {"flagfile", "undefok", "help", "helpshort", "helpfull", "helpxml"}
+VALUES = {
+    "logger_levels": "absl:warning",
+    "experiment": "digits",
+    "flagfile": "/dev/null",
+    "mode": "train",
+    "train_steps": "2",
+}
+NUMBERS = ("pretrain_steps", "verbosity", "v", "seed")
+
+
+def root() -> Path:
+    spec = find_spec("official")
+    assert spec is not None
+    return Path((spec.submodule_search_locations or [""])[0])
+
+
+def drivers() -> list[Path]:
+    """Returns the drivers, and the modules that define flags for several of them."""
+    found = [path for path in root().rglob("train*.py") if "app.run(" in path.read_text("utf-8")]
+    found = [path for path in found if "data" not in path.parts and "legacy" not in path.parts]
+    return [*found, root() / "common/flags.py", root() / "recommendation/ranking/common.py"]
+
+
+def defined(path: Path) -> Iterator[str]:
+    """Yields the flags that a module defines."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        called = node.func if isinstance(node, ast.Call) else None
+        if isinstance(node, ast.Call) and getattr(called, "attr", "").startswith("DEFINE_"):
+            named = [word.value for word in node.keywords if word.arg == "name"]
+            name = [*node.args[:1], *named][0]
+            assert isinstance(name, ast.Constant)
+            yield str(name.value)
+
+
+def modes() -> set[str]:
+    text = (root() / "common/flags.py").read_text(encoding="utf-8")
+    (values,) = (
+        word.value
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Call)
+        for word in node.keywords
+        if word.arg == "enum_values"
+    )
+    return set(ast.literal_eval(values))
+
+
+def absl_flags() -> set[str]:
+    of_modules = flags.FLAGS.flags_by_module_dict()
+    found = [flag for module in (app, absl.logging) for flag in of_modules[module.__name__]]
+    return {name for flag in found for name in (flag.name, flag.short_name) if name}
+
+
+def test_every_flag_of_the_drivers_stands_on_the_page() -> None:
+    found = drivers()
+    names = {name for path in found for name in defined(path)} | absl_flags() | OF_ABSL
+
+    assert len(found) > 15
+    assert {"experiment", "pretrain_steps", "profile_steps", "label_smoothing", "pdb"} <= names
+    assert names | modes() == {*PLACES}
+    assert len(PLACES) == len(ROWS)
+
+
+@pytest.mark.parametrize("name", sorted(n for n, place in PLACES.items() if place == "the same"))
+def test_a_flag_that_is_the_same_is_taken(name: str) -> None:
+    if name in modes():
+        assert name in (*MODES, MODE)
+        return
+    if name.startswith("help"):
+        with pytest.raises(SystemExit) as left:
+            parse(run_parser(), [f"--{name}"])
+        assert left.value.code == 0
+        return
+    value = VALUES.get(name, "1" if name in NUMBERS else "true")
+    with _kept_logs():
+        taken = vars(parse(run_parser(), [f"--{name}={value}"]))
+    if name not in ("flagfile", "undefok"):
+        given = taken[{"v": "verbosity", "gin_params": "gin_param"}.get(name, name)]
+        assert given in (value, [value], int(value) if value.isdigit() else value)
+
+
+@pytest.mark.parametrize("name", sorted(n for n, place in PLACES.items() if place == "an error"))
+def test_another_is_answered(name: str) -> None:
+    if name in modes():
+        with pytest.raises(RunnerError) as caught:
+            parse(run_parser(), [f"--mode={name}"])
+        assert REPLACED_MODES[name] in str(caught.value)
+        return
+    with pytest.raises(RunnerError) as caught:
+        parse(run_parser(), [f"--{name}=1"])
+    assert str(caught.value).startswith(f"--{name} is a flag of Model Garden's drivers; here: ")
+    assert REPLACED[name] in str(caught.value)
+    assert "unknown" not in str(caught.value)
+
+
+def test_nothing_is_answered_that_is_no_flag_of_a_driver() -> None:
+    assert {name for name, place in PLACES.items() if place == "an error"} == {
+        *REPLACED,
+        *REPLACED_MODES,
+    }
+    known = {option.lstrip("-") for action in run_parser()._actions for option in _names(action)}
+    assert known & {*REPLACED} == set()
+
+
+def _names(action: object) -> list[str]:
+    return list(getattr(action, "option_strings", ()))
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        (["--enable_async_checkpointing"], "true"),
+        (["--noenable_async_checkpointing"], "false"),
+        (["--enable_async_checkpointing=0"], "false"),
+        (["--enable_async_checkpointing=T"], "true"),
+        (["--enable-async-checkpointing", "false"], "false"),
+        (["-noenable_async_checkpointing"], "false"),
+        (["--enable_async_checkpointing", "--logtostderr"], "true"),
+        ([], "true"),
+    ],
+)
+def test_flags_that_are_on_or_off_are_read_as_by_absl(written: list[str], value: str) -> None:
+    assert parse(run_parser(), written).enable_async_checkpointing == value
+
+
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [
+        ("--enable_async_checkpointing=maybe", "got 'maybe', allowed: true, false"),
+        ("--nologtostderr=true", "takes no value"),
+        ("--flagfile=/no/such/file", "cannot be read"),
+        ("--logger_levels=absl:loud", "got 'absl:loud', expected name:info"),
+        ("--expperiment=x", "did you mean '--experiment'"),
+        ("--notfhub_handle", "runner export"),
+    ],
+)
+def test_what_is_wrong_with_a_flag_is_told(written: str, message: str) -> None:
+    with pytest.raises(RunnerError, match=re.escape(message)):
+        parse(run_parser(), [written])
+
+
+def test_files_of_flags_hold_flags(tmp_path: Path) -> None:
+    inner, outer = tmp_path / "inner", tmp_path / "outer"
+    inner.write_text("--seed=3\n")
+    outer.write_text(f"# of a launcher\n--mode=train\n\n--flagfile={inner}\n// done\n")
+    taken = parse(run_parser(), [f"--flagfile={outer}", "--seed=4"])
+    assert (taken.mode, taken.seed) == ("train", "4")
+    inner.write_text(f"--flagfile={outer}\n")
+    with pytest.raises(RunnerError, match="each file once"):
+        parse(run_parser(), [f"--flagfile={outer}"])
+
+
+def test_flags_that_may_be_unknown_are_left_out() -> None:
+    taken = parse(run_parser(), ["--xm_task=1", "--undefok=xm_task,mode", "--mode=eval"])
+    assert taken.mode == "eval"
+
+
+def test_flags_given_empty_are_not_given() -> None:
+    empty = [f"--{n}=" for n in ("config_file", "params_override", "gin_file", "gin_params", "tpu")]
+    given = parse(run_parser(), ["--experiment=digits", *empty, "--tf_data_service="])
+    assert request(given) == request(parse(run_parser(), ["--experiment=digits"]))
+
+
+def test_bindings_come_several_to_a_flag() -> None:
+    text = "trainer.train_steps = 5\ntrainer.validation_interval = 2"
+    given = parse(run_parser(), ["--experiment=digits", f"--gin_params={text}"])
+    trainer = resolve(request(given)).config.trainer
+    assert (trainer.train_steps, trainer.validation_interval) == (5, 2)
+
+
+class _kept_logs:
+    """Puts log levels and handlers back, which a flag changes for the whole process."""
+
+    def __enter__(self) -> None:
+        self.level, self.handlers = absl.logging.get_verbosity(), [*logging.root.handlers]
+        self.root = logging.root.level
+
+    def __exit__(self, *error: object) -> None:
+        absl.logging.set_verbosity(self.level)
+        logging.root.setLevel(self.root)
+        logging.root.handlers[:] = self.handlers
+
+
+def test_the_lines_that_flags_ask_for_are_shown() -> None:
+    with _kept_logs():
+        parse(run_parser(), ["--v=0", "--logger_levels=of_a_test:debug"])
+        assert absl.logging.get_verbosity() == absl.logging.INFO
+        assert logging.getLogger("of_a_test").level == logging.DEBUG
+        assert absl.logging.get_absl_handler() in logging.root.handlers

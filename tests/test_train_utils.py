@@ -1,0 +1,168 @@
+"""`train_utils` in the place of Model Garden's: the same configs, and mistakes told by ours."""
+
+from __future__ import annotations
+
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+from official.core import config_definitions
+from official.core import train_utils as official_train_utils
+from official.utils.testing import mock_task
+
+from orbit_runner import train_utils
+from orbit_runner.config.problems import ConfigError
+from orbit_runner.config.resolve import Request, resolve
+from orbit_runner.errors import RunnerError
+from tests.training.toy import toy_config
+
+FILE = """\
+trainer:
+  train_steps: 7
+  summary_interval: 500
+  optimizer_config: {optimizer: {type: sgd}, learning_rate: {type: constant}}
+runtime: {distribution_strategy: tpu, tpu: of_the_file}
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "a.yaml"
+    path.write_text(FILE)
+    return path
+
+
+def options(**kwargs: Any) -> Any:
+    return train_utils.ParseConfigOptions(**{"experiment": "mock", "config_file": [], **kwargs})
+
+
+def parse(flags_obj: Any, **kwargs: Any) -> Any:
+    return train_utils.parse_configuration(flags_obj, print_return=False, **kwargs)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"params_override": "trainer.train_steps=5,trainer.validation_interval=2"},
+        {"params_override": '{"trainer": {"steps_per_loop": 10, "eval_tf_while_loop": true}}'},
+        {"params_override": "task:\n  train_data:\n    input_path: a,b\n"},
+        {"params_override": "FILE"},
+        {"config_file": ["FILE"], "tpu": "of_the_flag"},
+        {"config_file": ["FILE"], "params_override": "runtime.tpu=last", "tpu": "of_the_flag"},
+        {"tf_data_service": "grpc://host:1"},
+        {
+            "tf_data_service": "grpc://host:1",
+            "params_override": "task.train_data.tf_data_service_address=null",
+        },
+    ],
+    ids=str,
+)
+def test_configs_are_those_of_model_garden(given: dict[str, Any], file: Path) -> None:
+    def filled(value: Any) -> Any:
+        many = isinstance(value, list)
+        return [filled(item) for item in value] if many else value.replace("FILE", str(file))
+
+    flags = options(**{name: filled(value) for name, value in given.items()})
+    expected = official_train_utils.parse_configuration(flags, print_return=False)
+    found = parse(flags)
+    assert type(found) is type(expected)
+    assert type(found.task) is type(expected.task)
+    assert found.as_dict() == expected.as_dict()
+    assert found == expected
+
+
+def test_what_a_file_says_of_the_tpu_is_not_lost(file: Path) -> None:
+    """Model Garden overwrites it with a flag that nobody gave."""
+    assert parse(options(config_file=[str(file)])).runtime.tpu == "of_the_file"
+
+
+def test_flags_may_be_any_object(file: Path) -> None:
+    flags = types.SimpleNamespace(experiment="official/mock", config_file=str(file))
+    flags.params_override = {"trainer": {"train_steps": 9}}
+    assert parse(flags).trainer.train_steps == 9
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"experiment": "mokc"}, "did you mean 'official/mock'"),
+        ({"experiment": None}, "--experiment: is not set"),
+        ({"params_override": "trainer.train_step=5"}, "did you mean 'train_steps'"),
+        ({"params_override": "trainer.train_steps=many"}, r"trainer\.train_steps"),
+        (
+            {"params_override": "{task: {init_checkpoint: a, init_checkpoint: b}}"},
+            "twice|duplicate",
+        ),
+        ({"params_override": "{task: ["}, "params_override"),
+        ({"config_file": ["no.yaml"]}, "unknown file 'no.yaml'"),
+        ({"params_override": "runtime.worker_hosts=a:1,runtime.num_gpu=2"}, "num_gpus"),
+    ],
+    ids=str,
+)
+def test_mistakes_are_told(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(RunnerError, match=message):
+        parse(options(**given))
+
+
+def test_mistakes_of_all_sources_are_told_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "b.yaml"
+    path.write_text("trainer: {train_stepz: 1}\n")
+    with pytest.raises(ConfigError) as caught:
+        parse(options(config_file=[str(path)], params_override="task.init_checkpointt=x"))
+    assert len(caught.value.problems) == 2
+    assert f"{path}:1" in str(caught.value)
+
+
+def test_a_config_is_locked_where_asked_for() -> None:
+    with pytest.raises(ValueError, match="locked"):
+        parse(options()).override({"task": {"init_checkpoint": "a"}})
+    free = parse(options(), lock_return=False)
+    free.override({"task": {"init_checkpoint": "a"}})
+    assert free.task.init_checkpoint == "a"
+
+
+def test_a_config_is_logged_where_asked_for(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", logger="absl"):
+        parse(options())
+        assert not caplog.records
+        train_utils.parse_configuration(options())
+    assert "Final experiment parameters:" in caplog.text
+    assert "'init_checkpoint': ''" in caplog.text
+
+
+def test_params_yaml_is_that_of_model_garden(file: Path, tmp_path: Path) -> None:
+    params = parse(options(config_file=[str(file)]))
+    official_train_utils.serialize_config(params, str(tmp_path / "theirs"))
+    train_utils.serialize_config(params, str(tmp_path / "ours"))
+    text = (tmp_path / "ours" / "params.yaml").read_text()
+    assert text == (tmp_path / "theirs" / "params.yaml").read_text()
+    again = config_definitions.ExperimentConfig(task=mock_task.MockTaskConfig())
+    again.override(parse(options(params_override=str(tmp_path / "ours/params.yaml"))).as_dict())
+    assert again.trainer.train_steps == 7
+
+
+def test_ours_is_written_so_that_either_loads_it(tmp_path: Path) -> None:
+    config = resolve(Request(experiment="official/mock")).config
+    train_utils.serialize_config(config, str(tmp_path))
+    flags = options(params_override=str(tmp_path / "params.yaml"))
+    assert parse(flags) == official_train_utils.parse_configuration(flags, print_return=False)
+    own = toy_config()
+    train_utils.serialize_config(own, str(tmp_path / "own"))
+    assert resolve(Request(config_files=(str(tmp_path / "own/params.yaml"),))).config == own
+
+
+def test_a_folder_is_needed() -> None:
+    with pytest.raises(RunnerError, match="--model_dir: is not set"):
+        train_utils.serialize_config(parse(options()), None)  # type: ignore[arg-type]
+
+
+def test_everything_else_is_model_gardens_own() -> None:
+    names = [name for name in vars(official_train_utils) if not name.startswith("__")]
+    assert {"save_gin_config", "create_trainer", "ExperimentParser", "remove_ckpts"} <= {*names}
+    assert all(hasattr(train_utils, name) for name in names)
+    assert train_utils.create_trainer is official_train_utils.create_trainer
+    assert train_utils.parse_configuration is not official_train_utils.parse_configuration
+    with pytest.raises(AttributeError):
+        train_utils.no_such_thing  # noqa: B018
