@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint format kills clusters bench lock clean
+.PHONY: help run test lint format kills clusters wide official-matrix bench lock clean
 
 help:
 	@echo "make run      train a small network on real handwritten digits, and show the result"
@@ -14,6 +14,8 @@ help:
 	@echo "make format   ruff format"
 	@echo "make kills    kill seven runs twenty times each, and compare their weights; an hour"
 	@echo "make clusters every strategy and mode, every way to lose a worker; half an hour"
+	@echo "make official-matrix  every experiment of Model Garden, and the table of them; hours, resumes"
+	@echo "make wide     every experiment file, run twice, where \`make test\` takes a sample"
 	@echo "make bench    speed against a bare loop, the cost of exactness, pauses for saving, resuming"
 	@echo "make lock     requirements.lock anew (needs uv)"
 	@echo "make clean    remove .venv, runs and caches"
@@ -44,8 +46,15 @@ format: $(READY)
 kills: $(READY)
 	$(BIN)/python -m pytest tests/kills --kills=20 -s
 
+wide: $(READY)
+	$(BIN)/python -m pytest --wide -m wide -s
+
 clusters: $(READY)
 	$(BIN)/python -m pytest --clusters -m matrix -s
+
+official-matrix: $(READY)
+	$(BIN)/python -m official_matrix
+	$(BIN)/python -m official_matrix --table
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks

@@ -1,0 +1,1 @@
+"""Small recipes and data for every experiment that Model Garden registers."""

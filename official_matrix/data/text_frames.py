@@ -1,0 +1,41 @@
+"""Videos as YouTube-8M has them: a quantised vector a frame, of pixels and of sound."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+
+def write_videos(
+    path: Path, videos: int, frames: int, sizes: Mapping[str, int], classes: int
+) -> str:
+    """Writes a TFRecord file of `tf.SequenceExample`s.
+
+    Args:
+        path: The file.
+        videos: How many.
+        frames: In each of them.
+        sizes: The length of each feature of a frame, a byte an element.
+        classes: A video has a label below this, and the next.
+
+    Returns:
+        The path, as settings take it.
+    """
+    import tensorflow as tf
+
+    draw = np.random.default_rng(0)
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for number in range(videos):
+            example = tf.train.SequenceExample()
+            context = example.context.feature
+            context["id"].bytes_list.value.append(f"video{number}".encode())
+            context["labels"].int64_list.value.extend([number % classes, (number + 1) % classes])
+            for name, size in sizes.items():
+                frame_list = example.feature_lists.feature_list[name]
+                for _ in range(frames):
+                    vector = draw.integers(0, 256, size).astype(np.uint8)
+                    frame_list.feature.add().bytes_list.value.append(vector.tobytes())
+            writer.write(example.SerializeToString())
+    return str(path)

@@ -1,0 +1,35 @@
+"""A question-answering set in the JSON of SQuAD 1.1."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from official_matrix.data.text import sentences
+
+
+def write_squad(path: Path, questions: int = 4) -> str:
+    """Writes a set with one question a paragraph, whose answer is a word of it.
+
+    Args:
+        path: The file.
+        questions: How many.
+
+    Returns:
+        The path, as settings take it.
+    """
+    paragraphs = [_paragraph(number, text) for number, text in enumerate(sentences(questions))]
+    data = [{"title": "made up", "paragraphs": paragraphs}]
+    path.write_text(json.dumps({"version": "1.1", "data": data}))
+    return str(path)
+
+
+def _paragraph(number: int, text: str) -> dict[str, object]:
+    answer = text.split()[2]
+    start = len(" ".join(text.split()[:2])) + 1
+    question = {
+        "id": f"q{number}",
+        "question": "what then ?",
+        "answers": [{"text": answer, "answer_start": start}],
+    }
+    return {"context": text, "qas": [question]}

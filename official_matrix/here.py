@@ -1,0 +1,71 @@
+"""An experiment taken through its stages by this runner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from official_matrix.stages import STEPS, Reached
+from orbit_runner.cli.preflight import check_before_start
+from orbit_runner.config.resolve import Request, resolve
+from orbit_runner.training.observer import Observer
+
+_MODE = "train_and_eval"
+
+
+def run(name: str, overrides: Callable[[], dict[str, Any]], folder: Path, reached: Reached) -> None:
+    """Resolves it as it is registered; then builds, trains and evaluates it as the recipe has it.
+
+    Args:
+        name: The name that it is registered under.
+        overrides: Makes the data, and returns the overrides for them.
+        folder: Where to write.
+        reached: Is told of each stage that is done.
+    """
+    resolve(Request(experiment=f"official/{name}"))
+    reached("resolves")
+    small = folder / "small.yaml"
+    small.write_text(yaml.safe_dump(overrides()))
+    resolved = resolve(Request(experiment=f"official/{name}", config_files=(str(small),)))
+    model_dir = folder / "run"
+    model_dir.mkdir()  # as the lock of a run does; some tasks write there when they are made
+    check_before_start(resolved, _MODE, model_dir)
+    from orbit_runner import train_lib
+
+    strategy, task = train_lib.prepare(resolved.config, str(model_dir), mode=_MODE)
+    told_when_built(task, reached)
+    train_lib.run_experiment(
+        strategy, task, _MODE, resolved.config, str(model_dir), observer=_Stages(reached)
+    )
+
+
+def told_when_built(task: Any, reached: Reached) -> None:
+    """Has a task tell when it has made its model.
+
+    Args:
+        task: A task of Model Garden.
+        reached: Is told.
+    """
+    build = task.build_model
+
+    def build_model(*arguments: Any, **named: Any) -> Any:
+        model = build(*arguments, **named)
+        reached("builds")
+        return model
+
+    task.build_model = build_model
+
+
+class _Stages(Observer):
+    def __init__(self, reached: Reached) -> None:
+        self._reached = reached
+
+    def trained(self, step: int, logs: Mapping[str, float]) -> None:
+        if step >= STEPS:
+            self._reached("trains")
+
+    def evaluated(self, step: int, logs: Mapping[str, float]) -> None:
+        self._reached("evaluates")

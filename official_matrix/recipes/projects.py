@@ -1,0 +1,154 @@
+"""The detection projects: YOLO and its kin, CenterNet, DETR."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from official_matrix.data.projects import prepared_coco
+from official_matrix.data.vision import boxed_images, classified_images, coco_annotations
+from official_matrix.recipes.vision_common import (
+    SGD,
+    Overrides,
+    Recipe,
+    data,
+    over,
+    recipe,
+    short,
+)
+
+# The coarsest level of YOLO, the fifth, halves the side five times.
+_SIDE = 64
+# With the background's 0. Suppression is unrolled over the classes, so few of them.
+_CLASSES = 5
+# Three anchors a level, smallest first.
+_SIZES = ((4, 5), (7, 12), (13, 9), (12, 25), (25, 18), (24, 30), (47, 36), (40, 50), (60, 58))
+_DARKNET = {"darknet": {"width_scale": 0.125, "depth_scale": 0.25}}
+_FOUND = {"max_boxes": 10, "pre_nms_points": 100}
+
+
+def _boxes(folder: Path, parser: Overrides | None = None) -> Overrides:
+    """Writes boxed images for both sections of data; both parse them alike."""
+    sections = {}
+    for split in ("train", "validation"):
+        path = boxed_images(folder / split, side=_SIDE, classes=_CLASSES)
+        sections[f"{split}_data"] = {
+            **data(path, batch=1),
+            **({"parser": parser} if parser else {}),
+        }
+    return sections
+
+
+def _annotations(folder: Path) -> Overrides:
+    path = coco_annotations(folder / "validation.json", side=_SIDE, classes=_CLASSES)
+    return {"annotation_file": path}
+
+
+def _anchors(each: int) -> Overrides:
+    boxes = [{"box": list(size)} for size in _SIZES for _ in range(each)]
+    return {"boxes": boxes, "anchors_per_scale": 3 * each}
+
+
+def _yolo(folder: Path, trainer: Overrides | None = None) -> Overrides:
+    """On a CPU this loss fails at the first slot without a match: here none is without.
+
+    A level has up to six slots a box. Six anchors, none of which is turned down, fill them.
+    """
+    sections = _boxes(folder, {"max_num_instances": 2, "anchor_thresh": 1000.0})
+    # Cropping may lose boxes in training; one always stays.
+    sections["train_data"] = over(sections["train_data"], {"parser": {"max_num_instances": 1}})
+    model = {
+        "num_classes": _CLASSES,
+        "input_size": [_SIDE, _SIDE, 3],
+        "backbone": _DARKNET,
+        "detection_generator": _FOUND,
+        "anchor_boxes": _anchors(each=2),
+    }
+    return short({"model": model, **sections}, trainer)
+
+
+def _yolov7(folder: Path, trainer: Overrides | None = None) -> Overrides:
+    # Nine tiles treble the input's graph for a fifth of the images; four tiles and mixing stay.
+    parser = {"max_num_instances": 10, "mosaic": {"mosaic9_frequency": 0.0}}
+    # The variants are tables of layers, which have no width to turn down.
+    model = {
+        "num_classes": _CLASSES,
+        "input_size": [_SIDE, _SIDE, 3],
+        "detection_generator": _FOUND,
+        "anchor_boxes": _anchors(each=1),
+    }
+    return short({"model": model, **_boxes(folder, parser)}, trainer)
+
+
+def _darknet_classification(folder: Path) -> Overrides:
+    sections = {
+        f"{split}_data": data(classified_images(folder / split, side=_SIDE, classes=_CLASSES))
+        for split in ("train", "validation")
+    }
+    model = {"num_classes": _CLASSES, "input_size": [_SIDE, _SIDE, 3], "backbone": _DARKNET}
+    # Registered with its rate one level too high, where nothing reads it, and without lengths.
+    schedule = {
+        "learning_rate": {"polynomial": {"initial_learning_rate": 0.1, "decay_steps": 2}},
+        "warmup": {"linear": {"warmup_steps": 1}},
+    }
+    return short({"model": model, **sections}, {"optimizer_config": schedule})
+
+
+def _centernet(folder: Path) -> Overrides:
+    model = {
+        "num_classes": _CLASSES - 1,
+        "input_size": [_SIDE, _SIDE, 3],
+        # As many as an image has: on a CPU the loss fails at the first slot without a box.
+        "max_num_instances": 2,
+        "backbone": {"hourglass": {"model_id": 20, "input_channel_dims": 8}},
+        "detection_generator": {"max_detections": 10},
+    }
+    return short({"model": model, **_annotations(folder), **_boxes(folder)})
+
+
+# The queries stay a hundred: as many as the boxes are padded to.
+_DETR = {
+    "input_size": [_SIDE, _SIDE, 3],
+    "hidden_size": 32,
+    "num_encoder_layers": 1,
+    "num_decoder_layers": 1,
+    "backbone": {"resnet": {"model_id": 10, "depth_multiplier": 0.25}},
+}
+
+
+def _detr_tfrecord(folder: Path) -> Overrides:
+    return short({"model": _DETR, **_annotations(folder), **_boxes(folder)})
+
+
+def _detr_tfds(folder: Path, section: Overrides) -> Overrides:
+    read = {
+        "tfds_data_dir": prepared_coco(folder / "tfds", side=_SIDE, classes=_CLASSES - 1),
+        "global_batch_size": 1,
+        "shuffle_buffer_size": 4,
+        **section,
+    }
+    # Without an annotation file the evaluator wants an int of an array of one: NumPy 2.4 refuses.
+    sections = {"train_data": dict(read), "validation_data": dict(read)}
+    return short({"model": _DETR, **_annotations(folder), **sections})
+
+
+RECIPES: dict[str, Recipe] = {
+    "yolo": recipe(_yolo, trainer=SGD),
+    "scaled_yolo": _yolo,
+    "yolo_darknet": _yolo,
+    "darknet_classification": _darknet_classification,
+    "yolov7": recipe(_yolov7, trainer=SGD),
+    "coco_yolov7": _yolov7,
+    "coco_yolov7_nano": _yolov7,
+    "coco_yolov7_pico": _yolov7,
+    "coco_yolov7tiny": _yolov7,
+    "coco_yolov7x": _yolov7,
+    "coco91_yolov7tiny": _yolov7,
+    "centernet_hourglass_coco": _centernet,
+    "detr_coco": recipe(
+        _detr_tfds,
+        # Eleven sizes, for the draw is between eleven.
+        section={"output_size": [_SIDE, _SIDE], "resize_scales": list(range(32, 43))},
+    ),
+    "detr_coco_tfds": recipe(_detr_tfds, section={"dtype": "float32"}),
+    "detr_coco_tfrecord": _detr_tfrecord,
+}

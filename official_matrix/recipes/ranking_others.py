@@ -1,0 +1,43 @@
+"""Small runs of what belongs to no family: the mock task, and videos given as features."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from official_matrix.data.text_frames import write_videos
+from official_matrix.recipes.nlp_parts import Tree, small
+
+FRAMES = 4
+CLASSES = 5
+FEATURES = {"rgb": 8, "audio": 4}
+
+
+def mock(folder: Path) -> Tree:
+    """Makes its own data, and lacks an optimizer."""
+    rate = {"type": "constant", "constant": {"learning_rate": 0.1}}
+    return small({}, {"optimizer": {"type": "sgd"}, "learning_rate": rate})
+
+
+def youtube8m(folder: Path) -> Tree:
+    """Labels videos, in a format that the installed package has no reader for."""
+    path = write_videos(folder / "videos.tfrecord", 4, FRAMES, FEATURES, CLASSES)
+    sizes = {
+        "input_path": path,
+        "feature_sizes": list(FEATURES.values()),
+        "num_classes": CLASSES,
+        "max_frames": FRAMES,
+        "num_sample_frames": FRAMES,
+        "global_batch_size": 2,
+    }
+    backbone = {"type": "dbof", "dbof": {"cluster_size": 8, "hidden_size": 8}}
+    return small(
+        {
+            "model": {"backbone": backbone, "head": {"type": "moe", "moe": {"num_mixtures": 2}}},
+            "train_data": sizes,
+            "validation_data": sizes,
+        }
+    )
+
+
+RECIPES: dict[str, Callable[[Path], Tree]] = {"mock": mock, "yt8m_experiment": youtube8m}

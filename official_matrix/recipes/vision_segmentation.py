@@ -1,0 +1,134 @@
+"""Semantic segmentation, of images and of volumes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from official_matrix.data.vision import segmented_images, volumes
+from official_matrix.recipes.vision_common import (
+    SGD,
+    Overrides,
+    Recipe,
+    data,
+    over,
+    recipe,
+    short,
+)
+
+_CLASSES = 5
+_RESNET = {"backbone": {"resnet": {"model_id": 10, "depth_multiplier": 0.25}}}
+_DILATED = {"backbone": {"dilated_resnet": {"model_id": 50}}}
+_MOBILENET = {"backbone": {"mobilenet": {"filter_size_scale": 0.25}}}
+_MAXVIT = {
+    "backbone": {
+        "maxvit": {
+            "model_name": "maxvit-tiny-for-test",
+            "num_blocks": [1, 1, 1, 1],
+            "hidden_size": [32, 32, 32, 32],
+            "window_size": 4,
+            "grid_size": 4,
+        }
+    }
+}
+_FPN = {"decoder": {"fpn": {"num_filters": 16}}}
+_ASPP = {"decoder": {"aspp": {"num_filters": 16}}}
+_ATROUS = {"decoder": {"aspp": {"num_filters": 16, "dilation_rates": [1, 2, 3]}}}
+# The decoder pools over a training crop as a whole.
+_CROP = {"decoder": {"aspp": {"pool_kernel_size": [32, 64]}}}
+# Quantisation follows tensors from layer to layer, not dicts of them, and wants a fixed size.
+_TENSOR = {"decoder": {"aspp": {"output_tensor": True}}}
+_HEAD = {"head": {"num_filters": 16}}
+
+
+def _segmentation(
+    folder: Path, parts: list[Overrides], task: Overrides, trainer: Overrides | None = None
+) -> Overrides:
+    sides = {"height": 64, "width": 128, "classes": _CLASSES}
+    base: Overrides = {
+        "init_checkpoint": None,
+        "model": {"num_classes": _CLASSES},
+        "train_data": data(segmented_images(folder / "train", **sides)),
+        "validation_data": data(segmented_images(folder / "validation", **sides)),
+    }
+    for part in parts:
+        base = over(base, {"model": part})
+    return short(over(base, task), trainer)
+
+
+def _square(side: int, *, padded: bool) -> Overrides:
+    truth = {"groundtruth_padded_size": [64, 128]} if padded else {}
+    return {
+        "train_data": {"output_size": [side, side]},
+        "validation_data": {"output_size": [side, side], **truth},
+    }
+
+
+def _fixed(side: int, *, padded: bool) -> Overrides:
+    return over(_square(side, padded=padded), {"model": {"input_size": [side, side, 3]}})
+
+
+_PASCAL = _square(64, padded=True)
+_CITYSCAPES: Overrides = {
+    "train_data": {"output_size": [64, 128], "crop_size": [32, 64]},
+    "validation_data": {"output_size": [64, 128]},
+}
+_PASCAL_QAT = _fixed(64, padded=True)
+_CITYSCAPES_QAT: Overrides = {
+    "model": {
+        "input_size": [64, 128, 3],
+        "decoder": {"aspp": {"pool_kernel_size": [64, 128]}},
+    },
+    "train_data": {"output_size": [64, 128], "crop_size": [64, 128]},
+    "validation_data": {"output_size": [64, 128]},
+}
+_FLAT = [_MOBILENET, _ASPP, _HEAD]
+_WIDE = [*_FLAT, _CROP]
+_FLAT_QAT = [*_FLAT, _TENSOR]
+
+
+def _unet3d(folder: Path) -> Overrides:
+    side, channels, classes = 8, 2, 2
+    size = {"input_size": [side, side, side], "num_channels": channels, "num_classes": classes}
+    sides = {"side": side, "channels": channels, "classes": classes}
+    task = {
+        "model": {
+            **size,
+            "backbone": {"unet_3d": {"base_filters": 4}},
+            "head": {"num_filters": 4},
+        },
+        "train_data": {**data(volumes(folder / "train", **sides)), **size},
+        "validation_data": {**data(volumes(folder / "validation", **sides)), **size},
+    }
+    return short(task)
+
+
+RECIPES: dict[str, Recipe] = {
+    "semantic_segmentation": recipe(
+        _segmentation, parts=[_RESNET, _HEAD], task=_fixed(64, padded=False), trainer=SGD
+    ),
+    "seg_deeplabv3_pascal": recipe(_segmentation, parts=[_DILATED, _ATROUS, _HEAD], task=_PASCAL),
+    "seg_deeplabv3plus_pascal": recipe(
+        _segmentation, parts=[_DILATED, _ATROUS, _HEAD], task=_PASCAL
+    ),
+    "seg_deeplabv3plus_cityscapes": recipe(
+        _segmentation, parts=[_DILATED, _ATROUS, _HEAD, _CROP], task=_CITYSCAPES
+    ),
+    "seg_resnetfpn_pascal": recipe(
+        _segmentation, parts=[_RESNET, _FPN, _HEAD], task=_fixed(128, padded=True)
+    ),
+    "mnv2_deeplabv3_pascal": recipe(_segmentation, parts=_FLAT, task=_PASCAL),
+    "mnv2_deeplabv3_cityscapes": recipe(_segmentation, parts=_WIDE, task=_CITYSCAPES),
+    "mnv2_deeplabv3plus_cityscapes": recipe(_segmentation, parts=_WIDE, task=_CITYSCAPES),
+    "mnv2_deeplabv3_pascal_qat": recipe(_segmentation, parts=_FLAT_QAT, task=_PASCAL_QAT),
+    "mnv2_deeplabv3_cityscapes_qat": recipe(_segmentation, parts=_FLAT_QAT, task=_CITYSCAPES_QAT),
+    "mnv2_deeplabv3plus_cityscapes_qat": recipe(
+        _segmentation, parts=_FLAT_QAT, task=_CITYSCAPES_QAT
+    ),
+    "maxvit_seg_pascal": recipe(
+        _segmentation, parts=[_MAXVIT, _FPN, _HEAD], task=_fixed(128, padded=True)
+    ),
+    "maxvit_seg_coco": recipe(
+        _segmentation, parts=[_MAXVIT, _FPN, _HEAD], task=_fixed(128, padded=True)
+    ),
+    "seg_unet3d_test": _unet3d,
+}

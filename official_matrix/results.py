@@ -1,0 +1,59 @@
+"""What became of each experiment, a line of JSON each; the last line of a name holds."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Iterable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from official_matrix.stages import STAGES, count_done
+
+DEFAULT = Path("runs/official_matrix/results.jsonl")
+PACKAGES = ("tensorflow", "tf_keras", "tf-models-official")
+Result = dict[str, Any]
+
+
+def versions() -> dict[str, str]:
+    """Returns the versions that a result depends on."""
+    python = ".".join(platform.python_version_tuple()[:2])
+    return {"Python": python, **{package: version(package) for package in PACKAGES}}
+
+
+def read(path: Path) -> dict[str, Result]:
+    """Reads the results that hold for the versions installed here.
+
+    Args:
+        path: The file; it need not be there.
+
+    Returns:
+        The last result of each experiment, by name.
+    """
+    here = versions()
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    results = [json.loads(line) for line in _whole(lines)]
+    return {result["name"]: result for result in results if result["versions"] == here}
+
+
+def append(path: Path, result: Result) -> None:
+    """Adds a result.
+
+    Args:
+        path: The file.
+        result: What became of an experiment.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(result) + "\n")
+
+
+def is_whole(result: Result) -> bool:
+    """Returns whether an experiment went through all stages."""
+    return count_done(result["outcomes"]) == len(STAGES)
+
+
+def _whole(lines: Iterable[str]) -> Iterable[str]:
+    # A line that a kill cut short counts as not there.
+    return (line for line in lines if line.endswith("}"))

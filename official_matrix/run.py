@@ -1,0 +1,93 @@
+"""Takes experiments through their stages, each in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from official_matrix import results
+from official_matrix.one import NOTES
+from official_matrix.stages import OK, STAGES, first_reason, outcomes, tidied
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def run_all(names: list[str], path: Path, seconds: float) -> bool:
+    """Runs experiments one after the other, and keeps what became of each at once.
+
+    Args:
+        names: The names that they are registered under.
+        path: The file of results; logs are kept beside it.
+        seconds: How long a process may take.
+
+    Returns:
+        Whether all went through all stages.
+    """
+    whole = True
+    for number, name in enumerate(names, 1):
+        print(f"[{number}/{len(names)}] {name} …", end=" ", file=sys.stderr, flush=True)
+        result = run_one(name, path.parent / "logs", seconds)
+        results.append(path, result)
+        whole &= results.is_whole(result)
+        print(_said(result), file=sys.stderr, flush=True)
+    return whole
+
+
+def run_one(name: str, logs: Path, seconds: float) -> results.Result:
+    """Runs an experiment; where it fails, by Model Garden's own runner too.
+
+    Args:
+        name: The name that it is registered under.
+        logs: The folder of the logs.
+        seconds: How long a process may take.
+
+    Returns:
+        What became of it.
+    """
+    start = time.monotonic()
+    made = _in_a_process("here", name, logs, seconds)
+    taken = round(time.monotonic() - start, 1)
+    there = None if first_reason(made) == "" else _in_a_process("there", name, logs, seconds)
+    return {
+        "name": name,
+        "outcomes": made,
+        "model_garden": there,
+        "seconds": taken,
+        "versions": results.versions(),
+    }
+
+
+def _in_a_process(runner: str, name: str, logs: Path, seconds: float) -> dict[str, str]:
+    logs.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "official_matrix.one", runner, name]
+    with (
+        tempfile.TemporaryDirectory(prefix="official_matrix_") as made,
+        (logs / f"{name.replace('/', '_')}.{runner}.log").open("wb") as log,
+    ):
+        folder = Path(made)
+        environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
+        try:
+            code = subprocess.run(
+                [*command, made],
+                cwd=ROOT,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                timeout=seconds,
+            ).returncode
+            ending = f"the process ended by signal {-code}" if code < 0 else f"exit code {code}"
+        except subprocess.TimeoutExpired:
+            ending = f"not done after {seconds:g} s"
+        found = outcomes(folder / NOTES, ending)
+        return {stage: tidied(outcome, folder) for stage, outcome in found.items()}
+
+
+def _said(result: results.Result) -> str:
+    done = [stage for stage in STAGES if result["outcomes"][stage] == OK]
+    told = f"{', '.join(done) or 'no stage'} ({result['seconds']:.0f} s)"
+    return "; ".join(filter(None, (told, first_reason(result["outcomes"]))))

@@ -1,0 +1,106 @@
+"""The stages of an experiment, and what is noted of each as it comes about."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+STAGES = ("resolves", "builds", "trains", "evaluates")
+OK = "ok"
+STEPS = 2
+Reached = Callable[[str], None]
+_LONGEST = 300
+_NO_NEWS = re.compile(
+    r"(Graph execution error|in user code|Detected at node|<stack traces|File \")"
+)
+_NAMED = re.compile(r"\w*(Error|Exception)\b.*: ")
+
+
+class Notes:
+    """Notes in a file which stages an experiment has been through, whatever happens then."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def reached(self, stage: str) -> None:
+        """Notes that a stage is done.
+
+        Args:
+            stage: One of `STAGES`; it may be done more than once.
+        """
+        self._write({stage: OK})
+
+    def failed(self, error: BaseException) -> None:
+        """Notes why the next stage is never done.
+
+        Args:
+            error: What was raised.
+        """
+        self._write({"reason": reason_of(error)})
+
+    def _write(self, note: dict[str, str]) -> None:
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(note) + "\n")
+
+
+def outcomes(notes: Path, ending: str) -> dict[str, str]:
+    """Reads what became of each stage.
+
+    Args:
+        notes: The file; it need not be there.
+        ending: Why the process ended, for when it could not note a reason itself.
+
+    Returns:
+        For each stage `ok`, the reason why not, or "" where it was not come to.
+    """
+    lines = notes.read_text(encoding="utf-8").splitlines() if notes.exists() else []
+    noted = {key: value for line in lines for key, value in json.loads(line).items()}
+    made = {stage: noted.get(stage, "") for stage in STAGES}
+    missing = [stage for stage in STAGES if made[stage] != OK]
+    if missing:
+        made |= dict.fromkeys(missing, "") | {missing[0]: noted.get("reason") or ending}
+    return made
+
+
+def count_done(made: dict[str, str]) -> int:
+    """Returns how many stages an experiment has been through."""
+    return sum(outcome == OK for outcome in made.values())
+
+
+def first_reason(made: dict[str, str]) -> str:
+    """Returns why the first stage that is not done is not; "" where all are."""
+    return next((outcome for outcome in made.values() if outcome not in (OK, "")), "")
+
+
+def reason_of(error: BaseException) -> str:
+    """Returns an error in one line: of TensorFlow's pages of context, the line that says it.
+
+    Args:
+        error: What was raised.
+    """
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if lines and _NO_NEWS.match(lines[0]):
+        named = [line for line in lines if _NAMED.match(line)]
+        lines = named[-1:] or [line for line in lines if not _NO_NEWS.match(line)][:1]
+    kind = type(error).__name__
+    text = " ".join(lines)[:_LONGEST] if _is_ours(error) else "".join(lines[:1])[:_LONGEST]
+    return text if _is_ours(error) or _NAMED.match(text) else f"{kind}: {text}"
+
+
+def tidied(text: str, folder: Path) -> str:
+    """Takes the places of this machine out of a text.
+
+    Args:
+        text: A reason.
+        folder: Where the experiment ran.
+    """
+    return re.sub(r"\S*/site-packages/", "", text.replace(str(folder), "FOLDER"))
+
+
+def _is_ours(error: Any) -> bool:
+    from orbit_runner.errors import RunnerError
+
+    return isinstance(error, RunnerError)

@@ -1,0 +1,168 @@
+"""The script behind `docs/official_experiments.md`: what it runs, keeps and writes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from official_matrix import __main__ as script
+from official_matrix import results, run, stages, table
+from official_matrix.recipes import recipes
+from orbit_runner.errors import RunnerError
+from orbit_runner.official import catalogue
+
+VERSIONS = {"Python": "3.11", "tensorflow": "2.20.0"}
+
+
+def _outcomes(done: int, reason: str) -> dict[str, str]:
+    told = [*[stages.OK] * done, reason, "", "", ""]
+    return dict(zip(stages.STAGES, told, strict=False))
+
+
+def _result(name: str, done: int = 4, reason: str = "", there: int | None = None) -> Any:
+    return {
+        "name": name,
+        "outcomes": _outcomes(done, reason),
+        "model_garden": None if there is None else _outcomes(there, "ValueError: a|b"),
+        "seconds": 1.0,
+        "versions": results.versions(),
+    }
+
+
+def test_the_page_is_what_the_results_make() -> None:
+    found = {
+        "whole": _result("whole"),
+        "ours": _result("ours", 2, "no such field", there=4),
+        "theirs": _result("theirs", 1, "no such module", there=1),
+    }
+    page = table.table(["whole", "theirs", "ours", "left"], found, VERSIONS)
+    assert page.splitlines()[2] == (
+        "**4 experiments: 3 resolve, 2 build, 1 train, 1 evaluate.** "
+        "1 fail in Model Garden itself, 1 here only. 1 not run."
+    )
+    assert "Python 3.11, tensorflow 2.20.0" in page
+    assert page[page.index("| experiment") :].splitlines() == [
+        "| experiment | resolves | builds | trains | evaluates | reason |",
+        "| --- | --- | --- | --- | --- | --- |",
+        "| `left` |  |  |  |  | not run |",
+        "| `ours` | yes | yes | no |  | here only: no such field |",
+        "| `theirs` | yes | no |  |  | in Model Garden itself: ValueError: a\\|b |",
+        "| `whole` | yes | yes | yes | yes |  |",
+    ]
+
+
+def test_a_failure_further_on_there_is_one_of_this_runner() -> None:
+    result = _result("x", 1, "told here", there=3)
+    assert table.whose(result) == "here only: told here"
+
+
+def test_the_page_in_the_documentation_has_every_experiment() -> None:
+    page = table.PAGE.read_text(encoding="utf-8")
+    rows = [line.split("`")[1] for line in page.splitlines() if line.startswith("| `")]
+    assert rows == sorted(catalogue.experiments())
+
+
+def test_every_experiment_has_a_recipe() -> None:
+    assert sorted(recipes()) == sorted(catalogue.experiments())
+
+
+def test_the_last_line_of_a_name_holds_and_only_for_these_versions(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    results.append(path, _result("a", 1, "at first"))
+    results.append(path, _result("b") | {"versions": {**results.versions(), "Python": "2.7"}})
+    results.append(path, _result("a"))
+    with path.open("a") as file:
+        file.write(json.dumps(_result("c"))[:-30])
+    assert results.read(path) == {"a": _result("a")}
+
+
+@pytest.mark.parametrize(
+    ("flags", "runs"),
+    [
+        ([], ["bert/squad_qat"]),
+        (["--again"], ["bert/squad", "bert/squad_qat"]),
+        (["--anew"], ["bert/squad", "bert/squad_qat", "bert/tagging"]),
+    ],
+)
+def test_only_what_has_no_result_is_run(
+    flags: list[str], runs: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "results.jsonl"
+    results.append(path, _result("bert/squad", 2, "fails", there=2))
+    results.append(path, _result("bert/tagging"))
+    monkeypatch.setattr(run, "run_one", lambda name, *_: _result(name))
+    names = ["bert/squad*", "bert/tagging"]
+    assert script.main([*names, "--results", str(path), *flags]) == 0
+    lines = [json.loads(line)["name"] for line in path.read_text().splitlines()]
+    assert lines == ["bert/squad", "bert/tagging", *runs]
+
+
+@pytest.mark.parametrize(("done", "code"), [(4, 0), (3, 1)])
+def test_the_sample_fails_where_one_of_it_does(
+    done: int, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "run_one", lambda name, *_: _result(name, done, "told"))
+    path = tmp_path / "results.jsonl"
+    assert script.main(["--sample", "--results", str(path)]) == code
+    assert sorted(results.read(path)) == sorted(script.SAMPLE)
+
+
+def test_an_unknown_name_is_answered_with_the_nearest(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "results.jsonl"
+    assert script.main(["bert/tagging", "bert/taging", "--results", str(path)]) == 2
+    said = capsys.readouterr().err
+    assert "unknown experiment 'bert/taging'; did you mean 'bert/tagging'?" in said
+    assert not path.exists()
+
+
+def test_a_process_that_takes_too_long_is_stopped_at_the_stage_it_is_in(tmp_path: Path) -> None:
+    result = run.run_one("mock", tmp_path, seconds=0.1)
+    assert result["outcomes"] == _outcomes(0, "not done after 0.1 s")
+    assert result["model_garden"] == _outcomes(0, "not done after 0.1 s")
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (ValueError("two\nlines"), "ValueError: two"),
+        (RunnerError("--x: bad\n  give y"), "--x: bad give y"),
+        (
+            TypeError(
+                'in user code:\n\n    File "a.py", line 1\n        f(x)\n\n    KeyError: "y"'
+            ),
+            'KeyError: "y"',
+        ),
+        (
+            RuntimeError(
+                "Graph execution error:\n\nDetected at node X defined at (most recent call last):\n"
+                "<stack traces unavailable>\nShapes differ [Op:F]"
+            ),
+            "RuntimeError: Shapes differ [Op:F]",
+        ),
+        (KeyError(), "KeyError: "),
+    ],
+)
+def test_a_reason_is_the_line_that_says_it(error: Exception, reason: str) -> None:
+    assert stages.reason_of(error) == reason
+
+
+def test_a_reason_names_no_place_of_this_machine(tmp_path: Path) -> None:
+    text = f"no {tmp_path}/data/a, see /usr/lib/python3/site-packages/official/b.py"
+    assert stages.tidied(text, tmp_path) == "no FOLDER/data/a, see official/b.py"
+
+
+def test_an_experiment_of_the_sample_goes_through_all_stages(tmp_path: Path) -> None:
+    assert "mock" in script.SAMPLE
+    path = tmp_path / "results.jsonl"
+    command = [sys.executable, "-m", "official_matrix", "mock", "--results", str(path)]
+    subprocess.run(command, cwd=run.ROOT, check=True)
+    (result,) = results.read(path).values()
+    assert result["outcomes"] == dict.fromkeys(stages.STAGES, stages.OK)
+    assert result["model_garden"] is None
