@@ -6,7 +6,10 @@ import importlib
 import os
 import sys
 
-NAMES = ("loop", "exactness", "saving", "resume", "partition", "workers", "ncf", "images")
+NAMES = (
+    "loop", "exactness", "saving", "resume", "partition", "workers", "ncf", "images",
+    "official", "official_start",
+)  # fmt: skip
 
 
 def main(names: list[str]) -> int:

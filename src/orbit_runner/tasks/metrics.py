@@ -17,6 +17,8 @@ class Ratio(tf_keras.metrics.Metric):
         super().__init__(name=name, dtype=tf.float32)
         self.totals = self.add_weight("totals", shape=(2,), initializer="zeros")
 
+    # AutoGraph has nothing to do here, and takes its time to find out, as it does below.
+    @tf.autograph.experimental.do_not_convert
     def add(self, total: tf.Tensor, weight: tf.Tensor) -> None:
         """Adds to the sum and to the weight.
 
@@ -30,6 +32,7 @@ class Ratio(tf_keras.metrics.Metric):
         """Starts anew."""
         self.totals.assign(tf.zeros([2]))
 
+    @tf.autograph.experimental.do_not_convert
     def result(self) -> tf.Tensor:
         """Returns the mean; 0 where nothing was added."""
         total, weight = tf.unstack(tf.convert_to_tensor(self.totals))
@@ -43,6 +46,7 @@ class Ratio(tf_keras.metrics.Metric):
 class RunningMean(Ratio):
     """A weighted mean of scalars."""
 
+    @tf.autograph.experimental.do_not_convert
     def update_state(self, value: tf.Tensor, sample_weight: tf.Tensor | None = None) -> None:
         """Adds one value.
 

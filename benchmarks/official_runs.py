@@ -1,0 +1,127 @@
+"""The same experiment in Model Garden's own runner and in this one, made ready in one process."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+import yaml
+from official.core import exp_factory, task_factory, train_lib
+
+from benchmarks.official_cases import Case, Tree
+from orbit_runner.config.resolve import Request, resolve
+from orbit_runner.tasks.build import build_task
+from orbit_runner.training.controller import build_controller, quiet_orbit
+from orbit_runner.training.observer import Observer
+from orbit_runner.training.session import Session
+
+MUCH = 1_000_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Contender:
+    """One runner, ready to go on.
+
+    Attributes:
+        train: Trains so many steps.
+        evaluate: Evaluates the case's batches, and returns how many examples that is.
+    """
+
+    train: Callable[[int], int]
+    evaluate: Callable[[], int]
+
+
+def settings(case: Case) -> Tree:
+    """Returns what both are told: the case, and loops as long as a round."""
+    rounds = {
+        "train_steps": MUCH,
+        "steps_per_loop": case.steps,
+        "summary_interval": case.steps,
+        "checkpoint_interval": MUCH,
+        "validation_steps": case.eval_batches,
+        "validation_interval": MUCH,
+    }
+    changes = case.changes
+    return {
+        **changes,
+        "trainer": {**changes.get("trainer", {}), **rounds},
+        "runtime": {**changes.get("runtime", {}), "distribution_strategy": "one_device"},
+    }
+
+
+def model_garden(case: Case, folder: Path) -> Contender:
+    """Makes Model Garden's own runner ready.
+
+    Args:
+        case: The experiment.
+        folder: The folder of the run.
+    """
+    params = _theirs(case)
+    strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+    with strategy.scope():
+        task = task_factory.get_task(params.task, logging_dir=str(folder))
+    runner = train_lib.OrbitExperimentRunner(strategy, task, "train_and_eval", params, str(folder))
+    return _contender(case, runner.controller, strategy)
+
+
+def this_runner(case: Case, folder: Path) -> Contender:
+    """Makes this runner ready.
+
+    Args:
+        case: The experiment.
+        folder: The folder of the run.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "case.yaml"
+    path.write_text(yaml.safe_dump(settings(case)), encoding="utf-8")
+    request = Request(experiment=f"official/{case.experiment}", config_files=(str(path),))
+    config = resolve(request).config
+    strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+    with strategy.scope():
+        task = build_task(config, str(folder))
+    session = Session(
+        config, task, strategy, folder, Observer(), trains=True, evaluates=True, asynchronous=False
+    )
+    return _contender(case, build_controller(session), strategy)
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    # Orbit and COCO's own tools print.
+    with quiet_orbit(), contextlib.redirect_stdout(io.StringIO()):
+        yield
+
+
+def _contender(case: Case, controller: Any, strategy: tf.distribute.Strategy) -> Contender:
+    stops = itertools.count(case.steps, case.steps)
+
+    def train(steps: int) -> int:
+        with _silent(), strategy.scope():
+            for _ in range(steps // case.steps):
+                controller.train(next(stops), checkpoint_at_completion=False)
+        return steps
+
+    def evaluate() -> int:
+        with _silent(), strategy.scope():
+            controller.evaluate(case.eval_batches)
+        return case.eval_examples
+
+    return Contender(train, evaluate)
+
+
+def _theirs(case: Case) -> Any:
+    # What a driver imports: all of it, for some parts are registered by projects.
+    from official.common import registry_imports  # noqa: F401
+    from official.utils.testing import mock_task  # noqa: F401
+
+    params = exp_factory.get_exp_config(case.experiment)
+    params.override(settings(case), is_strict=True)
+    params.validate()
+    params.lock()
+    return params

@@ -1,0 +1,67 @@
+"""Modules whose code runs when something of theirs is first asked for."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from orbit_runner.runtime.deferred import Deferred, defer
+
+_CODE = "import sys\nsys.deferred_ran.append(__name__)\nfrom deferred_one import part\nvalue = 3\n"
+
+
+@pytest.fixture
+def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Returns what ran of a package `deferred_one` with a part, and of a broken module."""
+    package = tmp_path / "deferred_one"
+    package.mkdir()
+    (package / "__init__.py").write_text(_CODE)
+    (package / "part.py").write_text("import sys\nsys.deferred_ran.append(__name__)\nname = 'x'\n")
+    (tmp_path / "deferred_broken.py").write_text("raise OSError('as it is')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "deferred_ran", [], raising=False)
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    defer(["deferred_one", "deferred_broken"])
+    yield sys.deferred_ran  # type: ignore[attr-defined]
+    for name in [name for name in sys.modules if name.startswith("deferred_")]:
+        del sys.modules[name]
+
+
+def test_code_runs_at_the_first_use(ran: list[str]) -> None:
+    module = importlib.import_module("deferred_one")
+    assert type(module) is Deferred
+    assert not ran
+    assert module.value == 3
+    assert ran == ["deferred_one", "deferred_one.part"]
+    assert type(module) is not Deferred
+    with pytest.raises(AttributeError, match="nothing"):
+        _ = module.nothing
+
+
+def test_a_part_is_imported_after_its_package(ran: list[str]) -> None:
+    importlib.import_module("deferred_one")
+    assert importlib.import_module("deferred_one.part").name == "x"
+    assert ran == ["deferred_one", "deferred_one.part"]
+
+
+def test_from_imports_run_the_code_at_once(ran: list[str]) -> None:
+    from deferred_one import value  # type: ignore[import-not-found]
+
+    assert value == 3
+
+
+def test_a_module_that_is_not_there_fails_as_ever(ran: list[str]) -> None:
+    defer(["deferred_absent"])
+    with pytest.raises(ModuleNotFoundError, match="deferred_absent"):
+        importlib.import_module("deferred_absent")
+
+
+def test_broken_code_fails_at_each_use(ran: list[str]) -> None:
+    for _ in range(2):
+        module = importlib.import_module("deferred_broken")
+        with pytest.raises(OSError, match="as it is"):
+            _ = module.value
