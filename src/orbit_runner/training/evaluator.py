@@ -110,7 +110,7 @@ class Evaluator(orbit.StandardEvaluator):
         """Starts the metrics and the count of draws anew, from the global step."""
         self._draws.assign(self._state.global_step.read_value() * _MOST_BATCHES)
         for metric in [self._loss, *self._metrics]:
-            metric.reset_state()
+            reset(metric)
 
     def eval_step(self, iterator: Any) -> Any:
         """Evaluates one batch on all replicas.
@@ -185,6 +185,11 @@ def metrics_of(model: Any) -> list[Any]:
 
 
 @tf.autograph.experimental.do_not_convert
+def reset(metric: Any) -> None:
+    """Starts a metric anew, by whichever name it has for that: Model Garden asks for the older."""
+    (metric.reset_state if hasattr(metric, "reset_state") else metric.reset_states)()
+
+
 def as_scalar(loss: Any) -> tf.Tensor:
     """Returns the loss that a step gave as a float32 scalar, where it is a constant or a vector."""
     loss = tf.cast(loss, tf.float32)

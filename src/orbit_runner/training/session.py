@@ -29,6 +29,7 @@ from orbit_runner.training.plan import Plan, make_plan
 from orbit_runner.training.pruning import pruning_action
 from orbit_runner.training.sections import has_services, steps_per_epoch, validation_steps
 from orbit_runner.training.state import TrainState, build_state
+from orbit_runner.training.trainer import compiles
 
 Action = Callable[[Any], None]
 
@@ -89,6 +90,8 @@ class Session:
         self.model_dir, self.observer = model_dir, observer
         self.workers = Workers(strategy)
         observer.phase("building the model")
+        if config.runtime.enable_xla and not compiles(config):
+            observer.note("runtime.enable_xla is for GPUs in Model Garden's experiments: not used")
         self.state: TrainState = build_state(config, task, strategy)
         self.plan: Plan = self._plan(trains)
         self.checkpoints = Checkpoints(

@@ -14,7 +14,7 @@ from orbit_runner.errors import SettingError
 from orbit_runner.runtime.randomness import keyed_draws
 from orbit_runner.runtime.unkeyed import unkeyed_draws
 from orbit_runner.tasks.metrics import RunningMean
-from orbit_runner.training.evaluator import as_scalar, metrics_of
+from orbit_runner.training.evaluator import as_scalar, metrics_of, reset
 from orbit_runner.training.gradients import StepFn, split_step
 from orbit_runner.training.learning_rates import learning_rates
 from orbit_runner.training.partition import Partition
@@ -47,6 +47,18 @@ class StepTimer:
     def steps_per_second(self) -> float:
         """Returns the mean over the loops since the start."""
         return self._steps / self._seconds if self._seconds else 0.0
+
+
+def compiles(config: ExperimentConfig) -> bool:
+    """Returns whether XLA compiles a step's forward and backward pass.
+
+    Model Garden's experiments ask for that, and mean GPUs: its own runner leaves a CPU alone.
+
+    Args:
+        config: The experiment.
+    """
+    on_cpu_only = config.for_task is not config and not config.runtime.num_gpus
+    return config.runtime.enable_xla and not on_cpu_only
 
 
 class Trainer(orbit.StandardTrainer):
@@ -106,9 +118,7 @@ class Trainer(orbit.StandardTrainer):
                 inputs, model=model, optimizer=optimizer, metrics=self._metrics
             )
 
-        # Model Garden's experiments ask for XLA, and mean GPUs: its own runner leaves a CPU alone.
-        on_cpu_only = config.for_task is not config and not config.runtime.num_gpus
-        jit_compile = config.runtime.enable_xla and not on_cpu_only
+        jit_compile = compiles(config)
         if pieces == 1 and not jit_compile:
             return lambda inputs: train_step(inputs, state.optimizer)
         return split_step(
@@ -209,7 +219,7 @@ class Trainer(orbit.StandardTrainer):
 
     def _reset_metrics(self) -> None:
         for metric in self._all_metrics():
-            metric.reset_state()
+            reset(metric)
 
     def _all_metrics(self) -> list[Any]:
         return [self._loss, *self._metrics]
