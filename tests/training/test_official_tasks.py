@@ -253,3 +253,41 @@ def test_notes_have_plain_numbers_only(tmp_path: Path) -> None:
     ((_, told),) = notes.evaluations
     assert told["label_sum"] == 69.0
     assert json.dumps({name: float(value) for name, value in told.items()})
+
+
+class _Several:
+    """A metric as Model Garden's YOLO has it: several numbers, and only the older name to reset."""
+
+    name = "several"
+
+    def __init__(self) -> None:
+        self._mean = tf_keras.metrics.Mean()
+
+    def update_state(self, labels: tf.Tensor, outputs: tf.Tensor) -> None:
+        self._mean.update_state(labels)
+
+    def reset_states(self) -> None:
+        self._mean.reset_state()
+
+    def result(self) -> dict[str, tf.Tensor]:
+        return {"once": self._mean.result(), "twice": 2.0 * self._mean.result()}
+
+
+class _SeveralTask(LineTask):
+    def build_metrics(self, training: bool = True) -> list[Any]:
+        return [_Several()]
+
+    def process_metrics(self, metrics: Any, labels: Any, model_outputs: Any) -> None:
+        for metric in metrics:
+            metric.update_state(labels, model_outputs)
+
+
+def test_a_metric_of_several_numbers_that_knows_the_older_name(tmp_path: Path) -> None:
+    _, logs = run_official(_lines(), tmp_path, task_class=_SeveralTask)
+
+    np.testing.assert_allclose(logs["several"]["once"], 2.875)  # 2 · (0 + … + 23) / 8 / 24
+    np.testing.assert_allclose(logs["several"]["twice"], 5.75)
+    (record,) = records(tmp_path, "validation")
+    assert record["several/twice"] == pytest.approx(5.75)
+    first, second = records(tmp_path, "train")
+    assert first["several/once"] != second["several/once"]  # begun anew in between

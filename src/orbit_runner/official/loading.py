@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -55,7 +56,10 @@ def import_failure(module: str) -> str:
         Why it cannot be imported, in one line; "" if it can.
     """
     try:
-        _import(module)
+        with warnings.catch_warnings():
+            # What its dependencies will have to change some day is nothing that a user can mend.
+            warnings.simplefilter("ignore")
+            _import(module)
     except Exception as error:
         return f"{type(error).__name__}: {first_line(error)}"
     return ""

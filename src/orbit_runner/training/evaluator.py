@@ -167,7 +167,7 @@ class Evaluator(orbit.StandardEvaluator):
         Returns:
             Name to value.
         """
-        logs = {metric.name: metric.result().numpy() for metric in self._metrics}
+        logs = {metric.name: value_of(metric) for metric in self._metrics}
         if self._loss.weight() > 0:
             logs[LOSS] = self._loss.result().numpy()
             logs[EXAMPLES] = int(self._loss.weight().numpy())
@@ -185,6 +185,12 @@ def metrics_of(model: Any) -> list[Any]:
 
 
 @tf.autograph.experimental.do_not_convert
+def value_of(metric: Any) -> Any:
+    """Returns what a metric is now, on the host; some of Model Garden's are several in one."""
+    values = metric.result()
+    return tf.nest.map_structure(lambda v: v.numpy() if tf.is_tensor(v) else v, values)
+
+
 def reset(metric: Any) -> None:
     """Starts a metric anew, by whichever name it has for that: Model Garden asks for the older."""
     (metric.reset_state if hasattr(metric, "reset_state") else metric.reset_states)()

@@ -12,7 +12,7 @@ from official.modeling.multitask import task_sampler
 from orbit_runner.config.experiment import ExperimentConfig
 from orbit_runner.errors import RunnerError, SettingError
 from orbit_runner.tasks.metrics import RunningMean
-from orbit_runner.training.evaluator import as_scalar
+from orbit_runner.training.evaluator import as_scalar, value_of
 from orbit_runner.training.gradients import StepFn
 from orbit_runner.training.learning_rates import learning_rates
 from orbit_runner.training.trainer import Trainer
@@ -142,7 +142,7 @@ class JointTrainer(Trainer):
         for name, loss in self._losses.items():
             if loss.weight() > 0:
                 found = [loss, *self._metrics[name]]
-                logs[name] = {metric.name: metric.result().numpy() for metric in found}
+                logs[name] = {metric.name: value_of(metric) for metric in found}
         return {**logs, **learning_rates(self.state.optimizer)}
 
     def _all_metrics(self) -> list[Any]:

@@ -14,7 +14,7 @@ from orbit_runner.errors import SettingError
 from orbit_runner.runtime.randomness import keyed_draws
 from orbit_runner.runtime.unkeyed import unkeyed_draws
 from orbit_runner.tasks.metrics import RunningMean
-from orbit_runner.training.evaluator import as_scalar, metrics_of, reset
+from orbit_runner.training.evaluator import as_scalar, metrics_of, reset, value_of
 from orbit_runner.training.gradients import StepFn, split_step
 from orbit_runner.training.learning_rates import learning_rates
 from orbit_runner.training.partition import Partition
@@ -214,7 +214,7 @@ class Trainer(orbit.StandardTrainer):
         Returns:
             Name to value.
         """
-        logs = {metric.name: metric.result().numpy() for metric in self._all_metrics()}
+        logs = {metric.name: value_of(metric) for metric in self._all_metrics()}
         return {**logs, **learning_rates(self.state.optimizer)}
 
     def _reset_metrics(self) -> None:
