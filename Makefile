@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint format kills clusters wide official-matrix bench lock clean
+.PHONY: help run test lint format kills clusters wide official-matrix official-sample bench lock clean
 
 help:
 	@echo "make run      train a small network on real handwritten digits, and show the result"
@@ -15,6 +15,7 @@ help:
 	@echo "make kills    kill seven runs twenty times each, and compare their weights; an hour"
 	@echo "make clusters every strategy and mode, every way to lose a worker; half an hour"
 	@echo "make official-matrix  every experiment of Model Garden, and the table of them; hours, resumes"
+	@echo "make official-sample  four of them, in a minute; fails where one does"
 	@echo "make wide     every experiment file, run twice, where \`make test\` takes a sample"
 	@echo "make bench    speed against a bare loop, the cost of exactness, pauses for saving, resuming"
 	@echo "make lock     requirements.lock anew (needs uv)"
@@ -55,6 +56,9 @@ clusters: $(READY)
 official-matrix: $(READY)
 	$(BIN)/python -m official_matrix
 	$(BIN)/python -m official_matrix --table
+
+official-sample: $(READY)
+	$(BIN)/python -m official_matrix --sample --anew --results runs/official_matrix/sample.jsonl
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks
