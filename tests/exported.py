@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
@@ -41,7 +42,9 @@ def ask_elsewhere(questions: Sequence[Question], folder: Path) -> list[dict[str,
     asked, answered = folder / "asked.pickle", folder / "answered.pickle"
     asked.write_bytes(pickle.dumps([(str(path), name, dict(v)) for path, name, v in questions]))
     command = [sys.executable, "-I", "-c", _SCRIPT, str(asked), str(answered)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+    # Which Keras TensorFlow brings along is no matter of the model; runs here have set it.
+    env = {name: value for name, value in os.environ.items() if name != "TF_USE_LEGACY_KERAS"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env=env)
     assert done.returncode == 0, done.stderr
     answers, imported = pickle.loads(answered.read_bytes())
     assert imported == []

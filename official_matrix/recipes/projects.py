@@ -131,6 +131,10 @@ def _detr_tfds(folder: Path, section: Overrides) -> Overrides:
     return short({"model": _DETR, **_annotations(folder), **sections})
 
 
+def _without_data(folder: Path) -> Overrides:
+    return short({})
+
+
 RECIPES: dict[str, Recipe] = {
     "yolo": recipe(_yolo, trainer=SGD),
     "scaled_yolo": _yolo,
@@ -151,4 +155,13 @@ RECIPES: dict[str, Recipe] = {
     ),
     "detr_coco_tfds": recipe(_detr_tfds, section={"dtype": "float32"}),
     "detr_coco_tfrecord": _detr_tfrecord,
+    # The package lacks modules of theirs, so that no data would ever be read.
+    "maskconver_coco": _without_data,
+    "maskconver_seg_cityscapes": _without_data,
+    "maskconver_seg_pascal": _without_data,
+    "multiscale_maskconver_coco": _without_data,
+    "panoptic_deeplab_mobilenetv3_large_coco": _without_data,
+    "panoptic_deeplab_mobilenetv3_small_coco": _without_data,
+    "panoptic_deeplab_resnet_coco": _without_data,
+    "panoptic_fpn_coco": _without_data,
 }

@@ -209,7 +209,7 @@ def test_a_config_that_does_not_fit_leaves_that_of_the_run(cli: Cli, tmp_path: P
     arguments = [*MLP, "--model_dir=a", "--mode=train"]
     assert cli(*arguments, "--train_steps=20").returncode == 0
     before = (tmp_path / "a" / "config.yaml").read_bytes()
-    other = ["--task.model.hidden_units=[7]", "--train_steps=30", "--resume=override"]
+    other = ["--task.model.hidden_units=[128, 7]", "--train_steps=30", "--resume=override"]
     second = cli(*arguments, *other)
     assert second.returncode == 2
     assert "does not fit" in second.stderr
@@ -218,7 +218,7 @@ def test_a_config_that_does_not_fit_leaves_that_of_the_run(cli: Cli, tmp_path: P
     part = cli(*arguments, *other, "--model_dir=c", "--allow-partial")
     assert part.returncode == 0, part.stderr
     assert "training from step 20 to 30" in part.stderr
-    assert "hidden_units: [7]" in (tmp_path / "c" / "config.yaml").read_text()
+    assert "hidden_units: [128, 7]" in (tmp_path / "c" / "config.yaml").read_text()
     # The run goes on as if nothing had happened.
     third = cli(*arguments, "--train_steps=30")
     assert third.returncode == 0, third.stderr

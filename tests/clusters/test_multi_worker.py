@@ -68,8 +68,8 @@ def test_only_the_chief_writes(workers: Path) -> None:
     assert len(lines) == 21
     assert left == {
         ".cluster",
-        ".lock", "checkpoints", "config.yaml", "metrics.jsonl", "operative_config.gin", "run.json",
-        "train", "validation",
+        ".lock", "checkpoint", "checkpoints", "config.yaml", "metrics.jsonl",
+        "operative_config.gin", "run.json", "train", "validation",
     }  # fmt: skip
     assert len([*(workers / "run" / "train").iterdir()]) == 1
     assert "accuracy" not in (workers / "worker1.log").read_text()

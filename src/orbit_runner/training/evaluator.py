@@ -37,6 +37,7 @@ class Evaluator(orbit.StandardEvaluator):
         seed: int,
         use_tf_function: bool,
         use_tf_while_loop: bool,
+        counted: bool = False,
         partition: Partition | None = None,
     ) -> None:
         """Makes an evaluator; to be called in the strategy's scope.
@@ -49,6 +50,8 @@ class Evaluator(orbit.StandardEvaluator):
             seed: Seed of random draws, in tasks that make any in evaluation.
             use_tf_function: Whether a step is a graph.
             use_tf_while_loop: Whether an evaluation is one graph.
+            counted: Whether there are as many batches as are asked for. Then that graph need not
+                look for the end, which would cost batches the sizes that are known before.
             partition: Splits the images of a step over devices, where that is on.
         """
         options = orbit.StandardEvaluatorOptions(
@@ -58,7 +61,7 @@ class Evaluator(orbit.StandardEvaluator):
         self.eval_dataset: Any
         self._task, self._state, self._strategy = task, state, strategy
         self._make_dataset, self._seed = make_dataset, seed
-        self._partition = partition
+        self._partition, self._counted = partition, counted
         self._model = partition.model(state.model) if partition else state.model
         # Counts, on each replica, the batches in which something is drawn.
         self._draws = tf.Variable(
@@ -102,7 +105,7 @@ class Evaluator(orbit.StandardEvaluator):
 
     def create_eval_loop_fn(self, has_state: bool) -> Any:
         """Returns what runs an evaluation."""
-        if self._eval_options.use_tf_while_loop:
+        if self._eval_options.use_tf_while_loop and not self._counted:
             return to_the_end(self._evaluate_batch)
         return super().create_eval_loop_fn(has_state)
 

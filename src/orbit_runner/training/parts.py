@@ -21,7 +21,7 @@ from orbit_runner.training.observer import Observer
 from orbit_runner.training.own_evaluator import OwnEvaluator
 from orbit_runner.training.partition import Partition
 from orbit_runner.training.plan import Plan
-from orbit_runner.training.sections import section_of
+from orbit_runner.training.sections import num_examples, section_of
 from orbit_runner.training.state import TrainState
 from orbit_runner.training.trainer import Trainer
 
@@ -146,6 +146,7 @@ class Parts:
             seed=config.runtime.seed,
             use_tf_function=config.trainer.eval_tf_function,
             use_tf_while_loop=_in_one_graph(config, task),
+            counted=num_examples(task, data) is not None,
             partition=Partition(config, self.strategy, is_training=False),
         )
 
