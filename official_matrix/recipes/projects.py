@@ -116,7 +116,10 @@ _DETR = {
 
 
 def _detr_tfrecord(folder: Path) -> Overrides:
-    return short({"model": _DETR, **_annotations(folder), **_boxes(folder)})
+    sections = _boxes(folder)
+    for section in sections.values():
+        del section["dtype"]  # Nothing reads DETR's.
+    return short({"model": _DETR, **_annotations(folder), **sections})
 
 
 def _detr_tfds(folder: Path, section: Overrides) -> Overrides:
@@ -153,7 +156,7 @@ RECIPES: dict[str, Recipe] = {
         # Eleven sizes, for the draw is between eleven.
         section={"output_size": [_SIDE, _SIDE], "resize_scales": list(range(32, 43))},
     ),
-    "detr_coco_tfds": recipe(_detr_tfds, section={"dtype": "float32"}),
+    "detr_coco_tfds": recipe(_detr_tfds, section={}),
     "detr_coco_tfrecord": _detr_tfrecord,
     # The package lacks modules of theirs, so that no data would ever be read.
     "maskconver_coco": _without_data,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -13,8 +14,10 @@ import pytest
 from official_matrix import __main__ as script
 from official_matrix import results, run, stages, table
 from official_matrix.recipes import recipes
+from orbit_runner.config.problems import ConfigError
+from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.errors import RunnerError
-from orbit_runner.official import catalogue
+from orbit_runner.official import catalogue, loading
 
 VERSIONS = {"Python": "3.11", "tensorflow": "2.20.0"}
 
@@ -166,3 +169,17 @@ def test_an_experiment_of_the_sample_goes_through_all_stages(tmp_path: Path) -> 
     (result,) = results.read(path).values()
     assert result["outcomes"] == dict.fromkeys(stages.STAGES, stages.OK)
     assert result["model_garden"] is None
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("name", sorted(recipes()))
+def test_a_recipe_resolves(name: str, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    small = tmp_path / "small.json"
+    small.write_text(json.dumps(recipes()[name](tmp_path / "data")))
+    reason = loading.import_failure(catalogue.experiments()[name].module)
+
+    refused = pytest.raises(ConfigError) if reason else contextlib.nullcontext()
+    with refused as caught:
+        resolve(Request(experiment=f"official/{name}", config_files=(str(small),)))
+    assert not reason or reason in str(caught.value)
