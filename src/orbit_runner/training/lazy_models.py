@@ -44,6 +44,10 @@ def complete(
 
 
 def _lacks_variables(model: Any) -> bool:
+    try:
+        _ = model.trainable_variables
+    except ValueError:  # Keras' word for a model that was never called.
+        return True
     if getattr(model, "built", False) and getattr(model, "_is_graph_network", False):
         return False
     return any(map(_will_be_built, getattr(model, "submodules", ())))
