@@ -159,6 +159,21 @@ def test_crops_that_name_no_seed_are_repeatable() -> None:
         tf.image.sample_distorted_bounding_box([50, 50, 3], tf.zeros([1, 1, 4]))
 
 
+def test_a_function_that_draws_may_wait_for_its_argument() -> None:
+    def drawn(one: tf.Tensor) -> tf.Tensor:
+        with tf.control_dependencies([one]):  # as RetinaNet's parser does
+            zero = tf.constant(0.0)
+        return tf.random.uniform([]) + zero
+
+    def draws() -> list[float]:
+        with repeatable_draws(1, 0):
+            data = tf.data.Dataset.range(4).map(drawn, num_parallel_calls=2)
+        return [float(one) for one in data.as_numpy_iterator()]
+
+    configure_numerics(adopted(line()).runtime)
+    assert draws() == draws()
+
+
 def test_a_replay_that_takes_long_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replay, "_SECONDS_UNTOLD", 0.2)
     told: list[str] = []

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.framework.func_graph import FuncGraph
 
 from orbit_runner.runtime.numerics import set_tensorflow_seed
 
@@ -32,7 +33,7 @@ def repeatable_draws(seed: int, seed_after: int) -> Iterator[None]:
     random.seed(seed)
     np.random.seed(seed % 2**32)
     try:
-        with _seeded_crops():
+        with _seeded_crops(), _splittable_functions():
             yield
     finally:
         random.setstate(python)
@@ -57,3 +58,28 @@ def _seeded_crops() -> Iterator[None]:
         yield
     finally:
         tf.image.sample_distorted_bounding_box = original
+
+
+@contextlib.contextmanager
+def _splittable_functions() -> Iterator[None]:
+    """Leaves out control dependencies on a function's arguments, as RetinaNet's parser has them.
+
+    They order nothing, as arguments are there before. Where ops are to be deterministic, TensorFlow
+    splits a function that draws in two, and the half without the argument would not load.
+    """
+    original: Any = FuncGraph.control_dependencies
+
+    def without_arguments(graph: FuncGraph, control_inputs: Any) -> Any:
+        if control_inputs is None:
+            return original(graph, None)
+        return original(graph, [one for one in control_inputs if not _is_argument(one)])
+
+    FuncGraph.control_dependencies = without_arguments
+    try:
+        yield
+    finally:
+        FuncGraph.control_dependencies = original
+
+
+def _is_argument(of: Any) -> bool:
+    return getattr(getattr(of, "op", of), "type", None) == "Placeholder"
