@@ -17,11 +17,12 @@ from orbit_runner.config.experiment import ExperimentConfig
 from orbit_runner.config.modes import TRAINING
 from orbit_runner.config.resolve import Resolved
 from orbit_runner.errors import RunnerError, first_line
+from orbit_runner.runtime import garbage
 from orbit_runner.runtime.cluster.description import Cluster
 from orbit_runner.runtime.cluster.farewell import Guest, Host
 from orbit_runner.runtime.cluster.lost import MemberLost
 from orbit_runner.runtime.environment import keep_native_output, prepare_environment
-from orbit_runner.training.observer import Observer, Observers
+from orbit_runner.training.observer import Logs, Observer, Observers
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -75,6 +76,7 @@ def serve(job: Job) -> int:
     from orbit_runner.runtime.servers import serve_role
 
     assert job.cluster is not None
+    garbage.resume()
     guest = Guest(job.model_dir, job.cluster.me)
     return serve_role(job.cluster, left=guest.left, announce=guest.announce)
 
@@ -165,8 +167,8 @@ def _servers_dismissed(job: Job) -> Iterator[None]:
 
 def _observer(job: Job, progress: Observer) -> Observer:
     if job.mode in TRAINING and job.writes:
-        return Observers(progress, ConfigWriter(job.model_dir, job.resolved))
-    return progress
+        return Observers(Begun(job), progress, ConfigWriter(job.model_dir, job.resolved))
+    return Observers(Begun(job), progress)
 
 
 def _record(job: Job, strategy: Any, progress: Observer) -> Any:
@@ -202,6 +204,26 @@ def _placement(job: Job, strategy: Any) -> str:
         lines[0] = f"{cluster.me} of a cluster ({cluster.source}), {lines[0]}"
         lines += [f"  {member}  {member.address}" for member in cluster.members()]
     return "\n".join(lines)
+
+
+class Begun(Observer):
+    """Lets Python search for garbage again, once a loop is traced and done."""
+
+    def __init__(self, job: Job) -> None:
+        self._eager = job.config.runtime.run_eagerly
+
+    def started(self, step: int, train_steps: int) -> None:
+        """Ends the start where each step makes its own garbage."""
+        if self._eager:
+            garbage.resume()
+
+    def trained(self, step: int, logs: Logs) -> None:
+        """Ends the start."""
+        garbage.resume()
+
+    def evaluated(self, step: int, logs: Logs) -> None:
+        """Ends the start."""
+        garbage.resume()
 
 
 class ConfigWriter(Observer):

@@ -11,6 +11,7 @@ from typing import NoReturn
 from orbit_runner import __version__
 from orbit_runner.config.problems import unknown
 from orbit_runner.errors import RunnerError
+from orbit_runner.runtime import garbage
 
 COMMANDS = {
     "run": "train, evaluate, or both (the default: `runner --experiment=…` is `runner run …`)",
@@ -28,6 +29,9 @@ COMMANDS = {
     "manifest": "what Kubernetes, Slurm or Vertex AI needs to run an experiment there",
     "env": "versions, devices and git revision, for a bug report",
 }
+
+# Over before garbage could pile up.
+_SHORT = ("list", "show", "validate", "diff", "verify", "export", "env")
 
 _HELP = f"""\
 Orbit Runner {__version__}: a config file is the experiment.
@@ -88,6 +92,8 @@ def _dispatch(arguments: list[str]) -> int:
         rest = arguments[1:]
     if first not in COMMANDS:
         raise RunnerError(unknown("command", first, [*COMMANDS]))
+    if first in _SHORT:
+        garbage.put_off()
     module = "list_" if first == "list" else first
     return importlib.import_module(f"orbit_runner.cli.{module}").main(rest)
 

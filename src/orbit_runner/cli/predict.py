@@ -17,6 +17,7 @@ from orbit_runner.cli.job import bind_gin
 from orbit_runner.cli.preflight import blamed
 from orbit_runner.config.resolve import Request, Resolved, resolve
 from orbit_runner.errors import RunnerError
+from orbit_runner.runtime import garbage
 from orbit_runner.training.export_folder import CONFIG, EXTRA, find_export
 
 # Some items have no answer; the others have theirs.
@@ -167,6 +168,7 @@ def _progress(flags: argparse.Namespace, resolved: Resolved) -> Iterator[Any]:
     from orbit_runner.runtime.environment import prepare_environment
 
     progress = make_progress(flags.progress)
+    garbage.put_off()
     with progress.shown():
         progress.phase("importing tensorflow")
         prepare_environment(resolved.config.runtime)
@@ -175,3 +177,4 @@ def _progress(flags: argparse.Namespace, resolved: Resolved) -> Iterator[Any]:
 
         bind_gin(resolved.config.gin_bindings)
         yield progress
+    garbage.resume()

@@ -16,6 +16,7 @@ from orbit_runner.cli.preflight import blamed, check_before_start, check_same_co
 from orbit_runner.config.modes import MODES, TRAINING
 from orbit_runner.config.resolve import Resolved, resolve
 from orbit_runner.errors import RunnerError
+from orbit_runner.runtime import garbage
 from orbit_runner.runtime.cluster.roles import in_role
 from orbit_runner.training.run_lock import RunLock
 
@@ -41,6 +42,7 @@ def main(arguments: Sequence[str]) -> int:
     flags = parse(run_parser(), arguments)
     if flags.mode == finetune.MODE:
         return finetune.main(arguments, flags)
+    garbage.put_off()
     resolved = resolve(request(flags))
     job = _job(flags, resolved)
     if job.serves:

@@ -23,6 +23,8 @@ NAMES = (
     "pandas",
     "requests",
     "scipy.ndimage",
+    "scipy.stats",
+    "sklearn.metrics",
     "tensorflow_datasets",
 )
 
