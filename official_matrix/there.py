@@ -27,7 +27,8 @@ def run(name: str, overrides: Callable[[], dict[str, Any]], folder: Path, reache
         folder: Where to write.
         reached: Is told of each stage that is done.
     """
-    importlib.import_module(catalogue.experiments()[name].module)
+    module = catalogue.experiments()[name].module
+    importlib.import_module(module)
     from official.core import exp_factory, train_lib
 
     params = exp_factory.get_exp_config(name)
@@ -35,6 +36,7 @@ def run(name: str, overrides: Callable[[], dict[str, Any]], folder: Path, reache
     params.override(overrides(), is_strict=True)
     params.validate()
     params.lock()
+    _import_parts(module)
     strategy, task = _prepared(params, folder / "run")
     told_when_built(task, reached)
     loops = itertools.count(1)
@@ -61,11 +63,15 @@ def _prepared(params: Any, model_dir: Path) -> tuple[Any, Any]:
 
 
 def _import_task(config: type) -> None:
-    """Imports what a driver of the project would: the task, and the parts that it looks up."""
+    """Imports what a driver of the task's project would: the task, and what that looks up."""
     registering = catalogue.task_modules(config.__name__, config.__module__)[:1]
     for module in registering or filter(None, [_DRIVERS.get(config.__module__)]):
         importlib.import_module(module)
-    for module in catalogue.part_modules(config.__module__):
+    _import_parts(config.__module__)
+
+
+def _import_parts(of: str) -> None:
+    for module in catalogue.part_modules(of):
         # One that fails is missed only by an experiment that names it.
         try:
             importlib.import_module(module)

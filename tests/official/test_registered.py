@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -60,3 +62,18 @@ def test_one_that_the_package_cannot_import(name: str) -> None:
 
 def _module(name: str) -> str:
     return catalogue.experiments()[name].module
+
+
+_LOOKED_UP = """
+from orbit_runner.official import loading
+for name in ("maxvit_imagenet", "movinet_kinetics600"):
+    loading.experiment(name)
+from official.core import registry
+from official.vision.modeling.backbones import factory
+for backbone in ("maxvit", "movinet"):
+    registry.lookup(factory._REGISTERED_BACKBONE_CLS, backbone)
+"""
+
+
+def test_networks_of_a_project_are_there_though_its_task_is_shared() -> None:
+    subprocess.run([sys.executable, "-c", _LOOKED_UP], check=True)

@@ -38,6 +38,7 @@ def experiment(name: str) -> Any:
         reason = import_failure(entry.module)
         if reason:
             raise _problem(f"Model Garden cannot import {entry.module}: {reason}")
+        _import_parts(entry.module)
     factory = _registered(name)
     if factory is None:
         known = [f"{PREFIX}{found}" for found in (*catalogue.experiments(), *dict(registered()))]
