@@ -7,8 +7,8 @@ import os
 import sys
 
 NAMES = (
-    "loop", "exactness", "saving", "resume", "partition", "workers", "ncf", "images",
-    "official", "official_start",
+    "loop", "evaluation", "crops", "growth", "start", "exactness", "saving", "resume",
+    "partition", "workers", "ncf", "images", "official", "official_start",
 )  # fmt: skip
 
 

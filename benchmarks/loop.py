@@ -1,103 +1,63 @@
-"""The cost of the loop: the runner's training loop against a bare one on the same data.
+"""Training: this runner against a bare loop, Keras' `fit`, Keras 3 and Model Garden's runner.
 
-The network is small on purpose (`mlp` on the digits), so that what is timed is the loop. Both train
-the same architecture with the same optimizer on the same input pipeline. The bare loop does nothing
-else; the runner counts loss and accuracy, and writes its records, as in any run.
+All train the same network with the same optimizer on the same batches, in turn, in one process on
+one CPU. The bare loop counts nothing; the runner counts its loss and the task's metrics, and writes
+its records, as in any run. The smaller a network, the more of what is timed is the loop.
 """
 
 from __future__ import annotations
 
+import os
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import tensorflow as tf
+from benchmarks import contenders
+from benchmarks.harness import Figure, alternate, table
+from benchmarks.keras3 import fit as keras3_fit
+from benchmarks.networks import NETWORKS, Network
 
-from benchmarks.harness import Figure, alternate
-from orbit_runner.config.experiment import ExperimentConfig
-from orbit_runner.config.resolve import Request, resolve
-from orbit_runner.registry import TASKS
-from orbit_runner.training.controller import build_controller, quiet_orbit
-from orbit_runner.training.inputs import distribute, with_seed
-from orbit_runner.training.observer import Observer
-from orbit_runner.training.session import Session
-from orbit_runner.training.state import build_state
-
-STEPS = 4000
-TITLE = "training, `mlp` on digits, batch 64: runner / bare loop"
-UNIT = "steps/s"
+_XLA = "runtime.enable_xla=true"
+BARE = "bare `tf.function` loop"
 
 
-def _config(strategy: str) -> ExperimentConfig:
-    changes = (
-        f"trainer.train_steps=1000000,trainer.train_epochs=0,trainer.summary_interval={STEPS},"
-        f"trainer.checkpoint_interval=1000000,runtime.distribution_strategy={strategy}"
-    )
-    return resolve(Request(experiment="digits_mlp", params_overrides=(changes,))).config
-
-
-def _runner(strategy: tf.distribute.Strategy, name: str, folder: Path) -> Callable[[], int]:
-    config = _config(name)
-    with strategy.scope():
-        task = TASKS.get("image_classification").load()(config.task)
-    session = Session(
-        config, task, strategy, folder, Observer(), trains=True, evaluates=False, asynchronous=False
-    )
-    controller = build_controller(session)
-
-    def run() -> int:
-        with quiet_orbit(), strategy.scope():
-            controller.train(session.step + STEPS, checkpoint_at_completion=False)
-        return STEPS
-
-    return run
-
-
-def _bare() -> Callable[[], int]:
-    config = _config("off")
-    task = TASKS.get("image_classification").load()(config.task)
-    strategy = tf.distribute.get_strategy()
-    state = build_state(config, task, strategy)
-    model, optimizer = state.model, state.optimizer
-    data = with_seed(config.task.train_data, config.runtime)
-    iterator = iter(distribute(strategy, task, data, config.runtime))
-
-    @tf.function
-    def loop(iterator: Any, steps: tf.Tensor) -> tf.Tensor:
-        loss = 0.0
-        for _ in tf.range(steps):
-            images, labels = next(iterator)
-            with tf.GradientTape() as tape:
-                logits = model(images, training=True)
-                losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
-                loss = tf.reduce_mean(losses)
-            gradients = tape.gradient(loss, model.trainable_variables)
-            optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
-        return loss
-
-    def run() -> int:
-        loop(iterator, tf.constant(STEPS)).numpy()
-        return STEPS
-
-    return run
-
-
-def measure(rounds: int = 15) -> list[Figure]:
-    """Runs the benchmark.
+def report(rounds: int = 9) -> str:
+    """Measures each network; `CASES=name,name` in the environment picks some.
 
     Args:
         rounds: How often each contender runs.
 
     Returns:
-        Figures against the bare loop.
+        A table for each.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        contenders = {
-            "bare tf.function loop": _bare(),
-            "runner, `off`": _runner(tf.distribute.get_strategy(), "off", Path(folder) / "off"),
-            "runner, `one_device`": _runner(
-                tf.distribute.OneDeviceStrategy("CPU:0"), "one_device", Path(folder) / "one"
-            ),
+    wanted = os.environ.get("CASES", "")
+    chosen = [n for n in NETWORKS if not wanted or n.name in wanted.split(",")]
+    return "\n".join(
+        table(f"training, {network.name}", "steps/s", measured(network, rounds))
+        for network in chosen
+    )  # fmt: skip
+
+
+def measured(network: Network, rounds: int) -> list[Figure]:
+    """Runs all contenders.
+
+    Args:
+        network: What they train.
+        rounds: How often each runs.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        runs = {
+            BARE: contenders.bare_loop(network),
+            "this runner": contenders.runner(network, folder / "own"),
+            "this runner, on a pipeline": contenders.runner_on_pipeline(network, folder / "fed"),
+            "Model Garden's runner": contenders.garden_training(network, folder / "theirs"),
+            "`fit`": contenders.fit(network),
+            "`fit`, `steps_per_execution`": contenders.fit(network, network.steps),
         }
-        return alternate(contenders, baseline="bare tf.function loop", rounds=rounds)
+        if network.compiles:
+            runs["this runner, XLA"] = contenders.runner(network, folder / "xla", _XLA)
+        for label, steps in (("Keras 3 `fit`", 1), ("the same, all steps at once", network.steps)):
+            third = keras3_fit(network, steps)
+            if third is not None:
+                runs[label] = third
+        return alternate(runs, baseline=BARE, rounds=rounds)

@@ -172,7 +172,8 @@ def test_the_weights_do_not_depend_on_how_examples_are_made_ready(
     feeding: dict[str, Any], tmp_path: Path
 ) -> None:
     expected = _fingerprint(cnn_config(trainer__train_steps=20, **DROPOUT), tmp_path / "whole")
-    other = cnn_config(trainer__train_steps=20, **DROPOUT, **feeding)
+    fed = {"task__train_data__on_device": False, **feeding}
+    other = cnn_config(trainer__train_steps=20, **DROPOUT, **fed)
     assert _fingerprint(other, tmp_path / "other") == expected
 
 

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from orbit_runner.data.array_chunks import train_chunks
 from orbit_runner.data.augment import CropFlip
-from orbit_runner.data.pipeline import train_batches, train_dataset
+from orbit_runner.data.pipeline import train_dataset
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.tfrecord.pipeline import train_records
 from orbit_runner.data.tfrecord.source import load
@@ -32,7 +33,7 @@ def test_a_batch_is_that_of_the_pipeline(shuffle: bool, augmentation: CropFlip |
         "augmentation": augmentation,
         "element": lambda batch: (batch["image"], batch["label"]),
     }
-    batch_at = tf.function(train_batches(source(), **settings))
+    batch_at = tf.function(train_chunks(source(), **settings).batch_at)
     pipeline = train_dataset(source(), start_step=3, **settings)
     for step, (images, labels) in zip(range(3, 15), pipeline, strict=False):
         found = batch_at(tf.constant(step, tf.int64))

@@ -12,8 +12,9 @@ import tensorflow as tf
 
 from orbit_runner.data import synthetic
 from orbit_runner.data.augment import CropFlip
-from orbit_runner.data.pipeline import PipelineOptions, eval_dataset, eval_steps, train_dataset
+from orbit_runner.data.pipeline import PipelineOptions, eval_dataset, train_dataset
 from orbit_runner.data.sampling import IndexSampler
+from orbit_runner.data.slicing import eval_steps
 from orbit_runner.data.source import ArraySource
 from orbit_runner.errors import DataError
 

@@ -5,7 +5,8 @@ import pytest
 import tensorflow as tf
 from test_pipeline import _assert_equal, _contexts, _global_batches
 
-from orbit_runner.data.pipeline import eval_dataset, eval_steps
+from orbit_runner.data.pipeline import eval_dataset
+from orbit_runner.data.slicing import eval_steps
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.tfrecord import reading
 from orbit_runner.data.tfrecord.pipeline import eval_records

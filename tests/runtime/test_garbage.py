@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from orbit_runner.cli.main import main
 from orbit_runner.runtime import garbage
 
 
@@ -17,6 +18,11 @@ def _as_before() -> Iterator[None]:
     yield
     gc.enable()
     gc.unfreeze()
+
+
+def test_commands_called_from_a_program_change_nothing() -> None:
+    assert main(["--version"]) == main(["list", "tasks"]) == 0
+    assert gc.isenabled()
 
 
 def test_it_is_put_off_and_resumed() -> None:
@@ -51,10 +57,12 @@ for name in ("started", "trained", "evaluated"):
         original(self, *what)
         states.append((name, gc.isenabled()))
     setattr(job.Begun, name, told)
-from orbit_runner.cli.main import main
-code = main(sys.argv[1:])
-print(states[:4], gc.get_freeze_count() > 100_000)
-os._exit(code)
+def leave(code, leave=os._exit):
+    print(states[:4], gc.get_freeze_count() > 100_000, flush=True)
+    leave(code)
+os._exit = leave
+from orbit_runner.cli.main import entry
+entry()
 """
 _FLAGS = ("--experiment=digits", "--config_file=configs/trainer/smoke.yaml", "--mode=train")
 

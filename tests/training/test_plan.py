@@ -1,13 +1,12 @@
 """Epochs to steps, where training pauses, and how long loops are."""
 
 import math
-import time
 
 import pytest
 
 from orbit_runner.config.trainer import TrainerConfig
 from orbit_runner.errors import SettingError
-from orbit_runner.training.plan import LoopLength, Plan, make_plan
+from orbit_runner.training.plan import Plan, make_plan
 
 
 def _plan(**changes: int) -> Plan:
@@ -79,26 +78,3 @@ def test_the_last_step_always_counts() -> None:
     assert not plan.is_record(99)
     assert not plan.evaluates_at(99)
     assert not plan.saves_at(99)
-
-
-@pytest.mark.parametrize(
-    ("steps_per_loop", "step", "length"), [(3, 0, 3), (100, 0, 7), (100, 8, 6), (100, 98, 2)]
-)
-def test_a_loop_ends_with_its_record(steps_per_loop: int, step: int, length: int) -> None:
-    assert LoopLength(steps_per_loop, _plan())(step) == length
-
-
-def test_automatic_loops_grow_while_they_are_short() -> None:
-    plan = _plan(train_steps=10**6, summary_interval=10**6)
-    length, step, lengths = LoopLength("auto", plan), 0, []
-    for _ in range(5):
-        lengths.append(length(step))
-        step += lengths[-1]
-    assert lengths == [1, 8, 64, 512, 4096]
-
-
-def test_automatic_loops_shrink_where_steps_are_slow() -> None:
-    length = LoopLength("auto", _plan(train_steps=10**6, summary_interval=10**6))
-    assert length(0) == 1
-    time.sleep(0.6)
-    assert length(1) == 2  # 1 s at 0.6 s or a little more a step: 1 or 2, never the 8 of fast ones

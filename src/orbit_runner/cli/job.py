@@ -167,8 +167,8 @@ def _servers_dismissed(job: Job) -> Iterator[None]:
 
 def _observer(job: Job, progress: Observer) -> Observer:
     if job.mode in TRAINING and job.writes:
-        return Observers(Begun(job), progress, ConfigWriter(job.model_dir, job.resolved))
-    return Observers(Begun(job), progress)
+        return Observers(Begun(job.config), progress, ConfigWriter(job.model_dir, job.resolved))
+    return Observers(Begun(job.config), progress)
 
 
 def _record(job: Job, strategy: Any, progress: Observer) -> Any:
@@ -209,8 +209,13 @@ def _placement(job: Job, strategy: Any) -> str:
 class Begun(Observer):
     """Lets Python search for garbage again, once a loop is traced and done."""
 
-    def __init__(self, job: Job) -> None:
-        self._eager = job.config.runtime.run_eagerly
+    def __init__(self, config: ExperimentConfig) -> None:
+        """Waits.
+
+        Args:
+            config: The experiment.
+        """
+        self._eager = config.runtime.run_eagerly
 
     def started(self, step: int, train_steps: int) -> None:
         """Ends the start where each step makes its own garbage."""
@@ -306,4 +311,6 @@ def _results(job: Job, history: Any, model: Any, logs: dict[str, Any], seconds: 
         fingerprint=weights_fingerprint(model),
         model_dir=str(model_dir),
         inexact=history.inexact,
+        tflops_per_second=history.work.get("tflops_per_second"),
+        mfu=history.work.get("mfu"),
     )

@@ -30,8 +30,8 @@ COMMANDS = {
     "env": "versions, devices and git revision, for a bug report",
 }
 
-# Over before garbage could pile up.
-_SHORT = ("list", "show", "validate", "diff", "verify", "export", "env")
+# They live long, and import nothing large.
+_LONG = ("launch", "server", "data")
 
 _HELP = f"""\
 Orbit Runner {__version__}: a config file is the experiment.
@@ -92,14 +92,15 @@ def _dispatch(arguments: list[str]) -> int:
         rest = arguments[1:]
     if first not in COMMANDS:
         raise RunnerError(unknown("command", first, [*COMMANDS]))
-    if first in _SHORT:
-        garbage.put_off()
+    if first in _LONG:
+        garbage.resume()
     module = "list_" if first == "list" else first
     return importlib.import_module(f"orbit_runner.cli.{module}").main(rest)
 
 
 def entry() -> NoReturn:
     """Runs one command and ends the process with its exit code."""
+    garbage.put_off()
     code = main()
     if "tensorflow" in sys.modules:
         # Everything is on the disk by now. Taking TensorFlow apart would only cost time: under

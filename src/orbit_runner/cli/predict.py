@@ -168,7 +168,6 @@ def _progress(flags: argparse.Namespace, resolved: Resolved) -> Iterator[Any]:
     from orbit_runner.runtime.environment import prepare_environment
 
     progress = make_progress(flags.progress)
-    garbage.put_off()
     with progress.shown():
         progress.phase("importing tensorflow")
         prepare_environment(resolved.config.runtime)

@@ -41,8 +41,8 @@ def main(arguments: Sequence[str]) -> int:
     """
     flags = parse(run_parser(), arguments)
     if flags.mode == finetune.MODE:
+        garbage.resume()
         return finetune.main(arguments, flags)
-    garbage.put_off()
     resolved = resolve(request(flags))
     job = _job(flags, resolved)
     if job.serves:

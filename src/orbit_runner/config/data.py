@@ -61,6 +61,11 @@ class DataConfig(Config):
         "one of all blocks of 64 records and then within that many",
     )
     cache: bool = setting(False, help="keep evaluation batches in memory")
+    on_device: bool | None = setting(
+        None,
+        help="keep the set in memory and make batches in the step, without a pipeline; "
+        "null: where it fits",
+    )
     cycle_length: int | None = setting(None, help="files read at once", refused=_NO_FILES)
     block_length: int = setting(1, help="records read from one file at once", refused=_NO_FILES)
     ram_budget: int | None = setting(None, minimum=1, help="GiB that tf.data may buffer")

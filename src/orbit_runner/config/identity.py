@@ -32,9 +32,8 @@ _NEVER = frozenset(
         "trainer.validation_summary_subdir",
         "trainer.preemption_on_demand_checkpoint",
         "trainer.continuous_eval_timeout",
-        # The loop around a step. Whether the step itself is a graph (`train_tf_function`) does
+        # The loop around a step. Whether the step itself is a graph (`eval_tf_function`) does
         # change its bits.
-        "trainer.train_tf_while_loop",
         "trainer.eval_tf_while_loop",
         # How fast batches come, in the same order. `deterministic` is not here: it may change the
         # order. Nor is the cache of training data: a task may draw random numbers before it.
@@ -46,7 +45,7 @@ _NEVER = frozenset(
         "task.validation_data.autotune_algorithm",
         "task.validation_data.cache",
         # Who makes them.
-        "task.train_data.enable_tf_data_service",
+        "task.validation_data.on_device",
         "task.train_data.tf_data_service_address",
         "task.validation_data.enable_tf_data_service",
         "task.validation_data.tf_data_service_address",
@@ -64,10 +63,11 @@ _NEVER = frozenset(
         "runtime.remote_cluster",
         "runtime.cluster_start_timeout",
         "runtime.heartbeat_timeout",
-        "runtime.tf_data_service",
         "runtime.tpu",
         "runtime.tpu_zone",
         "runtime.tpu_project",
+        # Where programs are kept, not which.
+        "runtime.xla_cache_dir",
         # Threads that hand kernels to a GPU, which runs them in the order of its stream.
         "runtime.gpu_thread_mode",
         "runtime.per_gpu_thread_count",
@@ -77,6 +77,10 @@ _NEVER = frozenset(
 
 def _goes_back(config: ExperimentConfig) -> bool:
     return config.trainer.recovery_max_trials > 0
+
+
+def _compiles(config: ExperimentConfig) -> bool:
+    return config.runtime.enable_xla
 
 
 def _stops_early(config: ExperimentConfig) -> bool:
@@ -98,6 +102,11 @@ _ONLY_IF: MappingProxyType[str, Callable[[ExperimentConfig], bool]] = MappingPro
         "trainer.validation_steps": _stops_early,
         # Eager evaluation gives metrics with other last bits.
         "trainer.eval_tf_function": _stops_early,
+        # Steps that make their batches are compiled as a whole; else the batches are the same.
+        "task.train_data.on_device": _compiles,
+        "trainer.train_tf_while_loop": _compiles,
+        "task.train_data.enable_tf_data_service": _compiles,
+        "runtime.tf_data_service": _compiles,
         # Deterministic ops give the same bits in whatever order they run; others may race.
         "runtime.inter_op_threads": lambda config: not config.runtime.deterministic,
     }

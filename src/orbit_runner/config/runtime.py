@@ -37,7 +37,13 @@ class RuntimeConfig(Config):
     )
     seed: int = setting(0, minimum=0, help="seed of weights, order of examples, augmentation")
     deterministic: bool = setting(True, help="only ops that give the same bits each time")
-    enable_xla: bool = setting(False, help="compile the forward and backward pass with XLA")
+    enable_xla: bool = setting(
+        False,
+        help="compile with XLA: whole steps on one device, else the forward and backward pass",
+    )
+    xla_cache_dir: str = setting(
+        "", help="folder that keeps what XLA compiled, so that the next run need not"
+    )
     mixed_precision_dtype: str | None = setting(
         None,
         allowed=(None, "float32", "float16", "bfloat16"),

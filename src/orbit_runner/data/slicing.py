@@ -33,6 +33,11 @@ class ReplicaSlices:
     first_step: int = 0
     step_stride: int = 1
 
+    @property
+    def replicas_in_sync(self) -> int:
+        """Replicas that share a global batch."""
+        return self.global_batch_size // self.batch_size
+
     def positions(self, elements: tf.Tensor, start_step: int | tf.Tensor = 0) -> tf.Tensor:
         """Finds the positions in the endless row of examples.
 
@@ -95,3 +100,42 @@ def replica_slices(
         replicas=local,
         first_replica=context.input_pipeline_id * local,
     )
+
+
+def eval_steps(size: int, global_batch_size: int, drop_remainder: bool = False) -> int:
+    """Counts the steps of one pass.
+
+    Args:
+        size: Number of examples.
+        global_batch_size: Examples of a step on all replicas.
+        drop_remainder: Whether a last, part-filled batch is left out.
+
+    Returns:
+        The number of global steps.
+    """
+    return size // global_batch_size if drop_remainder else -(-size // global_batch_size)
+
+
+def checked_eval_steps(name: str, size: int, global_batch_size: int, drop_remainder: bool) -> int:
+    """Counts the steps of one pass, of which there has to be one.
+
+    Args:
+        name: What messages call the set.
+        size: Number of examples.
+        global_batch_size: Examples of a step on all replicas.
+        drop_remainder: Whether a last, part-filled batch is left out.
+
+    Returns:
+        The number of global steps.
+
+    Raises:
+        DataError: There are none.
+    """
+    steps = eval_steps(size, global_batch_size, drop_remainder)
+    if not steps:
+        raise DataError(
+            f"{name}: got a global batch of {global_batch_size} for {size} examples "
+            "with the last, part-filled batch left out, expected a full batch",
+            field="drop_remainder",
+        )
+    return steps

@@ -15,7 +15,14 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 _LINE_SECONDS = 10.0
-_NOT_SHOWN = ("steps_per_second", "learning_rate", "validation_examples", "validation_loss")
+_WORK = ("tflops_per_second", "mfu")
+_NOT_SHOWN = (
+    "steps_per_second",
+    "learning_rate",
+    "validation_examples",
+    "validation_loss",
+    *_WORK,
+)
 
 
 class History(Observer):
@@ -24,6 +31,7 @@ class History(Observer):
     def __init__(self) -> None:
         self.evaluations: list[tuple[int, dict[str, float]]] = []
         self.steps_per_second: list[float] = []
+        self.work: dict[str, float] = {}
         self.last_step = 0
         self.target = 0
         self.inexact: list[str] | None = None
@@ -36,6 +44,7 @@ class History(Observer):
         """Remembers step and speed."""
         self.last_step = step
         self.steps_per_second.append(float(logs["steps_per_second"]))
+        self.work = {name: float(logs[name]) for name in _WORK if name in logs}
 
     def reproducible(self, reasons: list[str]) -> None:
         """Remembers why the weights need not come out again."""

@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from orbit_runner.runtime.peaks import short
 from orbit_runner.training.files import jsonable
 
 _BARS = "▁▂▃▄▅▆▇█"
@@ -31,6 +32,9 @@ class Results:
         inexact: Why the same config need not give the same weights again; None where nothing was
             trained.
         model_dir: The folder of the run.
+        tflops_per_second: What the last record computed, in 10^12 floating-point operations a
+            second; None where that is not known.
+        mfu: Its share of what the devices can do.
     """
 
     experiment: str
@@ -46,6 +50,8 @@ class Results:
     fingerprint: str
     model_dir: str
     inexact: Sequence[str] | None = None
+    tflops_per_second: float | None = None
+    mfu: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the results for `--json`, which has no NaN: null stands for it."""
@@ -88,11 +94,19 @@ def rows(results: Results) -> list[tuple[str, str]]:
             notes.append(f"best {results.best[name]:.4f} at step {best_step}")
         found.append((name, "  ".join([shown, *filter(None, notes)])))
     found.append(("parameters", f"{results.parameters:,}"))
+    if results.tflops_per_second and results.steps_per_second:
+        found.append(("compute", _compute(results.tflops_per_second * 1e12, results)))
     found.append(("weights", f"sha256 {results.fingerprint}"))
     if results.inexact:
         found += [("not reproducible", reason) for reason in results.inexact]
     found.append(("run", results.model_dir))
     return found
+
+
+def _compute(flops_per_second: float, results: Results) -> str:
+    a_step = flops_per_second / (results.steps_per_second or 1.0)
+    words = f"{short(a_step)}FLOP a step, {short(flops_per_second)}FLOP/s"
+    return words if results.mfu is None else f"{words}, {results.mfu:.1%} of the devices' peak"
 
 
 def print_results(results: Results) -> None:

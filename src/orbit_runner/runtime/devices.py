@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from orbit_runner.config.runtime import RuntimeConfig
 from orbit_runner.errors import SettingError
+from orbit_runner.runtime.peaks import peak_of
 
 
 class DeviceError(SettingError):
@@ -88,3 +89,19 @@ def local_devices(strategy: tf.distribute.Strategy) -> list[str]:
     except RuntimeError:  # The default strategy leaves it to TensorFlow, which prefers the last.
         names = [tf.config.list_logical_devices()[-1].name]
     return [name.rpartition("device:")[2] for name in names]
+
+
+def gpus_peak(strategy: tf.distribute.Strategy, dtype: str) -> float | None:
+    """Returns what the GPUs of this process can do together, operations a second.
+
+    Args:
+        strategy: Where steps run.
+        dtype: The type of what is multiplied.
+
+    Returns:
+        None on a CPU, and for GPUs whose peak is not known.
+    """
+    there = tf.config.list_physical_devices("GPU")
+    used = [name for name in local_devices(strategy) if "GPU" in name.upper()]
+    details = [tf.config.experimental.get_device_details(gpu) for gpu in there[: len(used)]]
+    return peak_of([str(found.get("device_name", "")) for found in details], dtype)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from orbit_runner.config.runtime import RuntimeConfig
+from orbit_runner.runtime import xla_cache
 from orbit_runner.runtime.deferred import defer
 
 
@@ -23,6 +24,8 @@ def variables(runtime: RuntimeConfig) -> Iterator[tuple[str, str]]:
         yield "TF_GPU_THREAD_COUNT", str(runtime.per_gpu_thread_count)
     if runtime.batchnorm_spatial_persistent:
         yield "TF_USE_CUDNN_BATCHNORM_SPATIAL_PERSISTENT", "1"
+    if runtime.xla_cache_dir:
+        yield xla_cache.VARIABLE, xla_cache.with_cache(runtime.xla_cache_dir)
     if runtime.enable_winograd_nonfused is not None:
         yield "TF_ENABLE_WINOGRAD_NONFUSED", str(int(runtime.enable_winograd_nonfused))
 

@@ -12,7 +12,7 @@ _searched_before = False
 
 
 def put_off() -> None:
-    """Stops the search, for a start or for a command that is soon over."""
+    """Stops the search, for the start of a process or for all of one that is soon over."""
     global _searched_before
     _searched_before = gc.isenabled()
     gc.disable()

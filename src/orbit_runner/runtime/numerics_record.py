@@ -17,6 +17,7 @@ from importlib import metadata
 from pathlib import Path
 
 from orbit_runner.config.runtime import RuntimeConfig
+from orbit_runner.runtime.xla_cache import VARIABLE, without_cache
 
 _PACKAGES = ("tensorflow", "tf_keras", "tf-models-official", "numpy")
 # Read by TensorFlow and XLA whatever the config says.
@@ -164,8 +165,12 @@ def _gpus(asked: int, folder: Path = Path("/proc/driver/nvidia/gpus")) -> str:
 
 
 def _variable(*names: str) -> str:
-    values = (" ".join(os.environ.get(name, "").split()) for name in names)
+    values = (" ".join(_told(name)) for name in names)
     return next(filter(None, values), _UNSET)
+
+
+def _told(name: str) -> list[str]:
+    return without_cache() if name == VARIABLE else os.environ.get(name, "").split()
 
 
 def _version(package: str) -> str:

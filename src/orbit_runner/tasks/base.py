@@ -6,13 +6,14 @@ subclass of `official.core.base_task.Task`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 import tf_keras
 from official.core import base_task
 
+from orbit_runner.data.chunks import Chunks
 from orbit_runner.errors import RunnerError, SettingError, first_line
 from orbit_runner.tasks.serving import Predictor, Serving
 
@@ -107,6 +108,34 @@ class Task(base_task.Task):
         size = tf.shape(tf.nest.flatten(features)[0])[0]
         count = tf.cast(size, tf.float32) if weights is None else tf.reduce_sum(weights)
         return {self.loss: loss, EXAMPLES: count}
+
+    def chunks(self, params: Any, replicas: int = 1) -> Chunks | None:
+        """Returns what gives the batches of a section by their steps.
+
+        With it, steps can make their batches themselves, without an input pipeline.
+
+        Args:
+            params: The section, `train_data` or `validation_data`.
+            replicas: Replicas in sync.
+
+        Returns:
+            The batches that `build_inputs` gives; None where data can but be streamed, as here.
+        """
+        return None
+
+    def batch_at(self, params: Any) -> Callable[[tf.Tensor], Any] | None:
+        """Returns what gives the batch of one training step; None where data can but be streamed.
+
+        Asynchronous workers ask for it, since each of them is given steps here and there.
+
+        Args:
+            params: The section.
+
+        Returns:
+            A function from the number of a step, int64 scalar, to what `build_inputs` gives for it.
+        """
+        chunks = self.chunks(params)
+        return None if chunks is None else chunks.batch_at
 
     def serving(self, model: tf_keras.Model) -> Serving:
         """Returns the signatures that `runner export` saves.

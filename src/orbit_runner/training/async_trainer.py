@@ -138,5 +138,5 @@ class AsyncTrainer(Trainer):
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         with keyed_draws(self._seed, step, replica):
             logs = self._step(inputs)
-        self._look_for_unkeyed_draws()
+        self._look_into_the_graph()
         return as_scalar(logs[self._task.loss])

@@ -11,7 +11,7 @@ import orbit
 import orbit.controller
 
 from orbit_runner.training.actions import DivergenceGuard
-from orbit_runner.training.plan import LoopLength
+from orbit_runner.training.loop_length import LoopLength
 from orbit_runner.training.session import Session
 from orbit_runner.training.summaries import JsonLines, Summaries, flat_scalars
 
@@ -103,7 +103,12 @@ def _own_eval_actions(session: Session) -> list[Action]:
 
 
 def _loop_length(session: Session) -> Callable[[int], int]:
-    length = LoopLength(session.config.trainer.steps_per_loop, session.plan)
+    trainer = session.trainer
+    length = LoopLength(
+        session.config.trainer.steps_per_loop,
+        session.plan,
+        lambda: (0, 0.0) if trainer is None else trainer.timer.last,
+    )
 
     def next_loop(step: int) -> int:
         # Between two loops and not after one, as an action would: then the loop's record is

@@ -10,9 +10,11 @@ import orbit
 import tensorflow as tf
 from official.core import base_task
 
+from orbit_runner.data.chunks import Chunks
 from orbit_runner.errors import SettingError
 from orbit_runner.runtime.randomness import keyed_draws
 from orbit_runner.tasks.metrics import RunningMean
+from orbit_runner.training.chunked_loop import chunked_loop, row_of
 from orbit_runner.training.evaluation_loop import to_the_end
 from orbit_runner.training.inputs import leading_size
 from orbit_runner.training.partition import Partition
@@ -39,6 +41,7 @@ class Evaluator(orbit.StandardEvaluator):
         use_tf_while_loop: bool,
         counted: bool = False,
         partition: Partition | None = None,
+        make_chunks: Callable[[], Chunks | None] = lambda: None,
     ) -> None:
         """Makes an evaluator; to be called in the strategy's scope.
 
@@ -53,6 +56,7 @@ class Evaluator(orbit.StandardEvaluator):
             counted: Whether there are as many batches as are asked for. Then that graph need not
                 look for the end, which would cost batches the sizes that are known before.
             partition: Splits the images of a step over devices, where that is on.
+            make_chunks: Gives the batches by their numbers, where no data set is needed.
         """
         options = orbit.StandardEvaluatorOptions(
             use_tf_function=use_tf_function, use_tf_while_loop=use_tf_while_loop
@@ -62,6 +66,8 @@ class Evaluator(orbit.StandardEvaluator):
         self._task, self._state, self._strategy = task, state, strategy
         self._make_dataset, self._seed = make_dataset, seed
         self._partition, self._counted = partition, counted
+        self._make_chunks = make_chunks
+        self._chunks: Chunks | None = None
         self._model = partition.model(state.model) if partition else state.model
         # Counts, on each replica, the batches in which something is drawn.
         self._draws = tf.Variable(
@@ -96,7 +102,8 @@ class Evaluator(orbit.StandardEvaluator):
             `validation_loss`, `validation_examples` and the task's metrics.
         """
         if self.eval_dataset is None:
-            self.eval_dataset = self._make_dataset()
+            self._chunks = self._make_chunks()
+            self.eval_dataset = self._make_dataset() if self._chunks is None else ()
         if self._eval_options.use_tf_while_loop and num_steps == -1:
             num_steps = tf.constant(tf.int32.max)
         ema = self._state.ema
@@ -105,6 +112,9 @@ class Evaluator(orbit.StandardEvaluator):
 
     def create_eval_loop_fn(self, has_state: bool) -> Any:
         """Returns what runs an evaluation."""
+        if self._chunks is not None:
+            loop = chunked_loop(self._chunks, self._strategy, self._take_row)
+            return lambda _, steps: loop(tf.zeros([], tf.int64), tf.cast(steps, tf.int64))
         if self._eval_options.use_tf_while_loop and not self._counted:
             return to_the_end(self._evaluate_batch)
         return super().create_eval_loop_fn(has_state)
@@ -125,6 +135,12 @@ class Evaluator(orbit.StandardEvaluator):
             What each replica's step gave, for tasks that aggregate it; else None.
         """
         return self._evaluate_batch(next(iterator))
+
+    def _take_row(self, batches: Any, row: tf.Tensor) -> None:
+        self._strategy.run(self._replica_row, args=(batches, row))
+
+    def _replica_row(self, batches: Any, row: tf.Tensor) -> None:
+        self._replica_step(row_of(batches, row))
 
     def _evaluate_batch(self, inputs: Any) -> Any:
         options = self._partition.options if self._partition else None

@@ -15,6 +15,10 @@ from orbit_runner.modeling.spatial.grid import PartitionError
 # What a pipeline found wrong with a record, in the words of `data/tfrecord/decode.py`.
 _BAD_RECORD = re.compile(r"(?:could not correctly convert string|assertion failed): \[?(.*\S: .*)")
 
+_UNCOMPILED = re.compile(
+    r"Detected unsupported operations when trying to compile graph .*? on \S+: (\w+)"
+    r"|tf2xla conversion failed"
+)
 _IN_RECORDS = re.compile(r": record \d+: ")
 # The op of `data/tfrecord/decode.py`, which does not know the name of what it decodes.
 _NAMELESS = "DecodePng"
@@ -42,6 +46,13 @@ def explained() -> Iterator[None]:
             "set runtime.enable_xla=false where it is on, or runtime.deterministic=false",
         ) from error
     except tf.errors.InvalidArgumentError as error:
+        uncompiled = _UNCOMPILED.search(str(error))
+        if uncompiled:
+            raise SettingError(
+                "runtime.enable_xla",
+                f"XLA cannot compile the step: {uncompiled[1] or 'an op is not written for it'}\n"
+                "set it to false",
+            ) from error
         problem = _bad_example(str(error))
         if not problem:
             raise

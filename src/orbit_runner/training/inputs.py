@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import orbit
@@ -104,8 +104,22 @@ def _built(task: Any, data: Any, context: Any, extra: dict[str, Any]) -> tf.data
     # Tasks that do not care where they run leave the context out, as Orbit lets them.
     takes_context = "input_context" in inspect.signature(task.build_inputs).parameters
     given = {"input_context": context} if takes_context else {}
-    try:
+    with blamed_on(data):
         return task.build_inputs(data, **given, **extra)
+
+
+@contextlib.contextmanager
+def blamed_on(data: Any) -> Iterator[None]:
+    """Turns what is wrong with a data set into a message that names the setting.
+
+    Args:
+        data: The section of the config.
+
+    Raises:
+        SettingError: The data set cannot be fed as the section says.
+    """
+    try:
+        yield
     except DataError as error:
         section = "train_data" if data.is_training else "validation_data"
         raise SettingError(f"task.{section}.{error.field}", str(error)) from error

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from orbit_runner.config.experiment import ExperimentConfig
 from orbit_runner.config.problems import unknown
+from orbit_runner.data.chunks import Chunks
 from orbit_runner.errors import SettingError
 from orbit_runner.runtime.coordinator import is_served, own_strategy
 from orbit_runner.tasks.several import Evaluated, tasks_evaluated
@@ -21,6 +22,7 @@ from orbit_runner.training.observer import Observer
 from orbit_runner.training.own_evaluator import OwnEvaluator
 from orbit_runner.training.partition import Partition
 from orbit_runner.training.plan import Plan
+from orbit_runner.training.resident import resident
 from orbit_runner.training.sections import num_examples, section_of
 from orbit_runner.training.state import TrainState
 from orbit_runner.training.trainer import Trainer
@@ -64,7 +66,12 @@ class Parts:
         def make_dataset(start_step: int) -> Any:
             return self._train_data(self.task, data, start_step)
 
-        return Trainer(self.config, self.task, self.state, plan, self.strategy, make_dataset)
+        def make_chunks() -> Chunks | None:
+            return resident(self.config, self.strategy, self.task, self._seeded(data))
+
+        return Trainer(
+            self.config, self.task, self.state, plan, self.strategy, make_dataset, make_chunks
+        )
 
     def _joint_trainer(self, joint: JointTask, plan: Plan) -> JointTrainer:
         self._require_no_servers()
@@ -86,13 +93,14 @@ class Parts:
         return trainer
 
     def _train_data(self, task: Any, data: Any, start_step: int) -> Any:
-        recoveries = int(self.state.recoveries.numpy())
-        seeded = with_seed(data, self.config.runtime, recoveries)
         replays = self.config.trainer.replay_inputs
         return distribute(
-            self.strategy, task, seeded, self.config.runtime, start_step,
+            self.strategy, task, self._seeded(data), self.config.runtime, start_step,
             replays=replays, tell=self.observer.note,
         )  # fmt: skip
+
+    def _seeded(self, data: Any) -> Any:
+        return with_seed(data, self.config.runtime, int(self.state.recoveries.numpy()))
 
     def evaluator(self, steps: int) -> Evaluator | MultiEvaluator:
         """Makes the evaluator; to be called in the scope of the strategy that evaluates.
@@ -137,6 +145,11 @@ class Parts:
             seeded = with_seed(data, config.runtime)
             return distribute(strategy, task, seeded, config.runtime, must_end=steps < 0)
 
+        def make_chunks() -> Chunks | None:
+            if aggregates(task):
+                return None
+            return resident(config, strategy, task, with_seed(data, config.runtime))
+
         made = OwnEvaluator if is_served(self.strategy) else Evaluator
         return made(
             task,
@@ -148,6 +161,7 @@ class Parts:
             use_tf_while_loop=_in_one_graph(config, task),
             counted=num_examples(task, data) is not None,
             partition=Partition(config, self.strategy, is_training=False),
+            make_chunks=make_chunks,
         )
 
     def _require_no_servers(self) -> None:

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import time
 
 from orbit_runner.config.trainer import TrainerConfig
 from orbit_runner.errors import SettingError
-
-_SECONDS_PER_LOOP = 1.0
-_LARGEST_GROWTH = 8.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,32 +92,3 @@ def make_plan(trainer: TrainerConfig, steps_per_epoch: float) -> Plan:
         validation_interval=steps("validation_epochs", "validation_interval")
         or trainer.validation_interval,
     )
-
-
-class LoopLength:
-    """Says how many steps the next loop takes; the weights do not depend on it.
-
-    With `auto` loops grow until one takes about a second: short enough to show progress, long
-    enough that the host's share does not count.
-    """
-
-    def __init__(self, steps_per_loop: int | str, plan: Plan) -> None:
-        self._fixed = steps_per_loop if isinstance(steps_per_loop, int) else None
-        self._plan = plan
-        self._length = 1.0
-        self._last: tuple[int, float] | None = None
-
-    def __call__(self, step: int) -> int:
-        """Returns the length of the loop that starts at a step."""
-        length = self._fixed or round(self._adapted(int(step)))
-        # Orbit itself ends loops where training pauses for an evaluation or a checkpoint.
-        return max(1, min(length, self._plan.next_record(int(step)) - int(step)))
-
-    def _adapted(self, step: int) -> float:
-        now = time.monotonic()
-        if self._last is not None and step > self._last[0]:
-            seconds_per_step = (now - self._last[1]) / (step - self._last[0])
-            wanted = _SECONDS_PER_LOOP / max(seconds_per_step, 1e-9)
-            self._length = max(1.0, min(wanted, self._length * _LARGEST_GROWTH))
-        self._last = (step, now)
-        return self._length

@@ -10,10 +10,15 @@ import orbit
 import tensorflow as tf
 
 from orbit_runner.config.experiment import ExperimentConfig
+from orbit_runner.data.chunks import Chunks
 from orbit_runner.errors import SettingError
+from orbit_runner.runtime.devices import gpus_peak
+from orbit_runner.runtime.flops import step_flops
+from orbit_runner.runtime.peaks import Work
 from orbit_runner.runtime.randomness import keyed_draws
 from orbit_runner.runtime.unkeyed import unkeyed_draws
 from orbit_runner.tasks.metrics import RunningMean
+from orbit_runner.training.chunked_loop import chunked_loop, row_of
 from orbit_runner.training.evaluator import as_scalar, metrics_of, reset, value_of
 from orbit_runner.training.gradients import StepFn, split_step
 from orbit_runner.training.learning_rates import learning_rates
@@ -25,9 +30,14 @@ DatasetFn = Callable[[int], Any]
 
 
 class StepTimer:
-    """Steps per second inside loops; what happens between them does not count."""
+    """Steps per second inside loops; what happens between them does not count.
+
+    Attributes:
+        last: The steps of the last loop, and the seconds that they took.
+    """
 
     def __init__(self) -> None:
+        self.last = 0, 0.0
         self.reset()
 
     def reset(self) -> None:
@@ -41,6 +51,7 @@ class StepTimer:
             steps: Its steps.
             seconds: How long it took.
         """
+        self.last = steps, seconds
         self._steps += steps
         self._seconds += seconds
 
@@ -70,6 +81,7 @@ class Trainer(orbit.StandardTrainer):
     Attributes:
         timer: Measures steps per second.
         unkeyed: Random draws of the step that are no function of (seed, step).
+        flops: Floating-point operations of a step of all replicas here; None where not known.
     """
 
     def __init__(
@@ -80,6 +92,7 @@ class Trainer(orbit.StandardTrainer):
         plan: Plan,
         strategy: tf.distribute.Strategy,
         make_dataset: DatasetFn,
+        make_chunks: Callable[[], Chunks | None] = lambda: None,
     ) -> None:
         """Makes a trainer; to be called in the strategy's scope.
 
@@ -90,6 +103,7 @@ class Trainer(orbit.StandardTrainer):
             plan: When records end.
             strategy: Where steps run.
             make_dataset: Makes the distributed data set that starts at a given step.
+            make_chunks: Gives the batches by their steps, where no data set is needed.
         """
         options = orbit.StandardTrainerOptions(
             use_tf_function=config.trainer.train_tf_function,
@@ -98,13 +112,19 @@ class Trainer(orbit.StandardTrainer):
         super().__init__(None, options)
         self.state, self._plan, self._strategy = state, plan, strategy
         self._task, self._make_dataset = task, make_dataset
+        self._make_chunks = make_chunks
+        self._chunks: Chunks | None = None
+        self._compiles = compiles(config) and strategy.num_replicas_in_sync == 1
         self._loss = RunningMean("training_loss")
         self._metrics = self._built_metrics()
         self._partition = Partition(config, strategy, is_training=True)
         self._step = self._step_fn(config)
         self._seed = config.runtime.seed
         self.timer = StepTimer()
+        self._pieces = config.trainer.gradient_accumulation_steps
+        self._peak = gpus_peak(strategy, config.runtime.mixed_precision_dtype or "float32")
         self.unkeyed: list[str] = []
+        self.flops: int | None = None
 
     def _built_metrics(self) -> Any:
         return [*self._task.build_metrics(training=True), *metrics_of(self.state.model)]
@@ -149,7 +169,9 @@ class Trainer(orbit.StandardTrainer):
         if self._global_step() < step + int(num_steps):
             raise self._data_ended()
         self.timer.add(int(num_steps), time.perf_counter() - start)
-        logs["steps_per_second"] = self.timer.steps_per_second()
+        speed = logs["steps_per_second"] = self.timer.steps_per_second()
+        if self.flops:
+            logs.update(Work(self.flops, self._peak).logs(speed))
         return logs
 
     def _global_step(self) -> int:
@@ -170,7 +192,31 @@ class Trainer(orbit.StandardTrainer):
             self._reset_metrics()
             self.timer.reset()
         if self.train_dataset is None:
-            self.train_dataset = self._make_dataset(self._global_step())
+            self._chunks = self._make_chunks()
+            self.train_dataset = self._data()
+
+    def _data(self) -> Any:
+        if self._chunks is None:
+            return self._make_dataset(self._global_step())
+        self._train_loop_fn = None
+        return ()
+
+    def create_train_loop_fn(self) -> Callable[[Any, tf.Tensor], None]:
+        """Returns what runs a loop of steps."""
+        if self._chunks is None:
+            return super().create_train_loop_fn()
+        loop = chunked_loop(
+            self._chunks, self._strategy, self._take_row, jit_compile=self._compiles
+        )
+        return lambda _, steps: loop(self.state.global_step.read_value(), tf.cast(steps, tf.int64))
+
+    def _take_row(self, batches: Any, row: tf.Tensor) -> None:
+        options = self._partition.options
+        self._strategy.run(self._replica_row, args=(batches, row), options=options)
+        self._update_average()
+
+    def _replica_row(self, batches: Any, row: tf.Tensor) -> None:
+        self._replica_step(row_of(batches, row))
 
     def train_step(self, iterator: Any) -> None:
         """Takes one step on all replicas.
@@ -195,7 +241,7 @@ class Trainer(orbit.StandardTrainer):
         self.state.replica_state.bring_together()
         self._record(logs)
         self.state.global_step.assign_add(1)
-        self._look_for_unkeyed_draws()
+        self._look_into_the_graph()
 
     def _logs(self, inputs: Any) -> dict[str, Any]:
         return self._step(self._partition.inputs(inputs))
@@ -204,9 +250,12 @@ class Trainer(orbit.StandardTrainer):
         self._loss.update_state(as_scalar(logs[self._task.loss]))
 
     @tf.autograph.experimental.do_not_convert
-    def _look_for_unkeyed_draws(self) -> None:
+    def _look_into_the_graph(self) -> None:
         if not tf.executing_eagerly():
-            self.unkeyed = unkeyed_draws(tf.compat.v1.get_default_graph())
+            graph = tf.compat.v1.get_default_graph()
+            self.unkeyed = unkeyed_draws(graph)
+            # Of mirrored replicas, the last one to be traced finds the ops of all.
+            self.flops = step_flops(graph, self._pieces)
 
     def train_loop_end(self) -> dict[str, Any]:
         """Reads the metrics.

@@ -7,8 +7,9 @@ import pytest
 import tensorflow as tf
 from test_ratings_pairs import _batches, _chosen, made
 
+from orbit_runner.data.ratings.chunks import Candidates
 from orbit_runner.data.ratings.distinct import distinct
-from orbit_runner.data.ratings.pipeline import Candidates, eval_users
+from orbit_runner.data.ratings.pipeline import eval_users
 from orbit_runner.errors import DataError
 
 

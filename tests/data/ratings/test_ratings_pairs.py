@@ -13,10 +13,11 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.data.options import PipelineOptions
-from orbit_runner.data.ratings import pipeline
+from orbit_runner.data.ratings import chunks as module
+from orbit_runner.data.ratings.chunks import TrainingPairs, pair_chunks
 from orbit_runner.data.ratings.interactions import RatingSource
 from orbit_runner.data.ratings.negatives import Unchosen
-from orbit_runner.data.ratings.pipeline import TrainingPairs, train_pairs, train_pairs_at
+from orbit_runner.data.ratings.pipeline import train_pairs
 from orbit_runner.errors import DataError
 
 _SEED = 11
@@ -156,7 +157,7 @@ def _assert_equal(got, expected):
 
 @pytest.mark.parametrize("chunk", [1, 40, 2**16])
 def test_batches_are_the_pairs_in_their_order(monkeypatch, chunk):
-    monkeypatch.setattr(pipeline, "_CHUNK_PAIRS", chunk)
+    monkeypatch.setattr(module, "_CHUNK_PAIRS", chunk)
     source = made()
     batches = _train(steps=80)
     assert 2 * 5 * source.size < 80 * 16
@@ -174,7 +175,7 @@ def test_batches_are_the_pairs_in_their_order(monkeypatch, chunk):
 @pytest.mark.parametrize("start_step", [0, 3, 10**9])
 def test_any_start_and_any_number_of_replicas_gives_the_same(replicas, pipelines, start_step):
     shared = _train(4, start_step=start_step, replicas=replicas, pipelines=pipelines)
-    at = train_pairs_at(made(), num_negatives=4, global_batch_size=16, seed=_SEED)
+    at = pair_chunks(made(), num_negatives=4, global_batch_size=16, seed=_SEED).batch_at
     expected = [
         tf.nest.map_structure(lambda t: t.numpy(), at(tf.constant(start_step + step, tf.int64)))
         for step in range(4)

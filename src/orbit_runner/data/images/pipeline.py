@@ -20,9 +20,8 @@ from orbit_runner.data.images.files import FileSource
 from orbit_runner.data.images.mixing import Mixer, Mixing
 from orbit_runner.data.images.training import Variation, varied
 from orbit_runner.data.options import PipelineOptions
-from orbit_runner.data.pipeline import checked_eval_steps
 from orbit_runner.data.service import made_by
-from orbit_runner.data.slicing import replica_slices
+from orbit_runner.data.slicing import checked_eval_steps, replica_slices
 from orbit_runner.errors import DataError
 
 Shape = tuple[int, int, int]

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, TypeGuard
 
 import tensorflow as tf
 
+from orbit_runner.data.array_chunks import eval_chunks, train_chunks
 from orbit_runner.data.augment import CropFlip
+from orbit_runner.data.chunks import Chunks
 from orbit_runner.data.images.bad import BadImages
 from orbit_runner.data.images.mixing import Mixing
 from orbit_runner.data.images.pipeline import eval_images, train_images
 from orbit_runner.data.options import PipelineOptions
-from orbit_runner.data.pipeline import eval_dataset, train_batches, train_dataset
+from orbit_runner.data.pipeline import eval_dataset, train_dataset
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.tfrecord.pipeline import eval_records, train_records
 from orbit_runner.data.tfrecord.source import RecordSource
@@ -72,24 +73,35 @@ def train_inputs(
     return batches.map(_triple if params.max_bad_images else _pair)
 
 
-def train_batch_at(
-    params: ImageDataConfig, num_classes: int | None = None, input_size: Size = None
-) -> Callable[[tf.Tensor], Any] | None:
-    """Makes what gives single training batches by their steps.
+def chunks(
+    params: ImageDataConfig, num_classes: int, input_size: Size, replicas: int
+) -> Chunks | None:
+    """Makes what gives batches by their steps.
 
     Args:
         params: The section.
         num_classes: One more than the largest label.
         input_size: Height, width and channels that images are brought to; their own where None.
+        replicas: Replicas in sync.
 
     Returns:
-        A function from the number of a step to `(image, label)`; None for data that is streamed.
+        The batches of `train_inputs` or `eval_inputs`; None for data that is streamed.
     """
     source = load_source(params, input_size, num_classes)
     if not is_ready(source, params, input_size):
         return None
+    if not params.is_training:
+        return eval_chunks(
+            source,
+            global_batch_size=params.global_batch_size,
+            replicas=replicas,
+            drop_remainder=params.drop_remainder,
+            element=_weighted,
+        )
     shuffle = params.shuffle_buffer_size > 1
-    return train_batches(source, shuffle=shuffle, element=_pair, **_train_settings(params))
+    return train_chunks(
+        source, replicas=replicas, shuffle=shuffle, element=_pair, **_train_settings(params)
+    )
 
 
 def eval_inputs(

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 import tf_keras
 
+from orbit_runner.data.chunks import Chunks
 from orbit_runner.data.images.bad import BadImages
 from orbit_runner.errors import SettingError
 from orbit_runner.registry import IMAGE_MODELS
 from orbit_runner.tasks.base import Task
 from orbit_runner.tasks.image_classification.config import ImageClassificationConfig
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
-from orbit_runner.tasks.image_classification.inputs import (
-    eval_inputs,
-    train_batch_at,
-    train_inputs,
-)
+from orbit_runner.tasks.image_classification.inputs import chunks, eval_inputs, train_inputs
 from orbit_runner.tasks.image_classification.serving import (
     ImagePredictor,
     decoder,
@@ -102,18 +99,14 @@ class ImageClassificationTask(Task):
             params, input_context, start_step, classes, size, self.bad_training_images
         )
 
-    def batch_at(self, params: ImageDataConfig) -> Callable[[tf.Tensor], Any] | None:
-        """Returns what gives the batch of one training step; None where data can but be streamed.
-
-        Asynchronous workers ask for it, since each of them is given steps here and there.
+    def chunks(self, params: ImageDataConfig, replicas: int = 1) -> Chunks | None:
+        """Returns what gives the batches of a section by their steps; None where it is streamed.
 
         Args:
             params: The section.
-
-        Returns:
-            A function from the number of a step, int64 scalar, to what `build_inputs` gives for it.
+            replicas: Replicas in sync.
         """
-        return train_batch_at(params, self._num_classes(), self.task_config.model.input_size)
+        return chunks(params, self._num_classes(), self.task_config.model.input_size, replicas)
 
     def num_examples(self, params: ImageDataConfig) -> int:
         """Returns the size of a section's data set, in examples."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
+from orbit_runner.data.chunks import Chunks
 from orbit_runner.data.options import PipelineOptions
-from orbit_runner.data.ratings.pipeline import eval_users, train_pairs, train_pairs_at
+from orbit_runner.data.ratings.chunks import pair_chunks, user_chunks
+from orbit_runner.data.ratings.pipeline import eval_users, train_pairs
 from orbit_runner.tasks.recommendation.config import RatingEvalData, RatingTrainData
 from orbit_runner.tasks.recommendation.sources import load_source
 
@@ -37,16 +38,20 @@ def train_inputs(
     )
 
 
-def train_batch_at(params: RatingTrainData) -> Callable[[tf.Tensor], Any]:
-    """Makes what gives single training batches by their steps.
+def chunks(params: RatingTrainData | RatingEvalData, replicas: int) -> Chunks:
+    """Makes what gives batches by their steps.
 
     Args:
         params: The section.
+        replicas: Replicas in sync.
 
     Returns:
-        A function from the number of a step to `({user, item}, label)`.
+        The batches of `train_inputs` or `eval_inputs`.
     """
-    return train_pairs_at(load_source(params), **_settings(params))
+    source = load_source(params)
+    if isinstance(params, RatingTrainData):
+        return pair_chunks(source, replicas=replicas, **_settings(params))
+    return user_chunks(source, replicas=replicas, **_eval_settings(params))
 
 
 def eval_inputs(
@@ -63,14 +68,20 @@ def eval_inputs(
     """
     return eval_users(
         load_source(params),
-        num_negatives=params.num_eval_negatives,
-        global_batch_size=params.global_batch_size,
-        seed=params.seed or 0,
-        drop_remainder=params.drop_remainder,
         input_context=input_context,
         options=PipelineOptions.of(params),
         cache=params.cache,
+        **_eval_settings(params),
     )
+
+
+def _eval_settings(params: RatingEvalData) -> dict[str, Any]:
+    return {
+        "num_negatives": params.num_eval_negatives,
+        "global_batch_size": params.global_batch_size,
+        "seed": params.seed or 0,
+        "drop_remainder": params.drop_remainder,
+    }
 
 
 def _settings(params: RatingTrainData) -> dict[str, Any]:

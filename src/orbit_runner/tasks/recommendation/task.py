@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
 import tf_keras
 
+from orbit_runner.data.chunks import Chunks
 from orbit_runner.registry import RATING_MODELS
 from orbit_runner.tasks.base import EXAMPLES, Task
 from orbit_runner.tasks.recommendation.config import (
@@ -15,7 +16,7 @@ from orbit_runner.tasks.recommendation.config import (
     RatingTrainData,
     RecommendationConfig,
 )
-from orbit_runner.tasks.recommendation.inputs import eval_inputs, train_batch_at, train_inputs
+from orbit_runner.tasks.recommendation.inputs import chunks, eval_inputs, train_inputs
 from orbit_runner.tasks.recommendation.metrics import HitRatio, Ndcg
 from orbit_runner.tasks.recommendation.predictor import UserPredictor
 from orbit_runner.tasks.recommendation.ranking import ranks_and_losses
@@ -62,16 +63,14 @@ class RecommendationTask(Task):
             return train_inputs(params, input_context, start_step)
         return eval_inputs(params, input_context)
 
-    def batch_at(self, params: RatingTrainData) -> Callable[[tf.Tensor], Any]:
-        """Returns what gives the batch of one training step.
+    def chunks(self, params: RatingTrainData | RatingEvalData, replicas: int = 1) -> Chunks:
+        """Returns what gives the batches of a section by their steps.
 
         Args:
             params: The section.
-
-        Returns:
-            A function from the number of a step, int64 scalar, to what `build_inputs` gives for it.
+            replicas: Replicas in sync.
         """
-        return train_batch_at(params)
+        return chunks(params, replicas)
 
     def num_examples(self, params: RatingTrainData | RatingEvalData) -> int:
         """Returns the size of a section's data set: pairs to train on, or users to evaluate."""

@@ -1,0 +1,224 @@
+"""What trains and evaluates the same network on the same batches: this runner, and the others."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import itertools
+import types
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+import tf_keras
+from official.core import config_definitions, train_lib
+from official.modeling import optimization
+
+from benchmarks.networks import MUCH, Network, session_of, task_of
+from benchmarks.usual import usual_batches
+from orbit_runner.config.experiment import ExperimentConfig
+from orbit_runner.training.controller import build_controller, quiet_orbit
+from orbit_runner.training.inputs import distribute, with_seed
+from orbit_runner.training.state import build_state
+
+Run = Callable[[], int]
+PIPELINE = ("task.train_data.on_device=false", "task.validation_data.on_device=false")
+
+
+@contextlib.contextmanager
+def silent() -> Iterator[None]:
+    """Keeps Orbit's lines and Keras' bars out of the tables."""
+    with quiet_orbit(), contextlib.redirect_stdout(io.StringIO()):
+        yield
+
+
+def batches(config: ExperimentConfig, task: Any, *, training: bool) -> Any:
+    """Makes the pipeline of a program without this runner: the usual one, if it can be written.
+
+    Sentences and ratings come from this runner's pipeline, which is the faster one.
+
+    Args:
+        config: The experiment.
+        task: Its task.
+        training: For training, or for evaluation.
+    """
+    usual = usual_batches(config, training=training)
+    if usual is not None:
+        return usual
+    section = config.task.train_data if training else config.task.validation_data
+    data = with_seed(section, config.runtime)
+    return distribute(tf.distribute.get_strategy(), task, data, config.runtime)
+
+
+def runner(network: Network, folder: Path, *changes: str) -> Run:
+    """Makes this runner ready to train.
+
+    Args:
+        network: What to train.
+        folder: The folder of the run.
+        *changes: Overrides, `path=value`.
+    """
+    session = session_of(network.config(*changes), folder)
+    controller = build_controller(session)
+
+    def run() -> int:
+        with silent(), session.strategy.scope():
+            controller.train(session.step + network.steps, checkpoint_at_completion=False)
+        return network.steps
+
+    return run
+
+
+def runner_on_pipeline(network: Network, folder: Path, *changes: str) -> Run:
+    """Makes this runner ready to train on an input pipeline."""
+    return runner(network, folder, *PIPELINE, *changes)
+
+
+def bare_loop(network: Network) -> Run:
+    """Writes the loop by hand, with no more in it than training takes.
+
+    Args:
+        network: What to train.
+    """
+    config = network.config(*PIPELINE)
+    task = task_of(config)
+    state = build_state(config, task, tf.distribute.get_strategy())
+    model, optimizer = state.model, state.optimizer
+    iterator = iter(batches(config, task, training=True))
+
+    @tf.function
+    def loop(iterator: Any, steps: tf.Tensor) -> tf.Tensor:
+        loss = 0.0
+        for _ in tf.range(steps):
+            features, labels = next(iterator)
+            with tf.GradientTape() as tape:
+                outputs = model(features, training=True)
+                loss = task.build_losses(labels, outputs, model.losses)
+            gradients = tape.gradient(loss, model.trainable_variables)
+            optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+        return loss
+
+    def run() -> int:
+        loop(iterator, tf.constant(network.steps)).numpy()
+        return network.steps
+
+    return run
+
+
+class _Fitted(tf_keras.Model):
+    """A network and its task's loss, in the form that `fit` takes."""
+
+    def __init__(self, task: Any, network: tf_keras.Model) -> None:
+        super().__init__()
+        self._task, self._network = task, network
+
+    def call(self, inputs: Any, training: bool = False) -> Any:
+        return self._network(inputs, training=training)
+
+    def compute_loss(
+        self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None
+    ) -> Any:
+        return self._task.build_losses(y, y_pred, self._network.losses, sample_weight)
+
+
+def fit(network: Network, steps_per_execution: int = 1) -> Run:
+    """Makes Keras' `fit` ready.
+
+    Args:
+        network: What to train.
+        steps_per_execution: Steps of one graph.
+    """
+    config = network.config(*PIPELINE)
+    task = task_of(config)
+    state = build_state(config, task, tf.distribute.get_strategy())
+    model = _Fitted(task, state.model)
+    counted = ["accuracy"] if config.task.name == "image_classification" else []
+    model.compile(
+        optimizer=state.optimizer, metrics=counted, steps_per_execution=steps_per_execution
+    )
+    data = batches(config, task, training=True)
+
+    def run() -> int:
+        with silent():
+            model.fit(data, steps_per_epoch=network.steps, epochs=1, verbose=0)
+        return network.steps
+
+    return run
+
+
+def model_garden(network: Network, folder: Path) -> Any:
+    """Makes Model Garden's own runner ready, for a task of ours, which it takes.
+
+    Args:
+        network: What to train.
+        folder: The folder of the run.
+
+    Returns:
+        Its Orbit controller, and its strategy.
+    """
+    config = network.config(*PIPELINE)
+    strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+    with strategy.scope():
+        task = _fed_as_usual(task_of(config), config)
+    # Its `TaskConfig` has no place for our data sections, and its runner reads attributes only.
+    params: Any = types.SimpleNamespace(
+        task=config.task,
+        trainer=_their_trainer(config, network.steps),
+        runtime=config_definitions.RuntimeConfig(distribution_strategy="one_device"),
+    )
+    with silent():
+        made = train_lib.OrbitExperimentRunner(
+            strategy, task, "train_and_eval", params, str(folder)
+        )
+    return made.controller, strategy
+
+
+def _fed_as_usual(task: Any, config: ExperimentConfig) -> Any:
+    own = task.build_inputs
+
+    def build_inputs(params: Any, input_context: Any = None) -> Any:
+        usual = usual_batches(config, training=params.is_training)
+        return own(params, input_context) if usual is None else usual
+
+    task.build_inputs = build_inputs
+    return task
+
+
+def _their_trainer(config: ExperimentConfig, steps: int) -> config_definitions.TrainerConfig:
+    ours = config.trainer.optimizer_config.as_dict()
+    kinds = {
+        section: {"type": ours[section]["type"], ours[section]["type"]: _chosen(ours[section])}
+        for section in ("optimizer", "learning_rate")
+    }
+    return config_definitions.TrainerConfig(
+        optimizer_config=optimization.OptimizationConfig(kinds),
+        train_steps=MUCH,
+        steps_per_loop=steps,
+        summary_interval=steps,
+        checkpoint_interval=MUCH,
+        validation_interval=MUCH,
+        validation_steps=-1,
+    )
+
+
+def _chosen(section: dict[str, Any]) -> dict[str, Any]:
+    return dict(section[section["type"]])
+
+
+def garden_training(network: Network, folder: Path) -> Run:
+    """Makes Model Garden's own runner ready to train.
+
+    Args:
+        network: What to train.
+        folder: The folder of the run.
+    """
+    controller, strategy = model_garden(network, folder)
+    stops = itertools.count(network.steps, network.steps)
+
+    def run() -> int:
+        with silent(), strategy.scope():
+            controller.train(next(stops), checkpoint_at_completion=False)
+        return network.steps
+
+    return run

@@ -1,0 +1,79 @@
+"""Images of CIFAR-10's size, cropped and flipped: this runner against a map over single images.
+
+Each drains batches in a graph, in which nothing is done with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from benchmarks.harness import Figure, alternate
+from benchmarks.networks import NETWORKS, task_of
+from benchmarks.usual import usual_batches
+from orbit_runner.training.inputs import distribute, with_seed
+
+TITLE = "CIFAR-10's crop and flip, batches of 128, on two cores"
+UNIT = "images/s"
+_BATCH, _STEPS = 128, 200
+
+
+def _drained(data: tf.data.Dataset) -> Callable[[], int]:
+    iterator = iter(data)
+
+    @tf.function
+    def drain(iterator: Any) -> tf.Tensor:
+        seen = tf.constant(0)
+        for _ in tf.range(_STEPS):
+            images, _ = next(iterator)
+            seen += tf.cast(images[0, 0, 0, 0], tf.int32)
+        return seen
+
+    def run() -> int:
+        drain(iterator).numpy()
+        return _BATCH * _STEPS
+
+    return run
+
+
+def _made_in_the_step(chunks: Any) -> Callable[[], int]:
+    @tf.function
+    def drain(first: tf.Tensor) -> tf.Tensor:
+        seen, done = tf.constant(0), tf.zeros([], tf.int64)
+        while done < _STEPS:
+            images, _ = chunks(first + done, chunks.length, 0)
+            seen += tf.cast(images[0, 0, 0, 0, 0], tf.int32)
+            done += chunks.length
+        return seen
+
+    def run() -> int:
+        drain(tf.zeros([], tf.int64)).numpy()
+        return _BATCH * -(-_STEPS // chunks.length) * chunks.length
+
+    return run
+
+
+def measure(rounds: int = 9) -> list[Figure]:
+    """Runs the benchmark.
+
+    Args:
+        rounds: How often each contender runs.
+
+    Returns:
+        Figures against the map over single images.
+    """
+    (network,) = (n for n in NETWORKS if n.name == "ResNet-20")
+    config = network.config()
+    task, data = task_of(config), with_seed(config.task.train_data, config.runtime)
+    strategy = tf.distribute.get_strategy()
+    usual = usual_batches(config, training=True)
+    assert usual is not None
+    mapped = "shuffled, then a map over single images"
+    contenders = {
+        mapped: _drained(usual),
+        "this runner's pipeline": _drained(distribute(strategy, task, data, config.runtime)),
+        "this runner, in the step": _made_in_the_step(task.chunks(data)),
+    }
+    return alternate(contenders, baseline=mapped, rounds=rounds)

@@ -1,0 +1,154 @@
+"""Evaluation: this runner against a bare loop, Keras, Keras 3 and Model Garden's runner.
+
+All give loss and accuracy of the same network over the same images, in turn, in one process on one
+CPU. The digits are the whole set, 1,797 images in batches of 64: each evaluation begins, ends and
+reports, as between two loops of training.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from benchmarks.contenders import PIPELINE, Run, batches, model_garden, silent
+from benchmarks.harness import Figure, alternate, table
+from benchmarks.keras3 import compiled
+from benchmarks.loop import BARE
+from benchmarks.networks import NETWORKS, Network, session_of, task_of
+from orbit_runner.training.controller import build_controller
+from orbit_runner.training.state import build_state
+
+_ALL_DIGITS = ("task.validation_data.split=all", "task.validation_data.global_batch_size=64")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Case:
+    network: Network
+    examples: int
+    times: int
+
+    @property
+    def work(self) -> int:
+        return self.examples * self.times
+
+
+def _cases() -> dict[str, _Case]:
+    by_name = {network.name: network for network in NETWORKS}
+    found = {}
+    for name, changes, examples, times in (
+        ("mlp on digits", _ALL_DIGITS, 1797, 20),
+        ("cnn on digits", _ALL_DIGITS, 1797, 4),
+        ("ResNet-20", ("task.validation_data.synthetic.num_examples=2000",), 2000, 1),
+    ):
+        network = by_name[name]
+        network = dataclasses.replace(network, changes=(*network.changes, *changes))
+        found[name] = _Case(network, examples, times)
+    return found
+
+
+def report(rounds: int = 9) -> str:
+    """Measures each network; `CASES=name,name` in the environment picks some.
+
+    Args:
+        rounds: How often each contender runs.
+
+    Returns:
+        A table for each.
+    """
+    wanted, cases = os.environ.get("CASES", ""), _cases()
+    chosen = [name for name in cases if not wanted or name in wanted.split(",")]
+    return "\n".join(
+        table(f"evaluation, {name}", "examples/s", _measured(cases[name], rounds))
+        for name in chosen
+    )
+
+
+def _measured(case: _Case, rounds: int) -> list[Figure]:
+    network = case.network
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        runs = {
+            BARE: _bare(case),
+            "this runner": _runner(case, folder / "own"),
+            "this runner, on a pipeline": _runner(case, folder / "fed", *PIPELINE),
+            "Model Garden's runner": _garden(case, folder / "theirs"),
+            "`evaluate`": _keras(case, 1),
+            "`evaluate`, `steps_per_execution`": _keras(case, 1000),
+        }
+        third = compiled(network, 1)
+        if third is not None:
+            data = batches(network.config(), task_of(network.config()), training=False)
+            runs["Keras 3 `evaluate`"] = _times(case, lambda: third.evaluate(data, verbose=0))
+        return alternate(runs, baseline=BARE, rounds=rounds)
+
+
+def _times(case: _Case, evaluate: Any) -> Run:
+    def run() -> int:
+        with silent():
+            for _ in range(case.times):
+                evaluate()
+        return case.work
+
+    return run
+
+
+def _bare(case: _Case) -> Run:
+    config = case.network.config()
+    task = task_of(config)
+    model = build_state(config, task, tf.distribute.get_strategy()).model
+    data = batches(config, task, training=False)
+
+    @tf.function
+    def loop(iterator: Any, steps: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        total, right = 0.0, 0.0
+        for _ in tf.range(steps):
+            images, labels = next(iterator)
+            logits = model(images, training=False)
+            total += tf.reduce_sum(task.example_losses(labels, logits))
+            hits = tf.equal(tf.argmax(logits, -1, tf.int32), labels)
+            right += tf.reduce_sum(tf.cast(hits, tf.float32))
+        return total / case.examples, right / case.examples
+
+    steps = tf.constant(int(data.cardinality()))
+    return _times(case, lambda: [float(value) for value in loop(iter(data), steps)])
+
+
+def _runner(case: _Case, folder: Path, *changes: str) -> Run:
+    session = session_of(case.network.config(*changes), folder, evaluates=True)
+    controller = build_controller(session)
+
+    def evaluate() -> None:
+        with session.strategy.scope():
+            controller.evaluate(session.validation_steps)
+
+    return _times(case, evaluate)
+
+
+def _garden(case: _Case, folder: Path) -> Run:
+    controller, strategy = model_garden(case.network, folder)
+
+    def evaluate() -> None:
+        with strategy.scope():
+            controller.evaluate(-1)
+
+    return _times(case, evaluate)
+
+
+def _keras(case: _Case, steps_per_execution: int) -> Run:
+    import tf_keras
+
+    config = case.network.config()
+    task = task_of(config)
+    model = build_state(config, task, tf.distribute.get_strategy()).model
+    data = batches(config, task, training=False)
+    model.compile(
+        loss=tf_keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+        steps_per_execution=min(steps_per_execution, int(data.cardinality())),
+    )
+    return _times(case, lambda: model.evaluate(data, verbose=0))

@@ -1,0 +1,91 @@
+"""Keras 3 on TensorFlow, for the networks that take a few lines there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks.contenders import Run, batches, silent
+from benchmarks.networks import Network, task_of
+
+
+def fit(network: Network, steps_per_execution: int) -> Run | None:
+    """Makes Keras 3's `fit` ready.
+
+    Args:
+        network: What to train.
+        steps_per_execution: Steps of one graph.
+
+    Returns:
+        None for networks that are not written here.
+    """
+    model = compiled(network, steps_per_execution)
+    if model is None:
+        return None
+    config = network.config()
+    data = batches(config, task_of(config), training=True)
+
+    def run() -> int:
+        with silent():
+            model.fit(data, steps_per_epoch=network.steps, epochs=1, verbose=0)
+        return network.steps
+
+    return run
+
+
+def compiled(network: Network, steps_per_execution: int) -> Any:
+    """Makes a model of Keras 3, compiled.
+
+    Args:
+        network: Which.
+        steps_per_execution: Steps of one graph.
+
+    Returns:
+        None for networks that are not written here.
+    """
+    import keras  # type: ignore[import-untyped]
+
+    options: Any = getattr(network.config().task, "model", None)
+    write = _WRITTEN.get(getattr(options, "name", ""))
+    if write is None:
+        return None
+    layers = [keras.Input([8, 8, 1]), keras.layers.Rescaling(1 / 16), *write(options)]
+    model = keras.Sequential(layers)
+    model.compile(
+        optimizer=keras.optimizers.Adam(),
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+        steps_per_execution=steps_per_execution,
+    )
+    return model
+
+
+def _mlp(options: Any) -> list[Any]:
+    from keras import layers
+
+    hidden: list[Any] = []
+    for units in options.hidden_units:
+        hidden += [layers.Dense(units, activation="relu"), layers.Dropout(options.dropout_rate)]
+    return [layers.Flatten(), *hidden, layers.Dense(10)]
+
+
+def _cnn(options: Any) -> list[Any]:
+    from keras import layers
+
+    blocks: list[Any] = []
+    for filters in options.filters:
+        blocks += [
+            layers.Conv2D(filters, options.kernel_size, padding="same", activation="relu"),
+            layers.MaxPooling2D(),
+        ]
+    dense = [layers.Dense(options.dense_units, activation="relu")]
+    return [
+        *blocks,
+        layers.Flatten(),
+        *dense,
+        layers.Dropout(options.dropout_rate),
+        layers.Dense(10),
+    ]
+
+
+_WRITTEN: dict[str, Callable[[Any], list[Any]]] = {"mlp": _mlp, "cnn": _cnn}

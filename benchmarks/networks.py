@@ -1,0 +1,120 @@
+"""The networks that speed is measured on, from one whose step is hardly any work to real ones."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from orbit_runner.config.experiment import ExperimentConfig
+from orbit_runner.config.resolve import Request, resolve
+from orbit_runner.registry import TASKS
+from orbit_runner.training.observer import Observer
+from orbit_runner.training.session import Session
+
+_SYNTHETIC = "configs/data/synthetic.yaml"
+MUCH = 100_000_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Network:
+    """An experiment, and how much of it makes a round.
+
+    Attributes:
+        name: What tables call it.
+        experiment: A checked-in experiment.
+        changes: Overrides, `path=value`.
+        files: Fragments.
+        steps: Training steps of a round, about a second's worth.
+        compiles: Whether XLA on a CPU gains anything with it.
+    """
+
+    name: str
+    experiment: str
+    changes: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    steps: int = 100
+    compiles: bool = False
+
+    def config(self, *more: str) -> ExperimentConfig:
+        """Returns the experiment, without an end and without pauses in a round.
+
+        Args:
+            *more: Overrides, `path=value`.
+        """
+        loops = (
+            "trainer.train_epochs=0",
+            f"trainer.train_steps={MUCH}",
+            f"trainer.summary_interval={self.steps}",
+            f"trainer.checkpoint_interval={MUCH}",
+            f"trainer.validation_interval={MUCH}",
+        )
+        overrides = (*loops, *self.changes, *more)
+        request = Request(
+            experiment=self.experiment, config_files=self.files, params_overrides=overrides
+        )
+        return resolve(request).config
+
+
+NETWORKS = (
+    Network(
+        "mlp on digits", "digits_mlp", ("task.model.dropout_rate=0",), steps=4000, compiles=True
+    ),
+    Network("mlp with dropout on digits", "digits_mlp", steps=3000, compiles=True),
+    Network("cnn on digits", "digits", steps=300),
+    Network(
+        "ResNet-20",
+        "resnet_cifar",
+        ("task.train_data.synthetic.num_examples=10000",),
+        files=(_SYNTHETIC,),
+        steps=8,
+    ),
+    Network(
+        "Transformer tiny",
+        "transformer_multi30k",
+        ("task.vocab_size=500", "trainer.optimizer_config.ema=null"),
+        files=(_SYNTHETIC,),
+        steps=4,
+    ),
+    Network(
+        "NeuMF",
+        "ncf_movielens",
+        ("task.train_data.synthetic.num_examples=100000",),
+        files=(_SYNTHETIC,),
+        steps=400,
+    ),
+)  # fmt: skip
+
+
+def task_of(config: ExperimentConfig) -> Any:
+    """Makes an experiment's task.
+
+    Args:
+        config: The experiment.
+    """
+    return TASKS.get(config.task.name or "").load()(config.task)
+
+
+def session_of(config: ExperimentConfig, folder: Path, *, evaluates: bool = False) -> Session:
+    """Builds the parts of a run on one CPU.
+
+    Args:
+        config: The experiment.
+        folder: The folder of the run.
+        evaluates: Whether it evaluates, too.
+    """
+    strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+    with strategy.scope():
+        task = task_of(config)
+    return Session(
+        config,
+        task,
+        strategy,
+        folder,
+        Observer(),
+        trains=True,
+        evaluates=evaluates,
+        asynchronous=False,
+    )

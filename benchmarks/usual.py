@@ -1,0 +1,45 @@
+"""The input pipelines that most programs have: shuffled, varied, batched, an example at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from orbit_runner.config.experiment import ExperimentConfig
+from orbit_runner.tasks.image_classification.sources import load_source
+
+
+def usual_batches(config: ExperimentConfig, *, training: bool) -> tf.data.Dataset | None:
+    """Writes the pipeline of a set of images in memory as tutorials do.
+
+    Args:
+        config: The experiment.
+        training: For training, endless; or for evaluation, each image once.
+
+    Returns:
+        Batches of images and labels; None for other tasks.
+    """
+    task: Any = config.task
+    if task.name != "image_classification":
+        return None
+    section = task.train_data if training else task.validation_data
+    source: Any = load_source(section)
+    data = tf.data.Dataset.from_tensor_slices((source.arrays["image"], source.arrays["label"]))
+    if not training:
+        return data.batch(section.global_batch_size).prefetch(tf.data.AUTOTUNE)
+    data = data.shuffle(min(source.size, 10_000)).repeat()
+    if section.augment != "none":
+        vary = _varied(section.augment_padding, flip=section.augment == "crop_flip")
+        data = data.map(vary, num_parallel_calls=tf.data.AUTOTUNE)
+    return data.batch(section.global_batch_size).prefetch(tf.data.AUTOTUNE)
+
+
+def _varied(padding: int, *, flip: bool) -> Any:
+    def vary(image: tf.Tensor, label: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        height, width, channels = image.shape
+        padded = tf.image.resize_with_crop_or_pad(image, height + 2 * padding, width + 2 * padding)
+        cropped = tf.image.random_crop(padded, [height, width, channels])
+        return (tf.image.random_flip_left_right(cropped) if flip else cropped), label
+
+    return vary

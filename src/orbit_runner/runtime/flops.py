@@ -1,0 +1,123 @@
+"""Floating-point operations of a traced step: those of its products of matrices and convolutions.
+
+A multiplication and an addition count as two, as in Chowdhery et al., PaLM, 2022, appendix B. What
+is elementwise is left out, as there. Forward and backward pass are both in the graph, so nothing
+has to be multiplied by three; what a step computes twice to save memory counts twice.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+_Shape = Sequence[int | None]
+
+
+def step_flops(graph: Any, pieces: int = 1) -> int | None:
+    """Counts the operations of a step.
+
+    Args:
+        graph: The graph that it was traced in.
+        pieces: The parts that its batch is cut into: all but the first are the turns of one loop.
+
+    Returns:
+        None where a size is known only once the step runs.
+    """
+    total = 0
+    for op, turns in _ops(graph, max(1, pieces - 1)):
+        count = _COUNTED.get(op.type)
+        # Gradients of what is not trained are traced, too; what nobody asks for is never computed.
+        found = count(op) if count is not None and _is_used(op) else 0
+        if found is None:
+            return None
+        total += found * turns
+    return total
+
+
+def _ops(graph: Any, turns: int, inside: int = 1) -> Iterator[tuple[Any, int]]:
+    for op in graph.get_operations():
+        yield op, inside
+        loops = op.type in ("While", "StatelessWhile")
+        for called in _called(graph, op):
+            yield from _ops(called, turns, inside * (turns if loops else 1))
+
+
+def _is_used(op: Any) -> bool:
+    (output,) = op.outputs
+    returned = any(output is one for one in getattr(op.graph, "outputs", ()))
+    return returned or bool(output.consumers())
+
+
+def _called(graph: Any, op: Any) -> Iterator[Any]:
+    for name in ("f", "body", "then_branch"):  # Of two branches, one runs.
+        try:
+            function = op.get_attr(name)
+        except ValueError:
+            continue
+        found = graph._get_function(function.name) if hasattr(function, "name") else None
+        if found is not None and getattr(found, "graph", None) is not None:
+            yield found.graph
+
+
+def _size(shape: _Shape) -> int | None:
+    return None if any(length is None for length in shape) else math.prod(shape)  # type: ignore[arg-type]
+
+
+def _shape(tensor: Any) -> _Shape:
+    return [None] if tensor.shape.rank is None else tensor.shape.as_list()
+
+
+def _twice(*sizes: int | None) -> int | None:
+    return None if None in sizes else 2 * math.prod(sizes)  # type: ignore[arg-type]
+
+
+def _matmul(op: Any) -> int | None:
+    shape = _shape(op.inputs[0])
+    transposed = op.get_attr("adj_x" if op.type.startswith("Batch") else "transpose_a")
+    return _twice(_size(_shape(op.outputs[0])), shape[-2 if transposed else -1])
+
+
+def _einsum(op: Any) -> int | None:
+    equation = op.get_attr("equation").decode()
+    lengths: dict[str, int | None] = {}
+    for term, tensor in zip(equation.partition("->")[0].split(","), op.inputs, strict=True):
+        if "." in term:
+            return None
+        lengths.update(zip(term.strip(), _shape(tensor), strict=False))
+    return _twice(*lengths.values()) if len(op.inputs) == 2 else 0
+
+
+def _convolution(filters: Callable[[Any], _Shape], out: Callable[[Any], Any]) -> Any:
+    """Each of the three: every place of the output meets the filters' places and input channels."""
+
+    def count(op: Any) -> int | None:
+        kernel = filters(op)
+        per_place = kernel[:2] if "Depthwise" in op.type else kernel[:-1]
+        return _twice(_size(_shape(out(op))), _size(per_place))
+
+    return count
+
+
+_FORWARD = _convolution(lambda op: _shape(op.inputs[1]), lambda op: op.outputs[0])
+_TO_INPUT = _convolution(lambda op: _shape(op.inputs[1]), lambda op: op.inputs[2])
+_TO_FILTER = _convolution(lambda op: _shape(op.outputs[0]), lambda op: op.inputs[2])
+
+_COUNTED: dict[str, Callable[[Any], int | None]] = {
+    "MatMul": _matmul,
+    "BatchMatMul": _matmul,
+    "BatchMatMulV2": _matmul,
+    "BatchMatMulV3": _matmul,
+    "Einsum": _einsum,
+    **{
+        f"{kind}{suffix}": count
+        for kind in ("Conv2D", "Conv3D", "DepthwiseConv2dNative")
+        for suffix, count in (
+            ("", _FORWARD),
+            ("BackpropInput", _TO_INPUT),
+            ("BackpropInputV2", _TO_INPUT),
+            ("BackpropFilter", _TO_FILTER),
+            ("BackpropFilterV2", _TO_FILTER),
+        )
+    },
+}

@@ -1,0 +1,46 @@
+"""A folder in which XLA keeps the programs that it compiled, for the next process."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+from importlib import metadata
+from pathlib import Path
+
+VARIABLE = "TF_XLA_FLAGS"
+_PREFIX = "--tf_xla_persistent_cache_"
+
+
+def with_cache(folder: str) -> str:
+    """Returns the value of `TF_XLA_FLAGS` that makes TensorFlow use a folder.
+
+    Args:
+        folder: The folder; each version of TensorFlow and kind of processor has its own in it,
+            since XLA's own names for programs tell neither.
+    """
+    own = Path(folder).expanduser().resolve() / f"tensorflow-{_version()}-{_processor()}"
+    return " ".join([*without_cache(), f"{_PREFIX}directory={own}"])
+
+
+def without_cache() -> list[str]:
+    """Returns what else `TF_XLA_FLAGS` says, flag by flag: where programs are kept is no matter."""
+    return [flag for flag in os.environ.get(VARIABLE, "").split() if not flag.startswith(_PREFIX)]
+
+
+def _version() -> str:
+    try:
+        return metadata.version("tensorflow")
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def _processor() -> str:
+    """Returns a short name of this kind of processor: a program may use all that one can do."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = [platform.processor()]
+    told = sorted({line for line in lines if line.startswith(("flags", "Features", "model name"))})
+    digest = hashlib.sha256("\n".join(told or lines).encode()).hexdigest()
+    return f"{platform.machine()}-{digest[:8]}"

@@ -1,0 +1,95 @@
+"""Loops whose steps make their batches themselves, several at once: no iterator, no pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from orbit_runner.data.chunks import Chunks
+
+Take = Callable[[Any, tf.Tensor], None]
+Loop = Callable[[tf.Tensor, tf.Tensor], None]
+
+
+def chunked_loop(
+    chunks: Chunks, strategy: tf.distribute.Strategy, take: Take, *, jit_compile: bool = False
+) -> Loop:
+    """Makes a graph that takes steps.
+
+    Args:
+        chunks: The batches.
+        strategy: Where steps run.
+        take: Takes a step on all replicas, of the batches of several steps and the row to take.
+        jit_compile: Whether XLA compiles as many steps as there are batches made at once.
+
+    Returns:
+        A function of the first step and of their number, int64 scalars.
+    """
+    if strategy.num_replicas_in_sync == 1:
+        return _overlapping(chunks, strategy, take, jit_compile=jit_compile)
+
+    def made(first: tf.Tensor, count: tf.Tensor) -> Any:
+        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+        return chunks(first, count, replica)
+
+    @tf.function
+    def loop(first: tf.Tensor, steps: tf.Tensor) -> None:
+        done = tf.zeros([], tf.int64)
+        while done < steps:
+            count = tf.minimum(steps - done, chunks.length)
+            _take_all(take, strategy.run(made, args=(first + done, count)), count)
+            done += count
+
+    return loop
+
+
+def _overlapping(
+    chunks: Chunks, strategy: tf.distribute.Strategy, take: Take, *, jit_compile: bool
+) -> Loop:
+    """Makes the next batches while steps are taken with those before, as a pipeline would."""
+    structure: list[Any] = []
+
+    def made(first: tf.Tensor, left: tf.Tensor) -> list[tf.Tensor]:
+        # XLA has to know all sizes; it has no use for what a short piece does not take.
+        count = chunks.length if jit_compile else tf.minimum(left, chunks.length)
+        batches = chunks(first, count, 0)
+        structure[:] = [batches]
+        return tf.nest.flatten(batches)
+
+    @tf.function(jit_compile=jit_compile or None)
+    def piece(batches: list[tf.Tensor], count: tf.Tensor) -> None:
+        _take_all(take, tf.nest.pack_sequence_as(structure[0], batches), count)
+
+    @tf.function
+    def loop(first: tf.Tensor, steps: tf.Tensor) -> None:
+        done, batches = tf.zeros([], tf.int64), made(first, steps)
+        sizes = [tf.TensorShape([None, *tensor.shape[1:]]) for tensor in batches]
+        while done < steps:
+            tf.autograph.experimental.set_loop_options(shape_invariants=[(batches, sizes)])
+            count = tf.minimum(steps - done, chunks.length)
+            following = made(first + done + count, steps - done - count)
+            piece(batches, count)
+            batches = following
+            done += count
+
+    return loop
+
+
+def _take_all(take: Take, batches: Any, count: tf.Tensor) -> None:
+    # Not over `tf.range`, of which XLA would have to know the length: it compiles each anew.
+    row = tf.zeros([], tf.int64)
+    while row < count:
+        take(batches, row)
+        row += 1
+
+
+def row_of(batches: Any, row: tf.Tensor) -> Any:
+    """Returns one of several batches of a replica.
+
+    Args:
+        batches: Nested tensors [k, ...].
+        row: int64 scalar.
+    """
+    return tf.nest.map_structure(lambda tensor: tf.gather(tensor, row), batches)

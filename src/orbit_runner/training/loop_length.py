@@ -1,0 +1,48 @@
+"""How many steps a loop takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from orbit_runner.training.plan import Plan
+
+_SECONDS = 1.0
+_LARGEST_GROWTH = 8.0
+
+
+class LoopLength:
+    """Says how many steps the next loop takes; the weights do not depend on it.
+
+    With `auto` loops grow until one takes about a second: short enough to show progress, long
+    enough that the host's share does not count.
+    """
+
+    def __init__(
+        self, steps_per_loop: int | str, plan: Plan, last_loop: Callable[[], tuple[int, float]]
+    ) -> None:
+        """Starts with loops of one step.
+
+        Args:
+            steps_per_loop: A number, or `auto`.
+            plan: The steps at which a loop has to end.
+            last_loop: Tells the steps of the last loop, and the seconds that they took; what
+                happened after it, such as an evaluation, says nothing about steps.
+        """
+        self._fixed = steps_per_loop if isinstance(steps_per_loop, int) else None
+        self._plan, self._last_loop = plan, last_loop
+        self._length = 1.0
+        self._step: int | None = None
+
+    def __call__(self, step: int) -> int:
+        """Returns the length of the loop that starts at a step."""
+        length = self._fixed or round(self._adapted(int(step)))
+        # Orbit itself ends loops where training pauses for an evaluation or a checkpoint.
+        return max(1, min(length, self._plan.next_record(int(step)) - int(step)))
+
+    def _adapted(self, step: int) -> float:
+        steps, seconds = self._last_loop()
+        if self._step is not None and step > self._step and steps:
+            wanted = _SECONDS * steps / max(seconds, 1e-9)
+            self._length = max(1.0, min(wanted, self._length * _LARGEST_GROWTH))
+        self._step = step
+        return self._length

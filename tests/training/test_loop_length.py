@@ -1,0 +1,49 @@
+"""How loops grow, shrink and end."""
+
+import pytest
+
+from orbit_runner.training.loop_length import LoopLength
+from orbit_runner.training.plan import Plan
+
+
+def _plan(train_steps: int = 100, summary_interval: int = 7) -> Plan:
+    return Plan(
+        train_steps=train_steps,
+        steps_per_epoch=0.0,
+        summary_interval=summary_interval,
+        checkpoint_interval=30,
+        validation_interval=20,
+    )
+
+
+_LONG = _plan(train_steps=10**7, summary_interval=10**7)
+
+
+@pytest.mark.parametrize(
+    ("steps_per_loop", "step", "length"), [(3, 0, 3), (100, 0, 7), (100, 8, 6), (100, 98, 2)]
+)
+def test_a_loop_ends_with_its_record(steps_per_loop: int, step: int, length: int) -> None:
+    assert LoopLength(steps_per_loop, _plan(), lambda: (0, 0.0))(step) == length
+
+
+def _lengths(seconds_a_step: list[float]) -> list[int]:
+    last = 0, 0.0
+    length, step, lengths = LoopLength("auto", _LONG, lambda: last), 0, []
+    for seconds in seconds_a_step:
+        lengths.append(length(step))
+        step += lengths[-1]
+        last = lengths[-1], lengths[-1] * seconds
+    return lengths
+
+
+def test_automatic_loops_grow_until_one_takes_a_second() -> None:
+    assert _lengths([3.0, *[1e-4] * 7]) == [1, 1, 8, 64, 512, 4096, 10_000, 10_000]
+
+
+def test_automatic_loops_shrink_where_steps_are_slow() -> None:
+    assert _lengths([0.01, 0.01, 0.01, 0.25, 0.25, 5.0, 5.0]) == [1, 8, 64, 100, 4, 4, 1]
+
+
+def test_a_step_that_was_not_left_changes_nothing() -> None:
+    length = LoopLength("auto", _LONG, lambda: (1, 1e-4))
+    assert [length(0), length(0), length(1), length(1)] == [1, 1, 8, 8]
