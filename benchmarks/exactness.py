@@ -18,13 +18,11 @@ import tensorflow as tf
 from tensorflow.python.framework import config as private  # it has no public way back
 
 from benchmarks.harness import Figure, alternate
+from benchmarks.networks import session_of
 from orbit_runner.config.experiment import ExperimentConfig
 from orbit_runner.config.resolve import Request, resolve
-from orbit_runner.registry import TASKS
 from orbit_runner.training import trainer
 from orbit_runner.training.controller import build_controller, quiet_orbit
-from orbit_runner.training.observer import Observer
-from orbit_runner.training.session import Session
 
 TITLE = "training with everything that exactness takes / with nothing of it"
 UNIT = "steps/s"
@@ -39,18 +37,9 @@ def config_of(name: str, *changes: str) -> ExperimentConfig:
     return resolve(Request(experiment=name, config_files=files, params_overrides=overrides)).config
 
 
-def session_of(config: ExperimentConfig, folder: Path) -> Session:
-    """Builds the parts of a run that only trains."""
-    strategy = tf.distribute.OneDeviceStrategy("CPU:0")
-    with strategy.scope():
-        task = TASKS.get(config.task.name or "").load()(config.task)
-    return Session(
-        config, task, strategy, folder, Observer(), trains=True, evaluates=False, asynchronous=True
-    )
-
-
 def _contender(name: str, folder: Path, *, exact: bool) -> Callable[[], int]:
-    session = session_of(config_of(name, f"runtime.deterministic={str(exact).lower()}"), folder)
+    config = config_of(name, f"runtime.deterministic={str(exact).lower()}")
+    session = session_of(config, folder, asynchronous=True)
     controller, steps = build_controller(session), _STEPS[name]
 
     def run() -> int:

@@ -97,15 +97,24 @@ def task_of(config: ExperimentConfig) -> Any:
     return TASKS.get(config.task.name or "").load()(config.task)
 
 
-def session_of(config: ExperimentConfig, folder: Path, *, evaluates: bool = False) -> Session:
-    """Builds the parts of a run on one CPU.
+def session_of(
+    config: ExperimentConfig,
+    folder: Path,
+    *,
+    evaluates: bool = False,
+    asynchronous: bool = False,
+    strategy: tf.distribute.Strategy | None = None,
+) -> Session:
+    """Builds the parts of a run.
 
     Args:
         config: The experiment.
         folder: The folder of the run.
         evaluates: Whether it evaluates, too.
+        asynchronous: Whether checkpoints are saved beside training.
+        strategy: Where it runs; on one CPU where None.
     """
-    strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+    strategy = strategy or tf.distribute.OneDeviceStrategy("CPU:0")
     with strategy.scope():
         task = task_of(config)
     return Session(
@@ -116,5 +125,5 @@ def session_of(config: ExperimentConfig, folder: Path, *, evaluates: bool = Fals
         Observer(),
         trains=True,
         evaluates=evaluates,
-        asynchronous=False,
+        asynchronous=asynchronous,
     )

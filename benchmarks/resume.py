@@ -16,8 +16,8 @@ from unittest import mock
 import numpy as np
 import tensorflow as tf
 
-from benchmarks.exactness import session_of
 from benchmarks.harness import Figure, alternate
+from benchmarks.networks import session_of
 from orbit_runner.config.experiment import ExperimentConfig
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.training.controller import build_controller, quiet_orbit
@@ -55,7 +55,7 @@ def _config(folder: Path) -> ExperimentConfig:
 
 def _start(config: ExperimentConfig, folder: Path, step: int) -> Callable[[], int]:
     def run() -> int:
-        session = session_of(config, folder / str(step))
+        session = session_of(config, folder / str(step), asynchronous=True)
         session.state.global_step.assign(step)
         controller = build_controller(session, save_summary=False)
         with quiet_orbit(), session.strategy.scope():

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from benchmarks.exactness import config_of, session_of
+from benchmarks.exactness import config_of
+from benchmarks.networks import session_of
 from orbit_runner.training.controller import build_controller, quiet_orbit
 
 _STEPS = {"digits": 50, "resnet_cifar": 2}
@@ -18,7 +19,7 @@ _MINUTE = 60.0
 
 def _pauses(name: str, saves: int, *changes: str) -> list[float]:
     with tempfile.TemporaryDirectory() as folder:
-        session = session_of(config_of(name, *changes), Path(folder))
+        session = session_of(config_of(name, *changes), Path(folder), asynchronous=True)
         controller, pauses = build_controller(session), list[float]()
         for _ in range(saves):
             with quiet_orbit(), session.strategy.scope():

@@ -55,6 +55,8 @@ HARMLESS = {
     "task.validation_data.ram_budget": 7,
     "task.validation_data.autotune_algorithm": "DEFAULT",
     "task.validation_data.cache": True,
+    "task.train_data.on_device": True,
+    "task.validation_data.on_device": True,
     "task.train_data.enable_tf_data_service": True,
     "task.train_data.tf_data_service_address": "grpc://a:1",
     "task.validation_data.enable_tf_data_service": True,
@@ -79,12 +81,19 @@ HARMLESS = {
     "runtime.gpu_thread_mode": "global",
     "runtime.per_gpu_thread_count": 7,
     "runtime.inter_op_threads": 7,
+    "runtime.xla_cache_dir": "other",
 }
 EARLY = (
     "trainer.validation_interval",
     "trainer.validation_epochs",
     "trainer.validation_steps",
     "trainer.eval_tf_function",
+)
+COMPILED = (
+    "trainer.train_tf_while_loop",
+    "task.train_data.on_device",
+    "task.train_data.enable_tf_data_service",
+    "runtime.tf_data_service",
 )
 GOING_BACK = (
     "trainer.steps_per_loop",
@@ -171,8 +180,13 @@ def test_other_changes_give_another_fingerprint(
 
 @pytest.mark.parametrize(
     ("override", "paths"),
-    [(STOPPING, EARLY), (RECOVERY, GOING_BACK), ("runtime.deterministic=false", ())],
-    ids=["early stopping", "recovery", "no determinism"],
+    [
+        (STOPPING, EARLY),
+        (RECOVERY, GOING_BACK),
+        ("runtime.enable_xla=true", COMPILED),
+        ("runtime.deterministic=false", ()),
+    ],
+    ids=["early stopping", "recovery", "XLA", "no determinism"],
 )
 def test_what_matters_only_beside_another_setting(
     over_digits: Callable[..., Any], override: str, paths: tuple[str, ...]

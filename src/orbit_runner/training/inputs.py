@@ -164,6 +164,8 @@ def _is_one_cpu(strategy: tf.distribute.Strategy) -> bool:
 
 def _options(runtime: RuntimeConfig, *, autotune: bool) -> tf.data.Options:
     options = tf.data.Options()
+    # The first batches are made while the step is traced (not under `mirrored`, which waits).
+    options.experimental_warm_start = True
     if not autotune:
         # When an iterator goes, TensorFlow 2.20 now and then loses the wake-up of its autotuning
         # thread, and holds the GIL for as long as the iterator has lived, up to a minute. Pipelines
