@@ -11,6 +11,7 @@ _STEPS = 60
 _FLAGS = (
     *EXPERIMENT, "--import=tests.clusters.ids_task", "--mode=train",
     f"--train_steps={_STEPS}", "--trainer.summary_interval=30",
+    "--task.train_data.on_device=false",  # The task notes what its pipeline gives.
 )  # fmt: skip
 _ROOT = Path(__file__).parents[2]
 

@@ -193,9 +193,9 @@ class Trainer(orbit.StandardTrainer):
             self.timer.reset()
         if self.train_dataset is None:
             self._chunks = self._make_chunks()
-            self.train_dataset = self._data()
+            self.train_dataset = self._fed_by()
 
-    def _data(self) -> Any:
+    def _fed_by(self) -> Any:
         if self._chunks is None:
             return self._make_dataset(self._global_step())
         self._train_loop_fn = None
