@@ -66,8 +66,10 @@ def one_pass(
 
 
 def _made(firsts: tf.data.Dataset, chunk: Any, options: PipelineOptions) -> tf.data.Dataset:
+    # There is nothing in it for AutoGraph to convert, which would take a second at the start.
+    plain = tf.autograph.experimental.do_not_convert(chunk)
     return made_by(
-        options.services, firsts, lambda d: d.map(chunk, num_parallel_calls=tf.data.AUTOTUNE)
+        options.services, firsts, lambda d: d.map(plain, num_parallel_calls=tf.data.AUTOTUNE)
     )
 
 

@@ -30,6 +30,8 @@ def chunked_loop(
     if strategy.num_replicas_in_sync == 1:
         return _overlapping(chunks, strategy, take, jit_compile=jit_compile)
 
+    # Making batches takes no conversion by AutoGraph, which would take a second at the start.
+    @tf.autograph.experimental.do_not_convert
     def made(first: tf.Tensor, count: tf.Tensor) -> Any:
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         return chunks(first, count, replica)
@@ -51,6 +53,8 @@ def _overlapping(
     """Makes the next batches while steps are taken with those before, as a pipeline would."""
     structure: list[Any] = []
 
+    # Traced once, though asked for at two places.
+    @tf.function(autograph=False)
     def made(first: tf.Tensor, left: tf.Tensor) -> list[tf.Tensor]:
         # XLA has to know all sizes; it has no use for what a short piece does not take.
         count = chunks.length if jit_compile else tf.minimum(left, chunks.length)
