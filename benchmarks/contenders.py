@@ -87,16 +87,18 @@ def bare_loop(network: Network) -> Run:
     model, optimizer = state.model, state.optimizer
     iterator = iter(batches(config, task, training=True))
 
+    def step(features: Any, labels: Any) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            loss = task.build_losses(labels, model(features, training=True), model.losses)
+        gradients = tape.gradient(loss, model.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+        return loss
+
     @tf.function
     def loop(iterator: Any, steps: tf.Tensor) -> tf.Tensor:
         loss = 0.0
         for _ in tf.range(steps):
-            features, labels = next(iterator)
-            with tf.GradientTape() as tape:
-                outputs = model(features, training=True)
-                loss = task.build_losses(labels, outputs, model.losses)
-            gradients = tape.gradient(loss, model.trainable_variables)
-            optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+            loss = step(*next(iterator))
         return loss
 
     def run() -> int:
@@ -120,6 +122,11 @@ class _Fitted(tf_keras.Model):
         self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None
     ) -> Any:
         return self._task.build_losses(y, y_pred, self._network.losses, sample_weight)
+
+    def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any) -> Any:
+        # Keras wants some result, and takes no dict for labels.
+        found = {} if isinstance(y, dict) else super().compute_metrics(x, y, y_pred, sample_weight)
+        return found or {"steps": tf.ones([])}
 
 
 def fit(network: Network, steps_per_execution: int = 1) -> Run:
