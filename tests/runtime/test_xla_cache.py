@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from orbit_runner.config.runtime import RuntimeConfig
+from orbit_runner.errors import SettingError
 from orbit_runner.runtime.environment import prepare_environment, variables
 from orbit_runner.runtime.numerics_record import changes, describe_numerics
 
@@ -60,6 +61,14 @@ def test_a_second_run_finds_what_the_first_compiled(tmp_path: Path) -> None:
             kept = files
     assert files == kept
     assert weights[0] == weights[1]
+
+
+def test_a_place_that_is_no_folder_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    runtime = RuntimeConfig(xla_cache_dir=str(tmp_path / "file"))
+    with pytest.raises(SettingError, match=r"cannot make .*: Not a directory") as caught:
+        dict(variables(runtime))
+    assert caught.value.path == "runtime.xla_cache_dir"
 
 
 def test_the_environment_is_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

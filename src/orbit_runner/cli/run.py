@@ -134,8 +134,8 @@ def _run(job: Job, flags: argparse.Namespace) -> int:
     progress = make_progress(flags.progress, brief=not job.writes)
     with progress.shown():
         progress.phase("importing tensorflow")
-        make_ready(job)
         with blamed(job.resolved):
+            make_ready(job)
             results = run_job(job, progress)
     if not job.writes:
         return 0

@@ -61,7 +61,8 @@ def _called(graph: Any, op: Any) -> Iterator[Any]:
 
 
 def _size(shape: _Shape) -> int | None:
-    return None if any(length is None for length in shape) else math.prod(shape)  # type: ignore[arg-type]
+    known = [length for length in shape if length is not None]
+    return math.prod(known) if len(known) == len(shape) else None
 
 
 def _shape(tensor: Any) -> _Shape:
@@ -69,7 +70,7 @@ def _shape(tensor: Any) -> _Shape:
 
 
 def _twice(*sizes: int | None) -> int | None:
-    return None if None in sizes else 2 * math.prod(sizes)  # type: ignore[arg-type]
+    return _size([2, *sizes])
 
 
 def _matmul(op: Any) -> int | None:

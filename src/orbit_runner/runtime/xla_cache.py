@@ -8,18 +8,28 @@ import platform
 from importlib import metadata
 from pathlib import Path
 
+from orbit_runner.errors import SettingError
+
 VARIABLE = "TF_XLA_FLAGS"
 _PREFIX = "--tf_xla_persistent_cache_"
 
 
 def with_cache(folder: str) -> str:
-    """Returns the value of `TF_XLA_FLAGS` that makes TensorFlow use a folder.
+    """Makes a folder ready, and returns the value of `TF_XLA_FLAGS` that has TensorFlow use it.
 
     Args:
         folder: The folder; each version of TensorFlow and kind of processor has its own in it,
             since XLA's own names for programs tell neither.
+
+    Raises:
+        SettingError: There can be no such folder.
     """
     own = Path(folder).expanduser().resolve() / f"tensorflow-{_version()}-{_processor()}"
+    try:
+        own.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = f"cannot make {own}: {error.strerror}\ngive a folder that can be written to"
+        raise SettingError("runtime.xla_cache_dir", reason) from error
     return " ".join([*without_cache(), f"{_PREFIX}directory={own}"])
 
 

@@ -43,7 +43,8 @@ def resident(
     chunks = None if obstacle or data.global_batch_size % replicas else _made(task, data, replicas)
     if asked and chunks is None:
         obstacle = obstacle or "this data set is read as it is needed, or prepared for each example"
-        raise SettingError(f"task.{_section(data)}.on_device", f"got true, but {obstacle}")
+        reason = f"got true, but {obstacle}\nleave it out, for a pipeline where one is needed"
+        raise SettingError(f"task.{_section(data)}.on_device", reason)
     if not asked and chunks is not None and chunks.nbytes > _MOST_BYTES:
         return None
     return chunks
