@@ -51,10 +51,14 @@ def walked(
         int64. A place that is not below its limit stays as it is.
     """
     inside = places < limits
-    (values,) = tf.while_loop(
-        lambda x: tf.reduce_any(inside & (x >= limits)),
-        lambda x: [tf.where(x >= limits, _network(x, lefts, rights, keys), x)],
-        [_network(places, lefts, rights, keys)],
+
+    # One loop also for the first pass, and one over the rounds: a graph as small as can be, since
+    # tracing it is a part of every start.
+    def again(x: tf.Tensor, first: tf.Tensor) -> list[tf.Tensor]:
+        return [tf.where(first | (x >= limits), _network(x, lefts, rights, keys), x), False]
+
+    values, _ = tf.while_loop(
+        lambda x, first: first | tf.reduce_any(inside & (x >= limits)), again, [places, True]
     )
     return tf.cast(tf.where(inside, values, places), tf.int64)
 
@@ -62,12 +66,17 @@ def walked(
 def _network(values: tf.Tensor, lefts: tf.Tensor, rights: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
     left = values // rights
     right = values - left * rights
-    for number in range(_ROUNDS):
-        key = keys + uint64(number * _ROUND_STEP)
-        if number % 2:
-            right = _add(right, mix(tf.bitwise.bitwise_xor(left, key)), rights)
-        else:
-            left = _add(left, mix(tf.bitwise.bitwise_xor(right, key)), lefts)
+
+    def two_rounds(number: tf.Tensor, left: tf.Tensor, right: tf.Tensor) -> list[tf.Tensor]:
+        key = keys + number * uint64(_ROUND_STEP)
+        left = _add(left, mix(tf.bitwise.bitwise_xor(right, key)), lefts)
+        key += uint64(_ROUND_STEP)
+        right = _add(right, mix(tf.bitwise.bitwise_xor(left, key)), rights)
+        return [number + uint64(2), left, right]
+
+    _, left, right = tf.while_loop(
+        lambda number, *_: number < uint64(_ROUNDS), two_rounds, [uint64(0), left, right]
+    )
     return left * rights + right
 
 

@@ -34,7 +34,7 @@ class Workers:
         if self.count > 1:
             resolver = strategy.cluster_resolver
             self.name = f"{resolver.task_type} {resolver.task_id}"
-            self._sum = tf.function(self._summed)
+            self._sum = tf.function(self._summed, autograph=False)
 
     def sums(self, values: Sequence[int]) -> list[int]:
         """Adds numbers up over all workers; each has to call it, at the same point.

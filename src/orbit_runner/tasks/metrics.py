@@ -63,6 +63,7 @@ class RunningMean(Ratio):
 class SparseAccuracy(Ratio):
     """The share of examples whose largest logit is that of their label."""
 
+    @tf.autograph.experimental.do_not_convert
     def update_state(
         self, labels: tf.Tensor, logits: tf.Tensor, sample_weight: tf.Tensor | None = None
     ) -> None:

@@ -30,19 +30,18 @@ def chunked_loop(
     if strategy.num_replicas_in_sync == 1:
         return _overlapping(chunks, strategy, take, jit_compile=jit_compile)
 
-    # Making batches takes no conversion by AutoGraph, which would take a second at the start.
-    @tf.autograph.experimental.do_not_convert
     def made(first: tf.Tensor, count: tf.Tensor) -> Any:
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         return chunks(first, count, replica)
 
-    @tf.function
+    @tf.function(autograph=False)
     def loop(first: tf.Tensor, steps: tf.Tensor) -> None:
-        done = tf.zeros([], tf.int64)
-        while done < steps:
+        def take_chunk(done: tf.Tensor) -> list[tf.Tensor]:
             count = tf.minimum(steps - done, chunks.length)
             _take_all(take, strategy.run(made, args=(first + done, count)), count)
-            done += count
+            return [done + count]
+
+        tf.while_loop(lambda done: done < steps, take_chunk, [tf.zeros([], tf.int64)])
 
     return loop
 
@@ -62,31 +61,37 @@ def _overlapping(
         structure[:] = [batches]
         return tf.nest.flatten(batches)
 
-    @tf.function(jit_compile=jit_compile or None)
+    @tf.function(autograph=False, jit_compile=jit_compile or None)
     def piece(batches: list[tf.Tensor], count: tf.Tensor) -> None:
         _take_all(take, tf.nest.pack_sequence_as(structure[0], batches), count)
 
-    @tf.function
+    @tf.function(autograph=False)
     def loop(first: tf.Tensor, steps: tf.Tensor) -> None:
-        done, batches = tf.zeros([], tf.int64), made(first, steps)
-        sizes = [tf.TensorShape([None, *tensor.shape[1:]]) for tensor in batches]
-        while done < steps:
-            tf.autograph.experimental.set_loop_options(shape_invariants=[(batches, sizes)])
+        def take_chunk(done: tf.Tensor, batches: list[tf.Tensor]) -> Any:
             count = tf.minimum(steps - done, chunks.length)
             following = made(first + done + count, steps - done - count)
             piece(batches, count)
-            batches = following
-            done += count
+            return done + count, following
+
+        none, batches = tf.zeros([], tf.int64), made(first, steps)
+        sizes = [tf.TensorShape([None, *tensor.shape[1:]]) for tensor in batches]
+        tf.while_loop(
+            lambda done, _: done < steps,
+            take_chunk,
+            (none, batches),
+            shape_invariants=(none.shape, sizes),
+        )
 
     return loop
 
 
 def _take_all(take: Take, batches: Any, count: tf.Tensor) -> None:
-    # Not over `tf.range`, of which XLA would have to know the length: it compiles each anew.
-    row = tf.zeros([], tf.int64)
-    while row < count:
+    def take_one(row: tf.Tensor) -> list[tf.Tensor]:
         take(batches, row)
-        row += 1
+        return [row + 1]
+
+    # No `maximum_iterations`: XLA would have to know its value, and compile each anew.
+    tf.while_loop(lambda row: row < count, take_one, [tf.zeros([], tf.int64)])
 
 
 def row_of(batches: Any, row: tf.Tensor) -> Any:

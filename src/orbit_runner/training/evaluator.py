@@ -12,10 +12,11 @@ from official.core import base_task
 
 from orbit_runner.data.chunks import Chunks
 from orbit_runner.errors import SettingError
+from orbit_runner.runtime.autograph import converted
 from orbit_runner.runtime.randomness import keyed_draws
 from orbit_runner.tasks.metrics import RunningMean
 from orbit_runner.training.chunked_loop import chunked_loop, row_of
-from orbit_runner.training.evaluation_loop import to_the_end
+from orbit_runner.training.fed_loops import counted, to_the_end
 from orbit_runner.training.inputs import leading_size
 from orbit_runner.training.partition import Partition
 from orbit_runner.training.state import TrainState
@@ -113,11 +114,14 @@ class Evaluator(orbit.StandardEvaluator):
     def create_eval_loop_fn(self, has_state: bool) -> Any:
         """Returns what runs an evaluation."""
         if self._chunks is not None:
-            loop = chunked_loop(self._chunks, self._strategy, self._take_row)
+            take = converted(self._take_row, self._task)
+            loop = chunked_loop(self._chunks, self._strategy, take)
             return lambda _, steps: loop(tf.zeros([], tf.int64), tf.cast(steps, tf.int64))
-        if self._eval_options.use_tf_while_loop and not self._counted:
-            return to_the_end(self._evaluate_batch)
-        return super().create_eval_loop_fn(has_state)
+        if not self._eval_options.use_tf_while_loop:
+            return super().create_eval_loop_fn(has_state)
+        if self._counted:
+            return counted(converted(self.eval_step, self._task))
+        return to_the_end(converted(self._evaluate_batch, self._task))
 
     def eval_begin(self) -> None:
         """Starts the metrics and the count of draws anew, from the global step."""

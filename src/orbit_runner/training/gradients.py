@@ -61,7 +61,8 @@ def split_step(
     """Makes a step that computes gradients first and applies them after.
 
     Args:
-        train_step: Computes a batch's logs and applies its gradients to the optimizer it is given.
+        train_step: Computes a batch's logs and applies its gradients to the optimizer it is given;
+            converted by AutoGraph already, where it has to be.
         optimizer: The real optimizer.
         pieces: Equal parts that the batch is cut into; their gradients are averaged.
         jit_compile: Whether XLA compiles the forward and backward pass.
@@ -78,7 +79,9 @@ def split_step(
         variables[:] = [variable for _, variable in tap.recorded]
         return logs[loss], [tf.convert_to_tensor(grad) for grad, _ in tap.recorded]
 
-    compute = tf.function(gradients, jit_compile=True) if jit_compile else gradients
+    compute = gradients
+    if jit_compile:
+        compute = tf.function(gradients, autograph=False, jit_compile=True)
     averaged = compute if pieces == 1 else _averaged(compute, pieces)
 
     def step(inputs: Any) -> dict[str, tf.Tensor]:

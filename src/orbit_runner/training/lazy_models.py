@@ -8,6 +8,7 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.config.experiment import ExperimentConfig
+from orbit_runner.runtime.autograph import converted
 from orbit_runner.training.gradients import GradientTap
 from orbit_runner.training.inputs import distribute, with_seed
 
@@ -39,7 +40,8 @@ def complete(
         task.train_step(inputs, model=model, optimizer=GradientTap(optimizer), metrics=metrics)
 
     found = distribute(strategy, task, with_seed(data, config.runtime), config.runtime)
-    traced = tf.function(lambda inputs: strategy.run(step, args=(inputs,)))
+    run = converted(lambda inputs: strategy.run(step, args=(inputs,)), task)
+    traced = tf.function(run, autograph=False)
     traced.get_concrete_function(found.element_spec)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -11,6 +11,7 @@ from official.modeling.multitask import task_sampler
 
 from orbit_runner.config.experiment import ExperimentConfig
 from orbit_runner.errors import RunnerError, SettingError
+from orbit_runner.runtime.autograph import converted
 from orbit_runner.tasks.metrics import RunningMean
 from orbit_runner.training.evaluator import as_scalar, value_of
 from orbit_runner.training.gradients import StepFn
@@ -125,6 +126,9 @@ class JointTrainer(Trainer):
         """
         self._run_step({name: next(own) for name, own in iterator.items()})
         self._update_average()
+
+    def _in_graph(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        return converted(function, self._task.multi)
 
     def _record(self, logs: dict[str, Any]) -> None:
         super()._record(logs)

@@ -12,6 +12,7 @@ import tensorflow as tf
 from orbit_runner.config.experiment import ExperimentConfig
 from orbit_runner.data.chunks import Chunks
 from orbit_runner.errors import SettingError
+from orbit_runner.runtime.autograph import converted
 from orbit_runner.runtime.devices import gpus_peak
 from orbit_runner.runtime.flops import step_flops
 from orbit_runner.runtime.peaks import Work
@@ -20,6 +21,7 @@ from orbit_runner.runtime.unkeyed import unkeyed_draws
 from orbit_runner.tasks.metrics import RunningMean
 from orbit_runner.training.chunked_loop import chunked_loop, row_of
 from orbit_runner.training.evaluator import as_scalar, metrics_of, reset, value_of
+from orbit_runner.training.fed_loops import counted
 from orbit_runner.training.gradients import StepFn, split_step
 from orbit_runner.training.learning_rates import learning_rates
 from orbit_runner.training.partition import Partition
@@ -142,7 +144,7 @@ class Trainer(orbit.StandardTrainer):
         if pieces == 1 and not jit_compile:
             return lambda inputs: train_step(inputs, state.optimizer)
         return split_step(
-            train_step,
+            self._in_graph(train_step),
             state.optimizer,
             pieces=pieces,
             jit_compile=jit_compile,
@@ -204,11 +206,15 @@ class Trainer(orbit.StandardTrainer):
     def create_train_loop_fn(self) -> Callable[[Any, tf.Tensor], None]:
         """Returns what runs a loop of steps."""
         if self._chunks is None:
-            return super().create_train_loop_fn()
-        loop = chunked_loop(
-            self._chunks, self._strategy, self._take_row, jit_compile=self._compiles
-        )
+            if not self._train_options.use_tf_while_loop:
+                return super().create_train_loop_fn()
+            return counted(self._in_graph(self.train_step))
+        take = self._in_graph(self._take_row)
+        loop = chunked_loop(self._chunks, self._strategy, take, jit_compile=self._compiles)
         return lambda _, steps: loop(self.state.global_step.read_value(), tf.cast(steps, tf.int64))
+
+    def _in_graph(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        return converted(function, self._task)
 
     def _take_row(self, batches: Any, row: tf.Tensor) -> None:
         options = self._partition.options

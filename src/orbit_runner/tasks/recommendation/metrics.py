@@ -21,6 +21,7 @@ class HitRatio(Ratio):
         super().__init__(f"hr_at_{k}")
         self.k = k
 
+    @tf.autograph.experimental.do_not_convert
     def update_state(self, ahead: tf.Tensor, weights: tf.Tensor) -> None:
         """Adds a batch.
 
@@ -47,6 +48,7 @@ class Ndcg(Ratio):
         super().__init__(f"ndcg_at_{k}")
         self.k = k
 
+    @tf.autograph.experimental.do_not_convert
     def update_state(self, ahead: tf.Tensor, weights: tf.Tensor) -> None:
         """Adds a batch.
 

@@ -18,6 +18,7 @@ def _weights(targets: tf.Tensor, sample_weight: tf.Tensor | None) -> tf.Tensor:
 class TokenAccuracy(Ratio):
     """The share of target tokens that the model gives the largest logit."""
 
+    @tf.autograph.experimental.do_not_convert
     def update_state(
         self, labels: Any, logits: tf.Tensor, sample_weight: tf.Tensor | None = None
     ) -> None:
@@ -38,6 +39,7 @@ class TokenAccuracy(Ratio):
 class Perplexity(Ratio):
     """e to the mean cross entropy of the target tokens, without label smoothing."""
 
+    @tf.autograph.experimental.do_not_convert
     def update_state(
         self, labels: Any, logits: tf.Tensor, sample_weight: tf.Tensor | None = None
     ) -> None:
