@@ -60,6 +60,17 @@ class Network:
 
 NETWORKS = (
     Network(
+        "small mlp on digits",
+        "digits_mlp",
+        (
+            "task.model.hidden_units=[32]",
+            "task.model.dropout_rate=0",
+            "trainer.optimizer_config.optimizer.type=sgd",
+        ),
+        steps=8000,
+        compiles=True,
+    ),
+    Network(
         "mlp on digits", "digits_mlp", ("task.model.dropout_rate=0",), steps=4000, compiles=True
     ),
     Network("mlp with dropout on digits", "digits_mlp", steps=3000, compiles=True),

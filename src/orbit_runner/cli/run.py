@@ -18,6 +18,7 @@ from orbit_runner.config.resolve import Resolved, resolve
 from orbit_runner.errors import RunnerError
 from orbit_runner.runtime import garbage
 from orbit_runner.runtime.cluster.roles import in_role
+from orbit_runner.training import early_check
 from orbit_runner.training.run_lock import RunLock
 
 _DESCRIPTION = """\
@@ -134,6 +135,8 @@ def _run(job: Job, flags: argparse.Namespace) -> int:
     progress = make_progress(flags.progress, brief=not job.writes)
     with progress.shown():
         progress.phase("importing tensorflow")
+        if job.writes:
+            early_check.begin(job.model_dir)
         with blamed(job.resolved):
             make_ready(job)
             results = run_job(job, progress)

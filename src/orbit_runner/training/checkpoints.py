@@ -13,6 +13,7 @@ import tensorflow as tf
 from orbit_runner.errors import RunnerError, listed
 from orbit_runner.runtime.numerics_record import changes
 from orbit_runner.runtime.workers import Workers
+from orbit_runner.training import early_check
 from orbit_runner.training.checkpoint_folder import CheckpointFolder
 from orbit_runner.training.checkpoint_places import Place
 from orbit_runner.training.checkpoint_record import CheckpointRecord
@@ -143,7 +144,7 @@ class Checkpoints:
         damaged = False
         # Of another process's folder, one without an index is just being put in its place.
         for place in reversed(places_of(self.folder, unfinished=self._writes)):
-            damage = place.folder.damage(place.step)
+            damage = early_check.damage(place)
             if not damage:
                 return place
             damaged = True
