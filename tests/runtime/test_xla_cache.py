@@ -57,7 +57,8 @@ def test_a_second_run_finds_what_the_first_compiled(tmp_path: Path) -> None:
         weights.append(next(line for line in done.stdout.splitlines() if "sha256" in line))
         files = {path: path.stat().st_mtime_ns for path in cache.rglob("*.pb")}
         if run == "a":
-            assert files
+            # One program, however long the loops were.
+            assert len(files) == 1
             kept = files
     assert files == kept
     assert weights[0] == weights[1]

@@ -21,10 +21,19 @@ from tests.training.digits import cnn_config, digits_config
 from tests.training.toy import make_strategy, run, toy_config
 
 _SECTIONS = ("train_data", "validation_data")
-# More steps than one call makes batches for, and an epoch's end in the middle of a batch.
+# The first has more steps in a loop than one call makes batches for, 16, and an epoch's end in the
+# middle of a batch.
 _CASES: dict[str, Callable[..., ExperimentConfig]] = {
     "augmented": lambda **more: cnn_config(
-        task__model__dropout_rate=0.3, task__train_data__global_batch_size=256, **more
+        **{
+            "task__model__dropout_rate": 0.3,
+            "task__train_data__global_batch_size": 256,
+            "trainer__steps_per_loop": 60,
+            "trainer__summary_interval": 60,
+            "trainer__validation_interval": 60,
+            "trainer__checkpoint_interval": 60,
+            **more,
+        }
     ),
     "in_order": lambda **more: digits_config(task__train_data__shuffle_buffer_size=0, **more),
     "ratings": lambda **more: ratings_config(task__train_data__num_negatives=2, **more),
