@@ -11,7 +11,7 @@ import tensorflow as tf
 from orbit_runner.config.trainer import EarlyStopping
 from orbit_runner.errors import SettingError
 from orbit_runner.training.actions import BestCheckpoint, Diverged, EarlyStop
-from orbit_runner.training.checkpoints import Circumstances
+from orbit_runner.training.checkpoints.manager import Circumstances
 from orbit_runner.training.comparison import Comparison
 from tests.training.toy import (
     Notes,

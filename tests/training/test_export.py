@@ -15,7 +15,7 @@ from orbit_runner.config.experiment import ExperimentConfig
 from orbit_runner.data import digits
 from orbit_runner.errors import RunnerError, SettingError
 from orbit_runner.registry import TASKS
-from orbit_runner.training.checkpoint_choice import choose_checkpoint, choose_weights
+from orbit_runner.training.checkpoints.choice import choose_checkpoint, choose_weights
 from orbit_runner.training.export import export
 from orbit_runner.training.export_folder import find_export
 from orbit_runner.training.fingerprint import CheckpointContent, weights_fingerprint

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.training.checkpoint_record import CheckpointRecord
+from orbit_runner.training.checkpoints.record import CheckpointRecord
 from orbit_runner.training.parting import LossParting, compare_runs
 from orbit_runner.training.run_history import Fingerprints, RunHistory, read_history
 from orbit_runner.training.tensor_parting import Largest, TensorParting, compare_tensors

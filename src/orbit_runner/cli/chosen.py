@@ -11,7 +11,7 @@ from orbit_runner.cli.flags import FIELDS
 from orbit_runner.config.identity import config_fingerprint
 from orbit_runner.config.resolve import Request, Resolved, resolve
 from orbit_runner.errors import RunnerError
-from orbit_runner.training.checkpoint_choice import (
+from orbit_runner.training.checkpoints.choice import (
     AVERAGE,
     PLAIN,
     Choice,

@@ -12,9 +12,9 @@ from orbit_runner.config.identity import config_fingerprint
 from orbit_runner.config.resolve import Request, Resolved, resolve
 from orbit_runner.errors import RunnerError
 from orbit_runner.runtime.numerics_record import changes, describe_numerics
-from orbit_runner.training.checkpoint_folder import CheckpointFolder
-from orbit_runner.training.checkpoint_places import newest_whole
-from orbit_runner.training.checkpoint_record import CheckpointRecord
+from orbit_runner.training.checkpoints.folder import CheckpointFolder
+from orbit_runner.training.checkpoints.places import newest_whole
+from orbit_runner.training.checkpoints.record import CheckpointRecord
 from orbit_runner.training.run_history import RunHistory, read_history
 
 

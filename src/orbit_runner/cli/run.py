@@ -18,7 +18,7 @@ from orbit_runner.config.resolve import Resolved, resolve
 from orbit_runner.errors import RunnerError
 from orbit_runner.runtime import garbage
 from orbit_runner.runtime.cluster.roles import in_role
-from orbit_runner.training import early_check
+from orbit_runner.training.checkpoints import early_check
 from orbit_runner.training.run_lock import RunLock
 
 _DESCRIPTION = """\

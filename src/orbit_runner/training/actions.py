@@ -13,9 +13,9 @@ import tensorflow as tf
 
 from orbit_runner.config.trainer import EarlyStopping, TrainerConfig
 from orbit_runner.errors import RunnerError
-from orbit_runner.training.checkpoint_folder import CheckpointFolder
-from orbit_runner.training.checkpoint_writer import CheckpointWriter
-from orbit_runner.training.checkpoints import Circumstances, record_of
+from orbit_runner.training.checkpoints.folder import CheckpointFolder
+from orbit_runner.training.checkpoints.manager import Circumstances, record_of
+from orbit_runner.training.checkpoints.writer import CheckpointWriter
 from orbit_runner.training.comparison import Comparison
 from orbit_runner.training.files import jsonable, write_whole
 from orbit_runner.training.state import TrainState

@@ -18,7 +18,7 @@ from orbit_runner.training.shards import name_of, name_shards, pieces, whole
 
 
 class WeightAverage(tf.Module):
-    """Shadows of a model's weights; `checkpoint_layout.py` says how they are saved."""
+    """Shadows of a model's weights; `checkpoints/layout.py` says how they are saved."""
 
     def __init__(
         self, config: Ema, model: tf_keras.Model, strategy: tf.distribute.Strategy

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from orbit_runner.errors import RunnerError, SettingError
-from orbit_runner.training.checkpoint_choice import BEST, choose_checkpoint, choose_weights
+from orbit_runner.training.checkpoints.choice import BEST, choose_checkpoint, choose_weights
 from orbit_runner.training.export import export
 from orbit_runner.training.served import require, served
 from orbit_runner.training.session import Session

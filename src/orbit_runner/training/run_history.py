@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from orbit_runner.config.modes import TRAINING
-from orbit_runner.training.checkpoint_folder import CheckpointFolder
+from orbit_runner.training.checkpoints.folder import CheckpointFolder
 
 _FINGERPRINTS = "checkpoints/fingerprints.jsonl"
 _OVERRIDES = ("--resume=override", "override", "--allow_partial", "--allow-partial")

@@ -18,8 +18,8 @@ from orbit_runner.runtime.devices import select_devices
 from orbit_runner.runtime.numerics import configure_numerics
 from orbit_runner.tasks.build import build_task
 from orbit_runner.tasks.serving import Serving
-from orbit_runner.training.checkpoint_choice import AVERAGE, Choice
-from orbit_runner.training.checkpoint_restore import Restorer
+from orbit_runner.training.checkpoints.choice import AVERAGE, Choice
+from orbit_runner.training.checkpoints.restore import Restorer
 from orbit_runner.training.observer import Observer
 from orbit_runner.training.state import TrainState, build_state
 

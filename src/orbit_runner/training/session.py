@@ -17,7 +17,7 @@ from orbit_runner.runtime.coordinator import is_served, own_strategy
 from orbit_runner.runtime.numerics_record import describe_numerics
 from orbit_runner.runtime.workers import Workers, described
 from orbit_runner.training.actions import AverageCheckpoints, BestCheckpoint, EarlyStop
-from orbit_runner.training.checkpoints import Checkpoints, Circumstances
+from orbit_runner.training.checkpoints.manager import Checkpoints, Circumstances
 from orbit_runner.training.comparison import Comparison, require_metric
 from orbit_runner.training.files import cut_records
 from orbit_runner.training.inputs import starts_anywhere

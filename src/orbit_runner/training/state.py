@@ -11,7 +11,7 @@ import tf_keras
 
 from orbit_runner.config.experiment import ExperimentConfig
 from orbit_runner.runtime.numerics import seed_everything
-from orbit_runner.training.checkpoint_layout import OWN, AveragingOptimizer
+from orbit_runner.training.checkpoints.layout import OWN, AveragingOptimizer
 from orbit_runner.training.ema import WeightAverage
 from orbit_runner.training.lazy_models import complete
 from orbit_runner.training.replica_state import ReplicaState

@@ -10,7 +10,7 @@ from orbit_runner.config.identity import config_fingerprint
 from orbit_runner.config.problems import ConfigError
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.errors import first_line
-from orbit_runner.training.checkpoint_places import BEST, Place, damage_now, find_places
+from orbit_runner.training.checkpoints.places import BEST, Place, damage_now, find_places
 from orbit_runner.training.observer import Observer
 
 

@@ -13,15 +13,15 @@ import tensorflow as tf
 from orbit_runner.errors import RunnerError, listed
 from orbit_runner.runtime.numerics_record import changes
 from orbit_runner.runtime.workers import Workers
-from orbit_runner.training import early_check
-from orbit_runner.training.checkpoint_folder import CheckpointFolder
-from orbit_runner.training.checkpoint_places import Place
-from orbit_runner.training.checkpoint_record import CheckpointRecord
-from orbit_runner.training.checkpoint_restore import Restorer
-from orbit_runner.training.checkpoint_writer import CheckpointWriter
+from orbit_runner.training.checkpoints import early_check
+from orbit_runner.training.checkpoints.folder import CheckpointFolder
+from orbit_runner.training.checkpoints.of_run import path_of, places_of
+from orbit_runner.training.checkpoints.places import Place
+from orbit_runner.training.checkpoints.record import CheckpointRecord
+from orbit_runner.training.checkpoints.restore import Restorer
+from orbit_runner.training.checkpoints.writer import CheckpointWriter
 from orbit_runner.training.initial_weights import initialize
 from orbit_runner.training.observer import Observer
-from orbit_runner.training.run_checkpoints import path_of, places_of
 from orbit_runner.training.state import TrainState
 
 

@@ -8,15 +8,15 @@ import tensorflow as tf
 
 from orbit_runner.errors import RunnerError, first_line, listed
 from orbit_runner.runtime.coordinator import io_device
-from orbit_runner.training.checkpoint_layout import (
+from orbit_runner.training.checkpoints.layout import (
     OWN,
     has_inner,
     is_model_gardens,
     kind_in,
     kind_of,
 )
-from orbit_runner.training.checkpoint_match import Match, Pair, match, same_name
-from orbit_runner.training.checkpoint_record import CheckpointRecord
+from orbit_runner.training.checkpoints.match import Match, Pair, match, same_name
+from orbit_runner.training.checkpoints.record import CheckpointRecord
 from orbit_runner.training.fingerprint import CheckpointContent, weights_fingerprint
 from orbit_runner.training.observer import Observer
 from orbit_runner.training.shards import hold_slots

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from orbit_runner.training.checkpoint_folder import CheckpointFolder
-from orbit_runner.training.checkpoint_places import Place
+from orbit_runner.training.checkpoints.folder import CheckpointFolder
+from orbit_runner.training.checkpoints.places import Place
 
 SUBFOLDER = "checkpoints"
 

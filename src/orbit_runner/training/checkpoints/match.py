@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from orbit_runner.training.checkpoint_layout import OWN, AveragingOptimizer
+from orbit_runner.training.checkpoints.layout import OWN, AveragingOptimizer
 from orbit_runner.training.fingerprint import CheckpointContent
 from orbit_runner.training.shards import is_variable, name_of
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from orbit_runner.errors import RunnerError, first_line
-from orbit_runner.training.checkpoint_folder import CheckpointFolder
-from orbit_runner.training.checkpoint_record import CheckpointRecord
+from orbit_runner.training.checkpoints.folder import CheckpointFolder
+from orbit_runner.training.checkpoints.record import CheckpointRecord
 
 BEST = "best"
 _FILE = re.compile(r"(.+)-(\d+)\.(?:index|json|data-\d+-of-\d+)")

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from orbit_runner.errors import RunnerError
-from orbit_runner.training.checkpoint_folder import CheckpointFolder
-from orbit_runner.training.checkpoint_places import BEST, Place, damage_now, find_places
-from orbit_runner.training.checkpoint_record import CheckpointRecord
-from orbit_runner.training.run_checkpoints import SUBFOLDER, places_of
+from orbit_runner.training.checkpoints.folder import CheckpointFolder
+from orbit_runner.training.checkpoints.of_run import SUBFOLDER, places_of
+from orbit_runner.training.checkpoints.places import BEST, Place, damage_now, find_places
+from orbit_runner.training.checkpoints.record import CheckpointRecord
 
 AVERAGE, PLAIN = "average", "plain"
 

@@ -14,8 +14,8 @@ import tensorflow as tf
 
 from orbit_runner.errors import RunnerError, first_line
 from orbit_runner.runtime.coordinator import io_device
-from orbit_runner.training.checkpoint_folder import CheckpointFolder
-from orbit_runner.training.checkpoint_record import CheckpointRecord
+from orbit_runner.training.checkpoints.folder import CheckpointFolder
+from orbit_runner.training.checkpoints.record import CheckpointRecord
 from orbit_runner.training.fingerprint import CheckpointContent
 from orbit_runner.training.replica_state import is_joint
 

@@ -13,7 +13,7 @@ import re
 import shutil
 from pathlib import Path
 
-from orbit_runner.training.checkpoint_record import CheckpointRecord, mark_files, read_record
+from orbit_runner.training.checkpoints.record import CheckpointRecord, mark_files, read_record
 from orbit_runner.training.files import write_whole
 
 _ASIDE = ".writing-"

@@ -9,9 +9,9 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from orbit_runner.training.checkpoint_folder import CheckpointFolder
-from orbit_runner.training.checkpoint_places import Place
-from orbit_runner.training.run_checkpoints import SUBFOLDER, path_of, places_of
+from orbit_runner.training.checkpoints.folder import CheckpointFolder
+from orbit_runner.training.checkpoints.of_run import SUBFOLDER, path_of, places_of
+from orbit_runner.training.checkpoints.places import Place
 
 _Stamps = list[tuple[str, int, int]]
 
