@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import tensorflow as tf
 import tf_keras
 
@@ -41,6 +42,12 @@ class Ratio(tf_keras.metrics.Metric):
     def weight(self) -> tf.Tensor:
         """Returns the sum of the weights."""
         return tf.convert_to_tensor(self.totals)[1]
+
+    def read(self) -> tuple[np.float32, np.float32]:
+        """Returns mean and weight on the host: as `result` and `weight`, in one op."""
+        total, weight = tf.convert_to_tensor(self.totals).numpy()
+        with np.errstate(all="ignore"):
+            return (total / weight if weight else np.float32(0.0)), weight
 
 
 class RunningMean(Ratio):

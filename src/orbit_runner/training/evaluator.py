@@ -14,7 +14,7 @@ from orbit_runner.data.chunks import Chunks
 from orbit_runner.errors import SettingError
 from orbit_runner.runtime.autograph import converted
 from orbit_runner.runtime.randomness import keyed_draws
-from orbit_runner.tasks.metrics import RunningMean
+from orbit_runner.tasks.metrics import Ratio, RunningMean
 from orbit_runner.training.chunked_loop import chunked_loop, row_of
 from orbit_runner.training.fed_loops import counted, to_the_end
 from orbit_runner.training.inputs import leading_size
@@ -191,9 +191,10 @@ class Evaluator(orbit.StandardEvaluator):
             Name to value.
         """
         logs = {metric.name: value_of(metric) for metric in self._metrics}
-        if self._loss.weight() > 0:
-            logs[LOSS] = self._loss.result().numpy()
-            logs[EXAMPLES] = int(self._loss.weight().numpy())
+        loss, count = self._loss.read()
+        if count > 0:
+            logs[LOSS] = loss
+            logs[EXAMPLES] = int(count)
         elif self._has_loss:
             raise SettingError("task.validation_data", "gave no example to evaluate")
         if aggregated is not None and not _is_empty(aggregated):
@@ -210,6 +211,8 @@ def metrics_of(model: Any) -> list[Any]:
 @tf.autograph.experimental.do_not_convert
 def value_of(metric: Any) -> Any:
     """Returns what a metric is now, on the host; some of Model Garden's are several in one."""
+    if type(metric).result is Ratio.result:
+        return metric.read()[0]
     values = metric.result()
     return tf.nest.map_structure(lambda v: v.numpy() if tf.is_tensor(v) else v, values)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import orbit
 import tensorflow as tf
+from tensorflow.core.framework import summary_pb2
 
 from orbit_runner.training.files import jsonable
 
@@ -55,8 +57,9 @@ class Summaries(orbit.utils.SummaryManagerInterface):
             is_record: Whether a record ends at a step.
         """
         self._manager = orbit.utils.SummaryManager(
-            str(directory) if directory else None, _write, global_step=global_step
+            str(directory) if directory else None, tf.summary.scalar, global_step=global_step
         )
+        self._writes = directory is not None
         self._lines, self._split = lines, split
         self._global_step, self._is_record = global_step, is_record
 
@@ -73,10 +76,24 @@ class Summaries(orbit.utils.SummaryManagerInterface):
         step = int(self._global_step.numpy())
         if not self._is_record(step):
             return
-        self._manager.write_summaries(_shown(summary_dict))
+        if self._writes:
+            self._write(summary_dict, "")
         if self._lines is not None:
             record = {"step": step, "split": self._split, "time": round(time.time(), 3)}
             self._lines.write({**record, **flat_scalars(summary_dict)})
+
+    def _write(self, logs: Mapping[str, Any], subfolder: str) -> None:
+        scalars = {name: value for name, value in logs.items() if _is_scalar(value)}
+        with self._manager.summary_writer(subfolder).as_default(self._global_step):
+            if scalars:
+                # One op for all: `tf.summary.scalar` costs as much as evaluating some batches.
+                tf.summary.experimental.write_raw_pb(_event(scalars))
+            for name, value in logs.items():
+                if _is_pictures(value):
+                    tf.summary.image(name, value, max_outputs=_MOST_PICTURES)
+        for name, value in logs.items():
+            if isinstance(value, Mapping):
+                self._write(value, os.path.join(subfolder, name))
 
     def flush(self) -> None:
         """Writes out what is buffered, where a record ended."""
@@ -106,28 +123,25 @@ def nested_scalars(logs: Mapping[str, Any]) -> dict[str, Any]:
     Args:
         logs: Name to value, or to further results.
     """
-    return _filtered(logs, lambda value: np.ndim(value) == 0)
-
-
-def _write(name: str, value: Any, step: tf.Variable) -> None:
-    if _is_pictures(value):
-        tf.summary.image(name, value, step=step, max_outputs=_MOST_PICTURES)
-    else:
-        tf.summary.scalar(name, value, step=step)
-
-
-def _shown(logs: Mapping[str, Any]) -> dict[str, Any]:
-    return _filtered(logs, lambda value: np.ndim(value) == 0 or _is_pictures(value))
-
-
-def _filtered(logs: Mapping[str, Any], keeps: Callable[[Any], bool]) -> dict[str, Any]:
     nested = {
-        name: _filtered(value, keeps) for name, value in logs.items() if isinstance(value, Mapping)
+        name: nested_scalars(value) for name, value in logs.items() if isinstance(value, Mapping)
     }
-    return {
-        **{name: value for name, value in logs.items() if name not in nested and keeps(value)},
-        **nested,
-    }
+    return {**{name: value for name, value in logs.items() if _is_scalar(value)}, **nested}
+
+
+def _event(scalars: Mapping[str, Any]) -> bytes:
+    """Returns what `tf.summary.scalar` writes for each of some numbers, in one."""
+    summary = tf.compat.v1.Summary()
+    for name, value in scalars.items():
+        entry = summary.value.add(tag=name)
+        entry.metadata.plugin_data.plugin_name = "scalars"
+        entry.metadata.data_class = summary_pb2.DATA_CLASS_SCALAR
+        entry.tensor.CopyFrom(tf.make_tensor_proto(np.float32(value)))
+    return summary.SerializeToString()
+
+
+def _is_scalar(value: Any) -> bool:
+    return not isinstance(value, Mapping) and np.ndim(value) == 0
 
 
 def _is_pictures(value: Any) -> bool:
