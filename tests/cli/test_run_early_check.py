@@ -1,0 +1,22 @@
+"""`runner run` has the checkpoint that it goes on from checked before tensorflow is imported."""
+
+from pathlib import Path
+
+import pytest
+
+from orbit_runner.cli import run
+from orbit_runner.training.checkpoints import early_check
+
+
+def test_it_begins_before_anything_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    happened: list[str] = []
+    monkeypatch.setattr(early_check, "begin", lambda folder: happened.append(folder.name))
+
+    def started(*_: object) -> None:
+        happened.append("started")
+        raise SystemExit
+
+    monkeypatch.setattr(run, "make_ready", started)
+    with pytest.raises(SystemExit):
+        run.main(["--experiment=digits_mlp", "--mode=train", f"--model_dir={tmp_path / 'own'}"])
+    assert happened == ["own", "started"]
