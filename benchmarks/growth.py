@@ -2,53 +2,63 @@
 
 from __future__ import annotations
 
-import statistics
 import tempfile
-import time
 from pathlib import Path
+from typing import Any
 
-from benchmarks.contenders import silent
+from benchmarks.contenders import Run, silent
+from benchmarks.harness import alternate, table
 from benchmarks.networks import NETWORKS, session_of
 from orbit_runner.training.controller import build_controller
 
-_EARLY, _LATE, _PART = 1_000, 100_000, 1_000
+_EARLY, _LATE, _PART = 1_000, 100_000, 2_000
+
+
+def report(rounds: int = 15) -> str:
+    """Measures two runs of `mlp` on the digits in turn, a young one and an old one.
+
+    Args:
+        rounds: How often 2,000 steps of each are measured.
+
+    Returns:
+        A table, and the memory of the old run at both ages.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        old, memory = _Training(Path(folder, "old")), []
+        for step in (_EARLY, _LATE):
+            old.to(step)
+            memory.append(_resident_mib())
+        young = _Training(Path(folder, "young"))
+        young.to(_EARLY)
+        young_label, old_label = f"from step {_EARLY:,}", f"from step {_LATE:,}"
+        runs: dict[str, Run] = {young_label: young.part, old_label: old.part}
+        figures = alternate(runs, baseline=young_label, rounds=rounds)
+    title = "two runs of `mlp` on the digits, a young one and an old one"
+    return (
+        table(title, "steps/s", figures)
+        + f"\nResident memory of the old run: {memory[0]:.1f} MiB at step {_EARLY:,}, "
+        f"{memory[1]:.1f} MiB at step {_LATE:,}.\n"
+    )
+
+
+class _Training:
+    """A run with a record each 1,000 steps."""
+
+    def __init__(self, folder: Path) -> None:
+        (network,) = (n for n in NETWORKS if n.name == "mlp on digits")
+        self._session: Any = session_of(network.config("trainer.summary_interval=1000"), folder)
+        self._controller = build_controller(self._session)
+
+    def to(self, step: int) -> None:
+        with silent(), self._session.strategy.scope():
+            self._controller.train(step, checkpoint_at_completion=False)
+
+    def part(self) -> int:
+        self.to(self._session.step + _PART)
+        return _PART
 
 
 def _resident_mib() -> float:
     with Path("/proc/self/status").open() as lines:
         (found,) = (line for line in lines if line.startswith("VmRSS"))
     return int(found.split()[1]) / 1024
-
-
-def report(parts: int = 5) -> str:
-    """Measures one run, `mlp` on the digits with a record each 1,000 steps.
-
-    Args:
-        parts: How many times 1,000 steps are measured at each place.
-
-    Returns:
-        A table.
-    """
-    (network,) = (n for n in NETWORKS if n.name == "mlp on digits")
-    lines = [
-        "### one run of `mlp` on the digits, as it gets older",
-        "",
-        "| from step | steps/s (median) | resident memory, MiB |",
-        "|---|---|---|",
-    ]
-    with tempfile.TemporaryDirectory() as folder:
-        session = session_of(network.config(f"trainer.summary_interval={_PART}"), Path(folder))
-        controller = build_controller(session)
-
-        def to(step: int) -> float:
-            start, before = time.perf_counter(), session.step
-            with silent(), session.strategy.scope():
-                controller.train(step, checkpoint_at_completion=False)
-            return (step - before) / (time.perf_counter() - start)
-
-        for place in (_EARLY, _LATE):
-            to(place)
-            memory = _resident_mib()
-            speeds = [to(place + _PART * (part + 1)) for part in range(parts)]
-            lines.append(f"| {place:,} | {statistics.median(speeds):,.0f} | {memory:.1f} |")
-    return "\n".join([*lines, ""])
