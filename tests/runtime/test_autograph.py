@@ -48,6 +48,24 @@ class BranchingTask(ImageClassificationTask):
         return logs
 
 
+class LateModel(tf_keras.Model):
+    """Makes its variables at the first call, so that a step is traced before a restore."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._dense = tf_keras.layers.Dense(10)
+
+    def call(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
+        return self._dense(tf.reshape(tf.cast(inputs, tf.float32), [-1, 64]))
+
+
+class LateTask(BranchingTask):
+    """A task that branches, on a model that is not built yet."""
+
+    def build_model(self) -> tf_keras.Model:
+        return LateModel()
+
+
 class BranchingLayer(tf_keras.layers.Layer):
     """Halves its inputs where they are large."""
 
@@ -68,6 +86,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     for registry in (TASKS, IMAGE_MODELS):
         monkeypatch.setattr(registry, "_entries", dict(registry._entries))
     TASKS.register("branching", config=ImageClassificationConfig, target=BranchingTask)
+    TASKS.register("late", config=ImageClassificationConfig, target=LateTask)
     IMAGE_MODELS.register("branching", config=MlpConfig, target=branching_mlp)
 
 
@@ -79,6 +98,13 @@ def test_tasks_of_others_branch_over_tensors(way: str, tmp_path: Path) -> None:
     assert logs["validation_loss"] > 64  # The turns of the loop were added.
     _, plain = run(digits_config(trainer__train_steps=30, **_WAYS[way]), tmp_path / "plain")
     assert plain["validation_loss"] < 5
+
+
+@pytest.mark.usefixtures("registered")
+def test_so_they_do_where_a_step_is_traced_before_a_restore(tmp_path: Path) -> None:
+    config = digits_config(task__name="late", trainer__train_steps=30)
+    _, logs = run(config, tmp_path)
+    assert logs["validation_loss"] > 64
 
 
 @pytest.mark.usefixtures("registered")

@@ -16,7 +16,7 @@ from orbit_runner.runtime.autograph import converted
 from orbit_runner.runtime.randomness import keyed_draws
 from orbit_runner.tasks.metrics import Ratio, RunningMean
 from orbit_runner.training.chunked_loop import chunked_loop, row_of
-from orbit_runner.training.fed_loops import counted, to_the_end
+from orbit_runner.training.fed_loops import counted_loop, to_the_end
 from orbit_runner.training.inputs import leading_size
 from orbit_runner.training.partition import Partition
 from orbit_runner.training.state import TrainState
@@ -120,7 +120,7 @@ class Evaluator(orbit.StandardEvaluator):
         if not self._eval_options.use_tf_while_loop:
             return super().create_eval_loop_fn(has_state)
         if self._counted:
-            return counted(converted(self.eval_step, self._task))
+            return counted_loop(converted(self.eval_step, self._task))
         return to_the_end(converted(self._evaluate_batch, self._task))
 
     def eval_begin(self) -> None:

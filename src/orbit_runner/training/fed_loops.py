@@ -14,7 +14,7 @@ import tensorflow as tf
 Loop = Callable[[Any, tf.Tensor], None]
 
 
-def counted(step_fn: Callable[[Any], Any]) -> Loop:
+def counted_loop(step_fn: Callable[[Any], Any]) -> Loop:
     """Makes a graph that takes some steps.
 
     Args:

@@ -21,7 +21,7 @@ from orbit_runner.runtime.unkeyed import unkeyed_draws
 from orbit_runner.tasks.metrics import RunningMean
 from orbit_runner.training.chunked_loop import chunked_loop, row_of
 from orbit_runner.training.evaluator import as_scalar, metrics_of, reset, value_of
-from orbit_runner.training.fed_loops import counted
+from orbit_runner.training.fed_loops import counted_loop
 from orbit_runner.training.gradients import StepFn, split_step
 from orbit_runner.training.learning_rates import learning_rates
 from orbit_runner.training.partition import Partition
@@ -208,7 +208,7 @@ class Trainer(orbit.StandardTrainer):
         if self._chunks is None:
             if not self._train_options.use_tf_while_loop:
                 return super().create_train_loop_fn()
-            return counted(self._in_graph(self.train_step))
+            return counted_loop(self._in_graph(self.train_step))
         take = self._in_graph(self._take_row)
         loop = chunked_loop(self._chunks, self._strategy, take, jit_compile=self._compiles)
         return lambda _, steps: loop(self.state.global_step.read_value(), tf.cast(steps, tf.int64))
