@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 NAMES = (
-    "loop", "evaluation", "crops", "growth", "mirrored", "start", "exactness", "saving", "resume",
+    "loop", "configured", "evaluation", "crops", "growth", "mirrored", "start", "exactness", "saving", "resume",
     "partition", "workers", "ncf", "images", "official", "official_start",
 )  # fmt: skip
 

@@ -60,6 +60,10 @@ class AsyncTrainer(Trainer):
         self._pace = Pace(sum(member.role == "worker" for member in servers))
         self._config, self._addressed = config, starts_anywhere(task)
 
+    def record_in_graph(self) -> bool:
+        """Returns False: the workers share a loop, so none of them sees a record end."""
+        return False
+
     def rewind(self) -> None:
         """Makes the next loop start at the global step, which was set back, in another order."""
         super().rewind()

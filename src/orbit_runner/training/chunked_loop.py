@@ -8,13 +8,19 @@ from typing import Any
 import tensorflow as tf
 
 from orbit_runner.data.chunks import Chunks
+from orbit_runner.training.recorder import Recorder
 
 Take = Callable[[Any, tf.Tensor], None]
 Loop = Callable[[tf.Tensor, tf.Tensor], None]
 
 
 def chunked_loop(
-    chunks: Chunks, strategy: tf.distribute.Strategy, take: Take, *, jit_compile: bool = False
+    chunks: Chunks,
+    strategy: tf.distribute.Strategy,
+    take: Take,
+    *,
+    recorder: Recorder | None = None,
+    jit_compile: bool = False,
 ) -> Loop:
     """Makes a graph that takes steps.
 
@@ -22,13 +28,14 @@ def chunked_loop(
         chunks: The batches.
         strategy: Where steps run.
         take: Takes a step on all replicas, of the batches of several steps and the row to take.
+        recorder: Takes the records that end within a loop.
         jit_compile: Whether XLA compiles as many steps as there are batches made at once.
 
     Returns:
         A function of the first step and of their number, int64 scalars.
     """
     if strategy.num_replicas_in_sync == 1:
-        return _overlapping(chunks, strategy, take, jit_compile=jit_compile)
+        return _overlapping(chunks, take, recorder, jit_compile=jit_compile)
 
     def made(first: tf.Tensor, count: tf.Tensor) -> Any:
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
@@ -37,17 +44,19 @@ def chunked_loop(
     @tf.function(autograph=False)
     def loop(first: tf.Tensor, steps: tf.Tensor) -> None:
         def take_chunk(done: tf.Tensor) -> list[tf.Tensor]:
-            count = tf.minimum(steps - done, chunks.length)
+            count = tf.minimum(_left(first, done, steps, recorder), chunks.length)
             _take_all(take, strategy.run(made, args=(first + done, count)), count)
+            _record(recorder, first + done + count)
             return [done + count]
 
+        _start(recorder, first)
         tf.while_loop(lambda done: done < steps, take_chunk, [tf.zeros([], tf.int64)])
 
     return loop
 
 
 def _overlapping(
-    chunks: Chunks, strategy: tf.distribute.Strategy, take: Take, *, jit_compile: bool
+    chunks: Chunks, take: Take, recorder: Recorder | None, *, jit_compile: bool
 ) -> Loop:
     """Makes the next batches while steps are taken with those before, as a pipeline would."""
     structure: list[Any] = []
@@ -68,12 +77,15 @@ def _overlapping(
     @tf.function(autograph=False)
     def loop(first: tf.Tensor, steps: tf.Tensor) -> None:
         def take_chunk(done: tf.Tensor, batches: list[tf.Tensor]) -> Any:
-            count = tf.minimum(steps - done, chunks.length)
-            following = made(first + done + count, steps - done - count)
-            piece(batches, count)
-            return done + count, following
+            after = done + tf.minimum(_left(first, done, steps, recorder), chunks.length)
+            following = made(first + after, _left(first, after, steps, recorder))
+            piece(batches, after - done)
+            _record(recorder, first + after)
+            return after, following
 
-        none, batches = tf.zeros([], tf.int64), made(first, steps)
+        _start(recorder, first)
+        none = tf.zeros([], tf.int64)
+        batches = made(first, _left(first, none, steps, recorder))
         sizes = [tf.TensorShape([None, *tensor.shape[1:]]) for tensor in batches]
         tf.while_loop(
             lambda done, _: done < steps,
@@ -83,6 +95,24 @@ def _overlapping(
         )
 
     return loop
+
+
+def _left(
+    first: tf.Tensor, done: tf.Tensor, steps: tf.Tensor, recorder: Recorder | None
+) -> tf.Tensor:
+    """Returns the steps until the loop or the current record ends."""
+    left = steps - done
+    return left if recorder is None else tf.minimum(left, recorder.steps_left(first + done))
+
+
+def _start(recorder: Recorder | None, step: tf.Tensor) -> None:
+    if recorder is not None:
+        recorder.start(step)
+
+
+def _record(recorder: Recorder | None, step: tf.Tensor) -> None:
+    if recorder is not None:
+        recorder.record(step)
 
 
 def _take_all(take: Take, batches: Any, count: tf.Tensor) -> None:

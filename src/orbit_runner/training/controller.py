@@ -12,8 +12,10 @@ import orbit.controller
 
 from orbit_runner.training.actions import DivergenceGuard
 from orbit_runner.training.loop_length import LoopLength
+from orbit_runner.training.recorder import MAX_RECORDS
 from orbit_runner.training.session import Session
 from orbit_runner.training.summaries import JsonLines, Summaries, flat_scalars
+from orbit_runner.training.thread_advice import ThreadAdvice
 
 Action = Callable[[Any], None]
 
@@ -45,6 +47,7 @@ def build_controller(
         The controller.
     """
     save_summary = save_summary and session.workers.is_chief
+    in_graph = summary_manager is None and _record_in_graph(session)
     subdir = session.config.trainer.validation_summary_subdir
     # Orbit writes both splits with one manager unless it is told of two folders.
     folders = [
@@ -55,7 +58,7 @@ def build_controller(
         trainer=session.trainer,
         evaluator=session.evaluator,
         global_step=session.state.global_step,
-        steps_per_loop=_loop_length(session),
+        steps_per_loop=_loop_length(session, cut_at_records=not in_graph),
         summary_interval=session.plan.summary_interval if save_summary else None,
         summary_dir=folders[0],
         eval_summary_dir=folders[1],
@@ -71,12 +74,23 @@ def build_controller(
     return controller
 
 
+def _record_in_graph(session: Session) -> bool:
+    """Lets loops run on where records end, if nothing depends on the length of a loop."""
+    # Workers would have to reduce their metrics together in each record. A run that goes back after
+    # it diverged has to see that at the same step each time.
+    if session.trainer is None or session.workers.count > 1 or session.can_go_back():
+        return False
+    return session.trainer.record_in_graph()
+
+
 def _summaries(
     session: Session, subdir: str, split: str, is_record: Callable[[int], bool], save: bool
 ) -> Summaries:
     directory = session.model_dir / subdir if save else None
     lines = JsonLines(session.model_dir / "metrics.jsonl") if save else None
-    return Summaries(directory, lines, split, session.state.global_step, is_record)
+    trainer = session.trainer
+    earlier = (lambda: trainer.earlier_records) if split == "train" and trainer else list
+    return Summaries(directory, lines, split, session.state.global_step, is_record, earlier)
 
 
 def _own_train_actions(session: Session) -> list[Action]:
@@ -84,6 +98,7 @@ def _own_train_actions(session: Session) -> list[Action]:
         return []
     actions: list[Action] = [
         lambda logs: session.observer.trained(session.step, flat_scalars(logs)),
+        ThreadAdvice(session),
         session.prune,
     ]
     if session.config.trainer.recovery_max_trials >= 0:
@@ -102,12 +117,13 @@ def _own_eval_actions(session: Session) -> list[Action]:
     return actions
 
 
-def _loop_length(session: Session) -> Callable[[int], int]:
+def _loop_length(session: Session, *, cut_at_records: bool) -> Callable[[int], int]:
     trainer = session.trainer
     length = LoopLength(
         session.config.trainer.steps_per_loop,
         session.plan,
         lambda: (0, 0.0) if trainer is None else trainer.timer.last,
+        records=1 if cut_at_records else MAX_RECORDS,
     )
 
     def next_loop(step: int) -> int:

@@ -11,6 +11,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from orbit_runner.training.recorder import Recorder
+
 Loop = Callable[[Any, tf.Tensor], None]
 
 
@@ -26,15 +28,46 @@ def counted_loop(step_fn: Callable[[Any], Any]) -> Loop:
 
     @tf.function(autograph=False)
     def loop(iterator: Any, num_steps: tf.Tensor) -> None:
-        def take(done: tf.Tensor) -> list[tf.Tensor]:
-            # Ops keep the names that they have outside of a loop.
-            with tf.name_scope(""):
-                step_fn(iterator)
-            return [done + 1]
-
-        tf.while_loop(lambda done: done < num_steps, take, [tf.constant(0)])
+        _take_steps(step_fn, iterator, num_steps)
 
     return loop
+
+
+def recorded_loop(
+    step_fn: Callable[[Any], Any], recorder: Recorder
+) -> Callable[[Any, tf.Tensor, tf.Tensor], None]:
+    """Makes a graph that takes some steps and the records that end on the way.
+
+    Args:
+        step_fn: Takes a step, with the next batch of an iterator.
+        recorder: Takes the records.
+
+    Returns:
+        A function of an iterator, the global step and the number of steps, int64 scalars.
+    """
+
+    @tf.function(autograph=False)
+    def loop(iterator: Any, first: tf.Tensor, num_steps: tf.Tensor) -> None:
+        def take_record(done: tf.Tensor) -> list[tf.Tensor]:
+            count = tf.minimum(num_steps - done, recorder.steps_left(first + done))
+            _take_steps(step_fn, iterator, tf.cast(count, tf.int32))
+            recorder.record(first + done + count)
+            return [done + count]
+
+        recorder.start(first)
+        tf.while_loop(lambda done: done < num_steps, take_record, [tf.zeros([], tf.int64)])
+
+    return loop
+
+
+def _take_steps(step_fn: Callable[[Any], Any], iterator: Any, count: tf.Tensor) -> None:
+    def take(done: tf.Tensor) -> list[tf.Tensor]:
+        # Ops keep the names that they have outside of a loop.
+        with tf.name_scope(""):
+            step_fn(iterator)
+        return [done + 1]
+
+    tf.while_loop(lambda done: done < count, take, [tf.constant(0)])
 
 
 def to_the_end(step_fn: Callable[[Any], Any]) -> Loop:

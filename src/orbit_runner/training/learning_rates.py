@@ -18,13 +18,21 @@ def learning_rates(optimizer: Any) -> dict[str, Any]:
     Returns:
         `learning_rate`, or `<class>_<number>_learning_rate` for each, as Model Garden names them.
     """
+    return {name: rate.numpy() for name, rate in learning_rate_tensors(optimizer).items()}
+
+
+def learning_rate_tensors(optimizer: Any) -> dict[str, tf.Tensor]:
+    """Returns the same as scalar tensors, for use inside a graph.
+
+    Args:
+        optimizer: The optimizer.
+    """
     parts = getattr(optimizer, "optimizers", None)
     if parts is None:
         return {RATE: _rate(optimizer)}
     return {f"{type(part).__name__}_{n}_{RATE}": _rate(part) for n, part in enumerate(parts)}
 
 
-def _rate(optimizer: Any) -> Any:
+def _rate(optimizer: Any) -> tf.Tensor:
     rate = optimizer.learning_rate
-    value = rate(optimizer.iterations) if callable(rate) else rate
-    return tf.convert_to_tensor(value).numpy()
+    return tf.convert_to_tensor(rate(optimizer.iterations) if callable(rate) else rate)

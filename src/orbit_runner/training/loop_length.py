@@ -18,7 +18,11 @@ class LoopLength:
     """
 
     def __init__(
-        self, steps_per_loop: int | str, plan: Plan, last_loop: Callable[[], tuple[int, float]]
+        self,
+        steps_per_loop: int | str,
+        plan: Plan,
+        last_loop: Callable[[], tuple[int, float]],
+        records: int = 1,
     ) -> None:
         """Starts with loops of one step.
 
@@ -27,9 +31,10 @@ class LoopLength:
             plan: The steps at which a loop has to end.
             last_loop: Tells the steps of the last loop, and the seconds that they took; what
                 happened after it, such as an evaluation, says nothing about steps.
+            records: The most records that may end in a loop, the last one at its end.
         """
         self._fixed = steps_per_loop if isinstance(steps_per_loop, int) else None
-        self._plan, self._last_loop = plan, last_loop
+        self._plan, self._last_loop, self._records = plan, last_loop, records
         self._length = 1.0
         self._step: int | None = None
 
@@ -37,7 +42,8 @@ class LoopLength:
         """Returns the length of the loop that starts at a step."""
         length = self._fixed or round(self._adapted(int(step)))
         # Orbit itself ends loops where training pauses for an evaluation or a checkpoint.
-        return max(1, min(length, self._plan.next_record(int(step)) - int(step)))
+        more = (self._records - 1) * self._plan.summary_interval
+        return max(1, min(length, self._plan.next_record(int(step)) - int(step) + more))
 
     def _adapted(self, step: int) -> float:
         steps, seconds = self._last_loop()

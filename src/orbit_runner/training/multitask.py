@@ -105,6 +105,10 @@ class JointTrainer(Trainer):
         self._losses = {name: RunningMean("training_loss") for name in self._task.tasks}
         return {name: task.build_metrics(training=True) for name, task in self._task.tasks.items()}
 
+    def record_in_graph(self) -> bool:
+        """Returns False: which task has had a turn, and so a record, is known on the host only."""
+        return False
+
     def _step_fn(self, config: ExperimentConfig) -> StepFn:
         _require_plain_steps(config)
 
@@ -164,6 +168,10 @@ class JointTrainer(Trainer):
 
 class InterleavingTrainer(JointTrainer):
     """Trains one task in each step, drawn by the weights of the tasks."""
+
+    def record_in_graph(self) -> bool:
+        """Returns False: which task has had a turn, and so a record, is known on the host only."""
+        return False
 
     def _step_fn(self, config: ExperimentConfig) -> StepFn:
         _require_plain_steps(config)

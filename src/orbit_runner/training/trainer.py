@@ -18,14 +18,15 @@ from orbit_runner.runtime.flops import step_flops
 from orbit_runner.runtime.peaks import Work
 from orbit_runner.runtime.randomness import keyed_draws
 from orbit_runner.runtime.unkeyed import unkeyed_draws
-from orbit_runner.tasks.metrics import RunningMean
+from orbit_runner.tasks.metrics import Ratio, RunningMean
 from orbit_runner.training.chunked_loop import chunked_loop, row_of
 from orbit_runner.training.evaluator import as_scalar, metrics_of, reset, value_of
-from orbit_runner.training.fed_loops import counted_loop
+from orbit_runner.training.fed_loops import counted_loop, recorded_loop
 from orbit_runner.training.gradients import StepFn, split_step
-from orbit_runner.training.learning_rates import learning_rates
+from orbit_runner.training.learning_rates import learning_rate_tensors, learning_rates
 from orbit_runner.training.partition import Partition
 from orbit_runner.training.plan import Plan
+from orbit_runner.training.recorder import Recorder
 from orbit_runner.training.state import TrainState
 
 DatasetFn = Callable[[int], Any]
@@ -127,6 +128,28 @@ class Trainer(orbit.StandardTrainer):
         self._peak = gpus_peak(strategy, config.runtime.mixed_precision_dtype or "float32")
         self.unkeyed: list[str] = []
         self.flops: int | None = None
+        self._recorder: Recorder | None = None
+
+    @property
+    def earlier_records(self) -> list[tuple[int, dict[str, Any]]]:
+        """The records that ended within the last loop, before its end: global step and logs."""
+        return [] if self._recorder is None else self._recorder.earlier
+
+    def record_in_graph(self) -> bool:
+        """Takes records inside the graph of a loop from now on, if all metrics allow that.
+
+        Returns:
+            Whether they do. If not, loops have to end where records do.
+        """
+        options, metrics = self._train_options, self._all_metrics()
+        in_graph = options.use_tf_function and options.use_tf_while_loop
+        # What other metrics do when they are read is not known.
+        if not in_graph or not all(type(m).result is Ratio.result for m in metrics):
+            return False
+        interval, optimizer = self._plan.summary_interval, self.state.optimizer
+        with self._strategy.scope():
+            self._recorder = Recorder(interval, metrics, lambda: learning_rate_tensors(optimizer))
+        return True
 
     def _built_metrics(self) -> Any:
         return [*self._task.build_metrics(training=True), *metrics_of(self.state.model)]
@@ -171,10 +194,14 @@ class Trainer(orbit.StandardTrainer):
         if self._global_step() < step + int(num_steps):
             raise self._data_ended()
         self.timer.add(int(num_steps), time.perf_counter() - start)
+        for one in (*(record for _, record in self.earlier_records), logs):
+            self._add_speed(one)
+        return logs
+
+    def _add_speed(self, logs: dict[str, Any]) -> None:
         speed = logs["steps_per_second"] = self.timer.steps_per_second()
         if self.flops:
             logs.update(Work(self.flops, self._peak).logs(speed))
-        return logs
 
     def _global_step(self) -> int:
         return int(self.state.global_step.numpy())
@@ -191,7 +218,8 @@ class Trainer(orbit.StandardTrainer):
     def train_loop_begin(self) -> None:
         """Makes the data set where there is none yet, and starts metrics anew after a record."""
         if self._plan.is_record(self._global_step()):
-            self._reset_metrics()
+            if self._recorder is None or not self._recorder.ends_at(self._global_step()):
+                self._reset_metrics()
             self.timer.reset()
         if self.train_dataset is None:
             self._chunks = self._make_chunks()
@@ -208,9 +236,21 @@ class Trainer(orbit.StandardTrainer):
         if self._chunks is None:
             if not self._train_options.use_tf_while_loop:
                 return super().create_train_loop_fn()
-            return counted_loop(self._in_graph(self.train_step))
+            step = self._in_graph(self.train_step)
+            if self._recorder is None:
+                return counted_loop(step)
+            recorded = recorded_loop(step, self._recorder)
+            return lambda iterator, steps: recorded(
+                iterator, self.state.global_step.read_value(), tf.cast(steps, tf.int64)
+            )
         take = self._in_graph(self._take_row)
-        loop = chunked_loop(self._chunks, self._strategy, take, jit_compile=self._compiles)
+        loop = chunked_loop(
+            self._chunks,
+            self._strategy,
+            take,
+            recorder=self._recorder,
+            jit_compile=self._compiles,
+        )
         return lambda _, steps: loop(self.state.global_step.read_value(), tf.cast(steps, tf.int64))
 
     def _in_graph(self, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -269,6 +309,10 @@ class Trainer(orbit.StandardTrainer):
         Returns:
             Name to value.
         """
+        if self._recorder is not None:
+            last = self._recorder.read(self._global_step())
+            if last is not None:
+                return last
         logs = {metric.name: value_of(metric) for metric in self._all_metrics()}
         return {**logs, **learning_rates(self.state.optimizer)}
 

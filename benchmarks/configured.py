@@ -1,0 +1,121 @@
+"""Training as configured: records, checkpoints and all, against a bare loop that keeps nothing.
+
+Threads of an op are a setting of the process, so each contender has a process of its own, and the
+processes take turns.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from benchmarks.harness import alternate, table
+
+# Multiples of the intervals of records and checkpoints of these experiments.
+STEPS = {"digits_mlp": 6000, "digits": 900}
+# The networks of `benchmarks.networks` that are these experiments.
+_NETWORKS = {"digits_mlp": "mlp with dropout on digits", "digits": "cnn on digits"}
+BARE = "bare `tf.function` loop"
+
+
+def report(rounds: int = 7) -> str:
+    """Measures both experiments; `CASES=name,name` in the environment picks some.
+
+    Args:
+        rounds: How often each contender runs.
+
+    Returns:
+        A table for each.
+    """
+    wanted = os.environ.get("CASES", "").split(",")
+    tables = []
+    for name in STEPS:
+        if wanted != [""] and name not in wanted:
+            continue
+        with (
+            _process("bare", name, 0) as bare,
+            _process("bare", name, 1) as single,
+            _process("runner", name, 1) as own,
+        ):
+            runs = {BARE: bare, "the same, one thread an op": single, "this runner": own}
+            figures = alternate(runs, baseline=BARE, rounds=rounds)
+        tables.append(table(f"training as configured, {name}", "steps/s", figures))
+    return "\n".join(tables)
+
+
+@contextmanager
+def _process(kind: str, name: str, threads: int) -> Iterator[Callable[[], int]]:
+    command = [sys.executable, "-m", "benchmarks.configured", kind, name, str(threads)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    stdin, stdout = process.stdin, process.stdout
+
+    def run() -> int:
+        stdin.write("run\n")
+        stdin.flush()
+        return int(stdout.readline())
+
+    try:
+        yield run
+    finally:
+        stdin.close()
+        process.wait()
+
+
+def main(kind: str, name: str, threads: int) -> None:
+    """Runs a round for each line of standard input, and prints its steps.
+
+    Args:
+        kind: `bare` or `runner`.
+        name: The experiment.
+        threads: Threads inside an op; 0 for TensorFlow's default.
+    """
+    import tensorflow as tf
+
+    tf.config.threading.set_intra_op_parallelism_threads(threads)
+    with tempfile.TemporaryDirectory() as folder:
+        run = (_bare if kind == "bare" else _runner)(name, Path(folder))
+        for _ in sys.stdin:
+            print(run(), flush=True)
+
+
+def _bare(name: str, folder: Path) -> Callable[[], int]:
+    from benchmarks.contenders import bare_loop
+    from benchmarks.networks import NETWORKS
+
+    network = next(one for one in NETWORKS if one.name == _NETWORKS[name])
+    return bare_loop(dataclasses.replace(network, steps=STEPS[name]))
+
+
+def _runner(name: str, folder: Path) -> Callable[[], int]:
+    from benchmarks.contenders import silent
+    from benchmarks.networks import MUCH, session_of
+    from orbit_runner.config.resolve import Request, resolve
+    from orbit_runner.training import loops
+    from orbit_runner.training.controller import build_controller
+
+    # No end, so that a round can follow a round.
+    endless = ("trainer.train_epochs=0", f"trainer.train_steps={MUCH}")
+    config = resolve(Request(experiment=name, params_overrides=endless)).config
+    session = session_of(config, folder, asynchronous=True)
+    controller = build_controller(session)
+
+    def run() -> int:
+        session.plan = dataclasses.replace(session.plan, train_steps=session.step + STEPS[name])
+        with silent(), session.strategy.scope():
+            loops.train(session, controller, evaluates=False)
+        return STEPS[name]
+
+    return run
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
