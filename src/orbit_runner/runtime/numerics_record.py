@@ -44,7 +44,7 @@ def describe_numerics(runtime: RuntimeConfig) -> dict[str, str]:
     """
     sets = _instruction_sets()
     return {
-        _THREADS: str(_intra_op_threads(runtime)),
+        _THREADS: str(intra_op_threads(runtime)),
         _ONEDNN: _onednn(sets),
         # Holds without oneDNN too: Eigen's products of matrices call its kernels.
         _CAP: _variable("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"),
@@ -102,7 +102,12 @@ def _remedy(name: str, before: str) -> str:
     return ""
 
 
-def _intra_op_threads(runtime: RuntimeConfig) -> int:
+def intra_op_threads(runtime: RuntimeConfig) -> int:
+    """Returns the number of threads that an op uses: as set, or one for each visible core.
+
+    Args:
+        runtime: The settings.
+    """
     if runtime.intra_op_threads:
         return runtime.intra_op_threads
     asked = os.environ.get("TF_NUM_INTRAOP_THREADS", "")
