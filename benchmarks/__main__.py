@@ -8,8 +8,8 @@ import subprocess
 import sys
 
 NAMES = (
-    "loop", "configured", "evaluation", "crops", "growth", "mirrored", "start", "exactness", "saving", "resume",
-    "partition", "workers", "ncf", "images", "official", "official_start",
+    "loop", "configured", "evaluation", "crops", "growth", "mirrored", "start", "exactness",
+    "saving", "resume", "partition", "workers", "ncf", "images", "official", "official_start",
 )  # fmt: skip
 
 
