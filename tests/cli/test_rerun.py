@@ -12,8 +12,8 @@ from orbit_runner.cli.rerun import Done, rerun
 from orbit_runner.config.experiment import ExperimentConfig
 from orbit_runner.config.resolve import Resolved
 from orbit_runner.errors import RunnerError
-from orbit_runner.training.actions import Diverged
 from orbit_runner.training.checkpoints.places import newest_whole
+from orbit_runner.training.divergence import Diverged
 from orbit_runner.training.interrupts import Interrupted
 from orbit_runner.training.observer import Observer
 from orbit_runner.training.parting import Parting, compare_runs

@@ -10,9 +10,10 @@ import tensorflow as tf
 
 from orbit_runner.config.trainer import EarlyStopping
 from orbit_runner.errors import SettingError
-from orbit_runner.training.actions import BestCheckpoint, Diverged, EarlyStop
+from orbit_runner.training.actions import BestCheckpoint, EarlyStop
 from orbit_runner.training.checkpoints.manager import Circumstances
 from orbit_runner.training.comparison import Comparison
+from orbit_runner.training.divergence import Diverged
 from tests.training.toy import (
     Notes,
     make_strategy,
@@ -193,10 +194,10 @@ def test_divergence_ends_the_run(changes: dict[str, Any], at: int, tmp_path: Pat
     assert latest is None or not latest.endswith(f"-{at}")
 
 
-def test_divergence_may_be_ignored(tmp_path: Path) -> None:
-    config = toy_config(task__nan_from=7, trainer__recovery_max_trials=-1)
+def test_the_bound_of_the_loss_may_be_ignored(tmp_path: Path) -> None:
+    config = toy_config(trainer__loss_upper_bound=1e-9, trainer__recovery_max_trials=-1)
     model, _ = run(config, tmp_path)
-    assert np.isnan(model.get_weights()[0]).all()
+    assert np.isfinite(model.get_weights()[0]).all()
 
 
 @pytest.mark.parametrize("name", ["one_device", "mirrored2"])
@@ -214,8 +215,11 @@ def test_it_goes_back_and_on_with_another_order(name: str, tmp_path: Path) -> No
     assert int(session.state.recoveries.numpy()) == 1
     assert [reason for reason in session.inexact() if "went back 1 times" in reason]
     (note,) = notes.notes
-    assert "diverged by step" in note
-    assert "from step 10" in note
+    assert "diverged: the loss is nan at step 15" in note
+    assert "returned to step 10 (1 of 2 times), continuing with another order" in note
+    (event,) = records(tmp_path, "event")
+    assert (event["event"], event["step"]) == ("diverged", 15)
+    assert event["reason"].startswith("the loss is nan at step 15")
     assert np.isfinite(session.state.model.get_weights()[0]).all()
     # What diverged is not on record, least of all at step 10, where training went back to.
     assert [record["step"] for record in records(tmp_path, "train")] == [4, 8, 12, 12, 16, 20]
@@ -226,7 +230,7 @@ def test_it_goes_back_to_the_start_where_nothing_is_saved_yet(tmp_path: Path) ->
     notes = Notes()
     config = toy_config(task__nan_from=2, trainer__recovery_max_trials=1)
     model, _ = run(config, tmp_path, observer=notes)
-    assert "from step 0" in notes.notes[0]
+    assert "returned to step 0 (1 of 1 times)" in notes.notes[0]
     plain, _ = run(toy_config(task__train_data__seed=1_000_003), tmp_path / "other")
     np.testing.assert_array_equal(model.get_weights()[0], plain.get_weights()[0])
 
@@ -243,6 +247,47 @@ def test_going_back_to_the_start_keeps_the_initial_checkpoint(tmp_path: Path) ->
 def test_trials_run_out(tmp_path: Path) -> None:
     config = toy_config(trainer__loss_upper_bound=1e-9, trainer__recovery_max_trials=2)
     notes = Notes()
-    with pytest.raises(Diverged, match="went back 2 times"):
+    with pytest.raises(Diverged, match="returned to a checkpoint 2 times before"):
         run(config, tmp_path, observer=notes)
     assert len(notes.notes) == 2
+    # A restart keeps the events, which do not happen again with another bound.
+    run(config.replace(trainer=config.trainer.replace(loss_upper_bound=1e6)), tmp_path)
+    assert len(records(tmp_path, "event")) == 3
+
+
+def test_the_same_order_is_reported(tmp_path: Path) -> None:
+    notes = Notes()
+    config = toy_config(
+        task__nan_from=7,
+        task__train_data__shuffle_buffer_size=0,
+        trainer__recovery_max_trials=1,
+    )
+    run(config, tmp_path, observer=notes)
+    (note,) = notes.notes
+    assert note.endswith(
+        "continuing with the same order of examples, because "
+        "task.train_data.shuffle_buffer_size is 0"
+    )
+
+
+def test_a_metric_that_is_not_finite_is_reported(tmp_path: Path) -> None:
+    notes: list[str] = []
+    state = state_of(toy_config(), make_strategy("one_device"))
+    best = BestCheckpoint(
+        Comparison("m", higher=True), tmp_path, state, Circumstances(), note=notes.append
+    )
+    for step, value in enumerate(["nan", "nan", "0.5", "inf"], start=1):
+        state.global_step.assign(step)
+        best({"m": float(value)})
+    assert notes == [
+        f"warning: m is {value} at step {step}, so these weights are not kept as the best"
+        for value, step in (("nan", 1), ("inf", 4))
+    ]
+    assert json.loads((tmp_path / "info.json").read_text())["best_ckpt_global_step"] == 3
+
+
+def test_early_stopping_on_a_metric_that_is_never_finite() -> None:
+    rule = EarlyStopping(metric="m", metric_comp="higher", patience=2, threshold=0.5)
+    stop = EarlyStop(rule, tf.Variable([np.nan, 0.0, -1.0], dtype=tf.float64))
+    assert stop.reason({"m": np.inf}, 1) == ""
+    assert stop.reason({"m": np.nan}, 2) == "m was NaN or infinite at all 2 evaluations"

@@ -35,6 +35,8 @@ class ToyConfig(TaskConfig):
     aggregates: bool = setting(False, help="whether it gathers outputs on the host")
     outputs: int = setting(1, help="width of the output, to make another model")
     batch_norm: bool = setting(False, help="whether the model has moving averages")
+    relu: bool = setting(False, help="whether a ReLU hides what is not a number from the loss")
+    mask: bool = setting(False, help="whether the model has a constant of -inf")
 
 
 class ToyTask(Task):
@@ -47,7 +49,13 @@ class ToyTask(Task):
         x = tf_keras.layers.BatchNormalization()(inputs) if self.task_config.batch_norm else inputs
         width = self.task_config.outputs
         outputs = tf_keras.layers.Dense(width, use_bias=False, name="w", dtype="float32")(x)
-        return tf_keras.Model(inputs, outputs)
+        if self.task_config.relu:
+            # What tf.nn.relu does on many processors, and on all of them here.
+            outputs = tf_keras.layers.Lambda(lambda y: tf.where(y > 0, y, 0.0))(outputs)
+        model = tf_keras.Model(inputs, outputs)
+        if self.task_config.mask:
+            model.mask = tf.Variable([0.0, -np.inf], trainable=False, name="mask")
+        return model
 
     def arrays(self) -> tuple[np.ndarray, np.ndarray]:
         n = self.task_config.num_examples

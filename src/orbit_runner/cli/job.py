@@ -142,6 +142,7 @@ def _run(job: Job, progress: Any) -> Any:
         metrics=results.metrics,
         weights=results.fingerprint,
         inexact=results.inexact,
+        non_finite=results.non_finite,
     )
     return results
 
@@ -286,6 +287,7 @@ def _results(job: Job, history: Any, model: Any, logs: dict[str, Any], seconds: 
     from orbit_runner.reporting.progress import scalars
     from orbit_runner.reporting.results import Results
     from orbit_runner.training.fingerprint import weights_fingerprint
+    from orbit_runner.training.finite_check import describe_non_finite, non_finite_variables
     from orbit_runner.training.summaries import flat_scalars
 
     config, model_dir = job.config, job.model_dir
@@ -313,4 +315,5 @@ def _results(job: Job, history: Any, model: Any, logs: dict[str, Any], seconds: 
         inexact=history.inexact,
         tflops_per_second=history.work.get("tflops_per_second"),
         mfu=history.work.get("mfu"),
+        non_finite=describe_non_finite(non_finite_variables(model.trainable_variables)),
     )

@@ -17,7 +17,7 @@ from orbit_runner.config.resolve import Resolved
 from orbit_runner.errors import RunnerError, first_line
 from orbit_runner.reporting.run_record import RunRecord, describe_devices
 from orbit_runner.runtime.workers import described
-from orbit_runner.training.actions import Diverged
+from orbit_runner.training.divergence import Diverged
 from orbit_runner.training.interrupts import Interrupted
 from orbit_runner.training.leaving import leaving_at
 from orbit_runner.training.observer import Observer, Observers

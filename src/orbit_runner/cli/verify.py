@@ -15,7 +15,8 @@ DIFFERENT = 4
 _DESCRIPTION = """\
 Compare the checkpoints of a run with what was noted of them when they were written: size and
 SHA-256 of each file, SHA-256 of the weights and of the whole state as they are read from the
-disk, and the config that made them. Nothing is changed. Ends with 4 where something differs."""
+disk, and the config that made them. Weights, optimizer slots and averages have to be finite.
+Nothing is changed. The exit code is 4 where something differs or is not finite."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -87,6 +88,8 @@ def words(verdict: Verdict) -> str:
     """
     if verdict.damage:
         return verdict.damage
+    if verdict.non_finite:
+        return f"not finite: {verdict.non_finite}"
     if verdict.other_config:
         return "whole, made with another config"
     return "whole" if verdict.recorded else "no fingerprint"
@@ -107,6 +110,9 @@ def _line(found: Verification, run: str) -> str:
     damaged = sum(bool(one.damage) for one in found.verdicts)
     others = sum(one.other_config and not one.damage for one in found.verdicts)
     parts = [f"{damaged} of {count} damaged"] if damaged else []
+    non_finite = sum(bool(one.non_finite) and not one.damage for one in found.verdicts)
+    if non_finite:
+        parts.append(f"{non_finite} of {count} not finite")
     if others:
         parts.append(f"{others} of {count} made with another config than its config.yaml")
     if found.config_problem:

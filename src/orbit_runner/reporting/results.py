@@ -35,6 +35,7 @@ class Results:
         tflops_per_second: What the last record computed, in 10^12 floating-point operations a
             second; None where that is not known.
         mfu: Its share of what the devices can do.
+        non_finite: The first weight with values that are NaN or infinite; "" where all are finite.
     """
 
     experiment: str
@@ -52,6 +53,7 @@ class Results:
     inexact: Sequence[str] | None = None
     tflops_per_second: float | None = None
     mfu: float | None = None
+    non_finite: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the results for `--json`, which has no NaN: null stands for it."""
@@ -97,6 +99,8 @@ def rows(results: Results) -> list[tuple[str, str]]:
     if results.tflops_per_second and results.steps_per_second:
         found.append(("compute", _compute(results.tflops_per_second * 1e12, results)))
     found.append(("weights", f"sha256 {results.fingerprint}"))
+    if results.non_finite:
+        found.append(("not finite", results.non_finite))
     if results.inexact:
         found += [("not reproducible", reason) for reason in results.inexact]
     found.append(("run", results.model_dir))

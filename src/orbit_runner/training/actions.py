@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
-from orbit_runner.config.trainer import EarlyStopping, TrainerConfig
-from orbit_runner.errors import RunnerError
+from orbit_runner.config.trainer import EarlyStopping
+from orbit_runner.runtime.workers import Workers
 from orbit_runner.training.checkpoints.folder import CheckpointFolder
 from orbit_runner.training.checkpoints.manager import Circumstances, record_of
 from orbit_runner.training.checkpoints.writer import CheckpointWriter
@@ -22,12 +22,6 @@ from orbit_runner.training.state import TrainState
 from orbit_runner.training.summaries import nested_scalars
 
 AVERAGES = "ema_checkpoints"
-
-
-class Diverged(RunnerError, RuntimeError):
-    """The training loss is not a number, or above its bound; a RuntimeError, as Model Garden's."""
-
-    exit_code = 3
 
 
 class BestCheckpoint:
@@ -40,7 +34,8 @@ class BestCheckpoint:
         state: TrainState,
         circumstances: Circumstances,
         memory: tf.Variable | None = None,
-        writes: bool = True,
+        workers: Workers | None = None,
+        note: Callable[[str], None] = lambda text: None,
     ) -> None:
         """Opens the folder.
 
@@ -51,14 +46,16 @@ class BestCheckpoint:
             circumstances: What the run goes on under.
             memory: float64 [2], the best result and its step, kept in the run's checkpoints so that
                 a resumed run knows what it knew then; `info.json` is the memory where None.
-            writes: Whether this worker is the one that writes.
+            workers: The workers that train together, of which the chief alone writes; None for one.
+            note: Called with warnings.
         """
+        self._note, self._warned = note, False
         self.comparison, self._state = comparison, state
         self._circumstances, self._memory = circumstances, memory
         self._info = directory / "info.json"
         folder = CheckpointFolder(directory, name="best", keep=1)
-        self._writer = CheckpointWriter(state.checkpoint(), folder, writes=writes)
-        self._writes = writes
+        self._writer = CheckpointWriter(state.checkpoint(), folder, workers=workers)
+        self._writes = workers is None or workers.is_chief
 
     def __call__(self, logs: Mapping[str, Any]) -> None:
         """Saves the weights if the result is better than all before.
@@ -67,12 +64,13 @@ class BestCheckpoint:
             logs: The result of an evaluation.
         """
         value = self.comparison.value(logs)
+        self._warn(value)
         if not self.comparison.is_better(value, self._best()):
             return
         ema = self._state.ema
         with ema.applied() if ema is not None else contextlib.nullcontext():
             self._writer.write(record_of(self._state, self._circumstances))
-        step = int(self._state.global_step.numpy())
+        step = self._step()
         best = {
             **nested_scalars(logs),
             self.comparison.metric: value,
@@ -83,6 +81,18 @@ class BestCheckpoint:
         if self._memory is not None:
             # A tensor of that type: variables cut over parameter servers take nothing else.
             self._memory.assign(tf.constant([value, step], tf.float64))
+
+    def _warn(self, value: float) -> None:
+        """Reports a result that cannot be compared, once for several in a row."""
+        warned, self._warned = self._warned, not math.isfinite(value)
+        if self._warned and not warned:
+            self._note(
+                f"warning: {self.comparison.metric} is {value:g} at step {self._step()}, "
+                "so these weights are not kept as the best"
+            )
+
+    def _step(self) -> int:
+        return int(self._state.global_step.numpy())
 
     def _best(self) -> float:
         if self._memory is not None:
@@ -103,7 +113,7 @@ class AverageCheckpoints:
         circumstances: Circumstances,
         *,
         keep: int,
-        writes: bool = True,
+        workers: Workers | None = None,
     ) -> None:
         """Opens the folder.
 
@@ -112,10 +122,10 @@ class AverageCheckpoints:
             state: What is saved; an average is kept in it.
             circumstances: What the run goes on under.
             keep: How many stay.
-            writes: Whether this worker is the one that writes.
+            workers: The workers that train together, of which the chief alone writes; None for one.
         """
         folder = CheckpointFolder(model_dir / AVERAGES, name="average_weights", keep=keep)
-        self._writer = CheckpointWriter(state.checkpoint(), folder, writes=writes)
+        self._writer = CheckpointWriter(state.checkpoint(), folder, workers=workers)
         self._state, self._circumstances = state, circumstances
 
     def __call__(self, logs: Mapping[str, Any]) -> None:
@@ -168,44 +178,12 @@ class EarlyStop:
 
     def _verdict(self, value: float, best: float, since: float) -> str:
         rule = self._rule
-        if rule.threshold is not None and not math.isnan(value):
+        if rule.threshold is not None and math.isfinite(value):
             reached = value >= rule.threshold if self.comparison.higher else value <= rule.threshold
             if reached:
                 return f"{rule.metric} {value:.4g} reached {rule.threshold:g}"
         if rule.patience is not None and since >= rule.patience:
+            if math.isnan(best):
+                return f"{rule.metric} was NaN or infinite at all {int(since)} evaluations"
             return f"{rule.metric} no better than {best:.4g} for {int(since)} evaluations"
         return ""
-
-
-class DivergenceGuard:
-    """Stops training as soon as it diverged."""
-
-    def __init__(self, trainer: TrainerConfig, state: TrainState) -> None:
-        """Makes the guard ready.
-
-        Args:
-            trainer: The settings.
-            state: Holds the step and the count of recoveries.
-        """
-        self._trainer, self._state = trainer, state
-
-    def __call__(self, logs: Mapping[str, Any]) -> None:
-        """Looks at the loss after a loop.
-
-        Args:
-            logs: The output of the loop.
-
-        Raises:
-            Diverged: The loss diverged.
-        """
-        loss, step = float(logs["training_loss"]), int(self._state.global_step.numpy())
-        above = loss > self._trainer.loss_upper_bound and step >= self._trainer.recovery_begin_steps
-        if not (math.isnan(loss) or above):
-            return
-        trials = int(self._state.recoveries.numpy())
-        raise Diverged(
-            f"training diverged: the loss is {loss:g} at step {step}, allowed: at most "
-            f"{self._trainer.loss_upper_bound:g}"
-            + (f"; went back {trials} times" if trials else "")
-            + "\nlower the learning rate, or set trainer.recovery_max_trials to go back"
-        )

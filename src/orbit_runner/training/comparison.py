@@ -33,8 +33,11 @@ class Comparison:
         return float(value)  # type: ignore[arg-type]
 
     def is_better(self, value: float, than: float, by: float = 0.0) -> bool:
-        """Returns whether a value beats another, which is NaN where there is none yet."""
-        if math.isnan(value):
+        """Returns whether a value beats another, which is NaN where there is none yet.
+
+        A value that is NaN or infinite is not better than any other.
+        """
+        if not math.isfinite(value):
             return False
         if math.isnan(than):
             return True

@@ -10,10 +10,10 @@ from typing import Any
 import orbit
 import orbit.controller
 
-from orbit_runner.training.actions import DivergenceGuard
+from orbit_runner.training.divergence import DivergenceGuard
 from orbit_runner.training.loop_length import LoopLength
 from orbit_runner.training.recorder import MAX_RECORDS
-from orbit_runner.training.session import Session
+from orbit_runner.training.session import RECORDS, Session
 from orbit_runner.training.summaries import JsonLines, Summaries, flat_scalars
 from orbit_runner.training.thread_advice import ThreadAdvice
 
@@ -48,6 +48,8 @@ def build_controller(
     """
     save_summary = save_summary and session.workers.is_chief
     in_graph = summary_manager is None and _record_in_graph(session)
+    if save_summary and session.trainer is not None:
+        session.records = JsonLines(session.model_dir / RECORDS)
     subdir = session.config.trainer.validation_summary_subdir
     # Orbit writes both splits with one manager unless it is told of two folders.
     folders = [
@@ -87,7 +89,7 @@ def _summaries(
     session: Session, subdir: str, split: str, is_record: Callable[[int], bool], save: bool
 ) -> Summaries:
     directory = session.model_dir / subdir if save else None
-    lines = JsonLines(session.model_dir / "metrics.jsonl") if save else None
+    lines = JsonLines(session.model_dir / RECORDS) if save else None
     trainer = session.trainer
     earlier = (lambda: trainer.earlier_records) if split == "train" and trainer else list
     return Summaries(directory, lines, split, session.state.global_step, is_record, earlier)
@@ -101,6 +103,8 @@ def _own_train_actions(session: Session) -> list[Action]:
         ThreadAdvice(session),
         session.prune,
     ]
+    # A save beside training that failed is reported at the end of the loop, not at the next save.
+    actions.append(lambda logs: session.checkpoints.raise_failure())
     if session.config.trainer.recovery_max_trials >= 0:
         actions.append(DivergenceGuard(session.config.trainer, session.state))
     return actions

@@ -26,7 +26,7 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def cut_records(path: Path, *, after: int) -> None:
-    """Drops the records of steps after a given one from a file of JSON lines.
+    """Drops the records of steps after a given one from a file of JSON lines; keeps events.
 
     Args:
         path: The file; nothing is done where it does not exist.
@@ -42,7 +42,9 @@ def cut_records(path: Path, *, after: int) -> None:
 
 def _step(line: str) -> float:
     try:
-        return float(json.loads(line)["step"])
+        record = json.loads(line)
+        # What happened once, such as a divergence, is not about to happen again.
+        return -1.0 if "event" in record else float(record["step"])
     except (ValueError, KeyError, TypeError):
         return math.inf  # A line that a killed process left half written.
 

@@ -7,6 +7,8 @@ alike, and two runs that differ can be compared tensor by tensor.
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import hashlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -15,11 +17,13 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
 
+from orbit_runner.training.finite_check import NonFiniteTensor, count_non_finite, is_trained
 from orbit_runner.training.shards import is_variable, name_of
 
 _GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 # TensorFlow counts saves there; a resumed run has fewer behind it.
 _SAVE_COUNTER = "save_counter/"
+_VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 
 
 def fingerprint(lines: Iterable[str]) -> str:
@@ -41,9 +45,13 @@ def line(name: str, value: np.ndarray) -> str:
         name: Its name.
         value: Its value, any shape.
     """
+    return f"{name} {_digest(value)}"
+
+
+def _digest(value: np.ndarray) -> str:
     data = np.ascontiguousarray(value)
     content = data.tobytes() if data.dtype != object else repr(data.tolist()).encode()
-    return f"{name} {data.dtype.str} {value.shape} {hashlib.sha256(content).hexdigest()}"
+    return f"{data.dtype.str} {value.shape} {hashlib.sha256(content).hexdigest()}"
 
 
 def weights_fingerprint(model: tf.Module) -> str:
@@ -56,6 +64,30 @@ def weights_fingerprint(model: tf.Module) -> str:
     return fingerprint(
         line(name_of(variable), variable.numpy()) for variable in variables if is_variable(variable)
     )
+
+
+def has_object_graph(prefix: str | Path) -> bool:
+    """Returns whether a checkpoint names objects: those of TensorFlow 1 only name variables.
+
+    Args:
+        prefix: Its path, without suffix.
+    """
+    return bool(tf.train.load_checkpoint(str(prefix)).has_tensor(_GRAPH))
+
+
+@dataclasses.dataclass(frozen=True)
+class ContentSummary:
+    """What one pass over the tensors of a checkpoint found.
+
+    Attributes:
+        weights: The fingerprint of the weights, equal to that of the model in memory.
+        state: The fingerprint of everything, by the keys of the checkpoint.
+        non_finite: Weights, slots and averages with values that are NaN or infinite.
+    """
+
+    weights: str
+    state: str
+    non_finite: tuple[NonFiniteTensor, ...] = ()
 
 
 class CheckpointContent:
@@ -106,4 +138,32 @@ class CheckpointContent:
 
     def state_fingerprint(self) -> str:
         """Returns the fingerprint of everything, by the keys of the checkpoint."""
-        return fingerprint(line(key, self.tensor(key)) for key in self.state_keys())
+        return self.summary().state
+
+    def summary(self) -> ContentSummary:
+        """Reads each tensor once; returns fingerprints, and what is not finite."""
+        weights, digests, non_finite = self.weights(), dict[str, str](), []
+        # Weights before the slots that are made of them: the first one is reported.
+        for key in sorted(self.state_keys(), key=lambda key: key not in weights):
+            value = self.tensor(key)
+            digests[key] = _digest(value)
+            if is_trained(key) and (count := count_non_finite(np.asarray(value))):
+                non_finite.append(NonFiniteTensor(self.name(key), count, np.size(value)))
+        return ContentSummary(
+            fingerprint(f"{name} {digests[key]}" for key, name in weights.items()),
+            fingerprint(f"{key} {digest}" for key, digest in digests.items()),
+            tuple(non_finite),
+        )
+
+    def name(self, key: str) -> str:
+        """Returns the name of the variable that a tensor was saved of.
+
+        Args:
+            key: Its key in the checkpoint.
+        """
+        return self._names.get(key) or key.removesuffix(_VALUE)
+
+    @functools.cached_property
+    def _names(self) -> dict[str, str]:
+        attributes = (one for node in self.graph.nodes for one in node.attributes)
+        return {attribute.checkpoint_key: attribute.full_name for attribute in attributes}

@@ -16,7 +16,9 @@ import orbit
 import tensorflow as tf
 
 from orbit_runner.errors import RunnerError
+from orbit_runner.training.divergence import non_finite_error
 from orbit_runner.training.evaluator import EXAMPLES
+from orbit_runner.training.finite_check import non_finite_variables
 from orbit_runner.training.session import Session
 
 
@@ -294,11 +296,28 @@ class ManagedCheckpoints:
             raise RunnerError(f"the checkpoint {path} cannot be read: {error.message}") from error
         self._saved = self._session.step
 
+    def restore_newest(self) -> str | None:
+        """Restores the newest checkpoint; returns its path, None where there is none."""
+        path = self.newest()
+        if path is not None:
+            self.restore(path)
+        return path
+
+    def raise_failure(self) -> None:
+        """Does nothing: a manager of one's own raises its errors itself."""
+
     def save(self) -> None:
-        """Saves the state as it is at the global step, once a step."""
+        """Saves the state as it is at the global step, once a step.
+
+        Raises:
+            Diverged: The weights are not finite.
+        """
         step = self._session.step
         if step == self._saved:
             return
+        found = non_finite_variables(self._session.state.model.trainable_variables)
+        if found:
+            raise non_finite_error(step, found)
         self._manager.save(checkpoint_number=step, check_interval=False, options=self._options)
         self._saved = step
 

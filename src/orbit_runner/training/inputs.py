@@ -41,6 +41,18 @@ def _seed(data: Any, runtime: RuntimeConfig) -> int:
     return runtime.seed if seed is None else seed
 
 
+def same_order_reason(data: Any) -> str:
+    """Returns why examples come in the same order whatever the seed is; "" where they do not.
+
+    Args:
+        data: The section of training data; None where the task has none of its own.
+    """
+    if data is not None and not hasattr(data, "seed"):
+        return "task.train_data has no seed"
+    size = getattr(data, "shuffle_buffer_size", None)
+    return f"task.train_data.shuffle_buffer_size is {size}" if size in (0, 1) else ""
+
+
 def distribute(
     strategy: tf.distribute.Strategy,
     task: Any,

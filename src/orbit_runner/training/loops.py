@@ -8,7 +8,7 @@ from typing import Any
 import orbit
 
 from orbit_runner.errors import RunnerError
-from orbit_runner.training.actions import Diverged
+from orbit_runner.training.divergence import Diverged
 from orbit_runner.training.session import Session
 
 _POLL_SECONDS = 1.0
@@ -19,7 +19,8 @@ Logs = dict[str, Any]
 def train(session: Session, controller: orbit.Controller, *, evaluates: bool) -> Logs:
     """Trains to the last step: train up to the next stop, evaluate if due, save if due.
 
-    Where training diverges and trials are left, it goes back to the last checkpoint.
+    Where training diverges and trials are left, it returns to the last checkpoint. That weights
+    are not finite may be known only once they are being saved, beside the steps that follow.
 
     Saving comes last, so that a checkpoint holds what its own evaluation changed (the memory of
     early stopping), and a run that is killed in between repeats the evaluation.
@@ -41,23 +42,36 @@ def train(session: Session, controller: orbit.Controller, *, evaluates: bool) ->
         return evaluate(session, controller) if evaluates else logs
     if session.can_go_back():
         session.checkpoints.save()  # So that there is something to go back to from the start.
-    while session.step < plan.train_steps and not stop_reason:
-        target = plan.next_stop(session.step, evaluates=evaluates)
+    finished = False
+    while not finished:
         try:
-            controller.train(target, checkpoint_at_completion=False)
-        except Diverged:
+            logs, stop_reason = _train_to_next_stop(session, controller, logs, evaluates=evaluates)
+            finished = session.step >= plan.train_steps or bool(stop_reason)
+            if finished:
+                session.checkpoints.sync()  # Only now is it known that its weights are finite.
+        except Diverged as error:
+            session.record_divergence(error)
             if not session.can_go_back():
                 raise
-            session.go_back()
-            continue
-        if evaluates and plan.evaluates_at(session.step):
-            logs = evaluate(session, controller)
-            stop_reason = _early_stop(session, logs)
-        if stop_reason or plan.saves_at(session.step):
-            session.checkpoints.save()
-        session.leave_if_signalled()
-    session.checkpoints.sync()
+            session.go_back(error.reason)
+            finished = False
     return logs
+
+
+def _train_to_next_stop(
+    session: Session, controller: orbit.Controller, logs: Logs, *, evaluates: bool
+) -> tuple[Logs, str]:
+    """Returns the newest result of an evaluation, and why training ends early; "" to go on."""
+    plan, stop_reason = session.plan, ""
+    target = plan.next_stop(session.step, evaluates=evaluates)
+    controller.train(target, checkpoint_at_completion=False)
+    if evaluates and plan.evaluates_at(session.step):
+        logs = evaluate(session, controller)
+        stop_reason = _early_stop(session, logs)
+    if stop_reason or plan.saves_at(session.step):
+        session.checkpoints.save()
+    session.leave_if_signalled()
+    return logs, stop_reason
 
 
 def _early_stop(session: Session, logs: Logs) -> str:

@@ -19,6 +19,7 @@ from orbit_runner.runtime.numerics import configure_numerics
 from orbit_runner.tasks.build import build_task
 from orbit_runner.tasks.serving import Serving
 from orbit_runner.training.checkpoints.choice import AVERAGE, Choice
+from orbit_runner.training.checkpoints.content_check import content_problem
 from orbit_runner.training.checkpoints.restore import Restorer
 from orbit_runner.training.observer import Observer
 from orbit_runner.training.state import TrainState, build_state
@@ -148,6 +149,11 @@ def served(
 
 
 def _restore(state: TrainState, choice: Choice, strategy: Any, observer: Observer) -> None:
+    problem = content_problem(choice.place, known=state.non_finite)
+    if problem:
+        raise RunnerError(
+            f"the checkpoint {choice.prefix} {problem}\n--checkpoint=STEP chooses another one"
+        )
     restorer = Restorer(state, state.checkpoint(), strategy, observer, partly=False)
     try:
         restorer.restore(choice.prefix, choice.record())

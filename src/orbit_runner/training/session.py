@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ import tensorflow as tf
 
 from orbit_runner.config.experiment import ExperimentConfig
 from orbit_runner.config.identity import config_fingerprint
-from orbit_runner.errors import SettingError
+from orbit_runner.errors import RunnerError, SettingError
 from orbit_runner.runtime.cluster.farewell import Host
 from orbit_runner.runtime.coordinator import is_served, own_strategy
 from orbit_runner.runtime.numerics_record import describe_numerics
@@ -19,8 +21,9 @@ from orbit_runner.runtime.workers import Workers, described
 from orbit_runner.training.actions import AverageCheckpoints, BestCheckpoint, EarlyStop
 from orbit_runner.training.checkpoints.manager import Checkpoints, Circumstances
 from orbit_runner.training.comparison import Comparison, require_metric
+from orbit_runner.training.divergence import Diverged
 from orbit_runner.training.files import cut_records
-from orbit_runner.training.inputs import starts_anywhere
+from orbit_runner.training.inputs import same_order_reason, starts_anywhere
 from orbit_runner.training.interrupts import Interrupted, SignalGuard
 from orbit_runner.training.multitask import JointTask, is_multitask
 from orbit_runner.training.observer import Observer
@@ -29,11 +32,13 @@ from orbit_runner.training.plan import Plan, make_plan
 from orbit_runner.training.pruning import pruning_action
 from orbit_runner.training.sections import has_services, steps_per_epoch, validation_steps
 from orbit_runner.training.state import TrainState, build_state
+from orbit_runner.training.summaries import JsonLines
 from orbit_runner.training.trainer import compiles
 
 Action = Callable[[Any], None]
 
 FINGERPRINTS = "checkpoints/fingerprints.jsonl"
+RECORDS = "metrics.jsonl"
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -53,7 +58,10 @@ class Session:
         signals: Remembers Ctrl-C and SIGTERM.
         own_strategy: Where this process itself computes: evaluations under `parameter_server`.
         servers: The servers that are to leave with this process, where there are any.
+        records: Where records of the run go; None where none are written.
     """
+
+    records: JsonLines | None = None
 
     def __init__(
         self,
@@ -186,7 +194,8 @@ class Session:
             self._circumstances(),
             # Beside training, what the training process remembers is not this process's own best.
             memory=self.state.best if trains else None,
-            writes=self.workers.is_chief,
+            workers=self.workers,
+            note=self.observer.note,
         )
 
     def _averages(self) -> AverageCheckpoints | None:
@@ -198,7 +207,7 @@ class Session:
             self.state,
             self._circumstances(),
             keep=self.config.trainer.max_to_keep,
-            writes=self.workers.is_chief,
+            workers=self.workers,
         )
 
     def _early_stop(self) -> EarlyStop | None:
@@ -218,7 +227,7 @@ class Session:
         self.restored = self.checkpoints.restore_or_initialize(self.task)
         if self.trainer is not None and self.workers.is_chief:
             # What a killed process recorded after its last checkpoint is about to happen again.
-            for name in ("metrics.jsonl", FINGERPRINTS):
+            for name in (RECORDS, FINGERPRINTS):
                 cut_records(self.model_dir / name, after=self.step)
         if self.trainer is not None:
             self._pruning = pruning_action(self.config, self.state, self.model_dir)
@@ -264,18 +273,42 @@ class Session:
         """Returns whether trials are left after training diverged."""
         return int(self.state.recoveries.numpy()) < self.config.trainer.recovery_max_trials
 
-    def go_back(self) -> None:
-        """Goes back to the last checkpoint after training diverged."""
-        self.checkpoints.sync()
+    def record_divergence(self, error: Diverged) -> None:
+        """Adds a record of a divergence to `metrics.jsonl`, where records are written.
+
+        Args:
+            error: What was found.
+        """
+        if self.records is not None:
+            line = {"step": self.step, "split": "event", "time": round(time.time(), 3)}
+            self.records.write({**line, "event": "diverged", "reason": error.reason})
+
+    def go_back(self, reason: str) -> None:
+        """Returns to the last checkpoint after training diverged.
+
+        Args:
+            reason: What was found.
+
+        Raises:
+            RunnerError: There is none that could be restored.
+        """
+        with contextlib.suppress(Diverged):
+            self.checkpoints.sync()  # A save that is under way may be of weights that diverged.
         assert self.trainer is not None
-        newest = self.checkpoints.newest()
-        assert newest is not None
-        trials, diverged_at = int(self.state.recoveries.numpy()), self.step
-        self.checkpoints.restore(newest)
-        self.state.recoveries.assign(trials + 1)
+        trials = int(self.state.recoveries.numpy()) + 1
+        if self.checkpoints.restore_newest() is None:
+            raise RunnerError(
+                f"training diverged: {reason}\n"
+                f"no whole checkpoint is left in {self.checkpoints.directory} to return to"
+            )
+        self.state.recoveries.assign(trials)
         self.trainer.rewind()
+        same = same_order_reason(self._section("train_data"))
+        order = f"the same order of examples, because {same}" if same else "another order"
+        count = f"{trials} of {self.config.trainer.recovery_max_trials} times"
         self.observer.note(
-            f"diverged by step {diverged_at}; going on from step {self.step} with another order"
+            f"training diverged: {reason}\n"
+            f"  returned to step {self.step} ({count}), continuing with {order}"
         )
 
     def leave_if_signalled(self, loop: int = 0) -> int:

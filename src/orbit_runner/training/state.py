@@ -13,8 +13,10 @@ from orbit_runner.config.experiment import ExperimentConfig
 from orbit_runner.runtime.numerics import seed_everything
 from orbit_runner.training.checkpoints.layout import OWN, AveragingOptimizer
 from orbit_runner.training.ema import WeightAverage
+from orbit_runner.training.finite_check import non_finite_variables
 from orbit_runner.training.lazy_models import complete
 from orbit_runner.training.replica_state import ReplicaState
+from orbit_runner.training.shards import whole
 from orbit_runner.training.task_optimizer import optimizer_of
 
 
@@ -31,6 +33,8 @@ class TrainState:
         early_stopping: float64 [3] variable: best value, evaluations since, step of the last one.
         best: float64 [2] variable: the best result so far and its step; NaN where there is none.
         replica_state: The variables of which each replica has its own.
+        non_finite: The names of variables that the model was built with and that are not finite,
+            such as masks of -inf.
     """
 
     model: tf_keras.Model
@@ -41,6 +45,7 @@ class TrainState:
     early_stopping: tf.Variable
     best: tf.Variable
     replica_state: ReplicaState
+    non_finite: tuple[str, ...] = ()
 
     def items(self, *, around: bool | None = None) -> dict[str, Any]:
         """Returns what a checkpoint holds, under Model Garden's names for what that has too.
@@ -110,7 +115,18 @@ def build_state(
             early_stopping=_host_variable([float("nan"), 0.0, -1.0], tf.float64, "early_stopping"),
             best=_host_variable([float("nan"), -1.0], tf.float64, "best"),
             replica_state=ReplicaState(model, strategy),
+            non_finite=tuple(one.name for one in non_finite_variables(_fixed(model))),
         )
+
+
+def _fixed(model: tf_keras.Model) -> list[tf.Variable]:
+    """Returns the variables that no gradient changes and that one worker can read by itself."""
+    return [
+        variable
+        for variable in whole(model.non_trainable_variables)
+        if isinstance(variable, tf.Variable)
+        and variable.synchronization != tf.VariableSynchronization.ON_READ
+    ]
 
 
 def _host_variable(value: Any, dtype: tf.DType, name: str) -> tf.Variable:

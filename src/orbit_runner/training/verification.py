@@ -25,6 +25,7 @@ class Verdict:
         state: The same of all that the checkpoint holds.
         recorded: Whether there is a record to compare with; a foreign checkpoint has none.
         damage: What is wrong with it; "" if nothing.
+        non_finite: Its first weight, slot or average that is not finite; "" if all are.
         other_config: Whether it was made with another config than the run's `config.yaml`.
     """
 
@@ -34,12 +35,13 @@ class Verdict:
     state: str = ""
     recorded: bool = True
     damage: str = ""
+    non_finite: str = ""
     other_config: bool = False
 
     @property
     def well(self) -> bool:
         """Whether nothing speaks against it."""
-        return not self.damage and not self.other_config
+        return not (self.damage or self.non_finite or self.other_config)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,21 +134,28 @@ def _check_tensors(place: Place, verdict: Verdict) -> Verdict | None:
     import tensorflow as tf
 
     from orbit_runner.training.fingerprint import CheckpointContent
+    from orbit_runner.training.finite_check import describe_non_finite
 
     try:
         if not verdict.recorded and not _has_graph(place):
             return verdict
-        content = CheckpointContent(place.folder.prefix(place.step))
-        weights, state = content.weights_fingerprint(), content.state_fingerprint()
+        content = CheckpointContent(place.folder.prefix(place.step)).summary()
         record = place.folder.record(place.step)
     except (OSError, ValueError, IndexError, RuntimeError, tf.errors.OpError) as error:
         if place.step not in place.folder.steps():
             return None
         return dataclasses.replace(verdict, damage=f"cannot be read: {first_line(error)}")
-    found = dataclasses.replace(verdict, weights=weights, state=state)
+    known = (record.non_finite if record is not None else None) or ()
+    non_finite = [one for one in content.non_finite if one.name not in known]
+    found = dataclasses.replace(
+        verdict,
+        weights=content.weights,
+        state=content.state,
+        non_finite=describe_non_finite(non_finite),
+    )
     if record is None:
         return found
-    pairs = [("weights", weights, record.weights), ("state", state, record.state)]
+    pairs = [("weights", content.weights, record.weights), ("state", content.state, record.state)]
     return dataclasses.replace(found, damage=_differing(pairs))
 
 

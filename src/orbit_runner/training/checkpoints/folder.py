@@ -97,6 +97,14 @@ class CheckpointFolder:
         aside.mkdir(parents=True)
         return aside / f"{self._name}-{step}"
 
+    def discard(self, written: Path) -> None:
+        """Removes a checkpoint that was written aside.
+
+        Args:
+            written: What `writing` returned.
+        """
+        shutil.rmtree(written.parent, ignore_errors=True)
+
     def commit(self, written: Path, record: CheckpointRecord) -> None:
         """Puts a checkpoint that was written aside in its place, then lets old ones go.
 
@@ -114,7 +122,7 @@ class CheckpointFolder:
                 dataclasses.replace(record, files=marks).write(self._record_path(record.step))
             path.replace(self.path / path.name)
         _to_disk(self.path)
-        shutil.rmtree(written.parent, ignore_errors=True)
+        self.discard(written)
         self._prune(record.step)
 
     def _prune(self, newest: int) -> None:

@@ -14,6 +14,7 @@ from orbit_runner.errors import RunnerError, listed
 from orbit_runner.runtime.numerics_record import changes
 from orbit_runner.runtime.workers import Workers
 from orbit_runner.training.checkpoints import early_check
+from orbit_runner.training.checkpoints.content_check import content_problem
 from orbit_runner.training.checkpoints.folder import CheckpointFolder
 from orbit_runner.training.checkpoints.of_run import path_of, places_of
 from orbit_runner.training.checkpoints.places import Place
@@ -84,7 +85,7 @@ class Checkpoints:
             self.folder,
             asynchronous=asynchronous,
             trail=trail,
-            writes=workers.is_chief,
+            workers=workers,
         )
         self._saved: int | None = None
         if self._writes:
@@ -130,9 +131,8 @@ class Checkpoints:
         Raises:
             RunnerError: The checkpoint does not fit the model.
         """
-        path = self._agreed(self._newest_whole() if self._workers.is_chief else None)
+        path = self.restore_newest()
         if path is not None:
-            self.restore(path)
             return path
         with self._strategy.scope():
             initialize(task, self._state.model, self._observer)
@@ -140,25 +140,46 @@ class Checkpoints:
                 self._state.ema.reset()
         return None
 
-    def _newest_whole(self) -> Place | None:
-        damaged = False
+    def restore_newest(self) -> str | None:
+        """Restores the newest checkpoint that is whole and finite; sets others of ours aside.
+
+        Returns:
+            The path of the checkpoint; None where there is none.
+
+        Raises:
+            RunnerError: The checkpoint does not fit the model.
+        """
+        path = self._agreed(self._newest_usable() if self._workers.is_chief else None)
+        if path is not None:
+            self.restore(path)
+        return path
+
+    def _newest_usable(self) -> Place | None:
+        unusable = False
         # Of another process's folder, one without an index is just being put in its place.
         for place in reversed(places_of(self.folder, unfinished=self._writes)):
-            damage = early_check.damage(place)
-            if not damage:
+            problem = self._problem(place)
+            if not problem:
                 return place
-            damaged = True
-            self._report(place, damage)
-        if damaged and self._writes:
+            unusable = True
+            self._report(place, problem)
+        if unusable and self._writes:
             self._observer.note("warning: no whole checkpoint is left; starting from the beginning")
         return None
 
-    def _report(self, place: Place, damage: str) -> None:
+    def _problem(self, place: Place) -> str:
+        """Returns why a checkpoint cannot be used; "" where it can."""
+        damage = early_check.damage(place)
+        if damage:
+            return f"is damaged: {damage}"
+        return content_problem(place, known=self._state.non_finite)
+
+    def _report(self, place: Place, problem: str) -> None:
         where, moves = path_of(place), self._writes and place.folder is self.folder
         if moves:
             where = self.folder.set_aside(place.step)
         self._observer.note(
-            f"warning: the checkpoint of step {place.step} is damaged: {damage}\n"
+            f"warning: the checkpoint of step {place.step} {problem}\n"
             f"  {'moved to' if moves else 'not used:'} {where}"
         )
 
@@ -169,11 +190,12 @@ class Checkpoints:
             path: The checkpoint, without suffix.
 
         Raises:
-            RunnerError: It is damaged.
+            RunnerError: It is damaged, or its weights are not finite.
         """
-        damage = CheckpointFolder(Path(path).parent).damage(int(path.rpartition("-")[2]))
-        if damage:
-            raise RunnerError(f"the checkpoint {path} is damaged: {damage}")
+        folder, step = CheckpointFolder(Path(path).parent), int(path.rpartition("-")[2])
+        problem = self._problem(Place(folder, step, path))
+        if problem:
+            raise RunnerError(f"the checkpoint {path} {problem}")
 
     def restore(self, path: str) -> None:
         """Restores one checkpoint, once it is known to fit.
@@ -209,7 +231,12 @@ class Checkpoints:
             )
 
     def save(self) -> None:
-        """Saves the state as it is at the global step, once a step."""
+        """Saves the state as it is at the global step, once a step.
+
+        Raises:
+            SaveError: This checkpoint, or the one before, could not be written.
+            Diverged: The weights of this one, or of the one before, are not finite.
+        """
         step = int(self._state.global_step.numpy())
         if step == self._saved:
             return
@@ -228,8 +255,22 @@ class Checkpoints:
         self.sync()
 
     def sync(self) -> None:
-        """Waits until the last save is on the disk."""
+        """Waits until the last save is on the disk.
+
+        Raises:
+            SaveError: It could not be written.
+            Diverged: Its weights are not finite.
+        """
         self._writer.sync()
+
+    def raise_failure(self) -> None:
+        """Raises what went wrong in a save beside training, as soon as that is known.
+
+        Raises:
+            SaveError: It could not be written.
+            Diverged: Its weights are not finite.
+        """
+        self._writer.raise_failure()
 
 
 def record_of(state: TrainState, circumstances: Circumstances) -> CheckpointRecord:
@@ -247,4 +288,5 @@ def record_of(state: TrainState, circumstances: Circumstances) -> CheckpointReco
         optimizer=state.optimizer_kind,
         strategy=circumstances.strategy,
         numerics=circumstances.numerics,
+        non_finite=state.non_finite,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,9 @@ class CheckpointRecord:
         optimizer: Its kind: slots of one kind mean nothing to another.
         strategy: The strategy and its number of replicas, such as `MirroredStrategy × 2`.
         numerics: What else decides the bits of the weights: threads, instruction sets, versions.
+        non_finite: The variables that were not finite when the model was built, and may stay so:
+            all others were found to be finite. None in a record of earlier versions, which did not
+            check.
         files: The files of the checkpoint by name.
     """
 
@@ -60,6 +63,7 @@ class CheckpointRecord:
     optimizer: str = ""
     strategy: str = ""
     numerics: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    non_finite: Sequence[str] | None = None
     files: Mapping[str, FileMark] = dataclasses.field(default_factory=dict)
 
     def write(self, path: Path) -> None:
