@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 from orbit_runner.cli.flags import FIELDS
-from orbit_runner.config.identity import config_fingerprint
 from orbit_runner.config.resolve import Request, Resolved, resolve
 from orbit_runner.errors import RunnerError
 from orbit_runner.training.checkpoints.choice import (
@@ -18,6 +17,7 @@ from orbit_runner.training.checkpoints.choice import (
     choose_checkpoint,
     choose_weights,
 )
+from orbit_runner.training.run_config import made_with
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -91,7 +91,7 @@ def read_chosen(run: Path, flags: argparse.Namespace) -> Chosen:
     averages = trainer.optimizer_config.ema is not None
     weights = choose_weights(flags.weights, averages=averages, choice=choice)
     record = choice.record()
-    if record is not None and record.config not in ("", config_fingerprint(written.config)):
+    if record is not None and not made_with(run, record.config, written.config):
         _note(f"note: {choice.place.name} was made with another config than {run / 'config.yaml'}")
     return Chosen(run=run, resolved=_moved(run, written, flags), choice=choice, weights=weights)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import shlex
 import sys
 import time
@@ -182,6 +181,7 @@ def _record(job: Job, strategy: Any, progress: Observer) -> Any:
         ["runner", *sys.argv[1:]],
         job.mode,
         job.config.runtime.seed,
+        progress.note,
     )
     devices, replicas = describe_devices(), strategy.num_replicas_in_sync
     cluster = {"cluster": job.cluster.as_dict()} if job.cluster else {}
@@ -250,7 +250,9 @@ class ConfigWriter(Observer):
         if self._written:
             return
         from orbit_runner.training.files import write_whole
+        from orbit_runner.training.run_config import keep_config
 
+        keep_config(self._path.parent, self._config)
         command = shlex.join(["runner", *sys.argv[1:]])
         write_whole(self._path, f"# Made by: {command}\n{to_yaml(self._config)}")
         self._written = True
@@ -283,6 +285,15 @@ def _write_gin(model_dir: Path) -> None:
     write_whole(model_dir / "operative_config.gin", gin.operative_config_str())
 
 
+def _best_result(path: Path) -> dict[str, Any]:
+    from orbit_runner.training.files import read_json_object
+
+    try:
+        return read_json_object(path)
+    except (OSError, ValueError):
+        return {}  # None yet, or it was removed or damaged meanwhile.
+
+
 def _results(job: Job, history: Any, model: Any, logs: dict[str, Any], seconds: float) -> Any:
     from orbit_runner.reporting.progress import scalars
     from orbit_runner.reporting.results import Results
@@ -292,8 +303,7 @@ def _results(job: Job, history: Any, model: Any, logs: dict[str, Any], seconds: 
 
     config, model_dir = job.config, job.model_dir
     subdir = config.trainer.best_checkpoint_export_subdir
-    info = model_dir / subdir / "info.json"
-    best = json.loads(info.read_text(encoding="utf-8")) if subdir and info.exists() else {}
+    best = _best_result(model_dir / subdir / "info.json") if subdir else {}
     metrics = scalars(flat_scalars(logs))
     curves = {
         name: [result.get(name, float("nan")) for _, result in history.evaluations]

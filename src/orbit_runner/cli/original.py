@@ -8,13 +8,13 @@ import shutil
 from pathlib import Path
 
 from orbit_runner.cli.one_process import in_one_process
-from orbit_runner.config.identity import config_fingerprint
 from orbit_runner.config.resolve import Request, Resolved, resolve
 from orbit_runner.errors import RunnerError
 from orbit_runner.runtime.numerics_record import changes, describe_numerics
 from orbit_runner.training.checkpoints.folder import CheckpointFolder
 from orbit_runner.training.checkpoints.places import newest_whole
 from orbit_runner.training.checkpoints.record import CheckpointRecord
+from orbit_runner.training.run_config import made_with
 from orbit_runner.training.run_history import RunHistory, read_history
 
 
@@ -24,14 +24,14 @@ class Original:
 
     Attributes:
         resolved: The config of the run, for a process by itself.
-        fingerprint: That of the config as the run had it.
+        same_config: Whether the config of the run is the one that made its newest checkpoint.
         history: Its trail, as it was at the start.
         record: That of the checkpoint to arrive at.
         start: The step of the checkpoint to go on from; None to start from the beginning.
     """
 
     resolved: Resolved
-    fingerprint: str
+    same_config: bool
     history: RunHistory
     record: CheckpointRecord
     start: int | None
@@ -72,7 +72,7 @@ def read_original(run: Path, last: int | None, imports: tuple[str, ...]) -> Orig
     start = None if last is None else _start(history.checkpoints, record.step, last)
     return Original(
         resolved=in_one_process(written, record.strategy),
-        fingerprint=config_fingerprint(written.config),
+        same_config=made_with(run, record.config, written.config),
         history=history,
         record=record,
         start=start,
@@ -100,7 +100,7 @@ def notes(original: Original) -> list[str]:
     """
     config, record = original.resolved.config, original.record
     found = []
-    if record.config and record.config != original.fingerprint:
+    if not original.same_config:
         found.append("config.yaml is not the config that made its newest checkpoint")
     if original.history.overridden:
         found.append("it once went on with --resume=override or --allow_partial")

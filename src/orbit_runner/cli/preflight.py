@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,10 @@ from orbit_runner.runtime.cluster.addresses import unanswered
 from orbit_runner.runtime.cluster.description import Cluster
 from orbit_runner.runtime.cluster.resolve import reach_problems, resolve_cluster
 from orbit_runner.runtime.tpu.address import tpu_problems
+from orbit_runner.training.checkpoints.folder import CheckpointFolder
+from orbit_runner.training.checkpoints.of_run import SUBFOLDER
+from orbit_runner.training.checkpoints.places import newest_whole
+from orbit_runner.training.run_config import made_with
 
 _SERVICE_SECONDS = 0.8
 
@@ -88,8 +93,10 @@ def _service_problems(resolved: Resolved, mode: str) -> Iterator[Problem]:
 
 def _folder_problems(model_dir: Path) -> Iterator[Problem]:
     if os.path.isfile(model_dir):
-        yield Problem("--model_dir", f"{model_dir} is a file, expected a folder")
+        yield Problem("--model_dir", f"{model_dir} is a file, expected a directory")
         return
+    if os.path.lexists(model_dir / SUBFOLDER) and not os.path.isdir(model_dir / SUBFOLDER):
+        yield Problem("--model_dir", f"{model_dir / SUBFOLDER} is not a directory; move it away")
     # `os.path.exists`, for that of `Path` raises below a folder that one may not enter.
     there = next(f for f in (model_dir, *model_dir.absolute().parents) if os.path.exists(f))
     try:
@@ -120,9 +127,12 @@ def check_same_config(resolved: Resolved, model_dir: Path) -> None:
     Raises:
         RunnerError: It does.
     """
-    there = model_dir / "config.yaml"
+    there, checkpoints = model_dir / "config.yaml", CheckpointFolder(model_dir / SUBFOLDER)
     # A run that failed before its first checkpoint left nothing that another config could spoil.
-    if not there.exists() or not any((model_dir / "checkpoints").glob("*.index")):
+    if not checkpoints.committed():
+        return
+    if not there.exists():
+        _check_newest_record(resolved, checkpoints, there)
         return
     before, now = resolve(Request(experiment=str(there))).config, resolved.config
     changed = [
@@ -138,6 +148,20 @@ def check_same_config(resolved: Resolved, model_dir: Path) -> None:
         + "\n".join(lines)
         + "\ngive another --model_dir, or --resume=override to go on with the new config"
     )
+
+
+def _check_newest_record(resolved: Resolved, checkpoints: CheckpointFolder, gone: Path) -> None:
+    """Compares the config with the newest checkpoint, where `config.yaml` was removed."""
+    record = newest_whole(checkpoints)
+    if record is not None and not made_with(gone.parent, record.config, resolved.config):
+        raise RunnerError(
+            f"{gone} is gone, and the checkpoint of step {record.step} was made with another "
+            "config than this one\n"
+            "give another --model_dir, or --resume=override to go on with this config"
+        )
+    known = "cannot be compared with this config" if record is None else "was made with this config"
+    which = "the run" if record is None else f"the checkpoint of step {record.step}"
+    print(f"warning: {gone} is gone; {which} {known}", file=sys.stderr)
 
 
 @contextlib.contextmanager

@@ -88,6 +88,8 @@ def words(verdict: Verdict) -> str:
     """
     if verdict.damage:
         return verdict.damage
+    if verdict.unfinished:
+        return "not finished: it was being written or removed when the run ended"
     if verdict.non_finite:
         return f"not finite: {verdict.non_finite}"
     if verdict.other_config:

@@ -39,18 +39,23 @@ def inline(value: Any) -> str:
         The text, without a newline.
     """
     text = yaml.dump(
-        _listed(value), Dumper=_Dumper, default_flow_style=True, width=_WIDTH, sort_keys=False,
+        plain(value), Dumper=_Dumper, default_flow_style=True, width=_WIDTH, sort_keys=False,
         allow_unicode=True,
     )  # fmt: skip
     return text.removesuffix("\n").removesuffix("\n...")
 
 
-def _listed(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Returns a value of a config as lists, dicts and scalars.
+
+    Args:
+        value: Any value of a setting, or a section.
+    """
     if isinstance(value, Config):
-        return _listed(value.as_dict())
+        return plain(value.as_dict())
     if isinstance(value, Mapping):
-        return {key: _listed(item) for key, item in value.items()}
-    return [_listed(item) for item in value] if isinstance(value, (list, tuple)) else value
+        return {key: plain(item) for key, item in value.items()}
+    return [plain(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def entries(config: Config, prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -106,4 +111,4 @@ def flat(config: Config) -> dict[str, Any]:
     Returns:
         Lists as lists, sections that are null as None.
     """
-    return {p: _listed(v) for p, v in entries(config) if not isinstance(v, Config)}
+    return {p: plain(v) for p, v in entries(config) if not isinstance(v, Config)}

@@ -6,12 +6,14 @@ to keep or how fast data is made ready is no part of what a run is.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
+from typing import Any
 
-from orbit_runner.config.dump import flat
+from orbit_runner.config.dump import flat, plain
 from orbit_runner.config.experiment import ExperimentConfig
 
 _NEVER = frozenset(
@@ -130,6 +132,25 @@ def touches_weights(path: str, config: ExperimentConfig) -> bool:
     return condition is None or condition(config)
 
 
+def identity_settings(config: ExperimentConfig) -> dict[str, Any]:
+    """Returns dotted path to value of the settings that can touch the weights.
+
+    Args:
+        config: A resolved config.
+    """
+    return {path: value for path, value in flat(config).items() if touches_weights(path, config)}
+
+
+def settings_fingerprint(settings: Mapping[str, Any]) -> str:
+    """Returns the SHA-256 over settings, as 64 hexadecimal digits.
+
+    Args:
+        settings: What `identity_settings` returned, or a part of it.
+    """
+    text = json.dumps(settings, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
 def config_fingerprint(config: ExperimentConfig) -> str:
     """Returns the SHA-256 of what a config says about the weights.
 
@@ -141,8 +162,48 @@ def config_fingerprint(config: ExperimentConfig) -> str:
 
     Returns:
         64 hexadecimal digits. The same for the `config.yaml` that is written of the config, in any
-        process; another one where a version of this package adds a setting.
+        process. A version of this package that adds a setting gives another one;
+        `same_settings` compares with those of earlier versions.
     """
-    said = {path: value for path, value in flat(config).items() if touches_weights(path, config)}
-    text = json.dumps(said, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
+    return settings_fingerprint(identity_settings(config))
+
+
+def same_settings(before: Mapping[str, Any], config: ExperimentConfig) -> bool:
+    """Returns whether a config says the same about the weights as the settings of an earlier one.
+
+    A setting that the earlier one did not have counts as equal at its default: what a new version
+    adds does not change what an old run is.
+
+    Args:
+        before: What `identity_settings` returned then, perhaps in an earlier version.
+        config: A resolved config.
+    """
+    now, everything = identity_settings(config), flat(config)
+    for path in {*before, *now}:
+        if path in before and path in now:
+            same = before[path] == now[path]
+        elif path in now:
+            same = now[path] == default_of(config, path)
+        else:  # It may be known by now that it cannot touch the weights.
+            same = path in everything and not touches_weights(path, config)
+        if not same:
+            return False
+    return True
+
+
+def default_of(config: ExperimentConfig, path: str) -> Any:
+    """Returns the default of a setting, as `flat` has values; `...` where it has none.
+
+    Args:
+        config: A config with the section that the setting is in.
+        path: Its dotted path.
+    """
+    section: Any = config
+    *parents, name = path.split(".")
+    for parent in parents:
+        section = getattr(section, parent)
+    field = next(one for one in dataclasses.fields(section) if one.name == name)
+    default = field.default
+    if field.default_factory is not dataclasses.MISSING:
+        default = field.default_factory()
+    return ... if default is dataclasses.MISSING else plain(default)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from orbit_runner import __version__
-from orbit_runner.training.files import jsonable, write_whole
+from orbit_runner.training.files import jsonable, read_json_object, set_aside, write_whole
 
 _PACKAGES = ("tensorflow", "tf_keras", "tf-models-official", "gin-config", "numpy", "PyYAML")
 
@@ -69,7 +70,14 @@ def _cores() -> int:
 class RunRecord:
     """Keeps `run.json` of one run; a resumed run adds an attempt to it."""
 
-    def __init__(self, path: Path | None, argv: Sequence[str], mode: str, seed: int) -> None:
+    def __init__(
+        self,
+        path: Path | None,
+        argv: Sequence[str],
+        mode: str,
+        seed: int,
+        note: Callable[[str], None] = lambda text: None,
+    ) -> None:
         """Opens the record.
 
         Args:
@@ -77,9 +85,10 @@ class RunRecord:
             argv: The command line.
             mode: What the run does.
             seed: The seed of the run.
+            note: Called with a warning where the file holds no record.
         """
         self._path = path
-        self._before = _attempts(path) if path else []
+        self._before = _attempts(path, note) if path else []
         self._now: dict[str, Any] = {
             "argv": list(argv),
             "mode": mode,
@@ -111,11 +120,20 @@ class RunRecord:
         self.update(finished=_now(), outcome=outcome, **values)
 
 
-def _attempts(path: Path) -> list[Any]:
-    try:
-        return list(json.loads(path.read_text(encoding="utf-8"))["attempts"])
-    except (OSError, ValueError, KeyError, TypeError):
+def _attempts(path: Path, note: Callable[[str], None]) -> list[Any]:
+    if not os.path.lexists(path):
         return []
+    try:
+        found = read_json_object(path)["attempts"]
+        if isinstance(found, list) and all(isinstance(one, dict) for one in found):
+            return found
+        problem = "it holds no list of attempts"
+    except KeyError:
+        problem = "it holds no list of attempts"
+    except (OSError, ValueError) as error:
+        problem = str(error)
+    note(f"warning: {path} cannot be read ({problem}); moved to {set_aside(path)}")
+    return []
 
 
 def _now() -> str:

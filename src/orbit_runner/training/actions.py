@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from orbit_runner.training.checkpoints.folder import CheckpointFolder
 from orbit_runner.training.checkpoints.manager import Circumstances, record_of
 from orbit_runner.training.checkpoints.writer import CheckpointWriter
 from orbit_runner.training.comparison import Comparison
-from orbit_runner.training.files import jsonable, write_whole
+from orbit_runner.training.files import jsonable, read_json_object, set_aside, write_whole
 from orbit_runner.training.state import TrainState
 from orbit_runner.training.summaries import nested_scalars
 
@@ -53,8 +54,8 @@ class BestCheckpoint:
         self.comparison, self._state = comparison, state
         self._circumstances, self._memory = circumstances, memory
         self._info = directory / "info.json"
-        folder = CheckpointFolder(directory, name="best", keep=1)
-        self._writer = CheckpointWriter(state.checkpoint(), folder, workers=workers)
+        self._folder = CheckpointFolder(directory, name="best", keep=1)
+        self._writer = CheckpointWriter(state.checkpoint(), self._folder, workers=workers)
         self._writes = workers is None or workers.is_chief
 
     def __call__(self, logs: Mapping[str, Any]) -> None:
@@ -71,16 +72,36 @@ class BestCheckpoint:
         with ema.applied() if ema is not None else contextlib.nullcontext():
             self._writer.write(record_of(self._state, self._circumstances))
         step = self._step()
-        best = {
-            **nested_scalars(logs),
-            self.comparison.metric: value,
-            "best_ckpt_global_step": step,
-        }
         if self._writes:
-            write_whole(self._info, json.dumps(jsonable(best), indent=2) + "\n")
+            self._write_info({**nested_scalars(logs), self.comparison.metric: value}, step)
         if self._memory is not None:
             # A tensor of that type: variables cut over parameter servers take nothing else.
             self._memory.assign(tf.constant([value, step], tf.float64))
+
+    def _write_info(self, logs: Mapping[str, Any], step: int) -> None:
+        best = jsonable({**logs, "best_ckpt_global_step": step})
+        write_whole(self._info, json.dumps(best, indent=2) + "\n")
+
+    def check_files(self) -> None:
+        """Compares the folder with what the run remembers, and repairs `info.json`."""
+        if os.path.lexists(self._info):
+            try:
+                read_json_object(self._info)
+                return
+            except (OSError, ValueError) as error:
+                moved = set_aside(self._info)
+                self._note(f"warning: {self._info} cannot be read ({error}); moved to {moved}")
+        if self._memory is None or math.isnan(self._best()):
+            return
+        value, step = self._best(), int(self._memory.numpy()[1])
+        if step in self._folder.committed():
+            self._write_info({self.comparison.metric: value}, step)
+            return
+        self._note(
+            f"warning: the best checkpoint, {self._folder.prefix(step)} "
+            f"({self.comparison.metric} {value:g}), is gone; another one is saved as soon as a "
+            "result is better"
+        )
 
     def _warn(self, value: float) -> None:
         """Reports a result that cannot be compared, once for several in a row."""
@@ -97,10 +118,10 @@ class BestCheckpoint:
     def _best(self) -> float:
         if self._memory is not None:
             return float(self._memory.numpy()[0])
-        if not self._info.exists():
+        try:
+            return float(read_json_object(self._info).get(self.comparison.metric, "nan"))
+        except (OSError, ValueError, TypeError):
             return float("nan")
-        known = json.loads(self._info.read_text(encoding="utf-8"))
-        return float(known.get(self.comparison.metric, "nan"))
 
 
 class AverageCheckpoints:

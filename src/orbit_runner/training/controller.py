@@ -67,7 +67,7 @@ def build_controller(
         summary_manager=summary_manager
         or _summaries(session, "train", "train", session.plan.is_record, save_summary),
         eval_summary_manager=eval_summary_manager
-        or _summaries(session, subdir, "validation", lambda step: True, save_summary),
+        or _summaries(session, subdir, "validation", session.is_new_evaluation, save_summary),
         train_actions=[*_own_train_actions(session), *train_actions],
         eval_actions=[*_own_eval_actions(session), *eval_actions],
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,84 @@ def write_whole(path: Path, text: str) -> None:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.{os.getpid()}")
-    aside.write_text(text, encoding="utf-8")
-    aside.replace(path)
+    try:
+        aside.write_text(text, encoding="utf-8")
+        if path.is_dir():
+            set_aside(path)
+        aside.replace(path)
+    except OSError:
+        aside.unlink(missing_ok=True)
+        raise
+
+
+def set_aside(path: Path) -> Path:
+    """Renames a file, or what is in its place, that cannot be used.
+
+    Args:
+        path: The file, such as `run.json`.
+
+    Returns:
+        Where it is now, such as `run.json.damaged`.
+    """
+    target, number = path.with_name(f"{path.name}.damaged"), 1
+    while os.path.lexists(target):
+        number += 1
+        target = path.with_name(f"{path.name}.damaged-{number}")
+    path.rename(target)
+    return target
+
+
+def read_json_object(path: Path) -> dict[str, Any]:
+    """Reads a file that holds one JSON object.
+
+    Args:
+        path: The file.
+
+    Raises:
+        ValueError: It holds something else.
+        OSError: It cannot be read.
+    """
+    found = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(found, dict):
+        raise ValueError(f"it holds {type(found).__name__}, expected a JSON object")
+    return found
+
+
+def repair_records(path: Path, note: Callable[[str], None]) -> None:
+    """Sets a file of JSON lines aside where it holds anything else, and keeps the lines that are.
+
+    The last line may be incomplete: a killed process left it.
+
+    Args:
+        path: The file; nothing is done where it does not exist.
+        note: Called with a warning that names the file.
+    """
+    if not os.path.lexists(path):
+        return
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except OSError as error:
+        note(f"warning: {path} cannot be read ({error.strerror}); moved to {set_aside(path)}")
+        return
+    good = [line for line in lines if _is_record(line)]
+    bad = sum(bool(line.strip()) for line in lines[:-1]) - len(good)
+    if bad <= 0:
+        return
+    moved = set_aside(path)
+    write_whole(path, b"".join(line + b"\n" for line in good).decode())
+    note(
+        f"warning: {bad} lines of {path} are no records; it was moved to {moved.name}, and the "
+        f"{len(good)} records in it were kept"
+    )
+
+
+def _is_record(line: bytes) -> bool:
+    try:
+        record = json.loads(line.decode())
+    except ValueError:
+        return False
+    step = record.get("step") if isinstance(record, dict) else None
+    return isinstance(step, (int, float)) and not isinstance(step, bool)
 
 
 def cut_records(path: Path, *, after: int) -> None:
@@ -34,10 +110,23 @@ def cut_records(path: Path, *, after: int) -> None:
     """
     if not path.exists():
         return
-    lines = path.read_text(encoding="utf-8").splitlines()
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     kept = [line for line in lines if _step(line) <= after]
     if kept != lines:
         write_whole(path, "".join(f"{line}\n" for line in kept))
+
+
+def recorded(path: Path) -> set[tuple[int, str]]:
+    """Returns step and split of each record in a file of JSON lines.
+
+    Args:
+        path: The file.
+    """
+    try:
+        records = [json.loads(line) for line in path.read_bytes().split(b"\n") if _is_record(line)]
+    except OSError:
+        return set()
+    return {(int(record["step"]), str(record.get("split"))) for record in records}
 
 
 def _step(line: str) -> float:

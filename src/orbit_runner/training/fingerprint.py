@@ -155,6 +155,16 @@ class CheckpointContent:
             tuple(non_finite),
         )
 
+    def non_finite(self) -> list[NonFiniteTensor]:
+        """Reads each tensor; returns weights, slots and averages that are not finite."""
+        found = []
+        for key in self.state_keys():
+            value = np.asarray(self.tensor(key))  # TensorFlow compares checksums of its own.
+            if is_trained(key) and (count := count_non_finite(value)):
+                found.append(NonFiniteTensor(self.name(key), count, value.size))
+        weights = set(self.weights().values())
+        return sorted(found, key=lambda one: one.name not in weights)
+
     def name(self, key: str) -> str:
         """Returns the name of the variable that a tensor was saved of.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -18,6 +18,7 @@ import tensorflow as tf
 from orbit_runner.errors import RunnerError
 from orbit_runner.training.divergence import non_finite_error
 from orbit_runner.training.evaluator import EXAMPLES
+from orbit_runner.training.files import read_json_object
 from orbit_runner.training.finite_check import non_finite_variables
 from orbit_runner.training.session import Session
 
@@ -135,14 +136,17 @@ class GardenTrainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         if not logs or self.session.best is None:
             return found
         metric = self.config.trainer.best_checkpoint_eval_metric
-        return {**found, f"best_{metric}": self._best()[metric]}
+        return {**found, f"best_{metric}": self._best().get(metric, math.nan)}
 
     def _best(self) -> Mapping[str, Any]:
         if self.checkpoint_exporter is not None:
             return self.checkpoint_exporter.best_ckpt_logs
         folder = self.session.config.trainer.best_checkpoint_export_subdir
         info = self.session.model_dir / folder / "info.json"
-        return json.loads(info.read_text(encoding="utf-8"))
+        try:
+            return read_json_object(info)
+        except (OSError, ValueError):  # Removed or damaged while the run went on.
+            return {}
 
 
 class _Exported:

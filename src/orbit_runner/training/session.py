@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -16,13 +17,13 @@ from orbit_runner.config.identity import config_fingerprint
 from orbit_runner.errors import RunnerError, SettingError
 from orbit_runner.runtime.cluster.farewell import Host
 from orbit_runner.runtime.coordinator import is_served, own_strategy
-from orbit_runner.runtime.numerics_record import describe_numerics
+from orbit_runner.runtime.numerics_record import changes, describe_numerics
 from orbit_runner.runtime.workers import Workers, described
 from orbit_runner.training.actions import AverageCheckpoints, BestCheckpoint, EarlyStop
 from orbit_runner.training.checkpoints.manager import Checkpoints, Circumstances
 from orbit_runner.training.comparison import Comparison, require_metric
 from orbit_runner.training.divergence import Diverged
-from orbit_runner.training.files import cut_records
+from orbit_runner.training.files import cut_records, recorded, repair_records
 from orbit_runner.training.inputs import same_order_reason, starts_anywhere
 from orbit_runner.training.interrupts import Interrupted, SignalGuard
 from orbit_runner.training.multitask import JointTask, is_multitask
@@ -30,6 +31,7 @@ from orbit_runner.training.observer import Observer
 from orbit_runner.training.parts import Parts
 from orbit_runner.training.plan import Plan, make_plan
 from orbit_runner.training.pruning import pruning_action
+from orbit_runner.training.run_config import made_with
 from orbit_runner.training.sections import has_services, steps_per_epoch, validation_steps
 from orbit_runner.training.state import TrainState, build_state
 from orbit_runner.training.summaries import JsonLines
@@ -102,12 +104,17 @@ class Session:
             observer.note("runtime.enable_xla is for GPUs in Model Garden's experiments: not used")
         self.state: TrainState = build_state(config, task, strategy)
         self.plan: Plan = self._plan(trains)
+        self._circumstances = Circumstances(
+            config=config_fingerprint(config),
+            strategy=described(strategy),
+            numerics=describe_numerics(config.runtime),
+        )
         self.checkpoints = Checkpoints(
             self.state,
             model_dir / "checkpoints",
             strategy,
             observer,
-            self._circumstances(),
+            self._circumstances,
             max_to_keep=config.trainer.max_to_keep,
             # TensorFlow's copies for asynchronous saving are variables, which all workers would
             # have to make together.
@@ -129,6 +136,7 @@ class Session:
         self.averages = self._averages() if evaluates and trains else None
         self.early_stop = self._early_stop() if evaluates and trains else None
         self.restored: str | None = None
+        self._recorded_evaluation: int | None = None
         self._pruning: Callable[[Any], None] | None = None
         # Servers of a run driven from outside do not share its folder, and outlive it.
         served = is_served(strategy) and not config.runtime.remote_cluster
@@ -139,13 +147,6 @@ class Session:
     def step(self) -> int:
         """The global step."""
         return int(self.state.global_step.numpy())
-
-    def _circumstances(self) -> Circumstances:
-        return Circumstances(
-            config=config_fingerprint(self.config),
-            strategy=described(self.strategy),
-            numerics=describe_numerics(self.config.runtime),
-        )
 
     def _plan(self, trains: bool) -> Plan:
         data, trainer = self._section("train_data"), self.config.trainer
@@ -191,7 +192,7 @@ class Session:
             comparison,
             directory,
             self.state,
-            self._circumstances(),
+            self._circumstances,
             # Beside training, what the training process remembers is not this process's own best.
             memory=self.state.best if trains else None,
             workers=self.workers,
@@ -205,7 +206,7 @@ class Session:
         return AverageCheckpoints(
             self.model_dir,
             self.state,
-            self._circumstances(),
+            self._circumstances,
             keep=self.config.trainer.max_to_keep,
             workers=self.workers,
         )
@@ -225,15 +226,63 @@ class Session:
     def restore_or_initialize(self) -> None:
         """Goes on from the newest checkpoint that is whole, or starts from step 0."""
         self.restored = self.checkpoints.restore_or_initialize(self.task)
+        if self.restored:
+            self._circumstances.inexact[:] = self._changes_since_checkpoint()
         if self.trainer is not None and self.workers.is_chief:
-            # What a killed process recorded after its last checkpoint is about to happen again.
-            for name in (RECORDS, FINGERPRINTS):
-                cut_records(self.model_dir / name, after=self.step)
+            self._prepare_records()
+            if self.best is not None:
+                self.best.check_files()
         if self.trainer is not None:
             self._pruning = pruning_action(self.config, self.state, self.model_dir)
         if self.restored:
             self.observer.note(f"restored step {self.step} from {self.restored}")
         self.observer.ready(self.step)
+
+    def _changes_since_checkpoint(self) -> list[str]:
+        """Returns why the config alone does not lead to this checkpoint and on from it."""
+        record, now = self.checkpoints.restored, self._circumstances
+        if record is None:
+            changed = ["from a checkpoint without a record, such as Model Garden's"]
+        else:
+            changed = [] if self._made_with(record.config) else ["with another config"]
+            if record.strategy != now.strategy:
+                changed.append(f"under another strategy ({record.strategy} → {now.strategy})")
+            if changes(record.numerics, now.numerics):
+                changed.append("on another machine or installation")
+        if self.checkpoints.restored_partly:
+            changed.append("with a part of its checkpoint")
+        found = [] if record is None else list(record.inexact)
+        if changed and self.step > 0:
+            found.append(f"it was resumed at step {self.step} {', '.join(changed)}")
+        return found
+
+    def _made_with(self, fingerprint: str) -> bool:
+        return made_with(self.model_dir, fingerprint, self.config)
+
+    def _prepare_records(self) -> None:
+        """Drops the records of steps that are about to be taken again."""
+        records = self.model_dir / RECORDS
+        for path in (records, self.model_dir / FINGERPRINTS):
+            repair_records(path, self.observer.note)
+        if self.checkpoints.fell_back and records.exists():
+            # They may be all that is left of a run whose checkpoints were removed.
+            kept = records.with_name(f"{RECORDS}.before-step-{self.step}")
+            shutil.copyfile(records, kept)
+            self.observer.note(f"the records of later steps are kept in {kept}")
+        for path in (records, self.model_dir / FINGERPRINTS):
+            cut_records(path, after=self.step)
+        if self.restored and (self.step, "validation") in recorded(records):
+            self._recorded_evaluation = self.step
+
+    def is_new_evaluation(self, step: int) -> bool:
+        """Returns whether the result of an evaluation is not on record yet.
+
+        A finished run that is started again evaluates the weights of its last step once more.
+
+        Args:
+            step: The step of the weights.
+        """
+        return step != self._recorded_evaluation
 
     def prune(self, logs: Any) -> None:
         """Prunes what the task has wrapped for it, after a loop.
@@ -259,6 +308,7 @@ class Session:
             )
         if is_served(self.strategy):
             reasons.append("updates of asynchronous workers come in no certain order")
+        reasons += self._circumstances.inexact
         return [*reasons, *self._inexact_inputs()]
 
     def _inexact_inputs(self) -> Iterator[str]:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from orbit_runner.config.identity import config_fingerprint
 from orbit_runner.config.problems import ConfigError
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.errors import first_line
 from orbit_runner.training.checkpoints.places import BEST, Place, damage_now, find_places
 from orbit_runner.training.observer import Observer
+from orbit_runner.training.run_config import made_with
+
+# Whether a checkpoint whose record has a fingerprint was made with the config of the run.
+SameConfig = Callable[[str], bool]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -27,6 +31,7 @@ class Verdict:
         damage: What is wrong with it; "" if nothing.
         non_finite: Its first weight, slot or average that is not finite; "" if all are.
         other_config: Whether it was made with another config than the run's `config.yaml`.
+        unfinished: Whether it was being written or removed, and has no index.
     """
 
     name: str
@@ -37,6 +42,7 @@ class Verdict:
     damage: str = ""
     non_finite: str = ""
     other_config: bool = False
+    unfinished: bool = False
 
     @property
     def well(self) -> bool:
@@ -77,13 +83,13 @@ def verify(target: Path, observer: Observer) -> Verification:
     Raises:
         RunnerError: There are no checkpoints.
     """
-    config, problem, best = _config(_run_of(target))
+    same_config, problem, best = _config(_run_of(target))
     places = find_places(target, best)
     count = f"{len(places)} checkpoint{'s' if len(places) > 1 else ''}"
     observer.phase(f"reading the files of {count}")
-    found = [(place, verdict) for place in places if (verdict := _check_files(place, config))]
+    found = [(place, verdict) for place in places if (verdict := _check_files(place, same_config))]
     verdicts = [verdict for _, verdict in found]
-    if not all(verdict.damage for verdict in verdicts):
+    if not all(verdict.damage or verdict.unfinished for verdict in verdicts):
         observer.phase("importing tensorflow")
         import orbit_runner.training.fingerprint  # noqa: F401
 
@@ -98,22 +104,25 @@ def _run_of(target: Path) -> Path | None:
     return next((folder for folder in folders if (folder / "config.yaml").is_file()), None)
 
 
-def _config(run: Path | None) -> tuple[str, str, str]:
-    """Returns the fingerprint of the config, what is wrong with it, and the folder of the best."""
+def _config(run: Path | None) -> tuple[SameConfig, str, str]:
+    """Returns what compares configs, what is wrong with this one, and the folder of the best."""
     if run is None:
-        return "", "", BEST
+        return lambda fingerprint: True, "", BEST
     try:
         config = resolve(Request(experiment=str(run / "config.yaml"))).config
     except ConfigError as error:
-        return "", str(error), BEST
-    return config_fingerprint(config), "", config.trainer.best_checkpoint_export_subdir or BEST
+        return lambda fingerprint: True, str(error), BEST
+    same = functools.cache(functools.partial(made_with, run, config=config))
+    return same, "", config.trainer.best_checkpoint_export_subdir or BEST
 
 
-def _check_files(place: Place, config: str) -> Verdict | None:
+def _check_files(place: Place, same_config: SameConfig) -> Verdict | None:
     damage = damage_now(place.folder, place.step)
     if damage is None:
         return None
     verdict = Verdict(name=place.name, step=place.step, damage=damage)
+    if damage and place.folder.is_unfinished(place.step):
+        return dataclasses.replace(verdict, damage="", unfinished=True)
     if damage:
         return verdict
     try:
@@ -124,12 +133,11 @@ def _check_files(place: Place, config: str) -> Verdict | None:
         return dataclasses.replace(verdict, recorded=False)
     if record.step != place.step:
         return dataclasses.replace(verdict, damage=f"its record is that of step {record.step}")
-    other = bool(config and record.config) and config != record.config
-    return dataclasses.replace(verdict, other_config=other)
+    return dataclasses.replace(verdict, other_config=not same_config(record.config))
 
 
 def _check_tensors(place: Place, verdict: Verdict) -> Verdict | None:
-    if verdict.damage:
+    if verdict.damage or verdict.unfinished:
         return verdict
     import tensorflow as tf
 

@@ -35,8 +35,8 @@ def content_problem(place: Place, known: Collection[str] = ()) -> str:
         prefix = place.folder.prefix(place.step)
         if not has_object_graph(prefix):
             return ""  # Restoring it explains what it is.
-        found = CheckpointContent(prefix).summary().non_finite
+        found = CheckpointContent(prefix).non_finite()
     except READ_ERRORS as error:
         return f"is damaged: it cannot be read: {first_line(error)}"
-    found = tuple(one for one in found if one.name not in known)
+    found = [one for one in found if one.name not in known]
     return f"is not finite: {describe_non_finite(found)}" if found else ""

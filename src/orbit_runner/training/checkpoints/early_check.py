@@ -37,7 +37,11 @@ class _Check:
     def damage(self) -> str:
         """Returns what was found, or looks again where files have changed since."""
         self._thread.join()
-        if self._stamps is None or self._stamps != _stamps(self._place):
+        try:
+            unchanged = self._stamps is not None and self._stamps == _stamps(self._place)
+        except OSError:
+            unchanged = False
+        if not unchanged:
             return self._place.folder.damage(self._place.step)
         return self._damage
 

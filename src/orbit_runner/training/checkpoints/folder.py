@@ -76,12 +76,37 @@ class CheckpointFolder:
             record = self.record(step)
         except (OSError, ValueError) as error:
             return f"{self._name}-{step}.json cannot be read: {error}"
+        try:
+            return self._damaged_file(step, record)
+        except OSError as error:
+            return f"{Path(error.filename or '').name} cannot be read: {error.strerror}"
+
+    def _damaged_file(self, step: int, record: CheckpointRecord | None) -> str:
         if record is not None:
             damages = (mark.damage(self.path / name) for name, mark in record.files.items())
             return next(filter(None, damages), "")
         suffixes = {path.suffix.partition("-")[0] for path in self.files(step)}
         missing = sorted({".index", ".data"} - suffixes)
         return f"{self._name}-{step}{missing[0]} is missing" if missing else ""
+
+    def is_unfinished(self, step: int) -> bool:
+        """Returns whether a checkpoint was being put in its place, or removed, and never was.
+
+        It has no index then, and TensorFlow's list of checkpoints does not name it.
+
+        Args:
+            step: Its step.
+        """
+        if self.prefix(step).with_suffix(".index").exists():
+            return False
+        return step not in self._listed()
+
+    def _listed(self) -> list[int]:
+        try:
+            text = (self.path / "checkpoint").read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return []
+        return [int(step) for step in re.findall(rf'"{re.escape(self._name)}-(\d+)"', text)]
 
     def writing(self, step: int) -> Path:
         """Makes the folder that a checkpoint is written aside in.
@@ -174,10 +199,14 @@ class CheckpointFolder:
         self._write_state(self.steps())
         return folder
 
-    def clear_leftovers(self) -> None:
-        """Removes what a killed process was writing."""
+    def clear_leftovers(self) -> list[int]:
+        """Removes what a killed process was writing; returns the steps of parts in their place."""
         for aside in self.path.glob(f"{_ASIDE}*"):
             shutil.rmtree(aside, ignore_errors=True)
+        unfinished = [step for step in self.steps() if self.is_unfinished(step)]
+        for step in unfinished:
+            self._remove(step)
+        return unfinished
 
 
 def _to_disk(path: Path) -> None:

@@ -16,7 +16,7 @@ from orbit_runner.runtime.workers import Workers
 from orbit_runner.training.checkpoints import early_check
 from orbit_runner.training.checkpoints.content_check import content_problem
 from orbit_runner.training.checkpoints.folder import CheckpointFolder
-from orbit_runner.training.checkpoints.of_run import path_of, places_of
+from orbit_runner.training.checkpoints.of_run import path_of, places_of, pointed_step
 from orbit_runner.training.checkpoints.places import Place
 from orbit_runner.training.checkpoints.record import CheckpointRecord
 from orbit_runner.training.checkpoints.restore import Restorer
@@ -34,15 +34,25 @@ class Circumstances:
         config: SHA-256 over the resolved config; "" where it is not one of ours.
         strategy: The strategy and its number of replicas.
         numerics: What else decides the bits of the weights.
+        inexact: Why the config alone does not give the weights again; grows when a checkpoint that
+            was made otherwise is restored.
     """
 
     config: str = ""
     strategy: str = ""
     numerics: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    inexact: list[str] = dataclasses.field(default_factory=list)
 
 
 class Checkpoints:
-    """The checkpoints of one run, in `<model_dir>/checkpoints`."""
+    """The checkpoints of one run, in `<model_dir>/checkpoints`.
+
+    Attributes:
+        folder: The folder.
+        restored: The record of the checkpoint that was restored last; None of a foreign one.
+        restored_partly: Whether only a part of it fitted.
+        fell_back: Whether a checkpoint could not be used, or was gone, when one was restored.
+    """
 
     def __init__(
         self,
@@ -88,8 +98,14 @@ class Checkpoints:
             workers=workers,
         )
         self._saved: int | None = None
+        self.fell_back, self.restored_partly = False, False
+        self.restored: CheckpointRecord | None = None
         if self._writes:
-            self.folder.clear_leftovers()
+            for step in self.folder.clear_leftovers():
+                observer.note(
+                    f"note: the checkpoint of step {step} was not finished when the run ended; "
+                    "its parts were removed"
+                )
 
     @property
     def directory(self) -> str:
@@ -155,15 +171,15 @@ class Checkpoints:
         return path
 
     def _newest_usable(self) -> Place | None:
-        unusable = False
+        if self._writes:
+            self._report_missing()
         # Of another process's folder, one without an index is just being put in its place.
         for place in reversed(places_of(self.folder, unfinished=self._writes)):
             problem = self._problem(place)
             if not problem:
                 return place
-            unusable = True
             self._report(place, problem)
-        if unusable and self._writes:
+        if self.fell_back and self._writes:
             self._observer.note("warning: no whole checkpoint is left; starting from the beginning")
         return None
 
@@ -174,10 +190,26 @@ class Checkpoints:
             return f"is damaged: {damage}"
         return content_problem(place, known=self._state.non_finite)
 
+    def _report_missing(self) -> None:
+        """Reports that the newest checkpoint, or the whole folder, was removed by someone else."""
+        newest = pointed_step(self.folder)
+        if newest is None or newest in self.folder.steps():
+            return
+        self.fell_back = True
+        what = "ckpt-{newest}" if self.folder.path.is_dir() else "the directory"
+        self._observer.note(
+            f"warning: the newest checkpoint of the run was {self.folder.prefix(newest)}, and "
+            f"{what.format(newest=newest)} is gone"
+        )
+
     def _report(self, place: Place, problem: str) -> None:
+        self.fell_back = True
         where, moves = path_of(place), self._writes and place.folder is self.folder
         if moves:
-            where = self.folder.set_aside(place.step)
+            try:
+                where = self.folder.set_aside(place.step)
+            except OSError:
+                moves = False
         self._observer.note(
             f"warning: the checkpoint of step {place.step} {problem}\n"
             f"  {'moved to' if moves else 'not used:'} {where}"
@@ -206,8 +238,8 @@ class Checkpoints:
         Raises:
             RunnerError: It does not fit the model, or cannot be read.
         """
-        record = self._record(path)
-        self._restorer.restore(path, record)
+        self.restored = record = self._record(path)
+        self.restored_partly = not self._restorer.restore(path, record)
         if record is not None and self._writes:
             self._compare_numerics(record)
         self._saved = int(self._state.global_step.numpy())
@@ -288,5 +320,6 @@ def record_of(state: TrainState, circumstances: Circumstances) -> CheckpointReco
         optimizer=state.optimizer_kind,
         strategy=circumstances.strategy,
         numerics=circumstances.numerics,
+        inexact=tuple(circumstances.inexact),
         non_finite=state.non_finite,
     )

@@ -6,6 +6,7 @@ trained last: the later step counts.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from orbit_runner.training.checkpoints.folder import CheckpointFolder
@@ -29,6 +30,25 @@ def places_of(own: CheckpointFolder, *, unfinished: bool = False) -> list[Place]
     places = [Place(theirs, step, f"ckpt-{step}") for step in theirs.committed()]
     places += [Place(own, step, f"{own.path.name}/ckpt-{step}") for step in steps]
     return sorted(places, key=lambda place: place.step)
+
+
+def pointed_step(own: CheckpointFolder) -> int | None:
+    """Returns the step of the checkpoint that the run directory names as its newest.
+
+    The file `checkpoint` there is written after each save, for Model Garden's runner.
+
+    Args:
+        own: The folder of this runner's.
+
+    Returns:
+        The step; None where no checkpoint of this runner was ever saved.
+    """
+    try:
+        text = (own.path.parent / "checkpoint").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    found = re.search(rf'model_checkpoint_path: "{re.escape(own.path.name)}/ckpt-(\d+)"', text)
+    return int(found[1]) if found else None
 
 
 def path_of(place: Place) -> Path:

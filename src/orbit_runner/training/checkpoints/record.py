@@ -9,9 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from orbit_runner.training.files import write_whole
+from orbit_runner.training.files import read_json_object, write_whole
 
 _BLOCK = 2**20
+_CHECKSUM = "checksum"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +30,7 @@ class FileMark:
     def damage(self, path: Path) -> str:
         """Returns what is wrong with the file now; "" if nothing."""
         if not path.is_file():
-            return f"{path.name} is missing"
+            return f"{path.name} is {'not a file' if path.exists() else 'missing'}"
         size = path.stat().st_size
         if size != self.bytes:
             return f"{path.name} has {size:,} bytes, not the {self.bytes:,} that were written"
@@ -50,6 +51,8 @@ class CheckpointRecord:
         optimizer: Its kind: slots of one kind mean nothing to another.
         strategy: The strategy and its number of replicas, such as `MirroredStrategy × 2`.
         numerics: What else decides the bits of the weights: threads, instruction sets, versions.
+        inexact: Why the config alone does not give these weights again, such as a resume with
+            another strategy.
         non_finite: The variables that were not finite when the model was built, and may stay so:
             all others were found to be finite. None in a record of earlier versions, which did not
             check.
@@ -63,12 +66,20 @@ class CheckpointRecord:
     optimizer: str = ""
     strategy: str = ""
     numerics: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    inexact: Sequence[str] = ()
     non_finite: Sequence[str] | None = None
     files: Mapping[str, FileMark] = dataclasses.field(default_factory=dict)
 
     def write(self, path: Path) -> None:
-        """Writes the record as JSON."""
-        write_whole(path, json.dumps(dataclasses.asdict(self), indent=1) + "\n")
+        """Writes the record as JSON, with a checksum of its own."""
+        values = dataclasses.asdict(self)
+        whole = {**values, _CHECKSUM: _checksum_of(values)}
+        write_whole(path, json.dumps(whole, indent=1) + "\n")
+
+
+def _checksum_of(values: Mapping[str, Any]) -> str:
+    text = json.dumps(values, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def read_record(path: Path) -> CheckpointRecord:
@@ -81,15 +92,18 @@ def read_record(path: Path) -> CheckpointRecord:
         The record.
 
     Raises:
-        ValueError: The file holds no record.
+        ValueError: The file holds no record, or one that has changed.
         OSError: It cannot be read.
     """
     try:
-        values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        values = read_json_object(path)
+        checksum = values.pop(_CHECKSUM, None)  # Earlier versions wrote none.
+        if checksum not in (None, _checksum_of(values)):
+            raise ValueError("it has changed since it was written (SHA-256)")
         files = {name: FileMark(**mark) for name, mark in values.pop("files").items()}
         return CheckpointRecord(**values, files=files)
     except (TypeError, KeyError, AttributeError) as error:
-        raise ValueError(f"{path.name} is no record of a checkpoint: {error}") from error
+        raise ValueError(f"it is not the record of a checkpoint: {error}") from error
 
 
 def mark_files(paths: Iterable[Path]) -> dict[str, FileMark]:

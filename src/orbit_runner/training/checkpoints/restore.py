@@ -54,12 +54,15 @@ class Restorer:
         # The config says what these are, and may say something new with --resume=override.
         self._hyperparameters = [(v, v.numpy()) for v in state.hyperparameters()]
 
-    def restore(self, path: str, record: CheckpointRecord | None) -> None:
+    def restore(self, path: str, record: CheckpointRecord | None) -> bool:
         """Restores one checkpoint.
 
         Args:
             path: The checkpoint, without suffix.
             record: What is known of it; None of Model Garden's.
+
+        Returns:
+            Whether all of it was restored.
 
         Raises:
             RunnerError: It does not fit the model, or cannot be read.
@@ -85,6 +88,7 @@ class Restorer:
             variable.assign(value)
         if is_model_gardens(content):
             self._observer.note(_of_model_garden(path, found))
+        return found.complete
 
     def _items(
         self, path: str, content: CheckpointContent, record: CheckpointRecord | None

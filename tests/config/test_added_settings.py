@@ -1,0 +1,144 @@
+"""A setting that a later version adds does not change what the runs of earlier versions are."""
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orbit_runner.config.base import Config, setting
+from orbit_runner.config.dump import to_yaml
+from orbit_runner.config.experiment import ExperimentConfig, TaskConfig
+from orbit_runner.config.identity import config_fingerprint, identity_settings, same_settings
+from orbit_runner.config.resolve import Request, resolve
+from orbit_runner.registry import TASKS
+from orbit_runner.training.run_config import keep_config, made_with
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NetworkBefore(Config):
+    """A section of the earlier version."""
+
+    units: int = setting(4, help="width")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Before(TaskConfig):
+    """The task of the earlier version."""
+
+    network: NetworkBefore = setting(factory=NetworkBefore, help="the network")
+    names: list[str] = setting(factory=list, help="a list")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Extra(Config):
+    """A section that is new."""
+
+    rate: float = setting(0.5, help="a setting in it")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NetworkAfter(NetworkBefore):
+    """A section with a new setting."""
+
+    dropout_rate: float = setting(0.0, help="new")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class After(Before):
+    """The task of the later version."""
+
+    network: NetworkAfter = setting(factory=NetworkAfter, help="the network")
+    extra: Extra = setting(factory=Extra, help="new")
+    sizes: list[int] = setting(factory=lambda: [1, 2], help="new, a list")
+
+
+def _version(config: type) -> None:
+    TASKS._entries.pop("added", None)
+    TASKS.register("added", config=config, target="none:None")
+
+
+@pytest.fixture(autouse=True)
+def registry() -> Iterator[None]:
+    """Leaves the registry as it was."""
+    yield
+    TASKS._entries.pop("added", None)
+
+
+def _config(*flags: tuple[str, str], file: Path | None = None) -> ExperimentConfig:
+    optimizer = "trainer.optimizer_config"
+    named = [
+        ("task.name", "added"),
+        ("trainer.train_steps", "9"),
+        (f"{optimizer}.optimizer.type", "sgd"),
+        (f"{optimizer}.learning_rate.type", "constant"),
+        (f"{optimizer}.learning_rate.constant.learning_rate", "0.1"),
+        *flags,
+    ]
+    settings = tuple((f"--{path}", path, value) for path, value in ([] if file else named))
+    more = tuple((f"--{path}", path, value) for path, value in flags)
+    request = Request(experiment=str(file), flags=more) if file else Request(flags=settings)
+    return resolve(request).config
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> tuple[Path, str]:
+    """A run of the earlier version: its directory, and the fingerprint in its records."""
+    _version(Before)
+    config = _config(("task.network.units", "8"))
+    (tmp_path / "config.yaml").write_text(to_yaml(config))
+    return tmp_path, config_fingerprint(config)
+
+
+CHANGES = [
+    [],
+    [("task.network.units", "9")],
+    [("task.network.dropout_rate", "0.1")],
+    [("task.extra.rate", "0.6")],
+    [("task.sizes", "[1]")],
+    [("task.names", "[a]")],
+]
+
+
+@pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.parametrize("changes", CHANGES)
+def test_only_what_is_set_makes_another_config(
+    changes: list[tuple[str, str]], kept: bool, run: tuple[Path, str]
+) -> None:
+    folder, fingerprint = run
+    if kept:
+        keep_config(folder, _config(file=folder / "config.yaml"))
+    _version(After)
+    config = _config(*changes, file=folder / "config.yaml")
+    assert config_fingerprint(config) != fingerprint
+    assert made_with(folder, fingerprint, config) is not bool(changes)
+
+
+def test_it_is_known_after_the_config_is_written_anew(run: tuple[Path, str]) -> None:
+    folder, fingerprint = run
+    _version(After)
+    config = _config(file=folder / "config.yaml")
+    keep_config(folder, config)  # What a resume does before it writes the file.
+    (folder / "config.yaml").write_text(to_yaml(config))
+    assert made_with(folder, fingerprint, config)
+    assert made_with(folder, config_fingerprint(config), config)
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"[]", b"\xff"])
+def test_settings_that_were_damaged_are_not_believed(content: bytes, run: tuple[Path, str]) -> None:
+    folder, fingerprint = run
+    keep_config(folder, _config(file=folder / "config.yaml"))
+    (path,) = (folder / "checkpoints" / "configs").iterdir()
+    path.write_bytes(content)
+    assert made_with(folder, fingerprint, _config(file=folder / "config.yaml"))
+    changed = _config(("task.network.units", "9"), file=folder / "config.yaml")
+    assert not made_with(folder, fingerprint, changed)
+
+
+def test_a_setting_that_is_no_more_is_a_difference() -> None:
+    _version(After)
+    before: dict[str, Any] = json.loads(json.dumps(identity_settings(_config())))
+    _version(Before)
+    assert not same_settings(before, _config())

@@ -1,0 +1,62 @@
+"""A run directory of version 0.1.0, which every later version has to read.
+
+It was made by `runner --experiment=digits_mlp` with four hidden units, an average of the weights
+and a best checkpoint; event files are left out. Never write it anew.
+"""
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from orbit_runner.cli.main import main
+from orbit_runner.config.resolve import Request, resolve
+from orbit_runner.training.checkpoints.folder import CheckpointFolder
+from orbit_runner.training.run_config import made_with
+
+KEPT = Path(__file__).parent / "kept_runs" / "0.1.0"
+WEIGHTS = "61472f91e6c530577f6c0d61cc997f93b9194df36dc8b700297217a255b3c827"
+
+
+def test_it_is_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", str(KEPT), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    names = [one["name"] for one in found["checkpoints"]]
+    assert names == ["checkpoints/ckpt-10", "checkpoints/ckpt-20", "best/best-20"]
+    assert found["checkpoints"][1]["weights"] == WEIGHTS
+
+
+def test_its_config_loads(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", str(KEPT)]) == 0
+    assert "hidden_units: [4]" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("step", [10, 20])
+def test_its_checkpoints_were_made_with_its_config(step: int) -> None:
+    record = CheckpointFolder(KEPT / "checkpoints").record(step)
+    config = resolve(Request(experiment=str(KEPT / "config.yaml"))).config
+    assert record is not None
+    assert made_with(KEPT, record.config, config)
+
+
+def test_it_is_resumed(
+    cli: Callable[..., "subprocess.CompletedProcess[str]"],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run = shutil.copytree(KEPT, tmp_path / "a")
+    done = cli(f"--experiment={run / 'config.yaml'}", "--train_steps=30", "--model_dir=a", "--json")
+    assert done.returncode == 0, done.stderr
+    assert "warning" not in done.stderr
+    assert "restored step 20" in done.stderr
+    results = json.loads(done.stdout)
+    assert results["step"] == 30
+    # On another processor the last bits may differ, and the run says so.
+    allowed = "it was resumed at step 20 on another machine or installation"
+    assert [reason for reason in results["inexact"] if reason != allowed] == []
+    # Also once `config.yaml` is that of the later version.
+    assert main(["verify", str(run)]) == 0
+    assert "ckpt-30" in capsys.readouterr().out
