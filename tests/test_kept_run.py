@@ -30,7 +30,7 @@ def test_it_is_whole(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_its_config_loads(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["show", str(KEPT)]) == 0
+    assert main(["show", f"--experiment={KEPT / 'config.yaml'}"]) == 0
     assert "hidden_units: [4]" in capsys.readouterr().out
 
 

@@ -130,7 +130,9 @@ def _run(job: Job, progress: Any) -> Any:
             allow_partial=job.allow_partial,
         )
     except BaseException as error:
-        record.finish(f"{type(error).__name__}: {error}")
+        # The error is what counts; the disk may be full, or gone.
+        with contextlib.suppress(OSError):
+            record.finish(f"{type(error).__name__}: {error}")
         raise
     results = _results(job, progress, model, logs, time.monotonic() - start)
     if job.mode in TRAINING and job.writes:

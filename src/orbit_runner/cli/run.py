@@ -19,6 +19,7 @@ from orbit_runner.errors import RunnerError
 from orbit_runner.runtime import garbage
 from orbit_runner.runtime.cluster.roles import in_role
 from orbit_runner.training.checkpoints import early_check
+from orbit_runner.training.disk_errors import disk_error_scope
 from orbit_runner.training.run_lock import RunLock
 
 _DESCRIPTION = """\
@@ -49,7 +50,8 @@ def main(arguments: Sequence[str]) -> int:
     if job.serves:
         return serve(job)
     if job.mode in TRAINING and job.writes:
-        _hold(job.model_dir)
+        with disk_error_scope(job.model_dir):
+            _hold(job.model_dir)
         if flags.resume == "same":
             check_same_config(resolved, job.model_dir)
     return _run(job, flags)
@@ -137,7 +139,7 @@ def _run(job: Job, flags: argparse.Namespace) -> int:
         progress.phase("importing tensorflow")
         if job.writes:
             early_check.begin(job.model_dir)
-        with blamed(job.resolved):
+        with blamed(job.resolved), disk_error_scope(job.model_dir):
             make_ready(job)
             results = run_job(job, progress)
     if not job.writes:

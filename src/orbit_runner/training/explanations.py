@@ -11,10 +11,10 @@ import tensorflow as tf
 from orbit_runner.data.tfrecord.search import undecodable
 from orbit_runner.errors import DataError, SettingError
 from orbit_runner.modeling.spatial.grid import PartitionError
+from orbit_runner.training.disk_errors import describe_disk_problem
 
 # What a pipeline found wrong with a record, in the words of `data/tfrecord/decode.py`.
 _BAD_RECORD = re.compile(r"(?:could not correctly convert string|assertion failed): \[?(.*\S: .*)")
-
 _UNCOMPILED = re.compile(
     r"Detected unsupported operations when trying to compile graph .*? on \S+: (\w+)"
     r"|tf2xla conversion failed"
@@ -59,6 +59,8 @@ def explained() -> Iterator[None]:
         field = "input_path" if _IN_RECORDS.search(problem) else "data_dir"
         raise DataError(problem, field=field) from error
     except tf.errors.ResourceExhaustedError as error:
+        if describe_disk_problem(error):
+            raise
         raise SettingError(
             "task.train_data.global_batch_size",
             f"out of memory: {_line(error, 'OOM') or _line(error, '')}\n"

@@ -130,6 +130,11 @@ class CheckpointFolder:
         """
         shutil.rmtree(written.parent, ignore_errors=True)
 
+    def discard_all(self) -> None:
+        """Removes all that is written aside."""
+        for aside in self.path.glob(f"{_ASIDE}*"):
+            shutil.rmtree(aside, ignore_errors=True)
+
     def commit(self, written: Path, record: CheckpointRecord) -> None:
         """Puts a checkpoint that was written aside in its place, then lets old ones go.
 
@@ -160,7 +165,10 @@ class CheckpointFolder:
 
     def _remove(self, step: int) -> None:
         for path in sorted(self.files(step), key=lambda path: path.suffix != ".index"):
-            path.unlink(missing_ok=True)
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
 
     def _write_state(self, steps: list[int]) -> None:
         """Writes the file that `tf.train.latest_checkpoint` reads."""
@@ -201,8 +209,7 @@ class CheckpointFolder:
 
     def clear_leftovers(self) -> list[int]:
         """Removes what a killed process was writing; returns the steps of parts in their place."""
-        for aside in self.path.glob(f"{_ASIDE}*"):
-            shutil.rmtree(aside, ignore_errors=True)
+        self.discard_all()
         unfinished = [step for step in self.steps() if self.is_unfinished(step)]
         for step in unfinished:
             self._remove(step)

@@ -13,11 +13,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from orbit_runner.errors import RunnerError, first_line
+from orbit_runner.errors import RunnerError
 from orbit_runner.runtime.coordinator import io_device
 from orbit_runner.runtime.workers import Workers
 from orbit_runner.training.checkpoints.folder import CheckpointFolder
 from orbit_runner.training.checkpoints.record import CheckpointRecord
+from orbit_runner.training.disk_errors import describe_failed_write
 from orbit_runner.training.divergence import Diverged, non_finite_error
 from orbit_runner.training.fingerprint import CheckpointContent
 from orbit_runner.training.replica_state import is_joint
@@ -139,6 +140,7 @@ class CheckpointWriter:
         """
         error, self._failure = self._failure or self._background_error(), None
         if error is not None:
+            self._folder.discard_all()  # The room may be needed for what comes next.
             with self._save_errors():
                 raise error
 
@@ -169,16 +171,9 @@ class CheckpointWriter:
             yield
         except (OSError, tf.errors.OpError) as error:
             raise SaveError(
-                f"cannot save a checkpoint in {self._folder.path}: {first_line(error)}\n"
-                f"{self._left()}; make room and start the run again"
+                f"cannot save a checkpoint in {self._folder.path}: "
+                f"{describe_failed_write(error, self._folder)}"
             ) from error
-
-    def _left(self) -> str:
-        try:
-            steps = self._folder.committed()
-        except OSError:
-            steps = []
-        return f"the checkpoint of step {steps[-1]} is whole" if steps else "no checkpoint is left"
 
 
 @contextlib.contextmanager
