@@ -19,11 +19,13 @@ from orbit_runner.cli.job import ConfigWriter
 from orbit_runner.cli.run import run_parser
 from orbit_runner.config.dump import to_yaml
 from orbit_runner.config.resolve import Request, resolve
+from orbit_runner.training.run_config import keep_config
 from orbit_runner.training.run_lock import RunLock
 
 Cli = Callable[..., "subprocess.CompletedProcess[str]"]
 Refused = Callable[..., str]
 COMMAND = [sys.executable, "-m", "orbit_runner"]
+KEPT = Path(__file__).parents[1] / "kept_runs" / "0.1.0"
 MLP = ["--experiment=digits_mlp", "--task.model.dropout_rate=0", "--trainer.summary_interval=10"]
 
 
@@ -108,6 +110,25 @@ def test_what_can_is_shown_and_refused(
         assert part in found
     assert "train_steps" not in found
     starts(folder, *arguments, "--resume=override")
+
+
+@pytest.mark.parametrize("change", ["", "--seed=18"])
+def test_a_config_that_was_removed(
+    change: str, tmp_path: Path, starts: Callable[..., str], refused: Refused,
+    without_tensorflow: dict[str, str],
+) -> None:  # fmt: skip
+    run = Path(shutil.copytree(KEPT, tmp_path / "a"))
+    arguments = [f"--experiment={KEPT / 'config.yaml'}", "--model_dir=a", "--train_steps=30"]
+    keep_config(run, resolve(Request(experiment=str(run / "config.yaml"))).config)
+    (run / "config.yaml").unlink()
+    if not change:
+        expected = "a/config.yaml is gone; the checkpoint of step 20 was made with this config"
+        assert expected in starts(tmp_path, *arguments)
+        return
+    found = refused(tmp_path, *arguments, change, env=without_tensorflow)
+    assert "a/config.yaml is gone, and the checkpoint of step 20 was made with another" in found
+    assert "--resume=override" in found
+    starts(tmp_path, *arguments, change, "--resume=override")
 
 
 def test_a_setting_that_mattered_then_counts_now(
