@@ -174,6 +174,26 @@ def test_what_is_read_of_all_workers_is_saved_with_all_of_them(
     assert reader.get_tensor("model/summed/.ATTRIBUTES/VARIABLE_VALUE") == 2.0
 
 
+def test_all_workers_return_and_end_where_weights_are_not_finite(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]), prepend=":")
+    flags = (
+        "--import=tests.clusters.nan_gradient_task",
+        "--trainer.checkpoint_interval=1",
+        "--trainer.recovery_max_trials=1",
+    )
+    with cluster(tmp_path, *EXPERIMENT, STEPS, MULTI_WORKER, *flags, worker=2) as members:
+        assert finish(members) == {"worker0": 3, "worker1": 3}, members["worker0"].text
+    chief, other = (members[name].text for name in ("worker0", "worker1"))
+    assert "the weights of step 1 are not finite" in chief
+    for text in (chief, other):
+        assert "returned to step 0 (1 of 1 times)" in text
+    assert [path.name for path in (tmp_path / "run/checkpoints").glob("*.index")] == [
+        "ckpt-0.index"
+    ]
+
+
 def test_a_worker_that_does_not_come_is_named(tmp_path: Path) -> None:
     wait = "--runtime.cluster_start_timeout=3"
     with cluster(tmp_path, *EXPERIMENT, STEPS, MULTI_WORKER, wait, worker=2) as members:

@@ -80,7 +80,10 @@ class TrainerConfig(Config):
     loss_upper_bound: float = setting(1e6, help="a larger training loss counts as diverged")
     recovery_begin_steps: int = setting(0, minimum=0, help="step from which the bound holds")
     recovery_max_trials: int = setting(
-        0, minimum=-1, help="times to go back to the last checkpoint; 0: end; -1: do not look"
+        0,
+        minimum=-1,
+        help="times to return to the last checkpoint after training diverged; 0: end; "
+        "-1: do not check the loss",
     )
     preemption_on_demand_checkpoint: bool = setting(True, help="save on SIGTERM before leaving")
     replay_inputs: bool = setting(
