@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from orbit_runner.training.divergence import Diverged
 from orbit_runner.training.fingerprint import weights_fingerprint
 from orbit_runner.training.trainer import Trainer
 from tests.training.digits import cnn_config, digits_config
@@ -104,3 +105,10 @@ def test_a_record_that_two_loops_share_is_the_mean_over_both(tmp_path: Path) -> 
     assert _numbers(whole) == _numbers(cut)
     lines = (cut / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     assert [json.loads(line)["step"] for line in lines] == [20, 40, 60]
+
+
+def test_a_loss_above_its_bound_within_a_loop_is_a_divergence_at_its_record(tmp_path: Path) -> None:
+    config = _config(trainer__loss_upper_bound=2.0, trainer__train_steps=60)
+    with pytest.raises(Diverged, match="at step 20, allowed: at most 2"):
+        run(config, tmp_path, "train")
+    assert [one["step"] for one in records(tmp_path, "train")][:1] == [20]

@@ -19,9 +19,17 @@ class _Notes(Observer):
         self.notes.append(text)
 
 
+_INTERVALS = {f"trainer__{name}_interval": 1000 for name in ("summary", "checkpoint", "validation")}
+
+
 def _advice(folder: Path, **changes: Any) -> list[str]:
     notes = _Notes()
-    run(digits_config(trainer__train_steps=4, **changes), folder, "train", observer=notes)
+    run(
+        digits_config(**{"trainer__train_steps": 1000, **_INTERVALS, **changes}),
+        folder,
+        "train",
+        observer=notes,
+    )
     return [note for note in notes.notes if "intra_op_threads" in note]
 
 
@@ -31,7 +39,7 @@ def cores(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_small_network_gets_one_note(tmp_path: Path) -> None:
-    (note,) = _advice(tmp_path, trainer__steps_per_loop=2, trainer__summary_interval=2)
+    (note,) = _advice(tmp_path, trainer__steps_per_loop=500)
     assert "each op uses 2 threads" in note
     assert "runtime.intra_op_threads=1 often trains it faster" in note
 
@@ -48,5 +56,9 @@ def test_one_core_gets_no_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_no_note_on_a_run_that_is_resumed(tmp_path: Path) -> None:
     assert _advice(tmp_path)
     notes = _Notes()
-    run(digits_config(trainer__train_steps=8), tmp_path, "train", observer=notes)
+    run(digits_config(trainer__train_steps=1010), tmp_path, "train", observer=notes)
     assert not [note for note in notes.notes if "intra_op_threads" in note]
+
+
+def test_a_short_run_gets_no_note(tmp_path: Path) -> None:
+    assert _advice(tmp_path, trainer__train_steps=10) == []

@@ -50,6 +50,7 @@ def build_controller(
     in_graph = summary_manager is None and _record_in_graph(session)
     if save_summary and session.trainer is not None:
         session.records = JsonLines(session.model_dir / RECORDS)
+    train_summaries = _summaries(session, "train", "train", session.plan.is_record, save_summary)
     subdir = session.config.trainer.validation_summary_subdir
     # Orbit writes both splits with one manager unless it is told of two folders.
     folders = [
@@ -64,11 +65,10 @@ def build_controller(
         summary_interval=session.plan.summary_interval if save_summary else None,
         summary_dir=folders[0],
         eval_summary_dir=folders[1],
-        summary_manager=summary_manager
-        or _summaries(session, "train", "train", session.plan.is_record, save_summary),
+        summary_manager=summary_manager or train_summaries,
         eval_summary_manager=eval_summary_manager
         or _summaries(session, subdir, "validation", session.is_new_evaluation, save_summary),
-        train_actions=[*_own_train_actions(session), *train_actions],
+        train_actions=[*_own_train_actions(session, train_summaries), *train_actions],
         eval_actions=[*_own_eval_actions(session), *eval_actions],
     )
     if session.trainer is not None:
@@ -90,23 +90,26 @@ def _summaries(
 ) -> Summaries:
     directory = session.model_dir / subdir if save else None
     lines = JsonLines(session.model_dir / RECORDS) if save else None
+    return Summaries(directory, lines, split, session.state.global_step, is_record)
+
+
+def _own_train_actions(session: Session, summaries: Summaries) -> list[Action]:
     trainer = session.trainer
-    earlier = (lambda: trainer.earlier_records) if split == "train" and trainer else list
-    return Summaries(directory, lines, split, session.state.global_step, is_record, earlier)
-
-
-def _own_train_actions(session: Session) -> list[Action]:
-    if session.trainer is None:
+    if trainer is None:
         return []
     actions: list[Action] = [
         lambda logs: session.observer.trained(session.step, flat_scalars(logs)),
+        # Orbit writes the record at the end of a loop after all actions, if none of them raises.
+        lambda logs: summaries.write(trainer.earlier_records),
         ThreadAdvice(session),
         session.prune,
     ]
     # A save beside training that failed is reported at the end of the loop, not at the next save.
     actions.append(lambda logs: session.checkpoints.raise_failure())
     if session.config.trainer.recovery_max_trials >= 0:
-        actions.append(DivergenceGuard(session.config.trainer, session.state))
+        guard = DivergenceGuard(session.config.trainer, session.state)
+        actions.append(lambda logs: guard.check_all(trainer.earlier_records))
+        actions.append(guard)
     return actions
 
 

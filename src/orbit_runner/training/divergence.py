@@ -66,7 +66,22 @@ class DivergenceGuard:
         Raises:
             Diverged: The loss is NaN, infinite, or above its bound.
         """
-        loss, step = float(logs["training_loss"]), int(self._state.global_step.numpy())
+        self._check(int(self._state.global_step.numpy()), logs)
+
+    def check_all(self, records: Sequence[tuple[int, Mapping[str, Any]]]) -> None:
+        """Checks the loss of records that ended within a loop.
+
+        Args:
+            records: The step of each, and name to value.
+
+        Raises:
+            Diverged: A loss is NaN, infinite, or above its bound.
+        """
+        for step, logs in records:
+            self._check(step, logs)
+
+    def _check(self, step: int, logs: Mapping[str, Any]) -> None:
+        loss = float(logs["training_loss"])
         bound = self._trainer.loss_upper_bound
         above = loss > bound and step >= self._trainer.recovery_begin_steps
         if math.isfinite(loss) and not above:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,6 @@ class Summaries(orbit.utils.SummaryManagerInterface):
         split: str,
         global_step: tf.Variable,
         is_record: Callable[[int], bool] = lambda step: True,
-        earlier: Callable[[], list[tuple[int, dict[str, Any]]]] = list,
     ) -> None:
         """Makes the writers.
 
@@ -56,8 +55,6 @@ class Summaries(orbit.utils.SummaryManagerInterface):
             split: `train` or `validation`.
             global_step: The step of a record.
             is_record: Whether a record ends at a step.
-            earlier: Returns the records that ended before the global step and were not written
-                yet: the step and the values of each.
         """
         self._manager = orbit.utils.SummaryManager(
             str(directory) if directory else None, tf.summary.scalar, global_step=global_step
@@ -65,29 +62,34 @@ class Summaries(orbit.utils.SummaryManagerInterface):
         self._writes = directory is not None
         self._lines, self._split = lines, split
         self._global_step, self._is_record = global_step, is_record
-        self._earlier = earlier
 
     def summary_writer(self, relative_path: str = "") -> Any:
         """Returns the writer that is active inside steps."""
         return self._manager.summary_writer(relative_path)
 
     def write_summaries(self, summary_dict: Mapping[str, Any]) -> None:
-        """Writes one record.
+        """Writes one record if one ends at the global step.
 
         Args:
             summary_dict: Name to value, nested for further event files.
         """
-        records = list(self._earlier())
         step = int(self._global_step.numpy())
         if self._is_record(step):
-            records.append((step, dict(summary_dict)))
+            self.write([(step, summary_dict)])
+
+    def write(self, records: Sequence[tuple[int, Mapping[str, Any]]]) -> None:
+        """Writes records.
+
+        Args:
+            records: The step of each, and name to value.
+        """
         if self._writes:
-            for number, logs in records:
-                self._write(logs, "", number)
+            for step, logs in records:
+                self._write(logs, "", step)
         if self._lines is not None and records:
             now = {"split": self._split, "time": round(time.time(), 3)}
             self._lines.write(
-                *({"step": number, **now, **flat_scalars(logs)} for number, logs in records)
+                *({"step": step, **now, **flat_scalars(logs)} for step, logs in records)
             )
 
     def _write(self, logs: Mapping[str, Any], subfolder: str, step: int) -> None:
@@ -105,7 +107,7 @@ class Summaries(orbit.utils.SummaryManagerInterface):
 
     def flush(self) -> None:
         """Writes out what is buffered, where a record ended."""
-        if self._earlier() or self._is_record(int(self._global_step.numpy())):
+        if self._is_record(int(self._global_step.numpy())):
             self._manager.flush()
 
 

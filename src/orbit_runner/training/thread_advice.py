@@ -12,6 +12,8 @@ from orbit_runner.training.session import Session
 _SMALL_STEP_FLOPS = 1e9
 # The optimizer updates large variables faster with more threads.
 _FEW_PARAMETERS = 200_000
+# A shorter run is over before the advice pays.
+_LONG_RUN_STEPS = 1000
 
 
 class ThreadAdvice:
@@ -38,6 +40,8 @@ class ThreadAdvice:
         trainer, runtime = session.trainer, session.config.runtime
         # Another number of threads changes the bits of a run that has already started.
         if session.restored or runtime.intra_op_threads or runtime.num_gpus or not trainer:
+            return
+        if session.plan.train_steps < _LONG_RUN_STEPS:
             return
         flops, threads = trainer.flops, intra_op_threads(runtime)
         if flops and threads > 1 and session.workers.is_chief and self._is_small(flops):
