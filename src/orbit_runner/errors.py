@@ -24,6 +24,18 @@ class DataError(RunnerError):
         self.field = field
 
 
+class OutputError(RunnerError):
+    """Results that could not be written to standard output; the command itself is done."""
+
+    exit_code = 6
+
+
+class ClosedPipeError(OutputError):
+    """The reader of standard output has ended (`runner list | head`): nothing to report."""
+
+    exit_code = 0
+
+
 class SettingError(RunnerError):
     """A setting that turned out to be wrong once the run was being built.
 

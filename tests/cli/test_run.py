@@ -159,14 +159,17 @@ def _until(condition: Callable[[], bool], process: "subprocess.Popen[str]") -> N
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)], ids=["SIGTERM", "SIGINT"]
+    ("number", "code"),
+    [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)],
+    ids=lambda value: getattr(value, "name", ""),
 )
 def test_a_signal_saves_and_the_run_goes_on(
     cli: Cli, number: signal.Signals, code: int, tmp_path: Path
 ) -> None:
     arguments = [*MLP, "--mode=train", "--trainer.checkpoint_interval=10000000"]
+    nohup = ["nohup"] if number == signal.SIGTERM else []
     process = subprocess.Popen(
-        [*COMMAND, *arguments, "--train_steps=10000000", "--model_dir=a"],
+        [*nohup, *COMMAND, *arguments, "--train_steps=10000000", "--model_dir=a"],
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -175,8 +178,10 @@ def test_a_signal_saves_and_the_run_goes_on(
     metrics = tmp_path / "a" / "metrics.jsonl"
     try:
         _until(lambda: metrics.exists() and len(metrics.read_text().splitlines()) > 20, process)
+        if nohup:
+            process.send_signal(signal.SIGHUP)  # Ignored from the start, so it stays ignored.
         process.send_signal(number)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=300)
     finally:
         process.kill()
     assert process.returncode == code
@@ -188,8 +193,8 @@ def test_a_signal_saves_and_the_run_goes_on(
     assert json.loads(metrics.read_text().splitlines()[-1])["step"] == step
     (attempt,) = json.loads((tmp_path / "a" / "run.json").read_text())["attempts"]
     assert attempt["outcome"].startswith("Interrupted: ")
-    if number == signal.SIGINT:
-        return  # One resume tells for both.
+    if number != signal.SIGTERM:
+        return  # One resume is enough.
     whole, rest = (
         cli(*arguments, f"--train_steps={step + 30}", f"--model_dir={name}", "--json")
         for name in ("whole", "a")

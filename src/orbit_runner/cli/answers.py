@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from orbit_runner.streams import check_stdout, use_utf8
 from orbit_runner.tasks.serving import Prediction, Predictor
 from orbit_runner.training.files import jsonable
 
@@ -33,6 +34,8 @@ def answer_all(
     """
     if sys.stdin.isatty() and "-" in arguments:
         batch_size = 1
+    if as_json:
+        use_utf8()
     pace, failed = _Pace(), 0
     for batch in _batches(predictor.items(arguments, _lines()), batch_size):
         answers = predictor.predict(batch)
@@ -41,7 +44,7 @@ def answer_all(
         for answer in answers:
             failed += ERROR in answer.data
             print(_text(answer, as_json))
-        sys.stdout.flush()
+        check_stdout()
         pace.answered(len(batch))
     pace.end()
     if failed:

@@ -17,6 +17,7 @@ from orbit_runner.data.downloads.progress import for_standard_error
 from orbit_runner.data.downloads.published import PublicSet, spelled
 from orbit_runner.data.downloads.sources import source
 from orbit_runner.errors import RunnerError
+from orbit_runner.streams import use_utf8
 
 _USAGE = """\
 usage: runner data list [--json]
@@ -52,6 +53,7 @@ def _list(arguments: Sequence[str]) -> int:
     flags = parse(to, arguments)
     if flags.json:
         found = {name: _described(data) for name, data in SETS.items()}
+        use_utf8()
         print(json.dumps(found, indent=2, ensure_ascii=False))
         return 0
     width = max(map(len, SETS))

@@ -22,6 +22,7 @@ from orbit_runner.cli.flags import request, spelled
 from orbit_runner.config.problems import ConfigError, Problem
 from orbit_runner.config.resolve import Resolved, resolve
 from orbit_runner.errors import RunnerError
+from orbit_runner.signals import leave_signals
 from orbit_runner.training.files import write_whole
 
 MODE = "continuous_train_and_eval"
@@ -163,7 +164,7 @@ def _run(flags: list[str]) -> tuple[int, str]:
     def hand_on(number: int, frame: FrameType | None) -> None:
         child.send_signal(number)
 
-    before = {n: signal.signal(n, hand_on) for n in (signal.SIGINT, signal.SIGTERM)}
+    before = {n: signal.signal(n, hand_on) for n in leave_signals()}
     try:
         text, _ = child.communicate()
     finally:

@@ -27,6 +27,7 @@ from orbit_runner.registry import (
     TEXT_SOURCES,
     Registry,
 )
+from orbit_runner.streams import use_utf8
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -45,6 +46,8 @@ def main(arguments: Sequence[str]) -> int:
     flags = parse(to, arguments)
     import_modules(flags.imports or (), Origin("--import"))
     found = official_experiments() if flags.official else _everything()
+    if flags.json:
+        use_utf8()
     print(json.dumps(found, indent=2, ensure_ascii=False) if flags.json else _text(found))
     return 0
 

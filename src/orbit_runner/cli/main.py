@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+# As little as possible: Ctrl-C during these imports is a traceback.
 import importlib
 import os
 import sys
-from collections.abc import Sequence
-from typing import NoReturn
 
-from orbit_runner import __version__
-from orbit_runner.config.problems import unknown
-from orbit_runner.errors import RunnerError
-from orbit_runner.runtime import garbage
+from orbit_runner import __version__, signals
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import NoReturn
+
+    from orbit_runner.errors import RunnerError
 
 COMMANDS = {
     "run": "train, evaluate, or both (the default: `runner --experiment=…` is `runner run …`)",
@@ -60,21 +63,38 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit code: 0 done, 1 crash or a data set that could not be got, 2 usage or config,
         3 diverged, 4 verify or reproduce found a difference, 5 predict had no answer to some
-        items, 138 another member of the cluster was lost, 128 + n for signal n.
+        items, 6 the results could not be written to standard output, 138 another member of the
+        cluster was lost, 128 + n for signal n.
     """
+    from orbit_runner.errors import RunnerError
+
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
+        _check_encoding(arguments)
         return _dispatch(arguments)
     except RunnerError as error:
-        print(f"runner: {error}", file=sys.stderr)
-        return error.exit_code
-    except KeyboardInterrupt:
-        print("runner: interrupted; nothing was saved since the last checkpoint", file=sys.stderr)
+        return _reported(error)
+    except KeyboardInterrupt as error:
+        detail = f"; {error}" if str(error) else ""
+        print(f"runner: interrupted{detail}", file=sys.stderr)
         return 130
-    except BrokenPipeError:
-        # The reader of a pipe is gone (`runner list | head`); there is no one left to tell.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+
+
+def _reported(error: RunnerError) -> int:
+    if error.exit_code:
+        print(f"runner: {error}", file=sys.stderr)
+    return error.exit_code
+
+
+def _check_encoding(arguments: list[str]) -> None:
+    from orbit_runner.errors import RunnerError
+
+    for argument in arguments:
+        # Python keeps bytes that it cannot decode as surrogates, which TensorFlow does not take.
+        if argument.startswith("--") and any("\udc80" <= c <= "\udcff" for c in argument):
+            shown = argument.encode("utf-8", "backslashreplace").decode()
+            encoding = sys.getfilesystemencoding()
+            raise RunnerError(f"{shown}: is not {encoding}; rename it, or use a UTF-8 locale")
 
 
 def _dispatch(arguments: list[str]) -> int:
@@ -91,8 +111,13 @@ def _dispatch(arguments: list[str]) -> int:
     else:
         rest = arguments[1:]
     if first not in COMMANDS:
+        from orbit_runner.config.problems import unknown
+        from orbit_runner.errors import RunnerError
+
         raise RunnerError(unknown("command", first, [*COMMANDS]))
     if first in _LONG:
+        from orbit_runner.runtime import garbage
+
         garbage.resume()
     module = "list_" if first == "list" else first
     return importlib.import_module(f"orbit_runner.cli.{module}").main(rest)
@@ -100,15 +125,40 @@ def _dispatch(arguments: list[str]) -> int:
 
 def entry() -> NoReturn:
     """Runs one command and ends the process with its exit code."""
-    garbage.put_off()
-    code = main()
-    if "tensorflow" in sys.modules:
+    signals.install()
+    try:
+        code = _run_command()
+    except BaseException:
+        if not signals.was_interrupted():
+            raise
+        # Native code turns a Ctrl-C during its import into errors of its own.
+        print("runner: interrupted", file=sys.stderr)
+        code = 130
+    signals.ignore_interrupts()
+    if code == 130 or any(name.startswith("tensorflow") for name in sys.modules):
         # Everything is on the disk by now. Taking TensorFlow apart would only cost time: under
         # `mirrored`, destroying an iterator may wait about as long as it has lived.
-        sys.stdout.flush()
-        sys.stderr.flush()
         os._exit(code)
     sys.exit(code)
+
+
+def _run_command() -> int:
+    from orbit_runner import streams
+    from orbit_runner.errors import OutputError
+    from orbit_runner.runtime import garbage
+
+    streams.install()
+    garbage.put_off()
+    try:
+        code = main()
+    except SystemExit as done:  # `runner COMMAND --help`
+        code = int(done.code or 0)
+    try:
+        streams.check_stdout()
+    except OutputError as error:
+        if code != error.exit_code:
+            code = code or _reported(error)
+    return code
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ from orbit_runner.runtime.manifests.order import (
     roles_of,
     seconds_of,
 )
+from orbit_runner.streams import use_utf8
 
 _DESCRIPTION = """\
 Print what {} needs to run an experiment there.
@@ -83,7 +84,9 @@ def main(arguments: Sequence[str]) -> int:
     source, write = PLACES[place]
     _check(resolved, flags, source)
     order = _order(resolved, flags, ["runner", "manifest", *arguments])
-    print(write(order, flags), end="")
+    text = write(order, flags)
+    use_utf8()
+    print(text, end="")
     return 0
 
 

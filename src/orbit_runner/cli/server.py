@@ -16,7 +16,7 @@ from orbit_runner.runtime.cluster.from_config import from_config, parse_remote
 from orbit_runner.runtime.cluster.tf_config import NAME, from_tf_config
 
 _DESCRIPTION = """\
-Lend this machine's devices, or its processors, until SIGTERM or Ctrl-C.
+Lend this machine's devices, or its processors, until SIGTERM, SIGHUP or Ctrl-C.
 
   runner server --role=worker --index=0 --cluster='worker=a:2222,b:2222;ps=c:2222'
   runner server --role=data --port=5050 --host=a

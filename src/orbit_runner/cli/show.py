@@ -9,6 +9,7 @@ from orbit_runner.cli.flags import add_config_flags, parse, parser, request
 from orbit_runner.config.dump import flat, to_yaml
 from orbit_runner.config.origins import DEFAULT
 from orbit_runner.config.resolve import Resolved, resolve
+from orbit_runner.streams import use_utf8
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -29,6 +30,7 @@ def main(arguments: Sequence[str]) -> int:
     if flags.json:
         print(json.dumps(_described(resolved), indent=2))
     else:
+        use_utf8()
         print(to_yaml(resolved.config, resolved.origins if flags.origins else None), end="")
     return 0
 

@@ -85,7 +85,9 @@ class TrainerConfig(Config):
         help="times to return to the last checkpoint after training diverged; 0: end; "
         "-1: do not check the loss",
     )
-    preemption_on_demand_checkpoint: bool = setting(True, help="save on SIGTERM before leaving")
+    preemption_on_demand_checkpoint: bool = setting(
+        True, help="save on SIGTERM before leaving, as SIGHUP and Ctrl-C always do"
+    )
     replay_inputs: bool = setting(
         True,
         help="on resume, have pipelines that can only begin at their beginning make the batches "

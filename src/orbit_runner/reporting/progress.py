@@ -217,7 +217,7 @@ def make_progress(kind: str = "auto", *, brief: bool = False) -> PlainProgress |
     """Picks the display.
 
     Args:
-        kind: `bar`, `plain`, or `auto`: a bar on a terminal.
+        kind: `bar`, `plain`, or `auto`: a bar on a terminal whose encoding is UTF-8.
         brief: Whether another process shows the same.
 
     Returns:
@@ -225,5 +225,6 @@ def make_progress(kind: str = "auto", *, brief: bool = False) -> PlainProgress |
     """
     if brief:
         return BriefProgress()
-    bar = kind == "bar" or (kind == "auto" and sys.stderr.isatty())
+    draws = sys.stderr.isatty() and "utf" in sys.stderr.encoding.lower()
+    bar = kind == "bar" or (kind == "auto" and draws)
     return BarProgress() if bar else PlainProgress()

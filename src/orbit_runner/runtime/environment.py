@@ -10,6 +10,7 @@ from pathlib import Path
 from orbit_runner.config.runtime import RuntimeConfig
 from orbit_runner.runtime import xla_cache
 from orbit_runner.runtime.deferred import defer
+from orbit_runner.streams import tolerant
 
 
 def variables(runtime: RuntimeConfig) -> Iterator[tuple[str, str]]:
@@ -61,7 +62,7 @@ def keep_native_output(path: Path | None) -> None:
         return
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
-    sys.stderr = os.fdopen(os.dup(2), "w", buffering=1)
+    sys.stderr = tolerant(os.dup(2), sys.stderr)
     kept = os.open(path or os.devnull, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
     os.dup2(kept, 2)
     os.close(kept)

@@ -14,6 +14,7 @@ from typing import Any
 from orbit_runner.errors import RunnerError, first_line
 from orbit_runner.runtime.cluster.addresses import port_problem
 from orbit_runner.runtime.cluster.description import Cluster
+from orbit_runner.signals import leave_signals
 
 Left = Callable[[], "int | None"]
 
@@ -167,8 +168,7 @@ def _signals() -> Iterator[_Asked]:
     if threading.current_thread() is not threading.main_thread():
         yield asked  # Python delivers signals to the main thread only.
         return
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.signal(number, asked.receive) for number in numbers}
+    before = {number: signal.signal(number, asked.receive) for number in leave_signals()}
     try:
         yield asked
     finally:

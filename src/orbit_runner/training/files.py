@@ -22,7 +22,8 @@ def write_whole(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        aside.write_text(text, encoding="utf-8")
+        # A file name on the command line need not be UTF-8; the files of a run are.
+        aside.write_text(text, encoding="utf-8", errors="backslashreplace")
         if path.is_dir():
             set_aside(path)
         aside.replace(path)

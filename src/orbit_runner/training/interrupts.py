@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: finish the loop, save, leave with the exit code of the signal."""
+"""Ctrl-C, SIGTERM and SIGHUP: finish the loop, save, and leave with the exit code of the signal."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from types import FrameType
 
 from orbit_runner.errors import RunnerError
+from orbit_runner.signals import leave_signals
 
 
 class Interrupted(RunnerError):
@@ -29,9 +30,9 @@ class SignalGuard:
         """Makes the guard.
 
         Args:
-            on_terminate: Whether SIGTERM is waited for as well as SIGINT.
+            on_terminate: Whether SIGTERM is waited for as well as SIGINT and SIGHUP.
         """
-        self._numbers = [signal.SIGINT, *([signal.SIGTERM] if on_terminate else [])]
+        self._on_terminate = on_terminate
         self.received: int | None = None
 
     @contextlib.contextmanager
@@ -40,7 +41,8 @@ class SignalGuard:
         if threading.current_thread() is not threading.main_thread():
             yield  # Python delivers signals to the main thread only.
             return
-        before = {number: signal.signal(number, self._receive) for number in self._numbers}
+        numbers = leave_signals(terminate=self._on_terminate)
+        before = {number: signal.signal(number, self._receive) for number in numbers}
         try:
             yield
         finally:
@@ -49,5 +51,5 @@ class SignalGuard:
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         if self.received is not None and number == signal.SIGINT:
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt("nothing was saved since the last checkpoint")
         self.received = number

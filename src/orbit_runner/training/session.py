@@ -41,7 +41,8 @@ Action = Callable[[Any], None]
 
 FINGERPRINTS = "checkpoints/fingerprints.jsonl"
 RECORDS = "metrics.jsonl"
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+# The same on every worker, since their counts are summed.
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM))
 
 
 class Session:
@@ -57,7 +58,7 @@ class Session:
         averages: Keeps checkpoints of the averaged weights, where Model Garden does.
         early_stop: Says when to end early, where that is on.
         restored: The checkpoint that the run goes on from, if any.
-        signals: Remembers Ctrl-C and SIGTERM.
+        signals: Remembers Ctrl-C, SIGTERM and SIGHUP.
         own_strategy: Where this process itself computes: evaluations under `parameter_server`.
         servers: The servers that are to leave with this process, where there are any.
         records: Where records of the run go; None where none are written.

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM, as the launcher takes them: remembered, and looked at ten times a second."""
+"""Ctrl-C, SIGTERM and SIGHUP in the launcher: remembered, and checked ten times a second."""
 
 from __future__ import annotations
 
@@ -8,14 +8,7 @@ import threading
 from collections.abc import Iterator
 from types import FrameType
 
-
-def _caught() -> list[int]:
-    # Children are in sessions of their own, so a terminal that goes away (SIGHUP) tells only the
-    # launcher; `nohup` ignores that for a reason.
-    numbers = [signal.SIGINT, signal.SIGTERM]
-    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
-        numbers.append(signal.SIGHUP)
-    return [int(number) for number in numbers]
+from orbit_runner.signals import leave_signals
 
 
 class Signals:
@@ -36,7 +29,8 @@ class Signals:
         if threading.current_thread() is not threading.main_thread():
             yield  # Python delivers signals to the main thread only.
             return
-        before = {number: signal.signal(number, self.receive) for number in _caught()}
+        # Members are in sessions of their own: SIGHUP of a terminal reaches only the launcher.
+        before = {number: signal.signal(number, self.receive) for number in leave_signals()}
         try:
             yield
         finally:

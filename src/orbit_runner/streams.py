@@ -1,0 +1,142 @@
+"""Standard streams that may be closed, full, or unable to encode some characters."""
+
+from __future__ import annotations
+
+import codecs
+import errno
+import io
+import os
+import select
+import sys
+from typing import Any, TextIO
+
+from orbit_runner.errors import ClosedPipeError, OutputError
+
+_ASCII = {
+    "…": "...", "×": "x", "·": "-", "–": "-", "—": "-", "→": "->", "│": "|",
+    "▁": "_", "▂": "_", "▃": ".", "▄": "-", "▅": "-", "▆": "=", "▇": "=", "█": "#",
+}  # fmt: skip
+_ERRORS = "orbit_runner.ascii"
+
+
+class TolerantFile(io.FileIO):
+    """A file descriptor whose write errors are kept instead of raised.
+
+    A run must not end because nobody reads its progress, or because the disk that holds its
+    output is full.
+
+    Attributes:
+        error: The first error of a write, if any.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        """Opens a descriptor for writing.
+
+        Args:
+            descriptor: The descriptor; it stays open when this object is closed.
+        """
+        super().__init__(descriptor, "w", closefd=False)
+        self.error: OSError | None = None
+
+    def write(self, data: bytes | memoryview) -> int:  # type: ignore[override]
+        """Writes all of the data, or drops what cannot be written.
+
+        Args:
+            data: The bytes.
+
+        Returns:
+            The number of bytes of the data.
+        """
+        rest = memoryview(data).cast("B")
+        size = len(rest)
+        try:
+            while rest:
+                written = super().write(rest)
+                if written is None:  # A non-blocking descriptor, such as one end of a pty.
+                    select.select([], [self], [], 1.0)
+                rest = rest[written or 0 :]
+        except OSError as error:
+            self.error = self.error or error
+        return size
+
+
+def install() -> None:
+    """Replaces `sys.stdout` and `sys.stderr`; opens the null device where a stream is closed.
+
+    Otherwise the next file that is opened would get the descriptor of the closed stream, and the
+    native code of TensorFlow would write its log into it.
+    """
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # Takes the lowest free descriptor: this one.
+    codecs.register_error(_ERRORS, _ascii)
+    if sys.stdin is None:
+        sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
+    sys.stdout, sys.stderr = tolerant(1, sys.stdout), tolerant(2, sys.stderr)
+
+
+def tolerant(descriptor: int, like: TextIO | None = None) -> TextIO:
+    """Returns a text stream that never raises because of its reader, its disk or its encoding.
+
+    Args:
+        descriptor: Where it writes.
+        like: The stream that it replaces, if any: encoding and buffering are taken from it.
+    """
+    file: Any = TolerantFile(descriptor)
+    unbuffered = bool(getattr(like, "write_through", False))
+    return io.TextIOWrapper(
+        file if unbuffered else io.BufferedWriter(file),
+        encoding=getattr(like, "encoding", None) or "utf-8",
+        errors=_ERRORS,
+        line_buffering=descriptor != 1 or file.isatty(),
+        write_through=unbuffered,
+    )
+
+
+def check_stdout() -> None:
+    """Flushes standard output, and checks that all of it could be written.
+
+    Raises:
+        ClosedPipeError: The reader of the pipe has ended.
+        OutputError: Something could not be written, such as to a full disk.
+    """
+    if sys.stdout is None:
+        return
+    sys.stdout.flush()
+    error = getattr(_raw(sys.stdout), "error", None)
+    if error is None:
+        return
+    if error.errno == errno.EPIPE:
+        raise ClosedPipeError("the reader of standard output has ended")
+    raise OutputError(
+        f"the results could not be written to standard output: {error.strerror}\n"
+        "the command itself is done; a run keeps its results in the run.json of its directory"
+    )
+
+
+def use_utf8() -> None:
+    """Writes standard output as UTF-8 from now on, whatever the locale says: JSON, YAML, scripts.
+
+    Bytes of arguments that are not UTF-8, such as in a file name, come out as they came in.
+    """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")
+
+
+def _raw(stream: TextIO) -> object:
+    buffer = getattr(stream, "buffer", None)
+    return getattr(buffer, "raw", buffer)
+
+
+def _ascii(error: UnicodeError) -> tuple[str, int]:
+    """Replaces symbols of this program by ASCII, and other characters by escapes."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    text = error.object[error.start : error.end]
+    return "".join(_ASCII.get(letter, _escaped(letter)) for letter in text), error.end
+
+
+def _escaped(letter: str) -> str:
+    return letter.encode("ascii", "backslashreplace").decode()

@@ -1,0 +1,75 @@
+"""Ctrl-C while a command starts: one line, and exit code 130."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+# Python imports it at its start. It sends SIGINT when a given module is about to be imported.
+_SITE = """
+import os, signal, sys, weakref
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == os.environ["INTERRUPT_AT"]:
+            sys.meta_path.remove(self)
+            def interrupt(reference):
+                os.kill(os.getpid(), signal.SIGINT)
+                for _ in range(100):  # Python's handler runs between two instructions.
+                    pass
+            if not os.environ.get("IN_CALLBACK"):
+                return interrupt(None)
+            target = Finder()
+            reference = weakref.ref(target, interrupt)
+            del target
+
+sys.meta_path.insert(0, Finder())
+"""
+LAUNCH = "launch --workers=1 -- --experiment=digits --distribution_strategy=multi_worker_mirrored"
+
+
+def interrupted(command: str, module: str, folder: Path, **environ: str) -> list[str]:
+    (folder / "sitecustomize.py").write_text(_SITE)
+    path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+    done = subprocess.run(
+        [sys.executable, "-m", "orbit_runner", *command.split()],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": path, "INTERRUPT_AT": module, **environ},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 130, done.stderr
+    assert done.stdout == ""
+    return done.stderr.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("command", "module"),
+    [
+        ("list", "orbit_runner.errors"),
+        ("list", "argparse"),
+        ("show --experiment=digits", "yaml"),
+        ("validate experiments/digits.yaml", "orbit_runner.config.resolve"),
+        ("data get mnist", "orbit_runner.data.downloads.get"),
+        ("server --role=data --port=5000", "orbit_runner.runtime.environment"),
+        (f"{LAUNCH} --model_dir=a", "orbit_runner.config.gin_source"),
+    ],
+)
+@pytest.mark.parametrize("callback", ["", "1"])
+def test_an_interrupt_during_imports_is_one_line(
+    command: str, module: str, callback: str, tmp_path: Path
+) -> None:
+    found = interrupted(command, module, tmp_path, IN_CALLBACK=callback)
+
+    assert found == ["runner: interrupted"]
+
+
+@pytest.mark.parametrize("module", ["tensorflow", "tensorflow.python.eager.context"])
+def test_an_interrupt_while_tensorflow_is_imported_is_one_line(module: str, tmp_path: Path) -> None:
+    found = interrupted("--experiment=digits --model_dir=a", module, tmp_path)
+
+    assert found == ["importing tensorflow …", "runner: interrupted"]
