@@ -74,6 +74,7 @@ HARMLESS = {
     "runtime.remote_cluster": "worker=a:1;ps=b:1",
     "runtime.cluster_start_timeout": 7,
     "runtime.heartbeat_timeout": 7,
+    "runtime.grace_period": 7.0,
     "runtime.tf_data_service": "grpc://a:1",
     "runtime.tpu": "local",
     "runtime.tpu_zone": "other",

@@ -70,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--evaluator", action="store_true", help="evaluate checkpoints beside training")
     add("--data_workers", type=int, default=0, metavar="N", help="processes that make batches (0)")
     add("--max_restarts", type=int, default=3, metavar="K", help="lost members to replace (3)")
-    add("--grace", type=float, default=30.0, metavar="SECONDS", help="to save and leave (30)")
+    add("--grace", type=float, metavar="SECONDS", help="to save and leave; runtime.grace_period")
     add("--logs", metavar="DIR", help="default: MODEL_DIR/logs")
     group = to.add_argument_group("several machines, one command on each")
     add = group.add_argument

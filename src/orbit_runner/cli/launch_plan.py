@@ -78,7 +78,7 @@ def make_plan(own: argparse.Namespace, arguments: Sequence[str]) -> Plan:
         shared=_shared(own, theirs, chosen_model_dir(theirs, resolved)),
         limits=Limits(
             restarts=own.max_restarts,
-            grace=own.grace,
+            grace=runtime.grace_period if own.grace is None else own.grace,
             # One silence until a member counts as lost, another until the last one was told.
             settle=2.0 * runtime.heartbeat_timeout + 10.0,
         ),

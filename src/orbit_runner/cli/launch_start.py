@@ -92,6 +92,8 @@ class _Specs:
             *gathered.shared["added"],
             *_counted(self._plan.runtime, cluster),
             *_served(gathered, cluster),
+            # Members stop their loops in time for it.
+            *([f"--runtime.grace_period={self._plan.own.grace}"] if self._plan.own.grace else []),
         ]
         return [sys.executable, "-m", "orbit_runner", "run", *self._plan.arguments, *added]
 

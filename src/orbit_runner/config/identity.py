@@ -65,6 +65,7 @@ _NEVER = frozenset(
         "runtime.remote_cluster",
         "runtime.cluster_start_timeout",
         "runtime.heartbeat_timeout",
+        "runtime.grace_period",
         "runtime.tpu",
         "runtime.tpu_zone",
         "runtime.tpu_project",

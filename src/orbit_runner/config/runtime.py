@@ -97,6 +97,12 @@ class RuntimeConfig(Config):
     heartbeat_timeout: int = setting(
         10, minimum=2, help="seconds of silence after which a member counts as lost"
     )
+    grace_period: float = setting(
+        30.0,
+        above=0.0,
+        help="seconds from SIGTERM to SIGKILL on this platform: a loop of steps stops within a "
+        "sixth of it, and the rest is for saving",
+    )
     variable_partitioner: str | None = setting(
         None,
         allowed=(None, "fixed", "min_size", "max_size"),

@@ -76,8 +76,8 @@ class AsyncTrainer(Trainer):
             self.train_dataset = none
         super().train_loop_begin()
 
-    def create_train_loop_fn(self) -> Callable[[Any, tf.Tensor], None]:
-        """Returns what runs a loop."""
+    def loop_fn(self) -> Callable[[Any, tf.Tensor], None]:
+        """Returns what runs a number of steps."""
         data = self._data()
         batch_at = batch_at_step(self._task, data)
 

@@ -48,7 +48,19 @@ class LoopLength:
     def _adapted(self, step: int) -> float:
         steps, seconds = self._last_loop()
         if self._step is not None and step > self._step and steps:
-            wanted = _SECONDS * steps / max(seconds, 1e-9)
-            self._length = max(1.0, min(wanted, self._length * _LARGEST_GROWTH))
+            self._length = adapted(self._length, steps, seconds, target=_SECONDS)
         self._step = step
         return self._length
+
+
+def adapted(length: float, steps: int, seconds: float, *, target: float) -> float:
+    """Returns the number of steps that take a given time; it grows slowly, and is at least 1.
+
+    Args:
+        length: The number so far.
+        steps: The steps that were measured.
+        seconds: How long they took; the first ones are traced then.
+        target: How long they should take.
+    """
+    wanted = target * steps / max(seconds, 1e-9)
+    return max(1.0, min(wanted, length * _LARGEST_GROWTH))

@@ -26,6 +26,7 @@ from orbit_runner.training.divergence import Diverged
 from orbit_runner.training.files import cut_records, recorded, repair_records
 from orbit_runner.training.inputs import same_order_reason, starts_anywhere
 from orbit_runner.training.interrupts import Interrupted, SignalGuard
+from orbit_runner.training.loop_pieces import LoopPieces
 from orbit_runner.training.multitask import JointTask, is_multitask
 from orbit_runner.training.observer import Observer
 from orbit_runner.training.parts import Parts
@@ -131,6 +132,8 @@ class Session:
         parts = Parts(config, task, strategy, self.state, observer, str(model_dir))
         with strategy.scope():
             self.trainer = parts.trainer(self.plan) if trains else None
+        if self.trainer is not None:
+            self.trainer.pieces = LoopPieces(config.runtime.grace_period, self._next_piece)
         with self.own_strategy.scope():
             self.evaluator = parts.evaluator(self.validation_steps) if evaluates else None
         self.best = self._best_checkpoint(trains) if evaluates else None
@@ -385,6 +388,12 @@ class Session:
             name = signal.Signals(number).name
             raise Interrupted(number, f"{name}: saved at step {self.step}, leaving")
         return chosen
+
+    def _next_piece(self, steps: int) -> int:
+        """Returns how many steps all workers take next; 0 where a signal came to any of them."""
+        asked = bool(self.signals.received or (self.servers and self.servers.leaving()))
+        chosen, count = self.workers.sums([steps if self.workers.is_chief else 0, asked])
+        return 0 if count else chosen
 
     def _asked_by_server(self) -> int | None:
         going = self.servers.leaving() if self.servers is not None else []

@@ -24,6 +24,7 @@ from orbit_runner.training.evaluator import as_scalar, metrics_of, reset, value_
 from orbit_runner.training.fed_loops import counted_loop, recorded_loop
 from orbit_runner.training.gradients import StepFn, split_step
 from orbit_runner.training.learning_rates import learning_rate_tensors, learning_rates
+from orbit_runner.training.loop_pieces import LoopPieces
 from orbit_runner.training.partition import Partition
 from orbit_runner.training.plan import Plan
 from orbit_runner.training.recorder import Recorder
@@ -85,6 +86,9 @@ class Trainer(orbit.StandardTrainer):
         timer: Measures steps per second.
         unkeyed: Random draws of the step that are no function of (seed, step).
         flops: Floating-point operations of a step of all replicas here; None where not known.
+        pieces: Runs the steps of a loop; may be replaced by one that stops in the middle.
+        earlier_records: The records that ended within the last loop, before its end: the global
+            step and the logs of each.
     """
 
     def __init__(
@@ -123,17 +127,13 @@ class Trainer(orbit.StandardTrainer):
         self._partition = Partition(config, strategy, is_training=True)
         self._step = self._step_fn(config)
         self._seed = config.runtime.seed
-        self.timer = StepTimer()
+        self.timer, self.pieces = StepTimer(), LoopPieces()
         self._pieces = config.trainer.gradient_accumulation_steps
         self._peak = gpus_peak(strategy, config.runtime.mixed_precision_dtype or "float32")
         self.unkeyed: list[str] = []
         self.flops: int | None = None
         self._recorder: Recorder | None = None
-
-    @property
-    def earlier_records(self) -> list[tuple[int, dict[str, Any]]]:
-        """The records that ended within the last loop, before its end: global step and logs."""
-        return [] if self._recorder is None else self._recorder.earlier
+        self.earlier_records: list[tuple[int, dict[str, Any]]] = []
 
     def record_in_graph(self) -> bool:
         """Takes records inside the graph of a loop from now on, if all metrics allow that.
@@ -191,9 +191,10 @@ class Trainer(orbit.StandardTrainer):
             logs = super().train(num_steps)
         except tf.errors.OutOfRangeError as error:
             raise self._data_ended() from error
-        if self._global_step() < step + int(num_steps):
+        taken = self._global_step() - step
+        if taken < int(num_steps) and not self.pieces.stopped:
             raise self._data_ended()
-        self.timer.add(int(num_steps), time.perf_counter() - start)
+        self.timer.add(taken, time.perf_counter() - start)
         for one in (*(record for _, record in self.earlier_records), logs):
             self._add_speed(one)
         return logs
@@ -217,6 +218,7 @@ class Trainer(orbit.StandardTrainer):
 
     def train_loop_begin(self) -> None:
         """Makes the data set where there is none yet, and starts metrics anew after a record."""
+        self.earlier_records = []
         if self._plan.is_record(self._global_step()):
             if self._recorder is None or not self._recorder.ends_at(self._global_step()):
                 self._reset_metrics()
@@ -232,7 +234,21 @@ class Trainer(orbit.StandardTrainer):
         return ()
 
     def create_train_loop_fn(self) -> Callable[[Any, tf.Tensor], None]:
-        """Returns what runs a loop of steps."""
+        """Returns what runs a loop of steps, in pieces."""
+        loop = self.loop_fn()
+        return lambda iterator, steps: self.pieces.run(loop, iterator, int(steps), self._end_piece)
+
+    def _end_piece(self) -> None:
+        """Waits for the steps of a piece, and reads the records that ended in it."""
+        step = self._global_step()
+        if self._recorder is not None:
+            last = self._recorder.read(step)
+            self.earlier_records += self._recorder.earlier
+            if last is not None:
+                self.earlier_records.append((step, last))
+
+    def loop_fn(self) -> Callable[[Any, tf.Tensor], None]:
+        """Returns what runs a number of steps as one piece."""
         if self._chunks is None:
             if not self._train_options.use_tf_while_loop:
                 return super().create_train_loop_fn()
@@ -309,10 +325,8 @@ class Trainer(orbit.StandardTrainer):
         Returns:
             Name to value.
         """
-        if self._recorder is not None:
-            last = self._recorder.read(self._global_step())
-            if last is not None:
-                return last
+        if self.earlier_records and self.earlier_records[-1][0] == self._global_step():
+            return self.earlier_records.pop()[1]
         logs = {metric.name: value_of(metric) for metric in self._all_metrics()}
         return {**logs, **learning_rates(self.state.optimizer)}
 
