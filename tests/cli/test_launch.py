@@ -153,6 +153,20 @@ def test_logs_of_a_run_that_goes_on_are_kept(in_folder: Path) -> None:
     assert specs[0].log == Path("b/attempt-1/worker-0.log")
 
 
+@pytest.mark.usefixtures("in_folder")
+def test_launches_of_the_same_moment_have_logs_of_their_own() -> None:
+    flags = ("--workers=1", "--", MLP, WORKERS, "--model_dir=a")
+    logs = [specs_of(plan)[0].log for plan in [plan_of(*flags), plan_of(*flags)]]
+    assert logs == [Path(f"a/logs/attempt-{number}/worker-0.log") for number in (1, 2)]
+
+
+def test_a_grace_period_reaches_launcher_and_members(in_folder: Path) -> None:
+    config = ("--", MLP, WORKERS, "--model_dir=a", "--runtime.grace_period=50")
+    given, own = plan_of("--workers=1", *config), plan_of("--workers=1", "--grace=7", *config)
+    assert (given.limits.grace, own.limits.grace) == (50.0, 7.0)
+    assert specs_of(own)[0].command[-1] == "--runtime.grace_period=7.0"
+
+
 @pytest.mark.parametrize(
     ("inherited", "expected"), [(None, ["0", "1"]), ("5,7,8", ["5", "7"]), ("5", ["5", ""])]
 )

@@ -204,6 +204,28 @@ def test_a_signal_saves_and_the_run_goes_on(
     assert fingerprints[0] == fingerprints[1]
 
 
+def test_a_directory_that_is_removed_during_training_is_one_message(tmp_path: Path) -> None:
+    arguments = [*MLP, "--train_steps=10000000", "--trainer.steps_per_loop=10", "--model_dir=a"]
+    process = subprocess.Popen(
+        [*COMMAND, *arguments],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        _until((tmp_path / "a" / "metrics.jsonl").exists, process)
+        (tmp_path / "a").rename(tmp_path / "removed")
+        out, err = process.communicate(timeout=300)
+    finally:
+        process.kill()
+
+    assert (process.returncode, out) == (1, "")
+    assert "Traceback" not in err
+    assert "runner: --model_dir: a was removed during training" in err
+    assert not (tmp_path / "a").exists()
+
+
 def test_divergence_has_an_exit_code_of_its_own(cli: Cli, tmp_path: Path) -> None:
     done = cli(*MLP, "--train_steps=20", "--model_dir=a", "--trainer.loss_upper_bound=1e-9")
     assert done.returncode == 3

@@ -22,6 +22,7 @@ from orbit_runner.runtime.cluster.farewell import Guest, Host
 from orbit_runner.runtime.cluster.lost import MemberLost
 from orbit_runner.runtime.environment import keep_native_output, prepare_environment
 from orbit_runner.training.observer import Logs, Observer, Observers
+from orbit_runner.training.run_lock import RunDirectoryRemoved
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -129,6 +130,8 @@ def _run(job: Job, progress: Any) -> Any:
             observer=_observer(job, progress),
             allow_partial=job.allow_partial,
         )
+    except RunDirectoryRemoved:
+        raise  # `run.json` would make the directory again.
     except BaseException as error:
         # The error is what counts; the disk may be full, or gone.
         with contextlib.suppress(OSError):

@@ -12,6 +12,7 @@ from orbit_runner.cli.preflight import blamed, check_before_start, check_same_co
 from orbit_runner.config.cluster import ClusterConfig
 from orbit_runner.config.modes import TRAINING
 from orbit_runner.config.runtime import RuntimeConfig
+from orbit_runner.errors import RunnerError
 from orbit_runner.runtime.cluster.description import Cluster
 from orbit_runner.runtime.cluster.roles import in_role
 from orbit_runner.runtime.launch.data_service import service_specs
@@ -66,12 +67,16 @@ class _Specs:
 
     def __init__(self, plan: Plan, job: Job) -> None:
         self._plan, self._job = plan, job
-        self._begun = False
+        self._begun, self._taken = False, 0
 
     def __call__(self, gathered: Gathered) -> Sequence[Spec]:
         plan = self._plan
         if not self._begun:
             _check(plan, gathered)
+        if plan.own.nnodes == 1:  # On several machines, a second launch does not get the port.
+            while not _created(self._logs(gathered)):
+                self._taken += 1  # By another launch in the same directory.
+        if not self._begun:
             self._job.screen.note(f"logs: {self._logs(gathered)}")
             self._begun = True
         members = Members(
@@ -85,7 +90,7 @@ class _Specs:
     def _logs(self, gathered: Gathered) -> Path:
         own, shared = self._plan.own, gathered.shared
         logs = Path(own.logs) if own.logs else Path(shared["model_dir"]) / "logs"
-        return logs / f"attempt-{shared['attempts'] + gathered.attempt}"
+        return logs / f"attempt-{shared['attempts'] + gathered.attempt + self._taken}"
 
     def _command(self, cluster: Cluster, gathered: Gathered) -> list[str]:
         added = [
@@ -96,6 +101,18 @@ class _Specs:
             *([f"--runtime.grace_period={self._plan.own.grace}"] if self._plan.own.grace else []),
         ]
         return [sys.executable, "-m", "orbit_runner", "run", *self._plan.arguments, *added]
+
+
+def _created(folder: Path) -> bool:
+    """Makes a directory; returns False if it is there already."""
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir()
+    except FileExistsError:
+        return False
+    except OSError as error:
+        raise RunnerError(f"--model_dir: cannot make {folder}: {error.strerror}") from error
+    return True
 
 
 def _served(gathered: Gathered, cluster: Cluster) -> list[str]:

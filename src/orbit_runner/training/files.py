@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+_ASIDE = re.compile(r"\..+\.(\d+)")
 
 
 def write_whole(path: Path, text: str) -> None:
@@ -100,6 +104,29 @@ def _is_record(line: bytes) -> bool:
         return False
     step = record.get("step") if isinstance(record, dict) else None
     return isinstance(step, (int, float)) and not isinstance(step, bool)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Removes the files that killed processes of this machine left half written.
+
+    Args:
+        folder: The directory of a run; directories in it are searched, too.
+    """
+    for path in [*folder.glob(".*"), *folder.glob("*/.*")]:
+        found = _ASIDE.fullmatch(path.name)
+        if found and not _is_alive(int(found[1])):
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def cut_records(path: Path, *, after: int) -> None:

@@ -19,7 +19,7 @@ from orbit_runner.runtime.coordinator import servers_watched
 from orbit_runner.runtime.losses import watched
 from orbit_runner.runtime.workers import Workers
 from orbit_runner.training import loops
-from orbit_runner.training.run_lock import RunLock
+from orbit_runner.training.run_lock import RunDirectoryRemoved, RunLock
 from orbit_runner.training.session import Session
 
 
@@ -51,12 +51,27 @@ def held(
     Raises:
         RunnerError: Another process trains there.
         MemberLost: Another worker is gone, or a service that makes batches.
+        RunDirectoryRemoved: The folder was removed.
     """
     owns = mode in TRAINING and Workers(strategy).is_chief
     services, silence = services_of(config, mode), config.runtime.heartbeat_timeout
-    lock = RunLock(model_dir) if owns else contextlib.nullcontext()
+    lock = _locked(model_dir) if owns else contextlib.nullcontext()
     with lock, watched(strategy, services, silence), servers_watched(strategy, config.runtime):
         yield
+
+
+@contextlib.contextmanager
+def _locked(model_dir: str | Path) -> Iterator[None]:
+    with RunLock(model_dir) as lock:
+        try:
+            yield
+        except Exception as error:
+            if not lock.is_removed():
+                raise
+            raise RunDirectoryRemoved(
+                f"--model_dir: {model_dir} was removed during training, with its checkpoints\n"
+                "start the run again; it begins at step 0"
+            ) from error
 
 
 def run_mode(session: Session, controller: orbit.Controller, mode: str) -> dict[str, Any]:

@@ -33,6 +33,12 @@ _held: dict[Path, list[int]] = {}
 _guard = threading.Lock()
 
 
+class RunDirectoryRemoved(RunnerError):
+    """The directory of a run was removed while it trained."""
+
+    exit_code = 1
+
+
 class RunLock:
     """The right to train in a folder, for one process at a time.
 
@@ -87,6 +93,16 @@ class RunLock:
             with contextlib.suppress(OSError):
                 fcntl.flock(held[0], fcntl.LOCK_UN)
         os.close(held[0])
+
+    def is_removed(self) -> bool:
+        """Returns whether the directory was removed, or replaced, since this process locked it."""
+        held = _held.get(self._folder)
+        if held is None:
+            return False
+        try:
+            return not os.path.samestat(os.fstat(held[0]), self.path.stat())
+        except OSError:
+            return True
 
     def __enter__(self) -> RunLock:
         self.acquire()

@@ -23,7 +23,7 @@ from orbit_runner.training.actions import AverageCheckpoints, BestCheckpoint, Ea
 from orbit_runner.training.checkpoints.manager import Checkpoints, Circumstances
 from orbit_runner.training.comparison import Comparison, require_metric
 from orbit_runner.training.divergence import Diverged
-from orbit_runner.training.files import cut_records, recorded, repair_records
+from orbit_runner.training.files import cut_records, recorded, remove_leftovers, repair_records
 from orbit_runner.training.inputs import same_order_reason, starts_anywhere
 from orbit_runner.training.interrupts import Interrupted, SignalGuard
 from orbit_runner.training.loop_pieces import LoopPieces
@@ -233,6 +233,7 @@ class Session:
         if self.restored:
             self._circumstances.inexact[:] = self._changes_since_checkpoint()
         if self.trainer is not None and self.workers.is_chief:
+            remove_leftovers(self.model_dir)
             self._prepare_records()
             if self.best is not None:
                 self.best.check_files()
