@@ -72,7 +72,7 @@ def process_as_before(request: pytest.FixtureRequest) -> Iterator[None]:
 def cli(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Runs the `runner` command in `tmp_path`."""
 
-    def run(*arguments: str, timeout: float = 300.0) -> subprocess.CompletedProcess[str]:
+    def run(*arguments: str, timeout: float = 600.0) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-m", "orbit_runner", *arguments],
             cwd=tmp_path,

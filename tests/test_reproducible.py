@@ -26,7 +26,7 @@ def _run(name: str, folder: Path, *more: str) -> dict[str, Any]:
         *(sys.executable, "-m", "orbit_runner", f"--experiment={name}", "--json"),
         *(f"--model_dir={folder}", *generated, *steps, *small, *smaller, *more),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

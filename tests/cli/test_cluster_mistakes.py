@@ -148,7 +148,7 @@ def test_services_that_nobody_has_started(
         there = f"grpc://127.0.0.1:{other.getsockname()[1]}"
         begun = time.monotonic()
         found = _told(refused, tmp_path, alone, f"--tf_data_service={there},grpc://127.0.0.1:9")
-        assert time.monotonic() - begun < 3.0
+        assert time.monotonic() - begun < 60.0
     gone = "grpc://127.0.0.1:9 cannot be reached: nobody listens there"
     assert "1 problem " in found
     assert "runtime.tf_data_service — --tf_data_service" in found

@@ -39,7 +39,7 @@ def interrupted(command: str, module: str, folder: Path, **environ: str) -> list
         env={**os.environ, "PYTHONPATH": path, "INTERRUPT_AT": module, **environ},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 130, done.stderr

@@ -228,7 +228,7 @@ def _fingerprint(folder: Path, name: str, kill: bool) -> str:
     try:
         if kill:
             _kill_worker(process.pid, folder / name / "checkpoints")
-        out, err = process.communicate(timeout=240)
+        out, err = process.communicate(timeout=600)
     finally:
         process.terminate()
     assert process.returncode == 0, err

@@ -242,5 +242,5 @@ def test_answers_come_as_items_are_typed(made: Path) -> None:
             os.write(ours, f"images/{name}\n".encode())
             assert json.loads(process.stdout.readline())["image"] == f"images/{name}"
         os.write(ours, b"\x04")
-        assert process.wait(timeout=60) == 5
+        assert process.wait(timeout=600) == 5
     os.close(ours)

@@ -181,7 +181,7 @@ def test_a_signal_saves_and_the_run_goes_on(
         if nohup:
             process.send_signal(signal.SIGHUP)  # Ignored from the start, so it stays ignored.
         process.send_signal(number)
-        out, err = process.communicate(timeout=300)
+        out, err = process.communicate(timeout=600)
     finally:
         process.kill()
     assert process.returncode == code
@@ -216,7 +216,7 @@ def test_a_directory_that_is_removed_during_training_is_one_message(tmp_path: Pa
     try:
         _until((tmp_path / "a" / "metrics.jsonl").exists, process)
         (tmp_path / "a").rename(tmp_path / "removed")
-        out, err = process.communicate(timeout=300)
+        out, err = process.communicate(timeout=600)
     finally:
         process.kill()
 
@@ -257,7 +257,7 @@ def test_evaluation_beside_training_in_two_processes(tmp_path: Path) -> None:
     ]
     results = []
     for process in pair:
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=600)
         assert process.returncode == 0, err
         results.append(json.loads(out))
     train, evaluation = results

@@ -21,7 +21,7 @@ def shell(command: str, folder: Path, **environ: str) -> "subprocess.CompletedPr
         cwd=folder,
         env={**os.environ, **environ},
         capture_output=True,
-        timeout=300,
+        timeout=600,
         check=False,
     )
 

@@ -55,13 +55,13 @@ class Member:
     def text(self) -> str:
         return self._log.read_text()
 
-    def wait(self, timeout: float = 120.0) -> int:
+    def wait(self, timeout: float = 600.0) -> int:
         return self.process.wait(timeout)
 
     def send(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
-    def until(self, text: str, timeout: float = 120.0) -> None:
+    def until(self, text: str, timeout: float = 600.0) -> None:
         """Waits until the member has written something."""
         end = time.monotonic() + timeout
         while text not in self.text:
@@ -118,5 +118,5 @@ def content(folder: Path) -> dict[str, Any]:
     return dict(json.loads(lines[-1]))
 
 
-def finish(members: dict[str, Member], timeout: float = 120.0) -> dict[str, int]:
+def finish(members: dict[str, Member], timeout: float = 600.0) -> dict[str, int]:
     return {name: member.wait(timeout) for name, member in members.items()}

@@ -74,7 +74,7 @@ def test_a_service_that_is_killed_ends_the_run_which_resumes(
         member = _member(folder, *RUN, *strategy, QUICK, started.flag)
         member.until("evaluation at step 100")
         started.processes[1].kill()
-        assert member.wait(20) == 138
+        assert member.wait(600) == 138
     lost = f"runner: the data service grpc://127.0.0.1:{started.ports[1]} was lost: nobody listens"
     assert lost in member.text.splitlines()
     assert "Traceback" not in member.text
@@ -92,10 +92,10 @@ def test_a_service_that_is_asked_to_leave_does_so_at_once(tmp_path: Path) -> Non
     with services(1) as started:
         member = _member(tmp_path, *RUN, QUICK, started.flag, "--train_steps=30000")
         member.until("evaluation at step 300")
-        time.sleep(8)  # It may wait for as long as pipelines have run.
+        time.sleep(20)  # It may wait for as long as pipelines have run.
         started.processes[0].terminate()
-        assert started.processes[0].wait(1.5) == 143
-        assert member.wait(20) == 138
+        assert started.processes[0].wait(15) == 143
+        assert member.wait(600) == 138
 
 
 @pytest.mark.matrix
@@ -112,7 +112,7 @@ def test_a_process_that_waits_for_something_else_is_ended(
         time.sleep(1.5)
         assert member.process.poll() is None
         started.processes[0].send_signal(number)
-        assert member.wait(15) == 138
+        assert member.wait(600) == 138
     last = f"runner: the data service grpc://127.0.0.1:{started.ports[0]} was lost: {said}"
     assert last in member.text.splitlines()
 
@@ -138,7 +138,7 @@ def test_workers_lose_a_service_and_end_with_the_same_weights(tmp_path: Path) ->
     )
     try:
         _kill_service(launcher.pid, tmp_path / "run" / "checkpoints")
-        _, err = launcher.communicate(timeout=240)
+        _, err = launcher.communicate(timeout=600)
     finally:
         launcher.terminate()
     assert launcher.returncode == 0, err
@@ -152,4 +152,4 @@ def test_workers_lose_a_service_and_end_with_the_same_weights(tmp_path: Path) ->
 
     # The services that config.yaml names are gone.
     again = [*RUNNER, "reproduce", str(tmp_path / "run"), "--last=50"]
-    assert subprocess.run(again, capture_output=True, timeout=120, check=False).returncode == 0
+    assert subprocess.run(again, capture_output=True, timeout=600, check=False).returncode == 0

@@ -53,7 +53,7 @@ def _run(strategy: str, folder: Path, *flags: str, own: tuple[str, ...] = ()) ->
         sys.executable, "-m", "orbit_runner", *launch, *flags, *chosen,
         f"--model_dir={folder / 'run'}", "--json",
     ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
     return dict(json.loads(done.stdout))
 

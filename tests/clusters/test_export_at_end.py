@@ -58,7 +58,7 @@ def test_the_chief_exports_what_any_process_would(
     none = "trainer: {best_checkpoint_export_subdir: '', best_checkpoint_eval_metric: ''}\n"
     (tmp_path / "no_best.yaml").write_text(none)
     with cluster(tmp_path, *END, *flags, **counts) as members:
-        codes = finish(members, timeout=240)
+        codes = finish(members, timeout=600)
         said = {name: member.text for name, member in members.items()}
     assert set(codes.values()) == {0}, said
     chief = "chief0" if "chief" in counts else "worker0"

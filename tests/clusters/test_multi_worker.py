@@ -77,7 +77,7 @@ def test_only_the_chief_writes(workers: Path) -> None:
 
 def test_one_process_makes_the_run_again(workers: Path) -> None:
     command = [sys.executable, "-m", "orbit_runner", "reproduce", str(workers / "run"), "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
 
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
@@ -145,7 +145,7 @@ def test_a_lost_worker_is_noticed_and_the_run_resumes(
         other = members["worker1" if lost == "worker0" else "worker0"]
         members["worker0"].until("evaluation at step 100")
         members[lost].send(number)
-        assert other.wait(30) == code
+        assert other.wait() == code
         if code == 138:
             assert f"{lost[:-1]} {lost[-1]} (" in other.text
             assert "was lost" in other.text
@@ -198,7 +198,7 @@ def test_a_worker_that_does_not_come_is_named(tmp_path: Path) -> None:
     wait = "--runtime.cluster_start_timeout=3"
     with cluster(tmp_path, *EXPERIMENT, STEPS, MULTI_WORKER, wait, worker=2) as members:
         members["worker1"].send(signal.SIGSTOP)
-        assert members["worker0"].wait(60) == 138
+        assert members["worker0"].wait() == 138
 
     assert "nothing was heard of worker 1 (127.0.0.1:" in members["worker0"].text
     assert "Traceback" not in members["worker0"].text

@@ -234,7 +234,7 @@ def test_processes_at_once_agree(tmp_path):
         subprocess.Popen([sys.executable, "-c", _BUILD, str(path)], stdout=subprocess.PIPE)
         for _ in range(3)
     ]
-    sizes = {run.communicate(timeout=120)[0] for run in runs}
+    sizes = {run.communicate(timeout=600)[0] for run in runs}
     assert [run.returncode for run in runs] == [0, 0, 0]
     (kept,) = tmp_path.glob("*.model")
     assert sizes == {b"%d\n" % os.path.getsize(kept)}

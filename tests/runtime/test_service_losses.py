@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from orbit_runner.data.service import made_by
 from orbit_runner.errors import RunnerError, SettingError
+from orbit_runner.runtime import service_losses
 from orbit_runner.runtime.cluster.lost import MemberLost
 from orbit_runner.runtime.launch.ports import free_ports
 from orbit_runner.runtime.losses import watched
@@ -62,7 +63,7 @@ def _take_on(port: int, server: Server, *, restart: bool) -> None:
     del again
 
 
-def _watched(port: int, silence: float = 60.0) -> Any:
+def _watched(port: int, silence: float = 600.0) -> Any:
     return watched(tf.distribute.get_strategy(), [f"127.0.0.1:{port}"], silence)
 
 
@@ -93,28 +94,41 @@ def test_other_errors_stay_as_they_are(port: int, error: Exception) -> None:
     server.stop()
 
 
-def _raise_after_the_notice(port: int, error: Exception) -> None:
+@pytest.fixture
+def watches(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The watches that are begun during a test."""
+    begun, enter = list[Any](), service_losses._Watch.__enter__
+    monkeypatch.setattr(
+        service_losses._Watch, "__enter__", lambda watch: (begun.append(watch), enter(watch))[1]
+    )
+    return begun
+
+
+def _raise_after_the_notice(port: int, error: Exception, watches: list[Any]) -> None:
     with _watched(port):
-        time.sleep(2.5)
+        while not watches[0].reason:
+            time.sleep(0.02)
         raise error
 
 
 @pytest.mark.parametrize("code", [3, 143])
 def test_what_has_a_cause_of_its_own_keeps_it_though_a_service_is_lost(
-    port: int, code: int
+    port: int, code: int, watches: list[Any]
 ) -> None:
     error = RunnerError("its own")
     error.exit_code = code
     with pytest.raises(RunnerError) as caught:
-        _raise_after_the_notice(port, error)
+        _raise_after_the_notice(port, error, watches)
     assert caught.value is error
 
 
-def test_a_checkpoint_that_the_loss_kept_from_being_saved_is_no_cause(port: int) -> None:
+def test_a_checkpoint_that_the_loss_kept_from_being_saved_is_no_cause(
+    port: int, watches: list[Any]
+) -> None:
     error = RunnerError("cannot save")
     error.exit_code = 1
     with pytest.raises(MemberLost, match=f"grpc://127.0.0.1:{port} was lost"):
-        _raise_after_the_notice(port, error)
+        _raise_after_the_notice(port, error, watches)
 
 
 def test_a_worker_that_left_for_the_same_reason_is_no_cause(port: int) -> None:
@@ -156,7 +170,7 @@ gc.collect()
 print("goes on", flush=True)
 """
     command = [sys.executable, "-c", text]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert (done.returncode, done.stdout) == (0, "lost\ngoes on\n"), done.stderr
 
 

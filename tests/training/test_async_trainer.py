@@ -181,7 +181,7 @@ def test_a_lost_worker_is_done_without_and_comes_back(
     chief.until(lambda event: event.get("trained", 0) >= lost + 100)
     assert servers.batches(1) == []
     servers.start("worker", 1)
-    end = time.monotonic() + 60
+    end = time.monotonic() + 600
     second: list[Any] = []
     while not second and time.monotonic() < end:
         reached = chief.until(lambda event: "trained" in event)["trained"]
@@ -207,7 +207,7 @@ def test_a_lost_server_ends_the_run(chiefs: Any, servers: Servers, tmp_path: Pat
     code, last = chief.finish()
     assert (code, last["error"]) == (138, "MemberLost")
     assert f"ps 1 ({servers.jobs['ps'][1]})" in last["message"]
-    assert time.monotonic() - begun < 30
+    assert time.monotonic() - begun < 300
     assert (tmp_path / "run" / "checkpoints" / "ckpt-100.index").exists()
     servers.start("ps", 1)
 
@@ -221,7 +221,7 @@ def test_a_server_that_hangs_ends_the_run(chiefs: Any, servers: Servers) -> None
     code, _ = chief.finish()
     servers.signal("worker", 0, signal.SIGCONT)
     assert code == 138
-    assert time.monotonic() - begun < 30
+    assert time.monotonic() - begun < 300
 
 
 def test_a_server_that_does_not_come_is_named(chiefs: Any, servers: Servers) -> None:

@@ -183,7 +183,7 @@ def test_evaluation_beside_training_ends_by_itself(tmp_path: Path) -> None:
     beside = threading.Thread(target=evaluate)
     beside.start()
     run(config, tmp_path, "train")
-    beside.join(timeout=60)
+    beside.join(timeout=600)
     assert not beside.is_alive()
     assert notes.evaluations[-1][0] == 3000
     _, logs = run(config, tmp_path, "eval", save_summary=False)

@@ -34,7 +34,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Launch]]:
             "folder": str(tmp_path),
             "strategy": strategy,
             "counts": counts,
-            "limits": {"restarts": 2, "grace": 5.0, "settle": 5.0, **limits},
+            "limits": {"restarts": 2, "grace": 60.0, "settle": 30.0, **limits},
             **({"rendezvous": rendezvous} if rendezvous else {}),
         }
         launches.append(Launch(tmp_path, told))

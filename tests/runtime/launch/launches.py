@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 LAUNCHER = str(Path(__file__).with_name("launcher.py"))
-SECONDS = 30.0
+# A bound for what hangs; on a busy machine a start alone takes seconds.
+SECONDS = 600.0
 
 
 def wait_for(condition: Callable[[], Any], seconds: float = SECONDS) -> Any:
@@ -39,6 +40,11 @@ class Launch:
     def end(self, seconds: float = SECONDS) -> int:
         self.out, self.err = self.process.communicate(timeout=seconds)
         return self.process.returncode
+
+    def note(self) -> str:
+        """Waits for the first line of the launcher; `err` then has the rest."""
+        assert self.process.stderr is not None
+        return self.process.stderr.readline().partition(" │ ")[2].rstrip()
 
     @property
     def notes(self) -> list[str]:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from orbit_runner.runtime.launch.screen import Screen, follow
-from tests.runtime.launch.launches import Launch
+from tests.runtime.launch.launches import SECONDS, Launch
 
 Start = Callable[..., Launch]
 
@@ -40,7 +40,7 @@ def test_members_go_on_when_nobody_reads_what_they_say(start: Start) -> None:
     assert launch.process.stderr is not None
     launch.process.stdout.close()
     launch.process.stderr.close()
-    assert launch.process.wait(20) == 0
+    assert launch.process.wait(SECONDS) == 0
     assert (launch.folder / "logs/attempt-1/worker-1.log").stat().st_size == 20000 * 51
 
 
@@ -89,7 +89,7 @@ def test_a_line_without_end_is_cut(tmp_path: Path) -> None:
     )
     shown: list[int] = []
     assert child.stdout is not None
-    follow(child.stdout, tmp_path / "log", lambda text: shown.append(len(text))).join(10)
+    follow(child.stdout, tmp_path / "log", lambda text: shown.append(len(text))).join(SECONDS)
     child.communicate()
     assert sum(shown) == 200000
     assert max(shown) == 65536

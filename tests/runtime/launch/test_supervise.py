@@ -141,7 +141,7 @@ def test_a_signal_reaches_all_once(start: Start, number: signal.Signals) -> None
     os.killpg(launch.process.pid, number)
     assert launch.end() == 128 + number
     assert launch.err.count("saved, told 1 times") == 3
-    assert launch.notes[0].startswith(f"{number.name}: waiting up to 5 s for worker 0, worker 1")
+    assert launch.notes[0].startswith(f"{number.name}: waiting up to 60 s for worker 0, worker 1")
 
 
 def test_members_that_do_not_leave_in_time_are_killed(start: Start) -> None:
@@ -160,7 +160,7 @@ def test_a_second_ctrl_c_ends_all_at_once(start: Start) -> None:
     time.sleep(0.3)
     assert launch.process.poll() is None
     launch.process.send_signal(signal.SIGINT)
-    assert launch.end(10) == 130
+    assert launch.end() == 130
     assert not any(alive(pid) for pid in launch.pids())
 
 
@@ -168,7 +168,7 @@ def test_members_die_with_a_killed_launcher(start: Start) -> None:
     launch = start({"worker 0": ["deaf()"], "worker 1": ["deaf()"]})
     launch.waits("worker 0", "worker 1")
     launch.process.kill()
-    wait_for(lambda: not any(alive(pid) for pid in launch.pids()), 5.0)
+    wait_for(lambda: not any(alive(pid) for pid in launch.pids()))
 
 
 def test_what_a_killed_member_has_started_goes_with_it(start: Start) -> None:
@@ -305,12 +305,10 @@ def test_a_service_that_fails_stops_the_start(start: Start) -> None:
 
 
 def test_a_signal_while_services_start_ends_all_at_once(start: Start) -> None:
-    launch = start({"worker 0": ["exit(0)"], "data": ["serve()"]}, grace=20.0)
+    launch = start({"worker 0": ["exit(0)"], "data": ["serve()"]}, grace=3000.0)
     launch.pid("data")
-    begun = time.monotonic()
     launch.process.send_signal(signal.SIGTERM)
     assert launch.end() == 143
-    assert time.monotonic() - begun < 10
     assert not launch.lives("worker 0")
     assert not any(alive(pid) for pid in launch.pids())
 

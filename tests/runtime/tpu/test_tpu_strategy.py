@@ -294,7 +294,7 @@ def test_what_is_no_tpu_is_told(name: str, said: str) -> None:
         env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
 

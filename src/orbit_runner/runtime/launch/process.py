@@ -6,19 +6,21 @@ import contextlib
 import ctypes
 import dataclasses
 import os
+import select
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import IO
 
 from orbit_runner.errors import RunnerError
 from orbit_runner.runtime.launch.endings import Ending
 from orbit_runner.runtime.launch.parts import Part
 from orbit_runner.runtime.launch.screen import Screen, follow, is_chatter
 
-_LAST_WORDS_SECONDS = 2.0
+_LAST_WORDS_SECONDS, _PAUSE_SECONDS = 2.0, 0.05
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
@@ -78,7 +80,7 @@ class Process:
             raise RunnerError(f"cannot start {spec.name}: {error}") from error
         self._readers = self._follow(screen)
 
-    def _follow(self, screen: Screen) -> list[threading.Thread]:
+    def _follow(self, screen: Screen) -> list[tuple[IO[bytes], threading.Thread]]:
         def err(text: bytes) -> None:
             if not is_chatter(text):
                 screen.line(self.spec.name, text)
@@ -93,8 +95,8 @@ class Process:
         screen.introduce(self.spec.name)
         assert self._child.stdout is not None
         assert self._child.stderr is not None
-        log = self.spec.log
-        return [follow(self._child.stdout, log, out), follow(self._child.stderr, log, err)]
+        log, shows = self.spec.log, {self._child.stdout: out, self._child.stderr: err}
+        return [(stream, follow(stream, log, show)) for stream, show in shows.items()]
 
     @property
     def pid(self) -> int:
@@ -110,8 +112,8 @@ class Process:
             # its status, so its number cannot belong to anybody else yet.
             self._kill_group()
             self._child.wait()
-            for reader in self._readers:
-                reader.join(_LAST_WORDS_SECONDS)
+            for stream, reader in self._readers:
+                _join(stream, reader)
         return Ending(self.spec.name, self._child.returncode)
 
     def _has_ended(self) -> bool:
@@ -147,6 +149,16 @@ class Process:
         if hasattr(os, "killpg"):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
+
+
+def _join(stream: IO[bytes], reader: threading.Thread) -> None:
+    """Waits until all of a stream is read, unless another process keeps it open and is silent."""
+    silence = 0.0
+    while reader.is_alive() and silence < _LAST_WORDS_SECONDS:
+        reader.join(_PAUSE_SECONDS)
+        with contextlib.suppress(ValueError):  # It is closed: the reader ends.
+            readable, _, _ = select.select([stream], [], [], 0.0)
+            silence = 0.0 if readable else silence + _PAUSE_SECONDS
 
 
 def _dies_with(parent: int) -> Callable[[], None] | None:
