@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import math
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 
@@ -45,7 +46,7 @@ _USAGE = """\
 usage: runner manifest PLACE [FLAGS] [FLAGS of `runner run`]
 
 places:
-  kubernetes  a TFJob of Kubeflow's Training Operator, for kubectl
+  kubernetes  a JobSet, a Job or a TFJob (--api), for kubectl
   slurm       a script for sbatch
   vertex      a CustomJob of Vertex AI, for gcloud
 
@@ -168,6 +169,7 @@ _WORDS = ("image", "namespace", "partition", "account", "machine_type", "acceler
 _AMOUNTS: tuple[tuple[str, Callable[[str], int | None], str], ...] = (
     ("cpus", _count, "a whole number"),
     ("memory", mebibytes, "512Mi or 16Gi"),
+    ("shared_memory", mebibytes, "512Mi or 16Gi"),
     ("time", seconds_of, "minutes, minutes:seconds, h:mm:ss, days-hours or days-h:mm:ss"),
     ("max_restarts", _count, "a whole number"),
     ("nodes", _count, "a whole number"),
@@ -189,6 +191,7 @@ def _order(resolved: Resolved, flags: argparse.Namespace, command: Sequence[str]
         memory=mebibytes(getattr(flags, "memory", None) or "0Mi") or 0,
         seconds=seconds_of(flags.time or "0") or 0,
         restarts=int(flags.max_restarts),
+        grace=max(120, math.ceil(config.runtime.grace_period)),
         header=tuple(_header(config, command)),
     )
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from orbit_runner.config.problems import ConfigError, Problem
 from orbit_runner.runtime.manifests import kubernetes, slurm, vertex
-from orbit_runner.runtime.manifests.order import Order
+from orbit_runner.runtime.manifests.order import Order, mebibytes
 
 Add = Callable[..., Any]
 Write = Callable[[Order, argparse.Namespace], str]
@@ -25,6 +25,13 @@ def _unset(value: object, what: str) -> str:
     return "" if value else f"is not set: {what}"
 
 
+def _each(flag: str, texts: Sequence[str], read: Callable[[str], Any]) -> tuple[Any, ...]:
+    try:
+        return tuple(read(text) for text in texts)
+    except ValueError as error:
+        raise ConfigError([Problem(flag, str(error))]) from None
+
+
 def _add_kubernetes(add: Add) -> None:
     add("--image", metavar="IMAGE", help=_IMAGE)
     add(
@@ -37,6 +44,34 @@ def _add_kubernetes(add: Add) -> None:
     add("--namespace", default="", metavar="NAME", help="the current one where unset")
     add("--cpus", metavar="N", help="of each process")
     add("--memory", metavar="SIZE", help="of each process, such as 16Gi")
+    add(
+        "--api",
+        default="jobset",
+        choices=tuple(kubernetes.APIS),
+        help="jobset (the default; a plain Job for one process), or tfjob of Kubeflow's operator",
+    )
+    add(
+        "--toleration",
+        action="append",
+        default=[],
+        metavar="KEY[=VALUE][:EFFECT]",
+        help="a taint of nodes that pods accept",
+    )
+    add(
+        "--node_selector",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a label that nodes have to have",
+    )
+    add(
+        "--pull_secret",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a secret for the registry of the image",
+    )
+    add("--shared_memory", metavar="SIZE", help="/dev/shm; no limit where a pod has several GPUs")
 
 
 def _kubernetes(order: Order, flags: argparse.Namespace) -> str:
@@ -50,7 +85,16 @@ def _kubernetes(order: Order, flags: argparse.Namespace) -> str:
         raise ConfigError([Problem("--volume_claim", str(error))]) from None
     order = order.in_folder(order.model_dir or f"{claims[0][1]}/{order.name}")
     _refuse(("--model_dir", kubernetes.folder_problem(order.model_dir, claims)))
-    place = kubernetes.Kubernetes(image=flags.image, claims=claims, namespace=flags.namespace)
+    place = kubernetes.Kubernetes(
+        image=flags.image,
+        claims=claims,
+        namespace=flags.namespace,
+        api=flags.api,
+        tolerations=_each("--toleration", flags.toleration, kubernetes.parse_toleration),
+        node_selector=dict(_each("--node_selector", flags.node_selector, kubernetes.parse_label)),
+        pull_secrets=_each("--pull_secret", flags.pull_secret, kubernetes.parse_name),
+        shared_memory=mebibytes(flags.shared_memory or "0Mi") or 0,
+    )
     return kubernetes.manifest(order, place)
 
 

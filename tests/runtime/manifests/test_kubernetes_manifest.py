@@ -15,7 +15,8 @@ from orbit_runner.runtime.manifests.kubernetes import folder_problem, parse_clai
 
 from .experiments import MIRRORED, ORDERS, TRICKY, resolved_of, settings
 
-PLACE = ["kubernetes", "--image=registry.example/runner:1", "--volume_claim=runs"]
+JOBS = ["kubernetes", "--image=registry.example/runner:1", "--volume_claim=runs"]
+PLACE = [*JOBS, "--api=tfjob"]
 Printed = Callable[..., str]
 
 

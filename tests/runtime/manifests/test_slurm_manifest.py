@@ -154,6 +154,7 @@ def test_steps_are_told_of_the_cpus(printed: Printed, tmp_path: Path) -> None:
         ("138", "", True),
         ("138", "1", True),
         ("138", "2", False),
+        ("139", "", True),
         ("143", "0", True),
         ("143", "7", False),
     ],

@@ -1,24 +1,26 @@
-"""A `TFJob` of Kubeflow's Training Operator, version 1, and a ConfigMap with the experiment.
-
-Names and meanings are those of the operator's API (`kubeflow.org/v1`). It sets `TF_CONFIG` in the
-container called `tensorflow`, where there is more than one pod. Under the restart policy `ExitCode`
-it starts pods anew that end with 128 or more: killed, evicted, or a lost member (138).
-"""
+"""Manifests for Kubernetes: a ConfigMap with the experiment, and the job that runs it."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+import functools
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
+from orbit_runner.runtime.manifests import kubernetes_jobs, kubernetes_tfjob
 from orbit_runner.runtime.manifests.order import Order
 from orbit_runner.runtime.manifests.text import documents
 
 SOURCE = "tf_config"
 _FOLDER = "/etc/orbit-runner"
-_ROLES = {"chief": "Chief", "ps": "PS", "worker": "Worker", "evaluator": "Evaluator"}
-_WEEK, _GRACE = 7 * 24 * 3600, 120
+_NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
+_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+
+Write = Callable[[Order, Callable[[str], dict[str, Any]]], dict[str, Any]]
+# What the job can be, and what writes it.
+APIS: dict[str, Write] = {"jobset": kubernetes_jobs.job, "tfjob": kubernetes_tfjob.tfjob}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,11 +31,74 @@ class Kubernetes:
         image: The image, in which `runner` is installed.
         claims: (name of a PersistentVolumeClaim, where it is mounted); the first holds the run.
         namespace: The namespace; "" for the current one.
+        api: A key of `APIS`.
+        tolerations: Taints of nodes that the pods accept.
+        node_selector: Labels that the nodes have to have.
+        pull_secrets: Names of the secrets for the registry of the image.
+        shared_memory: Size of `/dev/shm` in MiB; 0: no limit, and only where GPUs need it.
     """
 
     image: str
     claims: tuple[tuple[str, str], ...]
     namespace: str = ""
+    api: str = "jobset"
+    tolerations: tuple[Mapping[str, str], ...] = ()
+    node_selector: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    pull_secrets: tuple[str, ...] = ()
+    shared_memory: int = 0
+
+
+def parse_toleration(text: str) -> dict[str, str]:
+    """Reads `KEY`, `KEY=VALUE`, `KEY:EFFECT` or `KEY=VALUE:EFFECT`, as in `kubectl taint`.
+
+    Args:
+        text: What the user wrote.
+
+    Returns:
+        A toleration of a pod; without an effect it is for all effects.
+
+    Raises:
+        ValueError: It has no key, or another effect.
+    """
+    rest, colon, effect = text.partition(":")
+    key, equals, value = rest.partition("=")
+    if not key or any(char.isspace() for char in text) or (colon and effect not in _EFFECTS):
+        allowed = ", ".join(_EFFECTS)
+        raise ValueError(f"got {text!r}, expected KEY[=VALUE][:EFFECT]; effects: {allowed}")
+    found = {"key": key, "operator": "Equal" if equals else "Exists"}
+    return found | ({"value": value} if equals else {}) | ({"effect": effect} if colon else {})
+
+
+def parse_name(text: str) -> str:
+    """Returns the name of a secret.
+
+    Args:
+        text: What the user wrote.
+
+    Raises:
+        ValueError: No object can have this name.
+    """
+    if not _NAME.fullmatch(text):
+        raise ValueError(f"got {text!r}, expected lower case letters, digits, hyphens and dots")
+    return text
+
+
+def parse_label(text: str) -> tuple[str, str]:
+    """Reads `KEY=VALUE`.
+
+    Args:
+        text: What the user wrote.
+
+    Returns:
+        Both.
+
+    Raises:
+        ValueError: It is not of that form.
+    """
+    key, equals, value = text.partition("=")
+    if not key or not equals or any(char.isspace() for char in text):
+        raise ValueError(f"got {text!r}, expected KEY=VALUE")
+    return key, value
 
 
 def parse_claims(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
@@ -74,7 +139,7 @@ def folder_problem(model_dir: str, claims: Sequence[tuple[str, str]]) -> str:
 
 
 def manifest(order: Order, place: Kubernetes) -> str:
-    """Writes the ConfigMap and the TFJob.
+    """Writes the ConfigMap and the job.
 
     Args:
         order: What to run.
@@ -90,43 +155,14 @@ def manifest(order: Order, place: Kubernetes) -> str:
         "metadata": metadata,
         "data": {"experiment.yaml": order.experiment},
     }
-    job = {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": "TFJob",
-        "metadata": metadata,
-        "spec": _spec(order, place),
-    }
+    written = APIS[place.api](order, functools.partial(_template, order, place))
+    job = {"apiVersion": written["apiVersion"], "kind": written["kind"], "metadata": metadata}
     notes = [
-        "Kubernetes with Kubeflow's Training Operator (TFJob v1): kubectl apply -f FILE",
+        f"Kubernetes ({job['kind']}, {job['apiVersion']}): kubectl apply -f FILE",
         f"All pods share the run's folder, so this claim is ReadWriteMany: {place.claims[0][0]}",
         f"The image has to hold `runner`: {place.image}",
     ]
-    return documents([config_map, job], [*order.header, *notes])
-
-
-def _spec(order: Order, place: Kubernetes) -> dict[str, Any]:
-    policy: dict[str, Any] = {
-        # An evaluator ends by itself, after the last checkpoint; pods that still ran when the job
-        # is done would be stopped.
-        "cleanPodPolicy": "None" if "evaluator" in order.roles else "Running",
-        "backoffLimit": order.restarts,
-        "ttlSecondsAfterFinished": _WEEK,
-    }
-    if order.seconds:
-        policy["activeDeadlineSeconds"] = order.seconds
-    spec: dict[str, Any] = {"runPolicy": policy}
-    if "chief" not in order.roles:
-        # Else the job is done with worker 0, and the others are stopped on their last steps.
-        spec["successPolicy"] = "AllWorkers"
-    spec["tfReplicaSpecs"] = {
-        _ROLES[role]: {
-            "replicas": count,
-            "restartPolicy": "ExitCode",
-            "template": _template(order, place, role),
-        }
-        for role, count in order.roles.items()
-    }
-    return spec
+    return documents([config_map, {**job, "spec": written["spec"]}], [*order.header, *notes])
 
 
 def _template(order: Order, place: Kubernetes, role: str) -> dict[str, Any]:
@@ -135,10 +171,11 @@ def _template(order: Order, place: Kubernetes, role: str) -> dict[str, Any]:
     for index, (claim, path) in enumerate(place.claims):
         mounts.append({"name": f"volume-{index}", "mountPath": path})
         volumes.append({"name": f"volume-{index}", "persistentVolumeClaim": {"claimName": claim}})
-    if order.gpus_of(role) > 1:
-        # NCCL hands data from one GPU to the next there; containers get 64 MiB unless told.
+    if order.gpus_of(role) > 1 or place.shared_memory:
+        # NCCL copies data from one GPU to the next there; a container gets 64 MiB by default.
+        limit = {"sizeLimit": f"{place.shared_memory}Mi"} if place.shared_memory else {}
         mounts.append({"name": "shared-memory", "mountPath": "/dev/shm"})
-        volumes.append({"name": "shared-memory", "emptyDir": {"medium": "Memory"}})
+        volumes.append({"name": "shared-memory", "emptyDir": {"medium": "Memory", **limit}})
     folders = (f"--experiment={_FOLDER}/experiment.yaml", f"--model_dir={order.model_dir}")
     arguments = [*folders, *order.arguments]
     container: dict[str, Any] = {
@@ -154,11 +191,21 @@ def _template(order: Order, place: Kubernetes, role: str) -> dict[str, Any]:
     return {
         "metadata": {"annotations": {"sidecar.istio.io/inject": "false"}},
         "spec": {
-            "terminationGracePeriodSeconds": _GRACE,
+            "terminationGracePeriodSeconds": order.grace,
             "containers": [container],
             "volumes": volumes,
+            **dict(_scheduling(place)),
         },
     }
+
+
+def _scheduling(place: Kubernetes) -> Iterator[tuple[str, Any]]:
+    if place.tolerations:
+        yield "tolerations", [dict(toleration) for toleration in place.tolerations]
+    if place.node_selector:
+        yield "nodeSelector", dict(place.node_selector)
+    if place.pull_secrets:
+        yield "imagePullSecrets", [{"name": name} for name in place.pull_secrets]
 
 
 def _literal(text: str) -> str:

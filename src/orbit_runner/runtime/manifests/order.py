@@ -36,6 +36,7 @@ class Order:
         memory: MiB of each process; 0: what the cluster gives.
         seconds: How long it may run; 0: no limit of its own.
         restarts: How often a lost member is made up for.
+        grace: Seconds from SIGTERM to SIGKILL.
         header: Lines that say where the manifest came from and what it relies on.
     """
 
@@ -50,6 +51,7 @@ class Order:
     memory: int = 0
     seconds: int = 0
     restarts: int = 0
+    grace: int = 120
     header: tuple[str, ...] = ()
 
     @property

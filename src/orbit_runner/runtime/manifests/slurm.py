@@ -24,12 +24,15 @@ cat > "$folder/experiment.yaml" <<'{end}'
 # have once the first of them is done.
 srun --kill-on-bad-exit=0 --wait=600 {srun}
 code=$?
-# 138: a member was lost. 143: SIGTERM came, and the run saved. Both go on from the last checkpoint.
-if [ "$code" -eq 138 ] || [ "$code" -eq 143 ]; then
+# 138: a member was lost. 139: a member crashed (SIGSEGV); srun returns the highest exit code, which
+# hides the 138 of the others. 143: SIGTERM came, and the run saved. A restart resumes the run.
+case "$code" in
+138 | 139 | 143)
   if [ "${{SLURM_RESTART_COUNT:-0}}" -lt {restarts} ]; then
     scontrol requeue "$SLURM_JOB_ID"
   fi
-fi
+  ;;
+esac
 exit "$code"
 """
 
@@ -99,7 +102,7 @@ def _directives(order: Order, place: Slurm) -> Iterator[str]:
         yield f"account={place.account}"
     yield "requeue"
     # To all tasks, in time to save.
-    yield "signal=TERM@120"
+    yield f"signal=TERM@{order.grace}"
     yield "open-mode=append"
     yield "output=%x-%j.log"
 
