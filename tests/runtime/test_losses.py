@@ -1,13 +1,15 @@
 """Errors of TensorFlow that a lost worker causes, told from others."""
 
+import logging
 import socket
 from typing import Any
 
 import pytest
 import tensorflow as tf
+from tensorflow.python.platform import tf_logging
 
 from orbit_runner.errors import RunnerError
-from orbit_runner.runtime import losses
+from orbit_runner.runtime import coordinator, losses
 from orbit_runner.runtime.cluster.description import Member
 from orbit_runner.runtime.cluster.lost import MemberLost
 from orbit_runner.runtime.losses import watched
@@ -86,3 +88,23 @@ def test_a_save_that_fails_for_it_is_a_loss_too(strategy: Any) -> None:
 )
 def test_other_errors_stay_what_they_are(strategy: Any, error: Exception) -> None:
     assert _raised(strategy, error) is error
+
+
+@pytest.mark.parametrize(("file", "logged"), [("cluster_coordinator.py", False), ("a.py", True)])
+def test_tensorflow_does_not_log_each_failed_call_to_a_worker(
+    file: str, logged: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
+    coordinator._drop_coordinator_log()
+    found, log = list[str](), tf.get_logger()
+    handler = logging.Handler()
+    handler.emit = lambda record: found.append(record.getMessage())  # type: ignore[method-assign]
+    log.addHandler(handler)
+    try:
+        code = compile("error('Worker %s failed', 'w')", f"/tensorflow/{file}", "exec")
+        exec(code, {"error": tf_logging.error})
+    finally:
+        log.removeHandler(handler)
+        log.removeFilter(coordinator._is_not_of_coordinator)
+
+    assert found == (["Worker w failed"] if logged else [])

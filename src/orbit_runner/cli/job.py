@@ -91,6 +91,8 @@ def make_ready(job: Job) -> None:
     if job.cluster is not None:
         me = job.cluster.me
         keep_native_output(job.model_dir / ".cluster" / f"{me.role}-{me.index}.stderr")
+    elif job.config.runtime.remote_cluster:
+        keep_native_output(job.model_dir / ".cluster" / "chief-0.stderr")
 
 
 def run_job(job: Job, progress: Any) -> Any:

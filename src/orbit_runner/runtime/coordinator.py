@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import logging
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -43,6 +45,7 @@ def build_parameter_server(
         MemberLost: A server did not come.
         RunnerError: TensorFlow cannot use the servers.
     """
+    _drop_coordinator_log()
     # TensorFlow itself waits five minutes for a server that is not there, and says nothing.
     wait_for_servers(servers_of(jobs), timeout=runtime.cluster_start_timeout, tell=tell)
     # An evaluator is no server: TensorFlow would wait for it.
@@ -69,6 +72,18 @@ def build_parameter_server(
             "start a worker for each GPU: CUDA_VISIBLE_DEVICES says which it sees"
         )
     return strategy
+
+
+def _drop_coordinator_log() -> None:
+    """Drops what TensorFlow logs of each failed call to a worker: the watch reports the worker."""
+    if int(os.environ.get("TF_CPP_MIN_LOG_LEVEL") or 0) >= 2:
+        log = tf.get_logger()
+        log.removeFilter(_is_not_of_coordinator)
+        log.addFilter(_is_not_of_coordinator)
+
+
+def _is_not_of_coordinator(record: logging.LogRecord) -> bool:
+    return os.path.basename(record.pathname) != "cluster_coordinator.py"
 
 
 def _make_whole_first(extended: Any) -> None:

@@ -16,8 +16,8 @@ from orbit_runner.runtime.cluster.watch import Sign, Watch, sign_of_life, wait_f
 class Stage:
     """A server that can be made to hang, and to go."""
 
-    def __init__(self) -> None:
-        self._socket = socket.create_server(("127.0.0.1", 0))
+    def __init__(self, port: int = 0) -> None:
+        self._socket = socket.create_server(("127.0.0.1", port))
         self._socket.settimeout(0.05)
         self.address = f"127.0.0.1:{self._socket.getsockname()[1]}"
         self.answers, self._open, self.hangs = True, True, threading.Event()
@@ -114,6 +114,31 @@ def test_a_worker_may_go_but_not_all(watch: tuple[Watch, list[str]], stages: lis
     stages[1].close()
     eventually(lambda: "no worker is left" in watch[0].lost())
     eventually(lambda: watch[1])
+
+
+def test_workers_that_go_and_come_back_are_named(
+    stages: list[Stage], members: list[Member]
+) -> None:
+    told: list[str] = []
+    made = Watch(
+        members, silence=2.0, patience=600.0, give_up=lambda reason: None, tell=told.append
+    )
+    made.start()
+    one, other = (f"{member} ({member.address}) is gone: nobody" for member in members[:2])
+    stages[0].close()
+    eventually(lambda: told)
+    stages[1].close()
+    eventually(lambda: len(told) > 1)
+    again = Stage(int(members[0].address.rpartition(":")[2]))
+    eventually(lambda: len(told) > 2)
+    made.stop()
+    again.close()
+
+    assert told == [
+        f"{one} listens there; the other workers take its steps",
+        f"{other} listens there; waiting up to 600 s for a worker to come back",
+        f"{members[0]} ({members[0].address}) is back",
+    ]
 
 
 def test_a_parameter_server_may_not_go(

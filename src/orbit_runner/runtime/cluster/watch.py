@@ -97,6 +97,7 @@ class Watch:
         silence: float,
         patience: float,
         give_up: Callable[[str], None] | None = None,
+        tell: Callable[[str], None] | None = None,
     ) -> None:
         """Does nothing yet.
 
@@ -106,9 +107,12 @@ class Watch:
             patience: Seconds to wait for any worker once there is none.
             give_up: Called with the reason where the process is still there as long again after a
                 loss: it waits inside TensorFlow. Ends it, unless something else is given.
+            tell: Called with a message when a worker is gone, and when one is back. Prints it to
+                standard error, unless something else is given.
         """
         self._members, self._silence, self._patience = members, silence, patience
-        self._give_up = give_up or _end_process
+        self._give_up, self._tell = give_up or _end_process, tell or _print
+        self._away: set[Member] = set()
         # When each was last seen to be alive, and what it gave to see since.
         self._seen = dict.fromkeys(members, 0.0)
         self._signs = dict.fromkeys(members, Sign.ALIVE)
@@ -146,11 +150,29 @@ class Watch:
                 if sign is Sign.ALIVE:
                     self._seen[member] = time.monotonic()
                 self._signs[member] = sign
+            self._report_workers()
             reason = self.lost()
             since = (since or time.monotonic()) if reason else None
             if since and time.monotonic() - since > self._silence and not self._stop.is_set():
                 self._give_up(reason)
                 return
+
+    def _report_workers(self) -> None:
+        workers = [member for member in self._members if member.role == "worker"]
+        alive = [worker for worker in workers if self._signs[worker] is Sign.ALIVE]
+        gone = [worker for worker in workers if self._signs[worker] is Sign.GONE]
+        for worker in gone:
+            if worker not in self._away:
+                who = f"{named([worker])} is gone: {Sign.GONE.value} there"
+                self._away.add(worker)
+                self._tell(
+                    f"{who}; the other workers take its steps"
+                    if alive
+                    else f"{who}; waiting up to {self._patience:.0f} s for a worker to come back"
+                )
+        for worker in self._away.intersection(alive):
+            self._away.remove(worker)
+            self._tell(f"{named([worker])} is back")
 
 
 def lost_message(reason: str) -> str:
@@ -163,6 +185,10 @@ def lost_message(reason: str) -> str:
         f"chief: {reason}\n"
         "start all members again with the same flags: they go on from the last checkpoint"
     )
+
+
+def _print(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 def _end_process(reason: str) -> None:
