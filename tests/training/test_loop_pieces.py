@@ -26,8 +26,13 @@ def _losses(folder: Path) -> list[tuple[int, float]]:
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"task__train_data__on_device": False}, {"trainer__train_tf_while_loop": False}],
-    ids=["in the graph", "pipeline", "python loop"],
+    [
+        {},
+        {"trainer__summary_interval": 5},
+        {"trainer__summary_interval": 5, "task__train_data__on_device": False},
+        {"trainer__train_tf_while_loop": False},
+    ],
+    ids=["in the graph", "records in the graph", "pipeline", "python loop"],
 )
 def test_a_signal_stops_a_loop_and_the_weights_are_the_same(
     changes: dict[str, Any],
@@ -35,11 +40,12 @@ def test_a_signal_stops_a_loop_and_the_weights_are_the_same(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    whole, _ = run(cnn_config(**ONE_LOOP, **changes), tmp_path / "whole")
-    config = cnn_config(**ONE_LOOP, **ALWAYS_ONE_STEP, **changes)
+    whole, _ = run(cnn_config(**{**ONE_LOOP, **changes}), tmp_path / "whole")
+    config = cnn_config(**{**ONE_LOOP, **ALWAYS_ONE_STEP, **changes})
     pieces, _ = run(config, tmp_path / "pieces")
     assert weights_fingerprint(pieces) == weights_fingerprint(whole)
     assert _losses(tmp_path / "pieces") == _losses(tmp_path / "whole")
+    assert len(_losses(tmp_path / "whole")) == 40 // config.trainer.summary_interval
     next_piece, calls = Session._next_piece, list[int]()
 
     def interrupt(session: Session, steps: int) -> int:
