@@ -97,7 +97,9 @@ def test_no_flag_of_a_run_is_forgotten() -> None:
     known |= {"mode", "resume", "enable_async_checkpointing", "allow_partial"}
 
     # A new one is passed on as it is; here is where to think of whether it should be.
-    assert {a.dest for a in run_parser()._actions} - known == {"model_dir", "progress", "json"}
+    assert {a.dest for a in run_parser()._actions} - known == {
+        "model_dir", "progress", "json", "pretrain_steps",
+    }  # fmt: skip
 
 
 def test_dotted_settings_and_files_go_into_the_config(
@@ -152,6 +154,7 @@ def test_dotted_settings_and_files_go_into_the_config(
         ),
         (["--mode=trian"], ["--mode", "did you mean 'train'"]),
         (["--train_epochs=0"], ["trainer.train_steps", "set it, or trainer.train_epochs"]),
+        (["--pretrain_steps=3"], ["--pretrain_steps\n    has no effect with --mode=train_and_eval"]),
         (["--max_restarts=x"], ["--max_restarts\n    got 'x', expected a whole number"]),
         (["--wrkers=2"], ["unknown flag --wrkers; did you mean '--workers'"]),
         (["--experiment=digts"], ["unknown experiment 'digts'; did you mean 'digits'"]),

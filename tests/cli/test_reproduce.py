@@ -181,6 +181,22 @@ def test_a_run_that_did_not_promise_it(run: Path, reproduced: Reproduced) -> Non
         assert text in err[: err.index("importing tensorflow")]
 
 
+def test_a_setting_of_the_machine_is_applied(run: Path, tmp_path: Path) -> None:
+    """In a process of its own, because threads cannot change once TensorFlow has started."""
+    for step in (20, 30):
+        record = _record(run, step)
+        record["numerics"]["intra-op threads"] = "1"
+        (run / f"checkpoints/ckpt-{step}.json").write_text(json.dumps(record))
+
+    done = _process(
+        tmp_path, "reproduce", "a", "--runtime.intra_op_threads=1", "--last=10", "--model_dir=b"
+    )
+
+    assert "intra-op threads" not in done.stdout + done.stderr
+    assert _record(tmp_path / "b", 30)["numerics"]["intra-op threads"] == "1"
+    assert "intra_op_threads: 1\n" in (tmp_path / "b/config.yaml").read_text()
+
+
 def test_a_run_that_was_killed_and_goes_on(tmp_path: Path, reproduced: Reproduced) -> None:
     arguments = [*ARGUMENTS, "--mode=train", "--trainer.checkpoint_interval=50"]
     first = subprocess.Popen(

@@ -7,7 +7,7 @@ import dataclasses
 import sys
 from pathlib import Path
 
-from orbit_runner.cli.flags import FIELDS
+from orbit_runner.cli.flags import FIELDS, Parser
 from orbit_runner.config.resolve import Request, Resolved, resolve
 from orbit_runner.errors import RunnerError
 from orbit_runner.training.checkpoints.choice import (
@@ -18,6 +18,15 @@ from orbit_runner.training.checkpoints.choice import (
     choose_weights,
 )
 from orbit_runner.training.run_config import made_with
+
+# The other settings say how and where a run trains.
+_SETTINGS = (
+    "task",
+    "runtime.intra_op_threads",
+    "runtime.inter_op_threads",
+    "runtime.mixed_precision_dtype",
+)
+_SETTINGS_RULE = "the model is built in this process, and nothing is trained"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,12 +46,13 @@ class Chosen:
     weights: str
 
 
-def add_choice_flags(to: argparse.ArgumentParser) -> None:
+def add_choice_flags(to: Parser) -> None:
     """Adds the flags that say which model of a run is meant.
 
     Args:
         to: The parser.
     """
+    to.settings, to.settings_rule = _SETTINGS, _SETTINGS_RULE
     group = to.add_argument_group("which model of the run", "--task.NAME=VALUE sets any setting")
     group.add_argument(
         "--checkpoint",

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from orbit_runner.cli.flags import parse, parser
+from orbit_runner.cli.flags import Parser, parse, parser
 from orbit_runner.config.problems import unknown
 from orbit_runner.data.downloads.catalogue import SETS, find
 from orbit_runner.data.downloads.errors import DownloadError
@@ -107,7 +106,7 @@ def _get(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _get_parser() -> argparse.ArgumentParser:
+def _get_parser() -> Parser:
     to = parser("data get", "Download a public data set, check it, and unpack it.")
     to.add_argument("name", metavar="NAME", help="a name that `runner data list` shows")
     to.add_argument("--dir", metavar="DIR", help="where to; data/… as the experiments expect it")

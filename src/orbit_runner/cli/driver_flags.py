@@ -102,12 +102,6 @@ def add_driver_flags(to: argparse.ArgumentParser) -> None:
         metavar="NAME:LEVEL,…",
         help="the same for loggers by name, such as tensorflow:info",
     )
-    to.add_argument(
-        "--pretrain_steps",
-        type=int,
-        metavar="STEPS",
-        help="with --mode=continuous_train_and_eval: the step at which the other training ends",
-    )
     for flag in ("--logtostderr", "--alsologtostderr"):  # They say what is so in any case.
         group.add_argument(flag, nargs="?", const="true", help=argparse.SUPPRESS)
     group.add_argument("--helpfull", "--helpshort", action="help", help=argparse.SUPPRESS)

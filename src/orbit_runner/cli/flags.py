@@ -32,17 +32,27 @@ FIELDS: dict[str, tuple[str, ...]] = {
 # Drivers are called with these empty, by scripts that have nothing to say in them.
 _MAY_BE_EMPTY = ("tpu", "tpu_platform", "tf_data_service")
 _SECTIONS = ("task", "trainer", "runtime")
-_DOTTED = re.compile(rf"--((?:{'|'.join(_SECTIONS)})\.[\w.]+)(?:=(.*))?$", re.DOTALL)
+_EXPERIMENT = "a name that `runner list` shows, a file, or a run"
+_DOTTED = re.compile(rf"--((?:{'|'.join(_SECTIONS)})\.[\w.\[\]]+)(?:=(.*))?$", re.DOTALL)
 
 
-class _Parser(argparse.ArgumentParser):
-    """Says which flag is meant, in one line."""
+class Parser(argparse.ArgumentParser):
+    """An argument parser that reports errors in one line, and knows which settings it takes.
+
+    Attributes:
+        settings: Dotted paths; `--SECTION.NAME=VALUE` may set these, and whatever is below them.
+        settings_rule: Why the command takes no others.
+    """
+
+    settings: tuple[str, ...] = ()
+    settings_rule: str = ""
 
     def error(self, message: str) -> Any:
+        """Raises the error that argparse would print."""
         raise RunnerError(f"{message}\nsee `{self.prog} --help`")
 
 
-def parser(command: str, description: str) -> argparse.ArgumentParser:
+def parser(command: str, description: str) -> Parser:
     """Makes the parser of a command.
 
     Args:
@@ -52,7 +62,7 @@ def parser(command: str, description: str) -> argparse.ArgumentParser:
     Returns:
         A parser without flags.
     """
-    return _Parser(
+    return Parser(
         prog=f"runner {command}".rstrip(),
         description=description,
         allow_abbrev=False,
@@ -60,17 +70,19 @@ def parser(command: str, description: str) -> argparse.ArgumentParser:
     )
 
 
-def add_config_flags(to: argparse.ArgumentParser) -> None:
+def add_config_flags(to: Parser, *, experiment: str = _EXPERIMENT) -> None:
     """Adds the flags that make a config; later ones in this list win over earlier ones.
 
     Args:
         to: The parser.
+        experiment: The help text of `--experiment`.
     """
+    to.settings = _SECTIONS
     group = to.add_argument_group(
         "config, each one wins over those above it", "--SECTION.NAME=VALUE sets any setting"
     )
     add = group.add_argument
-    add("--experiment", metavar="NAME", help="a name that `runner list` shows, a file, or a run")
+    add("--experiment", metavar="NAME", help=experiment)
     add("--config_file", action="append", metavar="FILE", help="YAML or JSON to lay over it")
     add("--gin_file", action="append", metavar="FILE", help="gin to lay over it")
     add(
@@ -99,7 +111,7 @@ def add_config_flags(to: argparse.ArgumentParser) -> None:
     add_driver_flags(to)
 
 
-def parse(to: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:
+def parse(to: Parser, arguments: Sequence[str]) -> argparse.Namespace:
     """Parses arguments, dotted settings included; `--model-dir` is `--model_dir`.
 
     Args:
@@ -110,7 +122,7 @@ def parse(to: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Nam
         The flags; `dotted` holds (path, text) of each dotted setting.
 
     Raises:
-        RunnerError: A flag is not known, or lacks its value.
+        RunnerError: A flag is not known, lacks its value, or is none that the command takes.
     """
     flags, rest = to.parse_known_args(spelled(to, arguments))
     flags.dotted = []
@@ -119,12 +131,38 @@ def parse(to: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Nam
         if not match:
             raise RunnerError(f"{_unknown(rest[0].split('=')[0], to)}\nsee `{to.prog} --help`")
         rest.pop(0)
+        _check_taken(to, match[1])
         if match[2] is None and (not rest or rest[0].startswith("--")):
             raise RunnerError(f"--{match[1]} lacks its value")
         flags.dotted.append((match[1], match[2] if match[2] is not None else rest.pop(0)))
     check_mode(getattr(flags, "mode", None))
     show_logs(flags)
     return flags
+
+
+def _check_taken(to: Parser, path: str) -> None:
+    """Checks that a command takes a setting: none may be ignored."""
+    if any(path == taken or path.startswith(f"{taken}.") for taken in to.settings):
+        return
+    if to.settings:
+        allowed = ", ".join(f"--{taken}{'' if '.' in taken else '.NAME'}" for taken in to.settings)
+        by_name = {taken.rpartition(".")[2]: taken for taken in to.settings if "." in taken}
+        near = nearest(path.rpartition(".")[2], by_name)
+        raise RunnerError(
+            f"--{path}: `{to.prog}` does not take this setting{near}\n"
+            f"{to.settings_rule}\nallowed: {allowed}\nsee `{to.prog} --help`"
+        )
+    taken = ", ".join(name for action in to._actions if (name := _name_of(action)))
+    rule = f"{to.settings_rule}\n" if to.settings_rule else ""
+    raise RunnerError(
+        f"--{path}: `{to.prog}` takes no settings\n{rule}allowed: {taken}\nsee `{to.prog} --help`"
+    )
+
+
+def _name_of(action: argparse.Action) -> str:
+    if action.help == argparse.SUPPRESS or action.dest == "help":
+        return ""
+    return action.option_strings[0] if action.option_strings else str(action.metavar or action.dest)
 
 
 def spelled(to: argparse.ArgumentParser, arguments: Sequence[str]) -> list[str]:
@@ -138,9 +176,11 @@ def spelled(to: argparse.ArgumentParser, arguments: Sequence[str]) -> list[str]:
     return as_written_here(arguments, known)
 
 
-def _unknown(name: str, to: argparse.ArgumentParser) -> str:
+def _unknown(name: str, to: Parser) -> str:
     section, dot, _ = name.removeprefix("--").partition(".")
     if dot and name.startswith("--"):
+        if not to.settings:
+            _check_taken(to, name.removeprefix("--"))
         return f"unknown section {section!r} in {name}{nearest(section, _SECTIONS)}"
     replaced = REPLACED.get(name.lstrip("-").removeprefix("no")) or REPLACED.get(name.lstrip("-"))
     if replaced and name.startswith("-"):

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from orbit_runner.cli.flags import parse, parser
+from orbit_runner.cli.flags import Parser, parse, parser
 from orbit_runner.cli.launch_plan import make_plan
 from orbit_runner.cli.launch_start import launch
 from orbit_runner.errors import RunnerError
@@ -61,8 +61,9 @@ def _parted(arguments: list[str]) -> tuple[list[str], list[str] | None]:
     return arguments[:at], arguments[at + 1 :]
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> Parser:
     to = parser("launch", _DESCRIPTION)
+    to.settings_rule = "settings and the other flags of `runner run` come after `--`"
     to.usage = "runner launch [FLAGS] -- [FLAGS OF runner run]"
     add = to.add_argument
     add("--workers", type=int, metavar="N", help="those that train; default: runtime.num_workers")

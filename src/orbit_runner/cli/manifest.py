@@ -8,7 +8,7 @@ import math
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 
-from orbit_runner.cli.flags import add_config_flags, parse, parser, request
+from orbit_runner.cli.flags import Parser, add_config_flags, parse, parser, request
 from orbit_runner.cli.manifest_places import ADD_FLAGS, PLACES
 from orbit_runner.cli.preflight import blamed
 from orbit_runner.cli.run import run_parser
@@ -59,7 +59,7 @@ _SETTINGS = {
     "gpus_per_worker": "runtime.num_gpus",
 }
 # Of a terminal, or told otherwise here.
-_NOT_PASSED = ("help", "model_dir", "progress", "json")
+_NOT_PASSED = ("help", "model_dir", "progress", "json", "pretrain_steps")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -91,7 +91,7 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _parser(place: str) -> argparse.ArgumentParser:
+def _parser(place: str) -> Parser:
     to = run_parser()
     to.prog, to.description = f"runner manifest {place}", _DESCRIPTION.format(_TITLES[place])
     group = to.add_argument_group("cluster")
@@ -149,6 +149,8 @@ def _fit(resolved: Resolved, mode: str) -> Iterator[tuple[str, str]]:
 def _flag_problems(flags: argparse.Namespace) -> Iterator[Problem]:
     if flags.mode not in MODES:
         yield Problem("--mode", unknown("mode", flags.mode, MODES))
+    if flags.pretrain_steps is not None:
+        yield Problem("--pretrain_steps", f"has no effect with --mode={flags.mode}; leave it out")
     if flags.name and name_problem(flags.name):
         yield Problem("--name", name_problem(flags.name))
     for name in _WORDS:

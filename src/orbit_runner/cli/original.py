@@ -17,6 +17,20 @@ from orbit_runner.training.checkpoints.record import CheckpointRecord
 from orbit_runner.training.run_config import made_with
 from orbit_runner.training.run_history import RunHistory, read_history
 
+# The settings that another machine may need to be different. `enable_xla` is among them because
+# the comparison of numerics proposes it, where config.yaml no longer says what the run did.
+MACHINE_SETTINGS = (
+    "runtime.intra_op_threads",
+    "runtime.inter_op_threads",
+    "runtime.dataset_num_private_threads",
+    "runtime.gpu_thread_mode",
+    "runtime.per_gpu_thread_count",
+    "runtime.enable_xla",
+    "runtime.xla_cache_dir",
+    "task.train_data.data_dir",
+    "task.validation_data.data_dir",
+)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Original:
@@ -42,13 +56,20 @@ class Original:
         return -1 if self.start is None else self.start
 
 
-def read_original(run: Path, last: int | None, imports: tuple[str, ...]) -> Original:
+def read_original(
+    run: Path,
+    last: int | None,
+    *,
+    imports: tuple[str, ...] = (),
+    changes: tuple[tuple[str, str, str], ...] = (),
+) -> Original:
     """Reads what a run left; imports no tensorflow.
 
     Args:
         run: Its folder.
         last: How many of its last steps are to be made again; None for all.
         imports: Modules to import first.
+        changes: (flag, dotted path, text) of settings of the machine that are changed.
 
     Returns:
         What is to be made again.
@@ -60,7 +81,9 @@ def read_original(run: Path, last: int | None, imports: tuple[str, ...]) -> Orig
     if not (run / "config.yaml").is_file():
         there = "has no config.yaml" if run.is_dir() else "is no folder"
         raise RunnerError(f"RUN: {run} {there}\ngive the folder of a run, such as runs/digits/a")
-    written = resolve(Request(experiment=str(run / "config.yaml"), imports=imports))
+    asked = Request(experiment=str(run / "config.yaml"), imports=imports)
+    written = resolve(asked)
+    changed = resolve(dataclasses.replace(asked, flags=changes)) if changes else written
     # The trail is read last: of a run that goes on, it then holds this checkpoint.
     record = newest_whole(CheckpointFolder(run / "checkpoints"))
     if record is None:
@@ -71,7 +94,7 @@ def read_original(run: Path, last: int | None, imports: tuple[str, ...]) -> Orig
     history = read_history(run)
     start = None if last is None else _start(history.checkpoints, record.step, last)
     return Original(
-        resolved=in_one_process(written, record.strategy),
+        resolved=in_one_process(changed, record.strategy),
         same_config=made_with(run, record.config, written.config),
         history=history,
         record=record,

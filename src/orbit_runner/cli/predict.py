@@ -12,7 +12,7 @@ from typing import Any
 
 from orbit_runner.cli.answers import answer_all
 from orbit_runner.cli.chosen import Chosen, add_choice_flags, read_chosen
-from orbit_runner.cli.flags import parse, parser
+from orbit_runner.cli.flags import Parser, parse, parser
 from orbit_runner.cli.job import bind_gin
 from orbit_runner.cli.preflight import blamed
 from orbit_runner.config.resolve import Request, Resolved, resolve
@@ -81,7 +81,7 @@ def _parted(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     return options, words
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> Parser:
     to = parser("predict", _DESCRIPTION)
     to.usage = _USAGE
     to.add_argument(

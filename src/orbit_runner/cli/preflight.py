@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from orbit_runner.cli import finetune
 from orbit_runner.config.checks import batch_problems
 from orbit_runner.config.diff import differences
 from orbit_runner.config.identity import touches_weights
@@ -74,7 +75,7 @@ def check_before_start(resolved: Resolved, mode: str, model_dir: Path) -> Cluste
 
 def _mode_problems(mode: str) -> Iterator[Problem]:
     if mode not in MODES:
-        yield Problem("--mode", unknown("mode", mode, MODES))
+        yield Problem("--mode", unknown("mode", mode, [*MODES, finetune.MODE]))
 
 
 def _service_problems(resolved: Resolved, mode: str) -> Iterator[Problem]:

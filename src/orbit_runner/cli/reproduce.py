@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import dataclasses
 import json
@@ -12,8 +11,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from orbit_runner.cli.flags import parse, parser
-from orbit_runner.cli.original import Original, copy_checkpoint, notes, read_original
+from orbit_runner.cli.flags import Parser, parse, parser
+from orbit_runner.cli.original import (
+    MACHINE_SETTINGS,
+    Original,
+    copy_checkpoint,
+    notes,
+    read_original,
+)
 from orbit_runner.cli.preflight import blamed, check_before_start
 from orbit_runner.cli.verify import DIFFERENT
 from orbit_runner.config.resolve import Resolved
@@ -23,7 +28,12 @@ from orbit_runner.training.run_history import read_history
 _DESCRIPTION = """\
 Run the config of a run again, in a folder of its own, up to the newest whole checkpoint of that
 run; then compare all checkpoints that both ever made. Where they differ, say where they part.
-The run itself is not touched, and may be going on. Ends with 0 if equal, with 4 if not."""
+The run itself is not touched, and may be going on. Ends with 0 if equal, with 4 if not.
+
+Settings of the machine can be changed by --SECTION.NAME=VALUE: threads, and where the data are."""
+_SETTINGS_RULE = (
+    "the saved config decides the weights; only settings of the machine can be changed here"
+)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -39,7 +49,12 @@ def main(arguments: Sequence[str]) -> int:
         RunnerError: There is no run to make again, or it cannot run here.
     """
     flags = parse(_parser(), arguments)
-    original = read_original(Path(flags.run), flags.last, tuple(flags.imports or ()))
+    original = read_original(
+        Path(flags.run),
+        flags.last,
+        imports=tuple(flags.imports or ()),
+        changes=tuple((f"--{path}", path, text) for path, text in flags.dotted),
+    )
     with _folder(flags.model_dir, original.history.folder) as folder:
         from orbit_runner.reporting.reproduced import print_reproduction
 
@@ -56,8 +71,9 @@ def main(arguments: Sequence[str]) -> int:
     return 0 if result.equal else DIFFERENT
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> Parser:
     to = parser("reproduce", _DESCRIPTION)
+    to.settings, to.settings_rule = MACHINE_SETTINGS, _SETTINGS_RULE
     to.add_argument("run", metavar="RUN", help="the folder of a run")
     to.add_argument(
         "--last",

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from orbit_runner.cli import finetune
-from orbit_runner.cli.flags import add_config_flags, parse, parser, request
+from orbit_runner.cli.flags import Parser, add_config_flags, parse, parser, request
 from orbit_runner.cli.job import Job, make_ready, run_job, serve
 from orbit_runner.cli.preflight import blamed, check_before_start, check_same_config
 from orbit_runner.config.modes import MODES, TRAINING
@@ -45,6 +45,11 @@ def main(arguments: Sequence[str]) -> int:
     if flags.mode == finetune.MODE:
         garbage.resume()
         return finetune.main(arguments, flags)
+    if flags.pretrain_steps is not None:
+        raise RunnerError(
+            f"--pretrain_steps: has no effect with --mode={flags.mode}\n"
+            f"leave it out, or set --mode={finetune.MODE}"
+        )
     resolved = resolve(request(flags))
     job = _job(flags, resolved)
     if job.serves:
@@ -78,7 +83,7 @@ def _job(flags: argparse.Namespace, resolved: Resolved) -> Job:
     )
 
 
-def run_parser() -> argparse.ArgumentParser:
+def run_parser() -> Parser:
     """Returns the parser of the flags of `runner run`."""
     to = parser("run", _DESCRIPTION)
     to.add_argument(
@@ -103,6 +108,12 @@ def run_parser() -> argparse.ArgumentParser:
         "--allow_partial",
         action="store_true",
         help="restore what fits, for surgery on checkpoints",
+    )
+    to.add_argument(
+        "--pretrain_steps",
+        type=int,
+        metavar="STEPS",
+        help=f"with --mode={finetune.MODE}: the step at which the other training ends",
     )
     to.add_argument("--progress", choices=("auto", "bar", "plain"), default="auto")
     to.add_argument("--json", action="store_true", help="print the results as JSON")

@@ -6,8 +6,8 @@ import argparse
 import os
 from collections.abc import Sequence
 
-from orbit_runner.cli.flags import add_config_flags, parse, parser, request
-from orbit_runner.config.resolve import resolve
+from orbit_runner.cli.flags import Parser, add_config_flags, parse, parser, request
+from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.runtime import RuntimeConfig
 from orbit_runner.errors import RunnerError
 from orbit_runner.runtime.cluster.addresses import address_problem
@@ -43,6 +43,7 @@ def main(arguments: Sequence[str]) -> int:
         RunnerError: The role cannot be served as it is described.
     """
     flags = parse(_parser(), arguments)
+    _check_used(flags)
     if flags.role == "data":
         return _serve_data(flags)
     cluster = _cluster(flags)
@@ -57,17 +58,46 @@ def main(arguments: Sequence[str]) -> int:
     return serve_role(cluster, left=lambda: None)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> Parser:
     to = parser("server", _DESCRIPTION)
     to.add_argument("--role", choices=_ROLES, help="what this process is")
     to.add_argument("--index", type=int, metavar="I", help="its index among those of its role")
     to.add_argument("--cluster", metavar="TEXT", help="addresses by role, as in the example above")
     to.add_argument("--port", type=int, metavar="P", help="of a data server")
     to.add_argument(
-        "--host", default="127.0.0.1", help="what others reach this machine by, of a data server"
+        "--host", help="what others reach this machine by, of a data server (127.0.0.1)"
     )
     add_config_flags(to)
     return to
+
+
+def _check_used(flags: argparse.Namespace) -> None:
+    """Refuses flags that have no effect beside the others."""
+    if flags.role == "data":
+        unused = [*_given(flags, "index", "cluster"), *_config_flags(flags)]
+        _refuse(unused, "--role=data takes --port and --host")
+        return
+    _refuse(_given(flags, "port", "host"), "--port and --host belong to --role=data")
+    if flags.cluster:
+        _refuse(_config_flags(flags), "--cluster describes the cluster")
+    elif os.environ.get(NAME, "").strip():
+        _refuse(_config_flags(flags), f"{NAME} describes the cluster")
+
+
+def _refuse(unused: Sequence[str], reason: str) -> None:
+    if unused:
+        raise RunnerError(f"{', '.join(unused)}: no effect here, because {reason}\nleave it out")
+
+
+def _given(flags: argparse.Namespace, *names: str) -> list[str]:
+    return [f"--{name}" for name in names if getattr(flags, name) not in (None, [])]
+
+
+def _config_flags(flags: argparse.Namespace) -> list[str]:
+    files = _given(flags, "experiment", "config_file", "gin_file", "params_override", "gin_param")
+    asked = request(flags)
+    imports = ["--import"] if asked.imports else []
+    return list(dict.fromkeys([*files, *(flag for flag, _, _ in asked.flags), *imports]))
 
 
 def _cluster(flags: argparse.Namespace) -> Cluster:
@@ -88,8 +118,9 @@ def _described(flags: argparse.Namespace) -> Cluster:
     if os.environ.get(NAME, "").strip():
         return from_tf_config(os.environ[NAME])
     runtime = RuntimeConfig()
-    if flags.experiment or flags.config_file or flags.dotted:
-        runtime = resolve(request(flags)).config.runtime
+    asked = request(flags)
+    if asked != Request():
+        runtime = resolve(asked).config.runtime
     if not runtime.cluster.jobs():
         raise RunnerError(f"no cluster is described: give --cluster, {NAME}, or runtime.cluster")
     changes = {
@@ -111,8 +142,9 @@ def _index(flags: argparse.Namespace, jobs: dict[str, tuple[str, ...]]) -> int:
 
 
 def _serve_data(flags: argparse.Namespace) -> int:
-    host = f"[{flags.host}]" if ":" in flags.host else flags.host
-    address = f"{host}:{flags.port or ''}"
+    host = flags.host or "127.0.0.1"
+    host = f"[{host}]" if ":" in host else host
+    address = f"{host}:{'' if flags.port is None else flags.port}"
     problem = address_problem(address)
     if problem:
         raise RunnerError(f"--port and --host: {problem}")

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from orbit_runner.cli.flags import parse, parser
+from orbit_runner.cli.flags import add_config_flags, parse, parser, request
 from orbit_runner.config.locate import experiment_files, find_experiment
 from orbit_runner.config.problems import ConfigError, Problem
 from orbit_runner.config.resolve import Request, resolve
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Checks experiments and fragments.
+    """Checks experiments and fragments, each with what the flags lay over it.
 
     A fragment declares no task, so it is laid over the experiment that `--experiment` names, or
     else over each experiment until it fits one.
@@ -28,12 +29,12 @@ def main(arguments: Sequence[str]) -> int:
     """
     to = parser("validate", "Check experiments and fragments; print all errors of all files.")
     to.add_argument("files", nargs="+", metavar="FILE", help="a name, a file, or a run")
-    to.add_argument("--experiment", metavar="NAME", help="what fragments are laid over")
-    to.add_argument("--import", dest="imports", action="append", help="import a module first")
+    add_config_flags(to, experiment="what fragments are laid over")
     flags = parse(to, arguments)
     problems: list[Problem] = []
+    asked = request(flags)
     for name in flags.files:
-        found = _problems(name, flags.experiment, tuple(flags.imports or ()))
+        found = _problems(name, asked)
         problems += found
         if not found:
             print(f"{name}: ok")
@@ -42,13 +43,14 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _problems(name: str, experiment: str | None, imports: tuple[str, ...]) -> list[Problem]:
-    alone = _attempt(Request(experiment=name, imports=imports))
+def _problems(name: str, asked: Request) -> list[Problem]:
+    alone = _attempt(dataclasses.replace(asked, experiment=name))
     if not _lacks_task(alone):
         return alone
     layer = (name if Path(name).suffix else str(find_experiment(name)),)
-    bases = [experiment] if experiment else [*experiment_files()]
-    attempts = (_attempt(Request(experiment=b, imports=imports, config_files=layer)) for b in bases)
+    over = dataclasses.replace(asked, config_files=(*layer, *asked.config_files))
+    bases = [asked.experiment] if asked.experiment else [*experiment_files()]
+    attempts = (_attempt(dataclasses.replace(over, experiment=base)) for base in bases)
     best = alone
     for found in attempts:
         if not found:

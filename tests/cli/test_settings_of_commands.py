@@ -1,0 +1,135 @@
+"""Every command uses the settings that it is given, or refuses them."""
+# ruff: noqa: E501 (one line a case)
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from orbit_runner.cli.main import COMMANDS, main
+
+# Command: arguments with which it starts, and whether it takes settings.
+ALL = {
+    "run": (["run", "--experiment=digits"], "all"),
+    "launch": (["launch"], "none"),
+    "server": (["server", "--role=worker", "--experiment=digits"], "all"),
+    "list": (["list"], "none"),
+    "show": (["show", "--experiment=digits"], "all"),
+    "validate": (["validate", "digits"], "all"),
+    "diff": (["diff", "digits", "digits_mlp"], "none"),
+    "verify": (["verify", "runs/a"], "none"),
+    "reproduce": (["reproduce", "runs/a"], "some"),
+    "export": (["export", "runs/a"], "some"),
+    "predict": (["predict", "runs/a", "item"], "some"),
+    "data": (["data", "list"], "none"),
+    "data get": (["data", "get", "mnist"], "none"),
+    "manifest": (["manifest", "slurm", "--experiment=digits"], "all"),
+    "env": (["env"], "none"),
+}
+SETTINGS = [
+    "--runtime.seed=3",
+    "--trainer.train_steps=abc",
+    "--runtime.sed=1",
+    "--no_such_section.seed=1",
+    "--task.model.filters[0]=x",
+]
+_VALID, _BELOW_TASK = SETTINGS[0], SETTINGS[-1]
+_CASES = [
+    (command, setting)
+    for command, (_, takes) in ALL.items()
+    for setting in SETTINGS
+    if not (takes == "all" and setting == _VALID)
+    and not (takes == "some" and setting == _BELOW_TASK)
+]
+Refuse = Callable[..., str]
+
+
+@pytest.fixture
+def refuse(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Refuse:
+    """Runs a command in this process that has to end in 2, and returns its message."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> str:
+        assert main(arguments) == 2
+        said = capsys.readouterr()
+        assert said.out == ""
+        return said.err
+
+    return run
+
+
+def test_the_table_has_every_command() -> None:
+    assert {name.split()[0] for name in ALL} == {*COMMANDS}
+
+
+@pytest.mark.parametrize(("command", "setting"), _CASES)
+def test_a_setting_is_used_or_refused(command: str, setting: str, refuse: Refuse) -> None:
+    arguments, takes = ALL[command]
+    flag = setting.split("=")[0]
+
+    message = refuse(*arguments, setting)
+
+    assert flag in message
+    if takes == "none":
+        prog = "runner data list" if command == "data" else f"runner {command}"
+        assert f"{flag}: `{prog}` takes no settings\n" in message
+        assert "\nallowed: " in message
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["reproduce", "a", "--runtime.seed=3"], "--runtime.seed: `runner reproduce` does not take this setting\nthe saved config decides"),
+        (["reproduce", "a", "--runtime.inter_op_thread=3"], "did you mean 'inter_op_threads'?"),
+        (["export", "a", "--trainer.train_steps=3"], "allowed: --task.NAME, --runtime.intra_op_threads,"),
+        (["launch", "--runtime.seed=3", "--", "--experiment=digits"], "come after `--`\nallowed: --workers,"),
+        (["run", "--experiment=digits", "--pretrain_steps=3"], "--pretrain_steps: has no effect with --mode=train_and_eval"),
+        (["server", "--role=data", "--port=1", "--experiment=digits"], "--experiment: no effect here"),
+        (["server", "--role=data", "--port=1", "--seed=1"], "--seed: no effect here"),
+        (["server", "--role=data", "--port=1", "--index=1"], "--index: no effect here"),
+        (["server", "--role=worker", "--cluster=worker=a:1", "--runtime.seed=1"], "--runtime.seed: no effect here, because --cluster describes"),
+        (["server", "--role=worker", "--port=7"], "--port: no effect here"),
+        (["server", "--gin_param=runtime.sed=1", "--experiment=digits"], "unknown setting 'sed'"),
+        (["validate", "digits", "--num_gpus=x"], "runtime.num_gpus — --num_gpus"),
+        (["validate", "configs/runtime/cpu.yaml", "--params_override=trainer.train_steps=x"], "trainer.train_steps — --params_override[0]"),
+        (["run", "--experiment=digits", "--mode=x"], "allowed: continuous_eval, continuous_train_and_eval,"),
+    ],
+)  # fmt: skip
+def test_a_flag_without_effect_is_refused(
+    arguments: list[str], expected: str, refuse: Refuse
+) -> None:
+    assert expected in refuse(*arguments)
+
+
+def test_validate_checks_the_file_with_the_flags_laid_over_it(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.yaml").write_text("task: {name: image_classification}\n")
+    assert main(["validate", "a.yaml"]) == 2
+    capsys.readouterr()
+    settings = ["--params_override=task.model.name=cnn,task.train_data.source=digits,"
+                "task.train_data.global_batch_size=8,task.validation_data.source=digits",
+                "--task.validation_data.global_batch_size=8",
+                "--params_override=trainer.optimizer_config.optimizer.type=sgd,"
+                "trainer.optimizer_config.learning_rate.type=constant"]  # fmt: skip
+
+    code = main(["validate", "a.yaml", *settings])
+
+    said = capsys.readouterr()
+    assert (code, said.out) == (0, "a.yaml: ok\n"), said.err
+
+
+def test_server_reads_a_cluster_from_any_config_flag(refuse: Refuse) -> None:
+    cluster = json.dumps({"chief": ["a:1"], "worker": ["127.0.0.1:2"], "ps": ["c:3"]})
+    text = "runtime.distribution_strategy=parameter_server,runtime.cluster=" + cluster
+
+    message = refuse("server", "--experiment=digits", f"--params_override={text}", "--role=ps",
+                     "--index=4")  # fmt: skip
+
+    assert "allowed: 0" in message
