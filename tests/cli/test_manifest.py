@@ -154,7 +154,7 @@ def test_dotted_settings_and_files_go_into_the_config(
         ),
         (["--mode=trian"], ["--mode", "did you mean 'train'"]),
         (["--train_epochs=0"], ["trainer.train_steps", "set it, or trainer.train_epochs"]),
-        (["--pretrain_steps=3"], ["--pretrain_steps\n    has no effect with --mode=train_and_eval"]),
+        (["--pretrain_steps=3"], ["--pretrain_steps\n    has no effect with --mode=train"]),
         (["--max_restarts=x"], ["--max_restarts\n    got 'x', expected a whole number"]),
         (["--wrkers=2"], ["unknown flag --wrkers; did you mean '--workers'"]),
         (["--experiment=digts"], ["unknown experiment 'digts'; did you mean 'digits'"]),

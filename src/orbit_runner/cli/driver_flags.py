@@ -16,6 +16,7 @@ from orbit_runner.errors import RunnerError
 
 # Flags that stand without a value, or with `no` before their name, as absl reads them.
 BOOLEANS = ("enable_async_checkpointing", "logtostderr", "alsologtostderr")
+_MAX_FLAGFILE = 2**20  # characters; a device such as /dev/zero has no end
 _TRUE, _FALSE = ("true", "t", "1"), ("false", "f", "0")
 
 _EXPORT = "`runner export RUN --to=DIR` writes a SavedModel, --trainer.export_subdir at the end"
@@ -153,10 +154,13 @@ def _with_files(arguments: Sequence[str], seen: tuple[str, ...] = ()) -> list[st
 
 def _lines(path: str) -> list[str]:
     try:
-        lines = Path(path).expanduser().read_text(encoding="utf-8").splitlines()
+        with Path(path).expanduser().open(encoding="utf-8") as file:
+            text = file.read(_MAX_FLAGFILE + 1)
     except (OSError, UnicodeDecodeError) as error:
         raise RunnerError(f"--flagfile={path}: cannot be read: {error}") from None
-    stripped = (line.strip() for line in lines)
+    if len(text) > _MAX_FLAGFILE or "\0" in text:
+        raise RunnerError(f"--flagfile={path}: is no file of flags, one a line")
+    stripped = (line.strip() for line in text.splitlines())
     return [line for line in stripped if line and not line.startswith(("#", "//"))]
 
 

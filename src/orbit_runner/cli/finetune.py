@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 
-from orbit_runner.cli.flags import request, spelled
+from orbit_runner.cli.flags import refuse_streams, request, spelled
 from orbit_runner.config.problems import ConfigError, Problem
 from orbit_runner.config.resolve import Resolved, resolve
 from orbit_runner.errors import RunnerError
@@ -46,6 +46,7 @@ def main(arguments: Sequence[str], flags: argparse.Namespace) -> int:
     Raises:
         RunnerError: There is no folder to watch, or none to write to.
     """
+    refuse_streams(flags, "the run of each checkpoint reads it")
     resolved = resolve(request(flags))
     watched = _watched(resolved)
     if not flags.model_dir:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from orbit_runner.cli.driver_flags import (
@@ -14,7 +15,8 @@ from orbit_runner.cli.driver_flags import (
     check_mode,
     show_logs,
 )
-from orbit_runner.config.problems import nearest
+from orbit_runner.config.locate import is_stream
+from orbit_runner.config.problems import nearest, shortened
 from orbit_runner.config.resolve import Request
 from orbit_runner.errors import RunnerError
 
@@ -187,7 +189,7 @@ def _unknown(name: str, to: Parser) -> str:
         return f"{name} is a flag of Model Garden's drivers; here: {replaced}"
     known = [option for action in to._actions for option in action.option_strings]
     kind = "flag" if name.startswith("-") else "argument"
-    return f"unknown {kind} {name}{nearest(name, known)}"
+    return f"unknown {kind} {shortened(name)}{nearest(name, known)}"
 
 
 def request(flags: argparse.Namespace) -> Request:
@@ -214,6 +216,23 @@ def request(flags: argparse.Namespace) -> Request:
         flags=(*fields, *((f"--{path}", path, text) for path, text in flags.dotted)),
         imports=tuple(flags.imports or ()),
     )
+
+
+def refuse_streams(flags: argparse.Namespace, reason: str) -> None:
+    """Refuses config files that are pipes or devices, because other processes read them, too.
+
+    Args:
+        flags: What `parse` returned.
+        reason: Who reads them.
+
+    Raises:
+        RunnerError: One of them is a stream.
+    """
+    for flag in ("experiment", "config_file", "gin_file"):
+        values = getattr(flags, flag) or ()
+        for name in (values,) if isinstance(values, str) else values:
+            if is_stream(Path(name)):
+                raise RunnerError(f"--{flag}: {name} can be read once, and {reason}\nuse a file")
 
 
 def _given(texts: Sequence[str] | None) -> tuple[str, ...]:

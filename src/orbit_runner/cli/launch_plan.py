@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from orbit_runner.cli.flags import parse, request
+from orbit_runner.cli.flags import parse, refuse_streams, request
 from orbit_runner.cli.run import chosen_model_dir, run_parser
 from orbit_runner.config.resolve import Resolved, resolve
 from orbit_runner.config.runtime import RuntimeConfig
@@ -64,6 +64,7 @@ def make_plan(own: argparse.Namespace, arguments: Sequence[str]) -> Plan:
         RunnerError: The config does not resolve, or is not one of a cluster.
     """
     theirs = parse(run_parser(), arguments)
+    refuse_streams(theirs, "each member reads it")
     resolved = resolve(request(theirs))
     runtime = resolved.config.runtime
     _check_strategy(runtime)

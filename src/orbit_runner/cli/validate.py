@@ -39,7 +39,7 @@ def main(arguments: Sequence[str]) -> int:
         if not found:
             print(f"{name}: ok")
     if problems:
-        raise ConfigError(problems, shown=len(problems))
+        raise ConfigError(problems, every=True)
     return 0
 
 

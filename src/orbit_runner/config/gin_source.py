@@ -17,8 +17,9 @@ from typing import Any
 from orbit_runner.config.locate import read_text
 from orbit_runner.config.origins import Origin
 from orbit_runner.config.problems import ConfigError, Problem, nearest
-from orbit_runner.config.raw import Section, assignment, merge
+from orbit_runner.config.raw import MAX_DEPTH, Section, assignment, merge
 
+_MAX_VALUES = 20_000
 _HOW = "a setting is written with its root: trainer.train_steps = 1000"
 ROOTS = ("task", "trainer", "runtime", "experiment")
 
@@ -118,7 +119,7 @@ class _Reader:
             for statement in config_parser.ConfigParser(io.StringIO(text), _Delegate()):
                 line = statement.location.line_num if path else None
                 self._take(statement, Origin(label, line, self._layer), path, within)
-        except (SyntaxError, tokenize.TokenError, TypeError, ValueError) as error:
+        except (SyntaxError, tokenize.TokenError, TypeError, ValueError, RecursionError) as error:
             raise ConfigError([_syntax_problem(error, label, path, self._layer)]) from None
 
     def _take(self, said: Any, origin: Origin, path: Path | None, within: tuple[Path, ...]) -> None:
@@ -146,6 +147,9 @@ class _Reader:
 
     def _bind(self, said: Any, origin: Origin) -> None:
         path = tuple(part for part in f"{said.selector}.{said.arg_name}".split(".") if part)
+        if len(path) > MAX_DEPTH:
+            message = f"a name has at most {MAX_DEPTH} parts, got {len(path)}"
+            raise ConfigError([Problem("", message, origin)])
         if said.selector == "macro" and said.scope:  # `NAME/macro.value = 1` is `NAME = 1`
             self.found.macros[said.scope] = (said.value, origin)
         elif len(path) == 1 and (said.scope or path[0] not in ROOTS):
@@ -166,6 +170,8 @@ def _syntax_problem(error: Exception, label: str, path: Path | None, layer: int)
     place: Any = error.args[1] if len(error.args) > 1 else None
     if isinstance(error, tokenize.TokenError):  # which has (line, column)
         place = (None, place[0], None, "")
+    if isinstance(error, RecursionError):
+        place, error = None, ValueError("values are nested too deeply")
     line = place[1] if place is not None and path else None
     written = str(place[3]).strip() if place is not None else ""
     message = f"no valid gin: {error.args[0]}" + (f"\nin: {written}" if written else "")
@@ -188,7 +194,7 @@ def tree_of(layer: GinLayer, macros: dict[str, tuple[Any, Origin]]) -> Section:
     root, problems = Section(Origin("gin")), []
     for binding in layer.bindings:
         try:
-            value = _literal(binding.value, macros, ())
+            value = _Literals(macros).value(binding.value)
             if not binding.path and not isinstance(value, dict):
                 raise ValueError(f"got {value!r}, expected a section")
         except ValueError as error:
@@ -210,21 +216,34 @@ def _blamed(binding: Binding, macros: dict[str, tuple[Any, Origin]]) -> Origin:
     return dataclasses.replace(origin, layer=binding.origin.layer)
 
 
-def _literal(value: Any, macros: dict[str, tuple[Any, Origin]], within: tuple[str, ...]) -> Any:
-    if isinstance(value, Macro):
-        if value.name in within:
-            raise ValueError(f"macro %{value.name} refers to itself")
-        if value.name not in macros:
-            known = ", ".join(f"%{name}" for name in sorted(macros)) or "none"
-            raise ValueError(f"macro %{value.name} is not defined\nallowed: {known}")
-        return _literal(macros[value.name][0], macros, (*within, value.name))
-    if isinstance(value, Reference):
-        raise ValueError(f"got {value!r}; the config tree takes plain values only")
-    if isinstance(value, (list, tuple)):
-        return [_literal(item, macros, within) for item in value]
-    if isinstance(value, dict):
-        return {key: _literal(item, macros, within) for key, item in value.items()}
-    return value
+class _Literals:
+    """Puts macros into values, up to a size: macros of macros can be larger than memory."""
+
+    def __init__(self, macros: dict[str, tuple[Any, Origin]]) -> None:
+        self._macros, self._count = macros, 0
+
+    def value(self, value: Any, within: tuple[str, ...] = (), depth: int = 0) -> Any:
+        self._count += 1
+        if self._count > _MAX_VALUES or depth > MAX_DEPTH:
+            what = f"{_MAX_VALUES:,} values" if depth <= MAX_DEPTH else f"{MAX_DEPTH} levels"
+            raise ValueError(f"its macros make more than {what}")
+        if isinstance(value, Macro):
+            return self._macro(value.name, within, depth + 1)
+        if isinstance(value, Reference):
+            raise ValueError(f"got {value!r}; the config tree takes plain values only")
+        if isinstance(value, (list, tuple)):
+            return [self.value(item, within, depth + 1) for item in value]
+        if isinstance(value, dict):
+            return {key: self.value(item, within, depth + 1) for key, item in value.items()}
+        return value
+
+    def _macro(self, name: str, within: tuple[str, ...], depth: int) -> Any:
+        if name in within:
+            raise ValueError(f"macro %{name} refers to itself")
+        if name not in self._macros:
+            known = ", ".join(f"%{macro}" for macro in sorted(self._macros)) or "none"
+            raise ValueError(f"macro %{name} is not defined\nallowed: {known}")
+        return self.value(self._macros[name][0], (*within, name), depth)
 
 
 def unused_macros(layers: Sequence[GinLayer], texts: Sequence[str]) -> list[Problem]:

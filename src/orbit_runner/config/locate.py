@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+import os
+import stat
 from pathlib import Path
 
 from orbit_runner.config.origins import Origin
 from orbit_runner.config.problems import ConfigError, Problem, unknown
 
 SUFFIXES = (".yaml", ".yml", ".gin", ".json")
+# No experiment comes near it; a device such as /dev/zero has no end.
+_MAX_BYTES = 2**20
 _PACKAGE = Path(__file__).resolve().parent.parent
 
 
@@ -23,7 +28,7 @@ def experiment_files() -> dict[str, Path]:
     found: dict[str, Path] = {}
     for root in (Path.cwd(), shipped_root()):
         for path in sorted((root / "experiments").glob("*")):
-            if path.suffix in SUFFIXES:
+            if path.suffix in SUFFIXES and path.is_file():
                 found.setdefault(path.stem, path)
     return dict(sorted(found.items()))
 
@@ -33,7 +38,7 @@ def fragment_files() -> dict[str, Path]:
     found: dict[str, Path] = {}
     for root in (Path.cwd(), shipped_root()):
         for path in sorted((root / "configs").rglob("*")):
-            if path.suffix in SUFFIXES:
+            if path.suffix in SUFFIXES and path.is_file():
                 found.setdefault(path.relative_to(root).as_posix(), path)
     return dict(sorted(found.items()))
 
@@ -51,11 +56,14 @@ def find_experiment(name: str) -> Path:
         ConfigError: There is none.
     """
     path = Path(name)
-    if path.is_dir() and (path / "config.yaml").is_file():
+    if os.path.isfile(path / "config.yaml"):
         return path / "config.yaml"
-    if path.suffix in SUFFIXES:
+    if path.suffix in SUFFIXES or is_stream(path):
         return find_file(name)
     experiments = experiment_files()
+    if name not in experiments and os.path.isdir(path):
+        message = f"{name} is a directory without config.yaml\nexpected a name, a file, or a run"
+        raise ConfigError([Problem("--experiment", message)])
     if name not in experiments:
         raise ConfigError([Problem("--experiment", unknown("experiment", name, [*experiments]))])
     return experiments[name]
@@ -76,12 +84,35 @@ def find_file(name: str, beside: Path | None = None) -> Path:
     """
     roots = [root for root in (beside, Path.cwd(), shipped_root()) if root is not None]
     for root in roots:
-        if (root / name).is_file():
+        # Of `os.path`, because those of `Path` raise for a name that is too long.
+        if os.path.isfile(root / name) or is_stream(root / name):
             return root / name
+    if any(os.path.isdir(root / name) for root in roots):
+        raise ConfigError([Problem("", f"{name} is a directory, expected a file")])
     known = [*fragment_files(), *(f"experiments/{p.name}" for p in experiment_files().values())]
     near = unknown("file", name, known).split("\n")[0]
     searched = ", ".join(dict.fromkeys(str(root) for root in roots))
     raise ConfigError([Problem("", f"{near}\nsearched from: {searched}")])
+
+
+def is_stream(path: Path) -> bool:
+    """Returns whether a path is a pipe or a device, such as `/dev/stdin` or bash's `<(…)`.
+
+    Args:
+        path: Any path.
+    """
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):  # ValueError: a null byte
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISCHR(mode) or stat.S_ISSOCK(mode)
+
+
+@functools.cache
+def _stream_bytes(path: Path) -> bytes:
+    # A pipe can be read once, and an experiment is resolved more than once in some commands.
+    with path.open("rb") as file:
+        return file.read(_MAX_BYTES + 1)
 
 
 def read_text(path: Path, label: str) -> str:
@@ -95,9 +126,21 @@ def read_text(path: Path, label: str) -> str:
         Its text.
 
     Raises:
-        ConfigError: The file cannot be read, or is not UTF-8.
+        ConfigError: The file cannot be read, is too large, or is not UTF-8.
     """
     try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        content = _stream_bytes(path) if is_stream(path) else _file_bytes(path)
+        if len(content) > _MAX_BYTES:
+            message = f"is larger than {_MAX_BYTES // 2**20} MiB; no config file is that large"
+            raise ConfigError([Problem("", message, Origin(label))])
+        return content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
+    except UnicodeDecodeError as error:
+        message = f"cannot be read: {error}\nsave it as UTF-8"
+        raise ConfigError([Problem("", message, Origin(label))]) from None
+    except OSError as error:
         raise ConfigError([Problem("", f"cannot be read: {error}", Origin(label))]) from None
+
+
+def _file_bytes(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(_MAX_BYTES + 1)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from orbit_runner.config.locate import find_file
 from orbit_runner.config.origins import Origin
-from orbit_runner.config.problems import ConfigError, Problem
-from orbit_runner.config.raw import Leaf, Section, assignment, merge
+from orbit_runner.config.problems import ConfigError, Problem, shortened
+from orbit_runner.config.raw import MAX_DEPTH, Leaf, Section, assignment, merge
 from orbit_runner.config.yaml_source import load_file, load_text
 
 _ASSIGNMENT = re.compile(r"\s*[A-Za-z_][\w.]*\s*=")
@@ -73,7 +73,13 @@ def value_at(path: tuple[str, ...], text: str, label: str, layer: int) -> Sectio
 
     Returns:
         The tree that it sets.
+
+    Raises:
+        ConfigError: The path is too long, or the value is no YAML.
     """
+    if len(path) > MAX_DEPTH:
+        message = f"a name has at most {MAX_DEPTH} parts, got {len(path)}"
+        raise ConfigError([Problem("", message, Origin(shortened(label)))])
     wrapped = load_text(f"value: {text}", label, layer, with_lines=False).children["value"]
     if isinstance(wrapped, Leaf):
         return assignment(path, wrapped.value, Origin(label, None, layer))

@@ -9,7 +9,9 @@ from collections.abc import Iterable, Sequence
 from orbit_runner.config.origins import Origin
 from orbit_runner.errors import RunnerError
 
-_SHOWN = 12
+_SHOWN, _ALL = 12, 200
+# Longer than any list of allowed names, and short enough for a screen.
+_LINE, _NAME = 2000, 200
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,17 +29,27 @@ class Problem:
     origin: Origin | None = None
 
     def __str__(self) -> str:
-        place = " — ".join(str(part) for part in (self.path, self.origin) if part)
-        body = self.message.replace("\n", "\n    ")
+        place = " — ".join(shortened(str(part)) for part in (self.path, self.origin) if part)
+        body = "\n    ".join(shortened(line, _LINE) for line in self.message.split("\n"))
         return f"  {place}\n    {body}" if place else f"  {body}"
+
+
+def shortened(text: str, most: int = _NAME) -> str:
+    """Returns a text, or its beginning and its length where it is longer than a limit.
+
+    Args:
+        text: What a message is to show.
+        most: The limit, in characters.
+    """
+    return text if len(text) <= most else f"{text[:most]}… ({len(text):,} characters)"
 
 
 class ConfigError(RunnerError):
     """A config that does not resolve, with every problem that was found in it."""
 
-    def __init__(self, problems: Iterable[Problem], *, shown: int = _SHOWN) -> None:
+    def __init__(self, problems: Iterable[Problem], *, every: bool = False) -> None:
         self.problems: tuple[Problem, ...] = tuple(dict.fromkeys(problems))
-        super().__init__(self._text(shown))
+        super().__init__(self._text(_ALL if every else _SHOWN))
 
     def _text(self, shown: int) -> str:
         count = len(self.problems)
@@ -58,6 +70,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
     Returns:
         A clause such as `; did you mean 'depth'?`, or "" where nothing is near.
     """
+    if len(str(name)) > _NAME:
+        return ""
     by_lower = {option.lower(): option for option in known}
     match = difflib.get_close_matches(str(name).lower(), by_lower, n=1, cutoff=0.6)
     return f"; did you mean {by_lower[match[0]]!r}?" if match else ""
@@ -75,4 +89,4 @@ def unknown(kind: str, name: object, known: Sequence[str]) -> str:
         A message of two lines.
     """
     listed = ", ".join(sorted(known)) or "none"
-    return f"unknown {kind} {name!r}{nearest(str(name), known)}\nallowed: {listed}"
+    return f"unknown {kind} {shortened(repr(name))}{nearest(str(name), known)}\nallowed: {listed}"

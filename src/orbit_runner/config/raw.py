@@ -8,6 +8,9 @@ from typing import Any
 
 from orbit_runner.config.origins import Origin
 
+# Levels of sections and lists; the deepest setting of ours has seven.
+MAX_DEPTH = 64
+
 
 @dataclasses.dataclass
 class Leaf:

@@ -12,7 +12,7 @@ from typing import Any
 
 from orbit_runner.config.base import Config, OneOf
 from orbit_runner.config.origins import Origin
-from orbit_runner.config.problems import Problem, unknown
+from orbit_runner.config.problems import Problem, shortened, unknown
 from orbit_runner.config.raw import (
     Leaf,
     Section,
@@ -62,7 +62,7 @@ class Builder:
         for key, node in _not_overruled(section.children, fields).items():
             below = f"{path}.{key}" if path else key
             if key not in fields:
-                self._problem(below, unknown("setting", key, list(fields)), node.origin)
+                self._problem(below, _unknown_setting(key, [*fields]), node.origin)
                 continue
             value = self._field(fields[key], type(base), getattr(base, key), node, below)
             if value is not _ABSENT:
@@ -175,6 +175,13 @@ class Builder:
 
     def _problem(self, path: str, message: str, origin: Origin | None) -> None:
         self.problems.append(Problem(path, message, origin))
+
+
+def _unknown_setting(key: str, known: Sequence[str]) -> str:
+    section, dot, name = key.partition(".")
+    if dot and section in known:
+        return f"unknown setting {shortened(repr(key))}; nest it: {section}: {{{name}: …}}"
+    return unknown("setting", key, known)
 
 
 def _is_null(node: Leaf | Section) -> bool:
@@ -313,7 +320,9 @@ def _refuse(value: Any, hint: Any) -> Any:
 
 
 def _shown(value: Any) -> str:
-    return "null" if value is None else "a section" if isinstance(value, Mapping) else repr(value)
+    if value is None:
+        return "null"
+    return "a section" if isinstance(value, Mapping) else shortened(repr(value))
 
 
 _SPOKEN = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}

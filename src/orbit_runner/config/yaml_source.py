@@ -2,12 +2,15 @@
 
 YAML 1.1, PyYAML's own, reads `off` as a boolean and `1e-3` as a string; both are everyday values of
 an experiment, so scalars are resolved here by the core schema of YAML 1.2.2, section 10.3.
+
+A file may come from anyone, so its depth and the number of its values are bounded: aliases of
+aliases would otherwise make a text of one line as large as memory.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +19,26 @@ import yaml
 from orbit_runner.config.locate import read_text
 from orbit_runner.config.origins import Origin
 from orbit_runner.config.problems import ConfigError, Problem
-from orbit_runner.config.raw import Leaf, Section
+from orbit_runner.config.raw import MAX_DEPTH, Leaf, Section
 
 _NULL, _TRUE, _FALSE = {"", "~", "null"}, {"true"}, {"false"}
 _INT = re.compile(r"[-+]?[0-9]+(_[0-9]+)*$")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(_[0-9]+)*(\.[0-9]*)?)([eE][-+]?[0-9]+)?$")
 _RADIX = re.compile(r"0[xX][0-9a-fA-F]+$|0o[0-7]+$")
 _MERGE = "tag:yaml.org,2002:merge"  # a plain `<<`; in quotes it is a name like any other
+# Eight in YAML 1.1, which Model Garden reads, and ten in YAML 1.2.
+_AMBIGUOUS = re.compile(r"[-+]?0[0-9_]*[1-9][0-9_]*$")
+_TAGS = "tag:yaml.org,2002:"
+_SCALAR_TAGS: dict[str, tuple[type, ...]] = {
+    "str": (str,),
+    "int": (int,),
+    "float": (float, int),
+    "bool": (bool,),
+    "null": (type(None),),
+}
+_MAX_VALUES = 20_000
+_TOO_DEEP = f"sections and lists are nested more than {MAX_DEPTH} levels deep"
+_TOO_MANY = f"holds more than {_MAX_VALUES:,} values"
 _SPECIAL = {".inf": float("inf"), "+.inf": float("inf"), "-.inf": -float("inf")}
 
 
@@ -68,9 +84,13 @@ def load_text(text: str, label: str, layer: int, *, with_lines: bool = True) -> 
     """
     reader = _Reader(label, layer, with_lines)
     try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        loader = _Loader(text)
+        root = loader.get_single_node()
+    except yaml.reader.ReaderError as error:
+        raise ConfigError([reader.character_problem(error, text)]) from None
     except yaml.YAMLError as error:
         raise ConfigError([reader.syntax_problem(error)]) from None
+    reader.tags = loader.tags
     if root is None:
         return Section(Origin(label, None, layer))
     node = reader.read(root, "")
@@ -101,13 +121,49 @@ def load_file(path: Path, label: str, layer: int) -> Section:
     return load_text(read_text(path, label), label, layer)
 
 
+class _Loader(yaml.SafeLoader):
+    """Composes nodes of bounded depth and number.
+
+    Attributes:
+        tags: Of each node that was written with a tag: its id to the tag.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.tags: dict[int, str] = {}
+        self._depth = self._count = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        event: Any = self.peek_event()
+        self._depth, self._count = self._depth + 1, self._count + 1
+        for limit, got, message in (
+            (MAX_DEPTH, self._depth, _TOO_DEEP),
+            (_MAX_VALUES, self._count, _TOO_MANY),
+        ):
+            if got > limit:
+                raise _TooLarge(None, None, message, event.start_mark)
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        # An alias has no tag of its own; `!` alone means that a plain scalar is a text.
+        tag = getattr(event, "tag", None)
+        if tag is not None and not isinstance(event, yaml.AliasEvent):
+            self.tags[id(node)] = _TAGS + "str" if tag == "!" else tag
+        return node
+
+
+class _TooLarge(yaml.MarkedYAMLError):
+    """A text that is valid, and larger than any experiment."""
+
+
 class _Reader:
     """Turns PyYAML's nodes into sections and leaves, and gathers what is wrong with them."""
 
     def __init__(self, label: str, layer: int, with_lines: bool) -> None:
         self.problems: list[Problem] = []
         self._label, self._layer, self._with_lines = label, layer, with_lines
+        self.tags: dict[int, str] = {}
         self._open: set[int] = set()
+        self._count = 0
 
     def _origin(self, mark: yaml.Mark | None) -> Origin:
         line = mark.line + 1 if mark is not None and self._with_lines else None
@@ -118,11 +174,25 @@ class _Reader:
         reason = getattr(error, "problem", None) or str(error)
         context = getattr(error, "context", None)
         message = f"no valid YAML: {reason}" + (f" ({context})" if context else "")
+        if isinstance(error, _TooLarge):
+            message = str(error.problem)
+        elif str(context).startswith("found duplicate anchor"):
+            message = f"{str(context).partition(';')[0]}; each anchor needs a name of its own"
+        elif "expected a single document" in str(context):
+            message = "no valid YAML: a second document begins; a config file holds one"
         return Problem("", message, self._origin(mark))
+
+    def character_problem(self, error: yaml.reader.ReaderError, text: str) -> Problem:
+        line = text.count("\n", 0, error.position) + 1 if self._with_lines else None
+        code = error.character if isinstance(error.character, int) else ord(error.character)
+        message = f"no valid YAML: the character U+{code:04X} is not allowed"
+        return Problem("", message, Origin(self._label, line, self._layer))
 
     def read(self, node: yaml.Node, path: str) -> Leaf | Section:
         origin = self._origin(node.start_mark)
+        self._visit(path, origin)
         if isinstance(node, yaml.MappingNode):
+            self._check_tag(node, path)
             return self._section(node, path, origin)
         return Leaf(self._value(node, path), origin)
 
@@ -134,6 +204,25 @@ class _Reader:
         self._open.remove(id(node))
         return section
 
+    def _visit(self, path: str, origin: Origin) -> None:
+        """Counts a value; what an alias refers to counts each time."""
+        self._count += 1
+        if self._count > _MAX_VALUES:
+            raise ConfigError([Problem(path, f"{_TOO_MANY}, those of aliases included", origin)])
+        if len(self._open) > MAX_DEPTH:
+            raise ConfigError([Problem("", f"{_TOO_DEEP}, those of aliases included", origin)])
+
+    def _check_tag(self, node: yaml.Node, path: str) -> None:
+        kind = "map" if isinstance(node, yaml.MappingNode) else "seq"
+        tag = self.tags.get(id(node), _TAGS + kind)
+        if tag != _TAGS + kind:
+            self._tag_problem(node, tag, path, f"!!{kind}, or no tag")
+
+    def _tag_problem(self, node: yaml.Node, tag: str, path: str, allowed: str) -> None:
+        shown = tag.replace(_TAGS, "!!")
+        message = f"the tag {shown!r:.80} has no meaning here\nallowed: {allowed}"
+        self.problems.append(Problem(path, message, self._origin(node.start_mark)))
+
     def _enter(self, node: yaml.Node, path: str, origin: Origin) -> bool:
         if id(node) in self._open:
             self.problems.append(Problem(path, "an alias stands inside what it refers to", origin))
@@ -144,12 +233,15 @@ class _Reader:
     def _fill(self, section: Section, node: yaml.MappingNode, path: str) -> None:
         seen: dict[Hashable, Origin] = {}
         for key_node, value_node in node.value:
-            key = str(getattr(key_node, "value", ""))
             if key_node.tag == _MERGE:
                 self._merge_key(section, value_node, path)
                 continue
-            below = f"{path}.{key}" if path else key
             place = self._origin(key_node.start_mark)
+            if not isinstance(key_node, yaml.ScalarNode) or id(key_node) in self.tags:
+                self.problems.append(Problem(path, "a name is a text without a tag", place))
+                continue
+            key = str(key_node.value)
+            below = f"{path}.{key}" if path else key
             if key in seen:
                 self.problems.append(
                     Problem(below, f"is set twice, first at {seen[key]}; keep one", place)
@@ -171,23 +263,56 @@ class _Reader:
 
     def _value(self, node: Any, path: str) -> Any:
         if isinstance(node, yaml.SequenceNode):
+            self._check_tag(node, path)
             if not self._enter(node, path, self._origin(node.start_mark)):
                 return []
-            items = [self._value(item, f"{path}[{i}]") for i, item in enumerate(node.value)]
+            items = [*self._items(node, path)]
             self._open.remove(id(node))
             return items
         if isinstance(node, yaml.MappingNode):
+            self._check_tag(node, path)
             section = self._section(node, path, self._origin(node.start_mark))
             return {key: _unwrapped(child) for key, child in section.children.items()}
-        quoted = node.style is not None or (node.tag.endswith(":str") and _tagged(node))
-        return _whole_characters(node.value) if quoted else scalar(node.value)
+        if id(node) in self.tags:
+            return self._tagged(node, path, self.tags[id(node)])
+        if node.style is not None:
+            return _whole_characters(node.value)
+        if _AMBIGUOUS.match(node.value):
+            self._ambiguous(node, path)
+        return scalar(node.value)
 
+    def _items(self, node: yaml.SequenceNode, path: str) -> Iterator[Any]:
+        for index, item in enumerate(node.value):
+            below = f"{path}[{index}]"
+            self._visit(below, self._origin(item.start_mark))
+            yield self._value(item, below)
 
-def _tagged(node: yaml.Node) -> bool:
-    # PyYAML resolves `!!str 5` and a plain `text` to the same tag; only the text tells them apart.
-    start, end = node.start_mark, node.end_mark
-    written = start.buffer[start.pointer : end.pointer] if start.buffer else ""
-    return bool(re.match(r"(&\S+\s+)?!", written))
+    def _tagged(self, node: yaml.ScalarNode, path: str, tag: str) -> Any:
+        """Reads a scalar with a tag of the core schema, whose quotes do not count then."""
+        kind = tag.removeprefix(_TAGS)
+        if kind == "str":
+            return _whole_characters(node.value)
+        value = scalar(node.value)
+        if type(value) not in _SCALAR_TAGS.get(kind, ()):
+            self._scalar_tag_problem(node, path, tag)
+        return float(value) if kind == "float" and isinstance(value, int) else value
+
+    def _scalar_tag_problem(self, node: yaml.ScalarNode, path: str, tag: str) -> None:
+        kind = tag.removeprefix(_TAGS)
+        if kind not in _SCALAR_TAGS:
+            tags = ", ".join(f"!!{name}" for name in _SCALAR_TAGS)
+            self._tag_problem(node, tag, path, f"{tags}, or no tag")
+            return
+        message = f"got {node.value!r:.200}, which does not have the type of its tag, !!{kind}"
+        self.problems.append(Problem(path, message, self._origin(node.start_mark)))
+
+    def _ambiguous(self, node: yaml.ScalarNode, path: str) -> None:
+        plain = int(node.value)
+        message = (
+            f"got {node.value}, which YAML 1.1 and YAML 1.2 read as different numbers\n"
+            f"write {plain}, or 0o… for an octal number, or put a text in quotes"
+        )
+        self.problems.append(Problem(path, message, self._origin(node.start_mark)))
 
 
 def _whole_characters(text: str) -> str:

@@ -1,0 +1,244 @@
+"""Config files that are not what they seem: too large, too deep, of another kind."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orbit_runner.cli.main import main
+from orbit_runner.config.problems import ConfigError, Problem
+from orbit_runner.config.raw import leaves
+from orbit_runner.config.resolve import Request, resolve
+from orbit_runner.config.yaml_source import load_text
+
+Write = Callable[..., str]
+Refused = Callable[..., list[Problem]]
+SECONDS = 30.0  # A bound against hanging: each takes a second or two on a busy machine.
+
+
+def _bomb(first: str, next_one: Callable[[str], str]) -> str:
+    lines, before = [first], "a0"
+    for level in range(1, 10):
+        lines.append(f"a{level}: &a{level} {next_one(before)}")
+        before = f"a{level}"
+    return "\n".join(lines) + "\n"
+
+
+LISTS = _bomb("a0: &a0 [x]", lambda name: "[" + ", ".join([f"*{name}"] * 10) + "]")
+MAPS = _bomb("a0: &a0 {x: 1}", lambda n: "{" + ", ".join(f"k{i}: *{n}" for i in range(10)) + "}")
+CHAIN = "a0: &a0 {x: 1}\n" + "".join(f"a{i}: &a{i} {{x: *a{i - 1}}}\n" for i in range(1, 3000))
+MACROS = "A0 = [1]\n" + "".join(
+    f"A{i} = [{', '.join([f'%A{i - 1}'] * 10)}]\n" for i in range(1, 10)
+)
+MACRO_CHAIN = "A0 = [1]\n" + "".join(f"A{i} = [%A{i - 1}]\n" for i in range(1, 500))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        ("lists.yaml", LISTS, "20,000 values, those of aliases included"),
+        ("maps.yaml", MAPS, "20,000 values, those of aliases included"),
+        ("chain.yaml", CHAIN, "64 levels deep, those of aliases included"),
+        ("flow.yaml", "a: " + "[" * 3000 + "]" * 3000, "64 levels deep"),
+        ("block.yaml", "".join(" " * i + "a:\n" for i in range(1000)), "64 levels deep"),
+        ("flow.json", '{"a":' * 3000 + "1" + "}" * 3000, "64 levels deep"),
+        ("keys.yaml", "".join(f"key_{i}: 1\n" for i in range(30000)), "more than 20,000 values"),
+        ("large.yaml", "# comment\n" * 200000, "is larger than 1 MiB"),
+        ("macros.gin", f"{MACROS}trainer.train_steps = %A9\n", "more than 20,000 values"),
+        ("chain.gin", f"{MACRO_CHAIN}trainer.train_steps = %A499\n", "more than 64 levels"),
+        ("deep.gin", f"trainer.train_steps = {'[' * 3000}{']' * 3000}\n", "nested too deeply"),
+        ("names.gin", f"trainer.{'.a' * 3000} = 1\n".replace("..", "."), "at most 64 parts"),
+        ("null.yaml", b"trainer:\n  train_steps: 5\0\n", "U+0000 is not allowed"),
+        ("utf16.yaml", "trainer: {train_steps: 5}\n".encode("utf-16"), "save it as UTF-8"),
+        ("utf16.gin", "trainer.train_steps = 5\n".encode("utf-16"), "save it as UTF-8"),
+        ("two.yaml", "trainer: {train_steps: 5}\n---\ntrainer: {}\n", "a second document begins"),
+        ("anchors.yaml", "x: &a 1\ny: &a 2\n", "found duplicate anchor 'a'; each anchor"),
+        ("list_key.yaml", "? [a, b]\n: 1\n", "a name is a text without a tag"),
+        ("map_key.yaml", "{a: 1}: 1\n", "a name is a text without a tag"),
+        ("tag_key.yaml", "!x trainer: {}\n", "a name is a text without a tag"),
+        ("dots.yaml", "trainer.train_steps: 5\n", "nest it: trainer: {train_steps: …}"),
+    ],
+)  # fmt: skip
+def test_a_file_is_refused_in_a_few_lines_and_soon(
+    write: Write, refused: Refused, name: str, content: str | bytes, expected: str
+) -> None:
+    write(name, content)
+    start = time.monotonic()
+
+    (problem,) = refused(config_files=(name,))
+
+    assert expected in problem.message
+    assert problem.origin is not None
+    assert problem.origin.label == name
+    assert len(str(problem)) < 1000
+    assert time.monotonic() - start < SECONDS
+
+
+@pytest.mark.parametrize(
+    "value", ["k" * 500_000, f"[{', '.join(['1'] * 10_000)}]", f"'{'é' * 100_000}'"]
+)
+def test_a_long_value_is_shown_by_its_beginning(write: Write, refused: Refused, value: str) -> None:
+    write("a.yaml", f"trainer: {{train_steps: {value}}}\n")
+
+    (problem,) = refused(config_files=("a.yaml",))
+
+    assert "characters), expected a whole number" in problem.message
+    assert len(problem.message) < 400
+
+
+def test_many_unknown_names_are_counted(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    write("a.yaml", "trainer:\n" + "".join(f"  unknown_{i}: 1\n" for i in range(2000)))
+
+    assert main(["validate", "--experiment=digits", "a.yaml"]) == 2
+
+    message = capsys.readouterr().err
+    assert "… and 1800 more" in message
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        ('!!int "20"', 20),
+        ("!!float 3", 3.0),
+        ("!!bool 'true'", True),
+        ("!!null ''", None),
+        ("!!str 010", "010"),
+        ("! 12", "12"),
+        ("!!seq [1]", [1]),
+        ("'010'", "010"),
+        ("0", 0),
+        ("00", 0),
+        ("0.5", 0.5),
+        ("0x10", 16),
+        ("0o10", 8),
+        ("1_000", 1000),
+        ("1:30", "1:30"),
+    ],
+)
+def test_a_tag_of_the_core_schema_counts(written: str, value: Any) -> None:
+    ((_, leaf),) = leaves(load_text(f"x: {written}", "a.yaml", 1))
+
+    assert (leaf.value, type(leaf.value)) == (value, type(value))
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ('!!int "x"', "got 'x', which does not have the type of its tag, !!int"),
+        ("!!int 1.5", "got '1.5', which does not have the type"),
+        ("!!bool yes", "got 'yes', which does not have the type"),
+        ("!foo 20", "the tag '!foo' has no meaning here\nallowed: !!str, !!int,"),
+        ("!!timestamp 2020-01-01", "the tag '!!timestamp' has no meaning"),
+        ("!!binary aGk=", "the tag '!!binary' has no meaning"),
+        ("!!python/name:os.system", "the tag '!!python/name:os.system' has no meaning"),
+        ("!foo {a: 1}", "the tag '!foo' has no meaning here\nallowed: !!map, or no tag"),
+        ("!!set {a, b}", "the tag '!!set' has no meaning"),
+        ("!!omap [a: 1]", "the tag '!!omap' has no meaning here\nallowed: !!seq, or no tag"),
+        ("[1, !foo 2]", "the tag '!foo' has no meaning"),
+        ("010", "got 010, which YAML 1.1 and YAML 1.2 read as different numbers\nwrite 10,"),
+        ("-0_8", "got -0_8, which YAML 1.1"),
+        ("[00777]", "write 777,"),
+    ],
+)
+def test_a_value_of_two_meanings_is_refused_with_its_line(written: str, expected: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_text(f"a: 1\nx: {written}\n", "a.yaml", 1)
+
+    (problem,) = caught.value.problems
+    assert expected in problem.message
+    assert problem.path.startswith("x")
+    assert str(problem.origin) == "a.yaml:2"
+
+
+@pytest.mark.parametrize("name", ["--params_override", "--flag"])
+def test_a_name_of_thousands_of_parts_is_refused(refused: Refused, name: str) -> None:
+    path = ".".join(["trainer"] * 3000)
+    given: dict[str, Any] = {"params_overrides": (f"{path}=1",)}
+    if name == "--flag":
+        given = {"flags": ((f"--{path}", path, "1"),)}
+
+    (problem,) = refused(**given)
+
+    assert problem.message == "a name has at most 64 parts, got 3000"
+    assert len(str(problem)) < 400
+
+
+def test_gin_takes_a_byte_order_mark(write: Write, over_digits: Callable[..., Any]) -> None:
+    write("a.gin", "\ufefftrainer.train_steps = 7\n")
+
+    assert over_digits(gin_files=("a.gin",)).trainer.train_steps == 7
+
+
+@pytest.fixture
+def pipe(tmp_path: Path) -> Callable[[str], str]:
+    """Makes a named pipe that one reader gets a text from."""
+
+    def make(text: str) -> str:
+        path = tmp_path / "pipe"
+        os.mkfifo(path)
+        threading.Thread(target=path.write_text, args=(text,), daemon=True).start()
+        return str(path)
+
+    return make
+
+
+def test_a_pipe_is_read_as_often_as_it_is_needed(pipe: Callable[[str], str]) -> None:
+    name = pipe("trainer: {train_steps: 7}\n")
+    request = Request(experiment="digits", config_files=(name,))
+
+    found = [resolve(request).config.trainer.train_steps for _ in range(2)]
+
+    assert found == [7, 7]
+
+
+def test_an_experiment_comes_through_a_pipe(
+    pipe: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["show", "--experiment=digits", "--seed=5"]) == 0
+    text = capsys.readouterr().out
+    name = pipe(text)
+
+    assert main(["show", f"--experiment={name}"]) == 0
+
+    assert capsys.readouterr().out == text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["show", "--experiment=digits", "--config_file=d"], "d is a directory, expected a file"),
+        (["show", "--experiment=digits", "--config_file=d.yaml"], "d.yaml is a directory"),
+        (["show", "--experiment=digits", "--gin_file=d"], "d is a directory, expected a file"),
+        (["show", "--experiment=d"], "d is a directory without config.yaml"),
+        (["validate", "d"], "d is a directory without config.yaml"),
+        (["diff", "d", "digits"], "d is a directory without config.yaml"),
+        (["show", "--experiment=digits", "--flagfile=d"], "cannot be read"),
+        (["show", "--experiment=digits", "--config_file=/dev/zero"], "is larger than 1 MiB"),
+        (["show", "--experiment=digits", "--gin_file=/dev/zero"], "is larger than 1 MiB"),
+        (["show", "--experiment=digits", "--flagfile=/dev/zero"], "is no file of flags"),
+        (["show", "--experiment=digits", "--config_file=a\0b"], "unknown file"),
+        (["show", "--experiment=digits", "--config_file=" + "a/" * 3000], "unknown file"),
+        (["show", "--experiment=" + "a" * 3000], "unknown experiment 'aaa"),
+        (["launch", "--", "--experiment=digits", "--config_file=/dev/null"], "each member reads"),
+    ],
+)  # fmt: skip
+def test_what_is_no_file_is_named(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    expected: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d.yaml").mkdir()
+
+    assert main(arguments) == 2
+
+    assert expected in capsys.readouterr().err
