@@ -15,6 +15,7 @@ from orbit_runner.cli.driver_flags import (
     check_mode,
     show_logs,
 )
+from orbit_runner.cli.home_directory import expand_home
 from orbit_runner.config.locate import is_stream
 from orbit_runner.config.problems import nearest, shortened
 from orbit_runner.config.resolve import Request
@@ -139,6 +140,7 @@ def parse(to: Parser, arguments: Sequence[str]) -> argparse.Namespace:
         flags.dotted.append((match[1], match[2] if match[2] is not None else rest.pop(0)))
     check_mode(getattr(flags, "mode", None))
     show_logs(flags)
+    expand_home(flags)
     return flags
 
 

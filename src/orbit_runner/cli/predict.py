@@ -13,6 +13,7 @@ from typing import Any
 from orbit_runner.cli.answers import answer_all
 from orbit_runner.cli.chosen import Chosen, add_choice_flags, read_chosen
 from orbit_runner.cli.flags import Parser, parse, parser
+from orbit_runner.cli.home_directory import expand_home
 from orbit_runner.cli.job import bind_gin
 from orbit_runner.cli.preflight import blamed
 from orbit_runner.config.resolve import Request, Resolved, resolve
@@ -52,7 +53,9 @@ def main(arguments: Sequence[str]) -> int:
     flags = parse(_parser(), options)
     if not words:
         raise RunnerError(f"WHERE is not given\nusage: {_USAGE}")
-    where, items = Path(words[0]), words[1:]
+    flags.where, items = words[0], words[1:]
+    expand_home(flags)
+    where = Path(flags.where)
     if not items and sys.stdin.isatty():
         raise RunnerError("no items are given\ngive some, or - to type them in, one a line")
     for name in ("top_k", "batch_size"):

@@ -24,6 +24,7 @@ def setting(
     refused: str = "",
     variants: Any = None,
     instead_of: str = "",
+    subdirectory: bool = False,
 ) -> Any:
     """Declares one setting of a config class.
 
@@ -41,6 +42,8 @@ def setting(
             class.
         instead_of: A setting of the same section that says the same in other words; the one that
             a higher layer sets holds.
+        subdirectory: Whether a directory below another one is named after the text, so that it
+            may not lead elsewhere.
 
     Returns:
         A dataclass field.
@@ -54,6 +57,7 @@ def setting(
         "refused": refused,
         "variants": variants,
         "instead_of": instead_of,
+        "subdirectory": subdirectory,
     }
     return dataclasses.field(default=default, default_factory=factory, metadata=metadata)
 

@@ -91,7 +91,9 @@ class TaskConfig(Config):
 class ExperimentConfig(Config):
     """An experiment: what is learned, how, and where."""
 
-    name: str = setting("", help="name of the experiment; its file's name where unset")
+    name: str = setting(
+        "", subdirectory=True, help="name of the experiment; its file's name where unset"
+    )
     description: str = setting("", help="one line for `runner list`")
     official: str = setting("", help="the experiment of Model Garden that this one begins from")
     imports: list[str] = setting((), help="modules to import first: tasks of one's own")

@@ -148,7 +148,8 @@ class _Layers:
                 self._sections.append(section_of(named, Origin("--experiment", None, 0)))
                 return
             path = _found(name)
-            stem = path.parent.name if path.name == "config.yaml" else path.stem
+            # Resolved, because the parent of `../config.yaml` has no name.
+            stem = path.resolve().parent.name if path.name == "config.yaml" else path.stem
             self._sections.append(section_of({"name": stem}, Origin("--experiment", None, 0)))
             self._open(path, _label(path, name))
 

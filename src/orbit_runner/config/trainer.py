@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os.path
 from collections.abc import Iterator
 
 from orbit_runner.config.base import Config, setting
@@ -58,13 +59,16 @@ class TrainerConfig(Config):
     continuous_eval_timeout: int | None = setting(
         3600, minimum=1, help="seconds that continuous_eval waits for a checkpoint; null: for ever"
     )
-    best_checkpoint_export_subdir: str = setting("", help="folder of the best checkpoint, if any")
+    best_checkpoint_export_subdir: str = setting(
+        "", subdirectory=True, help="folder of the best checkpoint, if any"
+    )
     best_checkpoint_eval_metric: str = setting("", help="the metric that tells which is best")
     best_checkpoint_metric_comp: str = setting(
         "higher", allowed=("higher", "lower"), help="which value is better"
     )
     export_subdir: str = setting(
         "",
+        subdirectory=True,
         help="folder of the SavedModel that is written after training, as `runner export` does; "
         "best_checkpoint_export_subdir holds a checkpoint",
     )
@@ -93,7 +97,9 @@ class TrainerConfig(Config):
         help="on resume, have pipelines that can only begin at their beginning make the batches "
         "before once more, for exactness; false: they begin anew",
     )
-    validation_summary_subdir: str = setting("validation", help="folder of evaluation summaries")
+    validation_summary_subdir: str = setting(
+        "validation", subdirectory=True, help="folder of evaluation summaries"
+    )
     train_tf_while_loop: bool = setting(True, help="run a loop of steps as one graph")
     train_tf_function: bool = setting(True, help="run a training step as a graph")
     eval_tf_function: bool = setting(True, help="run an evaluation step as a graph")
@@ -117,6 +123,9 @@ class TrainerConfig(Config):
         if self.eval_tf_while_loop and not self.eval_tf_function:
             yield "eval_tf_function", "eval_tf_while_loop needs it; set that to false as well"
         yield from self._schedule_problems()
+        if _same_folder(self.best_checkpoint_export_subdir, "checkpoints"):
+            got = self.best_checkpoint_export_subdir
+            yield "best_checkpoint_export_subdir", f"got {got!r}, where the other checkpoints are"
         subdir, metric = self.best_checkpoint_export_subdir, self.best_checkpoint_eval_metric
         if bool(subdir) != bool(metric):
             field = "best_checkpoint_eval_metric" if subdir else "best_checkpoint_export_subdir"
@@ -130,7 +139,7 @@ class TrainerConfig(Config):
                 if getattr(self, field) is not None:
                     yield "export_subdir", f"has to be set too: {field} says what is exported"
             return
-        if self.export_subdir in ("checkpoints", best):
+        if _same_folder(self.export_subdir, "checkpoints", best):
             yield "export_subdir", f"got {self.export_subdir!r}, where checkpoints are"
         if self.export_checkpoint == "best" and not best:
             yield "export_checkpoint", "got 'best', and best_checkpoint_export_subdir is not set"
@@ -148,3 +157,7 @@ class TrainerConfig(Config):
         if self.train_steps > end:
             path = "optimizer_config.learning_rate.step_cosine_with_offset.boundaries"
             yield path, f"the rate is NaN from step {end} on, and train_steps is {self.train_steps}"
+
+
+def _same_folder(path: str, *others: str) -> bool:
+    return bool(path) and os.path.normpath(path) in [os.path.normpath(o) for o in others if o]

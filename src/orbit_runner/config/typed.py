@@ -366,9 +366,31 @@ def _check(value: Any, field: dataclasses.Field[Any], usual: Any) -> None:
         listed = ", ".join("null" if option is None else repr(option) for option in allowed)
         near = unknown("value", value, names).split("\n")[0]
         raise Mismatch(f"{near}\nallowed: {listed}")
+    if meta.get("subdirectory") and (problem := subdirectory_problem(value)):
+        raise Mismatch(f"got {shortened(repr(value))}, {problem}")
     for number in value if isinstance(value, tuple) else (value,):
         if isinstance(number, (int, float)) and not isinstance(number, bool):
             _check_range(number, meta)
+
+
+def subdirectory_problem(path: str) -> str:
+    """Returns why a text cannot name a directory below another one; "" if it can.
+
+    Args:
+        path: The text; empty where there is no directory.
+    """
+    parts = path.split("/")
+    if not path:
+        return ""
+    if path.startswith(("/", "~")) or ".." in parts or "://" in path:
+        return "expected a relative path without `..`, because a directory is named after it"
+    if all(part in ("", ".") for part in parts):
+        return "expected a name, because a directory is named after it"
+    if not path.isprintable() or any(len(part.encode()) > 255 for part in parts):
+        return (
+            "expected printable names of at most 255 bytes, because a directory is named after it"
+        )
+    return ""
 
 
 def _no_effect(value: str, reason: str) -> str:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from typing import Any
 
 from orbit_runner.config.experiment import ExperimentConfig
+from orbit_runner.config.typed import subdirectory_problem
 from orbit_runner.errors import SettingError
 
 
@@ -48,14 +50,21 @@ def tasks_trained(cls: Any, settings: Any, logging_dir: str | None) -> Any:
     if not names:
         raise SettingError("task.task_routines", "is empty: there is nothing to train")
     for number, (name, routine) in enumerate(zip(names, settings.task_routines, strict=True)):
-        if name in names[:number]:
-            path = f"task.task_routines[{number}].task_name"
-            raise SettingError(path, f"{name!r} is taken; set another")
+        path = f"task.task_routines[{number}].task_name"
+        _check_name(path, name, names[:number])
         task_class(routine.task_config)  # Imports it, for the class asks a registry.
     made = cls.from_config(settings, logging_dir=logging_dir)
     if not hasattr(made, "task_config"):
         made.task_config = settings
     return made
+
+
+def _check_name(path: str, name: str, taken: Iterable[str]) -> None:
+    problem = subdirectory_problem(name)
+    if problem:
+        raise SettingError(path, f"got {name!r}, {problem}")
+    if name in taken:
+        raise SettingError(path, f"{name!r} is taken; set another")
 
 
 def tasks_evaluated(config: ExperimentConfig, logging_dir: str | None) -> dict[str, Evaluated]:
@@ -78,8 +87,7 @@ def tasks_evaluated(config: ExperimentConfig, logging_dir: str | None) -> dict[s
 
         settings = routine.task_config
         name = routine.task_name or settings.name or f"task_{number}"
-        if name in found:
-            raise SettingError(f"eval_tasks[{number}].task_name", f"{name!r} is taken; set another")
+        _check_name(f"eval_tasks[{number}].task_name", name, found)
         made = task_class(settings)(settings, logging_dir=logging_dir, name=name)
         found[name] = Evaluated(made, routine.eval_steps)
     return found

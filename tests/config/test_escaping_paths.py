@@ -1,0 +1,132 @@
+"""Settings that directories are named after, and `~` in flags that are paths."""
+# ruff: noqa: E501 (one line a case)
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from orbit_runner.cli.flags import parse
+from orbit_runner.cli.main import main
+from orbit_runner.cli.run import chosen_model_dir, run_parser
+from orbit_runner.config.base import Config
+from orbit_runner.config.experiment import ExperimentConfig
+from orbit_runner.config.problems import Problem
+from orbit_runner.config.resolve import Request, resolve
+
+NAMED_AFTER = {
+    "name",
+    "trainer.best_checkpoint_export_subdir",
+    "trainer.export_subdir",
+    "trainer.validation_summary_subdir",
+}
+
+
+def _fields(config: Config, path: str = "") -> Iterator[tuple[str, "dataclasses.Field[object]"]]:
+    for field in dataclasses.fields(config):
+        yield f"{path}{field.name}", field
+        value = getattr(config, field.name)
+        if isinstance(value, Config):
+            yield from _fields(value, f"{path}{field.name}.")
+
+
+def test_every_subdirectory_is_declared_as_one() -> None:
+    fields = dict(_fields(ExperimentConfig()))
+
+    assert {path for path, field in fields.items() if field.metadata.get("subdirectory")} == (
+        NAMED_AFTER
+    )
+    assert {path for path in fields if path.endswith("subdir")} <= NAMED_AFTER
+
+
+@pytest.mark.parametrize("path", sorted(NAMED_AFTER))
+@pytest.mark.parametrize(
+    "value",
+    ["../../evil", "..", "/tmp/evil", "~/evil", "a/../../b", "gs://bucket/x", ".", "./", "a\0b",
+     "a\nb", "x" * 300],
+)  # fmt: skip
+def test_a_path_that_leads_elsewhere_is_refused(
+    refused: Callable[..., list[Problem]], path: str, value: str
+) -> None:
+    text = f'{path}: "{value}"'.replace("\n", "\\n").replace("\0", "\\0")
+    nested = text.replace("trainer.", "trainer: {", 1) + ("}" if "trainer." in text else "")
+
+    problems = refused(params_overrides=(nested,))
+
+    assert [problem.path for problem in problems][0] == path
+    assert "because a directory is named after it" in problems[0].message
+
+
+@pytest.mark.parametrize("value", ["saved", "a/b", "saved-1.0", "…é", ".hidden", "a..b"])
+def test_a_name_is_accepted(over_digits: Callable[..., ExperimentConfig], value: str) -> None:
+    config = over_digits(params_overrides=(f"trainer: {{export_subdir: '{value}'}}",))
+
+    assert config.trainer.export_subdir == value
+
+
+@pytest.mark.parametrize("field", ["best_checkpoint_export_subdir", "export_subdir"])
+@pytest.mark.parametrize("value", ["checkpoints", "./checkpoints/", "checkpoints//."])
+def test_the_directory_of_checkpoints_is_taken(
+    refused: Callable[..., list[Problem]], field: str, value: str
+) -> None:
+    (problem,) = refused(params_overrides=(f"trainer.{field}={value}",))
+
+    assert problem.path == f"trainer.{field}"
+    assert "checkpoints are" in problem.message
+
+
+def test_the_name_of_a_run_above_is_that_of_its_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["show", "--experiment=digits"])
+    text = capsys.readouterr().out.replace("name: digits\n", "", 1)
+    (tmp_path / "above/below").mkdir(parents=True)
+    (tmp_path / "above/config.yaml").write_text(text)
+    monkeypatch.chdir(tmp_path / "above/below")
+
+    assert resolve(Request(experiment="..")).config.name == "above"
+
+
+def test_a_tilde_in_a_path_is_the_home_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "a.yaml").write_text("runtime: {seed: 5}\n")
+    flags = parse(run_parser(), ["--model_dir=~/x", "--config_file=~/a.yaml"])
+
+    assert chosen_model_dir(flags, resolve(Request(experiment="digits"))) == tmp_path / "x"
+    assert flags.config_file == [str(tmp_path / "a.yaml")]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["verify", "~/nothing"], "{home}/nothing does not exist"),
+        (["reproduce", "~/nothing"], "RUN: {home}/nothing is no"),
+        (["export", "~/nothing"], "RUN: {home}/nothing is no"),
+        (["predict", "~/nothing", "item"], "WHERE: {home}/nothing is no"),
+        (["validate", "~/nothing.yaml"], "unknown file '{home}/nothing.yaml'"),
+        (["diff", "~/nothing.yaml", "digits"], "unknown file '{home}/nothing.yaml'"),
+        (["run", "--experiment=digits", "--model_dir=~no_such_user/x"], "--model_dir: got '~no_such_user/x', and ~no_such_user has no home"),
+        (["launch", "--logs=~no_such_user/x", "--", "--experiment=digits"], "--logs: got"),
+        (["data", "get", "mnist", "--dir=~no_such_user/x"], "--dir: got"),
+    ],
+)  # fmt: skip
+def test_every_path_of_the_command_line_may_begin_with_a_tilde(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    expected: str,
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+
+    assert main(arguments) == 2
+
+    assert expected.format(home=tmp_path) in capsys.readouterr().err
+    assert not [name for name in os.listdir(tmp_path) if name.startswith("~")]
