@@ -80,7 +80,7 @@ def awkward(write: Callable[..., str]) -> Resolved:
         },
         "trainer": {
             "loss_upper_bound": math.inf,
-            "train_epochs": 1e22,
+            "train_epochs": 1e-22,
             "continuous_eval_timeout": None,
             "steps_per_loop": "auto",
             "early_stopping": {"metric": "a\nb", "threshold": -1e-7},

@@ -26,7 +26,7 @@ NAMED_AFTER = {
 }
 
 
-def _fields(config: Config, path: str = "") -> Iterator[tuple[str, "dataclasses.Field[object]"]]:
+def _fields(config: Config, path: str = "") -> Iterator[tuple[str, dataclasses.Field[object]]]:
     for field in dataclasses.fields(config):
         yield f"{path}{field.name}", field
         value = getattr(config, field.name)
@@ -57,7 +57,7 @@ def test_a_path_that_leads_elsewhere_is_refused(
 
     problems = refused(params_overrides=(nested,))
 
-    assert [problem.path for problem in problems][0] == path
+    assert problems[0].path == path
     assert "because a directory is named after it" in problems[0].message
 
 

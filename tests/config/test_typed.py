@@ -197,7 +197,7 @@ def test_an_unknown_name_names_the_nearest(
         ("trainer.steps_per_loop", "0", "got 0, allowed: at least 1"),
         ("task.model.dropout_rate", "1", "got 1.0, allowed: at most 0.99"),
         ("trainer.optimizer_config.optimizer.adam.epsilon", "0", "got 0.0, allowed: more than 0"),
-        ("trainer.optimizer_config.optimizer.adam.beta_1", "1.5", "got 1.5, allowed: at most 1"),
+        ("trainer.optimizer_config.optimizer.adam.beta_1", "1.5", "got 1.5, allowed: less than 1"),
         ("trainer.optimizer_config.optimizer.sgd.momentum", "-0.1", "got -0.1, allowed: at least"),
         ("trainer.train_epochs", ".nan", "got NaN, allowed: a number"),
         ("trainer.loss_upper_bound", ".nan", "got NaN, allowed: a number"),

@@ -31,6 +31,16 @@ members are then those of each machine.
 exit codes: 0 done, 2 usage or config, 138 a member was lost once too often, 130 and 143 asked to
 leave, 128 + n killed by signal n, else that of the member that failed first"""
 
+# Processes of one machine, and seconds.
+_MOST = {
+    "workers": 1024,
+    "ps": 1024,
+    "data_workers": 1024,
+    "max_restarts": 10**6,
+    "grace": 10**6,
+    "rendezvous_timeout": 10**6,
+}
+
 
 def main(arguments: Sequence[str]) -> int:
     """Launches a cluster.
@@ -84,12 +94,12 @@ def _parser() -> Parser:
 
 
 def _check(flags: argparse.Namespace) -> None:
-    for name in ("workers", "ps", "data_workers", "max_restarts", "grace"):
+    for name, most in _MOST.items():
         value = getattr(flags, name)
-        if value is not None and value < 0:
-            raise RunnerError(f"--{name}: got {value}, allowed: 0 and more")
-    if flags.nnodes < 1:
-        raise RunnerError(f"--nnodes: got {flags.nnodes}, allowed: 1 and more")
+        if value is not None and not 0 <= value <= most:  # so that NaN is refused, too
+            raise RunnerError(f"--{name}: got {value}, allowed: 0 to {most}")
+    if not 1 <= flags.nnodes <= _MOST["workers"]:
+        raise RunnerError(f"--nnodes: got {flags.nnodes}, allowed: 1 to {_MOST['workers']}")
     if not 0 <= flags.node_rank < flags.nnodes:
         allowed = f"0 to {flags.nnodes - 1} (--nnodes={flags.nnodes})"
         raise RunnerError(f"--node_rank: got {flags.node_rank}, allowed: {allowed}")

@@ -34,6 +34,7 @@ Ask the model of a run, or an exported one, which needs neither checkpoint nor d
 
 Answers go to standard output in the order of the items, as they come. An item that has no answer is
 told in its place, and the command ends with 5 then."""
+_MOST = 2**20  # items at once, and answers an item
 _FLAGS_ALONE = ("--json", "--help")
 
 
@@ -60,8 +61,8 @@ def main(arguments: Sequence[str]) -> int:
         raise RunnerError("no items are given\ngive some, or - to type them in, one a line")
     for name in ("top_k", "batch_size"):
         value = getattr(flags, name)
-        if value is not None and value < 1:
-            raise RunnerError(f"--{name}: got {value}, allowed: at least 1")
+        if value is not None and not 1 <= value <= _MOST:
+            raise RunnerError(f"--{name}: got {value}, allowed: 1 to {_MOST}")
     with _predictor(where, flags) as predictor:
         failed = answer_all(predictor, items, as_json=flags.json, batch_size=flags.batch_size)
     return UNANSWERED if failed else 0

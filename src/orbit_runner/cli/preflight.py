@@ -64,7 +64,10 @@ def check_before_start(resolved: Resolved, mode: str, model_dir: Path) -> Cluste
     for path, message in config.preflight(mode):
         problems.append(Problem(path, message, resolved.origin(path)))
     if mode in TRAINING and not (config.trainer.train_steps or config.trainer.train_epochs):
-        problems.append(Problem("trainer.train_steps", "is 0; set it, or trainer.train_epochs"))
+        message = "is 0; set it, or trainer.train_epochs"
+        problems.append(
+            Problem("trainer.train_steps", message, resolved.origin("trainer.train_steps"))
+        )
     if cluster is not None:
         problems += [Problem("cluster", message) for message in reach_problems(cluster)]
     problems += _service_problems(resolved, mode)

@@ -42,6 +42,8 @@ def main(arguments: Sequence[str]) -> int:
         RunnerError: The experiment cannot run as it is written, diverged, or was interrupted.
     """
     flags = parse(run_parser(), arguments)
+    if flags.pretrain_steps is not None and flags.pretrain_steps < 1:
+        raise RunnerError(f"--pretrain_steps: got {flags.pretrain_steps}, allowed: at least 1")
     if flags.mode == finetune.MODE:
         garbage.resume()
         return finetune.main(arguments, flags)

@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _UNSET: Any = dataclasses.MISSING
+# Of settings without a maximum of their own: TensorFlow keeps sizes in 32 bits in many places, and
+# weights and rates in float32.
+INT_MAX, FLOAT_MAX = 2**31 - 1, 3.4e38
 
 
 def setting(
@@ -21,10 +24,12 @@ def setting(
     minimum: float | None = None,
     above: float | None = None,
     maximum: float | None = None,
+    below: float | None = None,
     refused: str = "",
     variants: Any = None,
     instead_of: str = "",
     subdirectory: bool = False,
+    holds_at_zero: bool = False,
 ) -> Any:
     """Declares one setting of a config class.
 
@@ -35,13 +40,16 @@ def setting(
         allowed: The values there are; empty for any of the type.
         minimum: The smallest number allowed; of a list, in each of its items.
         above: A number that the value has to exceed.
-        maximum: The largest number allowed.
+        maximum: The largest number allowed; `INT_MAX` or `FLOAT_MAX` where none is given. A number
+            is never infinite.
+        below: A number that the value has to stay under.
         refused: Why no value but the default is accepted. For settings of Model Garden that have
             no meaning here: they load at their default, and say why otherwise.
         variants: A `Registry` whose entry named by the section's `name` key gives the section's
             class.
         instead_of: A setting of the same section that says the same in other words; the one that
             a higher layer sets holds.
+        holds_at_zero: Whether 0 is a value that holds against `instead_of`, and not "unset".
         subdirectory: Whether a directory below another one is named after the text, so that it
             may not lead elsewhere.
 
@@ -54,10 +62,12 @@ def setting(
         "minimum": minimum,
         "above": above,
         "maximum": maximum,
+        "below": below,
         "refused": refused,
         "variants": variants,
         "instead_of": instead_of,
         "subdirectory": subdirectory,
+        "holds_at_zero": holds_at_zero,
     }
     return dataclasses.field(default=default, default_factory=factory, metadata=metadata)
 

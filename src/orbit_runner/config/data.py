@@ -22,7 +22,7 @@ class SyntheticConfig(Config):
     kind: str = setting(
         "random", allowed=("constant", "random"), help="the same value, or seeded random ones"
     )
-    num_examples: int = setting(1024, minimum=1, help="size of the set")
+    num_examples: int = setting(1024, minimum=1, maximum=10**8, help="size of the set")
     features: Mapping[str, Any] | None = setting(
         None,
         help="nested names, each leaf {shape, dtype, low, high, value}; the task's own where unset",
@@ -41,14 +41,18 @@ class DataConfig(Config):
     augment: str = setting(
         "none", allowed=("none", "crop", "crop_flip"), help="change of the training images"
     )
-    augment_padding: int = setting(4, minimum=0, help="pixels of zeros around an image to crop")
+    augment_padding: int = setting(
+        4, minimum=0, maximum=1024, help="pixels of zeros around an image to crop"
+    )
     synthetic: SyntheticConfig = setting(factory=SyntheticConfig, help="for `source: synthetic`")
     input_path: str | list[str] = setting(
         "", help="files, or patterns, in place of the source's usual names"
     )
     tfds_name: str = setting("", help="name of a TFDS data set", refused=_NO_TFDS)
     tfds_split: str = setting("", help="split of a TFDS data set", refused=_NO_TFDS)
-    global_batch_size: int = setting(0, minimum=0, help="examples of one step on all replicas")
+    global_batch_size: int = setting(
+        0, minimum=0, maximum=2**24, help="examples of one step on all replicas"
+    )
     is_training: bool | None = setting(None, help="repeat, shuffle and augment")
     drop_remainder: bool = setting(
         True,
@@ -68,7 +72,9 @@ class DataConfig(Config):
     )
     cycle_length: int | None = setting(None, help="files read at once", refused=_NO_FILES)
     block_length: int = setting(1, help="records read from one file at once", refused=_NO_FILES)
-    ram_budget: int | None = setting(None, minimum=1, help="GiB that tf.data may buffer")
+    ram_budget: int | None = setting(
+        None, minimum=1, maximum=2**20, help="GiB that tf.data may buffer"
+    )
     deterministic: bool | None = setting(None, help="tf.data keeps the order of batches")
     sharding: bool = setting(
         True, help="share out the set", refused="each pipeline computes its own slice of a batch"
@@ -88,9 +94,11 @@ class DataConfig(Config):
         False, help="service before batching", refused=_NO_SERVICE
     )
     trainer_id: str | None = setting(None, help="trainer at a service", refused=_NO_SERVICE)
-    seed: int | None = setting(None, help="seed of order and augmentation; runtime.seed if unset")
+    seed: int | None = setting(
+        None, maximum=2**32 - 1, help="seed of order and augmentation; runtime.seed if unset"
+    )
     prefetch_buffer_size: int | None = setting(
-        None, minimum=0, help="batches made ahead; tf.data decides where unset"
+        None, minimum=0, maximum=10**6, help="batches made ahead; tf.data decides where unset"
     )
     autotune_algorithm: str | None = setting(
         None,

@@ -50,10 +50,10 @@ class TaskConfig(Config):
         False, help="pictures in TensorBoard", refused="this task draws no pictures"
     )
     train_input_partition_dims: list[int] | None = setting(
-        None, help="the same as in `runtime`; where Model Garden has it"
+        None, maximum=65536, help="the same as in `runtime`; where Model Garden has it"
     )
     eval_input_partition_dims: list[int] | None = setting(
-        None, help="the same as in `runtime`; where Model Garden has it"
+        None, maximum=65536, help="the same as in `runtime`; where Model Garden has it"
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:

@@ -22,11 +22,12 @@ def _nesterov() -> bool:
 
 
 def _beta(default: float, which: str) -> float:
-    return setting(default, minimum=0.0, maximum=1.0, help=f"decay of the {which} moment")
+    return setting(default, minimum=0.0, below=1.0, help=f"decay of the {which} moment")
 
 
 def _epsilon(default: float) -> float:
-    return setting(default, above=0.0, help="keeps the denominator away from 0")
+    # A smaller one is 0 in float32.
+    return setting(default, above=0.0, minimum=1.2e-38, help="keeps the denominator away from 0")
 
 
 def _decay_rate() -> float:

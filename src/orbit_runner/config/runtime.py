@@ -30,12 +30,17 @@ class RuntimeConfig(Config):
         "mirrored", allowed=STRATEGIES, help="how replicas work together"
     )
     num_gpus: int = setting(
-        0, minimum=-1, help="of each worker; 0: the CPU; n: that many GPUs; -1: all there are"
+        0,
+        minimum=-1,
+        maximum=1024,
+        help="of each worker; 0: the CPU; n: that many GPUs; -1: all there are",
     )
     num_virtual_devices: int = setting(
-        1, minimum=1, help="devices on one CPU, to try `mirrored` without a GPU"
+        1, minimum=1, maximum=1024, help="devices on one CPU, to try `mirrored` without a GPU"
     )
-    seed: int = setting(0, minimum=0, help="seed of weights, order of examples, augmentation")
+    seed: int = setting(
+        0, minimum=0, maximum=2**32 - 1, help="seed of weights, order of examples, augmentation"
+    )
     deterministic: bool = setting(True, help="only ops that give the same bits each time")
     enable_xla: bool = setting(
         False,
@@ -56,18 +61,27 @@ class RuntimeConfig(Config):
     all_reduce_alg: str | None = setting(
         None, allowed=ALL_REDUCE, help="how gradients of the replicas are added up"
     )
-    num_packs: int = setting(1, minimum=0, help="gradients are packed into that many pieces")
-    intra_op_threads: int = setting(
-        0, minimum=0, help="threads inside one op; 0: one for each core. Changes the weights' bits"
+    num_packs: int = setting(
+        1, minimum=0, maximum=65536, help="gradients are packed into that many pieces"
     )
-    inter_op_threads: int = setting(0, minimum=0, help="ops at once; 0: TensorFlow decides")
+    intra_op_threads: int = setting(
+        0,
+        minimum=0,
+        maximum=4096,
+        help="threads inside one op; 0: one for each core. Changes the weights' bits",
+    )
+    inter_op_threads: int = setting(
+        0, minimum=0, maximum=4096, help="ops at once; 0: TensorFlow decides"
+    )
     dataset_num_private_threads: int | None = setting(
-        None, minimum=1, help="threads that only input pipelines use"
+        None, minimum=1, maximum=4096, help="threads that only input pipelines use"
     )
     gpu_thread_mode: str | None = setting(
         None, allowed=(None, "global", "gpu_private", "gpu_shared"), help="threads that feed a GPU"
     )
-    per_gpu_thread_count: int = setting(0, minimum=0, help="their number; 0: TensorFlow decides")
+    per_gpu_thread_count: int = setting(
+        0, minimum=0, maximum=1024, help="their number; 0: TensorFlow decides"
+    )
     batchnorm_spatial_persistent: bool = setting(False, help="cuDNN's faster batch norm")
     enable_winograd_nonfused: bool | None = setting(
         None, help="cuDNN's Winograd convolutions in several kernels; TensorFlow's own where unset"
@@ -77,9 +91,14 @@ class RuntimeConfig(Config):
     )
     cluster: ClusterConfig = setting(factory=ClusterConfig, help="its members")
     num_workers: int = setting(
-        0, minimum=0, help="members that train, the chief included; 0: as many as are described"
+        0,
+        minimum=0,
+        maximum=65536,
+        help="members that train, the chief included; 0: as many as are described",
     )
-    num_parameter_servers: int = setting(0, minimum=0, help="the same of parameter servers")
+    num_parameter_servers: int = setting(
+        0, minimum=0, maximum=65536, help="the same of parameter servers"
+    )
     num_evaluators: int = setting(0, minimum=0, maximum=1, help="1: evaluates beside training")
     worker_hosts: str | None = setting(
         None, help="its workers, host:port parted by commas, where there are no other roles"
@@ -87,15 +106,17 @@ class RuntimeConfig(Config):
     task_type: str | None = setting(
         None, allowed=(None, *ROLES), help="the role of this process; worker where unset"
     )
-    task_index: int = setting(-1, minimum=-1, help="its index among those of its role")
+    task_index: int = setting(
+        -1, minimum=-1, maximum=65536, help="its index among those of its role"
+    )
     remote_cluster: str | None = setting(
         None, help="servers to run on, such as worker=a:2222,b:2222;ps=c:2222"
     )
     cluster_start_timeout: int = setting(
-        120, minimum=1, help="seconds that members wait for each other at the start"
+        120, minimum=1, maximum=10**6, help="seconds that members wait for each other at the start"
     )
     heartbeat_timeout: int = setting(
-        10, minimum=2, help="seconds of silence after which a member counts as lost"
+        10, minimum=2, maximum=10**5, help="seconds of silence after which a member counts as lost"
     )
     grace_period: float = setting(
         30.0,
@@ -108,9 +129,11 @@ class RuntimeConfig(Config):
         allowed=(None, "fixed", "min_size", "max_size"),
         help="how `parameter_server` cuts variables over the servers; whole where unset",
     )
-    variable_shards: int = setting(0, minimum=0, help="most shards; 0: one a parameter server")
+    variable_shards: int = setting(
+        0, minimum=0, maximum=65536, help="most shards; 0: one a parameter server"
+    )
     variable_shard_bytes: int = setting(
-        262144, minimum=1, help="smallest (min_size) or largest (max_size) shard"
+        262144, minimum=1, maximum=2**40, help="smallest (min_size) or largest (max_size) shard"
     )
     tf_data_service: str | None = setting(
         None, help="addresses of tf.data services that make the batches: grpc://host:port, …"
@@ -125,12 +148,19 @@ class RuntimeConfig(Config):
         None, help="whether XLA pads part-filled batches on a TPU"
     )
     num_cores_per_replica: int = setting(
-        1, minimum=1, help="TPU cores that share a replica: the product of the partition dims"
+        1,
+        minimum=1,
+        maximum=65536,
+        help="TPU cores that share a replica: the product of the partition dims",
     )
     train_input_partition_dims: list[int] | None = setting(
-        None, help="parts of a training image batch along each dimension, such as [1, 2, 2, 1]"
+        None,
+        maximum=65536,
+        help="parts of a training image batch along each dimension, such as [1, 2, 2, 1]",
     )
-    eval_input_partition_dims: list[int] | None = setting(None, help="the same for evaluation")
+    eval_input_partition_dims: list[int] | None = setting(
+        None, maximum=65536, help="the same for evaluation"
+    )
     default_shard_dim: int = setting(-1, help="dimension that is split", refused=_NO_SHARD_DIM)
     use_tpu_mp_strategy: bool = setting(False, help="model parallelism", refused=_NO_SHARD_DIM)
 

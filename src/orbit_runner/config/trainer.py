@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os.path
 from collections.abc import Iterator
 
@@ -33,23 +34,34 @@ class TrainerConfig(Config):
     """How an experiment trains; fields of Model Garden's `TrainerConfig` and some more."""
 
     optimizer_config: Optimization = setting(factory=Optimization, help="how weights change")
-    train_steps: int = setting(0, minimum=0, instead_of="train_epochs", help="steps in all")
+    train_steps: int = setting(
+        0, minimum=0, holds_at_zero=True, instead_of="train_epochs", help="steps in all"
+    )
     train_epochs: float = setting(
-        0.0, minimum=0.0, instead_of="train_steps", help="passes over the data, in place of steps"
+        0.0,
+        minimum=0.0,
+        maximum=1e6,
+        instead_of="train_steps",
+        help="passes over the data, in place of steps",
     )
     steps_per_loop: int | str = setting(
         "auto", minimum=1, help="steps between two looks by the host; auto: about a second's worth"
     )
     gradient_accumulation_steps: int = setting(
-        1, minimum=1, help="pieces a replica's batch is cut into, to save memory"
+        1, minimum=1, maximum=65536, help="pieces a replica's batch is cut into, to save memory"
     )
     validation_steps: int = setting(-1, minimum=-1, help="batches an evaluation; -1: all there are")
     validation_interval: int = setting(
-        1000, minimum=1, instead_of="validation_epochs", help="steps between evaluations"
+        1000,
+        minimum=1,
+        holds_at_zero=True,
+        instead_of="validation_epochs",
+        help="steps between evaluations",
     )
     validation_epochs: float = setting(
         0.0,
         minimum=0.0,
+        maximum=1e6,
         instead_of="validation_interval",
         help="passes over the data between evaluations; in place of validation_interval where set",
     )
@@ -81,7 +93,9 @@ class TrainerConfig(Config):
         help="with an average of the weights or without; as evaluation does where unset",
     )
     early_stopping: EarlyStopping | None = setting(None, help="when to end before the last step")
-    loss_upper_bound: float = setting(1e6, help="a larger training loss counts as diverged")
+    loss_upper_bound: float = setting(
+        1e6, maximum=math.inf, help="a larger training loss counts as diverged; .inf: no bound"
+    )
     recovery_begin_steps: int = setting(0, minimum=0, help="step from which the bound holds")
     recovery_max_trials: int = setting(
         0,

@@ -10,7 +10,7 @@ import typing
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from orbit_runner.config.base import Config, OneOf
+from orbit_runner.config.base import FLOAT_MAX, INT_MAX, Config, OneOf
 from orbit_runner.config.origins import Origin
 from orbit_runner.config.problems import Problem, shortened, unknown
 from orbit_runner.config.raw import (
@@ -200,9 +200,12 @@ def _not_overruled(
     """Returns the children without those that a higher layer said in other words."""
     kept = dict(children)
     for key, node in children.items():
-        other = fields[key].metadata.get("instead_of") if key in fields else None
+        meta = fields[key].metadata if key in fields else {}
+        other = meta.get("instead_of")
         there = children.get(other) if other else None
-        says_something = isinstance(node, Leaf) and bool(node.value)
+        says_something = isinstance(node, Leaf) and (
+            bool(node.value) or (node.value == 0 and meta.get("holds_at_zero"))
+        )
         if says_something and there is not None and there.origin.layer < node.origin.layer:
             kept.pop(str(other), None)
     return kept
@@ -404,12 +407,34 @@ def _default(field: dataclasses.Field[Any]) -> Any:
 
 
 def _check_range(value: float, meta: Mapping[str, Any]) -> None:
-    minimum, above, maximum = meta.get("minimum"), meta.get("above"), meta.get("maximum")
-    if minimum is not None and value < minimum:
-        raise Mismatch(f"got {value}, allowed: at least {minimum:g}")
-    if above is not None and value <= above:
-        raise Mismatch(f"got {value}, allowed: more than {above:g}")
-    if maximum is not None and value > maximum:
-        raise Mismatch(f"got {value}, allowed: at most {maximum:g}")
     if value != value:
         raise Mismatch("got NaN, allowed: a number")
+    above, below = meta.get("above"), meta.get("below")
+    minimum, maximum = _limits(value, meta)
+    if above is not None and value <= above:
+        raise Mismatch(f"got {value}, allowed: more than {above:g}")
+    if below is not None and value >= below:
+        raise Mismatch(f"got {value}, allowed: less than {below:g}")
+    if minimum is not None and value < minimum:
+        raise Mismatch(f"got {_number(value)}, allowed: at least {_limit(minimum)}")
+    if maximum is not None and value > maximum:
+        raise Mismatch(f"got {_number(value)}, allowed: at most {_limit(maximum)}")
+
+
+def _limits(value: float, meta: Mapping[str, Any]) -> tuple[float | None, float | None]:
+    minimum, maximum = meta.get("minimum"), meta.get("maximum")
+    if meta.get("merged"):  # Model Garden's own fields, which have no limits.
+        return minimum, maximum
+    widest = INT_MAX if isinstance(value, int) else FLOAT_MAX
+    return (
+        -widest if minimum is None else minimum,
+        widest if maximum is None else maximum,
+    )
+
+
+def _number(value: float) -> str:
+    return shortened(repr(value), 40)
+
+
+def _limit(value: float) -> str:
+    return str(value) if isinstance(value, int) else f"{value:g}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
+from orbit_runner.config.base import INT_MAX
 from orbit_runner.config.trainer import TrainerConfig
 from orbit_runner.errors import SettingError
 
@@ -80,6 +81,11 @@ def make_plan(trainer: TrainerConfig, steps_per_epoch: float) -> Plan:
             raise SettingError(
                 f"trainer.{field}",
                 f"the task does not tell the size of its training set\nset trainer.{instead}",
+            )
+        if epochs * steps_per_epoch > INT_MAX:
+            most = INT_MAX / steps_per_epoch
+            raise SettingError(
+                f"trainer.{field}", f"got {epochs:g}, allowed: at most {most:g}, or {INT_MAX} steps"
             )
         # The rounding guards against 10.0 epochs becoming 10.000000000000002 · steps_per_epoch.
         return math.ceil(round(epochs * steps_per_epoch, 6))

@@ -16,11 +16,12 @@ class ImageModelConfig(Config):
 
     name: str = setting("", help="the network: a name that `runner list` shows")
     num_classes: int | None = setting(
-        None, minimum=1, help="number of labels; from the data set where unset"
+        None, minimum=1, maximum=2**20, help="number of labels; from the data set where unset"
     )
     input_size: list[int] | None = setting(
         None,
         minimum=1,
+        maximum=16384,
         help="height, width and channels that images are brought to; their own where unset",
     )
 
@@ -48,9 +49,13 @@ class ImageModelConfig(Config):
 class CnnConfig(ImageModelConfig):
     """Two convolutions and a dense layer."""
 
-    filters: list[int] = setting((32, 64), minimum=1, help="channels of each convolution")
-    kernel_size: int = setting(5, minimum=1, help="width and height of the kernels, in pixels")
-    dense_units: int = setting(1024, minimum=1, help="width of the dense layer")
+    filters: list[int] = setting(
+        (32, 64), minimum=1, maximum=4096, help="channels of each convolution"
+    )
+    kernel_size: int = setting(
+        5, minimum=1, maximum=255, help="width and height of the kernels, in pixels"
+    )
+    dense_units: int = setting(1024, minimum=1, maximum=65536, help="width of the dense layer")
     dropout_rate: float = setting(0.4, minimum=0.0, maximum=0.99, help="share of units left out")
 
 
@@ -58,7 +63,9 @@ class CnnConfig(ImageModelConfig):
 class MlpConfig(ImageModelConfig):
     """Dense layers."""
 
-    hidden_units: list[int] = setting((128, 64), minimum=1, help="width of each hidden layer")
+    hidden_units: list[int] = setting(
+        (128, 64), minimum=1, maximum=65536, help="width of each hidden layer"
+    )
     dropout_rate: float = setting(0.0, minimum=0.0, maximum=0.99, help="share of units left out")
 
 
@@ -66,7 +73,9 @@ class MlpConfig(ImageModelConfig):
 class ResNetCifarConfig(ImageModelConfig):
     """Residual networks for small images."""
 
-    depth: int = setting(20, help="layers with weights: 6n+2 in version 1, 9n+2 in version 2")
+    depth: int = setting(
+        20, maximum=2000, help="layers with weights: 6n+2 in version 1, 9n+2 in version 2"
+    )
     version: int = setting(1, allowed=(1, 2), help="1: He et al. 2015; 2: pre-activation, 2016")
     batch_norm_momentum: float = setting(
         0.9, minimum=0.0, maximum=1.0, help="share of the old moving average"

@@ -25,9 +25,9 @@ class NeuMFConfig(Config):
 
     name: str = setting("", help="the network: a name that `runner list` shows")
     kind: str = setting("neumf", allowed=("gmf", "mlp", "neumf"), help="which of them; both: neumf")
-    mf_dim: int = setting(8, minimum=1, help="width of GMF's embeddings")
+    mf_dim: int = setting(8, minimum=1, maximum=65536, help="width of GMF's embeddings")
     layers: list[int] = setting(
-        (64, 32, 16, 8), minimum=1, help="widths of the MLP, that of its input first"
+        (64, 32, 16, 8), minimum=1, maximum=65536, help="widths of the MLP, that of its input first"
     )
     mf_regularization: float = setting(
         0.0, minimum=0.0, help="weight of GMF's squared embeddings in the loss"
@@ -51,10 +51,15 @@ class SyntheticRatingsConfig(SyntheticConfig):
     """What `source: synthetic` makes."""
 
     num_examples: int = setting(
-        1024, minimum=1, help="choices, at least; users are added until there are as many"
+        1024,
+        minimum=1,
+        maximum=10**8,
+        help="choices, at least; users are added until there are as many",
     )
-    num_items: int = setting(500, minimum=64, help="items to choose from")
-    seed: int = setting(0, help="seed of the choices; a smaller set begins a larger one")
+    num_items: int = setting(500, minimum=64, maximum=10**8, help="items to choose from")
+    seed: int = setting(
+        0, maximum=2**32 - 1, help="seed of the choices; a smaller set begins a larger one"
+    )
     features: Mapping[str, Any] | None = setting(None, help="shapes", refused=_NO_FEATURES)
 
 
@@ -81,7 +86,10 @@ class RatingTrainData(RecommendationDataConfig):
     """What is trained on; a batch has pairs of a user and an item."""
 
     num_negatives: int = setting(
-        4, minimum=1, help="items not chosen that are drawn for each choice, anew each epoch"
+        4,
+        minimum=1,
+        maximum=10**5,
+        help="items not chosen that are drawn for each choice, anew each epoch",
     )
     shuffle_buffer_size: int = setting(
         100, minimum=0, help="0 or 1: in order; more: each epoch is a permutation of all pairs"
@@ -93,7 +101,10 @@ class RatingEvalData(RecommendationDataConfig):
     """What is evaluated on; a batch has users."""
 
     num_eval_negatives: int = setting(
-        99, minimum=0, help="items not chosen that a user's latest is ranked among; 0: all of them"
+        99,
+        minimum=0,
+        maximum=10**6,
+        help="items not chosen that a user's latest is ranked among; 0: all of them",
     )
 
 

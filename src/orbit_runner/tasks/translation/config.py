@@ -30,21 +30,28 @@ class TranslationDataConfig(DataConfig):
     batch_tokens: int = setting(
         0,
         minimum=0,
+        maximum=2**28,
         instead_of="global_batch_size",
         help="tokens of each language in one training step on all replicas, padding included",
     )
     global_batch_size: int = setting(
-        0, minimum=0, instead_of="batch_tokens", help="sentences of one step on all replicas"
+        0,
+        minimum=0,
+        maximum=2**24,
+        instead_of="batch_tokens",
+        help="sentences of one step on all replicas",
     )
     batch_rows_multiple: int = setting(
         8,
         minimum=1,
+        maximum=2**20,
         help="what the sentences of a batch by tokens are a multiple of; "
         "replicas × accumulation steps have to divide it",
     )
     max_seq_length: int = setting(
         256,
         minimum=2,
+        maximum=2**20,
         help="tokens of the longest sentence, its end included; longer ones are left out of "
         "training, and cut in evaluation",
     )
@@ -93,7 +100,10 @@ class TranslationConfig(TaskConfig):
         "", help="vocabulary of both languages; built from the training text where unset"
     )
     vocab_size: int = setting(
-        8000, minimum=8, help="ids of a vocabulary that is built, or of data that is but ids"
+        8000,
+        minimum=8,
+        maximum=2**24,
+        help="ids of a vocabulary that is built, or of data that is but ids",
     )
     vocab_character_coverage: float = setting(
         1.0, above=0.0, maximum=1.0, help="share of the text's characters that it has pieces for"

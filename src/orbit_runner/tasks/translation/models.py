@@ -27,10 +27,12 @@ class TextModelConfig(Config):
 class StackConfig(Config):
     """The layers of an encoder or a decoder; what is null is the preset's."""
 
-    num_layers: int | None = setting(None, minimum=1, help="number of layers")
-    num_attention_heads: int | None = setting(None, minimum=1, help="heads of each attention")
+    num_layers: int | None = setting(None, minimum=1, maximum=1000, help="number of layers")
+    num_attention_heads: int | None = setting(
+        None, minimum=1, maximum=1024, help="heads of each attention"
+    )
     intermediate_size: int | None = setting(
-        None, minimum=1, help="inner width of the feed-forward layers"
+        None, minimum=1, maximum=2**18, help="inner width of the feed-forward layers"
     )
     activation: str = setting("relu", help="between the two feed-forward matrices")
     dropout_rate: float | None = _rate(
@@ -57,19 +59,27 @@ class TransformerConfig(TextModelConfig):
     encoder: StackConfig = setting(factory=StackConfig, help="what reads the source")
     decoder: StackConfig = setting(factory=StackConfig, help="what writes the target")
     embedding_width: int | None = setting(
-        None, minimum=2, help="width of the embeddings and of all layers"
+        None, minimum=2, maximum=65536, help="width of the embeddings and of all layers"
     )
     dropout_rate: float | None = _rate("share of the embeddings left out")
     padded_decode: bool = setting(
         False, help="decode with fixed shapes, as TPUs need; wants decode_max_length"
     )
     decode_max_length: int | None = setting(
-        None, minimum=1, help="tokens a translation has at most; by the source where null"
+        None,
+        minimum=1,
+        maximum=2**16,
+        help="tokens a translation has at most; by the source where null",
     )
     extra_decode_length: int = setting(
-        50, minimum=0, help="tokens by which a translation may be longer than its source"
+        50,
+        minimum=0,
+        maximum=2**16,
+        help="tokens by which a translation may be longer than its source",
     )
-    beam_size: int = setting(4, minimum=1, help="translations followed at once; 1: greedy")
+    beam_size: int = setting(
+        4, minimum=1, maximum=1000, help="translations followed at once; 1: greedy"
+    )
     alpha: float = setting(
         0.6, minimum=0.0, help="how much beam search favours length (Wu et al. 2016, equation 14)"
     )

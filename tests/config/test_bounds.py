@@ -1,0 +1,251 @@
+"""Numbers that no setting can use: every numeric field of every config class is tried with them."""
+# ruff: noqa: E501 (one line a case)
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import typing
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from orbit_runner.cli.main import main
+from orbit_runner.config.base import FLOAT_MAX, INT_MAX, Config
+from orbit_runner.config.origins import Origin
+from orbit_runner.config.problems import Problem
+from orbit_runner.config.raw import Leaf, Section
+from orbit_runner.config.trainer import TrainerConfig
+from orbit_runner.config.typed import Builder, _hints, _options
+from orbit_runner.errors import SettingError
+from orbit_runner.tasks.image_classification.config import ImageClassificationConfig
+from orbit_runner.tasks.recommendation.config import RecommendationConfig
+from orbit_runner.tasks.translation.config import TranslationConfig
+from orbit_runner.training.plan import make_plan
+
+TASKS = (ImageClassificationConfig, TranslationConfig, RecommendationConfig)
+LARGE = (2**31, 2**32, 2**63, 10**26)
+NOT_FINITE = (math.inf, -math.inf, math.nan)
+# Integers above INT_MAX, and why.
+MORE_THAN_32_BITS = {"seed": "unsigned 32 bits", "variable_shard_bytes": "bytes of a variable"}
+INFINITE = {"loss_upper_bound": "no bound"}
+_OFF, _NONE, _SHIFT, _ANY = "turns it off", "none of it", "shifts either way", "any number"
+_LEFT = "another setting, TensorFlow or the machine decides"
+_RULE = "a rule of the whole section decides"
+MINUS_ONE = {
+    "seed": "any number is hashed",
+    "label_offset": _SHIFT,
+    "offset": _SHIFT,
+    "step_offset": _SHIFT,
+    "power": "a power may be negative",
+    "beta_2_decay": "a power may be negative",
+    "threshold": "metrics may be negative",
+    "loss_upper_bound": "losses may be negative",
+    "pre_offset_learning_rate": "a rate of Model Garden without a limit",
+    "num_gpus": "all there are",
+    "task_index": _LEFT,
+    "validation_steps": "all there are",
+    "recovery_max_trials": "turns the check off",
+    "loss_scale": _RULE,
+    "depth": _RULE,
+    "train_input_partition_dims": _RULE,
+    "eval_input_partition_dims": _RULE,
+}
+ZERO = {
+    **dict.fromkeys(MINUS_ONE, _ANY),
+    **dict.fromkeys(
+        ("intra_op_threads", "inter_op_threads", "per_gpu_thread_count", "num_workers",
+         "num_parameter_servers", "variable_shards", "train_steps", "train_epochs",
+         "validation_epochs", "global_batch_size", "batch_tokens"), _LEFT),
+    **dict.fromkeys(
+        ("num_packs", "num_evaluators", "recovery_begin_steps", "shuffle_buffer_size",
+         "prefetch_buffer_size", "max_bad_images", "color_jitter", "se_ratio", "mixup_alpha",
+         "cutmix_alpha", "noise_multiplier", "gradient_clip_norm", "decay", "alpha",
+         "bleu_examples", "num_eval_negatives", "start_step"), _OFF),
+    **dict.fromkeys(
+        ("augment_padding", "extra_decode_length", "cutout_const", "translate_const", "magnitude",
+         "min_delta", "initial_accumulator_value", "linear_decay_fraction", "label_smoothing",
+         "l2_weight_decay", "mf_regularization", "mlp_regularization", "weight_decay",
+         "weight_decay_rate"), _NONE),
+    **dict.fromkeys(
+        ("learning_rate", "initial_learning_rate", "end_learning_rate", "warmup_learning_rate",
+         "values"), "a rate of 0 freezes the weights, as in a warm-up"),
+    **dict.fromkeys(
+        ("beta_1", "beta_2", "rho", "momentum", "average_decay", "batch_norm_momentum"),
+        "nothing of the past is kept"),
+    **dict.fromkeys(
+        ("dropout_rate", "attention_dropout_rate", "intermediate_dropout", "probability", "prob",
+         "prob_to_apply", "switch_prob", "init_stochastic_depth_rate",
+         "stochastic_depth_drop_rate"), "never"),
+    "boundaries": "a piece may end at step 0",
+}  # fmt: skip
+# Of classes that are named and refused: SLIDE and Adafactor are not shipped by Model Garden.
+_NOT_SHIPPED = ("Slide", "Adafactor")
+
+
+def _classes(cls: type[Config] = Config) -> Iterator[type[Config]]:
+    for below in cls.__subclasses__():
+        yield below
+        yield from _classes(below)
+
+
+def _kind(hint: Any) -> tuple[type | None, bool]:
+    """Returns int or float, and whether the field is a list of such."""
+    for option in _options(hint):
+        if option in (int, float):
+            return option, False
+        for item in typing.get_args(option):
+            if item in (int, float):
+                return item, True
+    return None, False
+
+
+def _numeric() -> Iterator[tuple[type[Config], str, type, bool]]:
+    for cls in dict.fromkeys(_classes()):
+        if not cls.__module__.startswith(("orbit_runner.config", "orbit_runner.tasks")):
+            continue
+        for field in dataclasses.fields(cls):
+            kind, is_list = _kind(_hints(cls)[field.name])
+            chosen = field.metadata.get("allowed") or field.metadata.get("refused")
+            if kind is not None and not chosen and cls.__name__ not in _NOT_SHIPPED:
+                yield cls, field.name, kind, is_list
+
+
+FIELDS = [pytest.param(*found, id=f"{found[0].__name__}.{found[1]}") for found in _numeric()]
+
+
+def _problems(cls: type[Config], name: str, value: Any) -> list[Problem]:
+    builder = Builder()
+    origin = Origin("a.yaml", 1, 1)
+    builder.build(cls(), Section(origin, {name: Leaf(value, origin)}))
+    return builder.problems
+
+
+def test_there_are_fields_of_every_section() -> None:
+    names = {parameter.id for parameter in FIELDS}
+
+    assert {"TrainerConfig.train_steps", "RuntimeConfig.seed", "CnnConfig.filters", "Adam.beta_1",
+            "StackConfig.num_layers", "NeuMFConfig.layers", "DataConfig.seed"} <= names  # fmt: skip
+    assert len(names) > 150
+
+
+@pytest.mark.parametrize(("cls", "name", "kind", "is_list"), FIELDS)
+def test_a_number_is_in_its_bounds_or_refused_with_them(
+    cls: type[Config], name: str, kind: type, is_list: bool
+) -> None:
+    for value in (*LARGE, *NOT_FINITE, -1, 0):
+        problems = _problems(cls, name, [value] if is_list else value)
+        if problems:
+            (problem,) = problems
+            assert problem.path == name
+            assert problem.message.startswith("got ")
+            assert "allowed: " in problem.message or "a whole number" in problem.message
+            continue
+        if value == math.inf and name in INFINITE:
+            continue
+        assert math.isfinite(value), f"{value} is accepted"
+        if value in LARGE and kind is int:
+            assert name in MORE_THAN_32_BITS, f"{value} is accepted"
+        elif value in LARGE:
+            assert value <= FLOAT_MAX
+        else:
+            reasons = ZERO if value == 0 else MINUS_ONE
+            assert name in reasons, f"{value} is accepted, for no reason of the table"
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "expected"),
+    [
+        ("runtime.seed", 2**32, "allowed: at most 4294967295"),
+        ("runtime.seed", 2**63, "allowed: at most 4294967295"),
+        ("task.train_data.global_batch_size", 2 * 10**9, "allowed: at most 16777216"),
+        ("trainer.train_epochs", ".inf", "got inf, allowed: at most 1e+06"),
+        ("trainer.train_steps", 10**26, f"allowed: at most {INT_MAX}"),
+        (
+            "trainer.optimizer_config.learning_rate.constant.learning_rate",
+            ".inf",
+            "at most 3.4e+38",
+        ),
+        ("trainer.optimizer_config.learning_rate.constant.learning_rate", ".nan", "got NaN"),
+        ("trainer.optimizer_config.optimizer.adam.epsilon", ".inf", "allowed: at most 3.4e+38"),
+        ("trainer.optimizer_config.optimizer.adam.epsilon", "1e-60", "allowed: at least 1.2e-38"),
+        ("trainer.optimizer_config.optimizer.adam.epsilon", "0", "allowed: more than 0"),
+        ("trainer.optimizer_config.optimizer.adam.beta_1", "1.0", "allowed: less than 1"),
+        ("task.model.filters", "[32, 100000]", "got 100000, allowed: at most 4096"),
+        ("task.model.dense_units", 10**30, "got 1000000"),
+        ("runtime.intra_op_threads", 10**6, "allowed: at most 4096"),
+        ("trainer.train_steps", "9" * 4000, "allowed: at most"),
+    ],
+)
+def test_the_bound_is_in_the_message(
+    refused: Callable[..., list[Problem]], path: str, value: Any, expected: str
+) -> None:
+    problems = refused(params_overrides=(f"{path}={value}",))
+
+    assert expected in problems[0].message
+    assert problems[0].path == path
+    assert len(problems[0].message) < 300
+
+
+def test_epochs_that_are_too_many_steps_are_refused() -> None:
+    trainer = TrainerConfig(train_epochs=1e6)
+
+    with pytest.raises(SettingError, match=r"got 1e\+06, allowed: at most 42949\.7, or 2147483647"):
+        make_plan(trainer, 50_000.0)
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (["--train_steps=0"], (0, 0.0)),
+        (["--train_epochs=0"], (0, 0.0)),
+        (["--train_steps=7"], (7, 0.0)),
+        (["--train_epochs=3"], (0, 3.0)),
+        (["--params_override=trainer.train_steps=0,trainer.train_epochs=2"], (0, 2.0)),
+    ],
+)
+def test_steps_of_a_higher_layer_hold_also_where_they_are_0(
+    over_digits: Callable[..., Any], flags: list[str], expected: tuple[int, float]
+) -> None:
+    from orbit_runner.cli.flags import parse, request
+    from orbit_runner.cli.run import run_parser
+
+    asked = request(parse(run_parser(), ["--experiment=digits", *flags]))
+    trainer = over_digits(flags=asked.flags, params_overrides=asked.params_overrides).trainer
+
+    assert (trainer.train_steps, trainer.train_epochs) == expected
+
+
+def test_no_steps_are_an_error_that_names_the_flag(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    assert main(["run", "--experiment=digits", "--train_steps=0"]) == 2
+
+    message = capsys.readouterr().err
+    assert (
+        "trainer.train_steps — --train_steps\n    is 0; set it, or trainer.train_epochs" in message
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["launch", "--workers=100000", "--", "--experiment=digits"], "--workers: got 100000, allowed: 0 to 1024"),
+        (["launch", "--grace=nan", "--", "--experiment=digits"], "--grace: got nan"),
+        (["launch", "--grace=inf", "--", "--experiment=digits"], "--grace: got inf"),
+        (["launch", "--nnodes=9999999", "--", "--experiment=digits"], "--nnodes: got"),
+        (["predict", "x", "y", "--batch_size=100000000000000000000"], "--batch_size: got"),
+        (["predict", "x", "y", "--top_k=-1"], "--top_k: got -1, allowed: 1 to"),
+        (["run", "--experiment=digits", "--mode=continuous_train_and_eval", "--pretrain_steps=0"], "--pretrain_steps: got 0, allowed: at least 1"),
+        (["reproduce", "x", "--last=0"], "x is no"),
+    ],
+)  # fmt: skip
+def test_numbers_of_flags_have_bounds(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], expected: str
+) -> None:
+    assert main(arguments) == 2
+
+    assert expected in capsys.readouterr().err
