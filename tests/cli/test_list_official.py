@@ -1,14 +1,27 @@
-"""`runner list --official`, in a process of its own: it imports what nothing else does."""
+"""`runner list --official`, in processes of their own: it imports what nothing else does."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 
-def test_every_experiment_is_listed_with_its_module_or_the_reason(tmp_path: Path) -> None:
+from orbit_runner.official import availability
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """An environment with a cache directory of its own."""
+    return {**os.environ, "XDG_CACHE_HOME": str(tmp_path_factory.mktemp("cache"))}
+
+
+def test_every_experiment_is_listed_with_its_module_or_the_reason(
+    tmp_path: Path, cache: dict[str, str], without_tensorflow: dict[str, str]
+) -> None:
     (tmp_path / "mine.py").write_text(
         "from official.core import config_definitions, exp_factory\n"
         "exp_factory.register_config_factory('own/one')(config_definitions.ExperimentConfig)\n"
@@ -16,7 +29,12 @@ def test_every_experiment_is_listed_with_its_module_or_the_reason(tmp_path: Path
     command = [sys.executable, "-m", "orbit_runner", "list", "--official", "--json"]
 
     done = subprocess.run(
-        [*command, "--import=mine"], cwd=tmp_path, capture_output=True, text=True, check=False
+        [*command, "--import=mine"],
+        cwd=tmp_path,
+        env=cache,
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
     assert done.returncode == 0, done.stderr
@@ -28,3 +46,61 @@ def test_every_experiment_is_listed_with_its_module_or_the_reason(tmp_path: Path
     broken = found["not importable in this installation"]
     assert broken["official/panoptic_fpn_coco"].endswith("No module named 'official.projects.uvit'")
     assert not {*broken} & {*there}
+
+    # No line of TensorFlow's own, and the second call does not import it.
+    assert all(
+        line.startswith(("importing 3", "… still importing")) for line in _lines(done.stderr)
+    )
+    again = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env={**without_tensorflow, "XDG_CACHE_HOME": cache["XDG_CACHE_HOME"]},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (again.returncode, again.stderr) == (0, "")
+    assert json.loads(again.stdout) == {kind: n for kind, n in found.items() if "else" not in kind}
+
+
+def _lines(text: str) -> list[str]:
+    return [line for line in text.splitlines() if line]
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", b'{"a": 1}', b'{"a": [1, 2, 3]}'])
+def test_a_damaged_cache_is_ignored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    path = availability._path()
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content)
+
+    assert availability.read_cache() is None
+
+
+def test_a_cache_directory_that_cannot_be_written_is_done_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+
+    found = availability.find_out(lambda modules: dict.fromkeys(modules, ""))
+
+    assert "bert/squad" in found
+    assert availability.read_cache() is None
+
+
+def test_a_changed_file_makes_the_list_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    availability.find_out(lambda modules: dict.fromkeys(modules, "no"))
+    before = availability.read_cache()
+    assert before is not None
+    assert {reason for _, reason in before.values()} == {"no"}
+    files = [*availability._files()]
+
+    monkeypatch.setattr(availability, "_files", lambda: iter(files[1:]))
+
+    assert availability.read_cache() is None

@@ -120,7 +120,7 @@ def test_what_does_not_fit_is_listed(
     with pytest.raises(RunnerError, match="does not fit this experiment") as caught:
         run(digits_config(trainer__train_steps=4, **now), tmp_path, "train")
     assert said in str(caught.value)
-    assert "--allow-partial" in str(caught.value)
+    assert "--allow_partial" in str(caught.value)
     assert len(str(caught.value).splitlines()) <= 16
 
 

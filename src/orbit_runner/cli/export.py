@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from orbit_runner.cli.chosen import Chosen, add_choice_flags, read_chosen
-from orbit_runner.cli.flags import parse, parser
+from orbit_runner.cli.flags import add_progress_flag, parse, parser
 from orbit_runner.cli.job import bind_gin
 from orbit_runner.cli.preflight import blamed
 from orbit_runner.errors import RunnerError
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str]) -> int:
     to.add_argument("run", metavar="RUN", help="the folder of a run")
     to.add_argument("--to", metavar="DIR", help="RUN/export where not given")
     add_choice_flags(to)
-    to.add_argument("--progress", choices=("auto", "bar", "plain"), default="auto")
+    add_progress_flag(to)
     to.add_argument("--json", action="store_true", help="print what was written as JSON")
     flags = parse(to, arguments)
     chosen = read_chosen(Path(flags.run), flags)

@@ -39,6 +39,16 @@ _EXPERIMENT = "a name that `runner list` shows, a file, or a run"
 _DOTTED = re.compile(rf"--((?:{'|'.join(_SECTIONS)})\.[\w.\[\]]+)(?:=(.*))?$", re.DOTALL)
 
 
+class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Adds the default of each flag that has one."""
+
+    def _get_help_string(self, action: argparse.Action) -> str:
+        text, default = action.help or "", action.default
+        if not action.option_strings or default in (None, False, "", argparse.SUPPRESS):
+            return text
+        return f"{text} (default: {default})".lstrip()
+
+
 class Parser(argparse.ArgumentParser):
     """An argument parser that reports errors in one line, and knows which settings it takes.
 
@@ -69,7 +79,7 @@ def parser(command: str, description: str) -> Parser:
         prog=f"runner {command}".rstrip(),
         description=description,
         allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_HelpFormatter,
     )
 
 
@@ -114,6 +124,20 @@ def add_config_flags(to: Parser, *, experiment: str = _EXPERIMENT) -> None:
     add_driver_flags(to)
 
 
+def add_progress_flag(to: Parser) -> None:
+    """Adds `--progress`.
+
+    Args:
+        to: The parser.
+    """
+    to.add_argument(
+        "--progress",
+        choices=("auto", "bar", "plain"),
+        default="auto",
+        help="a bar, or plain lines; auto: a bar on a terminal",
+    )
+
+
 def parse(to: Parser, arguments: Sequence[str]) -> argparse.Namespace:
     """Parses arguments, dotted settings included; `--model-dir` is `--model_dir`.
 
@@ -135,6 +159,9 @@ def parse(to: Parser, arguments: Sequence[str]) -> argparse.Namespace:
             raise RunnerError(f"{_unknown(rest[0].split('=')[0], to)}\nsee `{to.prog} --help`")
         rest.pop(0)
         _check_taken(to, match[1])
+        if "[" in match[1]:
+            name = match[1].partition("[")[0]
+            raise RunnerError(f"--{match[1]}: a list is set as a whole, such as --{name}='[1, 2]'")
         if match[2] is None and (not rest or rest[0].startswith("--")):
             raise RunnerError(f"--{match[1]} lacks its value")
         flags.dotted.append((match[1], match[2] if match[2] is not None else rest.pop(0)))

@@ -79,8 +79,8 @@ def _parser() -> Parser:
     add("--workers", type=int, metavar="N", help="those that train; default: runtime.num_workers")
     add("--ps", type=int, metavar="N", help="default: runtime.num_parameter_servers")
     add("--evaluator", action="store_true", help="evaluate checkpoints beside training")
-    add("--data_workers", type=int, default=0, metavar="N", help="processes that make batches (0)")
-    add("--max_restarts", type=int, default=3, metavar="K", help="lost members to replace (3)")
+    add("--data_workers", type=int, default=0, metavar="N", help="processes that make batches")
+    add("--max_restarts", type=int, default=3, metavar="K", help="lost members to replace")
     add("--grace", type=float, metavar="SECONDS", help="to save and leave; runtime.grace_period")
     add("--logs", metavar="DIR", help="default: MODEL_DIR/logs")
     group = to.add_argument_group("several machines, one command on each")
@@ -88,7 +88,13 @@ def _parser() -> Parser:
     add("--nnodes", type=int, default=1, metavar="N", help="how many")
     add("--node_rank", type=int, default=0, metavar="R", help="which one this is, from 0")
     add("--rendezvous", metavar="HOST:PORT", help="of machine 0, which listens there")
-    add("--rendezvous_timeout", type=float, default=300.0, metavar="SECONDS", help="(300)")
+    add(
+        "--rendezvous_timeout",
+        type=float,
+        default=300.0,
+        metavar="SECONDS",
+        help="to wait for the other machines",
+    )
     add("--host", default="", help="what others reach this machine by; found out where unset")
     return to
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from orbit_runner.cli import finetune
 from orbit_runner.cli.flags import parse, parser
 from orbit_runner.cli.list_official import official_experiments
 from orbit_runner.config.gin_source import Binding, load_gin
@@ -15,7 +16,7 @@ from orbit_runner.config.origins import Origin
 from orbit_runner.config.problems import ConfigError
 from orbit_runner.config.raw import Leaf
 from orbit_runner.config.resolve import import_modules
-from orbit_runner.config.runtime import STRATEGIES
+from orbit_runner.config.runtime import STRATEGIES, RuntimeConfig
 from orbit_runner.config.yaml_source import load_file
 from orbit_runner.registry import (
     IMAGE_MODELS,
@@ -27,7 +28,10 @@ from orbit_runner.registry import (
     TEXT_SOURCES,
     Registry,
 )
+from orbit_runner.runtime.environment import prepare_environment
 from orbit_runner.streams import use_utf8
+
+_ALL_MODES = (*MODES, finetune.MODE)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -44,6 +48,8 @@ def main(arguments: Sequence[str]) -> int:
     to.add_argument("--import", dest="imports", action="append", help="import a module first")
     to.add_argument("--official", action="store_true", help="experiments of Model Garden instead")
     flags = parse(to, arguments)
+    if flags.official:
+        prepare_environment(RuntimeConfig())  # A module that is imported may import tensorflow.
     import_modules(flags.imports or (), Origin("--import"))
     found = official_experiments() if flags.official else _everything()
     if flags.json:
@@ -64,7 +70,7 @@ def _everything() -> dict[str, dict[str, str]]:
         "data sources of translation": _helps(TEXT_SOURCES),
         "data sources of recommendation": _helps(RATING_SOURCES),
         "strategies": dict.fromkeys(STRATEGIES, ""),
-        "modes": dict.fromkeys(MODES, ""),
+        "modes": dict.fromkeys(_ALL_MODES, ""),
     }
 
 

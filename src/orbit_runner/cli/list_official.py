@@ -2,44 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
 
-from orbit_runner.official import catalogue, loading
+from orbit_runner.config.runtime import RuntimeConfig
+from orbit_runner.official import availability, loading
+from orbit_runner.runtime.environment import keep_native_output, prepare_environment
 
 
 def official_experiments() -> dict[str, dict[str, str]]:
-    """Imports every module that registers experiments.
+    """Lists the experiments; imports every module that registers one, if no cache knows of them.
 
     Returns:
         A kind to name and module; those that cannot be imported are a kind of their own, with
         the reason in place of the module. Those that modules given by `--import` register are
-        told apart from the package's own.
+        listed apart from the package's own.
     """
-    entries = catalogue.experiments()
-    reasons = dict(_reasons(sorted({entry.module for entry in entries.values()})))
-    whole = {name: entry.module for name, entry in entries.items() if not reasons[entry.module]}
-    broken = {
-        name: f"{entry.module}: {reasons[entry.module]}"
-        for name, entry in entries.items()
-        if reasons[entry.module]
-    }
-    own = {name: factory.__module__ for name, factory in loading.registered()}
+    known = availability.read_cache()
+    entries = availability.find_out(_failures) if known is None else known
+    own = _registered()
     kinds = {
-        "experiments of Model Garden": whole,
+        "experiments of Model Garden": {
+            name: module for name, (module, reason) in entries.items() if not reason
+        },
         "registered elsewhere": {n: module for n, module in own.items() if n not in entries},
-        "not importable in this installation": broken,
+        "not importable in this installation": {
+            name: f"{module}: {reason}" for name, (module, reason) in entries.items() if reason
+        },
     }
     return {kind: _named(found) for kind, found in kinds.items() if found}
 
 
-def _reasons(modules: list[str]) -> Iterator[tuple[str, str]]:
+def _registered() -> dict[str, str]:
+    if "official.core.exp_factory" not in sys.modules:
+        return {}  # No module has registered anything, and to ask would import tensorflow.
+    return {name: factory.__module__ for name, factory in loading.registered()}
+
+
+def _failures(modules: list[str]) -> dict[str, str]:
     from orbit_runner.reporting.progress import make_progress
 
+    prepare_environment(RuntimeConfig())
+    keep_native_output(None)
     progress = make_progress("auto", brief=True)
     with progress.shown():
-        progress.phase(f"importing {len(modules)} modules of Model Garden")
-        for module in modules:
-            yield module, loading.import_failure(module)
+        progress.phase(f"importing {len(modules)} modules of Model Garden, once")
+        return {module: loading.import_failure(module) for module in modules}
 
 
 def _named(found: dict[str, str]) -> dict[str, str]:

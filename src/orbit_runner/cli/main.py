@@ -100,6 +100,8 @@ def _check_encoding(arguments: list[str]) -> None:
 def _dispatch(arguments: list[str]) -> int:
     first = arguments[0] if arguments else "--help"
     if first in ("--help", "-h", "help"):
+        if rest := [word for word in arguments[1:] if word in COMMANDS]:
+            return _dispatch([rest[0], "--help"])
         commands = "\n".join(f"  {name:<9} {text}" for name, text in COMMANDS.items())
         print(_HELP.format(commands=commands), end="")
         return 0
@@ -114,13 +116,28 @@ def _dispatch(arguments: list[str]) -> int:
         from orbit_runner.config.problems import unknown
         from orbit_runner.errors import RunnerError
 
-        raise RunnerError(unknown("command", first, [*COMMANDS]))
+        raise RunnerError(f"{unknown('command', first, [*COMMANDS])}{_hint(first)}")
     if first in _LONG:
         from orbit_runner.runtime import garbage
 
         garbage.resume()
     module = "list_" if first == "list" else first
     return importlib.import_module(f"orbit_runner.cli.{module}").main(rest)
+
+
+def _hint(word: str) -> str:
+    """Returns what was meant by a word that is no command, on a line of its own."""
+    from pathlib import Path
+
+    from orbit_runner.config.locate import SUFFIXES, experiment_files
+    from orbit_runner.config.modes import MODES
+
+    if word in MODES:
+        return f"\nto {word.replace('_', ' ')}: runner run --mode={word} --experiment=NAME"
+    path = Path(word)
+    if word in experiment_files() or path.suffix in SUFFIXES or (path / "config.yaml").is_file():
+        return f"\nto run an experiment: runner run --experiment={word}"
+    return ""
 
 
 def entry() -> NoReturn:

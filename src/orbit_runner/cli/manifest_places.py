@@ -117,7 +117,7 @@ def _slurm(order: Order, flags: argparse.Namespace) -> str:
 
 def _add_vertex(add: Add) -> None:
     add("--image", metavar="IMAGE", help=_IMAGE)
-    add("--machine_type", default="n1-standard-8", metavar="TYPE", help="n1-standard-8 if unset")
+    add("--machine_type", default="n1-standard-8", metavar="TYPE", help="of each machine")
     add("--accelerator_type", default="", metavar="TYPE", help="such as NVIDIA_TESLA_T4")
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from orbit_runner.cli.answers import answer_all
 from orbit_runner.cli.chosen import Chosen, add_choice_flags, read_chosen
-from orbit_runner.cli.flags import Parser, parse, parser
+from orbit_runner.cli.flags import Parser, add_progress_flag, parse, parser
 from orbit_runner.cli.home_directory import expand_home
 from orbit_runner.cli.job import bind_gin
 from orbit_runner.cli.preflight import blamed
@@ -91,12 +91,12 @@ def _parser() -> Parser:
     to.add_argument(
         "--top_k", type=int, metavar="N", help="answers an item, where there is more than one"
     )
-    to.add_argument("--batch_size", type=int, default=32, metavar="N", help="items at once (32)")
+    to.add_argument("--batch_size", type=int, default=32, metavar="N", help="items at once")
     to.add_argument(
         "--json", action="store_true", help="print one JSON object a line, an item each"
     )
     add_choice_flags(to)
-    to.add_argument("--progress", choices=("auto", "bar", "plain"), default="auto")
+    add_progress_flag(to)
     return to
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from orbit_runner.cli.flags import Parser, parse, parser
+from orbit_runner.cli.flags import Parser, add_progress_flag, parse, parser
 from orbit_runner.cli.original import (
     MACHINE_SETTINGS,
     Original,
@@ -89,7 +89,7 @@ def _parser() -> Parser:
     )
     to.add_argument("--import", dest="imports", action="append", metavar="MODULE",
                     help="import a module first")  # fmt: skip
-    to.add_argument("--progress", choices=("auto", "bar", "plain"), default="auto")
+    add_progress_flag(to)
     to.add_argument("--json", action="store_true", help="print the result as JSON")
     return to
 

@@ -10,7 +10,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from orbit_runner.cli import finetune
-from orbit_runner.cli.flags import Parser, add_config_flags, parse, parser, request
+from orbit_runner.cli.flags import (
+    Parser,
+    add_config_flags,
+    add_progress_flag,
+    parse,
+    parser,
+    request,
+)
 from orbit_runner.cli.job import Job, make_ready, run_job, serve
 from orbit_runner.cli.preflight import blamed, check_before_start, check_same_config
 from orbit_runner.config.modes import MODES, TRAINING
@@ -91,7 +98,9 @@ def run_parser() -> Parser:
     to.add_argument(
         "--mode", default="train_and_eval", metavar="MODE", help=", ".join((*MODES, finetune.MODE))
     )
-    to.add_argument("--model_dir", metavar="DIR", help="the folder of the run")
+    to.add_argument(
+        "--model_dir", metavar="DIR", help="the run directory (default: runs/NAME/TIME)"
+    )
     to.add_argument(
         "--resume",
         choices=("same", "override"),
@@ -104,7 +113,7 @@ def run_parser() -> Parser:
         const="true",
         default="true",
         choices=("true", "false"),
-        help="save checkpoints beside training (the default); false: training waits for them",
+        help="save checkpoints beside training; false: training waits for them",
     )
     to.add_argument(
         "--allow_partial",
@@ -117,7 +126,7 @@ def run_parser() -> Parser:
         metavar="STEPS",
         help=f"with --mode={finetune.MODE}: the step at which the other training ends",
     )
-    to.add_argument("--progress", choices=("auto", "bar", "plain"), default="auto")
+    add_progress_flag(to)
     to.add_argument("--json", action="store_true", help="print the results as JSON")
     add_config_flags(to)
     return to

@@ -65,7 +65,7 @@ def _parser() -> Parser:
     to.add_argument("--cluster", metavar="TEXT", help="addresses by role, as in the example above")
     to.add_argument("--port", type=int, metavar="P", help="of a data server")
     to.add_argument(
-        "--host", help="what others reach this machine by, of a data server (127.0.0.1)"
+        "--host", help="what others reach this machine by, of a data server (default: 127.0.0.1)"
     )
     add_config_flags(to)
     return to

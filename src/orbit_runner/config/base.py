@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -114,12 +115,19 @@ class OneOf(Config):
     """
 
     required: ClassVar[bool] = False
+    # Blocks that files may hold and that cannot be chosen: name to the reason.
+    unavailable: ClassVar[Mapping[str, str]] = types.MappingProxyType({})
     type: str | None = setting(None, help="the block below that is used")
 
     @classmethod
     def choices(cls) -> tuple[str, ...]:
         """Returns the names of the blocks."""
         return tuple(f.name for f in dataclasses.fields(cls) if f.name != "type")
+
+    @classmethod
+    def available(cls) -> tuple[str, ...]:
+        """Returns the names of the blocks that can be chosen."""
+        return tuple(name for name in cls.choices() if name not in cls.unavailable)
 
     def get(self) -> Any:
         """Returns the chosen block, or None where nothing is chosen."""
@@ -140,4 +148,7 @@ class OneOf(Config):
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yields what is wrong with the choice."""
         if self.type is None and self.required:
-            yield "type", f"nothing is chosen\nallowed: {', '.join(self.choices())}"
+            yield "type", f"nothing is chosen\nallowed: {', '.join(self.available())}"
+        if self.type is not None and self.type in self.unavailable:
+            reason = self.unavailable[self.type]
+            yield "type", f"got {self.type!r}: {reason}\nallowed: {', '.join(self.available())}"

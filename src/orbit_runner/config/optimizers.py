@@ -227,6 +227,7 @@ class OptimizerChoice(OneOf):
     """The optimizer in use."""
 
     required = True
+    unavailable = _NOT_SHIPPED
     sgd: Sgd = setting(factory=Sgd, help="stochastic gradient descent")
     sgd_experimental: SgdExperimental = setting(factory=SgdExperimental, help="Keras' newer SGD")
     adam: Adam = setting(factory=Adam, help="Adam")
@@ -240,12 +241,6 @@ class OptimizerChoice(OneOf):
     slide: Slide = setting(factory=Slide, help="not shipped")
     adafactor: Adafactor = setting(factory=Adafactor, help="not shipped")
     adafactor_keras: AdafactorKeras = setting(factory=AdafactorKeras, help="Adafactor")
-
-    def problems(self) -> Iterator[tuple[str, str]]:
-        """Yields a choice that is missing or not to be had."""
-        yield from super().problems()
-        if self.type in _NOT_SHIPPED:
-            yield "type", _NOT_SHIPPED[self.type]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -146,7 +146,7 @@ class Builder:
         try:
             value = converted(_plain(node), hint)
             if issubclass(owner, OneOf) and field.name == "type":
-                _check_choice(value, owner.choices(), owner.__name__)
+                _check_choice(value, owner)
             # What Model Garden's experiments begin with need not be the default of their classes.
             _check(value, field, base if field.metadata.get("merged") else _default(field))
         except Mismatch as error:
@@ -354,9 +354,10 @@ def spoken(hint: Any) -> str:
     return f"a list, each item {spoken(args[0])}" if args else str(hint)
 
 
-def _check_choice(value: Any, choices: tuple[str, ...], kind: str) -> None:
-    if value is not None and value not in choices:
-        raise Mismatch(unknown(kind.lower().removesuffix("choice"), value, choices))
+def _check_choice(value: Any, owner: type[OneOf]) -> None:
+    if value is not None and value not in owner.choices():
+        kind = owner.__name__.lower().removesuffix("choice")
+        raise Mismatch(unknown(kind, value, owner.available()))
 
 
 def _check(value: Any, field: dataclasses.Field[Any], usual: Any) -> None:

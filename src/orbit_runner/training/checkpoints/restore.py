@@ -105,7 +105,7 @@ class Restorer:
             raise RunnerError(
                 f"trainer.optimizer_config.optimizer: the checkpoint {path} was "
                 f"made with {made_with}, this experiment has {self._state.optimizer_kind}\n"
-                "give another --model_dir, or --allow-partial to start with a new optimizer"
+                "give another --model_dir, or --allow_partial to start with a new optimizer"
             )
         del items["optimizer"]
         return items
@@ -177,7 +177,7 @@ def _misfit(path: str, found: Match, record: CheckpointRecord | None) -> str:
     matched = f"{found.counts()} would fit" if found.pairs else "nothing in it fits"
     return (
         f"the checkpoint {path}{made} does not fit this experiment ({matched}):\n{lines}\n"
-        "give another --model_dir, the config that made it, or --allow-partial to restore the rest"
+        "give another --model_dir, the config that made it, or --allow_partial to restore the rest"
     )
 
 

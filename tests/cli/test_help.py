@@ -1,0 +1,128 @@
+"""Help texts, lists of allowed values, and hints."""
+# ruff: noqa: E501 (one line a case)
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from orbit_runner.cli import finetune
+from orbit_runner.cli.main import COMMANDS, main
+from orbit_runner.cli.run import run_parser
+from orbit_runner.config.modes import MODES
+from orbit_runner.config.optimizers import OptimizerChoice
+from orbit_runner.config.problems import ConfigError
+from orbit_runner.config.resolve import Request, resolve
+
+ROOT = Path(__file__).parents[2]
+Said = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def said(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Said:
+    """Runs a command in this process; returns its exit code and what it printed."""
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        try:
+            code = main(arguments)
+        except SystemExit as error:
+            code = int(error.code or 0)
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+_PLACES = [("manifest", place) for place in ("kubernetes", "slurm", "vertex")]
+_ALL = [(name,) for name in COMMANDS if name not in ("data", "manifest")] + _PLACES
+_ALL += [("data", "get"), ("data", "list")]  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("command", _ALL, ids=" ".join)
+def test_help_shows_the_default_of_every_flag_that_has_one(
+    said: Said, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    parsers: list[argparse.ArgumentParser] = []
+    print_help = argparse.ArgumentParser.print_help
+
+    def record(self: argparse.ArgumentParser, *arguments: object) -> None:
+        parsers.append(self)
+        print_help(self)
+
+    monkeypatch.setattr(argparse.ArgumentParser, "print_help", record)
+
+    code, text, _ = said(*command, "--help")
+
+    assert code == 0
+    shown = " ".join(text.split())
+    for action in parsers[0]._actions:
+        if action.option_strings and action.default not in (None, False, "", argparse.SUPPRESS):
+            assert action.help
+            assert f"(default: {action.default})" in shown.split(action.option_strings[0], 1)[1]
+
+
+def test_the_mode_has_a_default_and_all_modes_are_listed(said: Said) -> None:
+    _, text, _ = said("run", "--help")
+
+    assert f"{', '.join((*MODES, finetune.MODE))} (default: train_and_eval)" in text
+    listed = said("list")[1].split("modes:\n")[1]
+    assert [*map(str.strip, listed.splitlines())] == [*MODES, finetune.MODE]
+    message = said("run", "--experiment=digits", "--mode=x")[2]
+    assert f"allowed: {', '.join(sorted((*MODES, finetune.MODE)))}" in message
+
+
+@pytest.mark.parametrize(
+    "path", [*ROOT.glob("docs/*.md"), ROOT / "README.md"], ids=lambda p: p.name
+)
+def test_pages_spell_flags_as_help_does(path: Path) -> None:
+    flags = {
+        *("max_restarts", "data_workers", "node_rank", "rendezvous_timeout", "volume_claim"),
+        *("gpus_per_worker", "accelerator_type", "machine_type"),
+        *(option.lstrip("-") for a in run_parser()._actions for option in a.option_strings),
+    }
+    dashed = re.findall(r"--([a-z]+(?:-[a-z]+)+)", path.read_text(encoding="utf-8"))
+
+    assert [name for name in dashed if name.replace("-", "_") in flags] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["digits"], "to run an experiment: runner run --experiment=digits"),
+        (["configs/runtime/cpu.yaml"], "runner run --experiment=configs/runtime/cpu.yaml"),
+        (["train"], "to train: runner run --mode=train --experiment=NAME"),
+        (["eval"], "to eval: runner run --mode=eval --experiment=NAME"),
+        (["run", "--experiment=digits", "--task.model.filters[0]=3"], "--task.model.filters[0]: a list is set as a whole, such as --task.model.filters='[1, 2]'"),
+    ],
+)  # fmt: skip
+def test_a_hint_says_what_to_write(said: Said, arguments: list[str], expected: str) -> None:
+    code, _, message = said(*arguments)
+
+    assert code == 2
+    assert expected in message
+
+
+def test_a_word_that_means_nothing_has_no_hint(said: Said) -> None:
+    assert "\nto " not in said("nonsense")[2]
+
+
+def test_help_of_a_command(said: Said) -> None:
+    assert said("help", "show") == said("show", "--help")
+
+
+@pytest.mark.parametrize("name", ["slide", "adafactor"])
+def test_an_optimizer_that_is_refused_is_not_offered(name: str) -> None:
+    for choice, expected in ((name, "does not ship it"), ("no_such", "unknown optimizer")):
+        text = f"trainer.optimizer_config.optimizer.type={choice}"
+        with pytest.raises(ConfigError, match=expected) as caught:
+            resolve(Request(experiment="digits", params_overrides=(text,)))
+
+        message = caught.value.problems[0].message
+        allowed = message.partition("\nallowed: ")[2].split(", ")
+        assert name not in allowed
+        assert {*allowed} == {*OptimizerChoice.available()}
