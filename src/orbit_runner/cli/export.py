@@ -9,7 +9,7 @@ from typing import Any
 
 from orbit_runner.cli.chosen import Chosen, add_choice_flags, read_chosen
 from orbit_runner.cli.flags import add_progress_flag, parse, parser
-from orbit_runner.cli.job import bind_gin
+from orbit_runner.cli.gin_bindings import bind_gin
 from orbit_runner.cli.preflight import blamed
 from orbit_runner.errors import RunnerError
 
@@ -70,7 +70,7 @@ def _exported(chosen: Chosen, folder: Path, kind: str) -> dict[str, Any]:
         from orbit_runner.training.export import export
         from orbit_runner.training.served import make_task, served
 
-        bind_gin(config.gin_bindings)
+        bind_gin(chosen.resolved)
         with blamed(chosen.resolved):
             task = make_task(config, chosen.run)
             with served(config, task, chosen.choice, chosen.weights, progress) as model:

@@ -7,15 +7,15 @@ import dataclasses
 import shlex
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from orbit_runner.cli.gin_bindings import bind_gin
 from orbit_runner.config.dump import to_yaml
 from orbit_runner.config.experiment import ExperimentConfig
 from orbit_runner.config.modes import TRAINING
 from orbit_runner.config.resolve import Resolved
-from orbit_runner.errors import RunnerError, first_line
 from orbit_runner.runtime import garbage
 from orbit_runner.runtime.cluster.description import Cluster
 from orbit_runner.runtime.cluster.farewell import Guest, Host
@@ -115,7 +115,7 @@ def run_job(job: Job, progress: Any) -> Any:
 def _run(job: Job, progress: Any) -> Any:
     from orbit_runner import train_lib
 
-    bind_gin(job.config.gin_bindings)
+    bind_gin(job.resolved)
     strategy, task = train_lib.prepare(
         job.config, str(job.model_dir), cluster=job.cluster, mode=job.mode, tell=progress.phase
     )
@@ -263,25 +263,6 @@ class ConfigWriter(Observer):
         command = shlex.join(["runner", *sys.argv[1:]])
         write_whole(self._path, f"# Made by: {command}\n{to_yaml(self._config)}")
         self._written = True
-
-
-def bind_gin(statements: Sequence[str]) -> None:
-    """Hands gin statements to gin.
-
-    Args:
-        statements: Imports and bindings.
-
-    Raises:
-        RunnerError: Gin does not take them.
-    """
-    if not statements:
-        return
-    import gin
-
-    try:
-        gin.parse_config("\n".join(statements))
-    except Exception as error:
-        raise RunnerError(f"gin bindings: {first_line(error)}") from error
 
 
 def _write_gin(model_dir: Path) -> None:

@@ -13,8 +13,8 @@ from typing import Any
 from orbit_runner.cli.answers import answer_all
 from orbit_runner.cli.chosen import Chosen, add_choice_flags, read_chosen
 from orbit_runner.cli.flags import Parser, add_progress_flag, parse, parser
+from orbit_runner.cli.gin_bindings import bind_gin
 from orbit_runner.cli.home_directory import expand_home
-from orbit_runner.cli.job import bind_gin
 from orbit_runner.cli.preflight import blamed
 from orbit_runner.config.resolve import Request, Resolved, resolve
 from orbit_runner.errors import RunnerError
@@ -178,6 +178,6 @@ def _progress(flags: argparse.Namespace, resolved: Resolved) -> Iterator[Any]:
         # Here and not by what needs it: it takes the time that the phase names.
         importlib.import_module("tensorflow")
 
-        bind_gin(resolved.config.gin_bindings)
+        bind_gin(resolved)
         yield progress
     garbage.resume()

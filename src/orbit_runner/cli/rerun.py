@@ -11,7 +11,8 @@ from typing import Any
 import orbit
 
 from orbit_runner import train_lib
-from orbit_runner.cli.job import Begun, ConfigWriter, bind_gin
+from orbit_runner.cli.gin_bindings import bind_gin
+from orbit_runner.cli.job import Begun, ConfigWriter
 from orbit_runner.config.experiment import ExperimentConfig
 from orbit_runner.config.resolve import Resolved
 from orbit_runner.errors import RunnerError, first_line
@@ -76,7 +77,7 @@ def rerun(
         RunnerError: It cannot run here, or was interrupted.
     """
     config, mode = resolved.config, history.mode
-    bind_gin(config.gin_bindings)
+    bind_gin(resolved)
     strategy, task = train_lib.prepare(config, str(folder))
     replicas = strategy.num_replicas_in_sync
     done = Done(described(strategy))

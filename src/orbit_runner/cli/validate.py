@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from orbit_runner.cli.flags import add_config_flags, parse, parser, request
+from orbit_runner.cli.gin_bindings import check_bindings
+from orbit_runner.config.checks import batch_problems
 from orbit_runner.config.locate import experiment_files, find_experiment
+from orbit_runner.config.partitioning import effective_runtime
 from orbit_runner.config.problems import ConfigError, Problem
-from orbit_runner.config.resolve import Request, resolve
+from orbit_runner.config.resolve import Request, Resolved, resolve
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -65,7 +69,20 @@ def _lacks_task(problems: Sequence[Problem]) -> bool:
 
 def _attempt(request: Request) -> list[Problem]:
     try:
-        resolve(request)
+        resolved = resolve(request)
     except ConfigError as error:
         return [*error.problems]
-    return []
+    return [*_run_problems(resolved)]
+
+
+def _run_problems(resolved: Resolved) -> Iterator[Problem]:
+    """Yields what a run would refuse, as far as it does not depend on the machine."""
+    runtime = effective_runtime(resolved.config, "train_and_eval")
+    replicas = runtime.num_replicas(runtime.num_workers)  # 0 workers: the cluster decides
+    if replicas:
+        for path, message in batch_problems(resolved.config, replicas):
+            yield Problem(path, message, resolved.origin(path))
+    if resolved.config.gin_bindings:
+        # Only the modules themselves tell what they register.
+        print("importing tensorflow, to check gin bindings", file=sys.stderr)
+        yield from check_bindings(resolved)

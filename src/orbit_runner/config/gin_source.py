@@ -61,12 +61,12 @@ class GinLayer:
     Attributes:
         bindings: Those of the config tree, in order.
         macros: Name to (value, origin).
-        statements: Text of everything else, imports first.
+        statements: Text of everything else, imports first, to where it was written.
     """
 
     bindings: list[Binding] = dataclasses.field(default_factory=list)
     macros: dict[str, tuple[Any, Origin]] = dataclasses.field(default_factory=dict)
-    statements: list[str] = dataclasses.field(default_factory=list)
+    statements: dict[str, Origin] = dataclasses.field(default_factory=dict)
 
 
 def load_gin(
@@ -97,13 +97,15 @@ def load_gin(
     return reader.found
 
 
-class _Delegate:
+class Delegate:
     """Stands in for gin's own objects, so that nothing has to be imported to parse."""
 
     def configurable_reference(self, name: str, evaluate: bool) -> Reference:
+        """Returns what stands for `@name`."""
         return Reference(name, evaluate)
 
     def macro(self, name: str) -> Macro:
+        """Returns what stands for `%name`."""
         return Macro(name)
 
 
@@ -116,7 +118,7 @@ class _Reader:
         from gin import config_parser
 
         try:
-            for statement in config_parser.ConfigParser(io.StringIO(text), _Delegate()):
+            for statement in config_parser.ConfigParser(io.StringIO(text), Delegate()):
                 line = statement.location.line_num if path else None
                 self._take(statement, Origin(label, line, self._layer), path, within)
         except (SyntaxError, tokenize.TokenError, TypeError, ValueError, RecursionError) as error:
@@ -127,7 +129,7 @@ class _Reader:
         if kind == "IncludeStatement":
             self._include(said.filename, origin, path, within)
         elif kind == "ImportStatement":
-            self.found.statements.append(said.format())
+            self._keep(said.format(), origin)
         elif kind == "BindingStatement":
             self._bind(said, origin)
 
@@ -163,7 +165,11 @@ class _Reader:
             self.found.bindings.append(Binding(tree_path, said.value, origin))
         else:
             scope = f"{said.scope}/" if said.scope else ""
-            self.found.statements.append(f"{scope}{'.'.join(path)} = {said.value!r}")
+            self._keep(f"{scope}{'.'.join(path)} = {said.value!r}", origin)
+
+    def _keep(self, statement: str, origin: Origin) -> None:
+        self.found.statements.pop(statement, None)  # Of two that are the same the last one holds.
+        self.found.statements[statement] = origin
 
 
 def _syntax_problem(error: Exception, label: str, path: Path | None, layer: int) -> Problem:
@@ -174,6 +180,9 @@ def _syntax_problem(error: Exception, label: str, path: Path | None, layer: int)
         place, error = None, ValueError("values are nested too deeply")
     line = place[1] if place is not None and path else None
     written = str(place[3]).strip() if place is not None else ""
+    if word := re.search(r"Failed to parse token '(\w+)'", str(error.args[0])):
+        message = f"no valid gin: got {word[1]}, expected a value; put a text in quotes"
+        return Problem("", f"{message}\nin: {written}", Origin(label, line, layer))
     message = f"no valid gin: {error.args[0]}" + (f"\nin: {written}" if written else "")
     return Problem("", message, Origin(label, line, layer))
 
@@ -267,6 +276,20 @@ def unused_macros(layers: Sequence[GinLayer], texts: Sequence[str]) -> list[Prob
     ]
 
 
-def macro_statements(macros: dict[str, tuple[Any, Origin]]) -> list[str]:
-    """Returns the macros as gin text."""
-    return [f"{name} = {value!r}" for name, (value, _) in macros.items()]
+def macro_statements(macros: dict[str, tuple[Any, Origin]]) -> dict[str, Origin]:
+    """Returns the macros as gin text, to where they were written."""
+    return {f"{name} = {value!r}": origin for name, (value, origin) in macros.items()}
+
+
+def macro_names(value: Any) -> list[str]:
+    """Returns the names of the macros in a value.
+
+    Args:
+        value: As `Delegate` has it parsed.
+    """
+    if isinstance(value, Macro):
+        return [value.name]
+    if isinstance(value, dict):
+        value = [*value, *value.values()]
+    items = value if isinstance(value, (list, tuple)) else ()
+    return [name for item in items for name in macro_names(item)]

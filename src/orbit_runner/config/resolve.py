@@ -16,6 +16,7 @@ from typing import Any
 
 from orbit_runner.config.dump import entries
 from orbit_runner.config.experiment import ExperimentConfig
+from orbit_runner.config.gin_checks import gin_problems
 from orbit_runner.config.gin_source import (
     GinLayer,
     load_gin,
@@ -97,12 +98,16 @@ def resolve(request: Request) -> Resolved:
         raise ConfigError(layers.problems)
     builder.origins.update(_origins_of(base))
     config = builder.build(base, root)
+    assert isinstance(config, ExperimentConfig)
     if not layers.problems:  # else a layer that cannot be read would be missed as well
         builder.check(config)
         _require_task(builder)
+        builder.problems += gin_problems(config, layers.statements)
+    for index, text in enumerate(config.gin_bindings):
+        if text in layers.statements:
+            builder.origins[f"gin_bindings[{index}]"] = layers.statements[text]
     if layers.problems or builder.problems:
         raise ConfigError([*layers.problems, *builder.problems])
-    assert isinstance(config, ExperimentConfig)
     return Resolved(config, builder.origins)
 
 
@@ -128,6 +133,8 @@ class _Layers:
         self.problems: list[Problem] = []
         # Whether tasks or their names are missing, so that all that is said of them looks wrong.
         self.lacks_names = True
+        # Of gin statements, where they were written.
+        self.statements: dict[str, Origin] = {}
         self._sections: list[Section | GinLayer] = []
 
     def attempt(self, action: Callable[[], None]) -> None:
@@ -202,18 +209,19 @@ class _Layers:
     def merged(self, imports: tuple[str, ...]) -> Section:
         gin = [layer for layer in self._sections if isinstance(layer, GinLayer)]
         macros = {name: value for layer in gin for name, value in layer.macros.items()}
-        root, statements = Section(Origin("default")), list[str]()
+        root, statements = Section(Origin("default")), dict[str, Origin]()
         for layer in self._sections:
             if isinstance(layer, Section):
                 merge(root, layer)
                 continue
-            statements += layer.statements
+            statements |= layer.statements
             self.attempt(functools.partial(_merge_gin, root, layer, macros))
         bound = root.children.get("gin_bindings")
         texts = [*statements, str(bound.value if isinstance(bound, Leaf) else "")]
         self.problems += unused_macros(gin, texts)
         if statements or "gin_bindings" in root.children:
-            _extend(root, "gin_bindings", [*macro_statements(macros), *statements], "gin")
+            self.statements = macro_statements(macros) | statements
+            _extend(root, "gin_bindings", [*self.statements], "gin")
         _extend(root, "imports", list(imports), "--import")
         return root
 

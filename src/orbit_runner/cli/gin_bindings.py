@@ -1,0 +1,153 @@
+"""Binds the gin statements of a config, and checks them in a process of its own for `validate`."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import inspect
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+
+from orbit_runner.config.gin_checks import parse_statement
+from orbit_runner.config.gin_source import macro_names
+from orbit_runner.config.origins import Origin
+from orbit_runner.config.problems import ConfigError, Problem, nearest
+from orbit_runner.config.resolve import Resolved, import_modules
+from orbit_runner.config.runtime import RuntimeConfig
+from orbit_runner.errors import first_line
+from orbit_runner.runtime.environment import keep_native_output, prepare_environment
+
+Statement = tuple[str, Origin | None]
+
+
+def bind_gin(resolved: Resolved) -> None:
+    """Binds the gin statements of a config; its modules are imported.
+
+    Args:
+        resolved: The config.
+
+    Raises:
+        ConfigError: Gin does not accept one of them.
+    """
+    problems = [*_bind(_statements(resolved))]
+    if problems:
+        raise ConfigError(problems)
+
+
+def check_bindings(resolved: Resolved) -> list[Problem]:
+    """Binds the gin statements of a config in another process, as a run would.
+
+    What modules register stays there: the next file is checked without it.
+
+    Args:
+        resolved: The config.
+
+    Returns:
+        What gin does not accept.
+    """
+    config = resolved.config
+    asked = {
+        "official": config.official,
+        "imports": [*config.imports],
+        "statements": [
+            (text, origin and dataclasses.astuple(origin)) for text, origin in _statements(resolved)
+        ],
+    }
+    # `-m` and `-c` would add the working directory, which an installed `runner` does not have.
+    code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        input=json.dumps(asked),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    try:
+        found = json.loads(done.stdout)
+    except ValueError:
+        reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        return [Problem("gin_bindings", f"importing their modules fails: {reason}")]
+    return [Problem(path, message, at and Origin(*at)) for path, message, at in found]
+
+
+def main() -> None:
+    """Answers `check_bindings` through standard output."""
+    asked = json.load(sys.stdin)
+    answer, sys.stdout = sys.stdout, sys.stderr  # Modules may print when they are imported.
+    statements = [(text, at and Origin(*at)) for text, at in asked["statements"]]
+    problems = _problems(asked["imports"], asked["official"], statements)
+    found = [(p.path, p.message, p.origin and dataclasses.astuple(p.origin)) for p in problems]
+    json.dump(found, answer)
+
+
+def _problems(
+    imports: Sequence[str], official: str, statements: Sequence[Statement]
+) -> list[Problem]:
+    prepare_environment(RuntimeConfig())
+    keep_native_output(None)
+    try:
+        import_modules(imports, Origin("imports"))
+        if official:
+            importlib.import_module("orbit_runner.official.loading").experiment(official)
+    except ConfigError as error:
+        return [*error.problems]
+    importlib.import_module("orbit_runner.train_lib")  # What a run has imported by then.
+    return [*_bind(statements)]
+
+
+def _statements(resolved: Resolved) -> list[Statement]:
+    return [
+        (text, resolved.origin(f"gin_bindings[{index}]") or resolved.origin("gin_bindings"))
+        for index, text in enumerate(resolved.config.gin_bindings)
+    ]
+
+
+def _bind(statements: Sequence[Statement]) -> Iterator[Problem]:
+    if not statements:
+        return
+    import gin
+
+    parsed = []
+    for text, origin in statements:
+        try:
+            gin.parse_config(text)
+            parsed.append((parse_statement(text), origin))
+        except Exception as error:
+            message = first_line(error).rstrip(".")
+            yield Problem("", f"{message}{_nearest(text, message)}\nin: {text}", origin)
+    defined = {found.scope for found, _ in parsed if getattr(found, "selector", "") == "macro"}
+    for found, origin in parsed:
+        for name in macro_names(getattr(found, "value", None)):
+            if not _is_defined(name, defined):
+                message = f"macro %{name} is not defined{nearest(name, defined)}"
+                yield Problem("", message, origin)
+
+
+def _is_defined(name: str, macros: set[str]) -> bool:
+    from gin import config
+
+    if name in macros or config._CONSTANTS.matching_selectors(name):
+        return True
+    try:
+        config.query_parameter(f"{name}/macro.value")
+    except ValueError:
+        return False
+    return True
+
+
+def _nearest(text: str, message: str) -> str:
+    """Returns the configurable or the parameter that a binding means, if there is one near."""
+    from gin import config
+
+    known = {full.rpartition(".")[2]: full for full, _ in config._REGISTRY.items()}
+    if reference := re.search(r"No configurable matching (?:reference )?'@?([\w./]+)", message):
+        return nearest(reference[1].rpartition(".")[2].rpartition("/")[2], known)
+    if not (parameter := re.search(r"'(\S+)' doesn't have a parameter named '(\w+)'", message)):
+        return ""
+    matches = config._REGISTRY.matching_selectors(parameter[1])
+    if len(matches) != 1:
+        return ""
+    return nearest(parameter[2], inspect.signature(config._REGISTRY[matches[0]].wrapped).parameters)

@@ -1,0 +1,98 @@
+"""Gin mistakes that are found without importing what the statements name."""
+# ruff: noqa: E501 (one line a case)
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from orbit_runner.config.problems import Problem
+from orbit_runner.config.resolve import Request, resolve
+
+Write = Callable[..., str]
+Refused = Callable[..., list[Problem]]
+
+
+@pytest.fixture
+def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package and a module; each ends the process when it is imported."""
+    for name in ("own_package/__init__.py", "own_package/layers.py", "own_module.py"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("raise SystemExit('it was imported')\ndef train(train_steps): ...\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "expected"),
+    [
+        ("trainr.train_steps = 5", 1, "unknown section 'trainr'; did you mean 'trainer'?\nwrite trainer.train_steps = 5"),
+        ("\nTrainer.train_steps = 5", 2, "write trainer.train_steps = 5"),
+        ("tusk.model.depth = 20", 1, "unknown section 'tusk'; did you mean 'task'?"),
+        ("tasks.train_data.seed = 20", 1, "write task.train_data.seed = 20"),
+        ("runtme.seed = 4", 1, "did you mean 'runtime'?"),
+        ("experimnt.description = 'x'", 1, "write experiment.description = 'x'"),
+        ("trainr:\n  max_to_keep = 5", 2, "did you mean 'trainer'?"),
+        ("import own_module\ntrainr.train_steps = 5", 2, "did you mean 'trainer'?"),
+        ("import nope", 1, "cannot import 'nope': there is no module 'nope'"),
+        ("import nope.deep.down", 1, "there is no module 'nope'"),
+        ("import own_package.layer", 1, "no module 'own_package.layer'; did you mean 'layers'?"),
+        ("import own_module.x", 1, "there is no module 'own_module.x'"),
+        ("from own_package import layer", 1, "did you mean 'layers'?"),
+        ("import official.visoin", 1, "no module 'official.visoin'; did you mean 'vision'?"),
+        ("trainer.best_checkpoint_eval_metric = accuracy", 1, "got accuracy, expected a value; put a text in quotes\nin: trainer.best"),
+        ("f.x = true", 1, "got true, expected a value; put a text in quotes"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_named_with_its_line(
+    modules: Path, write: Write, refused: Refused, text: str, line: int, expected: str
+) -> None:
+    write("a.gin", f"{text}\n")
+
+    (problem,) = refused(gin_files=("a.gin",))
+
+    assert expected in problem.message
+    assert str(problem.origin) == f"a.gin:{line}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import own_module\ntrain.train_steps = 5",  # a configurable of that module, so it seems
+        "import own_package.layers",
+        "import tensorflow.keras.layers",
+        "scope/trainr.train_steps = 5",
+        "Trainer.foo = 5",  # only Model Garden's module tells
+        "model.depth = 3",
+        "M = 1\nf.x = %M",
+    ],
+)
+def test_what_may_be_right_is_left_to_gin(modules: Path, write: Write, text: str) -> None:
+    write("a.gin", f"{text}\n")
+
+    assert resolve(Request(experiment="digits", gin_files=("a.gin",))).config.gin_bindings
+
+
+def test_a_flag_has_no_line_and_is_named(refused: Refused) -> None:
+    (problem,) = refused(gin_params=("trainr.train_steps = 5",))
+
+    assert str(problem.origin) == "--gin_param[0]"
+
+
+def test_the_origin_of_each_statement_is_known(modules: Path, write: Write) -> None:
+    write("a.gin", "import own_module\nM = 1\nf.x = %M\n")
+
+    resolved = resolve(Request(experiment="digits", gin_files=("a.gin",), gin_params=("f.y = 2",)))
+
+    bindings = resolved.config.gin_bindings
+    assert {
+        text: str(resolved.origin(f"gin_bindings[{i}]")) for i, text in enumerate(bindings)
+    } == {
+        "import own_module": "a.gin:1",
+        "M = 1": "a.gin:2",
+        "f.x = %M": "a.gin:3",
+        "f.y = 2": "--gin_param[0]",
+    }
