@@ -9,8 +9,11 @@ import pytest
 
 from orbit_runner.config.base import Config, OneOf
 from orbit_runner.config.experiment import ExperimentConfig
+from orbit_runner.config.origins import Origin
+from orbit_runner.config.raw import Leaf, Section
 from orbit_runner.config.resolve import Request, resolve
-from orbit_runner.config.typed import Mismatch, converted, spoken
+from orbit_runner.config.runtime import RuntimeConfig
+from orbit_runner.config.typed import Builder, Mismatch, converted, spoken
 
 LR = "trainer.optimizer_config.learning_rate"
 
@@ -24,10 +27,6 @@ LR = "trainer.optimizer_config.learning_rate"
         (3, float, 3.0),
         (1e-3, float, 1e-3),
         (True, bool, True),
-        ("yes", bool, True),
-        ("On", bool, True),
-        ("no", bool, False),
-        ("off", bool, False),
         ("off", str, "off"),
         (None, int | None, None),
         (3, int | None, 3),
@@ -58,6 +57,16 @@ def test_a_value_of_the_type_is_taken(value: Any, hint: Any, expected: Any) -> N
     [
         ("abc", int, "got 'abc', expected a whole number"),
         ("5", int, "got '5', expected a whole number"),
+        (
+            "yes",
+            bool,
+            "got 'yes', expected true or false; yes, no, on and off are texts in YAML 1.2",
+        ),
+        (
+            "Off",
+            bool | None,
+            "got 'Off', expected true or false or null; yes, no, on and off are texts in YAML 1.2",
+        ),
         (1.5, int, "got 1.5, expected a whole number"),
         (float("inf"), int, "got inf, expected a whole number"),
         (True, int, "got True, expected a whole number"),
@@ -104,9 +113,8 @@ def test_the_words_for_types() -> None:
     ("path", "text", "value"),
     [
         ("runtime.distribution_strategy", "off", "off"),
-        ("runtime.deterministic", "off", False),
-        ("runtime.deterministic", "No", False),
-        ("runtime.enable_xla", "yes", True),
+        ("runtime.deterministic", "False", False),
+        ("runtime.enable_xla", "TRUE", True),
         ("trainer.train_epochs", "1e-3", 0.001),
         ("trainer.validation_interval", "1e3", 1000),
         ("trainer.steps_per_loop", "auto", "auto"),
@@ -317,3 +325,25 @@ def test_every_config_class_is_frozen_and_every_one_of_has_defaults() -> None:
         # Those that mirror Model Garden's choose as it does.
         if issubclass(cls, OneOf) and not hasattr(cls, "mirrors"):
             assert cls().type is None
+
+
+@pytest.mark.parametrize(
+    ("name", "written", "expected"),
+    [
+        ("enable_xla", "yes", True),
+        ("deterministic", "Off", False),
+        ("enable_winograd_nonfused", "no", False),
+        ("distribution_strategy", "off", "off"),
+        ("tpu", "on", "on"),
+    ],
+)
+def test_in_model_gardens_experiments_words_are_booleans_as_in_yaml_1_1(
+    name: str, written: str, expected: object
+) -> None:
+    builder, origin = Builder(), Origin("a.yaml", 1, 1)
+    builder.yaml_1_1 = True
+
+    config = builder.build(RuntimeConfig(), Section(origin, {name: Leaf(written, origin)}))
+
+    assert builder.problems == []
+    assert getattr(config, name) == expected

@@ -96,6 +96,7 @@ def resolve(request: Request) -> Resolved:
     base, root = layers.base(root)
     if layers.problems and layers.lacks_names:
         raise ConfigError(layers.problems)
+    builder.yaml_1_1 = bool(base.official)
     builder.origins.update(_origins_of(base))
     config = builder.build(base, root)
     assert isinstance(config, ExperimentConfig)

@@ -40,7 +40,11 @@ class Builder:
     Attributes:
         problems: What did not fit.
         origins: Dotted path to origin, for every value that something set.
+        yaml_1_1: Whether `yes`, `no`, `on` and `off` are booleans where one is expected, as in
+            Model Garden's files; in YAML 1.2 they are texts.
     """
+
+    yaml_1_1: bool = False
 
     def __init__(self) -> None:
         self.problems: list[Problem] = []
@@ -58,13 +62,16 @@ class Builder:
             A config of the class of `base`; the part with problems is left as it was.
         """
         fields = {f.name: f for f in dataclasses.fields(base)}
+        owner: type = type(base)
         values: dict[str, Any] = {}
         for key, node in _not_overruled(section.children, fields).items():
             below = f"{path}.{key}" if path else key
             if key not in fields:
                 self._problem(below, _unknown_setting(key, [*fields]), node.origin)
                 continue
-            value = self._field(fields[key], type(base), getattr(base, key), node, below)
+            if self.yaml_1_1:
+                node = _with_boolean(node, _hints(owner)[key])
+            value = self._field(fields[key], owner, getattr(base, key), node, below)
             if value is not _ABSENT:
                 values[key] = value
         built = base.replace(**values)
@@ -184,6 +191,14 @@ def _unknown_setting(key: str, known: Sequence[str]) -> str:
     return unknown("setting", key, known)
 
 
+def _with_boolean(node: Leaf | Section, hint: Any) -> Leaf | Section:
+    options = _options(hint)
+    if not isinstance(node, Leaf) or bool not in options or str in options:
+        return node
+    word = node.value.lower() if isinstance(node.value, str) else ""
+    return Leaf(_WORDS[word], node.origin) if word in _WORDS else node
+
+
 def _is_null(node: Leaf | Section) -> bool:
     return isinstance(node, Leaf) and node.value is None
 
@@ -300,8 +315,6 @@ def _converted_union(value: Any, options: tuple[Any, ...], hint: Any) -> Any:
 def _converted_scalar(value: Any, hint: Any) -> Any:
     if hint in (None, type(None)):
         return None if value is None else _refuse(value, hint)
-    if hint is bool and isinstance(value, str) and value.lower() in _WORDS:
-        return _WORDS[value.lower()]
     if type(value) is hint:
         return value
     if hint is float and type(value) is int and abs(value) <= sys.float_info.max:
@@ -319,6 +332,8 @@ def _frozen(value: Any) -> Any:
 
 def _refuse(value: Any, hint: Any) -> Any:
     hint_text = "; put it in quotes" if hint is str and isinstance(value, (int, float)) else ""
+    if bool in _options(hint) and isinstance(value, str) and value.lower() in _WORDS:
+        hint_text = "; yes, no, on and off are texts in YAML 1.2"
     raise Mismatch(f"got {_shown(value)}, expected {spoken(hint)}{hint_text}")
 
 
