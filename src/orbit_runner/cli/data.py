@@ -81,6 +81,9 @@ def _described(data: PublicSet) -> dict[str, object]:
 def _get(arguments: Sequence[str]) -> int:
     flags = parse(_get_parser(), arguments)
     data = find(flags.name)
+    for name, value in (("dir", flags.dir), ("from", flags.origin)):
+        if value == "":
+            raise RunnerError(f"--{name}: is empty; give a value, or leave it out")
     if data.by_hand:
         raise RunnerError(f"{data.name} cannot be downloaded by a program\n{_by_hand(data)}")
     folder = Path(flags.dir or data.folder).expanduser()

@@ -212,6 +212,8 @@ def _unknown(name: str, to: Parser) -> str:
     if dot and name.startswith("--"):
         if not to.settings:
             _check_taken(to, name.removeprefix("--"))
+        if section in _SECTIONS:
+            return f"{name}: a setting is written --{section}.NAME=VALUE"
         return f"unknown section {section!r} in {name}{nearest(section, _SECTIONS)}"
     replaced = REPLACED.get(name.lstrip("-").removeprefix("no")) or REPLACED.get(name.lstrip("-"))
     if replaced and name.startswith("-"):

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 
-from orbit_runner.config.gin_checks import parse_statement
+from orbit_runner.config.gin_checks import parse_statements
 from orbit_runner.config.gin_source import macro_names
 from orbit_runner.config.origins import Origin
 from orbit_runner.config.problems import ConfigError, Problem, nearest
@@ -114,7 +114,7 @@ def _bind(statements: Sequence[Statement]) -> Iterator[Problem]:
     for text, origin in statements:
         try:
             gin.parse_config(text)
-            parsed.append((parse_statement(text), origin))
+            parsed += [(found, origin) for found in parse_statements(text)]
         except Exception as error:
             message = first_line(error).rstrip(".")
             yield Problem("", f"{message}{_nearest(text, message)}\nin: {text}", origin)

@@ -34,7 +34,8 @@ def gin_problems(config: ExperimentConfig, origins: Mapping[str, Origin]) -> Ite
     """
     if not origins:
         return
-    statements = {text: parse_statement(text) for text in origins}
+    # Each text is one statement: that is how they were read.
+    statements = {text: parse_statements(text)[0] for text in origins}
     modules = [found.module for found in statements.values() if _is_import(found)]
     for text, found in statements.items():
         message = ""
@@ -46,15 +47,15 @@ def gin_problems(config: ExperimentConfig, origins: Mapping[str, Origin]) -> Ite
             yield Problem("", message, origins[text])
 
 
-def parse_statement(text: str) -> Any:
-    """Returns gin's own statement of a text that holds one.
+def parse_statements(text: str) -> list[Any]:
+    """Returns gin's own statements of a text.
 
     Args:
-        text: A binding or an import.
+        text: Bindings and imports.
     """
     from gin import config_parser
 
-    return next(iter(config_parser.ConfigParser(io.StringIO(text), Delegate())))
+    return [*config_parser.ConfigParser(io.StringIO(text), Delegate())]
 
 
 def _is_import(found: Any) -> bool:

@@ -55,6 +55,8 @@ def find_experiment(name: str) -> Path:
     Raises:
         ConfigError: There is none.
     """
+    if not name:
+        raise ConfigError([Problem("--experiment", "is empty, expected a name, a file, or a run")])
     path = Path(name)
     if os.path.isfile(path / "config.yaml"):
         return path / "config.yaml"

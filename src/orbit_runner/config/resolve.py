@@ -281,7 +281,7 @@ def import_modules(names: Sequence[str], origin: Origin) -> None:
     for name in names:
         try:
             importlib.import_module(str(name))
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # A script ends its process when it is imported.
             message = f"cannot import {name!r}: {type(error).__name__}: {error}"
             raise ConfigError([Problem("imports", message, origin)]) from None
 

@@ -1,0 +1,114 @@
+"""Arguments that a stranger may write: one message, exit code 2, no traceback, no silence."""
+# ruff: noqa: E501 (one line a case)
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from orbit_runner.cli.main import main
+
+FILES = {
+    "exits.py": "import sys\nsys.exit(3)\n",
+    "raises.py": "raise RuntimeError('x' * 100000)\n",
+    "text.yaml": "trainer: 5\n",
+    "list.yaml": "trainer: [1]\n",
+    "nulls.yaml": "task: {model: null, train_data: null}\ntrainer:\nruntime:\n",
+    "imports.yaml": "imports: os\n",
+    "empty_import.yaml": "imports: ['']\n",
+    "relative_import.yaml": "imports: ['..x']\n",
+    "name.yaml": "name: [a]\n",
+    "nan.json": '{"trainer": {"train_steps": NaN}}',
+    "comment.json": '// no\n{"trainer": {}}',
+    "self.gin": "include 'self.gin'\n",
+    "lost.gin": "include 'nowhere.gin'\n",
+    "endless.gin": "include '/dev/zero'\n",
+    "below.gin": "trainer.train_steps = 5\ntrainer.train_steps.x = 6\n",
+    "section.gin": "trainer = 5\n",
+    "macro.gin": "A = %A\ntrainer.train_steps = %A\n",
+    "code.gin": "trainer.train_steps = __import__('os').getpid()\n",
+    "plain.txt": "a\n",
+    "run/config.yaml": "not: a config\n",
+}
+RUN = ["run", "--experiment=digits"]
+SHOW = ["show", "--experiment=digits"]
+CASES = [
+    ([*SHOW, "--import=exits"], "cannot import 'exits': SystemExit: 3"),
+    (["list", "--import=exits"], "cannot import 'exits': SystemExit: 3"),
+    ([*SHOW, "--import=raises"], "cannot import 'raises': RuntimeError: xxx"),
+    ([*SHOW, "--config_file=text.yaml"], "trainer — text.yaml:1\n    got 5, expected a section"),
+    ([*SHOW, "--config_file=list.yaml"], "trainer — list.yaml:1\n    got [1], expected a section"),
+    ([*SHOW, "--config_file=imports.yaml"], "imports — imports.yaml:1\n    got 'os', expected a list"),
+    ([*SHOW, "--config_file=empty_import.yaml"], "cannot import ''"),
+    ([*SHOW, "--config_file=relative_import.yaml"], "cannot import '..x'"),
+    (["validate", "name.yaml"], "name — name.yaml:1\n    got ['a'], expected a text"),
+    ([*SHOW, "--config_file=nan.json"], "got 'NaN', expected a whole number"),
+    ([*SHOW, "--config_file=comment.json"], "comment.json:2\n    no valid YAML"),
+    ([*SHOW, "--gin_file=self.gin"], "'self.gin' includes itself"),
+    ([*SHOW, "--gin_file=lost.gin"], "unknown file 'nowhere.gin'"),
+    ([*SHOW, "--gin_file=endless.gin"], "is larger than 1 MiB"),
+    ([*SHOW, "--gin_file=below.gin"], "below.gin:2\n    got a section, expected a whole number"),
+    ([*SHOW, "--gin_file=section.gin"], "section.gin:1\n    got 5, expected a section"),
+    ([*SHOW, "--gin_file=macro.gin"], "macro %A refers to itself"),
+    ([*SHOW, "--gin_file=code.gin"], "got __import__, expected a value"),
+    (["show", "--experiment="], "is empty, expected a name, a file, or a run"),
+    (["show", "--experiment=."], ". is a directory without config.yaml"),
+    (["show", "--experiment=plain.txt"], "unknown experiment 'plain.txt'"),
+    (["show", "--experiment=run"], "not — run/config.yaml:1\n    unknown setting 'not'"),
+    (["diff", "run", "digits"], "unknown setting 'not'"),
+    (["reproduce", "run"], "unknown setting 'not'"),
+    (["verify", "plain.txt"], "plain.txt holds no checkpoint"),
+    ([*RUN, "--trainer.=5"], "--trainer.: a setting is written --trainer.NAME=VALUE"),
+    ([*RUN, "--trainer.train_steps.x=5"], "got a section, expected a whole number"),
+    ([*RUN, "--task.model=5"], "task.model — --task.model\n    got 5, expected a section"),
+    ([*RUN, "--params_override==5"], "holds no `name: value` pairs"),
+    ([*RUN, "--params_override=trainer..train_steps=5"], "expected name.of.value=value"),
+    ([*RUN, "--params_override={"], "no valid YAML"),
+    ([*RUN, "--gin_param=a"], "no valid gin"),
+    ([*RUN, "--num_gpus=1.5"], "got 1.5, expected a whole number"),
+    ([*RUN, "--mode="], "unknown mode ''"),
+    ([*RUN, "--resume=maybe"], "invalid choice: 'maybe'"),
+    ([*RUN, "--model_dir=plain.txt"], "plain.txt is a file"),
+    ([*RUN, "--model_dir=plain.txt/below"], "cannot write to"),
+    ([*RUN, "--model_dir=" + "x" * 300], "--model_dir"),
+    (["run", "digits"], "unknown argument digits"),
+    ([""], "unknown command ''"),
+    (["-"], "unknown flag -"),
+    (["--"], "unknown flag --"),
+    (["data", "get", "mnist", "--from="], "--from: is empty"),
+    (["data", "get", "mnist", "--dir="], "--dir: is empty"),
+    (["data", "get", "nope"], "unknown data set 'nope'"),
+    (["manifest", "foo"], "unknown place 'foo'"),
+    (["manifest", "slurm", "--experiment=digits", "--max_restarts=-1"], "got '-1', expected a whole"),
+    (["launch"], "come after `--`"),
+    (["launch", "--"], "no task is declared"),
+    (["server", "--role=worker", "--cluster=worker=a:b"], "got port 'b'"),
+    (["env", "extra"], "unknown argument extra"),
+]  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name, text in FILES.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.parametrize(("arguments", "expected"), CASES)
+def test_a_strange_argument_is_one_message(
+    folder: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], expected: str
+) -> None:
+    before = {path.name for path in folder.iterdir()} | {"__pycache__"}
+
+    assert main(arguments) == 2
+
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("runner: ")
+    assert expected in said.err
+    assert len(said.err) < 4000
+    assert {path.name for path in folder.iterdir()} <= before
