@@ -16,7 +16,7 @@ from typing import Any
 from orbit_runner.config.dump import to_yaml
 from orbit_runner.config.experiment import ExperimentConfig
 from orbit_runner.config.overrides import load_override
-from orbit_runner.config.problems import ConfigError
+from orbit_runner.config.problems import ConfigError, note_text
 from orbit_runner.config.raw import Section
 from orbit_runner.config.resolve import OFFICIAL, Request, resolve
 from orbit_runner.errors import RunnerError
@@ -44,7 +44,10 @@ def parse_configuration(flags_obj: Any, lock_return: bool = True, print_return: 
     """
     from orbit_runner.official.handed_on import handed_on, remember
 
-    config = resolve(_request(flags_obj)).config
+    resolved = resolve(_request(flags_obj))
+    config = resolved.config
+    if resolved.notes:
+        logging.getLogger("absl").warning(note_text(resolved.notes))
     params = handed_on(config)
     if _is_given_empty(flags_obj, "tpu", "runtime.tpu") and params.runtime.tpu is None:
         params.runtime.tpu = ""  # Where a TPU is asked for, it is the one of this machine.

@@ -95,19 +95,19 @@ def test_the_choices_are_the_same(theirs: type, ours: Any) -> None:
     assert [f.name for f in dataclasses.fields(theirs)] == ["type", *ours.choices()]
 
 
-def refused_rows() -> list[str]:
+def rows_of(kind: str) -> list[str]:
     def below(config: Config, path: str) -> Iterator[tuple[str, str]]:
         for field in dataclasses.fields(config):
             value = getattr(config, field.name)
-            if field.metadata["refused"]:
-                yield f"{path}.{field.name}", field.metadata["refused"]
+            if field.metadata[kind]:
+                yield f"{path}.{field.name}", field.metadata[kind]
             elif isinstance(value, Config):
                 yield from below(value, f"{path}.{field.name}".lstrip("."))
 
     found = dict(below(ExperimentConfig(), ""))
     for path, (_, ours) in OPTIONAL.items():
         found |= dict(below(ours, path))
-    # Both data sections refuse the same, which is said once.
+    # Both data sections refuse the same settings, which are listed once.
     once = {path.replace("train_data", "*_data"): why for path, why in found.items()
             if not path.startswith("task.validation_data.")}  # fmt: skip
     assert len(found) - len(once) == sum("*_data" in path for path in once)
@@ -122,11 +122,11 @@ def changed_rows() -> list[str]:
             for path, (theirs, ours, why) in CHANGED.items()]  # fmt: skip
 
 
-def test_the_docs_list_what_is_changed_and_what_is_refused() -> None:
+def test_the_docs_list_what_is_changed_refused_and_ignored() -> None:
     text = DOCS.read_text(encoding="utf-8")
 
     rows = [line for line in text.splitlines() if line.startswith("| `")]
-    assert rows == [*changed_rows(), *refused_rows()]
+    assert rows == [*changed_rows(), *rows_of("refused"), *rows_of("ignored")]
 
 
 RATES: dict[str, dict[str, Any]] = {

@@ -56,7 +56,6 @@ CASES = [
     (SERVED, {"tf_data_service": "grpc://a:1"}, "tf_data_service", "allowed: null under `parameter_server`"),
     (MIRRORED, {"tf_data_service": "a:1"}, "tf_data_service", "got 'a:1', expected grpc://host:port"),
     (MIRRORED, {"tf_data_service": "grpc://a:1,b"}, "tf_data_service", "got 'b', expected grpc://host:port"),
-    ("tpu", {"tpu": None}, "tpu", "is not set\nallowed: the name or the address"),
     *((s, {"tpu": "local"}, "tpu", f"is set under `{s}`\nset runtime.distribution_strategy: tpu") for s in STRATEGIES if s != "tpu"),
     *(("mirrored", {f: v}, f, "is set under `mirrored`") for f, v in (("tpu_zone", "x"), ("tpu_project", "x"), ("tpu_platform", "v3-8"))),
     ("mirrored", {"tpu_enable_xla_dynamic_padder": False}, "tpu_enable_xla_dynamic_padder", "is set under `mirrored`"),

@@ -35,8 +35,8 @@ CASES = [
     ("TrainerConfig", "trainer.train_steps=5,trainer.train_epochs=2", "trainer.train_epochs", "train_steps is 5; set one of the two"),
     ("TrainerConfig", "trainer.train_tf_function=false", "trainer.train_tf_function", "train_tf_while_loop needs it"),
     ("TrainerConfig", "trainer.eval_tf_function=false,trainer.eval_tf_while_loop=true", "trainer.eval_tf_function", "eval_tf_while_loop needs it"),
-    ("TrainerConfig", "trainer.best_checkpoint_export_subdir=''", "trainer.best_checkpoint_export_subdir", "has to be set too"),
-    ("TrainerConfig", "trainer.best_checkpoint_eval_metric=''", "trainer.best_checkpoint_eval_metric", "has to be set too"),
+    ("TrainerConfig", "trainer.best_checkpoint_export_subdir=''", "trainer.best_checkpoint_eval_metric", "got 'accuracy', which has no effect without best_checkpoint_export_subdir\nset both or none"),
+    ("TrainerConfig", "trainer.best_checkpoint_eval_metric=''", "trainer.best_checkpoint_export_subdir", "got 'best', which has no effect without best_checkpoint_eval_metric\nset both or none"),
     ("EarlyStopping", "trainer.early_stopping={}", "trainer.early_stopping.patience", "neither patience nor threshold"),
     ("Optimizer", f"{OPT}.optimizer.adam={{clipnorm: 1, clipvalue: 2}}", f"{OPT}.optimizer.adam.clipvalue", "only one way of clipping can be set, got clipnorm and clipvalue"),
     ("Optimizer", f"{OPT}.optimizer={{type: adamw_experimental, adamw_experimental: {{clipnorm: 1}}}}", f"{OPT}.optimizer.adamw_experimental.global_clipnorm", "only one way"),
@@ -168,8 +168,9 @@ def test_batches_have_to_divide_by_the_replicas(
     [
         (
             "task.train_data.enable_tf_data_service=true",
-            "task.train_data.tf_data_service_address",
-            "is not set, and enable_tf_data_service is true",
+            "task.train_data.enable_tf_data_service",
+            "has no effect without an address\n"
+            "set task.train_data.tf_data_service_address, or runtime.tf_data_service",
         ),
         (
             "runtime.distribution_strategy=parameter_server,trainer.train_tf_function=false,"

@@ -120,6 +120,11 @@ def test_the_words_for_types() -> None:
         ("trainer.steps_per_loop", "auto", "auto"),
         ("trainer.steps_per_loop", "20", 20),
         ("trainer.continuous_eval_timeout", "null", None),
+        ("trainer.continuous_eval_timeout", "0", 0),
+        ("trainer.validation_interval", "0", 0),
+        ("trainer.checkpoint_interval", "-1", -1),
+        ("trainer.max_to_keep", "null", None),
+        ("runtime.distribution_strategy", "One_Device", "one_device"),
         ("task.train_data.input_path", "[a, b]", ("a", "b")),
         ("task.train_data.seed", "", None),
         ("runtime.mixed_precision_dtype", "null", None),
@@ -201,7 +206,11 @@ def test_an_unknown_name_names_the_nearest(
     ("path", "text", "message"),
     [
         ("trainer.train_steps", "-1", "got -1, allowed: at least 0"),
-        ("trainer.validation_interval", "0", "got 0, allowed: at least 1"),
+        ("trainer.validation_interval", "-1", "got -1, allowed: at least 0"),
+        ("trainer.checkpoint_interval", "-2", "got -2, allowed: at least -1"),
+        ("trainer.max_to_keep", "0", "got 0, allowed: at least 1"),
+        ("trainer.continuous_eval_timeout", "-1", "got -1, allowed: at least 0"),
+        ("trainer.summary_interval", "0", "got 0, allowed: at least 1"),
         ("trainer.steps_per_loop", "0", "got 0, allowed: at least 1"),
         ("task.model.dropout_rate", "1", "got 1.0, allowed: at most 0.99"),
         ("trainer.optimizer_config.optimizer.adam.epsilon", "0", "got 0.0, allowed: more than 0"),
@@ -238,7 +247,7 @@ def settings(config: Config, path: str = "") -> list[tuple[str, dataclasses.Fiel
 REFUSED = [
     (path, field, value)
     for path, field, value in settings(resolve(Request(experiment="digits")).config)
-    if field.metadata["refused"]
+    if field.metadata["refused"] or field.metadata["ignored"]
 ]
 
 
@@ -260,7 +269,8 @@ def test_a_refused_setting_loads_at_its_default_and_says_why_otherwise(
     (problem,) = refused(flags=(("--x", path, other),))
 
     assert problem.path == path
-    assert "which has no effect here: " + field.metadata["refused"] in problem.message
+    reason = field.metadata["refused"] or field.metadata["ignored"]
+    assert "which has no effect here: " + reason in problem.message
 
 
 def test_there_are_refused_settings() -> None:

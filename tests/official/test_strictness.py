@@ -25,9 +25,10 @@ CASES = [
     ("bert/squad", "task.model.encoder.bert.num_layerz=2", "task.model.encoder.bert.num_layerz", "unknown setting"),
     ("dlrm_criteo", "task.model.embedding_dims=8", "task.model.embedding_dims", "unknown setting 'embedding_dims'; did you mean 'embedding_dim'?"),
     ("bert/pretraining", "task.model.cls_heads=[{nmae: a}]", "task.model.cls_heads[0].nmae", "unknown setting 'nmae'; did you mean 'name'?"),
-    ("resnet_imagenet", "task.train_data.aug_policy=randaug", "task.train_data.aug_policy", "got 'randaug', which has no effect here: nothing in Model Garden reads it"),
-    ("resnet_imagenet", "task.train_data.decoder.simple_decoder.regenerate_source_id=true", "task.train_data.decoder", "got other values, which has no effect here: the task has one decoder"),
-    ("vit_imagenet_pretrain", "task.model.backbone.vit.hidden_size=8", "task.model.backbone.vit.hidden_size", "got 8, which has no effect here: backbone.vit.model_name decides it"),
+    ("resnet_imagenet", "task.model.input_size=[320 320, 3]", "task.model.input_size", "got '320 320', expected a whole number"),
+    ("resnet_imagenet", "task.train_data.aug_type=autoaug", "task.train_data.aug_type", "got 'autoaug', expected a section or null"),
+    ("resnet_imagenet", "trainer.max_to_keep=0", "trainer.max_to_keep", "got 0, allowed: at least 1"),
+    ("resnet_imagenet", "trainer.checkpoint_interval=-2", "trainer.checkpoint_interval", "got -2, allowed: at least -1"),
     ("bert/pretraining", "task.model.cls_heads=[5]", "task.model.cls_heads[0]", "got 5, expected a section"),
 ]  # fmt: skip
 

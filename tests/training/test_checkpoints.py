@@ -169,9 +169,13 @@ def test_evaluation_needs_a_whole_checkpoint(tmp_path: Path) -> None:
     assert _steps(tmp_path / "checkpoints") == [5, 10, 15, 20]
 
 
-def test_evaluation_beside_training_ends_by_itself(tmp_path: Path) -> None:
+@pytest.mark.parametrize("timeout", [3600, 0])
+def test_evaluation_beside_training_ends_by_itself(timeout: int, tmp_path: Path) -> None:
     config = toy_config(
-        trainer__train_steps=3000, trainer__checkpoint_interval=30, trainer__max_to_keep=1
+        trainer__train_steps=3000,
+        trainer__checkpoint_interval=30,
+        trainer__max_to_keep=1,
+        trainer__continuous_eval_timeout=timeout,
     )
     notes, found = Notes(), {}
 

@@ -70,6 +70,42 @@ def test_training_pauses_where_something_is_due(evaluates: bool, stops: list[int
     assert found == stops
 
 
+@pytest.mark.parametrize(
+    ("intervals", "stops"),
+    [
+        ({"validation_interval": 0}, [30, 60, 90, 100]),
+        ({"checkpoint_interval": 0}, [20, 40, 60, 80, 100]),
+        ({"checkpoint_interval": 0, "validation_interval": 0}, [100]),
+    ],
+)
+def test_an_interval_of_0_means_only_at_the_end(
+    intervals: dict[str, int], stops: list[int]
+) -> None:
+    plan, step, found = _plan(**intervals), 0, []
+    while step < plan.train_steps:
+        step = plan.next_stop(step, evaluates=True)
+        found.append(step)
+
+    assert found == stops
+    for name, is_due in (
+        ("validation_interval", plan.evaluates_at),
+        ("checkpoint_interval", plan.saves_at),
+    ):
+        if name in intervals:
+            assert [step for step in range(1, 101) if is_due(step)] == [100]
+
+
+@pytest.mark.parametrize(("steps_per_loop", "interval"), [(5, 5), ("auto", 70)])
+def test_a_checkpoint_interval_of_minus_1_means_after_each_loop(
+    steps_per_loop: int | str, interval: int
+) -> None:
+    trainer = TrainerConfig(
+        train_steps=100, checkpoint_interval=-1, steps_per_loop=steps_per_loop, summary_interval=70
+    )
+
+    assert make_plan(trainer, 0.0).checkpoint_interval == interval
+
+
 def test_the_last_step_always_counts() -> None:
     plan = _plan(train_steps=101)
     assert plan.is_record(101)

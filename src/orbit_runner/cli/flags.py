@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,8 @@ from orbit_runner.cli.driver_flags import (
 )
 from orbit_runner.cli.home_directory import expand_home
 from orbit_runner.config.locate import is_stream
-from orbit_runner.config.problems import nearest, shortened
-from orbit_runner.config.resolve import Request
+from orbit_runner.config.problems import nearest, note_text, shortened
+from orbit_runner.config.resolve import Request, Resolved
 from orbit_runner.errors import RunnerError
 
 FIELDS: dict[str, tuple[str, ...]] = {
@@ -114,6 +115,11 @@ def add_config_flags(to: Parser, *, experiment: str = _EXPERIMENT) -> None:
     )
     for flag, paths in FIELDS.items():
         add(f"--{flag}", metavar="VALUE", help=" and ".join(paths))
+    to.add_argument(
+        "--strict",
+        action="store_true",
+        help="settings of Model Garden's experiments that have no effect are errors, not a note",
+    )
     to.add_argument(
         "--import",
         dest="imports",
@@ -246,6 +252,7 @@ def request(flags: argparse.Namespace) -> Request:
         gin_params=_given(flags.gin_param),
         flags=(*fields, *((f"--{path}", path, text) for path, text in flags.dotted)),
         imports=tuple(flags.imports or ()),
+        strict=getattr(flags, "strict", False),
     )
 
 
@@ -264,6 +271,16 @@ def refuse_streams(flags: argparse.Namespace, reason: str) -> None:
         for name in (values,) if isinstance(values, str) else values:
             if is_stream(Path(name)):
                 raise RunnerError(f"--{flag}: {name} can be read once, and {reason}\nuse a file")
+
+
+def print_notes(resolved: Resolved) -> None:
+    """Prints one note about the settings that have no effect.
+
+    Args:
+        resolved: The config.
+    """
+    if resolved.notes:
+        print(note_text(resolved.notes), file=sys.stderr)
 
 
 def _given(texts: Sequence[str] | None) -> tuple[str, ...]:

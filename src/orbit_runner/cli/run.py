@@ -16,6 +16,7 @@ from orbit_runner.cli.flags import (
     add_progress_flag,
     parse,
     parser,
+    print_notes,
     request,
 )
 from orbit_runner.cli.job import Job, make_ready, run_job, serve
@@ -61,6 +62,8 @@ def main(arguments: Sequence[str]) -> int:
         )
     resolved = resolve(request(flags))
     job = _job(flags, resolved)
+    if job.writes:
+        print_notes(resolved)
     if job.serves:
         return serve(job)
     if job.mode in TRAINING and job.writes:

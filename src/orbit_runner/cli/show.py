@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from orbit_runner.cli.flags import add_config_flags, parse, parser, request
+from orbit_runner.cli.flags import add_config_flags, parse, parser, print_notes, request
 from orbit_runner.config.dump import flat, to_yaml
 from orbit_runner.config.origins import DEFAULT
 from orbit_runner.config.resolve import Resolved, resolve
@@ -27,6 +27,7 @@ def main(arguments: Sequence[str]) -> int:
     add_config_flags(to)
     flags = parse(to, arguments)
     resolved = resolve(request(flags))
+    print_notes(resolved)
     if flags.json:
         print(json.dumps(_described(resolved), indent=2))
     else:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from orbit_runner.cli.flags import add_config_flags, parse, parser, request
+from orbit_runner.cli.flags import add_config_flags, parse, parser, print_notes, request
 from orbit_runner.cli.gin_bindings import check_bindings
 from orbit_runner.config.checks import batch_problems
 from orbit_runner.config.locate import experiment_files, find_experiment
@@ -72,7 +72,10 @@ def _attempt(request: Request) -> list[Problem]:
         resolved = resolve(request)
     except ConfigError as error:
         return [*error.problems]
-    return [*_run_problems(resolved)]
+    problems = [*_run_problems(resolved)]
+    if not problems:
+        print_notes(resolved)
+    return problems
 
 
 def _run_problems(resolved: Resolved) -> Iterator[Problem]:

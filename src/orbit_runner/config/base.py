@@ -27,6 +27,8 @@ def setting(
     maximum: float | None = None,
     below: float | None = None,
     refused: str = "",
+    ignored: str = "",
+    lowercase: bool = False,
     variants: Any = None,
     instead_of: str = "",
     subdirectory: bool = False,
@@ -46,6 +48,9 @@ def setting(
         below: A number that the value has to stay under.
         refused: Why no value but the default is accepted. For settings of Model Garden that have
             no meaning here: they load at their default, and say why otherwise.
+        ignored: Why a value other than the default does nothing. It is an error in our own
+            experiments and a note in those of Model Garden, whose files are to load unchanged.
+        lowercase: Whether upper and lower case mean the same; the value is kept in lower case.
         variants: A `Registry` whose entry named by the section's `name` key gives the section's
             class.
         instead_of: A setting of the same section that says the same in other words; the one that
@@ -65,6 +70,8 @@ def setting(
         "maximum": maximum,
         "below": below,
         "refused": refused,
+        "ignored": ignored,
+        "lowercase": lowercase,
         "variants": variants,
         "instead_of": instead_of,
         "subdirectory": subdirectory,
@@ -104,6 +111,13 @@ class Config:
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yields (field, message) for what the types alone cannot tell."""
+        yield from ()
+
+    def inert(self) -> Iterator[tuple[str, str]]:
+        """Yields (field, message) for settings that do nothing beside the others.
+
+        Errors in our own experiments, notes in those of Model Garden.
+        """
         yield from ()
 
 

@@ -34,8 +34,8 @@ def batch_problems(config: ExperimentConfig, replicas: int) -> Iterator[tuple[st
             )
 
 
-def service_problems(config: ExperimentConfig) -> Iterator[tuple[str, str]]:
-    """Yields sections whose batches a tf.data service is to make, and none is named.
+def unserved_sections(config: ExperimentConfig) -> Iterator[tuple[str, str]]:
+    """Yields data sections that enable the tf.data service without the address of one.
 
     Args:
         config: The experiment.
@@ -48,9 +48,9 @@ def service_problems(config: ExperimentConfig) -> Iterator[tuple[str, str]]:
         named = data.tf_data_service_address or config.runtime.tf_data_service
         if data.enable_tf_data_service and not named:
             yield (
-                f"task.{section}.tf_data_service_address",
-                "is not set, and enable_tf_data_service is true\n"
-                "set it, or runtime.tf_data_service for both sections",
+                f"task.{section}.enable_tf_data_service",
+                "has no effect without an address\n"
+                f"set task.{section}.tf_data_service_address, or runtime.tf_data_service",
             )
 
 

@@ -58,7 +58,9 @@ def plain(value: Any) -> Any:
     return [plain(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
-def entries(config: Config, prefix: str = "") -> Iterator[tuple[str, Any]]:
+def entries(
+    config: Config, prefix: str = "", *, ignored: bool = False
+) -> Iterator[tuple[str, Any]]:
     """Yields (dotted path, value) for every setting in use, in the order of declaration.
 
     Settings that are refused, and blocks that are not chosen, are left out: they are at their
@@ -67,17 +69,26 @@ def entries(config: Config, prefix: str = "") -> Iterator[tuple[str, Any]]:
     Args:
         config: The config.
         prefix: Its own dotted path.
+        ignored: Whether settings that do nothing are yielded where they may differ from what the
+            experiment begins with.
     """
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         if field.metadata.get("refused"):
+            continue
+        if field.metadata.get("ignored") and not (ignored and _may_differ(field, value)):
             continue
         if isinstance(config, OneOf) and field.name not in ("type", config.type):
             continue
         path = f"{prefix}.{field.name}" if prefix else field.name
         yield path, value
         if isinstance(value, Config):
-            yield from entries(value, path)
+            yield from entries(value, path, ignored=ignored)
+
+
+def _may_differ(field: dataclasses.Field[Any], value: Any) -> bool:
+    # Model Garden's experiments register values that are not the defaults of their classes.
+    return bool(field.metadata.get("merged")) or value != field.default
 
 
 def to_yaml(config: Config, origins: Mapping[str, Origin] | None = None) -> str:
@@ -91,7 +102,7 @@ def to_yaml(config: Config, origins: Mapping[str, Origin] | None = None) -> str:
         The text.
     """
     lines: list[tuple[str, str]] = []
-    for path, value in entries(config):
+    for path, value in entries(config, ignored=True):
         depth, name = path.count("."), path.rpartition(".")[2]
         shown = "" if isinstance(value, Config) else f" {inline(value)}"
         origin = "" if isinstance(value, Config) else str((origins or {}).get(path, DEFAULT))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from orbit_runner.config.base import Config, setting
-from orbit_runner.config.checks import served_problems, service_problems
+from orbit_runner.config.checks import served_problems, unserved_sections
 from orbit_runner.config.data import DataConfig
 from orbit_runner.config.partitioning import setting_problems
 from orbit_runner.config.runtime import RuntimeConfig
@@ -119,5 +119,8 @@ class ExperimentConfig(Config):
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yields settings of different sections that contradict each other."""
         yield from setting_problems(self)
-        yield from service_problems(self)
         yield from served_problems(self)
+
+    def inert(self) -> Iterator[tuple[str, str]]:
+        """Yields settings of different sections that do nothing together."""
+        yield from unserved_sections(self)

@@ -207,7 +207,7 @@ class AdafactorKeras(Optimizer):
     learning_rate: float = setting(
         0.001,
         help="learning rate",
-        refused="the schedule in trainer.optimizer_config.learning_rate gives the rate",
+        ignored="the schedule in trainer.optimizer_config.learning_rate gives the rate",
     )
     beta_2_decay: float = setting(-0.8, help="power of the step in the second moment's decay")
     epsilon_1: float = _epsilon(1e-30)
@@ -248,7 +248,7 @@ class Ema(Optimizer):
     """A moving average of the weights, used for evaluation and the best checkpoint."""
 
     name: str = setting(
-        "ExponentialMovingAverage", help="name", refused="the average is no optimizer here"
+        "ExponentialMovingAverage", help="name", ignored="the average is no optimizer here"
     )
     clipnorm: float | None = setting(None, help="", refused="clip in the optimizer's own block")
     clipvalue: float | None = setting(None, help="", refused="clip in the optimizer's own block")

@@ -53,11 +53,29 @@ class ConfigError(RunnerError):
 
     def _text(self, shown: int) -> str:
         count = len(self.problems)
-        lines = [f"{count} problem{'s' if count > 1 else ''} in the configuration"]
-        lines += [str(problem) for problem in self.problems[:shown]]
-        if count > shown:
-            lines.append(f"  … and {count - shown} more")
-        return "\n".join(lines)
+        title = f"{count} problem{'s' if count > 1 else ''} in the configuration"
+        return "\n".join([title, *_lines(self.problems, shown)])
+
+
+def note_text(notes: Sequence[Problem], *, shown: int = _SHOWN) -> str:
+    """Returns one note about all settings that do nothing.
+
+    Args:
+        notes: The settings, each with the reason.
+        shown: How many are listed.
+
+    Returns:
+        Several lines.
+    """
+    count = len(notes)
+    title = "1 setting has no effect" if count == 1 else f"{count} settings have no effect"
+    return "\n".join([f"note: {title}; --strict makes this an error", *_lines(notes, shown)])
+
+
+def _lines(problems: Sequence[Problem], shown: int) -> list[str]:
+    lines = [str(problem) for problem in problems[:shown]]
+    more = len(problems) - shown
+    return [*lines, f"  … and {more} more"] if more > 0 else lines
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -49,6 +49,7 @@ class Request:
         gin_params: Gin bindings.
         flags: (flag, dotted path, text) of flags with a setting of their own.
         imports: Modules to import first.
+        strict: Whether settings that do nothing are errors in Model Garden's experiments, too.
     """
 
     experiment: str | None = None
@@ -58,14 +59,22 @@ class Request:
     gin_params: tuple[str, ...] = ()
     flags: tuple[tuple[str, str, str], ...] = ()
     imports: tuple[str, ...] = ()
+    strict: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
 class Resolved:
-    """A config and where its values came from."""
+    """A config and where its values came from.
+
+    Attributes:
+        config: The config.
+        origins: Dotted path to origin, for every value that something set.
+        notes: Settings that do nothing, of an experiment of Model Garden.
+    """
 
     config: ExperimentConfig
     origins: dict[str, Origin]
+    notes: tuple[Problem, ...] = ()
 
     def origin(self, path: str) -> Origin | None:
         """Returns where a setting came from, or the section that would hold it; None: default."""
@@ -92,11 +101,10 @@ def resolve(request: Request) -> Resolved:
     layers.import_all(root)
     if layers.problems and layers.lacks_names:
         raise ConfigError(layers.problems)
-    builder = Builder()
     base, root = layers.base(root)
+    builder = Builder(lenient=bool(base.official))
     if layers.problems and layers.lacks_names:
         raise ConfigError(layers.problems)
-    builder.yaml_1_1 = bool(base.official)
     builder.origins.update(_origins_of(base))
     config = builder.build(base, root)
     assert isinstance(config, ExperimentConfig)
@@ -107,9 +115,12 @@ def resolve(request: Request) -> Resolved:
     for index, text in enumerate(config.gin_bindings):
         if text in layers.statements:
             builder.origins[f"gin_bindings[{index}]"] = layers.statements[text]
+    if request.strict or not base.official:
+        builder.problems += builder.notes
     if layers.problems or builder.problems:
         raise ConfigError([*layers.problems, *builder.problems])
-    return Resolved(config, builder.origins)
+    notes = tuple(builder.notes) if base.official else ()
+    return Resolved(config, builder.origins, notes)
 
 
 def _read(request: Request, layers: _Layers) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from orbit_runner.config.base import Config, setting
 from orbit_runner.config.cluster import ROLES, SOURCES, ClusterConfig
-from orbit_runner.config.runtime_rules import runtime_problems
+from orbit_runner.config.runtime_rules import inert_settings, runtime_problems
 
 STRATEGIES = (
     "off",
@@ -27,7 +27,7 @@ class RuntimeConfig(Config):
     """Where an experiment runs; fields of Model Garden's `RuntimeConfig` and some more."""
 
     distribution_strategy: str = setting(
-        "mirrored", allowed=STRATEGIES, help="how replicas work together"
+        "mirrored", allowed=STRATEGIES, lowercase=True, help="how replicas work together"
     )
     num_gpus: int = setting(
         0,
@@ -177,6 +177,12 @@ class RuntimeConfig(Config):
         dims = self.train_input_partition_dims or self.eval_input_partition_dims or ()
         return math.prod(dims)
 
+    @property
+    def effective_all_reduce(self) -> str | None:
+        """The algorithm that is used: NCCL reduces on GPUs only."""
+        on_cpu = self.all_reduce_alg == "nccl" and self.num_gpus == 0
+        return None if on_cpu else self.all_reduce_alg
+
     def num_replicas(self, workers: int = 1) -> int | None:
         """Returns the number of replicas, or None where only the devices tell.
 
@@ -197,3 +203,7 @@ class RuntimeConfig(Config):
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yields settings that contradict each other."""
         yield from runtime_problems(self)
+
+    def inert(self) -> Iterator[tuple[str, str]]:
+        """Yields settings that do nothing under the strategy."""
+        yield from inert_settings(self)

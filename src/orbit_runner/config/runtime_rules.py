@@ -33,10 +33,22 @@ def runtime_problems(runtime: RuntimeConfig) -> Found:
         _all_reduce,
         _cluster,
         _parameter_servers,
-        _tpu,
         _loss_scale,
         _data_service,
     ):
+        yield from rule(runtime)
+
+
+def inert_settings(runtime: RuntimeConfig) -> Found:
+    """Yields settings that do nothing beside the others.
+
+    Args:
+        runtime: The section.
+
+    Yields:
+        Field and message.
+    """
+    for rule in (_inert_all_reduce, _inert_hosts, _inert_loss_scale, _inert_tpu):
         yield from rule(runtime)
 
 
@@ -61,31 +73,30 @@ def _devices(runtime: RuntimeConfig) -> Found:
 
 def _all_reduce(runtime: RuntimeConfig) -> Found:
     strategy, chosen = runtime.distribution_strategy, runtime.all_reduce_alg
+    allowed = _REDUCES.get(strategy, ())
+    if chosen is not None and allowed and chosen not in allowed:
+        yield "all_reduce_alg", f"got {chosen!r} under `{strategy}`\nallowed: {', '.join(allowed)}"
+
+
+def _inert_all_reduce(runtime: RuntimeConfig) -> Found:
+    strategy, chosen = runtime.distribution_strategy, runtime.all_reduce_alg
     if chosen is None:
         return
-    allowed = _REDUCES.get(strategy, ())
-    if not allowed:
+    if strategy not in _REDUCES:
         yield "all_reduce_alg", f"`{strategy}` has nothing to reduce\nallowed: null"
-    elif chosen not in allowed:
-        yield "all_reduce_alg", f"got {chosen!r} under `{strategy}`\nallowed: {', '.join(allowed)}"
     elif chosen == "nccl" and runtime.num_gpus == 0:
         yield "all_reduce_alg", "nccl needs GPUs, and num_gpus is 0"
 
 
 def _cluster(runtime: RuntimeConfig) -> Found:
     strategy = runtime.distribution_strategy
-    described = runtime.worker_hosts or runtime.cluster.jobs()
+    described = runtime.cluster.jobs()
     if runtime.worker_hosts and runtime.cluster.jobs():
         yield "worker_hosts", "and runtime.cluster both describe the cluster; leave one out"
     if runtime.worker_hosts and strategy == "parameter_server":
         yield "worker_hosts", "names no parameter server; set runtime.cluster"
     if described and strategy not in _CLUSTERED:
-        field = "worker_hosts" if runtime.worker_hosts else "cluster"
-        yield (
-            field,
-            f"describes a cluster, and `{strategy}` runs in one process\n"
-            "set runtime.distribution_strategy: multi_worker_mirrored (or parameter_server)",
-        )
+        yield "cluster", _one_process(strategy)
     if runtime.cluster.ps and strategy == "multi_worker_mirrored":
         yield "cluster.ps", f"`{strategy}` has no parameter servers"
     if runtime.num_workers > 1 and strategy not in _CLUSTERED:
@@ -96,8 +107,20 @@ def _cluster(runtime: RuntimeConfig) -> Found:
         )
     if runtime.remote_cluster and strategy != "parameter_server":
         yield "remote_cluster", f"`{strategy}` cannot be driven from outside its workers"
-    if runtime.remote_cluster and described:
+    if runtime.remote_cluster and (described or runtime.worker_hosts):
         yield "remote_cluster", "is driven from outside: leave the cluster of this process out"
+
+
+def _inert_hosts(runtime: RuntimeConfig) -> Found:
+    if runtime.worker_hosts and runtime.distribution_strategy not in _CLUSTERED:
+        yield "worker_hosts", _one_process(runtime.distribution_strategy)
+
+
+def _one_process(strategy: str) -> str:
+    return (
+        f"describes a cluster, and `{strategy}` runs in one process\n"
+        "set runtime.distribution_strategy: multi_worker_mirrored (or parameter_server)"
+    )
 
 
 def _parameter_servers(runtime: RuntimeConfig) -> Found:
@@ -123,10 +146,8 @@ def _parameter_servers(runtime: RuntimeConfig) -> Found:
         )
 
 
-def _tpu(runtime: RuntimeConfig) -> Found:
+def _inert_tpu(runtime: RuntimeConfig) -> Found:
     if runtime.distribution_strategy == "tpu":
-        if runtime.tpu is None:
-            yield "tpu", "is not set\nallowed: the name or the address of a TPU, or local"
         if runtime.num_gpus:
             yield "num_gpus", f"got {runtime.num_gpus} under `tpu`"
         return
@@ -152,10 +173,13 @@ def _data_service(runtime: RuntimeConfig) -> Found:
 def _loss_scale(runtime: RuntimeConfig) -> Found:
     if runtime.loss_scale is None:
         return
-    if runtime.mixed_precision_dtype != "float16":
-        yield "loss_scale", "only float16 needs a loss scale; mixed_precision_dtype is not that"
     if isinstance(runtime.loss_scale, str):
         if runtime.loss_scale != "dynamic":
             yield "loss_scale", f"got {runtime.loss_scale!r}, allowed: 'dynamic' or a number"
     elif runtime.loss_scale <= 0:
         yield "loss_scale", f"got {runtime.loss_scale}, allowed: a number above 0"
+
+
+def _inert_loss_scale(runtime: RuntimeConfig) -> Found:
+    if runtime.loss_scale is not None and runtime.mixed_precision_dtype != "float16":
+        yield "loss_scale", "only float16 needs a loss scale; mixed_precision_dtype is not that"

@@ -193,7 +193,7 @@ class LinearWarmup(Schedule):
     needs = ("warmup_steps",)
     name: str = setting("linear", help="name of the warm-up's ops")
     warmup_learning_rate: float = setting(0.0, minimum=0.0, help="rate at step 0")
-    warmup_steps: int | None = setting(None, minimum=1, help="length of the warm-up")
+    warmup_steps: int | None = setting(None, minimum=0, help="length of the warm-up; 0: none")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -203,7 +203,7 @@ class PolynomialWarmup(Schedule):
     needs = ("warmup_steps",)
     name: str = setting("polynomial", help="name of the warm-up's ops")
     power: float = setting(1.0, help="power of the polynomial")
-    warmup_steps: int | None = setting(None, minimum=1, help="length of the warm-up")
+    warmup_steps: int | None = setting(None, minimum=0, help="length of the warm-up; 0: none")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

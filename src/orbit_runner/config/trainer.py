@@ -53,10 +53,10 @@ class TrainerConfig(Config):
     validation_steps: int = setting(-1, minimum=-1, help="batches an evaluation; -1: all there are")
     validation_interval: int = setting(
         1000,
-        minimum=1,
+        minimum=0,
         holds_at_zero=True,
         instead_of="validation_epochs",
-        help="steps between evaluations",
+        help="steps between evaluations; 0: only at the end",
     )
     validation_epochs: float = setting(
         0.0,
@@ -66,10 +66,17 @@ class TrainerConfig(Config):
         help="passes over the data between evaluations; in place of validation_interval where set",
     )
     summary_interval: int = setting(1000, minimum=1, help="steps that one record averages over")
-    checkpoint_interval: int = setting(1000, minimum=1, help="steps between checkpoints")
-    max_to_keep: int = setting(5, minimum=1, help="checkpoints kept")
+    checkpoint_interval: int = setting(
+        1000,
+        minimum=-1,
+        help="steps between checkpoints; 0: only at the end; -1: after each steps_per_loop steps, "
+        "or summary_interval steps where that is auto",
+    )
+    max_to_keep: int | None = setting(5, minimum=1, help="checkpoints kept; null: all")
     continuous_eval_timeout: int | None = setting(
-        3600, minimum=1, help="seconds that continuous_eval waits for a checkpoint; null: for ever"
+        3600,
+        minimum=0,
+        help="seconds that continuous_eval waits for a new checkpoint; null or 0: no limit",
     )
     best_checkpoint_export_subdir: str = setting(
         "", subdirectory=True, help="folder of the best checkpoint, if any"
@@ -123,7 +130,7 @@ class TrainerConfig(Config):
     allow_tpu_summary: bool = setting(
         False,
         help="summaries inside a step on TPUs",
-        refused="summaries are written between loops, on the host",
+        ignored="summaries are written between loops, on the host",
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:
@@ -140,11 +147,15 @@ class TrainerConfig(Config):
         if _same_folder(self.best_checkpoint_export_subdir, "checkpoints"):
             got = self.best_checkpoint_export_subdir
             yield "best_checkpoint_export_subdir", f"got {got!r}, where the other checkpoints are"
-        subdir, metric = self.best_checkpoint_export_subdir, self.best_checkpoint_eval_metric
-        if bool(subdir) != bool(metric):
-            field = "best_checkpoint_eval_metric" if subdir else "best_checkpoint_export_subdir"
-            yield field, "has to be set too: a best checkpoint needs a metric and a folder"
         yield from self._export_problems()
+
+    def inert(self) -> Iterator[tuple[str, str]]:
+        """Yields half of what a best checkpoint needs."""
+        subdir, metric = "best_checkpoint_export_subdir", "best_checkpoint_eval_metric"
+        for field, other in ((subdir, metric), (metric, subdir)):
+            value = getattr(self, field)
+            if value and not getattr(self, other):
+                yield field, f"got {value!r}, which has no effect without {other}\nset both or none"
 
     def _export_problems(self) -> Iterator[tuple[str, str]]:
         best, ema = self.best_checkpoint_export_subdir, self.optimizer_config.ema

@@ -20,6 +20,7 @@ from orbit_runner.config.raw import (
     section_of,
     without_layers_below,
 )
+from orbit_runner.config.yaml_source import scalar
 
 _ABSENT = object()
 _WORDS = {"yes": True, "on": True, "no": False, "off": False}
@@ -39,16 +40,22 @@ class Builder:
 
     Attributes:
         problems: What did not fit.
+        notes: Settings that do nothing; the caller decides whether these are errors.
         origins: Dotted path to origin, for every value that something set.
-        yaml_1_1: Whether `yes`, `no`, `on` and `off` are booleans where one is expected, as in
-            Model Garden's files; in YAML 1.2 they are texts.
     """
 
-    yaml_1_1: bool = False
+    def __init__(self, *, lenient: bool = False) -> None:
+        """Starts without problems.
 
-    def __init__(self) -> None:
+        Args:
+            lenient: Whether values are taken as Model Garden takes them: an integer where a text
+                belongs, a number in quotes where a number belongs, and `yes`, `no`, `on` and `off`
+                as booleans, which are texts in YAML 1.2.
+        """
         self.problems: list[Problem] = []
+        self.notes: list[Problem] = []
         self.origins: dict[str, Origin] = {}
+        self._lenient = lenient
 
     def build(self, base: Config, section: Section, path: str = "") -> Config:
         """Lays a section over a config.
@@ -69,7 +76,7 @@ class Builder:
             if key not in fields:
                 self._problem(below, _unknown_setting(key, [*fields]), node.origin)
                 continue
-            if self.yaml_1_1:
+            if self._lenient:
                 node = _with_boolean(node, _hints(owner)[key])
             value = self._field(fields[key], owner, getattr(base, key), node, below)
             if value is not _ABSENT:
@@ -94,9 +101,10 @@ class Builder:
             self._check(below, f"{path}.{name}" if path else name, flawed)
         if any(_within(flaw, path) or _within(path, flaw) for flaw in flawed):
             return
-        for name, message in config.problems():
-            below_path = f"{path}.{name}" if path else name
-            self._problem(below_path, message, self.origin_of(below_path))
+        for found, add in ((config.problems(), self._problem), (config.inert(), self._note)):
+            for name, message in found:
+                below_path = f"{path}.{name}" if path else name
+                add(below_path, message, self.origin_of(below_path))
 
     def origin_of(self, path: str) -> Origin | None:
         """Returns where a value was set, or else the section that would hold it."""
@@ -118,8 +126,9 @@ class Builder:
         if isinstance(node, Section) and (cls := _config_class(hint, base)) is not None:
             self.origins[path] = node.origin
             built = self.build(base if isinstance(base, cls) else cls(), node, path)
-            if meta.get("refused") and built != base:
-                self._problem(path, _no_effect("other values", meta["refused"]), node.origin)
+            for kind, add in (("refused", self._problem), ("ignored", self._note)):
+                if meta.get(kind) and built != base:
+                    add(path, _no_effect("other values", meta[kind]), node.origin)
             return built
         item = _item_class(hint)
         if item is not None and isinstance(node, Leaf) and isinstance(node.value, (list, tuple)):
@@ -150,15 +159,22 @@ class Builder:
         node: Leaf | Section, path: str,
     ) -> Any:  # fmt: skip
         self.origins[path] = node.origin
+        written = _plain(node)
+        if field.metadata.get("lowercase") and isinstance(written, str):
+            written = written.lower()
+        # What Model Garden's experiments begin with need not be the default of their classes.
+        usual = base if field.metadata.get("merged") else _default(field)
         try:
-            value = converted(_plain(node), hint)
+            value = converted(written, hint, lenient=self._lenient)
             if issubclass(owner, OneOf) and field.name == "type":
                 _check_choice(value, owner)
-            # What Model Garden's experiments begin with need not be the default of their classes.
-            _check(value, field, base if field.metadata.get("merged") else _default(field))
+            _check(value, field, usual)
         except Mismatch as error:
             self._problem(path, str(error), node.origin)
             return _ABSENT
+        ignored = field.metadata.get("ignored")
+        if ignored and value != usual:
+            self._note(path, _no_effect(_shown(value), ignored), node.origin)
         return value
 
     def _variant(self, registry: Any, base: Any, section: Section, path: str) -> Any:
@@ -182,6 +198,9 @@ class Builder:
 
     def _problem(self, path: str, message: str, origin: Origin | None) -> None:
         self.problems.append(Problem(path, message, origin))
+
+    def _note(self, path: str, message: str, origin: Origin | None) -> None:
+        self.notes.append(Problem(path, message, origin))
 
 
 def _unknown_setting(key: str, known: Sequence[str]) -> str:
@@ -274,12 +293,13 @@ def _plain(node: Leaf | Section) -> Any:
     return {key: _plain(child) for key, child in node.children.items()}
 
 
-def converted(value: Any, hint: Any) -> Any:
+def converted(value: Any, hint: Any, *, lenient: bool = False) -> Any:
     """Converts a value to the type of its field.
 
     Args:
         value: A scalar, a list or nested dicts, as read.
         hint: The annotation of the field.
+        lenient: Whether an integer is taken for a text, and a number in quotes for a number.
 
     Returns:
         The value; lists as tuples.
@@ -289,7 +309,7 @@ def converted(value: Any, hint: Any) -> Any:
     """
     origin = typing.get_origin(hint)
     if origin in (typing.Union, types.UnionType):
-        return _converted_union(value, typing.get_args(hint), hint)
+        return _converted_union(value, typing.get_args(hint), hint, lenient)
     if hint is Any:
         return _frozen(value)
     if origin is not None and issubclass(origin, Mapping):
@@ -298,18 +318,28 @@ def converted(value: Any, hint: Any) -> Any:
         if not isinstance(value, (list, tuple)):
             _refuse(value, hint)
         (item, *_) = typing.get_args(hint)
-        return tuple(converted(part, item) for part in value)
-    return _converted_scalar(value, hint)
+        return tuple(converted(part, item, lenient=lenient) for part in value)
+    return _converted_scalar(_reread(value, hint) if lenient else value, hint)
 
 
-def _converted_union(value: Any, options: tuple[Any, ...], hint: Any) -> Any:
+def _converted_union(value: Any, options: tuple[Any, ...], hint: Any, lenient: bool) -> Any:
     exact = [option for option in options if isinstance(option, type) and type(value) is option]
-    for option in exact + list(options):
-        try:
-            return converted(value, option)
-        except Mismatch:
-            continue
+    # What fits as it was written is taken so: a text that looks like a number may stay one.
+    for reread in (False, True) if lenient else (False,):
+        for option in exact + list(options):
+            try:
+                return converted(value, option, lenient=reread)
+            except Mismatch:
+                continue
     return _refuse(value, hint)
+
+
+def _reread(value: Any, hint: Any) -> Any:
+    """Returns an integer as its text where a text belongs, and the number that a text holds."""
+    if hint is str and type(value) is int:
+        return str(value)
+    number = scalar(value.strip()) if hint in (int, float) and isinstance(value, str) else None
+    return number if type(number) in (int, float) else value
 
 
 def _converted_scalar(value: Any, hint: Any) -> Any:

@@ -29,7 +29,7 @@ def registered_experiment(name: str, said: Section) -> tuple[ExperimentConfig, S
     Raises:
         ConfigError: There is none, or it cannot be imported.
     """
-    runtime = Builder().build(RuntimeConfig(), _section(said, "runtime"))
+    runtime = Builder(lenient=True).build(RuntimeConfig(), _section(said, "runtime"))
     assert isinstance(runtime, RuntimeConfig)
     prepare_environment(runtime)
     # What Model Garden builds on, tensorflow-recommenders for one, has to mean the same Keras.

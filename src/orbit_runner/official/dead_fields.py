@@ -1,6 +1,6 @@
 """Settings of Model Garden 2.20 that change nothing, found by reading what its code reads.
 
-They load with the value that an experiment is registered with; another one is an error.
+A value other than the one that an experiment is registered with is a note, an error under --strict.
 """
 
 from __future__ import annotations

@@ -167,7 +167,7 @@ def _fits(value: Any, hint: Any) -> bool:
 
 
 def _field(default: Any, dead: str = "") -> Any:
-    metadata = {"help": _HELP, "merged": True, "refused": dead}
+    metadata = {"help": _HELP, "merged": True, "refused": "", "ignored": dead}
     return dataclasses.field(default_factory=lambda: default, metadata=metadata)
 
 

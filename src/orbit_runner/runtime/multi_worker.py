@@ -50,7 +50,7 @@ def build_multi_worker(
         spec, task_type=cluster.me.role, task_id=cluster.me.index, rpc_layer="grpc"
     )
     options = tf.distribute.experimental.CommunicationOptions(
-        implementation=_IMPLEMENTATIONS[runtime.all_reduce_alg]
+        implementation=_IMPLEMENTATIONS[runtime.effective_all_reduce]
     )
     try:
         return tf.distribute.MultiWorkerMirroredStrategy(resolver, options)

@@ -52,9 +52,8 @@ def _one_device(place: Place) -> tf.distribute.Strategy:
 
 def _mirrored(place: Place) -> tf.distribute.Strategy:
     runtime = place.runtime
-    return tf.distribute.MirroredStrategy(
-        place.leads, cross_device_ops=_cross_device_ops(runtime.all_reduce_alg, runtime.num_packs)
-    )
+    ops = _cross_device_ops(runtime.effective_all_reduce, runtime.num_packs)
+    return tf.distribute.MirroredStrategy(place.leads, cross_device_ops=ops)
 
 
 def _cross_device_ops(name: str | None, num_packs: int) -> tf.distribute.CrossDeviceOps | None:

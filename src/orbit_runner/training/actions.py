@@ -133,7 +133,7 @@ class AverageCheckpoints:
         state: TrainState,
         circumstances: Circumstances,
         *,
-        keep: int,
+        keep: int | None,
         workers: Workers | None = None,
     ) -> None:
         """Opens the folder.
@@ -142,7 +142,7 @@ class AverageCheckpoints:
             model_dir: The folder of the run.
             state: What is saved; an average is kept in it.
             circumstances: What the run goes on under.
-            keep: How many stay.
+            keep: How many stay; None: all.
             workers: The workers that train together, of which the chief alone writes; None for one.
         """
         folder = CheckpointFolder(model_dir / AVERAGES, name="average_weights", keep=keep)

@@ -145,9 +145,7 @@ def evaluate_continuously(session: Session, controller: orbit.Controller) -> Log
             if 0 < session.plan.train_steps <= session.step:
                 return logs
             session.observer.phase(f"waiting for a checkpoint after step {session.step}")
-        elif timeout is not None and session.workers.of_chief(
-            time.monotonic() - waiting_since > timeout
-        ):
+        elif timeout and session.workers.of_chief(time.monotonic() - waiting_since > timeout):
             raise RunnerError(
                 f"no new checkpoint in {directory} for {timeout} s "
                 "(trainer.continuous_eval_timeout)"

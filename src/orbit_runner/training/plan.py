@@ -18,8 +18,8 @@ class Plan:
         train_steps: The step that training goes to.
         steps_per_epoch: Steps that show each example once, a fraction; 0 where not known.
         summary_interval: Steps that one record of training averages over.
-        checkpoint_interval: Steps between checkpoints.
-        validation_interval: Steps between evaluations.
+        checkpoint_interval: Steps between checkpoints; 0: only at the end.
+        validation_interval: Steps between evaluations; 0: only at the end.
     """
 
     train_steps: int
@@ -34,11 +34,11 @@ class Plan:
 
     def evaluates_at(self, step: int) -> bool:
         """Returns whether an evaluation is due at a step."""
-        return step % self.validation_interval == 0 or step >= self.train_steps
+        return _is_multiple(step, self.validation_interval) or step >= self.train_steps
 
     def saves_at(self, step: int) -> bool:
         """Returns whether a checkpoint is due at a step."""
-        return step % self.checkpoint_interval == 0 or step >= self.train_steps
+        return _is_multiple(step, self.checkpoint_interval) or step >= self.train_steps
 
     def next_stop(self, step: int, *, evaluates: bool) -> int:
         """Returns the first step after this one at which training pauses.
@@ -47,12 +47,17 @@ class Plan:
             step: The global step.
             evaluates: Whether it pauses for evaluations as well as for checkpoints.
         """
-        stop = min(self.train_steps, _next_multiple(step, self.checkpoint_interval))
-        return min(stop, _next_multiple(step, self.validation_interval)) if evaluates else stop
+        intervals = [self.checkpoint_interval, self.validation_interval if evaluates else 0]
+        stops = (_next_multiple(step, interval) for interval in intervals if interval)
+        return min((self.train_steps, *stops))
 
     def next_record(self, step: int) -> int:
         """Returns the first step after this one at which a record of training ends."""
         return min(self.train_steps, _next_multiple(step, self.summary_interval))
+
+
+def _is_multiple(step: int, interval: int) -> bool:
+    return interval > 0 and step % interval == 0
 
 
 def _next_multiple(step: int, interval: int) -> int:
@@ -94,7 +99,16 @@ def make_plan(trainer: TrainerConfig, steps_per_epoch: float) -> Plan:
         train_steps=trainer.train_steps or steps("train_epochs", "train_steps"),
         steps_per_epoch=steps_per_epoch,
         summary_interval=trainer.summary_interval,
-        checkpoint_interval=trainer.checkpoint_interval,
+        checkpoint_interval=_checkpoint_interval(trainer),
         validation_interval=steps("validation_epochs", "validation_interval")
         or trainer.validation_interval,
     )
+
+
+def _checkpoint_interval(trainer: TrainerConfig) -> int:
+    if trainer.checkpoint_interval >= 0:
+        return trainer.checkpoint_interval
+    # Where Model Garden saves after each loop. With `auto` loops are as long as the machine is
+    # fast, and end where a record does.
+    steps = trainer.steps_per_loop
+    return steps if isinstance(steps, int) else trainer.summary_interval

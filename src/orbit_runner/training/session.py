@@ -185,7 +185,7 @@ class Session:
 
     def _best_checkpoint(self, trains: bool) -> BestCheckpoint | None:
         trainer = self.config.trainer
-        if not trainer.best_checkpoint_export_subdir:
+        if not (trainer.best_checkpoint_export_subdir and trainer.best_checkpoint_eval_metric):
             return None
         self._require(trainer.best_checkpoint_eval_metric, "trainer.best_checkpoint_eval_metric")
         comparison = Comparison(

@@ -23,14 +23,14 @@ class CheckpointFolder:
     """A folder of checkpoints, one a step."""
 
     def __init__(
-        self, path: Path, *, name: str = "ckpt", keep: int = 5, run: Path | None = None
+        self, path: Path, *, name: str = "ckpt", keep: int | None = 5, run: Path | None = None
     ) -> None:
         """Opens the folder, which need not exist yet.
 
         Args:
             path: The folder.
             name: What checkpoints are called: `<name>-<step>`.
-            keep: How many stay.
+            keep: How many stay; None: all.
             run: The folder above, where a file is to say which one is the newest: there Model
                 Garden's runner looks for it.
         """
@@ -157,7 +157,8 @@ class CheckpointFolder:
 
     def _prune(self, newest: int) -> None:
         # Steps after the newest are of a future that was given up, by going back.
-        kept = [step for step in self.steps() if step <= newest][-self._keep :]
+        kept = [step for step in self.steps() if step <= newest]
+        kept = kept if self._keep is None else kept[-self._keep :]
         self._write_state(kept)
         for step in self.steps():
             if step not in kept:

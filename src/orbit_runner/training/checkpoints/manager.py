@@ -62,7 +62,7 @@ class Checkpoints:
         observer: Observer,
         circumstances: Circumstances,
         *,
-        max_to_keep: int,
+        max_to_keep: int | None,
         asynchronous: bool = False,
         writes: bool = True,
         allow_partial: bool = False,
@@ -77,7 +77,7 @@ class Checkpoints:
             strategy: In whose scope it is restored.
             observer: Hears of damaged checkpoints, and of what was left out.
             circumstances: What the run goes on under.
-            max_to_keep: Checkpoints kept.
+            max_to_keep: Checkpoints kept; None: all.
             asynchronous: Whether saving runs beside training.
             writes: Whether this run owns the folder; one that only evaluates leaves it as it is.
             allow_partial: Whether a checkpoint may fit in part.
