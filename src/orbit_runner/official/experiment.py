@@ -21,11 +21,20 @@ from orbit_runner.config.runtime import RuntimeConfig
 from orbit_runner.config.trainer import TrainerConfig
 from orbit_runner.config.typed import Builder
 from orbit_runner.official.laying import laid_into
-from orbit_runner.official.mirror import extra_fields, mirrored, mirrored_as, plain
+from orbit_runner.official.mirror import (
+    extra_fields,
+    mirrored,
+    mirrored_as,
+    nested,
+    plain,
+    signature,
+)
 from orbit_runner.official.task import OfficialTask
 
 # Where ours say more by default: "as long as a second takes", "where the task allows it".
 _LEFT_TO_US, _OUR_WORDS = ("steps_per_loop", "eval_tf_while_loop"), ("auto", None)
+
+_OPTIMIZERS = "official.modeling.optimization.configs."
 
 _CLASSES: dict[Any, type[OfficialExperiment]] = {}
 
@@ -136,8 +145,9 @@ def said_by(params: Any, name: str = "") -> Section:
 
 
 def _class_of(params: Any) -> type[OfficialExperiment]:
-    # One class for all that begin alike, so that equal configs are equal.
-    key = (type(params), type(params.task), repr(params.as_dict()))
+    # One class for all that begin alike, so that equal configs are equal. The types count at any
+    # depth: a user's optimizer may have the values of one of Model Garden's.
+    key = signature(params)
     if key not in _CLASSES:
         _CLASSES[key] = _made_class(params)
     return _CLASSES[key]
@@ -177,7 +187,10 @@ def _trainer_class(trainer: Any) -> type[TrainerConfig]:
 
 
 def _has_our_optimizers(trainer: Any) -> bool:
-    return type(trainer.optimizer_config) is config_definitions.OptimizationConfig
+    """Returns whether all sections of the optimizer config are of Model Garden's own classes."""
+    if type(trainer.optimizer_config) is not config_definitions.OptimizationConfig:
+        return False
+    return all(cls.__module__.startswith(_OPTIMIZERS) for cls in nested(trainer.optimizer_config))
 
 
 def _common(params: Any) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Union
 
 from official.modeling.hyperparams import base_config, oneof
@@ -78,6 +78,33 @@ def plain(config: Any) -> Any:
     if isinstance(config, base_config.Config):
         return {name: plain(value) for name, value in _values(config).items()}
     return [plain(item) for item in config] if isinstance(config, (list, tuple)) else config
+
+
+def signature(value: Any) -> Any:
+    """Returns a hashable value that is equal for equal values of equal types, at any depth.
+
+    Args:
+        value: A config of Model Garden, a scalar, or a list of such.
+    """
+    if isinstance(value, base_config.Config):
+        items = ((name, signature(item)) for name, item in _values(value).items())
+        return type(value), tuple(items)
+    if isinstance(value, (list, tuple)):
+        return type(value), tuple(signature(item) for item in value)
+    return type(value), repr(value)
+
+
+def nested(config: Any) -> Iterator[type]:
+    """Yields the classes of a config of Model Garden and of all sections below it.
+
+    Args:
+        config: The config.
+    """
+    yield type(config)
+    for value in _values(config).values():
+        for item in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(item, base_config.Config):
+                yield from nested(item)
 
 
 @functools.cache
