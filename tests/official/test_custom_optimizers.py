@@ -1,4 +1,4 @@
-"""Optimizers of a user's own in Model Garden's configs, and results that depend on nothing before."""
+"""Custom optimizers in Model Garden's configs, and configs that do not depend on earlier ones."""
 
 from __future__ import annotations
 
@@ -57,16 +57,13 @@ def experiment(choice: type) -> config_definitions.ExperimentConfig:
 @pytest.fixture
 def registered() -> Iterator[None]:
     """Registers an experiment for each class, and the optimizer."""
-    before = dict(exp_factory._REGISTERED_CONFIGS), dict(optimizer_factory.LEGACY_OPTIMIZERS_CLS)
+    tables = exp_factory._REGISTERED_CONFIGS, optimizer_factory.LEGACY_OPTIMIZERS_CLS
+    before = [dict(table) for table in tables]
     optimizer_factory.register_optimizer_cls("half_sgd", tf_keras.optimizers.legacy.SGD)
     for name, choice in (("own_choice", OwnChoice), ("alike_choice", AlikeChoice)):
         exp_factory.register_config_factory(name)(lambda choice=choice: experiment(choice))
     yield
-    for table, was in zip(
-        (exp_factory._REGISTERED_CONFIGS, optimizer_factory.LEGACY_OPTIMIZERS_CLS),
-        before,
-        strict=True,
-    ):
+    for table, was in zip(tables, before, strict=True):
         table.clear()
         table.update(was)
 

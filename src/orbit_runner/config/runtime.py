@@ -138,7 +138,9 @@ class RuntimeConfig(Config):
     tf_data_service: str | None = setting(
         None, help="addresses of tf.data services that make the batches: grpc://host:port, …"
     )
-    tpu: str | None = setting(None, help="name or address of a TPU, or local")
+    tpu: str | None = setting(
+        None, help="name or address of a TPU, or local; from the environment where unset"
+    )
     tpu_zone: str | None = setting(None, help="zone of a TPU that is given by name")
     tpu_project: str | None = setting(None, help="cloud project of a TPU that is given by name")
     tpu_platform: str | None = setting(

@@ -17,12 +17,19 @@ from typing import Any
 
 import pytest
 
+from orbit_runner.cli.main import main
 from orbit_runner.cli.preflight import check_before_start
 from orbit_runner.config.problems import ConfigError
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.runtime import RuntimeConfig
 from orbit_runner.runtime.tpu import address
-from orbit_runner.runtime.tpu.address import endpoints, reach, tpu_name, tpu_problems
+from orbit_runner.runtime.tpu.address import (
+    endpoints,
+    find_tpu,
+    reach,
+    tpu_name,
+    tpu_problems,
+)
 
 
 def runtime(tpu: str, **changes: Any) -> RuntimeConfig:
@@ -58,6 +65,7 @@ def listener(answer: bytes | None) -> Iterator[str]:
             connection.close()
 
 
+NO_CLOUD = {"GCE_METADATA_IP": "127.0.0.1:1"}
 SETTINGS = bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
 
 
@@ -137,8 +145,11 @@ def test_the_first_address_that_fails_is_told() -> None:
 @pytest.mark.parametrize(
     ("tpu", "said"),
     [
-        ("", "is empty, and none of KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS, TPU_NAME, TPU_CONFIG"),
-        ("  ", "is empty"),
+        (
+            "",
+            "is not set, none of KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS, TPU_NAME, TPU_CONFIG names a TPU",
+        ),
+        ("  ", "is not set"),
         ("grpc://", "got ':8470', expected host:port"),
         ("grpc://host:http", "got port 'http' in 'host:http'"),
         ("grpc://host:0", "got port '0'"),
@@ -152,7 +163,7 @@ def test_the_first_address_that_fails_is_told() -> None:
     ],
 )
 def test_the_form_of_names_and_addresses(tpu: str, said: str) -> None:
-    ((path, message),) = problems(tpu)
+    ((path, message),) = problems(tpu, NO_CLOUD)
 
     assert path == "runtime.tpu"
     assert said in message
@@ -180,6 +191,84 @@ def test_an_empty_name_is_looked_up_where_tensorflow_does(
 ) -> None:
     assert tpu_name(runtime(""), environ) == expected
     assert tpu_name(runtime("given"), environ) == "given"
+
+
+@contextlib.contextmanager
+def metadata_server(attributes: dict[str, str]) -> Iterator[str]:
+    """Serves attributes of a machine as the metadata server of Google Cloud does."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            name = self.path.removeprefix("/computeMetadata/v1/instance/attributes/")
+            known = name in attributes and self.headers["Metadata-Flavor"] == "Google"
+            self.send_response(200 if known else 404)
+            self.end_headers()
+            self.wfile.write(attributes.get(name, "").encode() if known else b"<html>")
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("device", "environ", "expected"),
+    [
+        ("", {}, ""),
+        ("accel0", {}, "local"),
+        ("vfio/0", {}, "local"),
+        ("vfio/vfio", {}, ""),
+        ("accel0", {"TPU_NAME": "mine"}, "mine"),
+    ],
+)
+def test_the_tpu_of_this_machine_is_found_by_its_device_files(
+    device: str, environ: dict[str, str], expected: str, tmp_path: Path
+) -> None:
+    if device:
+        (tmp_path / device).parent.mkdir(exist_ok=True)
+        (tmp_path / device).touch()
+
+    config = RuntimeConfig(distribution_strategy="tpu")
+    assert find_tpu(config, NO_CLOUD | environ, tmp_path) == expected
+    assert find_tpu(runtime("given"), NO_CLOUD | environ, tmp_path) == "given"
+
+
+@pytest.mark.parametrize(
+    ("attributes", "expected"), [({"accelerator-type": "v3-8"}, "local"), ({"name": "x"}, "")]
+)
+def test_the_tpu_of_this_machine_is_found_by_the_metadata_server(
+    attributes: dict[str, str], expected: str, tmp_path: Path
+) -> None:
+    with metadata_server(attributes) as there:
+        assert find_tpu(runtime(""), {"GCE_METADATA_HOST": there}, tmp_path) == expected
+        assert [path for path, _ in problems("", {"GCE_METADATA_HOST": there})] == (
+            [] if expected else ["runtime.tpu"]
+        )
+
+
+@pytest.mark.parametrize("command", ["show", "validate"])
+@pytest.mark.parametrize(
+    "flags", [[], ["--tpu=grpc://10.0.0.2:8470"], ["--runtime.tpu=grpc://10.0.0.2:8470"]]
+)
+def test_a_file_for_a_tpu_needs_no_address_until_it_is_started(
+    command: str, flags: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "tpu.yaml"
+    file.write_text("runtime: {distribution_strategy: tpu}\n")
+    given = [str(file)] if command == "validate" else [f"--config_file={file}"]
+
+    assert main([command, "--experiment=digits", *given, *flags]) == 0
+
+    expected = "  tpu: grpc://10.0.0.2:8470\n" if flags else "  tpu: null\n"
+    assert command == "validate" or expected in capsys.readouterr().out
 
 
 def test_ports_are_those_of_tensorflow() -> None:
@@ -214,11 +303,12 @@ def test_preflight_tells_it_with_its_origin(
 ) -> None:
     for variable in address.VARIABLES:
         monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("GCE_METADATA_HOST", "127.0.0.1:1")
     flags = (("--distribution_strategy", "runtime.distribution_strategy", "tpu"),
              ("--tpu", "runtime.tpu", "''"))  # fmt: skip
     resolved = resolve(Request(experiment="digits", flags=flags))
 
-    with pytest.raises(ConfigError, match=r"runtime.tpu — --tpu\n.* is empty") as caught:
+    with pytest.raises(ConfigError, match=r"runtime.tpu — --tpu\n.* is not set") as caught:
         check_before_start(resolved, "train", tmp_path)
     assert caught.value.exit_code == 2
 

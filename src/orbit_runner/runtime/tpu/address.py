@@ -10,6 +10,7 @@ import json
 import re
 import socket
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from orbit_runner.config.runtime import RuntimeConfig
 from orbit_runner.runtime.cluster.addresses import address_problem, split_address
@@ -19,6 +20,7 @@ Environ = Mapping[str, str]
 LOCAL = "local"
 GRPC = "grpc://"
 PATIENCE = 5.0  # Seconds for each address.
+_METADATA_PATIENCE = 1.0  # The metadata server is on the machine itself.
 # Where TensorFlow looks for a TPU that is not named, in its order.
 VARIABLES = ("KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS", "TPU_NAME", "TPU_CONFIG")
 _PORT = "8470"
@@ -50,6 +52,48 @@ def tpu_name(runtime: RuntimeConfig, environ: Environ) -> str:
         return ""
 
 
+def find_tpu(runtime: RuntimeConfig, environ: Environ, devices: Path = Path("/dev")) -> str:
+    """Finds the TPU to use: the one that is named, or else that of this machine.
+
+    Args:
+        runtime: The settings.
+        environ: The environment.
+        devices: The directory of this machine's device files.
+
+    Returns:
+        `local`, a name, or addresses; "" where there is none.
+    """
+    name = tpu_name(runtime, environ)
+    return name or (LOCAL if _has_tpu(devices) or _is_tpu_vm(environ) else "")
+
+
+def _has_tpu(devices: Path) -> bool:
+    # The drivers of TPUs show a chip as /dev/accel0, those from v5e on as /dev/vfio/0.
+    return any(devices.glob("accel[0-9]*")) or any(devices.glob("vfio/[0-9]*"))
+
+
+def _is_tpu_vm(environ: Environ) -> bool:
+    """Asks the metadata server of Google Cloud whether this machine is the host of a TPU."""
+    import http.client  # Only here: no other run should wait for these imports.
+    import urllib.request
+
+    request = urllib.request.Request(
+        f"http://{_metadata_host(environ)}/computeMetadata/v1/instance/attributes/accelerator-type",
+        headers={"Metadata-Flavor": "Google"},
+    )
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with direct.open(request, timeout=_METADATA_PATIENCE) as answer:
+            return bool(answer.read(100).strip())
+    except (OSError, ValueError, http.client.HTTPException):
+        return False
+
+
+def _metadata_host(environ: Environ) -> str:
+    host = environ.get("GCE_METADATA_HOST") or environ.get("GCE_METADATA_IP")
+    return host or "metadata.google.internal"
+
+
 def endpoints(name: str) -> list[str]:
     """Returns the addresses, host:port, that stand in the name of a TPU; [] where none do.
 
@@ -74,10 +118,13 @@ def tpu_problems(runtime: RuntimeConfig, environ: Environ) -> Iterator[tuple[str
     """
     if runtime.distribution_strategy != "tpu":
         return
-    name = tpu_name(runtime, environ)
+    name = find_tpu(runtime, environ)
     if not name:
         unset = ", ".join(VARIABLES)
-        yield "runtime.tpu", f"is empty, and none of {unset} names a TPU\n{_ALLOWED}"
+        yield (
+            "runtime.tpu",
+            f"is not set, none of {unset} names a TPU, and this machine has none\n{_ALLOWED}",
+        )
     elif name.startswith(GRPC):
         yield from _endpoint_problems(endpoints(name))
     elif name != LOCAL:
@@ -164,8 +211,7 @@ def _known(field: str, runtime: RuntimeConfig, environ: Environ) -> bool:
 
 
 def _inside_the_cloud(environ: Environ) -> bool:
-    host = environ.get("GCE_METADATA_HOST") or environ.get("GCE_METADATA_IP")
-    address = host or "metadata.google.internal"
+    address = _metadata_host(environ)
     try:
         where = split_address(address if ":" in address else f"{address}:80")
         with socket.create_connection(where, timeout=PATIENCE):

@@ -9,7 +9,7 @@ import tensorflow as tf
 from orbit_runner.config.runtime import RuntimeConfig
 from orbit_runner.errors import first_line
 from orbit_runner.runtime.devices import DeviceError
-from orbit_runner.runtime.tpu.address import LOCAL, tpu_name, tpu_problems
+from orbit_runner.runtime.tpu.address import LOCAL, find_tpu, tpu_problems
 from orbit_runner.runtime.tpu.assignment import assign_devices
 
 
@@ -27,8 +27,8 @@ def build_tpu_strategy(runtime: RuntimeConfig) -> tf.distribute.TPUStrategy:
     """
     for path, message in tpu_problems(runtime, os.environ):
         raise DeviceError(message, field=path.removeprefix("runtime."))
-    resolver = _find(runtime)
-    topology = _start(resolver, tpu_name(runtime, os.environ))
+    name = find_tpu(runtime, os.environ)
+    topology = _start(resolver := _resolver(runtime, name), name)
     # Always given. The default is the same where a replica is one device, save that v5p needs it
     # given: Model Garden's remedy for that asks for an attribute which TensorFlow 2.20 lacks.
     # Partitioned steps are compiled as one program for all parts (`run_options`), while variables
@@ -59,8 +59,9 @@ def run_options(runtime: RuntimeConfig) -> tf.distribute.RunOptions | None:
     )
 
 
-def _find(runtime: RuntimeConfig) -> tf.distribute.cluster_resolver.TPUClusterResolver:
-    name = tpu_name(runtime, os.environ)
+def _resolver(
+    runtime: RuntimeConfig, name: str
+) -> tf.distribute.cluster_resolver.TPUClusterResolver:
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
             tpu=name, zone=runtime.tpu_zone, project=runtime.tpu_project
