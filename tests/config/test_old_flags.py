@@ -1,5 +1,7 @@
 """The page of old flags: every flag there was stands in it, every field it names exists."""
 
+# ruff: noqa: E501 (one line a case)
+
 from __future__ import annotations
 
 import dataclasses
@@ -12,6 +14,17 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import pytest
 
 from orbit_runner.cli.main import COMMANDS, main
+from orbit_runner.cli.old_flags import (
+    COMMON,
+    IMAGES,
+    MODEL_GARDEN,
+    NCF,
+    NONE,
+    TRANSFORMER,
+    VARIABLES,
+    Row,
+    explain_old_flag,
+)
 from orbit_runner.config.base import Config
 from orbit_runner.config.experiment import ExperimentConfig
 from orbit_runner.config.locate import fragment_files
@@ -19,6 +32,7 @@ from orbit_runner.data.downloads.catalogue import SETS
 from orbit_runner.registry import TASKS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/old_flags.md"
+TABLES = (COMMON, VARIABLES, IMAGES, TRANSFORMER, NCF, MODEL_GARDEN)
 ROWS = [
     tuple(cell.strip() for cell in line.strip().strip("|").split("|"))
     for line in PAGE.read_text(encoding="utf-8").splitlines()
@@ -143,3 +157,78 @@ def test_no_flag_stands_twice_in_a_table() -> None:
         listed = re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
         assert listed
         assert len({*listed}) == len(listed)
+
+
+def shown(row: Row) -> str:
+    new = row.new if row.new == NONE else f"`{row.new}`"
+    return f"| `{row.name}` | {new} | {row.note} |".replace("|  |", "| |")
+
+
+def test_the_page_shows_the_tables_of_the_code() -> None:
+    lines = PAGE.read_text(encoding="utf-8").splitlines()
+
+    assert [line for line in lines if line.startswith("| `")] == [
+        shown(row) for table in TABLES for row in table
+    ]
+
+
+@pytest.mark.parametrize(
+    "name", [row.name for table in TABLES[:1] + TABLES[2:5] for row in table], ids=str
+)
+def test_every_old_flag_has_an_answer(name: str) -> None:
+    said = explain_old_flag(name)
+
+    assert said.startswith(f"--{name} is a flag of the older drivers; here:")
+    assert "*" not in said
+    assert "](" not in said
+    assert "see `" not in said
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--num_packs=2"], "; here: --runtime.num_packs"),
+        (["--worker_hosts", "a:1,b:1"], "; here: --runtime.worker_hosts (or `TF_CONFIG`, Slurm"),
+        (["--nodownload"], "--download is a flag of the older drivers; here: no setting ("),
+        (["-use_synthetic_data"], "--task.train_data.source and --task.validation_data.source"),
+        (["--dataset=ml-1m"], "of NCF: --task.train_data.variant and --task.validation_data.variant (`ml-1m` is `1m` now"),
+        (["--mlp_regularization=0.,0."], "was one number for each layer"),
+        (["--label_smoothing=0.1"], "; here: --task.losses.label_smoothing"),
+        (["--resnet_size=50", "--resnet_version=2"], "; here: --task.model.depth ("),
+        (["--resnet_size=56"], "; here: --task.model.depth ("),
+        (["--resnet_size=56", "--resnet_version=2"], "resnet_size 56 of version 2 is a network of basic blocks (6n+2) for CIFAR"),
+        (["--resnet_version", "2", "--resnet_size", "110"], "resnet_size 110 of version 2 is a network of basic blocks"),
+    ],
+)  # fmt: skip
+def test_an_old_flag_is_answered_by_the_table(
+    flags: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--experiment=digits", *flags]) == 2
+
+    told = capsys.readouterr().err
+    assert said in told
+    assert told.endswith("\nsee `runner run --help`\n")
+
+
+def test_a_size_of_another_network_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["--experiment=digits", "--resnet_size=56", "--resnet_version=2"])
+
+    assert "--task.model.depth=56" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("setting", "formerly"),
+    [
+        ("--task.train_data.variant=ml-1m", "older drivers called these ml-100k, ml-1m and ml-20m"),
+        (
+            "--task.model.mlp_regularization=[0., 0.]",
+            "older drivers took one number for each layer",
+        ),
+    ],
+)
+def test_a_value_of_an_older_driver_is_recognized(
+    setting: str, formerly: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["show", "--experiment=ncf_movielens", setting]) == 2
+
+    assert formerly in capsys.readouterr().err

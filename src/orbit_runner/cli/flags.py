@@ -162,7 +162,7 @@ def parse(to: Parser, arguments: Sequence[str]) -> argparse.Namespace:
     while rest:
         match = _DOTTED.match(rest[0])
         if not match:
-            raise RunnerError(f"{_unknown(rest[0].split('=')[0], to)}\nsee `{to.prog} --help`")
+            raise RunnerError(f"{_unknown(rest, to)}\nsee `{to.prog} --help`")
         rest.pop(0)
         _check_taken(to, match[1])
         if "[" in match[1]:
@@ -213,7 +213,8 @@ def spelled(to: argparse.ArgumentParser, arguments: Sequence[str]) -> list[str]:
     return as_written_here(arguments, known)
 
 
-def _unknown(name: str, to: Parser) -> str:
+def _unknown(rest: Sequence[str], to: Parser) -> str:
+    name = rest[0].partition("=")[0]
     section, dot, _ = name.removeprefix("--").partition(".")
     if dot and name.startswith("--"):
         if not to.settings:
@@ -221,12 +222,25 @@ def _unknown(name: str, to: Parser) -> str:
         if section in _SECTIONS:
             return f"{name}: a setting is written --{section}.NAME=VALUE"
         return f"unknown section {section!r} in {name}{nearest(section, _SECTIONS)}"
-    replaced = REPLACED.get(name.lstrip("-").removeprefix("no")) or REPLACED.get(name.lstrip("-"))
-    if replaced and name.startswith("-"):
-        return f"{name} is a flag of Model Garden's drivers; here: {replaced}"
+    if name.startswith("-"):
+        bare = name.lstrip("-")
+        for spelled_name in (bare, bare.removeprefix("no")):
+            if answer := _of_other_drivers(spelled_name, rest):
+                return answer
     known = [option for action in to._actions for option in action.option_strings]
     kind = "flag" if name.startswith("-") else "argument"
     return f"unknown {kind} {shortened(name)}{nearest(name, known)}"
+
+
+def _of_other_drivers(name: str, rest: Sequence[str]) -> str:
+    # Only here: the tables are long, and commands that work have no use for them.
+    from orbit_runner.cli.old_flags import explain_old_flag
+
+    old = explain_old_flag(name, rest)
+    if name not in REPLACED:
+        return old
+    answer = f"--{name} is a flag of Model Garden's drivers; here: {REPLACED[name]}"
+    return f"{answer}\n{old}" if old else answer
 
 
 def request(flags: argparse.Namespace) -> Request:

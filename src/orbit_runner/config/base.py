@@ -29,6 +29,7 @@ def setting(
     refused: str = "",
     ignored: str = "",
     lowercase: bool = False,
+    formerly: str = "",
     variants: Any = None,
     instead_of: str = "",
     subdirectory: bool = False,
@@ -51,6 +52,7 @@ def setting(
         ignored: Why a value other than the default does nothing. It is an error in our own
             experiments and a note in those of Model Garden, whose files are to load unchanged.
         lowercase: Whether upper and lower case mean the same; the value is kept in lower case.
+        formerly: What older drivers took here; errors of the setting end with it.
         variants: A `Registry` whose entry named by the section's `name` key gives the section's
             class.
         instead_of: A setting of the same section that says the same in other words; the one that
@@ -72,6 +74,7 @@ def setting(
         "refused": refused,
         "ignored": ignored,
         "lowercase": lowercase,
+        "formerly": formerly,
         "variants": variants,
         "instead_of": instead_of,
         "subdirectory": subdirectory,

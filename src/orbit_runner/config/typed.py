@@ -170,7 +170,8 @@ class Builder:
                 _check_choice(value, owner)
             _check(value, field, usual)
         except Mismatch as error:
-            self._problem(path, str(error), node.origin)
+            formerly = field.metadata.get("formerly")
+            self._problem(path, f"{error}\n{formerly}" if formerly else str(error), node.origin)
             return _ABSENT
         ignored = field.metadata.get("ignored")
         if ignored and value != usual:

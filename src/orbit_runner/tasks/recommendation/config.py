@@ -33,7 +33,10 @@ class NeuMFConfig(Config):
         0.0, minimum=0.0, help="weight of GMF's squared embeddings in the loss"
     )
     mlp_regularization: float = setting(
-        0.0, minimum=0.0, help="weight of the MLP's squared embeddings and kernels in the loss"
+        0.0,
+        minimum=0.0,
+        help="weight of the MLP's squared embeddings and kernels in the loss",
+        formerly="older drivers took one number for each layer; now one holds for all layers",
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:
@@ -68,7 +71,10 @@ class RecommendationDataConfig(DataConfig):
     """Choices of users, and how they are fed."""
 
     variant: str = setting(
-        "", allowed=("", "100k", "1m", "20m"), help="which MovieLens; what is there where unset"
+        "",
+        allowed=("", "100k", "1m", "20m"),
+        help="which MovieLens; what is there where unset",
+        formerly="older drivers called these ml-100k, ml-1m and ml-20m",
     )
     min_interactions: int = setting(
         20, minimum=2, help="users with fewer choices are left out; the published sets have none"
