@@ -45,6 +45,7 @@ MINUS_ONE = {
     "pre_offset_learning_rate": "a rate of Model Garden without a limit",
     "num_gpus": "all there are",
     "task_index": _LEFT,
+    "checkpoint_interval": "after each loop",
     "validation_steps": "all there are",
     "recovery_max_trials": "turns the check off",
     "loss_scale": _RULE,
@@ -79,6 +80,10 @@ ZERO = {
          "prob_to_apply", "switch_prob", "init_stochastic_depth_rate",
          "stochastic_depth_drop_rate"), "never"),
     "boundaries": "a piece may end at step 0",
+    "warmup_steps": _NONE,
+    "validation_interval": "only at the end",
+    "checkpoint_interval": "only at the end",
+    "continuous_eval_timeout": "no limit",
 }  # fmt: skip
 # Of classes that are named and refused: SLIDE and Adafactor are not shipped by Model Garden.
 _NOT_SHIPPED = ("Slide", "Adafactor")
@@ -107,7 +112,7 @@ def _numeric() -> Iterator[tuple[type[Config], str, type, bool]]:
             continue
         for field in dataclasses.fields(cls):
             kind, is_list = _kind(_hints(cls)[field.name])
-            chosen = field.metadata.get("allowed") or field.metadata.get("refused")
+            chosen = any(field.metadata.get(key) for key in ("allowed", "refused", "ignored"))
             if kind is not None and not chosen and cls.__name__ not in _NOT_SHIPPED:
                 yield cls, field.name, kind, is_list
 

@@ -106,9 +106,18 @@ FILES: list[tuple[str, str, str, list[str]]] = [
         [],
     ),
     (
-        "a tuple, as PyYAML writes one",
+        "values with the tags that PyYAML writes",
         "video_classification",
-        "task: {train_data: {feature_shape: !!python/tuple [8, 32, 32, 3]}}",
+        """
+        task:
+          model: !!python/dict {dropout_rate: !!python/float 0.5}
+          train_data: {feature_shape: !!python/tuple [8, 32, 32, 3], tfds_split: !!python/str 'x'}
+        trainer:
+          optimizer_config:
+            learning_rate:
+              type: stepwise
+              stepwise: {boundaries: !!python/list [!!python/int 3], values: [0.2, 0.1]}
+        """,
         [],
     ),
 ]

@@ -29,6 +29,21 @@ _MERGE = "tag:yaml.org,2002:merge"  # a plain `<<`; in quotes it is a name like 
 # Eight in YAML 1.1, which Model Garden reads, and ten in YAML 1.2.
 _AMBIGUOUS = re.compile(r"[-+]?0[0-9_]*[1-9][0-9_]*$")
 _TAGS = "tag:yaml.org,2002:"
+# What PyYAML writes for values of Python; Model Garden's files have these tags. A list is a tuple
+# here anyway.
+_OF_PYTHON = {
+    f"{_TAGS}python/{name}": _TAGS + kind
+    for kind, names in {
+        "seq": ("tuple", "list"),
+        "map": ("dict",),
+        "str": ("str", "unicode"),
+        "int": ("int", "long"),
+        "float": ("float",),
+        "bool": ("bool",),
+        "null": ("none",),
+    }.items()
+    for name in names
+}
 _SCALAR_TAGS: dict[str, tuple[type, ...]] = {
     "str": (str,),
     "int": (int,),
@@ -147,7 +162,7 @@ class _Loader(yaml.SafeLoader):
         # An alias has no tag of its own; `!` alone means that a plain scalar is a text.
         tag = getattr(event, "tag", None)
         if tag is not None and not isinstance(event, yaml.AliasEvent):
-            self.tags[id(node)] = _TAGS + "str" if tag == "!" else tag
+            self.tags[id(node)] = _TAGS + "str" if tag == "!" else _OF_PYTHON.get(tag, tag)
         return node
 
 
