@@ -350,8 +350,7 @@ def test_every_config_class_is_frozen_and_every_one_of_has_defaults() -> None:
 def test_in_model_gardens_experiments_words_are_booleans_as_in_yaml_1_1(
     name: str, written: str, expected: object
 ) -> None:
-    builder, origin = Builder(), Origin("a.yaml", 1, 1)
-    builder.yaml_1_1 = True
+    builder, origin = Builder(lenient=True), Origin("a.yaml", 1, 1)
 
     config = builder.build(RuntimeConfig(), Section(origin, {name: Leaf(written, origin)}))
 
