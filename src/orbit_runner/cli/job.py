@@ -37,6 +37,7 @@ class Job:
         cluster: The cluster that it is a member of, if any.
         asynchronous: Whether checkpoints are saved beside training.
         allow_partial: Whether a checkpoint may fit in part.
+        data: Writes the record of the data, where the run keeps one.
     """
 
     resolved: Resolved
@@ -46,6 +47,7 @@ class Job:
     cluster: Cluster | None
     asynchronous: bool
     allow_partial: bool
+    data: Observer = dataclasses.field(default_factory=Observer)
 
     @property
     def writes(self) -> bool:
@@ -174,7 +176,8 @@ def _servers_dismissed(job: Job) -> Iterator[None]:
 
 def _observer(job: Job, progress: Observer) -> Observer:
     if job.mode in TRAINING and job.writes:
-        return Observers(Begun(job.config), progress, ConfigWriter(job.model_dir, job.resolved))
+        writer = ConfigWriter(job.model_dir, job.resolved)
+        return Observers(Begun(job.config), progress, job.data, writer)
     return Observers(Begun(job.config), progress)
 
 

@@ -14,6 +14,7 @@ from orbit_runner.runtime.numerics_record import changes, describe_numerics
 from orbit_runner.training.checkpoints.folder import CheckpointFolder
 from orbit_runner.training.checkpoints.places import newest_whole
 from orbit_runner.training.checkpoints.record import CheckpointRecord
+from orbit_runner.training.data_record import inexact_data
 from orbit_runner.training.run_config import made_with
 from orbit_runner.training.run_history import RunHistory, read_history
 
@@ -129,6 +130,7 @@ def notes(original: Original) -> list[str]:
         found.append("it once went on with --resume=override or --allow_partial")
     if not config.runtime.deterministic:
         found.append("runtime.deterministic is false: the same bits are not promised")
+    found += inexact_data(original.history.folder)
     return found + changes(record.numerics, describe_numerics(config.runtime))
 
 

@@ -23,6 +23,7 @@ from orbit_runner.cli.preflight import blamed, check_before_start
 from orbit_runner.cli.verify import DIFFERENT
 from orbit_runner.config.resolve import Resolved
 from orbit_runner.errors import RunnerError, listed
+from orbit_runner.training.data_record import DataChanged, DataRecord, fingerprint_of
 from orbit_runner.training.run_history import read_history
 
 _DESCRIPTION = """\
@@ -125,9 +126,10 @@ def _again(original: Original, folder: Path, kind: str) -> tuple[Any, Exception 
     check_before_start(
         _up_to(original.resolved, original.record.step), original.history.mode, folder
     )
+    data = _checked_data(original)
     if original.start is not None:
         copy_checkpoint(original.history.checkpoints, original.start, folder)
-    progress, said = make_progress(kind), notes(original)
+    progress, said = make_progress(kind), [*notes(original), *data.notes()]
     with progress.shown():
         if said:
             run = original.history.folder
@@ -136,6 +138,21 @@ def _again(original: Original, folder: Path, kind: str) -> tuple[Any, Exception 
         prepare_environment(original.resolved.config.runtime)
         with blamed(original.resolved):
             return _compared(original, folder, progress, said)
+
+
+def _checked_data(original: Original) -> DataRecord:
+    with blamed(original.resolved):
+        now = fingerprint_of(original.resolved.config.task)
+    data = DataRecord(original.history.folder, now)
+    if data.difference.changes:
+        error = DataChanged(
+            f"{original.history.folder}: the data changed since the run last started:\n"
+            f"{listed(data.difference.changes)}\n"
+            "the run cannot be reproduced until these files are restored"
+        )
+        error.exit_code = DIFFERENT
+        raise error
+    return data
 
 
 def _up_to(resolved: Resolved, step: int) -> Resolved:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import sys
 import time
@@ -27,6 +28,7 @@ from orbit_runner.errors import RunnerError
 from orbit_runner.runtime import garbage
 from orbit_runner.runtime.cluster.roles import in_role
 from orbit_runner.training.checkpoints import early_check
+from orbit_runner.training.data_record import DataRecord, fingerprint_of
 from orbit_runner.training.disk_errors import disk_error_scope
 from orbit_runner.training.run_lock import RunLock
 
@@ -71,6 +73,7 @@ def main(arguments: Sequence[str]) -> int:
             _hold(job.model_dir)
         if flags.resume == "same":
             check_same_config(resolved, job.model_dir)
+        job = dataclasses.replace(job, data=checked_data(job, flags.resume))
     return _run(job, flags)
 
 
@@ -93,6 +96,30 @@ def _job(flags: argparse.Namespace, resolved: Resolved) -> Job:
         asynchronous=flags.enable_async_checkpointing == "true",
         allow_partial=flags.allow_partial,
     )
+
+
+def checked_data(job: Job, resume: str) -> DataRecord:
+    """Compares the data of a run with what it read before, and prints what has to be known.
+
+    Args:
+        job: A job that trains.
+        resume: `same`, or `override` to continue with other data.
+
+    Returns:
+        What writes the new record.
+
+    Raises:
+        RunnerError: The data changed.
+    """
+    with blamed(job.resolved):
+        record = DataRecord(job.model_dir, fingerprint_of(job.config.task))
+    if not any((job.model_dir / "checkpoints").glob("*.index")):
+        return record.of_new_run()
+    if resume == "same":
+        record.check()
+    for note in record.notes():
+        print(f"note: {note}", file=sys.stderr)
+    return record
 
 
 def run_parser() -> Parser:

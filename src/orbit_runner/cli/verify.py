@@ -9,6 +9,8 @@ from pathlib import Path
 
 from orbit_runner.cli.flags import parse, parser
 from orbit_runner.config.runtime import RuntimeConfig
+from orbit_runner.errors import listed
+from orbit_runner.training.data_verification import DataVerification, verify_data
 from orbit_runner.training.verification import Verdict, Verification, verify
 
 DIFFERENT = 4
@@ -37,24 +39,52 @@ def main(arguments: Sequence[str]) -> int:
         metavar="RUN",
         help="the folder of a run, a folder of checkpoints, or one checkpoint without its suffix",
     )
+    to.add_argument(
+        "--data",
+        action="store_true",
+        help="read all files of the run's data, too, and compare them with its data.json",
+    )
     to.add_argument("--json", action="store_true", help="print what was found as JSON")
     flags = parse(to, arguments)
-    found = _verified(Path(flags.run))
+    found, data = _verified(Path(flags.run), data=flags.data)
     if flags.json:
-        print(json.dumps(_as_dict(found, flags.run), indent=2))
+        print(json.dumps(_as_dict(found, flags.run) | _data_as_dict(data), indent=2))
     else:
-        print("\n".join([*table(found.verdicts), *_ending(found, flags.run)]))
-    return 0 if found.well else DIFFERENT
+        lines = [*table(found.verdicts), *_ending(found, flags.run), *_data_lines(data)]
+        print("\n".join(lines))
+    return 0 if found.well and (data is None or data.well) else DIFFERENT
 
 
-def _verified(run: Path) -> Verification:
+def _verified(run: Path, *, data: bool) -> tuple[Verification, DataVerification | None]:
     from orbit_runner.reporting.progress import make_progress
     from orbit_runner.runtime.environment import prepare_environment
 
     prepare_environment(RuntimeConfig())
     progress = make_progress()
     with progress.shown():
-        return verify(run, progress)
+        of_data = verify_data(run, progress) if data else None
+        return verify(run, progress), of_data
+
+
+def _data_as_dict(found: DataVerification | None) -> dict[str, object]:
+    if found is None:
+        return {}
+    differences = dataclasses.asdict(found.difference)
+    return {"data": {"well": found.well, "files": found.files, "read": found.read, **differences}}
+
+
+def _data_lines(found: DataVerification | None) -> Iterator[str]:
+    if found is None:
+        return
+    if found.difference.changes:
+        yield f"data: changed since the run last started\n{listed(found.difference.changes)}"
+    elif found.difference.notes:
+        yield (
+            f"data: sizes are the same, contents are not known\n{listed(found.difference.notes)}"
+        )
+    else:
+        what = "contents are" if found.read else "sizes and times are"
+        yield f"data: {what} as recorded, {found.files:,} files"
 
 
 def _as_dict(found: Verification, run: str) -> dict[str, object]:

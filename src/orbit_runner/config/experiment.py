@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from orbit_runner.config.base import Config, setting
@@ -72,6 +72,18 @@ class TaskConfig(Config):
         file is told at once.
         """
         yield from ()
+
+    def data_files(self) -> Mapping[str, Sequence[Any]] | None:
+        """Returns the files that are read, so that a change between two starts is noticed.
+
+        Called after `preflight`, before tensorflow is imported.
+
+        Returns:
+            `DataFile` rows of `orbit_runner.data.fingerprint` by section; None to compare names,
+            sizes and times of the files that `input_path` and settings ending in `file` or `path`
+            name.
+        """
+        return None
 
     def image_shape(self, section: str) -> tuple[int, int, int] | None:
         """Returns height, width and channels of a section's images.

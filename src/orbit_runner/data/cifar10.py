@@ -55,6 +55,7 @@ def load(*, split: str, data_dir: str = "", input_path: Sequence[str] = ()) -> A
         num_classes=10,
         mean=_MEAN,
         std=_STD,
+        files=tuple(files),
     )
 
 

@@ -45,7 +45,8 @@ def load(*, split: str, data_dir: str = "", input_path: Sequence[str] = ()) -> A
                 f"digits: got {field} {value!r}, expected none: the file comes with scikit-learn",
                 field=field,
             )
-    table = _read(_file())
+    path = _file()
+    table = _read(path)
     is_test = np.arange(len(table)) % 5 == 4
     chosen = table[{"train": ~is_test, "test": is_test, "all": slice(None)}[split]]
     return ArraySource(
@@ -57,6 +58,7 @@ def load(*, split: str, data_dir: str = "", input_path: Sequence[str] = ()) -> A
         num_classes=10,
         mean=_MEAN,
         std=_STD,
+        files=(path,),
     )
 
 

@@ -34,7 +34,8 @@ def load(*, split: str, data_dir: str = "", input_path: Sequence[str] = ()) -> A
         DataError: A file is missing or mangled.
     """
     check_split("mnist", split)
-    parts = [_read(*pair) for pair in _pairs(split, data_dir, input_path)]
+    pairs = _pairs(split, data_dir, input_path)
+    parts = [_read(*pair) for pair in pairs]
     shapes = {image.shape[1:3] for image, _ in parts}
     if len(shapes) > 1:
         raise DataError(f"mnist: got images of {sorted(shapes)} pixels in {data_dir}, expected one")
@@ -47,6 +48,7 @@ def load(*, split: str, data_dir: str = "", input_path: Sequence[str] = ()) -> A
         num_classes=10,
         mean=_MEAN,
         std=_STD,
+        files=tuple(path for images, labels, _ in pairs for path in (images, labels)),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ class ArraySource:
         mean: Mean of each channel in the unit of the pixels, None where unknown.
         std: Standard deviation of each channel in the unit of the pixels, None where unknown.
         labels: What the classes are called, where that is known.
+        files: The files that the arrays were read from, where there are any.
     """
 
     name: str
@@ -32,6 +34,7 @@ class ArraySource:
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
     labels: tuple[str, ...] | None = None
+    files: tuple[Path, ...] = ()
 
     def __post_init__(self) -> None:
         sizes = {path: len(array) for path, array in leaves(self.arrays)}

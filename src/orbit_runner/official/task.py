@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from orbit_runner.config.base import Config
 from orbit_runner.official.mirror import OfficialSection
+from orbit_runner.official.patterns import is_local, patterns
 
 _SECTIONS = ("train_data", "validation_data")
 
@@ -38,27 +39,13 @@ class OfficialTask(Config):
                     yield f"{section}.input_path", f"no file matches {pattern}"
         yield from _checkpoint_problems(self.init_checkpoint)
 
+    def data_files(self) -> None:
+        """Returns None: only the names of files are known."""
+
     def image_shape(self, section: str) -> tuple[int, int, int] | None:
         """Returns height, width and channels of a section's images, None where not known."""
         size = getattr(self.model, "input_size", None)
         return tuple(size) if size and len(size) == 3 else None
-
-
-def patterns(path: Any) -> list[str]:
-    """Returns the file patterns of an `input_path`.
-
-    Args:
-        path: A text, with commas between several; a list of such; a mapping of such by name.
-    """
-    if isinstance(path, str):
-        return [part.strip() for part in path.split(",") if part.strip()]
-    values = path.values() if hasattr(path, "values") else path or ()
-    return [found for value in values for found in patterns(value)]
-
-
-def is_local(path: str) -> bool:
-    """Returns whether a path is one of this machine's, and not such as `gs://…`."""
-    return "://" not in path
 
 
 def _checkpoint_problems(path: Any) -> Iterator[tuple[str, str]]:

@@ -22,6 +22,7 @@ from orbit_runner.runtime.workers import Workers, described
 from orbit_runner.training.actions import AverageCheckpoints, BestCheckpoint, EarlyStop
 from orbit_runner.training.checkpoints.manager import Checkpoints, Circumstances
 from orbit_runner.training.comparison import Comparison, require_metric
+from orbit_runner.training.data_record import inexact_data
 from orbit_runner.training.divergence import Diverged
 from orbit_runner.training.files import cut_records, recorded, remove_leftovers, repair_records
 from orbit_runner.training.inputs import same_order_reason, starts_anywhere
@@ -314,7 +315,7 @@ class Session:
         if is_served(self.strategy):
             reasons.append("updates of asynchronous workers come in no certain order")
         reasons += self._circumstances.inexact
-        return [*reasons, *self._inexact_inputs()]
+        return [*reasons, *inexact_data(self.model_dir), *self._inexact_inputs()]
 
     def _inexact_inputs(self) -> Iterator[str]:
         if not isinstance(self.task, JointTask) and starts_anywhere(self.task):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -150,7 +151,7 @@ def _finder(source: ImageSource) -> Callable[[Columns], tuple[tf.Tensor, tf.Tens
 
         return parse
     if isinstance(source, FileSource):
-        images: Any = np.array(source.paths, object)
+        images: Any = np.array([os.fsencode(path) for path in source.paths], object)
         labels: Any = source.label
         paths, numbers = on_cpu(images), on_cpu(labels)
         return lambda columns: (tf.gather(paths, columns["id"]), tf.gather(numbers, columns["id"]))
@@ -167,7 +168,7 @@ def _namer(source: ImageSource) -> Callable[[tf.Tensor], tf.Tensor]:
     if isinstance(source, RecordSource):
         return RecordNames(source)
     if isinstance(source, FileSource):
-        paths = on_cpu(np.array(source.paths, object))
+        paths = on_cpu(np.array([os.fsencode(path) for path in source.paths], object))
         return lambda ids: tf.gather(paths, ids)
     name = source.name
     return lambda ids: tf.strings.join([name, ": example ", tf.strings.as_string(ids)])

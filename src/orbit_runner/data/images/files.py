@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +36,8 @@ class FileSource:
         image_shape: Height, width and channels of the first image.
         mean: What to subtract from each channel; with `std` it maps bytes to -1 to 1.
         std: What to divide each channel by.
+        directories: The class directories and the number of images in each, in the order of
+            `paths`.
     """
 
     name: str
@@ -43,6 +47,7 @@ class FileSource:
     image_shape: tuple[int, int, int]
     mean: tuple[float, ...] = (127.5,)
     std: tuple[float, ...] = (127.5,)
+    directories: tuple[tuple[str, int], ...] = ()
 
     @property
     def size(self) -> int:
@@ -74,21 +79,30 @@ def load(*, split: str, data_dir: str = "", input_path: Sequence[str] = ()) -> F
         )
     folder = data_folder("image_folder", data_dir, _HINT)
     every, chosen = _split_folders(folder, split)
-    labels = tuple(sorted({path.name for above in every for path in _subfolders(above)}))
+    classes = {above: [path.name for path in _subfolders(above)] for above in every}
+    labels = tuple(sorted({name for names in classes.values() for name in names}))
     if not labels:
         raise DataError(f"image_folder: no class folder in {folder}; {_HINT}")
+    _check_names(folder, labels)
+    listing = _Listing()
     numbers = {name: number for number, name in enumerate(labels)}
-    found: list[tuple[int, list[str]]] = []
-    told = time.monotonic()
-    for above in chosen:
-        for path in _subfolders(above):
-            found.append((numbers[path.name], _images(path)))
-            if time.monotonic() - told > _PATIENCE_SECONDS:
-                told = time.monotonic()
-                print(f"looking for images: {len(found):,} folders", file=sys.stderr)
-    paths = tuple(path for _, part in found for path in part)
-    label = np.repeat([number for number, _ in found], [len(part) for _, part in found])
-    return FileSource("image_folder", paths, label.astype(np.int32), labels, _first_shape(paths[0]))
+    found = [
+        (numbers[name], str(above / name), listing.images(above / name))
+        for above in chosen
+        for name in classes[above]
+    ]
+    for line in (*_class_notes(classes, labels), *listing.notes(chosen)):
+        _note(line)
+    paths = tuple(path for *_, part in found for path in part)
+    label = np.repeat([number for number, *_ in found], [len(part) for *_, part in found])
+    return FileSource(
+        "image_folder",
+        paths,
+        label.astype(np.int32),
+        labels,
+        _first_shape(paths[0]),
+        directories=tuple((directory, len(part)) for _, directory, part in found),
+    )
 
 
 def _split_folders(folder: Path, split: str) -> tuple[list[Path], list[Path]]:
@@ -112,22 +126,108 @@ def _split_folders(folder: Path, split: str) -> tuple[list[Path], list[Path]]:
 def _subfolders(folder: Path) -> Iterator[Path]:
     if not folder.is_dir():
         return
-    with os.scandir(folder) as entries:
+    with _scanned(folder) as entries:
         names = sorted(e.name for e in entries if e.is_dir() and not e.name.startswith("."))
     yield from (folder / name for name in names)
 
 
-def _images(folder: Path) -> list[str]:
-    """Returns the images below a class folder, however deep."""
-    found = [
-        os.path.join(above, name)
-        for above, _, names in os.walk(folder)
-        for name in names
-        if name.lower().endswith(SUFFIXES) and not name.startswith(".")
-    ]
-    if not found:
-        raise DataError(f"image_folder: no {', '.join(SUFFIXES)} file in {folder}")
-    return sorted(found)
+@contextlib.contextmanager
+def _scanned(folder: str | Path) -> Iterator[Iterator[os.DirEntry[str]]]:
+    try:
+        with os.scandir(folder) as entries:
+            yield entries
+    except OSError as error:
+        raise DataError(f"image_folder: {folder}: cannot be read ({error.strerror})") from None
+
+
+def _check_names(folder: Path, labels: Sequence[str]) -> None:
+    for name in labels:
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise DataError(
+                f"image_folder: {os.fsencode(name)!r} in {folder}: the name of a class folder has "
+                "to be UTF-8"
+            ) from None
+
+
+def _class_notes(classes: Mapping[Path, Sequence[str]], labels: Sequence[str]) -> Iterator[str]:
+    for above, names in classes.items():
+        absent = [name for name in labels if name not in set(names)]
+        if absent:
+            yield f"{above} has no class folder {_some(absent)}, which another split has"
+    spelled: dict[str, list[str]] = {}
+    for name in labels:
+        spelled.setdefault(name.casefold(), []).append(name)
+    for same in spelled.values():
+        if len(same) > 1:
+            yield f"the class folders {_some(same)} differ in upper and lower case only"
+
+
+class _Listing:
+    """Lists the images of class directories, and remembers what it leaves out."""
+
+    def __init__(self) -> None:
+        self._others: list[str] = []
+        self._links: list[str] = []
+        self._folders, self._reported = 0, time.monotonic()
+
+    def images(self, folder: Path) -> list[str]:
+        """Returns the images below a class folder, however deep; sorted."""
+        found: list[str] = []
+        rest = [str(folder)]
+        while rest:
+            with _scanned(rest.pop()) as entries:
+                for entry in entries:
+                    if entry.is_dir():
+                        # A link may lead back to where it is.
+                        (self._links if entry.is_symlink() else rest).append(entry.path)
+                    elif not entry.name.startswith("."):
+                        self._add(entry, found)
+        self._report()
+        if not found:
+            raise DataError(f"image_folder: no {', '.join(SUFFIXES)} file in {folder}")
+        return sorted(found)
+
+    def _add(self, entry: os.DirEntry[str], found: list[str]) -> None:
+        if not entry.name.lower().endswith(SUFFIXES):
+            self._others.append(entry.path)
+        elif entry.is_file():
+            found.append(entry.path)
+        else:
+            kind = "a link to nothing" if entry.is_symlink() else "no regular file"
+            raise DataError(f"image_folder: {entry.path}: is {kind}")
+
+    def _report(self) -> None:
+        self._folders += 1
+        if time.monotonic() - self._reported > _PATIENCE_SECONDS:
+            self._reported = time.monotonic()
+            print(f"looking for images: {self._folders:,} folders", file=sys.stderr)
+
+    def notes(self, folders: Sequence[Path]) -> Iterator[str]:
+        """Yields what was left out, in the class directories and beside them."""
+        if self._others:
+            ends = ", ".join(SUFFIXES)
+            yield f"{len(self._others):,} files are no {ends}: {_some(self._others)}"
+        if self._links:
+            yield f"links to directories are not followed: {_some(self._links)}"
+        for folder in folders:
+            with _scanned(folder) as entries:
+                stray = sorted(e.path for e in entries if e.name.lower().endswith(SUFFIXES))
+            if stray:
+                yield f"{len(stray):,} images are in no class folder: {_some(stray)}"
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 3:,} more" if names[3:] else ""
+    return ", ".join(sorted(names)[:3]) + more
+
+
+@functools.lru_cache(maxsize=64)
+def _note(line: str) -> None:
+    """Prints a note, once a process: both sections may read one folder."""
+    shown = line.encode(errors="backslashreplace").decode()
+    print(f"note: image_folder: {shown}", file=sys.stderr)
 
 
 def _first_shape(path: str) -> tuple[int, int, int]:

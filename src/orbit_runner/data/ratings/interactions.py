@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from pathlib import Path
 
 import numpy as np
 
@@ -20,6 +21,7 @@ class Interactions:
         items: Ids of items as published, int64 [n].
         times: When, in any unit, int64 [n].
         known_items: Ids of all items that there are, ascending; those chosen where None.
+        files: The files that they were read from, where there are any.
     """
 
     name: str
@@ -27,6 +29,7 @@ class Interactions:
     items: np.ndarray
     times: np.ndarray
     known_items: np.ndarray | None = None
+    files: tuple[Path, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -42,6 +45,7 @@ class RatingSource:
         users: The user of each choice, int32 [n].
         items: The item of each choice, int32 [n].
         held_out: The item of each user that is tested, int32 [users].
+        files: The files that they were read from, where there are any.
     """
 
     name: str
@@ -50,6 +54,7 @@ class RatingSource:
     users: np.ndarray
     items: np.ndarray
     held_out: np.ndarray
+    files: tuple[Path, ...] = ()
 
     @property
     def num_users(self) -> int:
@@ -116,6 +121,7 @@ def leave_one_out(interactions: Interactions, min_interactions: int = 20) -> Rat
         users=(keys // len(item_ids)).astype(np.int32),
         items=(keys % len(item_ids)).astype(np.int32),
         held_out=held_out.astype(np.int32),
+        files=found.files,
     )
 
 

@@ -49,7 +49,7 @@ def load(*, data_dir: str = "", input_path: Sequence[str] = (), variant: str = "
         )
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}", field=field) from None
-    return Interactions(f"movielens {variant}", users, items, times)
+    return Interactions(f"movielens {variant}", users, items, times, files=(path,))
 
 
 def _named(data_dir: str, input_path: Sequence[str], variant: str) -> tuple[Path, str]:

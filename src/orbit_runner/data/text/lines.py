@@ -65,6 +65,30 @@ def count_lines(paths: Sequence[Path]) -> tuple[int, str]:
     return sum(count for count, _ in counted), hashlib.sha256(digests.encode()).hexdigest()
 
 
+def lines_digest(path: Path) -> str:
+    """Returns a digest of the text of a file, the same whether it is gzipped or not.
+
+    Args:
+        path: The file.
+
+    Raises:
+        DataError: As `count_lines`.
+    """
+    return f"text:{remembered(path, _count)[1]}"
+
+
+def read_text_digest(path: Path) -> str:
+    """Computes the same digest from the file, whatever a cache says.
+
+    Args:
+        path: The file.
+
+    Raises:
+        DataError: As `read_lines`.
+    """
+    return f"text:{_count(path)[1]}"
+
+
 def _count(path: Path) -> tuple[int, str]:
     count, digest, block = 0, hashlib.sha256(), b""
     decoder, progress = codecs.getincrementaldecoder("utf-8")(), Progress(f"reading {path.name}")

@@ -88,12 +88,18 @@ def _read(entry: Path, key: dict[str, Any]) -> FileIndex | None:
         said = json.loads(head)
         if said["key"] != key or said["crc32"] != zlib.crc32(payload):
             return None
-        return FileIndex(said["records"], np.frombuffer(payload, "<i8").astype(np.int64))
+        offsets = np.frombuffer(payload, "<i8").astype(np.int64)
+        return FileIndex(said["records"], offsets, said["digest"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
 def _write(entry: Path, key: dict[str, Any], index: FileIndex) -> None:
     payload = index.offsets.astype("<i8").tobytes()
-    said = {"key": key, "records": index.records, "crc32": zlib.crc32(payload)}
+    said = {
+        "key": key,
+        "records": index.records,
+        "crc32": zlib.crc32(payload),
+        "digest": index.digest,
+    }
     write_aside(entry, json.dumps(said).encode() + b"\n" + payload)

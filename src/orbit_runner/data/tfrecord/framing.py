@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import os
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 
+from orbit_runner.data.fingerprint import DataFile, describe_files
 from orbit_runner.errors import DataError
 
 BLOCK_RECORDS = 64
 # A frame: length and its checksum in front of the data, the checksum of the data behind.
-_HEAD, _FRAME = 12, 16
+HEAD_BYTES, TAIL_BYTES = 12, 4
+_FRAME = HEAD_BYTES + TAIL_BYTES
 # Small records are read in passing, large ones are skipped.
 _BUFFER_BYTES = 2**14
 _GZIP = b"\x1f\x8b"
@@ -27,10 +31,13 @@ class FileIndex:
     Attributes:
         records: Number of records.
         offsets: The first byte of each block and the end of the file, int64 [blocks + 1].
+        digest: SHA-256 of the lengths of all records and the checksums of their data. It changes
+            with the contents, and nothing but the frames has to be read for it.
     """
 
     records: int
     offsets: np.ndarray
+    digest: str = ""
 
 
 def scan(path: Path) -> FileIndex:
@@ -47,17 +54,38 @@ def scan(path: Path) -> FileIndex:
     Raises:
         DataError: The file cannot be read, is cut short, or is no TFRecord file.
     """
-    records, offsets = 0, [0]
+    records, offsets, digest = 0, [0], hashlib.sha256()
     try:
         with path.open("rb", buffering=_BUFFER_BYTES) as file:
             size = os.fstat(file.fileno()).st_size
             while offsets[-1] < size:
-                starts = _block(path, file, offsets[-1], size)
+                starts, frames = _block(path, file, offsets[-1], size)
                 records += len(starts) - 1
                 offsets.append(starts[-1])
+                digest.update(frames)
     except OSError as error:
         raise unreadable(path, error) from None
-    return FileIndex(records, np.array(offsets, np.int64))
+    return FileIndex(records, np.array(offsets, np.int64), digest.hexdigest())
+
+
+def record_files(paths: Sequence[Path], indexes: Sequence[FileIndex]) -> list[DataFile]:
+    """Describes files by the frames of their records, so that none of them has to be read.
+
+    Args:
+        paths: The files.
+        indexes: Their indexes, in the same order.
+
+    Returns:
+        One row per file.
+
+    Raises:
+        DataError: A file cannot be read.
+    """
+    digests = {
+        path.absolute(): f"records:{index.digest}"
+        for path, index in zip(paths, indexes, strict=True)
+    }
+    return describe_files(paths, lambda path: digests[path])
 
 
 def first_record(path: Path) -> bytes:
@@ -74,7 +102,7 @@ def first_record(path: Path) -> bytes:
     """
     try:
         with path.open("rb") as file:
-            (length,) = struct.unpack_from("<Q", file.read(_HEAD))
+            (length,) = struct.unpack_from("<Q", file.read(HEAD_BYTES))
             return file.read(length)
     except OSError as error:
         raise unreadable(path, error) from None
@@ -95,9 +123,59 @@ def record_starts(path: Path, offset: int) -> list[int]:
     """
     try:
         with path.open("rb", buffering=_BUFFER_BYTES) as file:
-            return _block(path, file, offset, os.fstat(file.fileno()).st_size)
+            return _block(path, file, offset, os.fstat(file.fileno()).st_size)[0]
     except OSError as error:
         raise unreadable(path, error) from None
+
+
+def has_checksum(path: Path, offset: int) -> bool:
+    """Returns whether the data of a record have the checksum that is stored with them.
+
+    Args:
+        path: The file.
+        offset: The first byte of the record.
+
+    Raises:
+        DataError: The file cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            file.seek(offset)
+            (length,) = struct.unpack_from("<Q", file.read(HEAD_BYTES))
+            data, stored = file.read(length), file.read(TAIL_BYTES)
+    except OSError as error:
+        raise unreadable(path, error) from None
+    table, crc = _TABLE.tolist(), 0xFFFFFFFF
+    for byte in data:
+        crc = table[(crc ^ byte) & 0xFF] ^ crc >> 8
+    crc ^= 0xFFFFFFFF
+    masked = ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+    return masked == int.from_bytes(stored, "little")
+
+
+def damaged_data(content: bytes, starts: Sequence[int]) -> int | None:
+    """Compares the checksums of the data of many records at once.
+
+    Args:
+        content: A whole file.
+        starts: The first byte of each record, and the end of the last one.
+
+    Returns:
+        The number of the first record whose data differ from their checksum; None if none do.
+    """
+    edges = np.array(starts, np.int64)
+    lengths = np.diff(edges) - _FRAME
+    order = np.argsort(-lengths, kind="stable")
+    rows = np.frombuffer(content, np.uint8)
+    firsts, longest = edges[:-1][order] + HEAD_BYTES, lengths[order]
+    crc, left = np.full(len(order), 0xFFFFFFFF, np.uint32), len(order)
+    for place in range(int(lengths.max(initial=0))):
+        left = int(np.searchsorted(-longest[:left], -place, side="left"))
+        crc[:left] = _TABLE[(crc[:left] ^ rows[firsts[:left] + place]) & 0xFF] ^ (crc[:left] >> 8)
+    tails = (edges[1:] - TAIL_BYTES)[order, np.newaxis] + np.arange(TAIL_BYTES)
+    stored = np.ascontiguousarray(rows[tails]).view("<u4")[:, 0]
+    wrong = order[_masked(~crc) != stored]
+    return int(wrong.min()) if len(wrong) else None
 
 
 def unreadable(path: Path, error: OSError) -> DataError:
@@ -110,13 +188,17 @@ def unreadable(path: Path, error: OSError) -> DataError:
     return DataError(f"{path}: cannot be read ({error})", field="input_path")
 
 
-def _block(path: Path, file: BinaryIO, start: int, size: int) -> list[int]:
-    """Returns where the records of one block start, and where the last one ends."""
-    starts, heads = [start], []
+def _block(path: Path, file: BinaryIO, start: int, size: int) -> tuple[list[int], bytes]:
+    """Returns where the records of one block start, where the last one ends, and their frames."""
+    starts, heads, tails = [start], [], []
+    file.seek(start)
     while len(starts) <= BLOCK_RECORDS and starts[-1] < size:
-        file.seek(starts[-1])
-        heads.append(file.read(_HEAD))
+        heads.append(file.read(HEAD_BYTES))
         starts.append(starts[-1] + _FRAME + int.from_bytes(heads[-1][:8], "little"))
+        if starts[-1] > size:
+            break
+        file.seek(starts[-1] - TAIL_BYTES)
+        tails.append(file.read(TAIL_BYTES))
     # First, for a mangled length makes the record seem to be cut short.
     _check_lengths(path, starts, heads)
     if starts[-1] > size:
@@ -125,12 +207,13 @@ def _block(path: Path, file: BinaryIO, start: int, size: int) -> list[int]:
             f"starts at byte {starts[-2]}",
             field="input_path",
         )
-    return starts
+    frames = b"".join(head + tail for head, tail in zip(heads, tails, strict=True))
+    return starts, frames
 
 
 def _check_lengths(path: Path, starts: list[int], heads: list[bytes]) -> None:
-    whole = [head for head in heads if len(head) == _HEAD]
-    table = np.frombuffer(b"".join(whole), np.uint8).reshape(-1, _HEAD)
+    whole = [head for head in heads if len(head) == HEAD_BYTES]
+    table = np.frombuffer(b"".join(whole), np.uint8).reshape(-1, HEAD_BYTES)
     stored = np.ascontiguousarray(table[:, 8:]).view("<u4")[:, 0]
     wrong = masked_crc32c(table[:, :8]) != stored
     if wrong.any():
@@ -154,7 +237,10 @@ def masked_crc32c(rows: np.ndarray) -> np.ndarray:
     crc = np.full(len(rows), 0xFFFFFFFF, np.uint32)
     for column in rows.T:
         crc = _TABLE[(crc ^ column) & 0xFF] ^ (crc >> 8)
-    crc = ~crc
+    return _masked(~crc)
+
+
+def _masked(crc: np.ndarray) -> np.ndarray:
     return (crc >> 15 | crc << 17) + np.uint32(0xA282EAD8)
 
 

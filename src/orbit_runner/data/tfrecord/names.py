@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import tensorflow as tf
 
@@ -22,7 +24,7 @@ class RecordNames:
         self._firsts, self._places, self._file = (
             on_cpu(column.astype(np.int64)) for column in (blocks.first, blocks.place, blocks.file)
         )
-        self._files = on_cpu(np.array([str(path) for path in source.files], object))
+        self._files = on_cpu(np.array([os.fsencode(path) for path in source.files], object))
 
     def __call__(self, ids: tf.Tensor) -> tf.Tensor:
         """Names some.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 import numpy as np
@@ -37,7 +38,7 @@ class Reader:
         self._order = BlockOrder(blocks.records, seed, shuffle=shuffle_buffer_size > 1)
         self._shuffle = WindowShuffle(self.size, window, seed)
         self._chunk = _chunk_length(window, int(blocks.length.sum()) / self.size)
-        self._files = on_cpu(np.array([str(path) for path in source.files], object))
+        self._files = on_cpu(np.array([os.fsencode(path) for path in source.files], object))
         columns = blocks.file, blocks.offset, blocks.length, blocks.records, blocks.first
         self._columns = [on_cpu(column.astype(np.int64)) for column in columns]
 
@@ -109,8 +110,9 @@ class Reader:
         found = tf.data.experimental.from_variant(variant, tf.TensorSpec([], tf.string))
 
         def numbered(data: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            message = [tf.gather(self._files, file), "has changed since its records were counted"]
-            whole = tf.debugging.Assert(tf.size(data, tf.int64) == records - skip, message)
+            message = ": has changed since its records were counted"
+            named = [tf.gather(self._files, file) + message]
+            whole = tf.debugging.Assert(tf.size(data, tf.int64) == records - skip, named)
             with tf.control_dependencies([whole]):
                 return tf.identity(data), first + tf.range(skip, records)
 

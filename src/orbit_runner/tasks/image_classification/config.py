@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from orbit_runner.config.base import Config, setting
@@ -18,6 +18,8 @@ from orbit_runner.tasks.image_classification.data_config import (
     varying,
 )
 from orbit_runner.tasks.image_classification.models import ImageModelConfig
+
+_SECTIONS = ("train_data", "validation_data")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,7 +55,7 @@ class ImageClassificationConfig(TaskConfig):
         if not self.model.name:
             known = ", ".join(entry.name for entry in IMAGE_MODELS.entries())
             yield "model.name", f"is not set\nallowed: {known}"
-        for section in ("train_data", "validation_data"):
+        for section in _SECTIONS:
             data = getattr(self, section)
             known_sources = [entry.name for entry in SOURCES.entries()]
             if data.source not in known_sources:
@@ -78,7 +80,7 @@ class ImageClassificationConfig(TaskConfig):
         from orbit_runner.tasks.image_classification.sources import image_spec, misfits
 
         sources = {}
-        for section in ("train_data", "validation_data"):
+        for section in _SECTIONS:
             try:
                 source = self._source(section)
                 image_spec(source, self.model.input_size)
@@ -91,6 +93,12 @@ class ImageClassificationConfig(TaskConfig):
         problem = self.model.size_problem(shape) if shape else ""
         if problem:
             yield "model.input_size", problem
+
+    def data_files(self) -> Mapping[str, Sequence[Any]]:
+        """Returns the files of both sections."""
+        from orbit_runner.tasks.image_classification.sources import source_files
+
+        return {name: source_files(self._source(name)) for name in _SECTIONS}
 
     def image_shape(self, section: str) -> tuple[int, int, int] | None:
         """Returns height, width and channels of a section's images.

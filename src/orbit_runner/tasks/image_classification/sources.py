@@ -10,9 +10,17 @@ from typing import Any
 import numpy as np
 
 from orbit_runner.config.data import input_paths
+from orbit_runner.data.fingerprint import (
+    DataFile,
+    content_digest,
+    describe_arrays,
+    describe_directories,
+    describe_files,
+)
 from orbit_runner.data.images.files import FileSource
 from orbit_runner.data.images.statistics import NATURAL_MEAN, NATURAL_STD
 from orbit_runner.data.source import ArraySource, leaves
+from orbit_runner.data.tfrecord.framing import record_files
 from orbit_runner.data.tfrecord.source import RecordSource
 from orbit_runner.errors import DataError
 from orbit_runner.registry import SOURCES
@@ -73,6 +81,25 @@ def load_source(
     return _files(
         config.source, **places, split=config.split or ("train" if config.is_training else "test")
     )
+
+
+def source_files(source: Source) -> list[DataFile]:
+    """Describes the files of a data set.
+
+    Args:
+        source: The data set.
+    """
+    if isinstance(source, RecordSource):
+        return record_files(source.files, source.indexes)
+    if isinstance(source, FileSource):
+        places, start = {}, 0
+        for directory, count in source.directories:
+            places[directory] = source.paths[start : start + count]
+            start += count
+        return describe_directories(places)
+    if source.files:
+        return describe_files(source.files, content_digest)
+    return [] if source.name == "synthetic" else describe_arrays(source.arrays)
 
 
 def _synthetic(config: ImageDataConfig, size: Sequence[int], num_classes: int) -> Source:

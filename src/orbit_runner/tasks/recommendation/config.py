@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from orbit_runner.config.base import Config, setting
@@ -159,3 +159,9 @@ class RecommendationConfig(TaskConfig):
         if len(found) == len(SECTIONS):
             train, validation = (found[section] for section in SECTIONS)
             yield from misfits(train, validation, self.validation_data.num_eval_negatives)
+
+    def data_files(self) -> Mapping[str, Sequence[Any]]:
+        """Returns the files of both sections."""
+        from orbit_runner.tasks.recommendation.sources import source_files
+
+        return {name: source_files(getattr(self, name)) for name in SECTIONS}

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from orbit_runner.config.data import input_paths
+from orbit_runner.data.fingerprint import DataFile, content_digest, describe_files
 from orbit_runner.data.ratings.interactions import RatingSource, leave_one_out
 from orbit_runner.registry import RATING_SOURCES
 from orbit_runner.tasks.recommendation.config import RecommendationDataConfig
@@ -33,6 +34,15 @@ def load_source(config: RecommendationDataConfig) -> RatingSource:
         paths, folder = input_paths(config), config.data_dir
         given = (("data_dir", folder), ("input_path", paths), ("variant", config.variant))
     return _load(config.source, given, config.min_interactions)
+
+
+def source_files(config: RecommendationDataConfig) -> list[DataFile]:
+    """Describes the files of one section.
+
+    Args:
+        config: The section.
+    """
+    return describe_files(load_source(config).files, content_digest)
 
 
 @functools.lru_cache(maxsize=4)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from orbit_runner.config.base import setting
 from orbit_runner.config.data import DataConfig
@@ -147,6 +148,12 @@ class TranslationConfig(TaskConfig):
                 check_files(self, section)
             except DataError as error:
                 yield blamed(section, error), str(error)
+
+    def data_files(self) -> Mapping[str, Sequence[Any]]:
+        """Returns the files of both sections, and that of the vocabulary."""
+        from orbit_runner.tasks.translation.sources import text_files
+
+        return text_files(self)
 
 
 def blamed(section: str, error: DataError) -> str:

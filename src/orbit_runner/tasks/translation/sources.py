@@ -7,11 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orbit_runner.config.data import input_paths
+from orbit_runner.data.files import named_files
+from orbit_runner.data.fingerprint import DataFile, content_digest, describe_files
 from orbit_runner.data.text import parallel_text
-from orbit_runner.data.text.lines import count_lines
+from orbit_runner.data.text.lines import count_lines, lines_digest
 from orbit_runner.data.text.source import EOS, PairSource
 from orbit_runner.data.text.vocabulary import Vocabulary
 from orbit_runner.data.text.vocabulary_files import vocabulary_for
+from orbit_runner.data.tfrecord.cache import index_files
+from orbit_runner.data.tfrecord.framing import record_files
 from orbit_runner.errors import DataError
 from orbit_runner.registry import TEXT_SOURCES
 
@@ -20,7 +24,7 @@ if TYPE_CHECKING:
 
 # The copy of a run's vocabulary in its folder: who has the folder can translate.
 KEPT = "vocabulary.model"
-TEXT, SYNTHETIC = "parallel_text", "synthetic"
+TEXT, RECORDS, SYNTHETIC = "parallel_text", "token_records", "synthetic"
 
 
 def check_files(config: TranslationConfig, section: str) -> None:
@@ -40,6 +44,27 @@ def check_files(config: TranslationConfig, section: str) -> None:
         _check_text(_place(data))
     elif data.source != SYNTHETIC:
         load_pairs(data, words.size if words else config.vocab_size, words)
+
+
+def text_files(config: TranslationConfig) -> dict[str, list[DataFile]]:
+    """Describes the files of both sections, and that of the vocabulary.
+
+    Args:
+        config: The task, whose files were checked.
+    """
+    found = {}
+    for section in ("train_data", "validation_data"):
+        data = getattr(config, section)
+        if data.source == TEXT:
+            sides = parallel_text.find(**dict(_place(data)))
+            found[section] = describe_files([*sides[0], *sides[1]], lines_digest)
+        elif data.source == RECORDS:
+            files = named_files(RECORDS, data.data_dir, input_paths(data))
+            found[section] = record_files(files, index_files(files))
+    if config.sentencepiece_model_path and _reads_vocabulary(config):
+        path = Path(config.sentencepiece_model_path).expanduser()
+        found["sentencepiece_model_path"] = describe_files([path], content_digest)
+    return found
 
 
 def load_vocabulary(config: TranslationConfig, folder: str | None) -> Vocabulary | None:
