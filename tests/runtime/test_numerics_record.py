@@ -20,9 +20,12 @@ VARIABLES = (
     "TF_NUM_INTRAOP_THREADS",
     "XLA_FLAGS",
     "TF_XLA_FLAGS",
+    "TENSORFLOW_USE_CUSTOM_CONTRACTION_KERNEL",
+    "TF_SET_ONEDNN_FPMATH_MODE",
     "TF_DETERMINISTIC_OPS",
     "TF_CUDNN_DETERMINISTIC",
     "NVIDIA_TF32_OVERRIDE",
+    "TF_CUDNN_USE_AUTOTUNE",
     "CUDA_VISIBLE_DEVICES",
 )
 
@@ -167,6 +170,9 @@ def test_caches(tmp_path: Path) -> None:
         ("TF_DETERMINISTIC_OPS", {"deterministic": False}, None, None),
         ("TF_CUDNN_DETERMINISTIC", {"deterministic": False}, None, None),
         ("NVIDIA_TF32_OVERRIDE", {"num_gpus": 1}, None, None),
+        ("TF_CUDNN_USE_AUTOTUNE", {"num_gpus": 1}, None, None),
+        ("TENSORFLOW_USE_CUSTOM_CONTRACTION_KERNEL", {}, None, None),
+        ("TF_SET_ONEDNN_FPMATH_MODE", {}, None, None),
     ],
 )
 def test_variables(
@@ -186,6 +192,15 @@ def test_variables(
 
 def test_variables_that_the_config_overrules_are_left_out() -> None:
     assert not {"TF_DETERMINISTIC_OPS", "NVIDIA_TF32_OVERRIDE", "GPU"} & {*described()}
+
+
+def test_a_record_from_before_an_entry_existed_is_no_difference(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name = "TENSORFLOW_USE_CUSTOM_CONTRACTION_KERNEL"
+    older = {key: value for key, value in described().items() if key != name}
+    monkeypatch.setenv(name, "0")
+    assert changes(older, described()) == []
 
 
 def test_the_newer_name_of_the_cap_wins(monkeypatch: pytest.MonkeyPatch) -> None:

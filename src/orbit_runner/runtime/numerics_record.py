@@ -1,8 +1,10 @@
 """What decides the bits of the weights beside the config: the machine, its variables, versions.
 
 Each entry was seen to change the weights of a small network, or is read by the code that computes
-them. Left out, for nothing changed: inter-op threads, threads of input pipelines,
-`OMP_NUM_THREADS`, `ONEDNN_DEFAULT_FPMATH_MODE`.
+them. Left out because nothing changed on a CPU with AVX-512: inter-op threads, threads of input
+pipelines, `OMP_NUM_THREADS`, `MKL_NUM_THREADS`, `ONEDNN_DEFAULT_FPMATH_MODE`,
+`ONEDNN_CPU_ISA_HINTS`, `TF_USE_DEEP_CONV2D`, `TF_ENABLE_ONEDNN_SPMM`, `TF_ENABLE_MAXPOOL_NANPROP`,
+`TF_USE_EIGEN_PARALLEL_FOR_IN_WORK_SHARDER`, `TF_OVERRIDE_GLOBAL_THREADPOOL`.
 """
 
 from __future__ import annotations
@@ -21,9 +23,32 @@ from orbit_runner.runtime.xla_cache import VARIABLE, without_cache
 
 _PACKAGES = ("tensorflow", "tf_keras", "tf-models-official", "numpy")
 # Read by TensorFlow and XLA whatever the config says.
-_VARIABLES = ("XLA_FLAGS", "TF_XLA_FLAGS")
+_VARIABLES = (
+    "XLA_FLAGS",
+    "TF_XLA_FLAGS",
+    # Without oneDNN's ops: the kernel that multiplies the blocks of a matrix.
+    "TENSORFLOW_USE_CUSTOM_CONTRACTION_KERNEL",
+    # Products of float32 in bfloat16.
+    "TF_SET_ONEDNN_FPMATH_MODE",
+)
 _WITHOUT_DETERMINISM = ("TF_DETERMINISTIC_OPS", "TF_CUDNN_DETERMINISTIC")
-_ON_GPUS = ("NVIDIA_TF32_OVERRIDE",)
+# Read by TensorFlow's kernels of cuDNN and cuBLAS, and by these libraries: which algorithms may be
+# taken, in how much memory, and with what precision they add up.
+_ON_GPUS = (
+    "NVIDIA_TF32_OVERRIDE",
+    "CUBLAS_WORKSPACE_CONFIG",
+    "TF_CONV2D_USE_FP16_ACCUMULATE",
+    "TF_CUBLAS_WORKSPACE_LIMIT_IN_MB",
+    "TF_CUDNN_DISABLE_CONV_1X1_OPTIMIZATION",
+    "TF_CUDNN_USE_AUTOTUNE",
+    "TF_CUDNN_USE_RUNTIME_FUSION",
+    "TF_CUDNN_WORKSPACE_LIMIT_IN_MB",
+    "TF_FP16_CONV_USE_FP32_COMPUTE",
+    "TF_FP16_MATMUL_USE_FP32_COMPUTE",
+    "TF_MATMUL_AUTOTUNE_ENABLE",
+    "TF_USE_CUBLASLT",
+    "TF_USE_DEFAULT_CONV_ALGO",
+)
 _THREADS, _ONEDNN, _CAP, _XLA = "intra-op threads", "oneDNN", "oneDNN instruction cap", "XLA"
 _PROCESSOR, _UNSET, _ABSENT = "processor", "not set", "not installed"
 _INSTRUCTION_SETS = re.compile(
