@@ -304,7 +304,7 @@ class OrbitExperimentRunner:
         exports = self._mode in TRAINING and bool(self._config.trainer.export_subdir)
         if exports:
             check_exportable(session.task)
-        with session.own_strategy.scope(), explained():
+        with session.own_strategy.scope(), explained(lambda: session.step):
             if self._mode == "eval" and self._evaluates_new_weights(session):
                 logs = loops.evaluate(session, self.controller)
             else:

@@ -158,7 +158,7 @@ def run_experiment(
             eval_summary_manager=eval_summary_manager,
         )
         session.restore_or_initialize()
-        with quiet_orbit(), session.own_strategy.scope(), explained():
+        with quiet_orbit(), session.own_strategy.scope(), explained(lambda: session.step):
             logs = run_mode(session, controller, mode)
             if run_post_eval and mode != "train_and_post_eval":
                 logs = loops.evaluate(session, controller)

@@ -150,7 +150,7 @@ def test_records_that_hold_something_else(tmp_path, record, field, message):
     with pytest.raises(DataError, match=message) as caught:
         _load(tmp_path, vocab_size=100)
     assert caught.value.field == field
-    assert str(caught.value).startswith(f"{path}: record 2: ")
+    assert str(caught.value).startswith(f"{path}: record 2 at byte ")
 
 
 def test_files_that_are_missing_or_mangled(tmp_path):
@@ -226,5 +226,5 @@ def test_synthetic_sentences_that_cannot_be(settings, field, message):
 def test_an_empty_list_is_a_row(tmp_path):
     source = PairSource("made", Ragged.of([[], [5, 1]]), Ragged.of([[1], [1]]), 9)
     write_token_records(source, tmp_path / "train-0")
-    with pytest.raises(DataError, match="record 0: inputs: got a list that does not end in 1"):
+    with pytest.raises(DataError, match="record 0 at byte 0: inputs: got a list that does not"):
         _load(tmp_path)

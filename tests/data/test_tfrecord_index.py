@@ -242,7 +242,7 @@ def test_settings_that_find_nothing(tmp_path, settings, field, message):
 @pytest.mark.parametrize(
     ("record", "message"),
     [
-        (b"no example", "record 0: got no tf.Example, expected a tf.Example with image/encoded"),
+        (b"no example", "record 0 at byte 0: got no tf.Example, expected a tf.Example with"),
         (b"", r"got features \(none\)"),
         (tf.train.Example().SerializeToString(), r"got features \(none\)"),
         (example(b"GIF89a", 1), "got image/encoded with bytes that start with 0x47494638"),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
-from orbit_runner.data.tfrecord.search import undecodable
+from orbit_runner.data.tfrecord.search import find_bad_record, with_offset
 from orbit_runner.errors import DataError, SettingError
 from orbit_runner.modeling.spatial.grid import PartitionError
 from orbit_runner.training.disk_errors import describe_disk_problem
@@ -19,17 +19,19 @@ _UNCOMPILED = re.compile(
     r"Detected unsupported operations when trying to compile graph .*? on \S+: (\w+)"
     r"|tf2xla conversion failed"
 )
-_IN_RECORDS = re.compile(r": record \d+: ")
-# The op of `data/tfrecord/decode.py`, which does not know the name of what it decodes.
-_NAMELESS = "DecodePng"
+_IN_RECORDS = re.compile(r": record \d+ |: has changed since its records were counted")
 
 
 @contextlib.contextmanager
-def explained() -> Iterator[None]:
+def explained(step: Callable[[], int] = lambda: 0) -> Iterator[None]:
     """Turns the errors of a `with` block that have a known cause into messages.
+
+    Args:
+        step: Returns the step at which training is.
 
     Raises:
         SettingError: A known cause was found.
+        DataError: A record is bad.
     """
     try:
         yield
@@ -53,11 +55,15 @@ def explained() -> Iterator[None]:
                 f"XLA cannot compile the step: {uncompiled[1] or 'an op is not written for it'}\n"
                 "set it to false",
             ) from error
-        problem = _bad_example(str(error))
-        if not problem:
-            raise
-        field = "input_path" if _IN_RECORDS.search(problem) else "data_dir"
-        raise DataError(problem, field=field) from error
+        _raise_bad_example(str(error), step, error)
+        raise
+    except tf.errors.DataLossError as error:
+        _raise_bad_example(str(error), step, error)
+        raise
+    except UnicodeDecodeError as error:
+        # TensorFlow puts the record into its message, which Python cannot decode then.
+        _raise_bad_example(bytes(error.object).decode(errors="replace"), step, error)
+        raise
     except tf.errors.ResourceExhaustedError as error:
         if describe_disk_problem(error):
             raise
@@ -68,11 +74,13 @@ def explained() -> Iterator[None]:
         ) from error
 
 
-def _bad_example(message: str) -> str:
-    problem = _BAD_RECORD.search(message)
+def _raise_bad_example(message: str, step: Callable[[], int], error: Exception) -> None:
+    """Raises a DataError if an error is about an example."""
+    named = _BAD_RECORD.search(message)
+    problem = with_offset(named[1].rstrip("]")) if named else find_bad_record(message, step())
     if problem:
-        return problem[1]
-    return undecodable() if _NAMELESS in message else ""
+        field = "input_path" if _IN_RECORDS.search(problem) else "data_dir"
+        raise DataError(problem, field=field) from error
 
 
 def _line(error: Exception, word: str) -> str:

@@ -17,12 +17,19 @@ from orbit_runner.data.text.progress import Progress
 from orbit_runner.data.text.source import EOS, PAD, PairSource, Ragged
 from orbit_runner.data.tfrecord.cache import index_files
 from orbit_runner.data.tfrecord.example import features_of
-from orbit_runner.data.tfrecord.framing import FileIndex, unreadable
+from orbit_runner.data.tfrecord.framing import (
+    BLOCK_RECORDS,
+    HEAD_BYTES,
+    TAIL_BYTES,
+    FileIndex,
+    damaged_data,
+    record_starts,
+    unreadable,
+)
 from orbit_runner.errors import DataError
 
 _NAME = "token_records"
 SIDES = ("inputs", "targets")
-_HEAD, _TAIL = 12, 4
 
 
 def load(
@@ -79,8 +86,8 @@ def _key(files: Sequence[Path]) -> list[list[object]]:
 def _sides(files: Sequence[Path], indexes: Sequence[FileIndex]) -> list[Ragged]:
     sides, progress, done = [PackedRows() for _ in SIDES], Progress("reading records"), 0
     for path, index in zip(files, indexes, strict=True):
-        for number, record in enumerate(_records(path, index)):
-            lists = _lists(path, number, record)
+        for number, (start, record) in enumerate(_records(path, index)):
+            lists = _lists(f"{path}: record {number} at byte {start}", record)
             for side, payload in zip(sides, lists, strict=True):
                 side.add(payload)
         done += index.records
@@ -88,22 +95,29 @@ def _sides(files: Sequence[Path], indexes: Sequence[FileIndex]) -> list[Ragged]:
     return [side.rows() for side in sides]
 
 
-def _records(path: Path, index: FileIndex) -> Iterator[bytes]:
+def _records(path: Path, index: FileIndex) -> Iterator[tuple[int, bytes]]:
     try:
         content = path.read_bytes()
     except OSError as error:
         raise unreadable(path, error) from None
     if len(content) != index.offsets[-1]:
         raise DataError(f"{path}: has changed since its records were counted", field="input_path")
-    place = 0
-    while place < len(content):
-        start = place + _HEAD
-        end = start + int.from_bytes(content[place : place + 8], "little")
-        yield content[start:end]
-        place = end + _TAIL
+    starts = [0]
+    while starts[-1] < len(content):
+        length = int.from_bytes(content[starts[-1] : starts[-1] + 8], "little")
+        starts.append(starts[-1] + HEAD_BYTES + length + TAIL_BYTES)
+    damaged = damaged_data(content, starts)
+    if damaged is not None:
+        raise DataError(
+            f"{path}: record {damaged} at byte {starts[damaged]}: the data do not have the "
+            "checksum that is stored with them; the file is damaged",
+            field="input_path",
+        )
+    for start, end in itertools.pairwise(starts):
+        yield start, content[start + HEAD_BYTES : end - TAIL_BYTES]
 
 
-def _lists(path: Path, number: int, record: bytes) -> list[bytes]:
+def _lists(place: str, record: bytes) -> list[bytes]:
     try:
         features = features_of(record)
         return [int64_list(features[side]) for side in SIDES]
@@ -112,8 +126,7 @@ def _lists(path: Path, number: int, record: bytes) -> list[bytes]:
     except ValueError as error:
         got = str(error)
     raise DataError(
-        f"{path}: record {number}: got {got}, expected a tf.Example with the int64 lists "
-        f"{' and '.join(SIDES)}",
+        f"{place}: got {got}, expected a tf.Example with the int64 lists {' and '.join(SIDES)}",
         field="input_path",
     )
 
@@ -145,5 +158,8 @@ def _check(
 
 def _where(row: int, files: Sequence[Path], indexes: Sequence[FileIndex]) -> str:
     ends = list(itertools.accumulate(index.records for index in indexes))
-    number = next(k for k, end in enumerate(ends) if row < end)
-    return f"{files[number]}: record {row - ends[number] + indexes[number].records}"
+    file = next(k for k, end in enumerate(ends) if row < end)
+    number = row - ends[file] + indexes[file].records
+    block, place = divmod(number, BLOCK_RECORDS)
+    start = record_starts(files[file], int(indexes[file].offsets[block]))[place]
+    return f"{files[file]}: record {number} at byte {start}"

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import weakref
-
 import tensorflow as tf
 
 from orbit_runner.data.tfrecord.names import RecordNames
 from orbit_runner.data.tfrecord.source import RecordSource
-
-# What this process decodes, to find the record that does not once that has ended a run.
-SOURCES: weakref.WeakSet[RecordSource] = weakref.WeakSet()
 
 
 class Decoder:
@@ -23,7 +18,6 @@ class Decoder:
             source: The records; all images have its size.
             num_classes: One more than the largest label; None for any.
         """
-        SOURCES.add(source)
         self._names = RecordNames(source)
         self._image, self._label = source.image_key, source.label_key
         self._features = {

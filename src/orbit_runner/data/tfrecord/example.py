@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 # By colour type; a palette has colours, and grey with transparency is not decoded.
@@ -33,6 +33,64 @@ def features_of(record: bytes) -> dict[str, bytes]:
             name = b"".join(_fields(entry, 1)).decode()
             found[name] = b"".join(_fields(entry, 2))
     return found
+
+
+def example_problem(record: bytes, expected: Mapping[str, str]) -> str:
+    """Finds out why a record is not a tf.Example with certain features of one value each.
+
+    Args:
+        record: The serialized message.
+        expected: The kind of each feature by its name: `bytes`, `float` or `int64`.
+
+    Returns:
+        What was got and what is expected; "" if nothing is wrong.
+    """
+    words = " and ".join(f"{name} ({kind})" for name, kind in expected.items())
+    try:
+        features = features_of(record)
+    except ValueError:
+        return f"got no tf.Example, expected one with {words}"
+    for name, kind in expected.items():
+        if name not in features:
+            got = ", ".join(sorted(features)) or "(none)"
+            return f"got features {got}, expected {words}"
+        try:
+            found, count = _values(features[name])
+        except ValueError:
+            return f"{name}: got a damaged feature, expected one value of {kind}"
+        if (found, count) != (kind, 1):
+            got = f"{count} × {found}" if count else "no value"
+            return f"{name}: got {got}, expected one value of {kind}"
+    return ""
+
+
+def _values(feature: bytes) -> tuple[str, int]:
+    """Returns the kind of a feature's values and their number."""
+    for number, kind in enumerate(("bytes", "float", "int64"), 1):
+        for values in _fields(feature, number):
+            if kind == "bytes":
+                return kind, sum(1 for _ in _fields(values, 1))
+            return kind, _count_numbers(values, kind)
+    return "", 0
+
+
+def _count_numbers(values: bytes, kind: str) -> int:
+    """Counts the numbers of a FloatList or Int64List, packed or not."""
+    count = 0
+    for packed in _fields(values, 1):
+        count += len(packed) // 4 if kind == "float" else sum(byte < 0x80 for byte in packed)
+    place = 0
+    while place < len(values):
+        tag, place = _varint(values, place)
+        if tag & 7 == 2:
+            size, place = _varint(values, place)
+            place += size
+        elif tag & 7 == 5:
+            place, count = place + 4, count + 1
+        else:
+            _, place = _varint(values, place)
+            count += 1
+    return count
 
 
 def bytes_of(feature: bytes) -> bytes:

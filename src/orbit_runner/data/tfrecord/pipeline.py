@@ -14,6 +14,7 @@ from orbit_runner.data.service import made_by
 from orbit_runner.data.slicing import ReplicaSlices, checked_eval_steps, replica_slices
 from orbit_runner.data.tfrecord.decode import Decoder
 from orbit_runner.data.tfrecord.reading import Reader
+from orbit_runner.data.tfrecord.search import ReadingOrder, remember_order
 from orbit_runner.data.tfrecord.source import RecordSource
 
 _Tree = dict[str, Any]
@@ -144,6 +145,8 @@ def training_rows(
         [b]).
     """
     reader = Reader(source, seed, shuffle_buffer_size)
+    shuffle = shuffle_buffer_size > 1
+    remember_order(source, ReadingOrder(seed, shuffle, slices.global_batch_size))
     rows = reader.rows(
         start=start_step * slices.global_batch_size,
         epochs=_ENDLESS,
@@ -183,6 +186,7 @@ def evaluation_rows(source: RecordSource, slices: ReplicaSlices, steps: int) -> 
         weights (float32 [k]), 0 for those that fill up the last batch.
     """
     reader, positions = Reader(source, 0, 1), steps * slices.global_batch_size
+    remember_order(source, ReadingOrder(0, shuffle=False, global_batch_size=0))
 
     def weighted(records: tf.Tensor, ids: tf.Tensor, epochs: tf.Tensor) -> tuple[tf.Tensor, ...]:
         return records, ids, tf.cast(epochs == 0, tf.float32)

@@ -219,7 +219,7 @@ def _shape(path: Path, image: str, label: str, any_size: bool) -> tuple[int, int
 
 def _unlike(path: Path, got: str, image: str, label: str) -> DataError:
     return DataError(
-        f"{path}: record 0: got {got}, expected a tf.Example with {image}, a PNG or JPEG file, and "
-        f"{label}",
+        f"{path}: record 0 at byte 0: got {got}, expected a tf.Example with {image}, a PNG or JPEG "
+        f"file, and {label}",
         field="input_path",
     )

@@ -1,0 +1,191 @@
+"""Bad TFRecord files in training and evaluation: the error names file, record and byte."""
+
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from zlib import compress, crc32
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from orbit_runner.cli.main import main
+from orbit_runner.data.tfrecord.cache import index_file
+from orbit_runner.data.tfrecord.example import example_problem
+from orbit_runner.data.tfrecord.framing import damaged_data, has_checksum, record_starts
+from orbit_runner.data.tfrecord.search import damaged_record, with_offset
+from tests.tfrecords import example, pixels, write_file
+
+SHAPE, BAD = (4, 4, 3), 37
+CONFIG = """
+task:
+  name: image_classification
+  model: {name: mlp, hidden_units: [4], num_classes: 10}
+  train_data: {source: tfrecord, input_path: "{folder}/train-*", global_batch_size: 8}
+  validation_data: {source: tfrecord, input_path: "{folder}/val-*", global_batch_size: 8}
+trainer:
+  train_steps: 25
+  optimizer_config:
+    optimizer: {type: sgd}
+    learning_rate: {type: constant, constant: {learning_rate: 0.01}}
+runtime: {distribution_strategy: one_device, seed: 1}
+"""
+
+
+def _png(number: int) -> bytes:
+    """Returns a PNG file; made without TensorFlow, which must not start at import."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", crc32(kind + data))
+
+    height, width, _ = SHAPE
+    rows = b"".join(b"\0" + row.tobytes() for row in pixels(number, SHAPE))
+    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    parts = ((b"IHDR", head), (b"IDAT", compress(rows)), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunk(*part) for part in parts)
+
+
+PNG = _png(3)
+
+
+def _ints(*values: int) -> tf.train.Feature:
+    return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+
+
+def _bytes(*values: bytes) -> tf.train.Feature:
+    return tf.train.Feature(bytes_list=tf.train.BytesList(value=values))
+
+
+def _floats(*values: float) -> tf.train.Feature:
+    return tf.train.Feature(float_list=tf.train.FloatList(value=values))
+
+
+def _record(**features: tf.train.Feature) -> bytes:
+    named = {
+        {"image": "image/encoded", "label": "image/class/label"}[name]: feature
+        for name, feature in features.items()
+    }
+    return tf.train.Example(features=tf.train.Features(feature=named)).SerializeToString()
+
+
+GOOD = [example(_png(k), k % 10) for k in range(80)]
+START = sum(16 + len(record) for record in GOOD[:BAD])
+
+
+def _flip(at: int) -> Callable[[Path], None]:
+    def flip(path: Path) -> None:
+        content = bytearray(path.read_bytes())
+        content[START + at] ^= 0xFF
+        path.write_bytes(content)
+
+    return flip
+
+
+def _write(folder: Path, name: str, bad: bytes | Callable[[Path], None] | None) -> Path:
+    write_file(folder / f"{name}-0", GOOD[:70])
+    records = [*GOOD[:BAD], bad, *GOOD[BAD + 1 :]] if isinstance(bad, bytes) else GOOD
+    path = write_file(folder / f"{name}-1", records)
+    if callable(bad):
+        bad(path)
+    return path
+
+
+@pytest.fixture
+def run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., str]:
+    """Runs the experiment on such files, which has to fail, and returns what is printed."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+
+    def run(*flags: str) -> str:
+        (tmp_path / "some.yaml").write_text(CONFIG.replace("{folder}", str(tmp_path)))
+        assert main(["run", "--experiment=some.yaml", "--model_dir=a", *flags]) == 2
+        said = capsys.readouterr().err
+        last = said[said.rindex("runner: ") :]
+        assert len(last.splitlines()) < 10
+        return last
+
+    return run
+
+
+_NO_LABEL = _record(image=_bytes(PNG))
+
+
+@pytest.mark.parametrize(
+    ("section", "bad", "expected"),
+    [
+        ("train", _flip(30), "the data do not have the checksum that is stored with them"),
+        ("train", b"\xff\xfe no example", "got no tf.Example, expected one with image/encoded"),
+        ("train", _NO_LABEL, "got features image/encoded, expected image/encoded (bytes)"),
+        ("train", _record(image=_bytes(b""), label=_ints(3)), "image/encoded does not decode"),
+        ("val", _flip(30), "the data do not have the checksum that is stored with them"),
+        ("val", _NO_LABEL, "got features image/encoded, expected image/encoded (bytes)"),
+    ],
+    ids=["checksum", "no example", "no label", "empty image", "checksum val", "no label val"],
+)
+def test_a_bad_record_ends_the_run_with_its_place(
+    section: str,
+    bad: bytes | Callable[[Path], None],
+    expected: str,
+    run: Callable[..., str],
+    tmp_path: Path,
+) -> None:
+    for name in ("train", "val"):
+        _write(tmp_path, name, bad if name == section else None)
+    assert f"{section}-1: record {BAD} at byte {START}: {expected}" in run()
+
+
+def test_images_of_any_size_are_checked_as_well(run: Callable[..., str], tmp_path: Path) -> None:
+    _write(tmp_path, "train", b"no example")
+    _write(tmp_path, "val", None)
+    said = run("--task.model.input_size=[8,8,3]")
+    assert f"train-1: record {BAD} at byte {START}: got no tf.Example" in said
+
+
+@pytest.mark.parametrize("record", [0, BAD, 79])
+def test_a_file_is_read_to_its_first_damaged_record(record: int, tmp_path: Path) -> None:
+    path = write_file(tmp_path / "some", GOOD)
+    assert damaged_record(path) == ""
+    content = bytearray(path.read_bytes())
+    starts = [s for at in index_file(path).offsets[:-1] for s in record_starts(path, int(at))[:-1]]
+    starts.append(len(content))
+    assert damaged_data(bytes(content), starts) is None
+    content[starts[record] + 20] ^= 1
+    path.write_bytes(content)
+    assert f"{path}: record {record} at byte {starts[record]}: " in damaged_record(path)
+    assert damaged_data(bytes(content), starts) == record
+    assert [has_checksum(path, start) for start in starts[:-1]].index(False) == record
+
+
+def test_checksums_of_records_of_any_length(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    records = [random.bytes(int(size)) for size in random.integers(0, 300, 50)]
+    content = write_file(tmp_path / "some", records).read_bytes()
+    starts = [0, *np.cumsum([16 + len(record) for record in records])]
+    assert damaged_data(content, starts) is None
+
+
+@pytest.mark.parametrize(
+    ("record", "expected"),
+    [
+        (_record(image=_bytes(PNG), label=_ints(1)), ""),
+        (_record(image=_bytes(PNG), label=_ints(1, 2)), "got 2 × int64"),
+        (_record(image=_bytes(PNG), label=_ints()), "got no value"),
+        (_record(image=_bytes(PNG, PNG), label=_ints(1)), "image/encoded: got 2 × bytes"),
+        (_record(image=_ints(300, 5, 2**40), label=_ints(1)), "image/encoded: got 3 × int64"),
+        (_record(image=_floats(1, 2), label=_ints(1)), "image/encoded: got 2 × float"),
+        (b"", "got features (none)"),
+        (b"\x0a\x05", "got no tf.Example"),
+    ],
+)
+def test_what_is_wrong_with_an_example(record: bytes, expected: str) -> None:
+    found = example_problem(record, {"image/encoded": "bytes", "image/class/label": "int64"})
+    assert expected in found
+    assert bool(found) == bool(expected)
+
+
+def test_a_message_without_a_record_stays_as_it_is(tmp_path: Path) -> None:
+    assert with_offset("some text: more") == "some text: more"
+    gone = f"{tmp_path / 'gone'}: record 3: got label 12"
+    assert with_offset(gone) == gone
