@@ -208,14 +208,14 @@ class _Listing:
         """Yields what was left out, in the class directories and beside them."""
         if self._others:
             ends = ", ".join(SUFFIXES)
-            yield f"{len(self._others):,} files are no {ends}: {_some(self._others)}"
+            yield f"files that are not {ends} are left out: {_some(self._others)}"
         if self._links:
             yield f"links to directories are not followed: {_some(self._links)}"
         for folder in folders:
             with _scanned(folder) as entries:
                 stray = sorted(e.path for e in entries if e.name.lower().endswith(SUFFIXES))
             if stray:
-                yield f"{len(stray):,} images are in no class folder: {_some(stray)}"
+                yield f"images outside of class folders are left out: {_some(stray)}"
 
 
 def _some(names: Sequence[str]) -> str:
