@@ -60,7 +60,7 @@ def data_folder(source: str, data_dir: str, hint: str) -> Path:
     if not data_dir:
         raise DataError(f"{source}: no folder is set; {hint}")
     folder = Path(data_dir).expanduser()
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         raise DataError(f"{source}: no folder {folder}; {hint}")
     return folder
 
@@ -82,7 +82,7 @@ def named_files(source: str, data_dir: str, input_path: Sequence[str]) -> list[P
     found: list[Path] = []
     for name in input_path:
         pattern = Path(data_dir).expanduser() / Path(name).expanduser()
-        matches = [pattern] if pattern.is_file() else _glob(pattern)
+        matches = [pattern] if os.path.isfile(pattern) else _glob(pattern)
         if not matches:
             raise DataError(f"{source}: no file matches {pattern}", field="input_path")
         found += matches
@@ -94,4 +94,4 @@ def named_files(source: str, data_dir: str, input_path: Sequence[str]) -> list[P
 
 def _glob(pattern: Path) -> list[Path]:
     paths = sorted(Path(match) for match in glob.glob(os.fspath(pattern), recursive=True))
-    return [path for path in paths if path.is_file()]
+    return [path for path in paths if os.path.isfile(path)]

@@ -12,6 +12,9 @@ import numpy as np
 
 from orbit_runner.errors import DataError
 
+_MAGIC = bytes((0, 0, 8))
+_PIECE_BYTES = 2**24
+
 
 def read_idx(path: Path, rank: int, *, field: str) -> np.ndarray:
     """Reads an IDX file of bytes.
@@ -65,6 +68,21 @@ def _content(path: Path, field: str) -> bytes:
         if path.suffix != ".gz":
             return path.read_bytes()
         with gzip.open(path) as file:
-            return file.read()
+            return _unpacked(file)
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path}: cannot be read ({error})", field=field) from None
+
+
+def _unpacked(file: gzip.GzipFile) -> bytes:
+    """Reads what the header promises, and a byte more: a small file may unpack to a huge one."""
+    content = file.read(4)
+    if content[:3] != _MAGIC:
+        return content
+    content += file.read(4 * content[3]) if len(content) == 4 else b""
+    sizes = struct.unpack(f">{len(content) // 4 - 1}I", content[4 : len(content) & ~3])
+    left = math.prod(sizes) + 1
+    parts = [content]
+    while left > 0 and (part := file.read(min(left, _PIECE_BYTES))):
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts)

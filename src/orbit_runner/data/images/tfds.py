@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from orbit_runner.data.tfrecord.cache import index_files
 from orbit_runner.data.tfrecord.source import RecordSource, first_shape
-from orbit_runner.errors import DataError
+from orbit_runner.errors import DataError, first_line
 
 _KEYS = ("image", "label")
 _NAME = re.compile(r"(?P<name>\w+)(/(?P<config>[\w.\-]+))?(:(?P<version>[\d.*]+))?")
@@ -54,9 +55,11 @@ def load(
         DataError: The set is not prepared, not in such files, or has no such split.
     """
     folder = _version_folder(tfds_name, data_dir)
-    info = _json(folder / "dataset_info.json")
-    _check_features(folder)
-    splits = {each["name"]: each for each in info.get("splits", [])}
+    with _described(folder / "dataset_info.json"):
+        info = _json(folder / "dataset_info.json")
+        splits = {str(each["name"]): each for each in info.get("splits", [])}
+    with _described(folder / "features.json"):
+        _check_features(folder)
     split = split or next((each for each in usual if each in splits), usual[0])
     asked = _SLICE.fullmatch(split)
     if asked is None or asked["name"] not in splits:
@@ -65,7 +68,8 @@ def load(
             "part such as train[:90%] or train[1000:2000]",
             field="tfds_split",
         )
-    found = _files(folder, info, splits[asked["name"]])
+    with _described(folder / "dataset_info.json"):
+        found = _files(folder, info, splits[asked["name"]])
     indexes = index_files(found.files)
     size = sum(index.records for index in indexes)
     if size != found.records:
@@ -118,6 +122,19 @@ def _nearby(above: Path) -> str:
     return f", which has {', '.join(there)}" if there else ""
 
 
+@contextlib.contextmanager
+def _described(path: Path) -> Iterator[None]:
+    """Turns what goes wrong when a description is read into a message that names the file."""
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
+        said = first_line(error)[:80]
+        raise DataError(
+            f"{path}: is not as TensorFlow Datasets writes it ({type(error).__name__}: {said})",
+            field="tfds_data_dir",
+        ) from None
+
+
 def _json(path: Path) -> Mapping[str, Any]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
@@ -157,6 +174,9 @@ def _files(folder: Path, info: Mapping[str, Any], split: Mapping[str, Any]) -> _
         named = named.replace("{SHARD_INDEX}", index).replace("{NUM_SHARDS}", of)
         named = named.replace("{DATASET}", info["name"]).replace("{SPLIT}", split["name"])
         paths.append(folder / named.replace("{FILEFORMAT}", kind))
+    missing = next((path for path in paths if not os.path.isfile(path)), None)
+    if missing is not None:
+        raise DataError(f"{missing}: no such file", field="tfds_data_dir")
     return _Split(split["name"], tuple(paths), sum(lengths))
 
 
@@ -164,8 +184,11 @@ def _labels(folder: Path) -> tuple[str, ...] | None:
     path = folder / "label.labels.txt"
     if not path.is_file():
         return None
-    lines = path.read_text(encoding="utf-8").split("\n")
-    return tuple(line.strip() for line in lines if line.strip())
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: cannot be read ({error})", field="tfds_data_dir") from None
+    return tuple(line.strip() for line in lines if line.strip()) or None
 
 
 def _part(asked: re.Match[str], size: int) -> tuple[int, int] | None:

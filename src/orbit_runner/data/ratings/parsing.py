@@ -69,7 +69,8 @@ def parse_ratings(path: Path, layout: Layout, *, field: str) -> np.ndarray:
 def _chunks(path: Path) -> Iterator[bytes]:
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK_BYTES):
-            chunk += file.readline()
+            # A file without ends of lines, such as zeros, must not be read into memory whole.
+            chunk += file.readline(_CHUNK_BYTES)
             chunk = chunk.replace(b"\r\n", b"\n")
             yield chunk if chunk.endswith(b"\n") else chunk + b"\n"
 

@@ -9,6 +9,8 @@ _PNG = b"\x89PNG\r\n\x1a\n"
 # By colour type; a palette has colours, and grey with transparency is not decoded.
 _PNG_CHANNELS = {0: 1, 2: 3, 3: 3, 6: 4}
 _JPEG = b"\xff\xd8"
+# TensorFlow decodes no more than this.
+_MOST_BYTES = 2**29
 # Start-of-frame markers; C4, C8 and CC between them are something else.
 _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 
@@ -118,8 +120,15 @@ def image_shape(encoded: bytes) -> tuple[int, int, int]:
         Height, width and channels.
 
     Raises:
-        ValueError: It is neither, or has channels that are not decoded.
+        ValueError: It is neither, has channels that are not decoded, or is too large for that.
     """
+    height, width, channels = _stored_shape(encoded)
+    if not 0 < height * width * channels < _MOST_BYTES:
+        raise ValueError(f"an image of {width} × {height} pixels, which is not decoded")
+    return height, width, channels
+
+
+def _stored_shape(encoded: bytes) -> tuple[int, int, int]:
     try:
         if encoded.startswith(_PNG):
             width, height, _, colour = struct.unpack_from(">IIBB", encoded, 16)

@@ -11,7 +11,7 @@ import numpy as np
 
 from orbit_runner.data.files import named_files
 from orbit_runner.data.tfrecord.cache import index_files
-from orbit_runner.data.tfrecord.example import bytes_of, features_of, image_shape
+from orbit_runner.data.tfrecord.example import bytes_of, example_problem, features_of, image_shape
 from orbit_runner.data.tfrecord.framing import (
     BLOCK_RECORDS,
     FileIndex,
@@ -198,13 +198,17 @@ def _block_records(index: FileIndex) -> np.ndarray:
 
 
 def _shape(path: Path, image: str, label: str, any_size: bool) -> tuple[int, int, int]:
+    record = first_record(path)
     try:
-        features = features_of(first_record(path))
+        features = features_of(record)
     except ValueError:
         raise _unlike(path, "no tf.Example", image, label) from None
     if not {image, label} <= set(features):
         got = f"features {', '.join(sorted(features)) or '(none)'}"
         raise _unlike(path, got, image, label)
+    problem = example_problem(record, {label: "int64"})
+    if problem:
+        raise DataError(f"{path}: record 0 at byte 0: {problem}", field="input_path")
     try:
         encoded = bytes_of(features[image])
     except ValueError as error:

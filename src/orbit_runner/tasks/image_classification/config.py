@@ -77,13 +77,18 @@ class ImageClassificationConfig(TaskConfig):
 
     def preflight(self) -> Iterator[tuple[str, str]]:
         """Yields what is wrong with the data sets' files."""
-        from orbit_runner.tasks.image_classification.sources import image_spec, misfits
+        from orbit_runner.tasks.image_classification.sources import (
+            check_arrays,
+            image_spec,
+            misfits,
+        )
 
         sources = {}
         for section in _SECTIONS:
             try:
                 source = self._source(section)
                 image_spec(source, self.model.input_size)
+                check_arrays(source)
                 sources[section] = source
             except DataError as error:
                 yield f"{section}.{error.field}", str(error)

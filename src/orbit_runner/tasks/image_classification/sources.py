@@ -19,10 +19,10 @@ from orbit_runner.data.fingerprint import (
 )
 from orbit_runner.data.images.files import FileSource
 from orbit_runner.data.images.statistics import NATURAL_MEAN, NATURAL_STD
-from orbit_runner.data.source import ArraySource, leaves
+from orbit_runner.data.source import ArraySource, Repeated, leaves
 from orbit_runner.data.tfrecord.framing import record_files
 from orbit_runner.data.tfrecord.source import RecordSource
-from orbit_runner.errors import DataError
+from orbit_runner.errors import DataError, first_line
 from orbit_runner.registry import SOURCES
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
 
@@ -55,6 +55,15 @@ def load_source(
     Raises:
         DataError: The set is not there, or is not what it should be.
     """
+    try:
+        return _load(config, input_size, num_classes)
+    except MemoryError as error:
+        raise DataError(
+            f"{config.source}: does not fit into memory: {first_line(error)}", field="source"
+        ) from None
+
+
+def _load(config: ImageDataConfig, input_size: Size, num_classes: int | None) -> Source:
     if config.source == "synthetic":
         return _synthetic(config, input_size or _SIZE, num_classes or _CLASSES)
     if config.source == "tfds":
@@ -156,6 +165,35 @@ def image_spec(source: Source, input_size: Size = None) -> tuple[tuple[int, int,
             field="source",
         )
     return _three(input_size), "uint8"
+
+
+def check_arrays(source: Source) -> None:
+    """Checks images and labels that are in memory; once, for it looks at all of them.
+
+    Args:
+        source: The data set.
+
+    Raises:
+        DataError: Labels are not whole numbers from 0 on, or pixels are not finite numbers.
+    """
+    if not isinstance(source, ArraySource):
+        return
+    label, image = (source.arrays.get(name, np.zeros(())) for name in ("label", "image"))
+    label, image = (a.rows if isinstance(a, Repeated) else a for a in (label, image))
+    problem = ""
+    if "label" not in source.arrays or label.ndim != 1 or label.dtype.kind not in "iu":
+        got = f"{label.dtype} {list(label.shape)}" if "label" in source.arrays else "none"
+        problem = f"got labels {got}, expected `label` [n] of whole numbers"
+    elif label.min() < 0:
+        problem = f"got label {label.min()} in example {label.argmin()}, expected 0 or more"
+    elif image.dtype.kind not in "iuf":
+        problem = f"got images of {image.dtype}, expected numbers"
+    elif image.dtype.kind == "f" and not np.isfinite(image.sum(dtype=np.float64)):
+        finite = np.isfinite(image.reshape(len(image), -1)).all(axis=1)
+        if not finite.all():
+            problem = f"got an image that is not finite, example {finite.argmin()}"
+    if problem:
+        raise DataError(f"{source.name}: {problem}", field="source")
 
 
 def _three(shape: Sequence[int]) -> tuple[int, int, int]:

@@ -1,0 +1,142 @@
+"""Files of data as strangers may have them: one message that names the file, and no traceback."""
+
+import gzip
+import json
+import os
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from orbit_runner.data import mnist
+from orbit_runner.data.files import data_folder, named_files
+from orbit_runner.data.images import tfds
+from orbit_runner.data.ratings import movielens
+from orbit_runner.data.source import ArraySource
+from orbit_runner.data.synthetic import load as synthetic
+from orbit_runner.data.tfrecord.example import image_shape
+from orbit_runner.errors import DataError
+from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
+from orbit_runner.tasks.image_classification.sources import check_arrays, load_source
+
+INFO: dict[str, Any] = {
+    "name": "some", "fileFormat": "tfrecord", "splits": [{"name": "train", "shardLengths": ["1"]}]
+}  # fmt: skip
+
+
+def _splits(**changes: Any) -> bytes:
+    return json.dumps(INFO | {"splits": [INFO["splits"][0] | changes]}).encode()
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("dataset_info.json", b"[" * 100_000),
+        ("dataset_info.json", json.dumps(INFO | {"splits": None}).encode()),
+        ("dataset_info.json", json.dumps(INFO | {"splits": {"train": 1}}).encode()),
+        ("dataset_info.json", json.dumps(INFO | {"splits": [{"shardLengths": ["1"]}]}).encode()),
+        ("dataset_info.json", _splits(shardLengths=None)),
+        ("dataset_info.json", _splits(shardLengths=["x"])),
+        ("dataset_info.json", _splits(shardLengths=["9" * 5000])),
+        ("dataset_info.json", _splits(filepathTemplate=3)),
+        ("dataset_info.json", json.dumps({k: v for k, v in INFO.items() if k != "name"}).encode()),
+        ("features.json", b'{"featuresDict": null}'),
+        ("features.json", b"\xff"),
+    ],
+)
+def test_descriptions_of_tfds(name: str, content: bytes, tmp_path: Path) -> None:
+    folder = tmp_path / "some" / "1.0.0"
+    folder.mkdir(parents=True)
+    (folder / "dataset_info.json").write_text(json.dumps(INFO))
+    (folder / name).write_bytes(content)
+    with pytest.raises(DataError, match=str(folder / name)) as caught:
+        tfds.load(tfds_name="some", data_dir=str(tmp_path))
+    assert len(str(caught.value)) < 500
+
+
+def test_a_missing_shard_of_tfds_is_named_at_once(tmp_path: Path) -> None:
+    folder = tmp_path / "some" / "1.0.0"
+    folder.mkdir(parents=True)
+    (folder / "dataset_info.json").write_bytes(_splits(shardLengths=["1"] * 50_000))
+    with pytest.raises(DataError, match=r"some-train.tfrecord-00000-of-50000: no such file"):
+        tfds.load(tfds_name="some", data_dir=str(tmp_path))
+
+
+def test_names_that_are_too_long_for_the_file_system(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no file matches"):
+        named_files("cifar10", str(tmp_path), ["x" * 5000])
+    with pytest.raises(DataError, match="no folder"):
+        data_folder("cifar10", "x" * 5000, "")
+
+
+def test_a_small_file_that_unpacks_to_a_huge_one_is_not_unpacked(tmp_path: Path) -> None:
+    head = bytes((0, 0, 8, 3)) + struct.pack(">III", 2, 4, 4)
+    (tmp_path / "train-images-idx3-ubyte.gz").write_bytes(gzip.compress(head + bytes(2**24), 1))
+    (tmp_path / "train-labels-idx1-ubyte").write_bytes(bytes((0, 0, 8, 1, 0, 0, 0, 2, 0, 1)))
+    with pytest.raises(DataError, match="got 49 bytes, expected 48 for shape"):
+        mnist.load(split="train", data_dir=str(tmp_path))
+
+
+def test_ratings_without_ends_of_lines_are_not_read_whole(tmp_path: Path) -> None:
+    with (tmp_path / "u.data").open("wb") as file:
+        file.truncate(2**36)
+    with pytest.raises(DataError, match=r"u.data:1: got "):
+        movielens.load(data_dir=str(tmp_path))
+
+
+def test_data_that_does_not_fit_into_memory() -> None:
+    features = {"image": {"shape": [10**6, 10**6, 3], "dtype": "uint8"}, "label": {"shape": []}}
+    config = ImageDataConfig(source="synthetic", global_batch_size=1)
+    config = config.replace(synthetic=config.synthetic.replace(features=features))
+    with pytest.raises(DataError, match="synthetic: does not fit into memory") as caught:
+        load_source(config)
+    assert caught.value.field == "source"
+
+
+@pytest.mark.parametrize(
+    ("size", "shown"), [((60_000, 60_000), "60000 × 60000"), ((0, 8), "0 × 8"), ((2**31,) * 2, "")]
+)
+def test_a_header_of_an_image_that_cannot_be(size: tuple[int, int], shown: str) -> None:
+    head = b"\x89PNG\r\n\x1a\n" + struct.pack(">I4sIIBBBBB", 13, b"IHDR", *size, 8, 2, 0, 0, 0)
+    with pytest.raises(ValueError, match=f"an image of {shown}.* pixels, which is not decoded"):
+        image_shape(head)
+
+
+_IMAGES = np.zeros((3, 2, 2, 1), np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"image": _IMAGES}, r"got labels none, expected `label` \[n\] of whole numbers"),
+        ({"image": _IMAGES, "label": np.zeros((3, 2), np.int32)}, r"got labels int32 \[3, 2\]"),
+        ({"image": _IMAGES, "label": np.zeros(3, np.float32)}, r"got labels float32 \[3\]"),
+        ({"image": _IMAGES, "label": np.array([0, 1, -1])}, "got label -1 in example 2"),
+        ({"image": _IMAGES > 0, "label": np.arange(3)}, "got images of bool, expected numbers"),
+        ({"image": np.full((3, 2, 2, 1), [[[[1.0]]], [[[np.nan]]], [[[np.inf]]]]),
+          "label": np.arange(3)}, "not finite, example 1"),
+    ],
+)  # fmt: skip
+def test_arrays_that_no_network_can_learn_from(arrays: dict[str, Any], message: str) -> None:
+    with pytest.raises(DataError, match=f"made: .*{message}"):
+        check_arrays(ArraySource("made", arrays))
+
+
+def test_arrays_that_are_as_they_should_be() -> None:
+    check_arrays(ArraySource("made", {"image": _IMAGES, "label": np.arange(3)}))
+    check_arrays(ArraySource("made", {"image": _IMAGES * 1e38, "label": np.arange(3)}))
+    features = {
+        "image": {"shape": [2, 2, 1]},
+        "label": {"shape": [], "dtype": "int32", "high": 2},
+    }
+    check_arrays(synthetic(features=features, num_examples=10**6, max_bytes=64))
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir, lambda path: path.symlink_to("nowhere")])
+def test_what_is_no_file_is_not_waited_for(make: Callable[[Path], None], tmp_path: Path) -> None:
+    make(tmp_path / "train-0")
+    with pytest.raises(DataError, match="no file matches"):
+        named_files("tfrecord", str(tmp_path), ["train-*"])
