@@ -15,6 +15,8 @@ from orbit_runner import train_utils
 from orbit_runner.config.problems import ConfigError
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.errors import RunnerError
+from orbit_runner.experiment_runner import run_config
+from tests.official import registered_examples  # noqa: F401 - registers experiments
 from tests.training.toy import toy_config
 
 FILE = """\
@@ -56,20 +58,42 @@ def parse(flags_obj: Any, **kwargs: Any) -> Any:
             "tf_data_service": "grpc://host:1",
             "params_override": "task.train_data.tf_data_service_address=null",
         },
+        {"experiment": "orbit_runner_test_slices"},
+        {
+            "experiment": "orbit_runner_test_slices",
+            "params_override": "runtime.num_slices=2,task.shape[0]=7,task.shape[1]=8",
+        },
+        {
+            "experiment": "orbit_runner_test_slices",
+            "params_override": '{"task": {"shape": [3, 4], "sizes": []}}',
+        },
+        {
+            "experiment": "orbit_runner_test_slices",
+            "params_override": {"task": {"shape": (1, 2), "sizes": (3,)}},
+        },
+        {"experiment": "orbit_runner_test_restricted"},
+        {"experiment": "orbit_runner_test_plain", "tpu": "fake"},
+        {
+            "experiment": "orbit_runner_test_plain",
+            "tpu": "mine",
+            "params_override": "task.model.model_id=new,task.model.head.units=7,"
+            "trainer.train_steps=10,trainer.validation_steps=11,notes.author=me",
+        },
     ],
     ids=str,
 )
 def test_configs_are_those_of_model_garden(given: dict[str, Any], file: Path) -> None:
     def filled(value: Any) -> Any:
-        many = isinstance(value, list)
-        return [filled(item) for item in value] if many else value.replace("FILE", str(file))
+        if isinstance(value, list):
+            return [filled(item) for item in value]
+        return value.replace("FILE", str(file)) if isinstance(value, str) else value
 
     flags = options(**{name: filled(value) for name, value in given.items()})
     expected = official_train_utils.parse_configuration(flags, print_return=False)
     found = parse(flags)
     assert type(found) is type(expected)
     assert type(found.task) is type(expected.task)
-    assert found.as_dict() == expected.as_dict()
+    assert repr(found.as_dict()) == repr(expected.as_dict())
     assert found == expected
 
 
@@ -98,6 +122,34 @@ def test_flags_may_be_any_object(file: Path) -> None:
         ({"params_override": "{task: ["}, "params_override"),
         ({"config_file": ["no.yaml"]}, "unknown file 'no.yaml'"),
         ({"params_override": "runtime.worker_hosts=a:1,runtime.num_gpu=2"}, "num_gpus"),
+        (
+            {
+                "experiment": "orbit_runner_test_restricted",
+                "params_override": "trainer.train_steps=3",
+            },
+            r"(?s)trainer\.train_steps — --params_override.*requires trainer\.train_steps >= ",
+        ),
+        (
+            {
+                "experiment": "orbit_runner_test_slices",
+                "params_override": "runtime.num_slice=2",
+            },
+            "did you mean 'num_slices'",
+        ),
+        (
+            {
+                "experiment": "orbit_runner_test_slices",
+                "params_override": "task.shape[1]=8",
+            },
+            "got no item 0; indexed items set the whole list",
+        ),
+        (
+            {
+                "experiment": "orbit_runner_test_plain",
+                "params_override": "task.model.head.unit=2",
+            },
+            "did you mean 'units'",
+        ),
     ],
     ids=str,
 )
@@ -166,3 +218,9 @@ def test_everything_else_is_model_gardens_own() -> None:
     assert train_utils.parse_configuration is not official_train_utils.parse_configuration
     with pytest.raises(AttributeError):
         train_utils.no_such_thing  # noqa: B018
+
+
+def test_a_plain_config_is_taken_by_the_runner() -> None:
+    config = run_config(parse(options(experiment="orbit_runner_test_plain")))
+    assert config.trainer.train_steps == 2
+    assert config.for_task.task.model.head.units == 3

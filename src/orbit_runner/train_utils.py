@@ -16,9 +16,9 @@ from typing import Any
 from orbit_runner.config.dump import to_yaml
 from orbit_runner.config.experiment import ExperimentConfig
 from orbit_runner.config.overrides import load_override
-from orbit_runner.config.problems import ConfigError, note_text
+from orbit_runner.config.problems import ConfigError, Problem, note_text
 from orbit_runner.config.raw import Section
-from orbit_runner.config.resolve import OFFICIAL, Request, resolve
+from orbit_runner.config.resolve import OFFICIAL, Request, Resolved, resolve
 from orbit_runner.errors import RunnerError
 from orbit_runner.training.files import write_whole
 
@@ -40,7 +40,8 @@ def parse_configuration(flags_obj: Any, lock_return: bool = True, print_return: 
         A config of Model Garden's class.
 
     Raises:
-        ConfigError: Something in it is wrong; all problems of all sources are named.
+        ConfigError: Something in it is wrong, or a restriction of the experiment does not hold.
+            The message lists all problems of all sources.
     """
     from orbit_runner.official.handed_on import handed_on, remember
 
@@ -48,7 +49,9 @@ def parse_configuration(flags_obj: Any, lock_return: bool = True, print_return: 
     config = resolved.config
     if resolved.notes:
         logging.getLogger("absl").warning(note_text(resolved.notes))
+    _check_restrictions(resolved)
     params = handed_on(config)
+    _set_sequence_types(params, resolved, _flag(flags_obj, "params_override"))
     if _is_given_empty(flags_obj, "tpu", "runtime.tpu") and params.runtime.tpu is None:
         params.runtime.tpu = ""  # Where a TPU is asked for, it is the one of this machine.
     if lock_return:
@@ -57,6 +60,48 @@ def parse_configuration(flags_obj: Any, lock_return: bool = True, print_return: 
         text = pprint.pformat(params.as_dict())
         logging.getLogger("absl").info("Final experiment parameters:\n%s", text)
     return remember(params, config)
+
+
+def _check_restrictions(resolved: Resolved) -> None:
+    from orbit_runner.official.experiment import broken_restrictions
+
+    problems = [
+        Problem(path, message, resolved.origin(path))
+        for path, message in broken_restrictions(resolved.config.for_task)
+    ]
+    if problems:
+        raise ConfigError(problems)
+
+
+def _set_sequence_types(params: Any, resolved: Resolved, override: Any) -> None:
+    """Makes each sequence that the user set a list or a tuple, as Model Garden does.
+
+    It keeps the type that was given, and YAML and JSON have lists only. The type shows in
+    `params.yaml`, where a tuple needs a tag.
+    """
+    tuples = set(_tuple_paths(override, "")) if isinstance(override, Mapping) else set()
+    for path, origin in resolved.origins.items():
+        section = params
+        *above, name = path.split(".")
+        for part in above:
+            section = getattr(section, part, None)
+        value = getattr(section, "__dict__", {}).get(name)
+        is_registered = origin.layer < 1
+        if is_registered or not isinstance(value, (list, tuple)) or any(map(_is_config, value)):
+            continue
+        vars(section)[name] = tuple(value) if path in tuples else list(value)
+
+
+def _is_config(value: Any) -> bool:
+    return hasattr(value, "as_dict")
+
+
+def _tuple_paths(values: Mapping[str, Any], prefix: str) -> Iterator[str]:
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _tuple_paths(value, f"{prefix}{name}.")
+        elif isinstance(value, tuple):
+            yield f"{prefix}{name}"
 
 
 def _request(flags_obj: Any) -> Request:

@@ -38,6 +38,8 @@ def test_commas_inside_brackets_and_quotes_do_not_split(text: str, parts: list[s
         ("a.b=1e-3,c=off,d=null,e=", {"a.b": 1e-3, "c": "off", "d": None, "e": None}),
         ("a={b: 1, c: {d: 2}},a.b=5", {"a.b": 5, "a.c.d": 2}),
         ("a=x=y", {"a": "x=y"}),
+        ("a.b[0]=1,c=2,a.b[1]=x", {"a.b": [1, "x"], "c": 2}),
+        ("a[1] = 'p, q', a[0] = [1, 2]", {"a": [[1, 2], "p, q"]}),
         ("a: {b: 1, c: [2]}", {"a.b": 1, "a.c": [2]}),
         ('{"a": {"b": 1e-3}, "c": null}', {"a.b": 1e-3, "c": None}),
         ("a:\n  b: 1\nc: 2\n", {"a.b": 1, "c": 2}),

@@ -1,4 +1,4 @@
-"""Overrides on the command line: `a.b=1,c.d=2`, YAML or JSON text, or a file."""
+"""Overrides on the command line: `a.b=1,c[0]=2,c[1]=3`, YAML or JSON text, or a file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from orbit_runner.config.problems import ConfigError, Problem, shortened
 from orbit_runner.config.raw import MAX_DEPTH, Leaf, Section, assignment, merge
 from orbit_runner.config.yaml_source import load_file, load_text
 
-_ASSIGNMENT = re.compile(r"\s*[A-Za-z_][\w.]*\s*=")
+_ASSIGNMENT = re.compile(r"\s*[A-Za-z_][\w.]*(\[\d+\])?\s*=")
+_INDEXED = re.compile(r"\s*([A-Za-z_][\w.]*)\[(\d+)\]\s*=")
 _SUFFIXES = (".yaml", ".yml", ".json")
 
 
@@ -19,7 +20,7 @@ def load_override(text: str, label: str, layer: int) -> Section:
     """Reads one `--params_override`.
 
     Args:
-        text: Assignments parted by commas, YAML or JSON text, or the name of a file.
+        text: Assignments separated by commas, YAML or JSON text, or the name of a file.
         label: The flag, for messages.
         layer: Its rank in the order of precedence.
 
@@ -31,12 +32,41 @@ def load_override(text: str, label: str, layer: int) -> Section:
     """
     if _ASSIGNMENT.match(text):
         root = Section(Origin(label, None, layer))
-        for part in split_outside_brackets(text):
+        for part in _with_whole_lists(split_outside_brackets(text), label):
             merge(root, load_assignment(part, label, layer))
         return root
     if "\n" not in text and Path(text).suffix in _SUFFIXES:
         return load_file(find_file(text), text, layer)
     return load_text(text, label, layer, with_lines="\n" in text)
+
+
+def _with_whole_lists(parts: list[str], label: str) -> list[str]:
+    """Joins `a[0]=1` and `a[1]=2` to `a=[1,2]`; as in Model Garden, they set the whole list."""
+    items: dict[str, dict[int, str]] = {}
+    others = []
+    for part in parts:
+        found = _INDEXED.match(part)
+        if found is None:
+            others.append(part)
+            continue
+        items.setdefault(found[1], {})[int(found[2])] = part[found.end() :].strip()
+    problems = [
+        Problem(
+            name,
+            f"got no item {missing}; indexed items set the whole list, so give all of them "
+            f"from {name}[0] on, or the list: {name}=[…]",
+            Origin(label),
+        )
+        for name, given in items.items()
+        if (missing := next((n for n in range(len(given)) if n not in given), None)) is not None
+    ]
+    if problems:
+        raise ConfigError(problems)
+    lists = [
+        f"{name}=[{', '.join(text for _, text in sorted(given.items()))}]"
+        for name, given in items.items()
+    ]
+    return [*others, *lists]
 
 
 def load_assignment(text: str, label: str, layer: int) -> Section:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from official.core import config_definitions
+from official.modeling.hyperparams import base_config
 
 from orbit_runner.config.base import Config, setting
 from orbit_runner.config.experiment import ExperimentConfig
@@ -61,6 +62,15 @@ class OfficialTrainer(TrainerConfig):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class PartialRuntime(RuntimeConfig):
+    """The runtime section of a plain config without a strategy: its driver chooses one."""
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yields nothing: what can be set depends on the strategy."""
+        yield from ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class OfficialExperiment(ExperimentConfig):
     """A config that begins from one of Model Garden.
 
@@ -87,7 +97,7 @@ class OfficialExperiment(ExperimentConfig):
     def preflight(self, mode: str) -> Iterator[tuple[str, str]]:
         """Yields what is missing for a run, by the rules of Model Garden's experiment too."""
         yield from super().preflight(mode)
-        yield from _broken_rules(self.for_task)
+        yield from broken_restrictions(self.for_task)
         if mode in TRAINING:
             yield from _unfinished(self.trainer.optimizer_config, "trainer.optimizer_config")
 
@@ -123,12 +133,13 @@ def shaped_like(params: Any, name: str = "") -> OfficialExperiment:
     Returns:
         A config; what `said_by` returns is to be laid over it.
     """
-    return _class_of(params)(
-        official=name,
-        name=name.replace("/", "_"),
-        task=mirrored_as(params.task, bases=(OfficialTask,)),
-        **{extra: mirrored(getattr(params, extra)) for extra, *_ in _extra_sections(type(params))},
-    )
+    plain_config = is_plain(params)
+    extras = {
+        extra: mirrored(getattr(params, extra), fixed=plain_config)
+        for extra, *_ in _extra_sections(params)
+    }
+    task = mirrored_as(_section(params, "task"), bases=(OfficialTask,), fixed=plain_config)
+    return _class_of(params)(official=name, name=name.replace("/", "_"), task=task, **extras)
 
 
 def said_by(params: Any, name: str = "") -> Section:
@@ -154,10 +165,15 @@ def _class_of(params: Any) -> type[OfficialExperiment]:
 
 
 def _made_class(params: Any) -> type[OfficialExperiment]:
-    trainer = setting(factory=_trainer_class(params.trainer), help="how")
+    trainer = setting(factory=_trainer_class(_section(params, "trainer")), help="how")
+    runtime = setting(factory=_runtime_class(_section(params, "runtime")), help="where")
     made = dataclasses.make_dataclass(
         "OfficialExperiment",
-        [("trainer", TrainerConfig, trainer), *_extra_sections(type(params))],
+        [
+            ("trainer", TrainerConfig, trainer),
+            ("runtime", RuntimeConfig, runtime),
+            *_extra_sections(params),
+        ],
         bases=(OfficialExperiment,), frozen=True, kw_only=True,
         namespace={"template": params},
     )  # fmt: skip
@@ -165,13 +181,41 @@ def _made_class(params: Any) -> type[OfficialExperiment]:
     return made
 
 
-def _extra_sections(cls: type) -> list[tuple[str, Any, Any]]:
-    return extra_fields(cls, ExperimentConfig)
+def is_plain(params: Any) -> bool:
+    """Returns whether an experiment is a plain `hyperparams.Config`, without declared sections.
+
+    Args:
+        params: The experiment's config.
+    """
+    return not isinstance(params, config_definitions.ExperimentConfig)
+
+
+def _section(params: Any, name: str) -> Any:
+    """Returns a section of an experiment; an empty one where a plain config has none."""
+    found = getattr(params, name) if name in vars(params) else None
+    return base_config.Config() if found is None else found
+
+
+def _extra_sections(params: Any) -> list[tuple[str, Any, Any]]:
+    return extra_fields(params, ExperimentConfig)
+
+
+def _runtime_class(runtime: Any) -> type[RuntimeConfig]:
+    """Returns ours, with the fields that a subclass of Model Garden's adds."""
+    extras = extra_fields(runtime, RuntimeConfig)
+    base = RuntimeConfig if "distribution_strategy" in vars(runtime) else PartialRuntime
+    if not extras:
+        return base
+    made = dataclasses.make_dataclass(
+        "OfficialRuntime", extras, bases=(base,), frozen=True, kw_only=True
+    )
+    made.__module__ = __name__
+    return made
 
 
 def _trainer_class(trainer: Any) -> type[TrainerConfig]:
     """Returns ours, with what a trainer of Model Garden has beyond it."""
-    extras = extra_fields(type(trainer), TrainerConfig)
+    extras = extra_fields(trainer, TrainerConfig)
     if not _has_our_optimizers(trainer):
         own = mirrored_as(trainer.optimizer_config, bases=(OfficialOptimization,))
         extras.append(
@@ -188,32 +232,37 @@ def _trainer_class(trainer: Any) -> type[TrainerConfig]:
 
 def _has_our_optimizers(trainer: Any) -> bool:
     """Returns whether all sections of the optimizer config are of Model Garden's own classes."""
-    if type(trainer.optimizer_config) is not config_definitions.OptimizationConfig:
+    found = vars(trainer).get("optimizer_config")
+    if found is None:
+        return True
+    if type(found) is not config_definitions.OptimizationConfig:
         return False
-    return all(cls.__module__.startswith(_OPTIMIZERS) for cls in nested(trainer.optimizer_config))
+    return all(cls.__module__.startswith(_OPTIMIZERS) for cls in nested(found))
 
 
 def _common(params: Any) -> dict[str, Any]:
     """Returns what is said in `trainer` and `runtime`, in words that ours have too."""
-    trainer = plain(params.trainer)
-    if _has_our_optimizers(params.trainer):
-        trainer["optimizer_config"] = params.trainer.optimizer_config.as_dict()
-    else:
-        del trainer["optimizer_config"]
+    section = _section(params, "trainer")
+    trainer = plain(section)
+    optimizer = trainer.pop("optimizer_config", None)
+    if optimizer is not None and _has_our_optimizers(section):
+        trainer["optimizer_config"] = section.optimizer_config.as_dict()
     ordinary = config_definitions.TrainerConfig()
     for name in _LEFT_TO_US:
         if trainer.get(name) == getattr(ordinary, name):
             del trainer[name]
-    return {"trainer": trainer, "runtime": _known(plain(params.runtime), RuntimeConfig)}
+    return {"trainer": trainer, "runtime": plain(_section(params, "runtime"))}
 
 
-def _known(values: dict[str, Any], cls: type[Config]) -> dict[str, Any]:
-    names = {f.name for f in dataclasses.fields(cls)}
-    return {name: value for name, value in values.items() if name in names}
+def broken_restrictions(params: Any) -> Iterator[tuple[str, str]]:
+    """Yields the restrictions of an experiment that do not hold.
 
+    Args:
+        params: The experiment's config, of Model Garden's class.
 
-def _broken_rules(params: Any) -> Iterator[tuple[str, str]]:
-    """Yields the rules that the experiment was registered with, and that do not hold."""
+    Yields:
+        (dotted path, message) of each.
+    """
     for rule in params._restrictions:
         single = copy.copy(params)
         vars(single)["_restrictions"] = [rule]
@@ -221,7 +270,7 @@ def _broken_rules(params: Any) -> Iterator[tuple[str, str]]:
             single.validate()
         except (KeyError, ValueError):
             path = rule.split()[0]
-            yield path, f"Model Garden's experiment wants {rule.replace('None', 'null')}"
+            yield path, f"Model Garden's experiment requires {rule.replace('None', 'null')}"
 
 
 def _unfinished(section: Config, path: str) -> Iterator[tuple[str, str]]:

@@ -36,33 +36,35 @@ class OfficialSection(Config):
     tf_data_service_address: ClassVar[str | None] = None
 
 
-def mirrored(config: Any) -> Any:
+def mirrored(config: Any, *, fixed: bool = False) -> Any:
     """Returns a value of Model Garden as one of ours.
 
     Args:
         config: A config, a scalar, or a list of such.
+        fixed: Whether a plain `hyperparams.Config` has exactly the settings that it holds.
 
     Returns:
         A config of the class that mirrors it; lists as tuples; configs of no fixed shape as
         mappings.
     """
     if isinstance(config, base_config.Config):
-        if _is_free(config):
+        if _is_free(config, fixed=fixed):
             return types.MappingProxyType(plain(config))
-        return mirrored_as(config)
+        return mirrored_as(config, fixed=fixed)
     if isinstance(config, (list, tuple)):
         return tuple(mirrored(item) for item in config)
     return config
 
 
-def mirrored_as(config: Any, bases: tuple[type[Config], ...] = ()) -> Any:
+def mirrored_as(config: Any, bases: tuple[type[Config], ...] = (), *, fixed: bool = False) -> Any:
     """Returns a config of fixed shape as one of ours.
 
     Args:
         config: A config of Model Garden.
         bases: What the class of the result derives from; chosen by the kind of config where empty.
+        fixed: Whether a plain `hyperparams.Config` has exactly the settings that it holds.
     """
-    values = {name: mirrored(value) for name, value in _values(config).items()}
+    values = {name: mirrored(value, fixed=fixed) for name, value in _values(config).items()}
     kind: Any = type(config)
     cls = mirror_class(kind, _extras(config), bases, _misfits(kind, values))
     known = {f.name for f in dataclasses.fields(cls)}
@@ -145,23 +147,31 @@ def mirror_class(
     return made
 
 
-def extra_fields(cls: type, base: type) -> list[tuple[str, Any, Any]]:
-    """Returns fields that a class of Model Garden has beyond those of its base.
+def extra_fields(config: Any, base: type) -> list[tuple[str, Any, Any]]:
+    """Returns the fields that a config of Model Garden has beyond those of a class of ours.
 
     Args:
-        cls: The class.
-        base: A class that it derives from, or not: only names count.
+        config: The config.
+        base: The class. Only names count.
 
     Returns:
         (name, type, dataclass field) of each.
     """
     known = {f.name for f in dataclasses.fields(base)}
+    cls: Any = type(config)
     hints = _hints(cls)
-    return [
+    declared = [
         (name, hints[name], _field(value))
         for name, value in _defaults(cls).items()
         if name not in known and name in hints
     ]
+    # A plain `hyperparams.Config` declares no fields; it holds whatever it was made with.
+    held = [
+        (name, Any, _field(mirrored(getattr(config, name), fixed=True)))
+        for name in _extras(config)
+        if name not in known
+    ]
+    return declared + held
 
 
 @functools.cache
@@ -210,10 +220,10 @@ def _extras(config: Any) -> tuple[str, ...]:
     return () if isinstance(config, oneof.OneOfConfig) else extras
 
 
-def _is_free(config: Any) -> bool:
+def _is_free(config: Any, *, fixed: bool = False) -> bool:
     """Returns whether a config has no fixed shape: a bare one, or names that are no fields."""
-    cls = type(config)
-    return cls is base_config.Config or not all(n.isidentifier() for n in _extras(config))
+    is_bare = type(config) is base_config.Config and not fixed
+    return is_bare or not all(n.isidentifier() for n in _extras(config))
 
 
 def _hint(hint: Any, value: Any) -> Any:
