@@ -60,6 +60,9 @@ class OrbitExperimentRunner:
         summary_manager: Any = None,
         eval_summary_manager: Any = None,
         enable_async_checkpointing: bool = False,
+        *,
+        observer: Observer | None = None,
+        allow_partial: bool = False,
     ) -> None:
         """Builds the parts, and restores the newest checkpoint where there is one.
 
@@ -78,6 +81,10 @@ class OrbitExperimentRunner:
             summary_manager: Writes summaries of training, in place of the runner's.
             eval_summary_manager: Writes summaries of evaluation.
             enable_async_checkpointing: Whether checkpoints are saved beside training.
+            observer: Called at each event of the run; prints notes, by default, where `params` is
+                Model Garden's.
+            allow_partial: Whether to restore what fits of a checkpoint that does not fit as a
+                whole.
 
         Raises:
             RunnerError: The experiment cannot run as it is written, or another process trains in
@@ -92,7 +99,9 @@ class OrbitExperimentRunner:
         self._run_post_eval = run_post_eval
         self._summary_manager = summary_manager
         self._eval_summary_manager = eval_summary_manager
-        self._asynchronous = enable_async_checkpointing
+        self._asynchronous, self._allow_partial = enable_async_checkpointing, allow_partial
+        of_a_driver = not isinstance(params, ExperimentConfig)
+        self._observer = observer or (_Printed() if of_a_driver else Observer())
         self._session: Session | None = None
         self._own_controller: orbit.Controller | None = None
         with contextlib.ExitStack() as until_run:
@@ -173,10 +182,11 @@ class OrbitExperimentRunner:
             task,
             self.strategy,
             Path(self.model_dir),
-            Observer() if isinstance(self._params, ExperimentConfig) else _Printed(),
+            self._observer,
             trains=train,
             evaluates=evaluate,
             asynchronous=self._asynchronous,
+            allow_partial=self._allow_partial,
         )
         cls, own = type(self), OrbitExperimentRunner
         replaced = cls._build_best_checkpoint_exporter is not own._build_best_checkpoint_exporter

@@ -100,7 +100,7 @@ def run_experiment(
         summary_manager: Writes summaries of training, in place of the runner's.
         eval_summary_manager: Writes summaries of evaluation.
         enable_async_checkpointing: Whether checkpoints are saved beside training.
-        observer: Is told what happens; to experiments of this runner.
+        observer: Called at each event of the run.
         allow_partial: Whether to restore what fits of a checkpoint that does not fit as a whole.
 
     Returns:
@@ -130,6 +130,8 @@ def run_experiment(
             summary_manager,
             eval_summary_manager,
             enable_async_checkpointing,
+            observer=observer,
+            allow_partial=allow_partial,
         ).run()
     check_mode(mode)
     strategy = distribution_strategy or tf.distribute.get_strategy()

@@ -15,13 +15,17 @@ from orbit_runner.training.shards import name_of, whole
 _SETTING = "task.init_checkpoint"
 
 
-def initialize(task: Any, model: tf_keras.Model, observer: Observer) -> None:
-    """Hands a new model to its task, which may load weights from elsewhere.
+def initialize(
+    task: Any, model: tf_keras.Model, observer: Observer, *, may_be_empty: bool = False
+) -> None:
+    """Calls the task's `initialize` on a new model. It may load weights from a checkpoint.
 
     Args:
         task: The task.
         model: The model, built.
-        observer: Hears what was loaded.
+        observer: Gets a note of what was loaded.
+        may_be_empty: Whether `init_checkpoint` may be a directory without a checkpoint, where the
+            task accepts that: many of Model Garden's tasks do.
 
     Raises:
         SettingError: There is no checkpoint at `task.init_checkpoint`, it does not fit, or it has
@@ -31,7 +35,9 @@ def initialize(task: Any, model: tf_keras.Model, observer: Observer) -> None:
     if not path:
         task.initialize(model)
         return
-    _require(path)
+    is_empty = may_be_empty and _is_empty_directory(path)
+    if not is_empty:
+        _require(path)
     variables = whole(model.variables)
     before = [_mark(variable) for variable in variables]
     try:
@@ -39,9 +45,17 @@ def initialize(task: Any, model: tf_keras.Model, observer: Observer) -> None:
     except RunnerError:
         raise
     except (AssertionError, ValueError, IndexError, tf.errors.OpError) as error:
+        if is_empty:
+            _require(path)
         left = _unloaded(variables, before)
         raise SettingError(_SETTING, _misfit(path, error, left, len(variables))) from error
     left = _unloaded(variables, before)
+    if is_empty and len(left) == len(variables):
+        observer.note(
+            f"warning: {_SETTING}: there is no checkpoint in the directory {path!r}; "
+            "training starts from scratch"
+        )
+        return
     if len(left) == len(variables):
         raise SettingError(
             _SETTING, f"{path} has nothing for any of the model's {len(variables)} variables"
@@ -49,8 +63,12 @@ def initialize(task: Any, model: tf_keras.Model, observer: Observer) -> None:
     observer.note(_told(path, left, len(variables)))
 
 
+def _is_empty_directory(path: str) -> bool:
+    return bool(tf.io.gfile.isdir(path)) and tf.train.latest_checkpoint(path) is None
+
+
 def _require(path: str) -> None:
-    """Looks for the checkpoint first: not all tasks mind that there is none."""
+    """Raises an error if there is no checkpoint: some tasks ignore that."""
     if tf.io.gfile.isdir(path):
         there = tf.train.latest_checkpoint(path) is not None
     else:

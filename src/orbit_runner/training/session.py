@@ -124,6 +124,7 @@ class Session:
             asynchronous=asynchronous and self.workers.count == 1,
             writes=trains,
             allow_partial=allow_partial,
+            is_official=config.for_task is not config,
             trail=model_dir / FINGERPRINTS,
             workers=self.workers,
         )

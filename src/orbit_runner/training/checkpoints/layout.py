@@ -95,6 +95,16 @@ def is_model_gardens(content: CheckpointContent) -> bool:
     return not any(name in _children(content, 0) for name in OWN)
 
 
+def has_weights_only(content: CheckpointContent) -> bool:
+    """Returns whether a checkpoint holds a model, and neither a step nor an optimizer.
+
+    Args:
+        content: The checkpoint.
+    """
+    parts = _children(content, 0)
+    return "model" in parts and not {"global_step", "optimizer"} & parts.keys()
+
+
 def kind_of(optimizer: Any) -> OptimizerKind:
     """Returns the kind of an optimizer.
 

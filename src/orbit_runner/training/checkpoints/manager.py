@@ -16,11 +16,13 @@ from orbit_runner.runtime.workers import Workers
 from orbit_runner.training.checkpoints import early_check
 from orbit_runner.training.checkpoints.content_check import content_problem
 from orbit_runner.training.checkpoints.folder import CheckpointFolder
+from orbit_runner.training.checkpoints.layout import has_weights_only
 from orbit_runner.training.checkpoints.of_run import path_of, places_of, pointed_step
 from orbit_runner.training.checkpoints.places import Place
 from orbit_runner.training.checkpoints.record import CheckpointRecord
 from orbit_runner.training.checkpoints.restore import Restorer
 from orbit_runner.training.checkpoints.writer import CheckpointWriter
+from orbit_runner.training.fingerprint import CheckpointContent
 from orbit_runner.training.initial_weights import initialize
 from orbit_runner.training.observer import Observer
 from orbit_runner.training.state import TrainState
@@ -66,6 +68,7 @@ class Checkpoints:
         asynchronous: bool = False,
         writes: bool = True,
         allow_partial: bool = False,
+        is_official: bool = False,
         trail: Path | None = None,
         workers: Workers,
     ) -> None:
@@ -81,14 +84,24 @@ class Checkpoints:
             asynchronous: Whether saving runs beside training.
             writes: Whether this run owns the folder; one that only evaluates leaves it as it is.
             allow_partial: Whether a checkpoint may fit in part.
+            is_official: Whether the experiment is Model Garden's, whose runner accepts a checkpoint
+                of weights only, and a directory without a checkpoint as `init_checkpoint`.
             trail: A file for the fingerprints of all checkpoints, those that are gone included.
             workers: The workers that train together: the chief alone owns the folder.
         """
         self._state, self._strategy, self._observer = state, strategy, observer
         self._circumstances = circumstances
         self._workers, self._writes = workers, writes and workers.is_chief
+        self._is_official = is_official
         checkpoint = state.checkpoint()
-        self._restorer = Restorer(state, checkpoint, strategy, observer, partly=allow_partial)
+        self._restorer = Restorer(
+            state,
+            checkpoint,
+            strategy,
+            observer,
+            partly=allow_partial,
+            takes_weights_only=is_official,
+        )
         self.folder = CheckpointFolder(directory, keep=max_to_keep, run=directory.parent)
         self._writer = CheckpointWriter(
             checkpoint,
@@ -117,8 +130,20 @@ class Checkpoints:
 
         All workers have to ask at the same point.
         """
-        places = places_of(self.folder) if self._workers.is_chief else []
+        places = self._places() if self._workers.is_chief else []
         return self._agreed(places[-1] if places else None)
+
+    def _places(self, *, unfinished: bool = False) -> list[Place]:
+        """Returns the checkpoints to resume from, the latest last."""
+        places = places_of(self.folder, unfinished=unfinished)
+        if all(place.folder is not self.folder for place in places):
+            return places
+        # A checkpoint of weights only is where the run started from, whatever its number.
+        return [
+            place
+            for place in places
+            if place.folder is self.folder or not _holds_weights_only(path_of(place))
+        ]
 
     def _agreed(self, place: Place | None) -> str | None:
         """Returns the path of the checkpoint that the chief found, on every worker."""
@@ -151,7 +176,7 @@ class Checkpoints:
         if path is not None:
             return path
         with self._strategy.scope():
-            initialize(task, self._state.model, self._observer)
+            initialize(task, self._state.model, self._observer, may_be_empty=self._is_official)
             if self._state.ema is not None:
                 self._state.ema.reset()
         return None
@@ -174,7 +199,7 @@ class Checkpoints:
         if self._writes:
             self._report_missing()
         # Of another process's folder, one without an index is just being put in its place.
-        for place in reversed(places_of(self.folder, unfinished=self._writes)):
+        for place in reversed(self._places(unfinished=self._writes)):
             problem = self._problem(place)
             if not problem:
                 return place
@@ -242,7 +267,10 @@ class Checkpoints:
         self.restored_partly = not self._restorer.restore(path, record)
         if record is not None and self._writes:
             self._compare_numerics(record)
-        self._saved = int(self._state.global_step.numpy())
+        step = int(self._state.global_step.numpy())
+        # One of weights only has no step: after a rollback to it, this step is not saved yet.
+        is_rollback = step > 0 and record is None and _holds_weights_only(Path(path))
+        self._saved = None if is_rollback else step
 
     def _record(self, path: str) -> CheckpointRecord | None:
         place = Path(path)
@@ -303,6 +331,13 @@ class Checkpoints:
             Diverged: Its weights are not finite.
         """
         self._writer.raise_failure()
+
+
+def _holds_weights_only(path: Path) -> bool:
+    try:
+        return has_weights_only(CheckpointContent(str(path)))
+    except (ValueError, IndexError, tf.errors.OpError):
+        return False  # It is damaged, which is reported where it is restored.
 
 
 def record_of(state: TrainState, circumstances: Circumstances) -> CheckpointRecord:

@@ -11,6 +11,7 @@ from orbit_runner.runtime.coordinator import io_device
 from orbit_runner.training.checkpoints.layout import (
     OWN,
     has_inner,
+    has_weights_only,
     is_model_gardens,
     kind_in,
     kind_of,
@@ -36,6 +37,7 @@ class Restorer:
         observer: Observer,
         *,
         partly: bool,
+        takes_weights_only: bool = False,
     ) -> None:
         """Makes it ready.
 
@@ -45,9 +47,12 @@ class Restorer:
             strategy: In whose scope it is restored.
             observer: Hears what was left out.
             partly: Whether a checkpoint may fit in part.
+            takes_weights_only: Whether a checkpoint may hold weights and nothing else, as Model
+                Garden's runner accepts them.
         """
         self._state, self._checkpoint, self._strategy = state, checkpoint, strategy
         self._observer, self._partly = observer, partly
+        self._takes_weights_only = takes_weights_only
         self._usual = state.items()
         hold_slots(state.optimizer)
         self._options = tf.train.CheckpointOptions(experimental_io_device=io_device(checkpoint))
@@ -75,6 +80,9 @@ class Restorer:
             if found.complete:
                 self._restore_whole(path, items, found)
                 self._compare_weights(path, record)
+            elif self._takes_weights_only and has_weights_only(content):
+                self._restore_weights_only(path, found)
+                return False
             elif self._partly:
                 self._restore_pairs(path, found, content)
             else:
@@ -128,6 +136,22 @@ class Restorer:
             # TensorFlow would miss them.
             status.expect_partial()
             self._begin_averages(found.pairs)
+
+    def _restore_weights_only(self, path: str, found: Match) -> None:
+        model = {"model": self._state.model}
+        taken = [pair for pair in found.pairs if pair.path.partition(".")[0] == "model"]
+        if not taken:
+            raise RunnerError(_misfit(path, found, None))
+        with self._strategy.scope():
+            tf.train.Checkpoint(**model).restore(path, self._options).expect_partial()
+        self._begin_averages([])
+        left = [line for line in found.missing if line.startswith("model.")]
+        unchanged = f"; these keep their values:\n{listed(left)}" if left else ""
+        step = int(self._state.global_step.numpy())
+        self._observer.note(
+            f"note: {path} holds weights only: restored {len(taken)} variables of the model; "
+            f"the step ({step}) and the optimizer are unchanged{unchanged}"
+        )
 
     def _begin_averages(self, restored: list[Pair]) -> None:
         if self._state.ema is not None:
