@@ -261,10 +261,13 @@ def test_gin_may_name_the_trainer(tmp_path: Path) -> None:
     assert heard == [7.0, 7.0]
 
 
-def test_a_trainer_of_ones_own_wants_numbers(tmp_path: Path) -> None:
+def test_a_trainer_of_ones_own_needs_numbers(tmp_path: Path) -> None:
     config = toy_config()
     with pytest.raises(SettingError, match=r"trainer\.steps_per_loop: got 'auto'"):
         OwnTrainer(None, toy_task(config), "train", config, str(tmp_path))
+    epochs = toy_config(trainer__train_steps=0, trainer__steps_per_loop=5)
+    with pytest.raises(SettingError, match=r"trainer\.train_steps: got 0"):
+        OwnTrainer(None, toy_task(epochs), "train", epochs, str(tmp_path))
 
 
 def test_the_folder_is_held_until_the_run_is_done(tmp_path: Path) -> None:

@@ -18,20 +18,26 @@ import tf_keras
 from orbit_runner.config.experiment import ExperimentConfig
 from orbit_runner.config.modes import TRAINING
 from orbit_runner.errors import RunnerError
+from orbit_runner.runtime.numerics import seed_everything
 from orbit_runner.runtime.workers import Workers
 from orbit_runner.training import loops
 from orbit_runner.training.controller import Action, build_controller, quiet_orbit
 from orbit_runner.training.explanations import explained
 from orbit_runner.training.export_end import check_exportable, export_at_end
+from orbit_runner.training.files import cut_records
 from orbit_runner.training.garden_parts import (
     GardenCheckpoints,
     GardenTrainer,
     ManagedCheckpoints,
+    TrainerCheckpointManager,
 )
 from orbit_runner.training.modes import check_mode, held, run_mode
 from orbit_runner.training.observer import Observer
 from orbit_runner.training.run_lock import RunLock
 from orbit_runner.training.session import Session
+from orbit_runner.training.summaries import JsonLines, Summaries
+
+_INEXACT_TRAINER = ["a trainer of your own makes its own batches and random draws"]
 
 
 class OrbitExperimentRunner:
@@ -104,6 +110,7 @@ class OrbitExperimentRunner:
         self._observer = observer or (_Printed() if of_a_driver else Observer())
         self._session: Session | None = None
         self._own_controller: orbit.Controller | None = None
+        self._reports: Any = None
         with contextlib.ExitStack() as until_run:
             if mode in TRAINING and Workers(self.strategy).is_chief:
                 until_run.enter_context(RunLock(self._model_dir))
@@ -129,6 +136,11 @@ class OrbitExperimentRunner:
         )
         if self._controller is self._own_controller and self._session is not None:
             self._session.restore_or_initialize()
+        elif self._session is None:
+            step = int(self._trainer.global_step.numpy())
+            if trains and Workers(self.strategy).is_chief:
+                cut_records(Path(self._model_dir) / "metrics.jsonl", after=step)
+            self._observer.ready(step)
 
     @property
     def params(self) -> Any:
@@ -218,8 +230,12 @@ class OrbitExperimentRunner:
             return None
         settings, shared = self._config.trainer, self.model_dir
         is_chief = Workers(self.strategy).is_chief
-        return tf.train.CheckpointManager(
+        of_a_driver = not isinstance(self._params, ExperimentConfig)
+        return TrainerCheckpointManager(
             self.trainer.checkpoint,
+            run_directory=shared,
+            observer=self._observer,
+            allow_partial=self._allow_partial or of_a_driver,
             # All workers save, for reading some variables takes all of them; one of them keeps it.
             directory=shared if is_chief else tempfile.mkdtemp(),
             max_to_keep=settings.max_to_keep if is_chief else 1,
@@ -262,17 +278,41 @@ class OrbitExperimentRunner:
         if isinstance(self.trainer, GardenTrainer):
             self._own_controller = build_controller(self.trainer.session, controller_cls, **common)
             return self._own_controller
-        from orbit_runner.official.driving import garden_controller
+        from orbit_runner.official.driving import Reports, garden_controller
 
+        self._reports = Reports(self._observer, self.trainer.global_step)
+        if save_summary and isinstance(self._params, ExperimentConfig):
+            common.update(self._own_summaries(common))
         return garden_controller(
             self,
             self._garden_params,
             trainer,
             evaluator,
             controller_cls,
+            self._reports,
             asynchronous=enable_async_checkpointing,
             **common,
         )
+
+    def _own_summaries(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Returns the writers of summaries and records, where the caller gave none."""
+        step, folder = self.trainer.global_step, Path(self.model_dir)
+        interval = self._config.trainer.summary_interval
+        lines = JsonLines(folder / "metrics.jsonl") if Workers(self.strategy).is_chief else None
+        subdir = self._config.trainer.validation_summary_subdir
+        made = {
+            "summary_manager": Summaries(
+                folder / "train" if lines else None,
+                lines,
+                "train",
+                step,
+                lambda step: step % interval == 0,
+            ),
+            "eval_summary_manager": Summaries(
+                folder / subdir if lines else None, lines, "validation", step
+            ),
+        }
+        return {name: given[name] or made[name] for name in made}
 
     def run(self) -> tuple[tf_keras.Model, dict[str, Any]]:
         """Does what the mode says.
@@ -290,16 +330,24 @@ class OrbitExperimentRunner:
             if self._session is not None and self._controller is self._own_controller:
                 logs = self._run_session(self._session)
             else:
-                from orbit_runner.official.driving import drive
+                logs = self._run_own_trainer()
+        of_a_driver = not isinstance(self._params, ExperimentConfig)
+        return self.trainer.model, logs if self._evaluates_at_end or not of_a_driver else {}
 
-                with self.strategy.scope(), explained():
-                    logs = drive(
-                        self,
-                        self._garden_params.trainer,
-                        self._mode,
-                        evaluates_at_end=self._evaluates_at_end,
-                    )
-        return self.trainer.model, logs if self._evaluates_at_end else {}
+    def _run_own_trainer(self) -> dict[str, Any]:
+        """Runs a trainer that is not this runner's, and returns the result of an evaluation."""
+        from orbit_runner.official.driving import drive
+
+        settings, observer = self._garden_params.trainer, self._observer
+        if self._mode in TRAINING:
+            observer.started(int(self.trainer.global_step.numpy()), settings.train_steps)
+        if self._reports is not None:
+            self._reports.restart()
+        with self.strategy.scope(), explained():
+            logs = drive(self, settings, self._mode, evaluates_at_end=self._evaluates_at_end)
+        if self._mode in TRAINING:
+            observer.reproducible(_INEXACT_TRAINER)
+        return logs or (self._reports.last if self._reports is not None else {})
 
     def _output(self) -> contextlib.AbstractContextManager[None]:
         # Of a driver, standard output is its own, and Orbit's lines are expected there.
@@ -350,6 +398,9 @@ class OrbitExperimentRunner:
     def _trainer_of_gin(self, task: Any, train: bool, evaluate: bool) -> Any:
         from official.core import train_utils
 
+        self._observer.phase("building the model")
+        # As for a trainer of this runner: without a seed, deterministic random ops fail.
+        seed_everything(self._config.runtime.seed, keeps=True)
         with self.strategy.scope():
             return train_utils.create_trainer(
                 self._garden_params,

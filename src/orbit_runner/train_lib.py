@@ -173,7 +173,7 @@ def _is_in_parts(params: Any, trainer: Any) -> bool:
     """Returns whether a part may come from elsewhere, as Model Garden's drivers have it."""
     if trainer is not None or not isinstance(params, ExperimentConfig):
         return True
-    return params.for_task is not params and gin_names_a_trainer()
+    return gin_names_a_trainer()
 
 
 def __getattr__(name: str) -> Any:

@@ -61,14 +61,16 @@ def _check_free(folder: Path, chosen: Chosen) -> None:
 def _exported(chosen: Chosen, folder: Path, kind: str) -> dict[str, Any]:
     from orbit_runner.reporting.progress import make_progress
     from orbit_runner.runtime.environment import prepare_environment
+    from orbit_runner.runtime.garbage import paused_collection_scope
 
     progress = make_progress(kind)
     config = chosen.resolved.config
     with progress.shown():
         progress.phase("importing tensorflow")
         prepare_environment(config.runtime)
-        from orbit_runner.training.export import export
-        from orbit_runner.training.served import make_task, served
+        with paused_collection_scope():
+            from orbit_runner.training.export import export
+            from orbit_runner.training.served import make_task, served
 
         bind_gin(chosen.resolved)
         with blamed(chosen.resolved):

@@ -16,12 +16,12 @@ from orbit_runner.config.dump import to_yaml
 from orbit_runner.config.experiment import ExperimentConfig
 from orbit_runner.config.modes import TRAINING
 from orbit_runner.config.resolve import Resolved
-from orbit_runner.runtime import garbage
 from orbit_runner.runtime.cluster.description import Cluster
 from orbit_runner.runtime.cluster.farewell import Guest, Host
 from orbit_runner.runtime.cluster.lost import MemberLost
 from orbit_runner.runtime.environment import keep_native_output, prepare_environment
-from orbit_runner.training.observer import Logs, Observer, Observers
+from orbit_runner.runtime.garbage import paused_collection_scope
+from orbit_runner.training.observer import Observer, Observers
 from orbit_runner.training.run_lock import RunDirectoryRemoved
 
 
@@ -78,7 +78,6 @@ def serve(job: Job) -> int:
     from orbit_runner.runtime.servers import serve_role
 
     assert job.cluster is not None
-    garbage.resume()
     guest = Guest(job.model_dir, job.cluster.me)
     return serve_role(job.cluster, left=guest.left, announce=guest.announce)
 
@@ -115,12 +114,13 @@ def run_job(job: Job, progress: Any) -> Any:
 
 
 def _run(job: Job, progress: Any) -> Any:
-    from orbit_runner import train_lib
+    with paused_collection_scope():
+        from orbit_runner import train_lib
 
-    bind_gin(job.resolved)
-    strategy, task = train_lib.prepare(
-        job.config, str(job.model_dir), cluster=job.cluster, mode=job.mode, tell=progress.phase
-    )
+        bind_gin(job.resolved)
+        strategy, task = train_lib.prepare(
+            job.config, str(job.model_dir), cluster=job.cluster, mode=job.mode, tell=progress.phase
+        )
     record = _record(job, strategy, progress)
     start = time.monotonic()
     try:
@@ -176,9 +176,8 @@ def _servers_dismissed(job: Job) -> Iterator[None]:
 
 def _observer(job: Job, progress: Observer) -> Observer:
     if job.mode in TRAINING and job.writes:
-        writer = ConfigWriter(job.model_dir, job.resolved)
-        return Observers(Begun(job.config), progress, job.data, writer)
-    return Observers(Begun(job.config), progress)
+        return Observers(progress, job.data, ConfigWriter(job.model_dir, job.resolved))
+    return progress
 
 
 def _record(job: Job, strategy: Any, progress: Observer) -> Any:
@@ -215,31 +214,6 @@ def _placement(job: Job, strategy: Any) -> str:
         lines[0] = f"{cluster.me} of a cluster ({cluster.source}), {lines[0]}"
         lines += [f"  {member}  {member.address}" for member in cluster.members()]
     return "\n".join(lines)
-
-
-class Begun(Observer):
-    """Lets Python search for garbage again, once a loop is traced and done."""
-
-    def __init__(self, config: ExperimentConfig) -> None:
-        """Waits.
-
-        Args:
-            config: The experiment.
-        """
-        self._eager = config.runtime.run_eagerly
-
-    def started(self, step: int, train_steps: int) -> None:
-        """Ends the start where each step makes its own garbage."""
-        if self._eager:
-            garbage.resume()
-
-    def trained(self, step: int, logs: Logs) -> None:
-        """Ends the start."""
-        garbage.resume()
-
-    def evaluated(self, step: int, logs: Logs) -> None:
-        """Ends the start."""
-        garbage.resume()
 
 
 class ConfigWriter(Observer):

@@ -33,9 +33,6 @@ COMMANDS = {
     "env": "versions, devices and git revision, for a bug report",
 }
 
-# They live long, and import nothing large.
-_LONG = ("launch", "server", "data")
-
 _HELP = f"""\
 Orbit Runner {__version__}: a config file is the experiment.
 
@@ -117,10 +114,6 @@ def _dispatch(arguments: list[str]) -> int:
         from orbit_runner.errors import RunnerError
 
         raise RunnerError(f"{unknown('command', first, [*COMMANDS])}{_hint(first)}")
-    if first in _LONG:
-        from orbit_runner.runtime import garbage
-
-        garbage.resume()
     module = "list_" if first == "list" else first
     return importlib.import_module(f"orbit_runner.cli.{module}").main(rest)
 
@@ -165,7 +158,7 @@ def _run_command() -> int:
     from orbit_runner.runtime import garbage
 
     streams.install()
-    garbage.put_off()
+    garbage.freeze_after_pauses()
     try:
         code = main()
     except SystemExit as done:  # `runner COMMAND --help`

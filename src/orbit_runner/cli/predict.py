@@ -18,7 +18,7 @@ from orbit_runner.cli.home_directory import expand_home
 from orbit_runner.cli.preflight import blamed
 from orbit_runner.config.resolve import Request, Resolved, resolve
 from orbit_runner.errors import RunnerError
-from orbit_runner.runtime import garbage
+from orbit_runner.runtime.garbage import paused_collection_scope
 from orbit_runner.training.export_folder import CONFIG, EXTRA, find_export
 
 # Some items have no answer; the others have theirs.
@@ -175,9 +175,9 @@ def _progress(flags: argparse.Namespace, resolved: Resolved) -> Iterator[Any]:
     with progress.shown():
         progress.phase("importing tensorflow")
         prepare_environment(resolved.config.runtime)
-        # Here and not by what needs it: it takes the time that the phase names.
-        importlib.import_module("tensorflow")
+        with paused_collection_scope():
+            # Here and not by what needs it: it takes the time that the phase names.
+            importlib.import_module("tensorflow")
 
         bind_gin(resolved)
         yield progress
-    garbage.resume()

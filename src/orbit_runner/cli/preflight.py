@@ -25,7 +25,7 @@ from orbit_runner.runtime.cluster.description import Cluster
 from orbit_runner.runtime.cluster.resolve import reach_problems, resolve_cluster
 from orbit_runner.runtime.tpu.address import tpu_problems
 from orbit_runner.training.checkpoints.folder import CheckpointFolder
-from orbit_runner.training.checkpoints.of_run import SUBFOLDER
+from orbit_runner.training.checkpoints.of_run import SUBFOLDER, places_of
 from orbit_runner.training.checkpoints.places import newest_whole
 from orbit_runner.training.run_config import made_with
 
@@ -133,7 +133,8 @@ def check_same_config(resolved: Resolved, model_dir: Path) -> None:
     """
     there, checkpoints = model_dir / "config.yaml", CheckpointFolder(model_dir / SUBFOLDER)
     # A run that failed before its first checkpoint left nothing that another config could spoil.
-    if not checkpoints.committed():
+    # A trainer that gin names saves where Model Garden does, in the run directory itself.
+    if not places_of(checkpoints):
         return
     if not there.exists():
         _check_newest_record(resolved, checkpoints, there)

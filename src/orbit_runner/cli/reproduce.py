@@ -23,6 +23,7 @@ from orbit_runner.cli.preflight import blamed, check_before_start
 from orbit_runner.cli.verify import DIFFERENT
 from orbit_runner.config.resolve import Resolved
 from orbit_runner.errors import RunnerError, listed
+from orbit_runner.runtime.garbage import paused_collection_scope
 from orbit_runner.training.data_record import DataChanged, DataRecord, fingerprint_of
 from orbit_runner.training.run_history import read_history
 
@@ -163,7 +164,8 @@ def _up_to(resolved: Resolved, step: int) -> Resolved:
 def _compared(
     original: Original, folder: Path, progress: Any, said: list[str]
 ) -> tuple[Any, Exception | None]:
-    from orbit_runner.cli.rerun import rerun
+    with paused_collection_scope():
+        from orbit_runner.cli.rerun import rerun
     from orbit_runner.reporting.reproduced import Reproduction
     from orbit_runner.training.parting import compare_runs
 

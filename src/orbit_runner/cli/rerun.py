@@ -12,7 +12,7 @@ import orbit
 
 from orbit_runner import train_lib
 from orbit_runner.cli.gin_bindings import bind_gin
-from orbit_runner.cli.job import Begun, ConfigWriter
+from orbit_runner.cli.job import ConfigWriter
 from orbit_runner.config.experiment import ExperimentConfig
 from orbit_runner.config.resolve import Resolved
 from orbit_runner.errors import RunnerError, first_line
@@ -83,7 +83,7 @@ def rerun(
     done = Done(described(strategy))
     record = RunRecord(folder / "run.json", ["runner", *sys.argv[1:]], mode, config.runtime.seed)
     record.update(devices=describe_devices(), replicas=replicas)
-    observers = Observers(Begun(config), observer, ConfigWriter(folder, resolved))
+    observers = Observers(observer, ConfigWriter(folder, resolved))
     try:
         for stage in _stages(config, history, step, after):
             stage.run(strategy, task, mode, folder, observers)

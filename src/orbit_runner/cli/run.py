@@ -25,7 +25,6 @@ from orbit_runner.cli.preflight import blamed, check_before_start, check_same_co
 from orbit_runner.config.modes import MODES, TRAINING
 from orbit_runner.config.resolve import Resolved, resolve
 from orbit_runner.errors import RunnerError
-from orbit_runner.runtime import garbage
 from orbit_runner.runtime.cluster.roles import in_role
 from orbit_runner.training.checkpoints import early_check
 from orbit_runner.training.data_record import DataRecord, fingerprint_of
@@ -55,7 +54,6 @@ def main(arguments: Sequence[str]) -> int:
     if flags.pretrain_steps is not None and flags.pretrain_steps < 1:
         raise RunnerError(f"--pretrain_steps: got {flags.pretrain_steps}, allowed: at least 1")
     if flags.mode == finetune.MODE:
-        garbage.resume()
         return finetune.main(arguments, flags)
     if flags.pretrain_steps is not None:
         raise RunnerError(

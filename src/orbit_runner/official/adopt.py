@@ -10,6 +10,7 @@ from orbit_runner.config.raw import Section
 from orbit_runner.config.runtime import RuntimeConfig
 from orbit_runner.config.typed import Builder
 from orbit_runner.runtime.environment import prepare_environment
+from orbit_runner.runtime.garbage import paused_collection_scope
 
 if TYPE_CHECKING:
     from orbit_runner.config.experiment import ExperimentConfig
@@ -36,10 +37,11 @@ def registered_experiment(name: str, said: Section) -> tuple[ExperimentConfig, S
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
     if "tensorflow" not in sys.modules:
         print(f"importing tensorflow, for official/{name}", file=sys.stderr)
-    from orbit_runner.official import loading
-    from orbit_runner.official.experiment import said_by, shaped_like
+    with paused_collection_scope():
+        from orbit_runner.official import loading
+        from orbit_runner.official.experiment import said_by, shaped_like
 
-    params = loading.experiment(name)
+        params = loading.experiment(name)
     return shaped_like(params, name), said_by(params, name)
 
 

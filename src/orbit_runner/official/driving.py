@@ -1,14 +1,83 @@
-"""A trainer of a user's own, driven by Orbit's controller as Model Garden's runner drives it."""
+"""Runs a trainer of the user's own in Orbit's controller, as Model Garden's runner does."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import orbit
 from official.core import actions
 
 from orbit_runner.errors import SettingError
+
+
+class Listener(Protocol):
+    """What is called after each loop and each evaluation: a part of `Observer`."""
+
+    def trained(self, step: int, logs: Mapping[str, float]) -> None:
+        """Called after a loop of steps."""
+
+    def evaluated(self, step: int, logs: Mapping[str, float]) -> None:
+        """Called after an evaluation."""
+
+
+class Reports:
+    """Reports loops and evaluations of a trainer to the observer of the run.
+
+    Attributes:
+        last: The result of the last evaluation; {} before the first.
+    """
+
+    def __init__(self, observer: Listener, global_step: Any) -> None:
+        """Starts to measure the time of the first loop.
+
+        Args:
+            observer: Called after each loop and each evaluation.
+            global_step: The step, an int64 scalar variable.
+        """
+        self._observer, self._global_step = observer, global_step
+        self.last: dict[str, Any] = {}
+        self.restart()
+
+    def restart(self) -> None:
+        """Starts to measure the time of the next loop."""
+        self._step, self._time = self._current_step(), time.perf_counter()
+
+    def trained(self, logs: Mapping[str, Any]) -> None:
+        """Reports a loop of steps.
+
+        Args:
+            logs: What the trainer returned.
+        """
+        steps, seconds = self._current_step() - self._step, time.perf_counter() - self._time
+        speed = {"steps_per_second": steps / seconds if seconds else 0.0}
+        self._observer.trained(self._current_step(), {**_scalars(logs), **speed})
+        self.restart()
+
+    def evaluated(self, logs: Mapping[str, Any]) -> None:
+        """Reports an evaluation.
+
+        Args:
+            logs: What the trainer returned.
+        """
+        self.last = dict(logs)
+        self._observer.evaluated(self._current_step(), _scalars(logs))
+        self.restart()
+
+    def _current_step(self) -> int:
+        return int(self._global_step.numpy())
+
+
+def _scalars(logs: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
+    found: dict[str, float] = {}
+    for name, value in logs.items():
+        if isinstance(value, Mapping):
+            found.update(_scalars(value, f"{prefix}{name}/"))
+        elif not getattr(value, "shape", ()):
+            found[f"{prefix}{name}"] = float(orbit.utils.get_value(value))
+    return found
 
 
 def garden_controller(
@@ -17,6 +86,7 @@ def garden_controller(
     trainer: Any,
     evaluator: Any,
     controller_cls: type[orbit.Controller],
+    reports: Reports,
     *,
     asynchronous: bool,
     save_summary: bool,
@@ -25,7 +95,7 @@ def garden_controller(
     summary_manager: Any,
     eval_summary_manager: Any,
 ) -> orbit.Controller:
-    """Makes the controller of a trainer of Model Garden's kind.
+    """Returns the controller of a trainer of Model Garden's kind.
 
     Args:
         runner: The `OrbitExperimentRunner`.
@@ -33,6 +103,7 @@ def garden_controller(
         trainer: What trains; None in modes that only evaluate.
         evaluator: What evaluates.
         controller_cls: Its class.
+        reports: Reports loops and evaluations.
         asynchronous: Whether checkpoints are saved beside training.
         save_summary: Whether to write summaries.
         train_actions: Called with the output of each loop of training.
@@ -44,7 +115,7 @@ def garden_controller(
         The controller; the newest checkpoint is restored.
     """
     manager, folder = runner.checkpoint_manager, Path(runner.model_dir)
-    own_train, own_eval = list(train_actions), list(eval_actions)
+    own_train, own_eval = [reports.trained, *train_actions], [reports.evaluated, *eval_actions]
     if trainer:
         own_train += actions.get_train_actions(
             params, trainer, runner.model_dir, checkpoint_manager=manager
@@ -52,6 +123,12 @@ def garden_controller(
     if evaluator:
         own_eval += actions.get_eval_actions(params, evaluator, runner.model_dir)
     settings = params.trainer
+    if trainer and settings.train_steps < 1:
+        raise SettingError(
+            "trainer.train_steps",
+            f"got {settings.train_steps}; a trainer of your own needs a number of steps, and "
+            "cannot use trainer.train_epochs",
+        )
     return controller_cls(
         strategy=runner.strategy,
         trainer=trainer,
@@ -108,6 +185,6 @@ def _number(settings: Any, name: str) -> int:
     value = getattr(settings, name)
     if isinstance(value, str):
         raise SettingError(
-            f"trainer.{name}", f"got {value!r}; a trainer of your own takes a number of steps"
+            f"trainer.{name}", f"got {value!r}; a trainer of your own needs a number of steps"
         )
     return int(value)

@@ -1,27 +1,37 @@
-"""Python's search for garbage that is tied in circles, put off until a process has started.
+"""Python's cyclic garbage collection, paused while many lasting objects are created.
 
-Importing TensorFlow and tracing make a million objects, nearly all of which stay. Searching them
-again and again takes a quarter of the time until the first step.
+Importing TensorFlow and tracing a step create a million objects, nearly all of which stay.
+Searching them again and again takes a quarter of the time until the first step.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gc
+from collections.abc import Iterator
 
-_searched_before = False
+_freezes = False
 
 
-def put_off() -> None:
-    """Stops the search, for the start of a process or for all of one that is soon over."""
-    global _searched_before
-    _searched_before = gc.isenabled()
+def freeze_after_pauses() -> None:
+    """Makes later collections ignore all objects that exist at the end of a pause.
+
+    For a process of this runner's own: in another program, its garbage would stay as well.
+    """
+    global _freezes
+    _freezes = True
+
+
+@contextlib.contextmanager
+def paused_collection_scope() -> Iterator[None]:
+    """Pauses collection in a `with` block; does nothing if it is paused or disabled already."""
+    if not gc.isenabled():
+        yield
+        return
     gc.disable()
-
-
-def resume() -> None:
-    """Searches again, but never among what is there by now; nothing where it was not put off."""
-    global _searched_before
-    if _searched_before:
-        gc.freeze()
+    try:
+        yield
+    finally:
+        if _freezes:
+            gc.freeze()
         gc.enable()
-    _searched_before = False

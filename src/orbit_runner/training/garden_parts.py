@@ -15,11 +15,14 @@ from typing import Any
 import orbit
 import tensorflow as tf
 
-from orbit_runner.errors import RunnerError
+from orbit_runner.errors import RunnerError, listed
+from orbit_runner.training.checkpoints.match import match
 from orbit_runner.training.divergence import non_finite_error
 from orbit_runner.training.evaluator import EXAMPLES
 from orbit_runner.training.files import read_json_object
+from orbit_runner.training.fingerprint import CheckpointContent
 from orbit_runner.training.finite_check import non_finite_variables
+from orbit_runner.training.observer import Observer
 from orbit_runner.training.session import Session
 
 
@@ -238,6 +241,70 @@ class GardenCheckpoints(tf.train.CheckpointManager):
     def sync(self) -> None:
         """Waits until the last save is on the disk."""
         self._session.checkpoints.sync()
+
+
+class TrainerCheckpointManager(tf.train.CheckpointManager):
+    """The checkpoint manager of a trainer of the user's own.
+
+    TensorFlow's restores what fits and does not report the rest.
+    """
+
+    def __init__(
+        self,
+        checkpoint: tf.train.Checkpoint,
+        *,
+        run_directory: str,
+        observer: Observer,
+        allow_partial: bool,
+        **kwargs: Any,
+    ) -> None:
+        """Makes the manager.
+
+        Args:
+            checkpoint: What is saved.
+            run_directory: The directory that all workers restore from.
+            observer: Gets a note of what is restored.
+            allow_partial: Whether a checkpoint may fit in part.
+            **kwargs: The other arguments of `tf.train.CheckpointManager`.
+        """
+        super().__init__(checkpoint, **kwargs)
+        self._run_directory, self._observer = run_directory, observer
+        self._allow_partial = allow_partial
+
+    def restore_or_initialize(self) -> str | None:
+        """Restores the latest checkpoint, or initializes the model if there is none.
+
+        Returns:
+            The path of the checkpoint; None if there was none.
+
+        Raises:
+            RunnerError: It does not fit, and `allow_partial` is false.
+        """
+        found = tf.train.latest_checkpoint(self._run_directory)
+        if found is not None:
+            self._check(found)
+        path: str | None = super().restore_or_initialize()
+        if found is not None:
+            step = orbit.utils.get_value(self._step_counter)
+            self._observer.note(f"restored step {int(step)} from {found}")
+        return path
+
+    def _check(self, path: str) -> None:
+        items = dict(tf.train.TrackableView.children(self.checkpoint))
+        content = CheckpointContent(path)
+        found = match(items, content, lazily=True)
+        # Slots are made at the first gradient, so they may be in the checkpoint alone.
+        left = [*found.missing, *(line for line in found.unused if line.startswith("model."))]
+        if not left:
+            return
+        if not self._allow_partial:
+            raise RunnerError(
+                f"the checkpoint {path} does not fit this experiment "
+                f"({found.counts() or 'nothing'} would fit):\n{listed(left)}\n"
+                "give another --model_dir, the config that made it, or --allow_partial to restore "
+                "the rest"
+            )
+        self._observer.note(f"restored {found.counts()} from {path}; left out:\n{listed(left)}")
 
 
 class ManagedCheckpoints:

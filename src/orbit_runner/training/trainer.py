@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +16,7 @@ from orbit_runner.errors import SettingError
 from orbit_runner.runtime.autograph import converted
 from orbit_runner.runtime.devices import gpus_peak
 from orbit_runner.runtime.flops import step_flops
+from orbit_runner.runtime.garbage import paused_collection_scope
 from orbit_runner.runtime.peaks import Work
 from orbit_runner.runtime.randomness import keyed_draws
 from orbit_runner.runtime.unkeyed import unkeyed_draws
@@ -188,7 +190,8 @@ class Trainer(orbit.StandardTrainer):
         """
         start, step = time.perf_counter(), self._global_step()
         try:
-            logs = super().train(num_steps)
+            with self._tracing_scope():
+                logs = super().train(num_steps)
         except tf.errors.OutOfRangeError as error:
             raise self._data_ended() from error
         taken = self._global_step() - step
@@ -203,6 +206,13 @@ class Trainer(orbit.StandardTrainer):
         speed = logs["steps_per_second"] = self.timer.steps_per_second()
         if self.flops:
             logs.update(Work(self.flops, self._peak).logs(speed))
+
+    def _tracing_scope(self) -> contextlib.AbstractContextManager[None]:
+        # A loop that Python runs step by step makes garbage of its own.
+        in_graph = self._train_options.use_tf_while_loop and not tf.config.functions_run_eagerly()
+        if self._train_loop_fn is not None or not in_graph:
+            return contextlib.nullcontext()
+        return paused_collection_scope()
 
     def _global_step(self) -> int:
         return int(self.state.global_step.numpy())
