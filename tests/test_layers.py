@@ -32,6 +32,8 @@ FORBIDDEN = {
     "official": ("tasks", "training", "train_lib", "cli", "reporting"),
     "train_lib": ("cli",),
     "train_utils": ("cli",),
+    "multitask_train_lib": ("cli",),
+    "drop_in": ("cli",),
     "experiment_runner": ("cli",),
     "reporting": ("cli",),
     "cli": (),

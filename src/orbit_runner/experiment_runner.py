@@ -20,6 +20,7 @@ from orbit_runner.config.modes import TRAINING
 from orbit_runner.errors import RunnerError
 from orbit_runner.runtime.numerics import seed_everything
 from orbit_runner.runtime.workers import Workers
+from orbit_runner.tasks.several import Evaluated
 from orbit_runner.training import loops
 from orbit_runner.training.controller import Action, build_controller, quiet_orbit
 from orbit_runner.training.explanations import explained
@@ -69,6 +70,7 @@ class OrbitExperimentRunner:
         *,
         observer: Observer | None = None,
         allow_partial: bool = False,
+        eval_tasks: dict[str, Evaluated] | None = None,
     ) -> None:
         """Builds the parts, and restores the newest checkpoint where there is one.
 
@@ -91,6 +93,7 @@ class OrbitExperimentRunner:
                 Model Garden's.
             allow_partial: Whether to restore what fits of a checkpoint that does not fit as a
                 whole.
+            eval_tasks: The tasks of evaluations by name; those of the experiment where None.
 
         Raises:
             RunnerError: The experiment cannot run as it is written, or another process trains in
@@ -106,6 +109,7 @@ class OrbitExperimentRunner:
         self._summary_manager = summary_manager
         self._eval_summary_manager = eval_summary_manager
         self._asynchronous, self._allow_partial = enable_async_checkpointing, allow_partial
+        self._eval_tasks = eval_tasks
         of_a_driver = not isinstance(params, ExperimentConfig)
         self._observer = observer or (_Printed() if of_a_driver else Observer())
         self._session: Session | None = None
@@ -199,6 +203,7 @@ class OrbitExperimentRunner:
             evaluates=evaluate,
             asynchronous=self._asynchronous,
             allow_partial=self._allow_partial,
+            eval_tasks=self._eval_tasks,
         )
         cls, own = type(self), OrbitExperimentRunner
         replaced = cls._build_best_checkpoint_exporter is not own._build_best_checkpoint_exporter

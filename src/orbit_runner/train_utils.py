@@ -9,9 +9,12 @@ import json
 import logging
 import os
 import pprint
+import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+from official.core import train_utils as official_train_utils
 
 from orbit_runner.config.dump import to_yaml
 from orbit_runner.config.experiment import ExperimentConfig
@@ -20,8 +23,12 @@ from orbit_runner.config.problems import ConfigError, Problem, note_text
 from orbit_runner.config.raw import Section
 from orbit_runner.config.resolve import OFFICIAL, Request, Resolved, resolve
 from orbit_runner.errors import RunnerError
+from orbit_runner.training.checkpoints.of_run import SUBFOLDER
 from orbit_runner.training.files import write_whole
 
+# Taken now: `drop_in` may replace them later.
+_official_serialize_config = official_train_utils.serialize_config
+_official_remove_ckpts = official_train_utils.remove_ckpts
 _SECTIONS = ("train_data", "validation_data")
 
 
@@ -185,14 +192,20 @@ def serialize_config(params: Any, model_dir: str) -> None:
         from orbit_runner.official.handed_on import handed_on
 
         params = handed_on(params)
-    from official.core import train_utils
+    _official_serialize_config(params, model_dir)
 
-    train_utils.serialize_config(params, model_dir)
+
+def remove_ckpts(model_dir: str) -> None:
+    """Removes the checkpoints of a run, so that it starts again: this runner's, Model Garden's.
+
+    Args:
+        model_dir: The directory of the run.
+    """
+    _official_remove_ckpts(model_dir)
+    shutil.rmtree(Path(model_dir) / SUBFOLDER, ignore_errors=True)
 
 
 def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from official.core import train_utils
-
-    return getattr(train_utils, name)
+    return getattr(official_train_utils, name)

@@ -135,7 +135,7 @@ class GardenTrainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         Args:
             logs: The result of an evaluation; {} where there was none.
         """
-        found = {name: value for name, value in logs.items() if name != EXAMPLES}
+        found = _without_examples(logs)
         if not logs or self.session.best is None:
             return found
         metric = self.config.trainer.best_checkpoint_eval_metric
@@ -150,6 +150,14 @@ class GardenTrainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
             return read_json_object(info)
         except (OSError, ValueError):  # Removed or damaged while the run went on.
             return {}
+
+
+def _without_examples(logs: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: _without_examples(value) if isinstance(value, Mapping) else value
+        for name, value in logs.items()
+        if name != EXAMPLES
+    }
 
 
 class _Exported:

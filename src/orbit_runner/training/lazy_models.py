@@ -11,6 +11,7 @@ from orbit_runner.config.experiment import ExperimentConfig
 from orbit_runner.runtime.autograph import converted
 from orbit_runner.training.gradients import GradientTap
 from orbit_runner.training.inputs import distribute, with_seed
+from orbit_runner.training.sections import section_of
 
 
 def complete(
@@ -31,8 +32,13 @@ def complete(
         optimizer: Its optimizer, which is not touched.
         strategy: Where it runs.
     """
+    if not _lacks_variables(model):
+        return
+    if hasattr(task, "multi"):
+        _complete_joint(config, task, model, optimizer, strategy)
+        return
     data = getattr(config.for_task.task, "train_data", None)
-    if data is None or not _lacks_variables(model):
+    if data is None:
         return
     metrics = [*task.build_metrics(training=True), *getattr(model, "metrics", ())]
 
@@ -40,9 +46,33 @@ def complete(
         task.train_step(inputs, model=model, optimizer=GradientTap(optimizer), metrics=metrics)
 
     found = distribute(strategy, task, with_seed(data, config.runtime), config.runtime)
+    _trace(step, task, strategy, found.element_spec)
+
+
+def _complete_joint(
+    config: ExperimentConfig, joint: Any, model: Any, optimizer: Any, strategy: Any
+) -> None:
+    """Does so for a model of several tasks, by a step of all of them."""
+    metrics = {name: task.build_metrics(training=True) for name, task in joint.tasks.items()}
+
+    def step(inputs: Any) -> None:
+        joint.multi.joint_train_step(
+            inputs,
+            multi_task_model=model,
+            optimizer=GradientTap(optimizer),
+            task_metrics=metrics,
+        )
+
+    specs = {}
+    for name, task in joint.tasks.items():
+        data = with_seed(section_of(task.task_config, "train_data", name), config.runtime)
+        specs[name] = distribute(strategy, task, data, config.runtime).element_spec
+    _trace(step, joint.multi, strategy, specs)
+
+
+def _trace(step: Any, task: Any, strategy: tf.distribute.Strategy, spec: Any) -> None:
     run = converted(lambda inputs: strategy.run(step, args=(inputs,)), task)
-    traced = tf.function(run, autograph=False)
-    traced.get_concrete_function(found.element_spec)
+    tf.function(run, autograph=False).get_concrete_function(spec)
 
 
 def _lacks_variables(model: Any) -> bool:

@@ -38,14 +38,15 @@ class JointTask:
 
     loss = TOTAL
 
-    def __init__(self, multi: Any, config: Any) -> None:
+    def __init__(self, multi: Any, config: Any, model: Any = None) -> None:
         """Makes it ready.
 
         Args:
             multi: The `MultiTask`.
             config: Its config, of Model Garden's class.
+            model: The model of all tasks; `build_multitask_model` makes it where None.
         """
-        self.multi, self.task_config = multi, config
+        self.multi, self.task_config, self._model = multi, config, model
         self.tasks: Mapping[str, Any] = multi.tasks
         self.create_optimizer = multi.create_optimizer
 
@@ -55,6 +56,8 @@ class JointTask:
         Raises:
             RunnerError: The class of the tasks does not say how.
         """
+        if self._model is not None:
+            return self._model
         build = getattr(self.multi, "build_multitask_model", None)
         if build is None:
             raise RunnerError(

@@ -39,6 +39,7 @@ class Parts:
         state: What is trained.
         observer: Is told what takes long.
         logging_dir: The folder of the run.
+        eval_tasks: The tasks of evaluations by name; those of the experiment where None.
     """
 
     config: ExperimentConfig
@@ -47,6 +48,7 @@ class Parts:
     state: TrainState
     observer: Observer
     logging_dir: str
+    eval_tasks: dict[str, Evaluated] | None = None
 
     def trainer(self, plan: Plan) -> Trainer:
         """Makes the trainer; to be called in the strategy's scope.
@@ -125,6 +127,8 @@ class Parts:
         return self._evaluator(self.task, data, self.state, steps)
 
     def _several(self) -> dict[str, Evaluated]:
+        if self.eval_tasks is not None:
+            return self.eval_tasks
         if isinstance(self.task, JointTask):
             steps = self.task.multi.task_eval_steps
             return {n: Evaluated(task, steps.get(n)) for n, task in self.task.tasks.items()}

@@ -19,6 +19,7 @@ from orbit_runner.runtime.cluster.farewell import Host
 from orbit_runner.runtime.coordinator import is_served, own_strategy
 from orbit_runner.runtime.numerics_record import changes, describe_numerics
 from orbit_runner.runtime.workers import Workers, described
+from orbit_runner.tasks.several import Evaluated
 from orbit_runner.training.actions import AverageCheckpoints, BestCheckpoint, EarlyStop
 from orbit_runner.training.checkpoints.manager import Checkpoints, Circumstances
 from orbit_runner.training.comparison import Comparison, require_metric
@@ -80,6 +81,7 @@ class Session:
         evaluates: bool,
         asynchronous: bool,
         allow_partial: bool = False,
+        eval_tasks: dict[str, Evaluated] | None = None,
     ) -> None:
         """Builds the parts.
 
@@ -93,6 +95,7 @@ class Session:
             evaluates: Whether the mode evaluates.
             asynchronous: Whether checkpoints are saved beside training.
             allow_partial: Whether a checkpoint may fit in part.
+            eval_tasks: The tasks of evaluations by name; those of the experiment where None.
 
         Raises:
             RunnerError: The config asks for what the task does not have.
@@ -131,7 +134,7 @@ class Session:
         if evaluates:
             self._require_batches()
         self.own_strategy = own_strategy(strategy)
-        parts = Parts(config, task, strategy, self.state, observer, str(model_dir))
+        parts = Parts(config, task, strategy, self.state, observer, str(model_dir), eval_tasks)
         with strategy.scope():
             self.trainer = parts.trainer(self.plan) if trains else None
         if self.trainer is not None:

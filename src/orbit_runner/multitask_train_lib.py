@@ -1,0 +1,158 @@
+"""What a driver imports from `official.modeling.multitask.train_lib`, under the same names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+from official.core import train_utils as official_train_utils
+from official.modeling.multitask import train_lib as official_train_lib
+
+from orbit_runner.experiment_runner import OrbitExperimentRunner
+from orbit_runner.tasks.several import Evaluated
+from orbit_runner.training.multitask import JointTask
+
+# Taken now: `drop_in` may replace them later.
+_official_run = official_train_lib.run_experiment
+_official_run_with_eval = official_train_lib.run_experiment_with_multitask_eval
+_default_exporter = official_train_utils.maybe_create_best_ckpt_exporter
+
+
+def run_experiment(
+    *,
+    distribution_strategy: tf.distribute.Strategy,
+    task: Any,
+    model: Any,
+    mode: str,
+    params: Any,
+    model_dir: str,
+    run_post_eval: bool = False,
+    trainer: Any = None,
+    eval_summary_manager: Any = None,
+    best_ckpt_exporter_creator: Callable[..., Any] = _default_exporter,
+) -> Any:
+    """Trains one model on several tasks, evaluates it, or both.
+
+    A trainer or an exporter of your own is run by Model Garden's function.
+
+    Args:
+        distribution_strategy: Where it runs.
+        task: The `MultiTask`.
+        model: The model of all tasks, made in the scope of the strategy.
+        mode: `train`, `eval`, `train_and_eval` or `continuous_eval`.
+        params: The experiment, a `MultiTaskExperimentConfig`.
+        model_dir: The directory of the run.
+        run_post_eval: Whether to evaluate once more at the end.
+        trainer: A trainer of your own.
+        eval_summary_manager: Writes summaries of evaluation.
+        best_ckpt_exporter_creator: Makes an exporter of your own.
+
+    Returns:
+        The model; with `run_post_eval`, the model and the result of that evaluation.
+    """
+    if trainer is not None or best_ckpt_exporter_creator is not _default_exporter:
+        return _official_run(
+            distribution_strategy=distribution_strategy,
+            task=task,
+            model=model,
+            mode=mode,
+            params=params,
+            model_dir=model_dir,
+            run_post_eval=run_post_eval,
+            trainer=trainer,
+            eval_summary_manager=eval_summary_manager,
+            best_ckpt_exporter_creator=best_ckpt_exporter_creator,
+        )
+    found, logs = OrbitExperimentRunner(
+        distribution_strategy,
+        JointTask(task, params.task, model),
+        mode,
+        params,
+        model_dir,
+        run_post_eval,
+        eval_summary_manager=eval_summary_manager,
+    ).run()
+    return (found, _results(logs)) if run_post_eval else found
+
+
+def run_experiment_with_multitask_eval(
+    *,
+    distribution_strategy: tf.distribute.Strategy,
+    train_task: Any,
+    eval_tasks: Sequence[Any],
+    mode: str,
+    params: Any,
+    model_dir: str,
+    run_post_eval: bool = False,
+    save_summary: bool = True,
+    trainer: Any = None,
+    eval_summary_manager: Any = None,
+    best_ckpt_exporter_creator: Callable[..., Any] = _default_exporter,
+    train_actions_factory: Callable[..., Any] | None = None,
+    eval_actions_factory: Callable[..., Any] | None = None,
+) -> tuple[Any, Any]:
+    """Trains one task, evaluates its model on several tasks, or both.
+
+    A trainer, an exporter or actions of your own are run by Model Garden's function.
+
+    Args:
+        distribution_strategy: Where it runs.
+        train_task: The task that is trained.
+        eval_tasks: The tasks of the evaluations, in the order of `params.eval_tasks`.
+        mode: `train`, `eval`, `train_and_eval` or `continuous_eval`.
+        params: The experiment, a `MultiEvalExperimentConfig`.
+        model_dir: The directory of the run.
+        run_post_eval: Whether to evaluate once more at the end.
+        save_summary: Whether to write summaries and records.
+        trainer: A trainer of your own.
+        eval_summary_manager: Writes summaries of evaluation.
+        best_ckpt_exporter_creator: Makes an exporter of your own.
+        train_actions_factory: Makes actions of training.
+        eval_actions_factory: Makes actions of evaluation.
+
+    Returns:
+        The model and the result of the evaluation at the end; {} without `run_post_eval`.
+    """
+    own = (trainer, train_actions_factory, eval_actions_factory)
+    if any(own) or best_ckpt_exporter_creator is not _default_exporter:
+        found: tuple[Any, Any] = _official_run_with_eval(
+            distribution_strategy=distribution_strategy,
+            train_task=train_task,
+            eval_tasks=list(eval_tasks),
+            mode=mode,
+            params=params,
+            model_dir=model_dir,
+            run_post_eval=run_post_eval,
+            save_summary=save_summary,
+            trainer=trainer,
+            eval_summary_manager=eval_summary_manager,
+            best_ckpt_exporter_creator=best_ckpt_exporter_creator,
+            train_actions_factory=train_actions_factory,
+            eval_actions_factory=eval_actions_factory,
+        )
+        return found
+    steps = {routine.task_config.name: routine.eval_steps for routine in params.eval_tasks}
+    model, logs = OrbitExperimentRunner(
+        distribution_strategy,
+        train_task,
+        mode,
+        params,
+        model_dir,
+        run_post_eval,
+        save_summary,
+        eval_summary_manager=eval_summary_manager,
+        eval_tasks={task.name: Evaluated(task, steps.get(task.name)) for task in eval_tasks},
+    ).run()
+    return model, _results(logs)
+
+
+def _results(logs: dict[str, Any]) -> dict[str, Any]:
+    # Model Garden calls its evaluator here, and not the controller, which adds the speed.
+    return {name: value for name, value in logs.items() if name != "steps_per_second"}
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("__"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(official_train_lib, name)
