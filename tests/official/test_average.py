@@ -1,4 +1,4 @@
-"""The average of the weights beside that of Model Garden's trainer: which variables, which values."""
+"""The average of the weights compared with that of Model Garden: variables and values."""
 
 from __future__ import annotations
 
