@@ -137,7 +137,8 @@ def check_same_config(resolved: Resolved, model_dir: Path) -> None:
     if not places_of(checkpoints):
         return
     if not there.exists():
-        _check_newest_record(resolved, checkpoints, there)
+        if checkpoints.committed():
+            _check_newest_record(resolved, checkpoints, there)
         return
     before, now = resolve(Request(experiment=str(there))).config, resolved.config
     changed = [
