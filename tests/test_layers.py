@@ -18,9 +18,10 @@ ABOVE_CONFIG = (
 
 # Package: what it must never import, anywhere in its files.
 FORBIDDEN = {
-    "errors": (*HEAVY, "config", "registry", *ABOVE_CONFIG),
-    "signals": (*HEAVY, "config", "registry", *ABOVE_CONFIG),
-    "streams": (*HEAVY, "config", "registry", *ABOVE_CONFIG),
+    "errors": (*HEAVY, "config", "registry", "storage", *ABOVE_CONFIG),
+    "signals": (*HEAVY, "config", "registry", "storage", *ABOVE_CONFIG),
+    "streams": (*HEAVY, "config", "registry", "storage", *ABOVE_CONFIG),
+    "storage": (*HEAVY, "config", "registry", *ABOVE_CONFIG),
     "config": (*HEAVY, *ABOVE_CONFIG),
     "registration": (*HEAVY, *ABOVE_CONFIG),
     "registry": (*HEAVY, *ABOVE_CONFIG),

@@ -20,6 +20,7 @@ from orbit_runner.config.modes import TRAINING
 from orbit_runner.errors import RunnerError
 from orbit_runner.runtime.numerics import seed_everything
 from orbit_runner.runtime.workers import Workers
+from orbit_runner.storage.paths import local_path
 from orbit_runner.tasks.several import Evaluated
 from orbit_runner.training import loops
 from orbit_runner.training.controller import Action, build_controller, quiet_orbit
@@ -103,7 +104,8 @@ class OrbitExperimentRunner:
         if model_dir is None:
             raise RunnerError("--model_dir: is not set; give the folder of the run")
         self.strategy = distribution_strategy or tf.distribute.get_strategy()
-        self._params, self._model_dir, self._mode = params, str(model_dir), mode
+        self._params, self._mode = params, mode
+        self._model_dir = str(local_path(model_dir, "model_dir"))
         self._config: ExperimentConfig = run_config(params)
         self._run_post_eval = run_post_eval
         self._summary_manager = summary_manager

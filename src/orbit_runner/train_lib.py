@@ -18,6 +18,7 @@ from orbit_runner.runtime.cluster.description import Cluster
 from orbit_runner.runtime.cluster.roles import common_purpose
 from orbit_runner.runtime.numerics import begin_afresh, configure_numerics
 from orbit_runner.runtime.strategies import build_strategy
+from orbit_runner.storage.paths import local_path
 from orbit_runner.tasks.build import build_task
 from orbit_runner.training import loops
 from orbit_runner.training.controller import Action, build_controller, quiet_orbit
@@ -55,13 +56,14 @@ def prepare(
         DeviceError: Devices that are not there were asked for.
         MemberLost: Another member of the cluster did not come.
     """
+    folder = local_path(model_dir, "model_dir")
     configure_numerics(config.runtime)
     runtime = effective_runtime(config, mode)
     strategy = build_strategy(runtime, cluster, common_purpose(config, mode), tell)
     begin_afresh()
-    Path(model_dir).mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     with strategy.scope():
-        task = build_task(config, model_dir)
+        task = build_task(config, str(folder))
     return strategy, task
 
 
@@ -134,6 +136,7 @@ def run_experiment(
             allow_partial=allow_partial,
         ).run()
     check_mode(mode)
+    model_dir = str(local_path(model_dir, "model_dir"))
     strategy = distribution_strategy or tf.distribute.get_strategy()
     exports = mode in TRAINING and bool(params.trainer.export_subdir)
     if exports:

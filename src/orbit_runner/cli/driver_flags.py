@@ -9,10 +9,10 @@ import argparse
 import importlib
 import logging
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 from orbit_runner.errors import RunnerError
+from orbit_runner.storage.paths import local_path
 
 # Flags that stand without a value, or with `no` before their name, as absl reads them.
 BOOLEANS = ("enable_async_checkpointing", "logtostderr", "alsologtostderr")
@@ -154,7 +154,7 @@ def _with_files(arguments: Sequence[str], seen: tuple[str, ...] = ()) -> list[st
 
 def _lines(path: str) -> list[str]:
     try:
-        with Path(path).expanduser().open(encoding="utf-8") as file:
+        with local_path(path, "--flagfile").expanduser().open(encoding="utf-8") as file:
             text = file.read(_MAX_FLAGFILE + 1)
     except (OSError, UnicodeDecodeError) as error:
         raise RunnerError(f"--flagfile={path}: cannot be read: {error}") from None

@@ -23,6 +23,7 @@ from orbit_runner.config.problems import ConfigError, Problem
 from orbit_runner.config.resolve import Resolved, resolve
 from orbit_runner.errors import RunnerError
 from orbit_runner.signals import leave_signals
+from orbit_runner.storage.paths import local_path
 from orbit_runner.training.files import write_whole
 
 MODE = "continuous_train_and_eval"
@@ -51,7 +52,8 @@ def main(arguments: Sequence[str], flags: argparse.Namespace) -> int:
     watched = _watched(resolved)
     if not flags.model_dir:
         raise RunnerError(f"--model_dir: is not set, and --mode={MODE} keeps a run in it for each")
-    model_dir, passed_on = Path(flags.model_dir), _passed_on(arguments)
+    model_dir = local_path(flags.model_dir, f"--model_dir with --mode={MODE}")
+    passed_on = _passed_on(arguments)
     timeout = resolved.config.trainer.continuous_eval_timeout
     for step, path in new_checkpoints(watched, timeout, flags.pretrain_steps):
         results = model_dir / f"metrics-{step}.json"

@@ -15,6 +15,7 @@ from orbit_runner.cli.chosen import Chosen, add_choice_flags, read_chosen
 from orbit_runner.cli.flags import Parser, add_progress_flag, parse, parser
 from orbit_runner.cli.gin_bindings import bind_gin
 from orbit_runner.cli.home_directory import expand_home
+from orbit_runner.cli.path_flags import check_path_flags
 from orbit_runner.cli.preflight import blamed
 from orbit_runner.config.resolve import Request, Resolved, resolve
 from orbit_runner.errors import RunnerError
@@ -56,6 +57,7 @@ def main(arguments: Sequence[str]) -> int:
         raise RunnerError(f"WHERE is not given\nusage: {_USAGE}")
     flags.where, items = words[0], words[1:]
     expand_home(flags)
+    check_path_flags("predict", flags)
     where = Path(flags.where)
     if not items and sys.stdin.isatty():
         raise RunnerError("no items are given\ngive some, or - to type them in, one a line")

@@ -31,6 +31,7 @@ from orbit_runner.config.problems import ConfigError, Problem
 from orbit_runner.config.raw import Leaf, Section, merge, section_of
 from orbit_runner.config.typed import Builder
 from orbit_runner.config.yaml_source import load_file
+from orbit_runner.storage.setting_paths import path_problems
 
 # Before the name of an experiment that Model Garden registers.
 OFFICIAL = "official/"
@@ -117,6 +118,7 @@ def resolve(request: Request) -> Resolved:
             builder.origins[f"gin_bindings[{index}]"] = layers.statements[text]
     if request.strict or not base.official:
         builder.problems += builder.notes
+        _check_paths(builder, config)
     if layers.problems or builder.problems:
         raise ConfigError([*layers.problems, *builder.problems])
     notes = tuple(builder.notes) if base.official else ()
@@ -309,3 +311,9 @@ def _require_task(builder: Builder) -> None:
     if not any(path == "task.name" or path == "task" for path in builder.origins):
         message = "no task is declared; give --experiment=NAME (see `runner list`) or task.name"
         builder.problems.append(Problem("task.name", message))
+
+
+def _check_paths(builder: Builder, config: Any) -> None:
+    for path, message in path_problems(config):
+        origin = builder.origins.get(path.partition("[")[0])
+        builder.problems.append(Problem(path, message, origin))

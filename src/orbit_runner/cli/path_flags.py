@@ -1,0 +1,74 @@
+"""Flags and arguments that are paths: which of them take the URL of an object store."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from typing import Any
+
+from orbit_runner.errors import RunnerError
+from orbit_runner.storage.paths import path_problem, without_file_scheme
+
+_LOCAL_COPY = "give a path of this machine"
+_SHARED = (
+    "the processes of a cluster share one directory: give one that all of them mount, such as "
+    "/gcs/BUCKET/… with Cloud Storage FUSE"
+)
+_CLUSTERS = ("launch", "server", "manifest")
+
+# Name in the parsed flags: how messages call it.
+_NAMES = {
+    "model_dir": "--model_dir",
+    "experiment": "--experiment",
+    "config_file": "--config_file",
+    "gin_file": "--gin_file",
+    "params_override": "--params_override",
+    "checkpoint": "--checkpoint",
+    "run": "RUN",
+    "where": "WHERE",
+    "files": "FILE",
+    "left": "the first argument",
+    "right": "the second argument",
+    "to": "--to",
+    "dir": "--dir",
+    "logs": "--logs",
+}
+# Command: the flags that take the URL of an object store.
+_REMOTE: Mapping[str, tuple[str, ...]] = {
+    # These places have a rule of their own for the run directory.
+    "manifest vertex": ("model_dir",),
+    "manifest kubernetes": ("model_dir",),
+}
+
+
+def check_path_flags(command: str, flags: argparse.Namespace) -> None:
+    """Refuses paths of a kind that a command does not support; makes `file://` URLs paths.
+
+    Args:
+        command: The name of the command.
+        flags: Its flags, parsed; changed in place.
+
+    Raises:
+        RunnerError: A path is a URL that the command does not support.
+    """
+    problems = []
+    for name, shown in _NAMES.items():
+        given = getattr(flags, name, None)
+        for text in [given] if isinstance(given, str) else given or ():
+            problem = _problem(command, name, text)
+            if problem:
+                problems.append(f"{shown}: {problem}")
+        setattr(flags, name, _local(given)) if given else None
+    if problems:
+        raise RunnerError("\n".join(problems))
+
+
+def _problem(command: str, name: str, text: str) -> str:
+    use = _SHARED if command.startswith(_CLUSTERS) else _LOCAL_COPY
+    return path_problem(text, remote=name in _REMOTE.get(command, ()), use=use)
+
+
+def _local(given: Any) -> Any:
+    if isinstance(given, str):
+        return without_file_scheme(given)
+    return [without_file_scheme(text) for text in given]

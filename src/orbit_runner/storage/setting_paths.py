@@ -1,0 +1,66 @@
+"""Settings of an experiment that are paths, and what is wrong with the paths in them.
+
+Works on any tree of dataclasses, so that it needs neither the config package nor Model Garden.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+from orbit_runner.storage.paths import path_problem, scheme_of
+
+# Read through the file layer by this runner's own tasks.
+STAGED = ("data_dir", "input_path", "tfds_data_dir", "sentencepiece_model_path")
+CHECKPOINT = "init_checkpoint"
+_LOCAL = {
+    "xla_cache_dir": "XLA writes it by itself: give a path of this machine",
+    "best_checkpoint_export_subdir": "give the name of a directory inside the run directory",
+    "export_subdir": "give the name of a directory inside the run directory",
+    "validation_summary_subdir": "give the name of a directory inside the run directory",
+}
+_GARDEN_USE = (
+    "the pipelines of Model Garden read gs:// and local files; copy the files to one of these"
+)
+
+
+def path_problems(config: Any) -> Iterator[tuple[str, str]]:
+    """Yields (dotted path, message) for each setting with a path that cannot be used.
+
+    Args:
+        config: The experiment, a tree of dataclasses.
+    """
+    garden = bool(getattr(config, "official", ""))
+    for path, name, text in _texts(config, ""):
+        problem = _problem(name, text, garden)
+        if problem:
+            yield path, problem
+
+
+def _problem(name: str, text: str, garden: bool) -> str:
+    if name in _LOCAL:
+        return path_problem(text, remote=False, use=_LOCAL[name])
+    if name == CHECKPOINT:
+        return path_problem(text, remote=False)
+    if name in STAGED and garden:
+        return path_problem(text, remote=scheme_of(text) == "gs", use=_GARDEN_USE)
+    if name in STAGED:
+        return path_problem(text, remote=False)
+    return ""
+
+
+def _texts(value: Any, path: str) -> Iterator[tuple[str, str, str]]:
+    """Yields (dotted path, name of the setting, text) for each text of a tree."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for field in dataclasses.fields(value):
+            child = getattr(value, field.name)
+            yield from _texts(child, f"{path}.{field.name}" if path else field.name)
+        return
+    name = path.rpartition(".")[2].partition("[")[0]
+    if isinstance(value, str) and "://" in value:
+        # Several paths may stand in one text, with commas between them.
+        yield from ((path, name, part.strip()) for part in value.split(",") if part.strip())
+    elif isinstance(value, (list, tuple)):
+        for index, item in enumerate(value):
+            yield from _texts(item, f"{path}[{index}]")

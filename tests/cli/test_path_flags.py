@@ -1,0 +1,103 @@
+"""Paths of a kind that a command does not support are refused by name, and make no directory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from orbit_runner.cli.main import main
+from orbit_runner.storage.paths import PathError
+
+_CLUSTER = ["--experiment=digits", "--distribution_strategy=multi_worker_mirrored"]
+_UNKNOWN = [
+    (["--experiment=digits", "--model_dir=hdfs://b/x"], "--model_dir"),
+    (["--experiment=hdfs://b/x"], "--experiment"),
+    (["--experiment=digits", "--config_file=hdfs://b/x.yaml"], "--config_file"),
+    (["--experiment=digits", "--gin_file=hdfs://b/x.gin"], "--gin_file"),
+    (["--experiment=digits", "--params_override=hdfs://b/x.yaml"], "--params_override"),
+    (["--experiment=digits", "--data_dir=hdfs://b/x"], "task.train_data.data_dir"),
+    (["--experiment=digits", "--task.init_checkpoint=hdfs://b/x"], "task.init_checkpoint"),
+    (["show", "--experiment=hdfs://b/x"], "--experiment"),
+    (["validate", "hdfs://b/x.yaml"], "FILE"),
+    (["diff", "digits", "hdfs://b/x"], "the second argument"),
+    (["verify", "hdfs://b/x"], "RUN"),
+    (["reproduce", "hdfs://b/x"], "RUN"),
+    (["export", "hdfs://b/x"], "RUN"),
+    (["export", "runs/a", "--to=hdfs://b/x"], "--to"),
+    (["predict", "hdfs://b/x", "a.png"], "WHERE"),
+    (["data", "get", "mnist", "--dir=hdfs://b/x"], "--dir"),
+    (["data", "get", "mnist", "--from=hdfs://b/x"], "--from"),
+]
+_LOCAL_ONLY = [
+    (["--flagfile=gs://b/flags"], "--flagfile"),
+    (["reproduce", "runs/a", "--model_dir=gs://b/x"], "--model_dir"),
+    (["predict", "runs/a", "--checkpoint=gs://b/x", "a.png"], "--checkpoint"),
+    (["data", "get", "mnist", "--dir=gs://b/x"], "--dir"),
+    (["data", "get", "mnist", "--from=gs://b/x"], "--from"),
+    (["launch", "--workers=2", "--logs=gs://b/x", "--", *_CLUSTER], "--logs"),
+    (["launch", "--workers=2", "--", *_CLUSTER, "--model_dir=gs://b/x"], "--model_dir"),
+    (["manifest", "slurm", "--workers=2", *_CLUSTER, "--model_dir=gs://b/x"], "--model_dir"),
+    (["show", "--experiment=digits", "--runtime.xla_cache_dir=gs://b/x"], "runtime.xla_cache_dir"),
+    (
+        ["show", "--experiment=digits", "--trainer.best_checkpoint_export_subdir=gs://b/x"],
+        "trainer.best_checkpoint_export_subdir",
+    ),
+]
+
+
+@pytest.mark.parametrize(("arguments", "where"), [*_UNKNOWN, *_LOCAL_ONLY], ids=str)
+def test_a_path_of_an_unsupported_kind_is_refused_by_name(
+    arguments: Sequence[str],
+    where: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    code = main(arguments)
+
+    told = capsys.readouterr().err
+    assert code == 2
+    assert where in told
+    assert "got '" in told
+    assert "//b/" in told
+    assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.parametrize("command", [["verify"], ["--experiment=digits", "--model_dir"]])
+def test_a_password_in_a_url_is_refused_and_not_repeated(
+    command: Sequence[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    *before, last = command
+    url = "s3://me:hunter2@bucket/run"
+    arguments = [*command, url] if last == "verify" else [*before, f"{last}={url}"]
+
+    assert main(arguments) == 2
+
+    told = capsys.readouterr().err
+    assert "…@bucket/run" in told
+    assert "hunter2" not in told
+
+
+def test_a_file_url_is_a_local_path(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.yaml").write_text("trainer: {train_steps: 7}\n", encoding="utf-8")
+
+    assert main(["show", "--experiment=digits", f"--config_file=file://{tmp_path}/a.yaml"]) == 0
+
+    assert "train_steps: 7" in capsys.readouterr().out
+
+
+def test_serializing_a_config_refuses_a_url_of_an_unknown_kind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from orbit_runner.config.resolve import Request, resolve
+    from orbit_runner.train_utils import serialize_config
+
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(PathError, match=r"^model_dir: got 'hdfs://b/x'"):
+        serialize_config(resolve(Request(experiment="digits")).config, "hdfs://b/x")
+
+    assert [*tmp_path.iterdir()] == []

@@ -1,0 +1,81 @@
+"""What kind of place a path names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from orbit_runner.storage.paths import (
+    PathError,
+    is_remote,
+    local_path,
+    path_problem,
+    redacted,
+    scheme_of,
+    without_file_scheme,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "scheme", "remote"),
+    [
+        ("runs/a", "", False),
+        ("/data/x", "", False),
+        ("C:/data", "", False),
+        ("file:///data/x", "file", False),
+        ("gs://bucket/x", "gs", True),
+        ("S3://bucket/x", "s3", True),
+        ("memory://x", "memory", True),
+        ("hdfs://host/x", "hdfs", True),
+        (Path("gs://bucket/x"), "gs", True),
+        ("gs:/bucket/x", "gs", True),
+    ],
+)
+def test_the_scheme_tells_the_kind_of_a_path(text: str, scheme: str, remote: bool) -> None:
+    assert scheme_of(text) == scheme
+    assert is_remote(text) is remote
+
+
+@pytest.mark.parametrize(
+    ("url", "path"),
+    [
+        ("file:///data/x", "/data/x"),
+        ("file://localhost/data/x", "/data/x"),
+        ("file:///data/a%20b", "/data/a b"),
+        ("runs/a", "runs/a"),
+    ],
+)
+def test_a_file_url_is_the_local_path(url: str, path: str) -> None:
+    assert without_file_scheme(url) == path
+    assert local_path(url, "--model_dir") == Path(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "remote", "message"),
+    [
+        ("gs://bucket/x", False, "got 'gs://bucket/x', expected a local path"),
+        ("hdfs://h/x", True, "hdfs:// is not supported\nallowed: a local path, file:///…, gs://"),
+        ("file://host/x", True, "expected file:///… with an absolute path"),
+        ("s3:///x", True, "expected s3://bucket/path"),
+        ("s3://me:secret@bucket/x", True, "got 's3://…@bucket/x' with a user name or a password"),
+    ],
+)
+def test_a_path_that_cannot_be_used_is_named(text: str, remote: bool, message: str) -> None:
+    problem = path_problem(text, remote=remote)
+
+    assert message in problem
+    assert "secret" not in problem
+
+
+def test_a_remote_path_never_becomes_a_local_directory() -> None:
+    with pytest.raises(PathError, match=r"^--model_dir: got 'gs://b/x'"):
+        local_path(Path("gs://b/x"), "--model_dir")
+
+
+def test_credentials_are_removed_from_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wJalrXUtnFEMI")
+
+    said = redacted("GET https://u:p@host/x?X-Amz-Signature=abc failed with key wJalrXUtnFEMI")
+
+    assert said == "GET https://…@host/x?… failed with key …"
