@@ -20,7 +20,7 @@ from orbit_runner.config.modes import TRAINING
 from orbit_runner.errors import RunnerError
 from orbit_runner.runtime.numerics import seed_everything
 from orbit_runner.runtime.workers import Workers
-from orbit_runner.storage.paths import local_path
+from orbit_runner.storage.paths import is_remote
 from orbit_runner.tasks.several import Evaluated
 from orbit_runner.training import loops
 from orbit_runner.training.controller import Action, build_controller, quiet_orbit
@@ -35,6 +35,7 @@ from orbit_runner.training.garden_parts import (
 )
 from orbit_runner.training.modes import check_mode, held, run_mode
 from orbit_runner.training.observer import Observer
+from orbit_runner.training.remote.library import remote_run_scope
 from orbit_runner.training.run_lock import RunLock
 from orbit_runner.training.session import Session
 from orbit_runner.training.summaries import JsonLines, Summaries
@@ -104,8 +105,7 @@ class OrbitExperimentRunner:
         if model_dir is None:
             raise RunnerError("--model_dir: is not set; give the folder of the run")
         self.strategy = distribution_strategy or tf.distribute.get_strategy()
-        self._params, self._mode = params, mode
-        self._model_dir = str(local_path(model_dir, "model_dir"))
+        self._params, self._model_dir, self._mode = params, str(model_dir), mode
         self._config: ExperimentConfig = run_config(params)
         self._run_post_eval = run_post_eval
         self._summary_manager = summary_manager
@@ -118,6 +118,9 @@ class OrbitExperimentRunner:
         self._own_controller: orbit.Controller | None = None
         self._reports: Any = None
         with contextlib.ExitStack() as until_run:
+            if is_remote(self._model_dir):
+                remote = remote_run_scope(self._model_dir, mode, params, self.strategy)
+                self._model_dir = str(until_run.enter_context(remote))
             if mode in TRAINING and Workers(self.strategy).is_chief:
                 until_run.enter_context(RunLock(self._model_dir))
             with held(self._config, self.strategy, mode, self._model_dir):

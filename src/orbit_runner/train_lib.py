@@ -18,7 +18,8 @@ from orbit_runner.runtime.cluster.description import Cluster
 from orbit_runner.runtime.cluster.roles import common_purpose
 from orbit_runner.runtime.numerics import begin_afresh, configure_numerics
 from orbit_runner.runtime.strategies import build_strategy
-from orbit_runner.storage.paths import local_path
+from orbit_runner.storage.cache import local_run_directory
+from orbit_runner.storage.paths import is_remote
 from orbit_runner.tasks.build import build_task
 from orbit_runner.training import loops
 from orbit_runner.training.controller import Action, build_controller, quiet_orbit
@@ -26,6 +27,7 @@ from orbit_runner.training.explanations import explained
 from orbit_runner.training.export_end import check_exportable, export_at_end
 from orbit_runner.training.modes import check_mode, held, run_mode
 from orbit_runner.training.observer import Observer
+from orbit_runner.training.remote.library import remote_run_scope
 from orbit_runner.training.session import Session
 
 __all__ = ["OrbitExperimentRunner", "prepare", "run_experiment"]
@@ -56,12 +58,13 @@ def prepare(
         DeviceError: Devices that are not there were asked for.
         MemberLost: Another member of the cluster did not come.
     """
-    folder = local_path(model_dir, "model_dir")
+    folder = local_run_directory(model_dir)
     configure_numerics(config.runtime)
     runtime = effective_runtime(config, mode)
     strategy = build_strategy(runtime, cluster, common_purpose(config, mode), tell)
     begin_afresh()
-    folder.mkdir(parents=True, exist_ok=True)
+    if not is_remote(model_dir):
+        folder.mkdir(parents=True, exist_ok=True)
     with strategy.scope():
         task = build_task(config, str(folder))
     return strategy, task
@@ -116,6 +119,10 @@ def run_experiment(
         Interrupted: A signal ended the run, its checkpoint saved.
         MemberLost: Another worker is gone, or a service that makes batches.
     """
+    if is_remote(model_dir):
+        arguments = {**locals()}
+        with remote_run_scope(model_dir, mode, params, distribution_strategy) as folder:
+            return run_experiment(**{**arguments, "model_dir": str(folder)})
     if _is_in_parts(params, trainer):
         return OrbitExperimentRunner(
             distribution_strategy,
@@ -136,7 +143,6 @@ def run_experiment(
             allow_partial=allow_partial,
         ).run()
     check_mode(mode)
-    model_dir = str(local_path(model_dir, "model_dir"))
     strategy = distribution_strategy or tf.distribute.get_strategy()
     exports = mode in TRAINING and bool(params.trainer.export_subdir)
     if exports:

@@ -23,7 +23,8 @@ from orbit_runner.config.problems import ConfigError, Problem, note_text
 from orbit_runner.config.raw import Section
 from orbit_runner.config.resolve import OFFICIAL, Request, Resolved, resolve
 from orbit_runner.errors import RunnerError
-from orbit_runner.storage.paths import local_path
+from orbit_runner.storage.paths import is_remote, without_file_scheme
+from orbit_runner.storage.upload import upload_scope
 from orbit_runner.training.checkpoints.of_run import SUBFOLDER
 from orbit_runner.training.files import write_whole
 
@@ -186,7 +187,11 @@ def serialize_config(params: Any, model_dir: str) -> None:
     """
     if model_dir is None:
         raise RunnerError("--model_dir: is not set; give the folder of the run")
-    model_dir = str(local_path(model_dir, "model_dir"))
+    if is_remote(model_dir):
+        with upload_scope(model_dir, "model_dir") as folder:
+            serialize_config(params, str(folder))
+        return
+    model_dir = without_file_scheme(model_dir)
     if isinstance(params, ExperimentConfig):
         if params.for_task is params:
             write_whole(Path(model_dir) / "params.yaml", to_yaml(params))

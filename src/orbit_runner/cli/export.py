@@ -11,7 +11,9 @@ from orbit_runner.cli.chosen import Chosen, add_choice_flags, read_chosen
 from orbit_runner.cli.flags import add_progress_flag, parse, parser
 from orbit_runner.cli.gin_bindings import bind_gin
 from orbit_runner.cli.preflight import blamed
+from orbit_runner.cli.remote_runs import local_run_scope
 from orbit_runner.errors import RunnerError
+from orbit_runner.storage.paths import is_remote, without_file_scheme
 
 _DESCRIPTION = """\
 Write a model of a run as a SavedModel with named signatures, to DIR/STEP, as TensorFlow Serving
@@ -38,24 +40,44 @@ def main(arguments: Sequence[str]) -> int:
     add_progress_flag(to)
     to.add_argument("--json", action="store_true", help="print what was written as JSON")
     flags = parse(to, arguments)
-    chosen = read_chosen(Path(flags.run), flags)
-    folder = Path(flags.to) if flags.to else chosen.run / "export"
-    _check_free(folder, chosen)
-    record = _exported(chosen, folder, flags.progress)
+    with local_run_scope(flags.run, "RUN", flags.checkpoint) as run:
+        chosen = read_chosen(run, flags)
+        place = flags.to or f"{flags.run.rstrip('/')}/export"
+        record = _exported_to(place, chosen, flags.progress)
     print(json.dumps(record, indent=2) if flags.json else "\n".join(_lines(record)))
     return 0
+
+
+def _exported_to(to: str, chosen: Chosen, kind: str) -> dict[str, Any]:
+    if not is_remote(to):
+        folder = Path(without_file_scheme(to))
+        _check_free(folder, chosen)
+        return _exported(chosen, folder, kind)
+    from orbit_runner.storage.objects import blame_scope, open_store
+    from orbit_runner.storage.upload import upload_scope
+
+    place = f"{to}/{chosen.choice.place.step}"
+    with blame_scope("--to"):
+        if open_store(place, "--to").list():
+            raise RunnerError(_taken(place, f"{to}-{chosen.weights}"))
+    with upload_scope(to, "--to", last="saved_model.pb") as folder:
+        record = _exported(chosen, folder, kind)
+    return {**record, "path": place}
 
 
 def _check_free(folder: Path, chosen: Chosen) -> None:
     place = folder / str(chosen.choice.place.step)
     if place.exists():
-        raise RunnerError(
-            f"--to: there is {place} already\n"
-            "give another folder, such as "
-            f"--to={folder.with_name(f'{folder.name}-{chosen.weights}')}, or remove that"
-        )
+        other = folder.with_name(f"{folder.name}-{chosen.weights}")
+        raise RunnerError(_taken(str(place), str(other)))
     if folder.exists() and not folder.is_dir():
         raise RunnerError(f"--to: {folder} is a file, expected a folder")
+
+
+def _taken(place: str, other: str) -> str:
+    return (
+        f"--to: there is {place} already\ngive another folder, such as --to={other}, or remove that"
+    )
 
 
 def _exported(chosen: Chosen, folder: Path, kind: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from orbit_runner.errors import RunnerError
 from orbit_runner.storage.paths import path_problem, without_file_scheme
 
 _LOCAL_COPY = "give a path of this machine"
-_SHARED = (
+SHARED = (
     "the processes of a cluster share one directory: give one that all of them mount, such as "
     "/gcs/BUCKET/… with Cloud Storage FUSE"
 )
@@ -34,10 +34,23 @@ _NAMES = {
     "logs": "--logs",
 }
 # Command: the flags that take the URL of an object store.
+_CONFIG = ("experiment", "config_file", "gin_file", "params_override")
 _REMOTE: Mapping[str, tuple[str, ...]] = {
+    "run": ("model_dir", *_CONFIG),
+    "launch": _CONFIG,
+    "server": _CONFIG,
+    "show": _CONFIG,
+    "list": _CONFIG,
+    "validate": ("files", "experiment"),
+    "diff": ("left", "right"),
+    "verify": ("run",),
+    "reproduce": ("run",),
+    "export": ("run", "to"),
+    "predict": ("where",),
     # These places have a rule of their own for the run directory.
-    "manifest vertex": ("model_dir",),
-    "manifest kubernetes": ("model_dir",),
+    "manifest vertex": ("model_dir", *_CONFIG),
+    "manifest kubernetes": ("model_dir", *_CONFIG),
+    "manifest slurm": _CONFIG,
 }
 
 
@@ -64,7 +77,7 @@ def check_path_flags(command: str, flags: argparse.Namespace) -> None:
 
 
 def _problem(command: str, name: str, text: str) -> str:
-    use = _SHARED if command.startswith(_CLUSTERS) else _LOCAL_COPY
+    use = SHARED if command.startswith(_CLUSTERS) else _LOCAL_COPY
     return path_problem(text, remote=name in _REMOTE.get(command, ()), use=use)
 
 

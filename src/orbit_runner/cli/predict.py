@@ -17,6 +17,7 @@ from orbit_runner.cli.gin_bindings import bind_gin
 from orbit_runner.cli.home_directory import expand_home
 from orbit_runner.cli.path_flags import check_path_flags
 from orbit_runner.cli.preflight import blamed
+from orbit_runner.cli.remote_runs import local_run_scope
 from orbit_runner.config.resolve import Request, Resolved, resolve
 from orbit_runner.errors import RunnerError
 from orbit_runner.runtime.garbage import paused_collection_scope
@@ -58,14 +59,17 @@ def main(arguments: Sequence[str]) -> int:
     flags.where, items = words[0], words[1:]
     expand_home(flags)
     check_path_flags("predict", flags)
-    where = Path(flags.where)
     if not items and sys.stdin.isatty():
         raise RunnerError("no items are given\ngive some, or - to type them in, one a line")
     for name in ("top_k", "batch_size"):
         value = getattr(flags, name)
         if value is not None and not 1 <= value <= _MOST:
             raise RunnerError(f"--{name}: got {value}, allowed: 1 to {_MOST}")
-    with _predictor(where, flags) as predictor:
+    given = flags.where
+    with (
+        local_run_scope(given, "WHERE", flags.checkpoint) as where,
+        _predictor(where, flags) as predictor,
+    ):
         failed = answer_all(predictor, items, as_json=flags.json, batch_size=flags.batch_size)
     return UNANSWERED if failed else 0
 

@@ -24,6 +24,7 @@ from orbit_runner.runtime.cluster.addresses import unanswered
 from orbit_runner.runtime.cluster.description import Cluster
 from orbit_runner.runtime.cluster.resolve import reach_problems, resolve_cluster
 from orbit_runner.runtime.tpu.address import tpu_problems
+from orbit_runner.storage.staged_config import localize
 from orbit_runner.training.checkpoints.folder import CheckpointFolder
 from orbit_runner.training.checkpoints.of_run import SUBFOLDER, places_of
 from orbit_runner.training.checkpoints.places import newest_whole
@@ -61,7 +62,9 @@ def check_before_start(resolved: Resolved, mode: str, model_dir: Path) -> Cluste
         ]
     for path, message in (*run_problems(config, mode), *tpu_problems(config.runtime, os.environ)):
         problems.append(Problem(path, message, resolved.origin(path)))
-    for path, message in config.preflight(mode):
+    with blamed(resolved):
+        local = localize(config)
+    for path, message in local.preflight(mode):
         problems.append(Problem(path, message, resolved.origin(path)))
     if mode in TRAINING and not (config.trainer.train_steps or config.trainer.train_epochs):
         message = "is 0; set it, or trainer.train_epochs"
@@ -74,6 +77,20 @@ def check_before_start(resolved: Resolved, mode: str, model_dir: Path) -> Cluste
     if problems:
         raise ConfigError(problems)
     return cluster
+
+
+def check_mode(mode: str) -> None:
+    """Checks that there is such a mode.
+
+    Args:
+        mode: Its name.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    problems = [*_mode_problems(mode)]
+    if problems:
+        raise ConfigError(problems)
 
 
 def _mode_problems(mode: str) -> Iterator[Problem]:

@@ -20,10 +20,12 @@ from orbit_runner.cli.original import (
     read_original,
 )
 from orbit_runner.cli.preflight import blamed, check_before_start
+from orbit_runner.cli.remote_runs import local_run_scope
 from orbit_runner.cli.verify import DIFFERENT
 from orbit_runner.config.resolve import Resolved
 from orbit_runner.errors import RunnerError, listed
 from orbit_runner.runtime.garbage import paused_collection_scope
+from orbit_runner.storage.paths import is_remote
 from orbit_runner.training.data_record import DataChanged, DataRecord, fingerprint_of
 from orbit_runner.training.run_history import read_history
 
@@ -51,8 +53,15 @@ def main(arguments: Sequence[str]) -> int:
         RunnerError: There is no run to make again, or it cannot run here.
     """
     flags = parse(_parser(), arguments)
+    needed = None if flags.last is None else "all"
+    with local_run_scope(flags.run, "RUN", needed) as run:
+        result = _reproduced(flags, run)
+    return 0 if result.equal else DIFFERENT
+
+
+def _reproduced(flags: argparse.Namespace, run: Path) -> Any:
     original = read_original(
-        Path(flags.run),
+        run,
         flags.last,
         imports=tuple(flags.imports or ()),
         changes=tuple((f"--{path}", path, text) for path, text in flags.dotted),
@@ -64,13 +73,15 @@ def main(arguments: Sequence[str]) -> int:
         if result.equal and not flags.model_dir:
             shutil.rmtree(folder, ignore_errors=True)
             result = dataclasses.replace(result, again="")
+        if is_remote(flags.run):
+            result = dataclasses.replace(result, run=flags.run)
         if flags.json:
             print(json.dumps(result.as_dict(), indent=2, allow_nan=False))
         else:
             print_reproduction(result)
         if error is not None:
             raise error
-    return 0 if result.equal else DIFFERENT
+    return result
 
 
 def _parser() -> Parser:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import json
+import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from orbit_runner.cli import finetune
@@ -21,11 +23,15 @@ from orbit_runner.cli.flags import (
     request,
 )
 from orbit_runner.cli.job import Job, make_ready, run_job, serve
-from orbit_runner.cli.preflight import blamed, check_before_start, check_same_config
+from orbit_runner.cli.path_flags import SHARED
+from orbit_runner.cli.preflight import blamed, check_before_start, check_mode, check_same_config
 from orbit_runner.config.modes import MODES, TRAINING
 from orbit_runner.config.resolve import Resolved, resolve
 from orbit_runner.errors import RunnerError
+from orbit_runner.runtime.cluster.resolve import resolve_cluster
 from orbit_runner.runtime.cluster.roles import in_role
+from orbit_runner.storage.cache import local_run_directory
+from orbit_runner.storage.paths import is_remote
 from orbit_runner.training.checkpoints import early_check
 from orbit_runner.training.data_record import DataRecord, fingerprint_of
 from orbit_runner.training.disk_errors import disk_error_scope
@@ -61,22 +67,48 @@ def main(arguments: Sequence[str]) -> int:
             f"leave it out, or set --mode={finetune.MODE}"
         )
     resolved = resolve(request(flags))
-    job = _job(flags, resolved)
-    if job.writes:
-        print_notes(resolved)
-    if job.serves:
-        return serve(job)
-    if job.mode in TRAINING and job.writes:
-        with disk_error_scope(job.model_dir):
-            _hold(job.model_dir)
-        if flags.resume == "same":
-            check_same_config(resolved, job.model_dir)
-        job = dataclasses.replace(job, data=checked_data(job, flags.resume))
-    return _run(job, flags)
+    with _run_directory(flags, resolved) as model_dir:
+        job = _job(flags, resolved, model_dir)
+        if job.writes:
+            print_notes(resolved)
+        if job.serves:
+            return serve(job)
+        if job.mode in TRAINING and job.writes:
+            with disk_error_scope(job.model_dir):
+                _hold(job.model_dir)
+            if flags.resume == "same":
+                check_same_config(resolved, job.model_dir)
+            job = dataclasses.replace(job, data=checked_data(job, flags.resume))
+        return _run(job, flags)
 
 
-def _job(flags: argparse.Namespace, resolved: Resolved) -> Job:
-    model_dir = chosen_model_dir(flags, resolved)
+@contextlib.contextmanager
+def _run_directory(flags: argparse.Namespace, resolved: Resolved) -> Iterator[Path]:
+    """Yields the run directory; of one in an object store, the local copy of it."""
+    if not is_remote(flags.model_dir or ""):
+        yield chosen_model_dir(flags, resolved)
+        return
+    from orbit_runner.training.remote.run import evaluation_scope, training_scope
+
+    url, trainer = flags.model_dir, resolved.config.trainer
+    if resolve_cluster(resolved.config.runtime, os.environ) is not None:
+        raise RunnerError(f"--model_dir: got {url!r}, expected a local path\n{SHARED}")
+    if flags.mode not in TRAINING:
+        check_mode(flags.mode)
+        with evaluation_scope(
+            url,
+            summaries=trainer.validation_summary_subdir,
+            follows=flags.mode == "continuous_eval",
+        ) as folder:
+            yield folder
+        return
+    # Before anything is downloaded.
+    check_before_start(resolved, flags.mode, local_run_directory(url))
+    with training_scope(url, keep=trainer.max_to_keep) as folder:
+        yield folder
+
+
+def _job(flags: argparse.Namespace, resolved: Resolved, model_dir: Path) -> Job:
     cluster = check_before_start(resolved, flags.mode, model_dir)
     if cluster is not None and not flags.model_dir:
         raise RunnerError(
@@ -194,6 +226,8 @@ def _run(job: Job, flags: argparse.Namespace) -> int:
             results = run_job(job, progress)
     if not job.writes:
         return 0
+    if is_remote(flags.model_dir or ""):
+        results = dataclasses.replace(results, model_dir=flags.model_dir)
     if flags.json:
         print(json.dumps(results.as_dict(), indent=2, allow_nan=False))
     else:

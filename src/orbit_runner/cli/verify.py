@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from orbit_runner.cli.flags import parse, parser
+from orbit_runner.cli.remote_runs import local_run_scope
 from orbit_runner.config.runtime import RuntimeConfig
 from orbit_runner.errors import listed
 from orbit_runner.training.data_verification import DataVerification, verify_data
@@ -46,7 +47,8 @@ def main(arguments: Sequence[str]) -> int:
     )
     to.add_argument("--json", action="store_true", help="print what was found as JSON")
     flags = parse(to, arguments)
-    found, data = _verified(Path(flags.run), data=flags.data)
+    with local_run_scope(flags.run, "RUN") as run:
+        found, data = _verified(run, data=flags.data)
     if flags.json:
         print(json.dumps(_as_dict(found, flags.run) | _data_as_dict(data), indent=2))
     else:

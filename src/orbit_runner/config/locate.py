@@ -9,6 +9,7 @@ from pathlib import Path
 
 from orbit_runner.config.origins import Origin
 from orbit_runner.config.problems import ConfigError, Problem, unknown
+from orbit_runner.storage.paths import PathError, is_remote, without_file_scheme
 
 SUFFIXES = (".yaml", ".yml", ".gin", ".json")
 # No experiment comes near it; a device such as /dev/zero has no end.
@@ -57,6 +58,9 @@ def find_experiment(name: str) -> Path:
     """
     if not name:
         raise ConfigError([Problem("--experiment", "is empty, expected a name, a file, or a run")])
+    if is_remote(name):
+        is_file = Path(name).suffix in SUFFIXES
+        return find_file(name if is_file else f"{name.rstrip('/')}/config.yaml")
     path = Path(name)
     if os.path.isfile(path / "config.yaml"):
         return path / "config.yaml"
@@ -75,7 +79,8 @@ def find_file(name: str, beside: Path | None = None) -> Path:
     """Finds a config file.
 
     Args:
-        name: A path: absolute, from the working folder, or of a shipped file.
+        name: A path: absolute, from the working folder, or of a shipped file; or the URL of an
+            object, of which the copy in the local cache is returned.
         beside: A further folder to look in first, that of a file that includes this one.
 
     Returns:
@@ -84,6 +89,10 @@ def find_file(name: str, beside: Path | None = None) -> Path:
     Raises:
         ConfigError: There is none; the message names the folders searched.
     """
+    remote = remote_file(name, beside)
+    if remote is not None:
+        return remote
+    name = without_file_scheme(name)
     roots = [root for root in (beside, Path.cwd(), shipped_root()) if root is not None]
     for root in roots:
         # Of `os.path`, because those of `Path` raise for a name that is too long.
@@ -115,6 +124,32 @@ def _stream_bytes(path: Path) -> bytes:
     # A pipe can be read once, and an experiment is resolved more than once in some commands.
     with path.open("rb") as file:
         return file.read(_MAX_BYTES + 1)
+
+
+def remote_file(name: str, beside: Path | None) -> Path | None:
+    """Returns the local copy of a config file in an object store; None for a local file.
+
+    Args:
+        name: A path or a URL.
+        beside: The folder of the file that includes this one, which may be such a copy itself.
+
+    Raises:
+        ConfigError: There is no such object, or it cannot be read.
+    """
+    if not is_remote(name) and beside is None:
+        return None
+    from orbit_runner.storage.staging import origin_of, stage_file
+
+    above = origin_of(beside) if beside is not None else None
+    try:
+        if is_remote(name):
+            return stage_file(name, "")
+        if above is not None:
+            return stage_file(f"{above}/{name}", "")
+    except PathError as error:
+        if is_remote(name):
+            raise ConfigError([Problem("", str(error).removeprefix(": "))]) from None
+    return None
 
 
 def read_text(path: Path, label: str) -> str:

@@ -113,12 +113,12 @@ def resolve(request: Request) -> Resolved:
         builder.check(config)
         _require_task(builder)
         builder.problems += gin_problems(config, layers.statements)
+        _check_paths(builder, config)
     for index, text in enumerate(config.gin_bindings):
         if text in layers.statements:
             builder.origins[f"gin_bindings[{index}]"] = layers.statements[text]
     if request.strict or not base.official:
         builder.problems += builder.notes
-        _check_paths(builder, config)
     if layers.problems or builder.problems:
         raise ConfigError([*layers.problems, *builder.problems])
     notes = tuple(builder.notes) if base.official else ()

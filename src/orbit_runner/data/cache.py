@@ -6,19 +6,9 @@ import os
 import tempfile
 from pathlib import Path
 
+from orbit_runner.storage.cache import cache_folder
 
-def cache_folder(kind: str) -> Path:
-    """Returns where things of a kind are kept; the folder need not exist.
-
-    Args:
-        kind: Such as `tfrecord`.
-    """
-    # A relative path there is to be ignored, says the XDG Base Directory Specification.
-    given = os.environ.get("XDG_CACHE_HOME", "")
-    home = os.path.expanduser("~")
-    usual = Path(home, ".cache") if os.path.isabs(home) else Path(tempfile.gettempdir())
-    above = Path(given) if os.path.isabs(given) else usual
-    return above / "orbit_runner" / kind
+__all__ = ["cache_folder", "write_aside"]
 
 
 def write_aside(path: Path, content: bytes | memoryview, *, first_wins: bool = False) -> None:

@@ -42,11 +42,11 @@ def _problem(name: str, text: str, garden: bool) -> str:
     if name in _LOCAL:
         return path_problem(text, remote=False, use=_LOCAL[name])
     if name == CHECKPOINT:
-        return path_problem(text, remote=False)
+        return path_problem(text, remote=True)
     if name in STAGED and garden:
         return path_problem(text, remote=scheme_of(text) == "gs", use=_GARDEN_USE)
     if name in STAGED:
-        return path_problem(text, remote=False)
+        return path_problem(text, remote=True)
     return ""
 
 

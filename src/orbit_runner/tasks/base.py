@@ -15,6 +15,7 @@ from official.core import base_task
 
 from orbit_runner.data.chunks import Chunks
 from orbit_runner.errors import RunnerError, SettingError, first_line
+from orbit_runner.storage.staged_config import local_checkpoint
 from orbit_runner.tasks.serving import Predictor, Serving
 
 EXAMPLES = "examples"
@@ -36,9 +37,9 @@ class Task(base_task.Task):
         Raises:
             SettingError: There is no checkpoint at that place, or it does not fit.
         """
-        path = self.task_config.init_checkpoint
-        if not path:
+        if not self.task_config.init_checkpoint:
             return
+        path = local_checkpoint(self.task_config.init_checkpoint)
         found = tf.train.latest_checkpoint(path) if tf.io.gfile.isdir(path) else path
         if not found or not tf.io.gfile.exists(f"{found}.index"):
             raise SettingError("task.init_checkpoint", f"there is no checkpoint at {path!r}")

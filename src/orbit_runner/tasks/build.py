@@ -7,6 +7,7 @@ from typing import Any
 
 from orbit_runner.config.experiment import ExperimentConfig
 from orbit_runner.registry import TASKS
+from orbit_runner.storage.staged_config import localize
 from orbit_runner.tasks.several import is_several, tasks_trained
 
 
@@ -23,6 +24,7 @@ def build_task(config: ExperimentConfig, logging_dir: str | None) -> Any:
     Raises:
         RunnerError: It cannot be imported.
     """
+    config = localize(config)
     taken = config.for_task
     if taken is not config:
         from orbit_runner.official.loading import task_class

@@ -9,6 +9,7 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.errors import RunnerError, SettingError, first_line, listed
+from orbit_runner.storage.staged_config import local_checkpoint
 from orbit_runner.training.observer import Observer
 from orbit_runner.training.shards import name_of, whole
 
@@ -35,9 +36,10 @@ def initialize(
     if not path:
         task.initialize(model)
         return
-    is_empty = may_be_empty and _is_empty_directory(path)
+    where = local_checkpoint(path)
+    is_empty = may_be_empty and _is_empty_directory(where)
     if not is_empty:
-        _require(path)
+        _require(where)
     variables = whole(model.variables)
     before = [_mark(variable) for variable in variables]
     try:

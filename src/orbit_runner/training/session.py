@@ -19,6 +19,7 @@ from orbit_runner.runtime.cluster.farewell import Host
 from orbit_runner.runtime.coordinator import is_served, own_strategy
 from orbit_runner.runtime.numerics_record import changes, describe_numerics
 from orbit_runner.runtime.workers import Workers, described
+from orbit_runner.storage.staged_config import localize
 from orbit_runner.tasks.several import Evaluated
 from orbit_runner.training.actions import AverageCheckpoints, BestCheckpoint, EarlyStop
 from orbit_runner.training.checkpoints.manager import Checkpoints, Circumstances
@@ -102,6 +103,8 @@ class Session:
         """
         if is_multitask(task):
             task = JointTask(task, config.for_task.task)
+        # Records have the config as it was written, the same on every machine.
+        self._written_config, config = config, localize(config)
         self.config, self.task, self.strategy = config, task, strategy
         self.model_dir, self.observer = model_dir, observer
         self.workers = Workers(strategy)
@@ -111,7 +114,7 @@ class Session:
         self.state: TrainState = build_state(config, task, strategy)
         self.plan: Plan = self._plan(trains)
         self._circumstances = Circumstances(
-            config=config_fingerprint(config),
+            config=config_fingerprint(self._written_config),
             strategy=described(strategy),
             numerics=describe_numerics(config.runtime),
         )
@@ -267,7 +270,7 @@ class Session:
         return found
 
     def _made_with(self, fingerprint: str) -> bool:
-        return made_with(self.model_dir, fingerprint, self.config)
+        return made_with(self.model_dir, fingerprint, self._written_config)
 
     def _prepare_records(self) -> None:
         """Drops the records of steps that are about to be taken again."""

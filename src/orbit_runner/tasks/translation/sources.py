@@ -18,6 +18,7 @@ from orbit_runner.data.tfrecord.cache import index_files
 from orbit_runner.data.tfrecord.framing import record_files
 from orbit_runner.errors import DataError
 from orbit_runner.registry import TEXT_SOURCES
+from orbit_runner.storage.cache import local_run_directory
 
 if TYPE_CHECKING:
     from orbit_runner.tasks.translation.config import TranslationConfig, TranslationDataConfig
@@ -80,7 +81,7 @@ def load_vocabulary(config: TranslationConfig, folder: str | None) -> Vocabulary
     Raises:
         DataError: It cannot be read or built.
     """
-    kept = Path(folder) / KEPT if folder else None
+    kept = local_run_directory(folder) / KEPT if folder else None
     if kept is not None and kept.is_file():
         return _read(str(kept))
     if not _reads_vocabulary(config):

@@ -6,7 +6,6 @@ import functools
 import json
 import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
@@ -18,6 +17,7 @@ from orbit_runner.data.text.vocabulary import Vocabulary
 from orbit_runner.errors import DataError, RunnerError, SettingError
 from orbit_runner.registry import TEXT_MODELS
 from orbit_runner.runtime.workers import Workers
+from orbit_runner.storage.cache import local_run_directory
 from orbit_runner.tasks.base import EXAMPLES, Task
 from orbit_runner.tasks.serving import Predictor, Serving
 from orbit_runner.tasks.translation.bleu import CorpusBleu
@@ -262,4 +262,4 @@ class TranslationTask(Task):
         """Writes a file into the folder of the run; it appears whole."""
         if not self.logging_dir or not Workers(tf.distribute.get_strategy()).is_chief:
             return
-        write_aside(Path(self.logging_dir) / name, content)
+        write_aside(local_run_directory(self.logging_dir) / name, content)

@@ -1,0 +1,100 @@
+"""Runs in an object store, for commands that only read them."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+from orbit_runner.errors import RunnerError
+from orbit_runner.storage.paths import PathError, is_remote, without_file_scheme
+
+_T = TypeVar("_T")
+_ATTEMPTS = 3
+
+
+@contextlib.contextmanager
+def local_run_scope(text: str, what: str, checkpoints: str | None = "all") -> Iterator[Path]:
+    """Yields the local directory of a run; what a command needs of a remote one is copied first.
+
+    Messages of errors name the URL in the place of the copy.
+
+    Args:
+        text: A path or a URL.
+        what: The argument that it comes from, for messages.
+        checkpoints: `all`; or the step, `best` or the path that was asked for, None for the newest.
+
+    Raises:
+        PathError: There is nothing at the URL, or it cannot be read.
+        StorageError: The store does not answer.
+    """
+    if not is_remote(text):
+        yield Path(without_file_scheme(text))
+        return
+    path = _fetch(text.rstrip("/"), what, checkpoints)
+    try:
+        yield path
+    except RunnerError as error:
+        error.args = (str(error).replace(str(path), text), *error.args[1:])
+        raise
+
+
+def _fetch(url: str, what: str, checkpoints: str | None) -> Path:
+    for attempt in range(_ATTEMPTS):
+        try:
+            return _fetch_once(url, what, checkpoints)
+        except PathError as error:
+            # A run that goes on may delete a checkpoint while it is downloaded.
+            gone = isinstance(error.__cause__, FileNotFoundError)
+            if not gone or attempt == _ATTEMPTS - 1:
+                raise
+    raise AssertionError
+
+
+def _fetch_once(url: str, what: str, checkpoints: str | None) -> Path:
+    from orbit_runner.storage.objects import ObjectInfo
+    from orbit_runner.storage.staging import stage
+    from orbit_runner.training.checkpoints.folder import CheckpointFolder
+    from orbit_runner.training.remote.layout import committed, groups_of
+    from orbit_runner.training.remote.run import checkpoint_of_step, everything, newest_only
+
+    names: list[str] = []
+
+    def choose(
+        rule: Callable[[Mapping[str, ObjectInfo]], Mapping[str, ObjectInfo]],
+        found: Mapping[str, ObjectInfo],
+    ) -> Mapping[str, ObjectInfo]:
+        names[:] = found
+        # An export is not a run: all of it is needed.
+        exported = any(n.endswith("saved_model.pb") for n in found) and "config.yaml" not in found
+        return found if exported else rule(found)
+
+    if checkpoints is None or checkpoints == "best":
+        path = stage(url, what, functools.partial(choose, newest_only))
+        for group in committed(groups_of(names)):
+            place = path / group.series
+            if not (path / group.index).exists():
+                continue
+            if CheckpointFolder(place.parent, name=place.name).damage(group.step):
+                return stage(url, what, everything)
+        return path
+    if checkpoints.isdecimal():
+        rule = functools.partial(checkpoint_of_step, int(checkpoints))
+        return stage(url, what, functools.partial(choose, rule))
+    try:
+        return stage(url, what, functools.partial(choose, everything))
+    except PathError as error:
+        above, _, name = url.rpartition("/")
+        if "there is nothing" not in str(error) or above.count("/") < 3:
+            raise
+        # One checkpoint, without its suffix.
+        try:
+            return stage(above, what, functools.partial(_of_prefix, name)) / name
+        except PathError:
+            raise error from None
+
+
+def _of_prefix(prefix: str, found: Mapping[str, _T]) -> Mapping[str, _T]:
+    return {name: info for name, info in found.items() if name.startswith(f"{prefix}.")}

@@ -1,0 +1,233 @@
+"""The lock of a run in an object store: an object that its owner renews, and others respect.
+
+A store has no lock that dies with its process. So the owner writes a record every few seconds, and
+another process takes the lock over only once the record has not changed for `LEASE_SECONDS` by its
+own clock; clocks of two machines are never compared. Every write states the version that it
+replaces (`If-Match`, `ifGenerationMatch`), so that of two processes only one succeeds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import socket
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from orbit_runner.errors import RunnerError
+from orbit_runner.storage.objects import ObjectStore, StorageError
+from orbit_runner.storage.paths import redacted
+
+NAME = ".lock"
+LEASE_SECONDS, RENEWAL_SECONDS = 45.0, 10.0
+_POLL_SECONDS = 1.0
+_LONGEST_COMMAND = 500
+
+
+class Lease:
+    """The right to write a run in an object store, for one process at a time.
+
+    Attributes:
+        owner: What tells this process from every other one that had the lock.
+        previous: The owner before this one; "" where there was none.
+        lost: Who has taken the lock over; None as long as it is this process's.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        *,
+        seconds: float = LEASE_SECONDS,
+        renewal: float = RENEWAL_SECONDS,
+        on_lost: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Makes the lock; nothing is written yet.
+
+        Args:
+            store: The place of the run.
+            seconds: For how long a record has to stay unchanged before another process takes over.
+            renewal: Seconds between two renewals.
+            on_lost: Called, from another thread, when another process has taken over.
+        """
+        self._store, self._seconds, self._renewal = store, seconds, renewal
+        self._on_lost, self.owner = on_lost, uuid.uuid4().hex
+        self._version, self._count, self._since = "", 0, _now()
+        self._renewed = 0.0
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.previous = ""
+        self.lost: dict[str, Any] | None = None
+
+    def acquire(self) -> None:
+        """Takes the lock, and renews it from now on.
+
+        Raises:
+            RunnerError: Another process has it.
+            StorageError: The store cannot be written.
+        """
+        seen, since = "", 0.0
+        while not self._take_if_free(seen, since):
+            version, holder = self._current()
+            if not version:
+                continue
+            if seen and version != seen:
+                raise RunnerError(self._refusal(holder))
+            if not seen:
+                if _lives_here(holder):
+                    raise RunnerError(self._refusal(holder))
+                seen, since = version, time.monotonic()
+                print(self._waiting(holder), file=sys.stderr)
+            time.sleep(min(_POLL_SECONDS, self._seconds))
+        self._thread = threading.Thread(target=self._renew_always, name="run-lease", daemon=True)
+        self._thread.start()
+
+    def _take_if_free(self, seen: str, since: float) -> bool:
+        version, holder = self._current()
+        expired = version == seen and time.monotonic() - since >= self._seconds
+        if version and not (expired or "released" in holder or _died_here(holder)):
+            return False
+        self.previous = str(holder.get("owner", ""))
+        return self._write(version or None)
+
+    def _current(self) -> tuple[str, dict[str, Any]]:
+        info = self._store.info(NAME)
+        if info is None:
+            return "", {}
+        try:
+            record = json.loads(self._store.read(NAME))
+        except FileNotFoundError:
+            return "", {}
+        except ValueError:
+            record = {}
+        return info.version, record if isinstance(record, dict) else {}
+
+    def _write(self, version: str | None, **more: Any) -> bool:
+        started = time.monotonic()
+        self._count += 1
+        record = {
+            "owner": self.owner,
+            **_this_process(),
+            "since": self._since,
+            "renewed": _now(),
+            "count": self._count,
+            **more,
+        }
+        written = self._store.write_if(NAME, f"{json.dumps(record)}\n".encode(), version)
+        if written is None:
+            # An answer that was lost on its way makes a repeated request fail.
+            now, holder = self._current()
+            if holder.get("owner") != self.owner:
+                return False
+            written = now
+        self._version, self._renewed = written, started
+        return True
+
+    def _renew_always(self) -> None:
+        while not self._stop.wait(self._renewal):
+            try:
+                if not self._write(self._version):
+                    self.lost = self._current()[1]
+                    self._on_lost()
+                    return
+            except StorageError:
+                continue  # `holds` tells that it was not renewed.
+
+    def holds(self) -> bool:
+        """Returns whether no other process can have taken the lock over yet."""
+        margin = min(self._renewal, self._seconds / 4)
+        return self.lost is None and time.monotonic() - self._renewed < self._seconds - margin
+
+    def release(self) -> None:
+        """Gives the lock back, where it is still this process's."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+        if self.lost is None:
+            with contextlib.suppress(StorageError):
+                self._write(self._version, released=_now())
+
+    def loss(self) -> str:
+        """Returns the message that another process has taken the lock over."""
+        return (
+            f"another process has taken over {self._store.url}, because this one did not renew its "
+            f"lock for {self._seconds:.0f} s\n  {_described(self.lost or {})}\n"
+            "this process has stopped uploading; the other one goes on from its last checkpoint"
+        )
+
+    def _refusal(self, holder: dict[str, Any]) -> str:
+        return (
+            f"--model_dir: another process trains in {self._store.url}\n  {_described(holder)}\n"
+            "wait for it or end it, or give another --model_dir (modes that only evaluate may run "
+            "beside it)"
+        )
+
+    def _waiting(self, holder: dict[str, Any]) -> str:
+        return (
+            f"note: {self._store.url} is locked by {_described(holder)}\n"
+            f"  waiting up to {self._seconds:.0f} s to see whether that process still renews it"
+        )
+
+
+def _described(holder: dict[str, Any]) -> str:
+    if not holder:
+        return "a process that did not say which"
+    return (
+        f"process {holder.get('process')} on {holder.get('host')}, since {holder.get('since')}: "
+        f"{holder.get('command')}"
+    )
+
+
+def _this_process() -> dict[str, Any]:
+    command = redacted(shlex.join(sys.orig_argv))
+    short = command if len(command) <= _LONGEST_COMMAND else f"{command[:_LONGEST_COMMAND]}…"
+    process = os.getpid()
+    return {
+        "process": process,
+        "host": socket.gethostname(),
+        "machine": _machine(),
+        "started": _start_of(process),
+        "command": short,
+    }
+
+
+def _machine() -> str:
+    """Returns what tells this system, in this boot and container, from every other one."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return ""
+
+
+def _start_of(process: int) -> str:
+    """Returns when a process of this system was started; "" where there is none of that number."""
+    try:
+        text = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    state, *fields = text.rpartition(")")[2].split()
+    return "" if state in "ZX" else fields[18]
+
+
+def _is_here(holder: dict[str, Any]) -> bool:
+    machine = _machine()
+    return bool(machine) and holder.get("machine") == machine and bool(holder.get("started"))
+
+
+def _lives_here(holder: dict[str, Any]) -> bool:
+    return _is_here(holder) and _start_of(int(holder["process"])) == holder["started"]
+
+
+def _died_here(holder: dict[str, Any]) -> bool:
+    return _is_here(holder) and _start_of(int(holder["process"])) != holder["started"]
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S%z")

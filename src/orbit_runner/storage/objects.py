@@ -1,0 +1,463 @@
+"""Objects below one URL of an object store, through fsspec, with bounded retries.
+
+fsspec and its packages are imported when the first object is asked for: a run on local paths never
+pays for them. Imports no tensorflow, so that commands without it can use a store, too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import importlib
+import json
+import os
+import random
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+from orbit_runner.errors import RunnerError, first_line
+from orbit_runner.storage.paths import STORES, PathError, redacted, scheme_of, url_of
+
+_T = TypeVar("_T")
+
+RETRY_VARIABLE = "ORBIT_RUNNER_STORAGE_RETRY_SECONDS"
+_RETRY_SECONDS = 60.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 8.0
+# A wait that a user notices.
+_NOTICE_SECONDS = 2.0
+# Errors of botocore and google.auth that no retry heals; they are told apart by name, because
+# their packages may not be installed.
+_PERMANENT = (
+    "CredentialRetrievalError",
+    "DefaultCredentialsError",
+    "InvalidRegionError",
+    "NoCredentialsError",
+    "NoRegionError",
+    "ParamValidationError",
+    "PartialCredentialsError",
+    "ProfileNotFound",
+    "RefreshError",
+    "TokenRetrievalError",
+    "UnauthorizedSSOTokenError",
+)
+_PERMANENT_WORDS = ("does not exist", "is not valid", "Invalid bucket", "Unauthorized")
+
+
+class StorageError(RunnerError):
+    """An object that could not be read or written.
+
+    Attributes:
+        permanent: Whether trying again cannot help: no credentials, no such bucket.
+    """
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, permanent: bool = False) -> None:
+        super().__init__(message)
+        self.permanent = permanent
+
+
+@dataclasses.dataclass(frozen=True)
+class ObjectInfo:
+    """What a listing says of one object.
+
+    Attributes:
+        size: Its size in bytes.
+        version: Its ETag or generation, which changes with its content.
+        modified: When it was written, in seconds since 1970; 0 where the store does not say.
+    """
+
+    size: int
+    version: str
+    modified: float
+
+
+class ObjectStore:
+    """The objects below one URL; safe to use from several threads."""
+
+    def __init__(self, url: str) -> None:
+        """Names the place; nothing is read yet.
+
+        Args:
+            url: Such as `gs://bucket/runs/a`.
+        """
+        self.url = url_of(url).rstrip("/")
+        self._scheme = scheme_of(self.url)
+        self._opened: Any = None
+        self._guard = threading.Lock()
+
+    def connect(self) -> None:
+        """Makes the file system; no request is sent yet.
+
+        Raises:
+            PathError: The package for the store is missing.
+        """
+        with self._guard:
+            if self._opened is None:
+                self._opened = _open(self._scheme, self.url)
+
+    def url_of(self, name: str) -> str:
+        """Returns the URL of an object.
+
+        Args:
+            name: Its name, relative to the URL of the store; "" for that itself.
+        """
+        return f"{self.url}/{name}" if name else self.url
+
+    def list(self) -> dict[str, ObjectInfo]:
+        """Returns all objects below the URL, by name.
+
+        Raises:
+            StorageError: The store cannot be read.
+        """
+
+        def find() -> dict[str, Any]:
+            try:
+                return dict(self._fs.find(self.url, detail=True))
+            except FileNotFoundError as error:
+                if self._scheme == "memory":
+                    return {}
+                raise self._error("list", "", error) from error  # There is no such bucket.
+
+        root = f"{self._root}/"
+        found = {key.lstrip("/"): info for key, info in self._call("list", "", find).items()}
+        names = {key.removeprefix(root): info for key, info in found.items()}
+        return {
+            name: _info(info)
+            for name, info in sorted(names.items())
+            if f"{root}{name}" in found and name and not name.endswith("/")
+        }
+
+    def info(self, name: str) -> ObjectInfo | None:
+        """Returns what the store says of one object; None where there is none.
+
+        Args:
+            name: Its name.
+        """
+        try:
+            info = self._call("read", name, lambda: self._fs.info(self.url_of(name)))
+        except FileNotFoundError:
+            return None
+        return _info(info) if info.get("type") != "directory" else None
+
+    def read(self, name: str) -> bytes:
+        """Returns the content of an object.
+
+        Args:
+            name: Its name.
+
+        Raises:
+            FileNotFoundError: There is none.
+            StorageError: It cannot be read.
+        """
+        return bytes(self._call("read", name, lambda: self._fs.cat_file(self.url_of(name))))
+
+    def download(self, name: str, path: Path) -> None:
+        """Downloads an object to a file, which appears whole.
+
+        Args:
+            name: Its name.
+            path: The file; its directory is made.
+
+        Raises:
+            FileNotFoundError: There is no such object.
+            StorageError: It cannot be read.
+        """
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+        try:
+            self._call("read", name, lambda: self._fs.get_file(self.url_of(name), str(part)))
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
+
+    def write(self, name: str, content: bytes) -> None:
+        """Writes an object at once: a reader sees the old content or the new one.
+
+        Args:
+            name: Its name.
+            content: What it holds.
+
+        Raises:
+            StorageError: It cannot be written.
+        """
+        self._put(name, lambda: self._fs.pipe_file(self.url_of(name), content))
+
+    def upload(self, path: Path, name: str) -> None:
+        """Uploads a file; the object appears whole.
+
+        Args:
+            path: The file.
+            name: The name of the object.
+
+        Raises:
+            StorageError: It cannot be written.
+        """
+        self._put(name, lambda: self._fs.put_file(str(path), self.url_of(name)))
+
+    def _put(self, name: str, action: Callable[[], Any]) -> None:
+        try:
+            self._call("write", name, action)
+        except FileNotFoundError as error:  # The bucket.
+            raise self._error("write", name, error) from error
+
+    def delete(self, name: str) -> None:
+        """Deletes an object, if it is there.
+
+        Args:
+            name: Its name.
+
+        Raises:
+            StorageError: It cannot be deleted.
+        """
+        with contextlib.suppress(FileNotFoundError):
+            self._call("delete", name, lambda: self._fs.rm_file(self.url_of(name)))
+
+    def write_if(self, name: str, content: bytes, version: str | None) -> str | None:
+        """Writes an object only where nobody else has written it meanwhile.
+
+        Args:
+            name: Its name.
+            content: What it holds.
+            version: The version that it has to have; None: it must not exist.
+
+        Returns:
+            The new version; None where the condition did not hold.
+
+        Raises:
+            StorageError: It cannot be written.
+        """
+        url = self.url_of(name)
+        writers = {"s3": _write_s3, "gs": _write_gs}
+        writer = writers.get(self._scheme, _write_plain)
+        try:
+            return self._call("write", name, lambda: writer(self._fs, url, content, version))
+        except FileNotFoundError as error:
+            raise self._error("write", name, error) from error
+
+    @property
+    def _root(self) -> str:
+        return str(self._fs._strip_protocol(self.url)).strip("/")
+
+    @property
+    def _fs(self) -> Any:
+        self.connect()
+        return self._opened
+
+    def _call(self, verb: str, name: str, action: Callable[[], _T]) -> _T:
+        """Calls an action until it succeeds, its error is permanent, or the time is up."""
+        started, pause, noted = time.monotonic(), _FIRST_PAUSE, False
+        limit = retry_seconds()
+        while True:
+            try:
+                return action()
+            except (FileNotFoundError, RunnerError):
+                raise
+            except Exception as error:
+                waited = time.monotonic() - started
+                if _is_permanent(error) or waited + pause > limit:
+                    raise self._error(verb, name, error, waited) from error
+                if waited > _NOTICE_SECONDS and not noted:
+                    noted = True
+                    print(
+                        f"note: cannot {verb} {self.url_of(name)}: {_reason(error)}; "
+                        f"trying again for up to {limit:.0f} s",
+                        file=sys.stderr,
+                    )
+            # Random, so that many processes do not come back at the same moment.
+            time.sleep(pause * random.uniform(0.8, 1.2))
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _error(self, verb: str, name: str, error: Exception, waited: float = 0.0) -> StorageError:
+        tried = f" (tried for {waited:.1f} s)" if waited >= 0.1 else ""
+        return StorageError(
+            f"cannot {verb} {self.url_of(name)}: {_reason(error)}{tried}",
+            permanent=_is_permanent(error),
+        )
+
+
+def retry_seconds() -> float:
+    """Returns for how long a failing operation is tried again.
+
+    Raises:
+        PathError: The environment variable is not a number.
+    """
+    text = os.environ.get(RETRY_VARIABLE, "")
+    try:
+        value = float(text) if text else _RETRY_SECONDS
+    except ValueError:
+        value = -1.0
+    if not 0.0 <= value < float("inf"):
+        raise PathError(f"{RETRY_VARIABLE}: got {text!r}, expected a number of seconds from 0 on")
+    return value
+
+
+def open_store(url: str, what: str) -> ObjectStore:
+    """Opens a place in an object store.
+
+    Args:
+        url: The place.
+        what: The flag, setting or argument that names it, for messages.
+
+    Raises:
+        PathError: The package for the store is missing.
+    """
+    store = ObjectStore(url)
+    try:
+        store.connect()
+    except PathError as error:
+        raise PathError(named(what, str(error))) from error
+    return store
+
+
+def named(what: str, message: str) -> str:
+    """Returns a message with what it is about in front of it.
+
+    Args:
+        what: A flag, a setting or an argument; "" for none.
+        message: The message.
+    """
+    return f"{what}: {message}" if what else message
+
+
+@contextlib.contextmanager
+def blame_scope(what: str) -> Iterator[None]:
+    """Adds the flag or setting to errors of a store; a permanent one becomes a usage error.
+
+    Args:
+        what: The flag, setting or argument that names the place.
+    """
+    try:
+        yield
+    except StorageError as error:
+        if error.permanent:
+            advice = "check the name of the bucket, and the credentials of this machine"
+            message = named(what, f"{error}\n{advice} (docs/storage.md)")
+            raise PathError(message) from error
+        raise StorageError(named(what, str(error))) from error
+    except FileNotFoundError as error:
+        raise PathError(named(what, _reason(error))) from error
+
+
+def _open(scheme: str, url: str) -> Any:
+    if scheme not in STORES:
+        raise PathError(f"got {redacted(url)!r}: {scheme}:// is not supported")
+    try:
+        importlib.import_module(STORES[scheme])
+    except ImportError as error:
+        raise PathError(
+            f"{scheme}:// needs the package {STORES[scheme]}, which is not installed\n"
+            "install it: pip install 'orbit-runner[cloud]'"
+        ) from error
+    return _file_system(scheme, _settings())
+
+
+@functools.cache
+def _file_system(scheme: str, settings: tuple[tuple[str, str], ...]) -> Any:
+    """Makes a file system; once for the same settings, for that takes a second."""
+    fsspec: Any = importlib.import_module("fsspec")
+    options: dict[str, Any] = {"skip_instance_cache": True}
+    if scheme != "memory":
+        options["use_listings_cache"] = False
+    if scheme == "s3":
+        # Retries are those of this module, whose time is bounded.
+        given = fsspec.config.conf.get("s3", {}).get("config_kwargs", {})
+        own = {"retries": {"max_attempts": 0}, "connect_timeout": 10, "read_timeout": 60}
+        options["config_kwargs"] = {**own, **given}
+    opened = fsspec.filesystem(scheme, **options)
+    if scheme == "s3":
+        opened.retries = 1
+    return opened
+
+
+def _settings() -> tuple[tuple[str, str], ...]:
+    """Returns the environment variables that say where a store is, and who asks."""
+    kinds = ("AWS_", "FSSPEC_", "GCS", "GOOGLE_", "STORAGE_")
+    return tuple(
+        sorted((name, text) for name, text in os.environ.items() if name.startswith(kinds))
+    )
+
+
+def _info(info: dict[str, Any]) -> ObjectInfo:
+    version = next((info[k] for k in ("ETag", "generation", "etag") if info.get(k)), "")
+    modified = next((info[k] for k in ("LastModified", "mtime", "created") if info.get(k)), 0.0)
+    if isinstance(modified, str):
+        modified = datetime.fromisoformat(modified.replace("Z", "+00:00"))
+    seconds = modified.timestamp() if isinstance(modified, datetime) else float(modified)
+    return ObjectInfo(int(info.get("size") or 0), str(version or seconds), seconds)
+
+
+def _is_permanent(error: Exception) -> bool:
+    if isinstance(error, (FileNotFoundError, PermissionError, NotADirectoryError)):
+        return True
+    if type(error).__name__ in _PERMANENT:
+        return True
+    code = getattr(error, "code", None)
+    if isinstance(code, int) and 400 <= code < 500 and code not in (408, 429):
+        return True
+    return any(word in str(error) for word in _PERMANENT_WORDS)
+
+
+def _reason(error: BaseException) -> str:
+    said = redacted(first_line(error))
+    return said if said != type(error).__name__ else f"{said} (no further message)"
+
+
+def _write_s3(fs: Any, url: str, content: bytes, version: str | None) -> str | None:
+    bucket, key, _ = fs.split_path(url)
+    condition = {"IfNoneMatch": "*"} if version is None else {"IfMatch": version}
+    try:
+        made = fs.call_s3("put_object", Bucket=bucket, Key=key, Body=content, **condition)
+    except OSError as error:
+        if _is_refused_condition(error):
+            return None
+        raise
+    return str(made["ETag"])
+
+
+def _is_refused_condition(error: BaseException) -> bool:
+    response = getattr(error.__cause__ or error, "response", None) or {}
+    code = response.get("Error", {}).get("Code")
+    return code in ("PreconditionFailed", "ConditionalRequestConflict", "NoSuchKey")
+
+
+def _write_gs(fs: Any, url: str, content: bytes, version: str | None) -> str | None:
+    bucket, key, _ = fs.split_path(url)
+    line = "--=orbit=="
+    head = f"{line}\nContent-Type: application/json\n\n{json.dumps({'name': key})}\n"
+    body = f"{head}{line}\nContent-Type: application/octet-stream\n\n".encode() + content
+    try:
+        made = fs.call(
+            "POST",
+            f"{fs._location}/upload/storage/v1/b/{quote(bucket)}/o",
+            uploadType="multipart",
+            ifGenerationMatch=version or "0",
+            headers={"Content-Type": f'multipart/related; boundary="{line[2:]}"'},
+            data=body + f"\n{line}--".encode(),
+            json_out=True,
+        )
+    except Exception as error:
+        if getattr(error, "code", None) == 412 or isinstance(error, FileExistsError):
+            return None
+        raise
+    return str(made["generation"])
+
+
+_PLAIN_GUARD = threading.Lock()
+
+
+def _write_plain(fs: Any, url: str, content: bytes, version: str | None) -> str | None:
+    """Compares and writes; exact for `memory://`, which only this process sees."""
+    with _PLAIN_GUARD:
+        there = _info(fs.info(url)).version if fs.exists(url) else None
+        if there != version:
+            return None
+        fs.pipe_file(url, content)
+        return _info(fs.info(url)).version

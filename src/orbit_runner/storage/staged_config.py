@@ -1,0 +1,158 @@
+"""An experiment whose remote files have been copied to this machine."""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+import functools
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from orbit_runner.errors import SettingError
+from orbit_runner.storage.objects import ObjectInfo
+from orbit_runner.storage.paths import PathError, is_remote, without_file_scheme
+from orbit_runner.storage.setting_paths import CHECKPOINT
+from orbit_runner.storage.staging import stage, stage_file
+
+_WILDCARDS = re.compile(r"[*?\[]")
+_POINTER = re.compile(r'^model_checkpoint_path: "(.*)"$', re.MULTILINE)
+
+
+def localize(config: Any) -> Any:
+    """Returns an experiment with paths of this machine in the place of URLs.
+
+    Data sets and vocabulary files of this runner's tasks are copied to the local cache, and so is
+    the checkpoint of `init_checkpoint`. The pipelines of Model Garden read `gs://` by themselves.
+    Every call in a process gives the same files, which are compared with the store once.
+
+    Args:
+        config: The experiment.
+
+    Raises:
+        SettingError: There is nothing at a URL, or it cannot be read.
+        StorageError: A store does not answer.
+    """
+    # Those of Model Garden have a template of its own class.
+    task = _localized(config.task, "task", data=getattr(config, "template", None) is None)
+    return config if task is config.task else config.replace(task=task)
+
+
+def local_checkpoint(path: str, what: str = "task.init_checkpoint") -> str:
+    """Returns the path of a checkpoint or of a directory of one; a remote one is copied first.
+
+    Args:
+        path: A path or a URL.
+        what: The setting, for messages.
+
+    Raises:
+        SettingError: There is nothing at the URL, or it cannot be read.
+    """
+    try:
+        return _checkpoint(path, what)
+    except PathError as error:
+        raise SettingError(what, str(error).removeprefix(f"{what}: ")) from error
+
+
+def _localized(section: Any, path: str, *, data: bool) -> Any:
+    """Returns a section with local paths; the same object where it has no URLs."""
+    changes: dict[str, Any] = {}
+    for field in dataclasses.fields(section):
+        value, below = getattr(section, field.name), f"{path}.{field.name}"
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            new = _localized(value, below, data=data)
+        else:
+            new = _local_value(section, field.name, value, below, data=data)
+        if new is not value:
+            changes[field.name] = new
+    return dataclasses.replace(section, **changes) if changes else section
+
+
+def _local_value(section: Any, name: str, value: Any, path: str, *, data: bool) -> Any:
+    if not _has_url(value):
+        return value
+    try:
+        if name == CHECKPOINT:
+            return _checkpoint(value, path)
+        if not data:
+            return value
+        if name == "data_dir":
+            return _folder(value, path, _relative_patterns(section))
+        if name == "tfds_data_dir":
+            tfds = str(getattr(section, "tfds_name", "")).partition(":")[0]
+            return _folder(value, path, (f"{tfds}/*",) if tfds else ())
+        if name == "input_path":
+            return _patterns(value, path)
+        if name == "sentencepiece_model_path":
+            return _file(value, path)
+    except PathError as error:
+        reason = str(error).removeprefix(f"{path}: ")
+        raise SettingError(path, reason) from error
+    return value
+
+
+def _has_url(value: Any) -> bool:
+    texts = [value] if isinstance(value, str) else value if isinstance(value, (list, tuple)) else ()
+    return any(isinstance(text, str) and "://" in text for text in texts)
+
+
+def _relative_patterns(section: Any) -> tuple[str, ...]:
+    """Returns what of a data directory is used: the names in `input_path`; () for all of it."""
+    given = getattr(section, "input_path", "") or ""
+    parts = [part for text in ([given] if isinstance(given, str) else given)
+             for part in text.split(",")]  # fmt: skip
+    return tuple(part.strip() for part in parts if part.strip() and "://" not in part)
+
+
+@functools.cache
+def _folder(url: str, what: str, patterns: tuple[str, ...] = ()) -> str:
+    if not is_remote(url):
+        return without_file_scheme(url)
+    return str(stage(url, what, functools.partial(_matching, patterns) if patterns else None))
+
+
+@functools.cache
+def _file(url: str, what: str) -> str:
+    return str(stage_file(url, what)) if is_remote(url) else without_file_scheme(url)
+
+
+def _matching(patterns: tuple[str, ...], found: Mapping[str, ObjectInfo]) -> dict[str, ObjectInfo]:
+    return {
+        name: info
+        for name, info in found.items()
+        if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+    }
+
+
+def _patterns(value: str | list[str], what: str) -> str | list[str]:
+    if isinstance(value, str):
+        return ",".join(_pattern(part.strip(), what) for part in value.split(","))
+    return [",".join(_pattern(part.strip(), what) for part in text.split(",")) for text in value]
+
+
+def _pattern(text: str, what: str) -> str:
+    if not is_remote(text):
+        return without_file_scheme(text)
+    wild = _WILDCARDS.search(text)
+    above = text[: wild.start() if wild else len(text)].rpartition("/")[0]
+    pattern = text[len(above) + 1 :]
+    return f"{_folder(above, what, (pattern,))}/{pattern}"
+
+
+@functools.cache
+def _checkpoint(url: str, what: str) -> str:
+    if not is_remote(url):
+        return without_file_scheme(url)
+    above, _, name = url.rstrip("/").rpartition("/")
+    files = functools.partial(_matching, (f"{name}.index", f"{name}.data-*"))
+    if above.count("/") >= 2:
+        try:
+            return str(stage(above, what, files) / name)
+        except PathError as error:
+            if "there is nothing" not in str(error):
+                raise
+    # A directory, in which the file `checkpoint` says which one is the newest.
+    pointer = stage_file(f"{url.rstrip('/')}/checkpoint", what).read_text(encoding="utf-8")
+    match = _POINTER.search(pointer)
+    newest = (match[1] if match else "").removeprefix(f"{url.rstrip('/')}/")
+    return str(stage(url, what, functools.partial(_matching, (f"{newest}.*",))) / newest)

@@ -1,0 +1,165 @@
+"""Copies of remote objects in the local cache, compared with the store before each use."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path, PurePosixPath
+
+from orbit_runner.storage.cache import url_folder
+from orbit_runner.storage.objects import ObjectInfo, ObjectStore, blame_scope, named, open_store
+from orbit_runner.storage.paths import PathError
+from orbit_runner.storage.progress import TransferProgress
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+_CONNECTIONS = 8
+# Local directory: the URL that it is a copy of.
+_origins: dict[Path, str] = {}
+_Choice = Callable[[Mapping[str, ObjectInfo]], Mapping[str, ObjectInfo]]
+
+
+def stage(url: str, what: str, choose: _Choice | None = None) -> Path:
+    """Copies the objects below a URL to the local cache, those that are not there yet.
+
+    A copy is used again where size and version of the object are still the same. It has the time
+    of the object, so that whoever compares times finds the same on every machine.
+
+    Args:
+        url: The place.
+        what: The flag, setting or argument that names it, for messages.
+        choose: Chooses among the objects there are; all where None.
+
+    Returns:
+        The local directory.
+
+    Raises:
+        PathError: There is nothing at the URL, or it cannot be read.
+        StorageError: The store does not answer.
+    """
+    store = open_store(url, what)
+    with blame_scope(what):
+        found: Mapping[str, ObjectInfo] = store.list()
+        chosen = choose(found) if choose else found
+        if not chosen:
+            raise PathError(named(what, f"there is nothing at {store.url}"))
+        return _update(store, chosen, lambda name: name not in found)
+
+
+def origin_of(folder: Path) -> str | None:
+    """Returns the URL of which a directory is the copy; None for any other directory.
+
+    Args:
+        folder: A local directory.
+    """
+    for above in (folder, *folder.parents):
+        if above in _origins:
+            below = folder.relative_to(above).as_posix()
+            return _origins[above] if below == "." else f"{_origins[above]}/{below}"
+    return None
+
+
+def stage_file(url: str, what: str) -> Path:
+    """Copies one object to the local cache.
+
+    Args:
+        url: The object.
+        what: The flag, setting or argument that names it, for messages.
+
+    Returns:
+        The local file.
+
+    Raises:
+        PathError: There is no such object, or it cannot be read.
+    """
+    above, _, name = url.rstrip("/").rpartition("/")
+    store = open_store(above, what)
+    with blame_scope(what):
+        info = store.info(name)
+        if info is None:
+            raise PathError(named(what, f"there is no object {url}"))
+        return _update(store, {name: info}, lambda name: False) / name
+
+
+def _update(
+    store: ObjectStore, chosen: Mapping[str, ObjectInfo], is_gone: Callable[[str], bool]
+) -> Path:
+    """Downloads what this machine lacks of the chosen objects; returns the local directory."""
+    target = url_folder("staged", store.url)
+    with _lock_scope(target.parent):
+        index = target.parent / "objects.json"
+        known = _read_index(index)
+        for name in filter(is_gone, [*known]):
+            _inside(target, name).unlink(missing_ok=True)
+            del known[name]
+        _download(store, target, chosen, known)
+        part = index.with_name(f".{index.name}.{os.getpid()}")
+        part.write_text(json.dumps(known), encoding="utf-8")
+        part.replace(index)
+    _origins[target] = store.url
+    return target
+
+
+def _download(
+    store: ObjectStore, target: Path, chosen: Mapping[str, ObjectInfo], known: dict[str, str]
+) -> None:
+    missing = {
+        name: info
+        for name, info in chosen.items()
+        if known.get(name) != info.version or not _has_size(_inside(target, name), info.size)
+    }
+    size = sum(info.size for info in missing.values())
+    progress = TransferProgress(f"downloading {store.url}", len(missing), size)
+
+    def fetch(name: str) -> None:
+        info, path = missing[name], _inside(target, name)
+        store.download(name, path)
+        if info.modified:
+            os.utime(path, (info.modified, info.modified))
+        progress.add(info.size)
+
+    target.mkdir(parents=True, exist_ok=True)
+    with ThreadPoolExecutor(_CONNECTIONS) as pool:
+        for name in missing:
+            known.pop(name, None)
+        for name, _ in zip(missing, pool.map(fetch, missing), strict=True):
+            known[name] = missing[name].version
+
+
+def _inside(target: Path, name: str) -> Path:
+    parts = PurePosixPath(name).parts
+    if ".." in parts or PurePosixPath(name).is_absolute():
+        raise PathError(f"the object {name!r} has a name that leaves its directory")
+    return target.joinpath(*parts)
+
+
+def _has_size(path: Path, size: int) -> bool:
+    try:
+        return path.stat().st_size == size
+    except OSError:
+        return False
+
+
+def _read_index(path: Path) -> dict[str, str]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+@contextlib.contextmanager
+def _lock_scope(folder: Path) -> Iterator[None]:
+    """Keeps two processes of this machine from writing the same copies at the same time."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w", encoding="utf-8") as file:
+        if fcntl is not None:
+            with contextlib.suppress(OSError):  # A file system without locks.
+                fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,112 @@
+"""The lock of a run in an object store."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+import pytest
+
+from orbit_runner.errors import RunnerError
+from orbit_runner.storage.lease import NAME, Lease
+from orbit_runner.storage.objects import RETRY_VARIABLE, ObjectStore
+
+from .conftest import Proxy
+
+_ELSEWHERE = {"owner": "f00", "process": 7, "host": "far", "machine": "another", "started": "1"}
+
+
+def test_a_process_of_this_machine_that_lives_keeps_its_lock(store: ObjectStore) -> None:
+    first = Lease(store)
+    first.acquire()
+
+    with pytest.raises(RunnerError, match=f"another process trains in {store.url}"):
+        Lease(store).acquire()
+
+    first.release()
+    second = Lease(store)
+    second.acquire()
+    assert second.previous == first.owner
+    second.release()
+
+
+def test_a_process_of_this_machine_that_died_has_lost_its_lock_at_once(store: ObjectStore) -> None:
+    lease = Lease(store)
+    lease.acquire()
+    lease._stop.set()
+    record = json.loads(store.read(NAME))
+    store.write(NAME, json.dumps({**record, "started": "12"}).encode())
+
+    other = Lease(store, seconds=1000.0)
+    other.acquire()
+
+    assert other.holds()
+    other.release()
+
+
+def test_a_lock_of_another_machine_that_is_not_renewed_is_taken_over(
+    store: ObjectStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store.write(NAME, json.dumps(_ELSEWHERE).encode())
+
+    lease = Lease(store, seconds=1.0)
+    lease.acquire()
+
+    assert "is locked by process 7 on far" in capsys.readouterr().err
+    assert json.loads(store.read(NAME))["owner"] == lease.owner
+    assert lease.previous == "f00"
+    lease.release()
+
+
+def test_a_lock_of_another_machine_that_is_renewed_stays(store: ObjectStore) -> None:
+    stop = threading.Event()
+
+    def renew() -> None:
+        count = 0
+        while not stop.is_set():
+            count += 1
+            store.write(NAME, json.dumps({**_ELSEWHERE, "count": count}).encode())
+            stop.wait(0.2)
+
+    thread = threading.Thread(target=renew)
+    thread.start()
+    try:
+        with pytest.raises(RunnerError, match="process 7 on far"):
+            Lease(store, seconds=30.0).acquire()
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_a_process_whose_lock_was_taken_over_is_told(store: ObjectStore) -> None:
+    told = threading.Event()
+    lease = Lease(store, seconds=2.0, renewal=0.1, on_lost=told.set)
+    lease.acquire()
+
+    store.write(NAME, json.dumps(_ELSEWHERE).encode())
+
+    assert told.wait(10.0)
+    assert not lease.holds()
+    assert "process 7 on far" in lease.loss()
+    lease.release()
+    assert json.loads(store.read(NAME))["owner"] == "f00"
+
+
+def test_a_lock_that_cannot_be_renewed_is_not_relied_upon(
+    store: ObjectStore, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(RETRY_VARIABLE, "0.1")
+    lease = Lease(store, seconds=1.0, renewal=0.1)
+    lease.acquire()
+    assert lease.holds()
+
+    proxy.fail("down")
+    waiting = threading.Event()
+    while lease.holds():
+        waiting.wait(0.05)
+    proxy.mode = "up"
+    while not lease.holds():
+        waiting.wait(0.05)
+
+    lease.release()
+    assert "released" in json.loads(store.read(NAME))

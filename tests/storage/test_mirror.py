@@ -1,0 +1,249 @@
+"""A run directory in a store: what is uploaded, in which order, and what another machine gets."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+
+from orbit_runner.storage.objects import RETRY_VARIABLE, ObjectStore, StorageError
+from orbit_runner.training.checkpoints.folder import CheckpointFolder
+from orbit_runner.training.checkpoints.record import CheckpointRecord
+from orbit_runner.training.remote.layout import groups_of
+from orbit_runner.training.remote.mirror import Mirror
+from orbit_runner.training.remote.working_copy import WorkingCopy
+
+from .conftest import Proxy
+
+
+def write_checkpoint(run: Path, step: int, keep: int = 2, content: str = "") -> None:
+    """Commits a checkpoint as a run does; its tensors are made up."""
+    folder = CheckpointFolder(run / "checkpoints", keep=keep, run=run)
+    prefix = folder.writing(step)
+    for suffix in (".data-00000-of-00001", ".index"):
+        prefix.with_suffix(suffix).write_text(f"{content or step}{suffix}", encoding="utf-8")
+    folder.commit(prefix, CheckpointRecord(step=step, weights="w", state="s"))
+    with (run / "metrics.jsonl").open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"step": step}) + "\n")
+
+
+def opened(store: ObjectStore, owner: str, previous: str) -> WorkingCopy:
+    copy = WorkingCopy(store)
+    copy.prepare(owner, previous)
+    return copy
+
+
+def finish(copy: WorkingCopy, keep: int = 2) -> None:
+    Mirror(copy, lambda: True, keep=keep).finish()
+
+
+def steps(store: ObjectStore) -> list[int]:
+    return sorted({group.step for group in groups_of(store.list())})
+
+
+def changes(proxy: Proxy, store: ObjectStore) -> list[str]:
+    """Returns the PUTs and DELETEs of a run since the last call, in order."""
+    prefix = f"/bucket/{store.url.removeprefix('s3://bucket/')}/"
+    requests, proxy.requests = proxy.requests, []
+    return [
+        f"{method} {unquote(path).removeprefix(prefix).partition('?')[0]}"
+        for method, path in requests
+        if method in ("PUT", "DELETE")
+    ]
+
+
+def test_a_checkpoint_is_uploaded_in_commit_order_and_deleted_after_its_successor(
+    store: ObjectStore, proxy: Proxy
+) -> None:
+    copy = opened(store, "me", "")
+    write_checkpoint(copy.path, 10, keep=1)
+    finish(copy, keep=1)
+    changes(proxy, store)
+
+    write_checkpoint(copy.path, 20, keep=1)
+    finish(copy, keep=1)
+
+    made = changes(proxy, store)
+    ckpt = "checkpoints/ckpt"
+    in_order = [
+        "PUT metrics.jsonl",
+        f"PUT {ckpt}-20.data-00000-of-00001",
+        f"PUT {ckpt}-20.json",
+        f"PUT {ckpt}-20.index",
+        "PUT checkpoint",
+        f"DELETE {ckpt}-10.index",
+        f"DELETE {ckpt}-10.data-00000-of-00001",
+    ]
+    assert [one for one in made if one in in_order] == in_order
+    assert steps(store) == [20]
+    assert [*(copy.outbox).rglob("*.index")] == []
+
+
+def test_what_has_not_changed_is_not_uploaded_again(store: ObjectStore, proxy: Proxy) -> None:
+    copy = opened(store, "me", "")
+    write_checkpoint(copy.path, 10)
+    finish(copy)
+    changes(proxy, store)
+
+    finish(opened(store, "me-2", "me"))
+
+    assert changes(proxy, store) == []
+
+
+def test_a_replaced_checkpoint_is_none_while_it_is_replaced(
+    store: ObjectStore, proxy: Proxy
+) -> None:
+    copy = opened(store, "me", "")
+    write_checkpoint(copy.path, 10)
+    finish(copy)
+    changes(proxy, store)
+
+    write_checkpoint(copy.path, 10, content="another")
+    finish(copy)
+
+    ckpt = "checkpoints/ckpt-10"
+    made = [one for one in changes(proxy, store) if ckpt in one]
+    assert made == [
+        f"DELETE {ckpt}.index",
+        f"PUT {ckpt}.data-00000-of-00001",
+        f"PUT {ckpt}.json",
+        f"PUT {ckpt}.index",
+    ]
+
+
+def test_files_of_this_machine_and_half_written_ones_stay_here(store: ObjectStore) -> None:
+    copy = opened(store, "me", "")
+    (copy.path / ".lock").write_text("{}", encoding="utf-8")
+    (copy.path / ".run.json.7").write_text("{", encoding="utf-8")
+    (copy.path / "checkpoints" / ".writing-5").mkdir(parents=True)
+    (copy.path / "checkpoints" / ".writing-5" / "ckpt-5.index").write_text("", encoding="utf-8")
+    (copy.path / "checkpoints" / "ckpt-7.data-00000-of-00001").write_text("", encoding="utf-8")
+    (copy.path / "metrics.jsonl").write_text('{"step": 1}\n{"st', encoding="utf-8")
+
+    finish(copy)
+
+    assert [*store.list()] == ["metrics.jsonl"]
+    assert store.read("metrics.jsonl") == b'{"step": 1}\n'
+
+
+def test_another_machine_gets_small_files_and_the_newest_checkpoint(store: ObjectStore) -> None:
+    first = opened(store, "me", "")
+    for step in (10, 20, 30):
+        write_checkpoint(first.path, step, keep=3)
+    (first.path / "train").mkdir()
+    (first.path / "train" / "events.out.tfevents.1").write_text("x", encoding="utf-8")
+    finish(first, keep=3)
+    shutil.rmtree(first.path.parent)
+
+    second = opened(store, "other", "me")
+
+    folder = CheckpointFolder(second.path / "checkpoints", keep=3)
+    assert folder.committed() == [30]
+    assert folder.damage(30) == ""
+    assert (second.path / "metrics.jsonl").read_text(encoding="utf-8").count("\n") == 3
+    assert not (second.path / "train").exists()
+    assert steps(store) == [10, 20, 30]
+    # What this machine never had goes as well, when there are too many.
+    write_checkpoint(second.path, 40, keep=3)
+    finish(second, keep=3)
+    assert steps(store) == [20, 30, 40]
+    assert "train/events.out.tfevents.1" in store.list()
+
+
+def test_a_damaged_checkpoint_in_the_store_is_not_the_only_one_downloaded(
+    store: ObjectStore,
+) -> None:
+    first = opened(store, "me", "")
+    write_checkpoint(first.path, 10)
+    write_checkpoint(first.path, 20)
+    finish(first)
+    store.write("checkpoints/ckpt-20.data-00000-of-00001", b"20.data damaged")
+    shutil.rmtree(first.path.parent)
+
+    second = opened(store, "other", "me")
+
+    folder = CheckpointFolder(second.path / "checkpoints")
+    assert [step for step in folder.committed() if not folder.damage(step)] == [10]
+
+
+def test_this_machine_continues_with_what_it_had_not_uploaded(
+    store: ObjectStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = opened(store, "me", "")
+    write_checkpoint(copy.path, 10)
+    finish(copy)
+    write_checkpoint(copy.path, 20)
+
+    again = opened(store, "me-2", "me")
+
+    assert "files that were not uploaded" in capsys.readouterr().err
+    finish(again)
+    assert steps(store) == [10, 20]
+
+
+def test_the_store_counts_where_another_machine_has_trained_since(
+    store: ObjectStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = opened(store, "me", "")
+    write_checkpoint(copy.path, 10)
+    finish(copy)
+    write_checkpoint(copy.path, 20)
+    store.write("config.yaml", b"by another machine")
+
+    again = opened(store, "me-2", "other")
+
+    assert CheckpointFolder(again.path / "checkpoints").committed() == [10]
+    assert (again.path / "config.yaml").read_text(encoding="utf-8") == "by another machine"
+    told = capsys.readouterr().err
+    (aside,) = (one for one in again.path.parent.iterdir() if one.name.startswith("run."))
+    assert str(aside) in told
+    assert CheckpointFolder(aside / "checkpoints").committed() == [10, 20]
+
+
+def test_leftovers_of_an_upload_that_was_killed_are_removed(store: ObjectStore) -> None:
+    store.write("checkpoints/ckpt-5.data-00000-of-00001", b"half a checkpoint")
+
+    copy = opened(store, "me", "")
+    assert not (copy.path / "checkpoints").exists()
+    write_checkpoint(copy.path, 10)
+    finish(copy)
+
+    assert steps(store) == [10]
+
+
+def test_nothing_is_uploaded_without_the_lock(store: ObjectStore) -> None:
+    copy = opened(store, "me", "")
+    write_checkpoint(copy.path, 10)
+
+    with pytest.raises(StorageError, match="the lock of the run could not be renewed"):
+        Mirror(copy, lambda: False, keep=2).finish()
+
+    assert store.list() == {}
+
+
+def test_uploads_beside_training_outlive_a_store_that_is_gone_for_a_while(
+    store: ObjectStore,
+    proxy: Proxy,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv(RETRY_VARIABLE, "0.2")
+    copy = opened(store, "me", "")
+    proxy.fail("busy")
+    mirror = Mirror(copy, lambda: True, keep=1)
+    mirror.start()
+    told = ""
+    step = 0
+    while "training goes on" not in told:
+        step += 1
+        write_checkpoint(copy.path, step, keep=1)
+        told += capsys.readouterr().err
+    proxy.mode = "up"
+
+    mirror.finish()
+
+    assert f"cannot write {store.url}" in told
+    assert steps(store) == [step]

@@ -1,0 +1,154 @@
+"""Remote files of an experiment, copied to this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from orbit_runner.config.resolve import Request, resolve
+from orbit_runner.errors import SettingError
+from orbit_runner.storage import staged_config
+from orbit_runner.storage.objects import ObjectStore
+from orbit_runner.storage.paths import PathError
+from orbit_runner.storage.staged_config import localize
+from orbit_runner.storage.staging import stage, stage_file
+
+from .conftest import Proxy
+
+
+@pytest.fixture(autouse=True)
+def new_process() -> None:
+    """Forgets what was compared with the store before, as a new process would."""
+    for one in (staged_config._folder, staged_config._file, staged_config._checkpoint):
+        one.cache_clear()
+
+
+def downloads(proxy: Proxy) -> list[str]:
+    requests, proxy.requests = proxy.requests, []
+    return sorted(
+        path.rpartition("/")[2] for how, path in requests if how == "GET" and "?" not in path
+    )
+
+
+def test_a_copy_follows_the_store(store: ObjectStore, proxy: Proxy) -> None:
+    store.write("a", b"1")
+    store.write("sub/b", b"2")
+
+    folder = stage(store.url, "--data_dir")
+    assert downloads(proxy) == ["a", "b"]
+    assert (folder / "sub" / "b").read_bytes() == b"2"
+    # The time of the object: comparing times gives the same on every machine.
+    assert (folder / "a").stat().st_mtime == store.list()["a"].modified
+
+    assert stage(store.url, "--data_dir") == folder
+    assert downloads(proxy) == []
+
+    store.write("a", b"3")
+    store.delete("sub/b")
+    stage(store.url, "--data_dir")
+    assert downloads(proxy) == ["a"]
+    assert (folder / "a").read_bytes() == b"3"
+    assert not (folder / "sub" / "b").exists()
+
+    (folder / "a").write_bytes(b"damaged here")
+    stage(store.url, "--data_dir")
+    assert (folder / "a").read_bytes() == b"3"
+
+
+def test_one_file_of_many_is_copied_alone(store: ObjectStore, proxy: Proxy) -> None:
+    store.write("words.model", b"m")
+    store.write("large", b"l")
+
+    assert stage_file(f"{store.url}/words.model", "x").read_bytes() == b"m"
+    assert downloads(proxy) == ["words.model"]
+
+
+def test_nothing_at_a_url_is_an_error_with_its_name(url: str) -> None:
+    with pytest.raises(PathError, match=f"^--data_dir: there is nothing at {url}"):
+        stage(url, "--data_dir")
+    with pytest.raises(PathError, match=f"^x: there is no object {url}/a.model"):
+        stage_file(f"{url}/a.model", "x")
+
+
+@pytest.mark.parametrize("data_dir", [True, False])
+def test_only_the_files_of_input_path_are_copied(
+    data_dir: bool, store: ObjectStore, proxy: Proxy
+) -> None:
+    for name in ("train-0.tfrecord", "train-1.tfrecord", "test-0.tfrecord"):
+        store.write(name, b"x")
+    pattern = "train-*" if data_dir else f"{store.url}/train-*"
+    flags = [("x", "task.train_data.input_path", pattern)]
+    if data_dir:
+        flags.append(("x", "task.train_data.data_dir", store.url))
+    config = resolve(Request(experiment="resnet50_imagenet", flags=tuple(flags))).config
+
+    local = localize(config)
+
+    found = Path(local.task.train_data.data_dir) / local.task.train_data.input_path
+    assert sorted(path.name for path in found.parent.glob(found.name)) == [
+        "train-0.tfrecord",
+        "train-1.tfrecord",
+    ]
+    assert downloads(proxy) == ["train-0.tfrecord", "train-1.tfrecord"]
+    assert local.task.validation_data is config.task.validation_data
+
+
+def test_a_config_without_urls_stays_the_same_object() -> None:
+    config = resolve(Request(experiment="digits")).config
+
+    assert localize(config) is config
+
+
+@pytest.mark.parametrize("given", ["{url}", "{url}/checkpoints/ckpt-7"])
+def test_a_checkpoint_is_found_by_its_directory_and_by_its_name(
+    given: str, store: ObjectStore, proxy: Proxy
+) -> None:
+    store.write("checkpoint", b'model_checkpoint_path: "checkpoints/ckpt-7"\n')
+    for name in ("ckpt-7.index", "ckpt-7.data-00000-of-00001", "ckpt-70.index", "ckpt-5.index"):
+        store.write(f"checkpoints/{name}", b"x")
+    config = resolve(
+        Request(
+            experiment="digits",
+            flags=(("x", "task.init_checkpoint", given.format(url=store.url)),),
+        )
+    ).config
+
+    path = Path(localize(config).task.init_checkpoint)
+
+    assert path.name == "ckpt-7"
+    assert sorted(file.name for file in path.parent.iterdir()) == [
+        "ckpt-7.data-00000-of-00001",
+        "ckpt-7.index",
+    ]
+
+
+def test_a_missing_data_set_is_an_error_of_its_setting(url: str) -> None:
+    flags = (("x", "task.train_data.data_dir", url),)
+    config = resolve(Request(experiment="mnist", flags=flags)).config
+
+    with pytest.raises(SettingError, match="there is nothing at") as raised:
+        localize(config)
+
+    assert raised.value.path == "task.train_data.data_dir"
+
+
+def test_a_config_file_and_what_it_includes_are_read_from_a_store(
+    store: ObjectStore, tmp_path: Path
+) -> None:
+    store.write("a.gin", b"include 'sub/b.gin'\ntrainer.train_steps = 7\n")
+    store.write("sub/b.gin", b"runtime.seed = 5\n")
+    store.write("c.yaml", b"trainer: {summary_interval: 3}\n")
+
+    resolved = resolve(
+        Request(
+            experiment="digits",
+            config_files=(f"{store.url}/c.yaml",),
+            gin_files=(f"{store.url}/a.gin",),
+        )
+    )
+
+    config = resolved.config
+    assert (config.trainer.train_steps, config.runtime.seed) == (7, 5)
+    assert config.trainer.summary_interval == 3
+    assert str(resolved.origin("trainer.summary_interval")) == f"{store.url}/c.yaml:1"
