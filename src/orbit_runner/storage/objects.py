@@ -374,7 +374,15 @@ def _file_system(scheme: str, settings: tuple[tuple[str, str], ...]) -> Any:
     opened = fsspec.filesystem(scheme, **options)
     if scheme == "s3":
         opened.retries = 1
+    if scheme != "memory":
+        # Connections that break are reported by the call that used them. asyncio would print each
+        # with a traceback as well.
+        opened.loop.call_soon_threadsafe(opened.loop.set_exception_handler, _ignore)
     return opened
+
+
+def _ignore(loop: Any, context: dict[str, Any]) -> None:
+    """Does nothing with an error of a connection."""
 
 
 def _settings() -> tuple[tuple[str, str], ...]:
