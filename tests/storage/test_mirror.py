@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
 
 from orbit_runner.storage.objects import RETRY_VARIABLE, ObjectStore, StorageError
+from orbit_runner.storage.paths import PathError
 from orbit_runner.training.checkpoints.folder import CheckpointFolder
 from orbit_runner.training.checkpoints.record import CheckpointRecord
+from orbit_runner.training.remote import run
 from orbit_runner.training.remote.layout import groups_of
 from orbit_runner.training.remote.mirror import Mirror
 from orbit_runner.training.remote.working_copy import WorkingCopy
@@ -19,14 +22,14 @@ from orbit_runner.training.remote.working_copy import WorkingCopy
 from .conftest import Proxy
 
 
-def write_checkpoint(run: Path, step: int, keep: int = 2, content: str = "") -> None:
+def write_checkpoint(path: Path, step: int, keep: int = 2, content: str = "") -> None:
     """Commits a checkpoint as a run does; its tensors are made up."""
-    folder = CheckpointFolder(run / "checkpoints", keep=keep, run=run)
+    folder = CheckpointFolder(path / "checkpoints", keep=keep, run=path)
     prefix = folder.writing(step)
     for suffix in (".data-00000-of-00001", ".index"):
         prefix.with_suffix(suffix).write_text(f"{content or step}{suffix}", encoding="utf-8")
     folder.commit(prefix, CheckpointRecord(step=step, weights="w", state="s"))
-    with (run / "metrics.jsonl").open("a", encoding="utf-8") as file:
+    with (path / "metrics.jsonl").open("a", encoding="utf-8") as file:
         file.write(json.dumps({"step": step}) + "\n")
 
 
@@ -247,3 +250,40 @@ def test_uploads_beside_training_outlive_a_store_that_is_gone_for_a_while(
 
     assert f"cannot write {store.url}" in told
     assert steps(store) == [step]
+
+
+def test_an_evaluation_follows_the_run_and_uploads_only_what_is_its_own(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "_POLL_SECONDS", 0.05)
+    trained = opened(store, "me", "")
+    write_checkpoint(trained.path, 10, keep=1)
+    finish(trained, keep=1)
+
+    with run.evaluation_scope(store.url, summaries="validation", follows=True) as folder:
+        checkpoints = CheckpointFolder(folder / "checkpoints")
+        assert checkpoints.committed() == [10]
+        write_checkpoint(trained.path, 20, keep=1)
+        finish(trained, keep=1)
+        end = time.monotonic() + 60
+        while checkpoints.committed() != [20]:
+            assert time.monotonic() < end
+            time.sleep(0.02)
+        assert checkpoints.damage(20) == ""
+        (folder / "metrics.jsonl").write_text("", encoding="utf-8")
+        (folder / "run.eval.json").write_text("{}", encoding="utf-8")
+        (folder / "validation").mkdir()
+        (folder / "validation" / "events.out.tfevents.2").write_text("x", encoding="utf-8")
+
+    assert not folder.exists()
+    found = store.list()
+    assert {"run.eval.json", "validation/events.out.tfevents.2"} <= {*found}
+    assert store.read("metrics.jsonl").count(b"\n") == 2
+
+
+def test_there_is_nothing_to_evaluate_where_there_is_no_run(url: str) -> None:
+    with (
+        pytest.raises(PathError, match=f"^--model_dir: there is nothing at {url}"),
+        run.evaluation_scope(url, summaries="validation", follows=False),
+    ):
+        pass

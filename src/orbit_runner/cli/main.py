@@ -58,7 +58,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: The arguments after the program's name; those of the process where None.
 
     Returns:
-        The exit code: 0 done, 1 crash or a data set that could not be got, 2 usage or config,
+        The exit code: 0 done, 1 crash, a data set that could not be downloaded or an object store
+        that stayed unreachable, 2 usage or config,
         3 diverged, 4 verify or reproduce found a difference, 5 predict had no answer to some
         items, 6 the results could not be written to standard output, 138 another member of the
         cluster was lost, 128 + n for signal n.

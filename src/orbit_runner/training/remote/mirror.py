@@ -23,6 +23,8 @@ from orbit_runner.training.remote.working_copy import WorkingCopy, orphans
 _POLL_SECONDS, _PAUSE_AFTER_FAILURE = 0.5, 15.0
 _APPENDED_SECONDS = 30.0
 _NOTICE_SECONDS = 2.0
+# Larger files are not read into memory.
+_LARGE_BYTES = 64 * 2**20
 
 _Files = Mapping[str, os.stat_result]
 
@@ -121,7 +123,8 @@ class Mirror:
             for name in self._changed(files, files)
             if name not in in_groups and not is_pointer(name) and self._is_due(name, fresh)
         ]
-        for name in others:
+        # The graph makes a directory a SavedModel.
+        for name in sorted(others, key=lambda name: name.endswith("saved_model.pb")):
             self._upload_now(name)
         for group, names in new.items():
             if linked[group]:
@@ -183,6 +186,12 @@ class Mirror:
     def _upload_now(self, name: str) -> None:
         path = self._copy.path / name
         try:
+            stat = path.stat()
+            if stat.st_size > _LARGE_BYTES:
+                self._check()
+                self._store.upload(path, name)
+                self._remember(name, stat)
+                return
             with path.open("rb") as file:
                 stat = os.fstat(file.fileno())
                 content = file.read(stat.st_size)

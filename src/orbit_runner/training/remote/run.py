@@ -123,7 +123,11 @@ def evaluation_scope(url: str, *, summaries: str, follows: bool) -> Iterator[Pat
         shutil.copytree(stage(store.url, _WHAT, newest_only), folder)
         before = {path: path.stat().st_mtime_ns for path in _records(folder, summaries)}
         with _following_scope(store, folder) if follows else contextlib.nullcontext():
-            yield folder
+            try:
+                yield folder
+            except RunnerError as error:
+                error.args = (str(error).replace(str(folder), store.url), *error.args[1:])
+                raise
         with blame_scope(_WHAT):
             for path in _records(folder, summaries):
                 if before.get(path) != path.stat().st_mtime_ns:
