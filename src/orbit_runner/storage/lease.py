@@ -30,6 +30,9 @@ LEASE_SECONDS, RENEWAL_SECONDS = 45.0, 10.0
 _POLL_SECONDS = 1.0
 _LONGEST_COMMAND = 500
 
+# The owners that are leases of this process. One whose end could not be written is none any more.
+_active: set[str] = set()
+
 
 class Lease:
     """The right to write a run in an object store, for one process at a time.
@@ -85,6 +88,7 @@ class Lease:
                 seen, since = version, time.monotonic()
                 print(self._waiting(holder), file=sys.stderr)
             time.sleep(min(_POLL_SECONDS, self._seconds))
+        _active.add(self.owner)
         self._thread = threading.Thread(target=self._renew_always, name="run-lease", daemon=True)
         self._thread.start()
 
@@ -146,6 +150,7 @@ class Lease:
 
     def release(self) -> None:
         """Gives the lock back, where it is still this process's."""
+        _active.discard(self.owner)
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
@@ -222,11 +227,13 @@ def _is_here(holder: dict[str, Any]) -> bool:
 
 
 def _lives_here(holder: dict[str, Any]) -> bool:
-    return _is_here(holder) and _start_of(int(holder["process"])) == holder["started"]
+    if not _is_here(holder) or _start_of(int(holder["process"])) != holder["started"]:
+        return False
+    return int(holder["process"]) != os.getpid() or holder.get("owner") in _active
 
 
 def _died_here(holder: dict[str, Any]) -> bool:
-    return _is_here(holder) and _start_of(int(holder["process"])) != holder["started"]
+    return _is_here(holder) and not _lives_here(holder)
 
 
 def _now() -> str:
