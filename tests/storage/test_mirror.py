@@ -33,7 +33,7 @@ def write_checkpoint(path: Path, step: int, keep: int = 2, content: str = "") ->
         file.write(json.dumps({"step": step}) + "\n")
 
 
-def opened(store: ObjectStore, owner: str, previous: str) -> WorkingCopy:
+def open_copy(store: ObjectStore, owner: str, previous: str) -> WorkingCopy:
     copy = WorkingCopy(store)
     copy.prepare(owner, previous)
     return copy
@@ -61,7 +61,7 @@ def changes(proxy: Proxy, store: ObjectStore) -> list[str]:
 def test_a_checkpoint_is_uploaded_in_commit_order_and_deleted_after_its_successor(
     store: ObjectStore, proxy: Proxy
 ) -> None:
-    copy = opened(store, "me", "")
+    copy = open_copy(store, "me", "")
     write_checkpoint(copy.path, 10, keep=1)
     finish(copy, keep=1)
     changes(proxy, store)
@@ -86,12 +86,12 @@ def test_a_checkpoint_is_uploaded_in_commit_order_and_deleted_after_its_successo
 
 
 def test_what_has_not_changed_is_not_uploaded_again(store: ObjectStore, proxy: Proxy) -> None:
-    copy = opened(store, "me", "")
+    copy = open_copy(store, "me", "")
     write_checkpoint(copy.path, 10)
     finish(copy)
     changes(proxy, store)
 
-    finish(opened(store, "me-2", "me"))
+    finish(open_copy(store, "me-2", "me"))
 
     assert changes(proxy, store) == []
 
@@ -99,7 +99,7 @@ def test_what_has_not_changed_is_not_uploaded_again(store: ObjectStore, proxy: P
 def test_a_replaced_checkpoint_is_none_while_it_is_replaced(
     store: ObjectStore, proxy: Proxy
 ) -> None:
-    copy = opened(store, "me", "")
+    copy = open_copy(store, "me", "")
     write_checkpoint(copy.path, 10)
     finish(copy)
     changes(proxy, store)
@@ -118,7 +118,7 @@ def test_a_replaced_checkpoint_is_none_while_it_is_replaced(
 
 
 def test_files_of_this_machine_and_half_written_ones_stay_here(store: ObjectStore) -> None:
-    copy = opened(store, "me", "")
+    copy = open_copy(store, "me", "")
     (copy.path / ".lock").write_text("{}", encoding="utf-8")
     (copy.path / ".run.json.7").write_text("{", encoding="utf-8")
     (copy.path / "checkpoints" / ".writing-5").mkdir(parents=True)
@@ -133,7 +133,7 @@ def test_files_of_this_machine_and_half_written_ones_stay_here(store: ObjectStor
 
 
 def test_another_machine_gets_small_files_and_the_newest_checkpoint(store: ObjectStore) -> None:
-    first = opened(store, "me", "")
+    first = open_copy(store, "me", "")
     for step in (10, 20, 30):
         write_checkpoint(first.path, step, keep=3)
     (first.path / "train").mkdir()
@@ -141,7 +141,7 @@ def test_another_machine_gets_small_files_and_the_newest_checkpoint(store: Objec
     finish(first, keep=3)
     shutil.rmtree(first.path.parent)
 
-    second = opened(store, "other", "me")
+    second = open_copy(store, "other", "me")
 
     folder = CheckpointFolder(second.path / "checkpoints", keep=3)
     assert folder.committed() == [30]
@@ -159,14 +159,14 @@ def test_another_machine_gets_small_files_and_the_newest_checkpoint(store: Objec
 def test_a_damaged_checkpoint_in_the_store_is_not_the_only_one_downloaded(
     store: ObjectStore,
 ) -> None:
-    first = opened(store, "me", "")
+    first = open_copy(store, "me", "")
     write_checkpoint(first.path, 10)
     write_checkpoint(first.path, 20)
     finish(first)
     store.write("checkpoints/ckpt-20.data-00000-of-00001", b"20.data damaged")
     shutil.rmtree(first.path.parent)
 
-    second = opened(store, "other", "me")
+    second = open_copy(store, "other", "me")
 
     folder = CheckpointFolder(second.path / "checkpoints")
     assert [step for step in folder.committed() if not folder.damage(step)] == [10]
@@ -175,12 +175,12 @@ def test_a_damaged_checkpoint_in_the_store_is_not_the_only_one_downloaded(
 def test_this_machine_continues_with_what_it_had_not_uploaded(
     store: ObjectStore, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    copy = opened(store, "me", "")
+    copy = open_copy(store, "me", "")
     write_checkpoint(copy.path, 10)
     finish(copy)
     write_checkpoint(copy.path, 20)
 
-    again = opened(store, "me-2", "me")
+    again = open_copy(store, "me-2", "me")
 
     assert "files that were not uploaded" in capsys.readouterr().err
     finish(again)
@@ -190,13 +190,13 @@ def test_this_machine_continues_with_what_it_had_not_uploaded(
 def test_the_store_counts_where_another_machine_has_trained_since(
     store: ObjectStore, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    copy = opened(store, "me", "")
+    copy = open_copy(store, "me", "")
     write_checkpoint(copy.path, 10)
     finish(copy)
     write_checkpoint(copy.path, 20)
     store.write("config.yaml", b"by another machine")
 
-    again = opened(store, "me-2", "other")
+    again = open_copy(store, "me-2", "other")
 
     assert CheckpointFolder(again.path / "checkpoints").committed() == [10]
     assert (again.path / "config.yaml").read_text(encoding="utf-8") == "by another machine"
@@ -209,7 +209,7 @@ def test_the_store_counts_where_another_machine_has_trained_since(
 def test_leftovers_of_an_upload_that_was_killed_are_removed(store: ObjectStore) -> None:
     store.write("checkpoints/ckpt-5.data-00000-of-00001", b"half a checkpoint")
 
-    copy = opened(store, "me", "")
+    copy = open_copy(store, "me", "")
     assert not (copy.path / "checkpoints").exists()
     write_checkpoint(copy.path, 10)
     finish(copy)
@@ -218,7 +218,7 @@ def test_leftovers_of_an_upload_that_was_killed_are_removed(store: ObjectStore) 
 
 
 def test_nothing_is_uploaded_without_the_lock(store: ObjectStore) -> None:
-    copy = opened(store, "me", "")
+    copy = open_copy(store, "me", "")
     write_checkpoint(copy.path, 10)
 
     with pytest.raises(StorageError, match="the lock of the run could not be renewed"):
@@ -234,13 +234,13 @@ def test_uploads_beside_training_outlive_a_store_that_is_gone_for_a_while(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv(RETRY_VARIABLE, "0.2")
-    copy = opened(store, "me", "")
+    copy = open_copy(store, "me", "")
     proxy.fail("busy")
     mirror = Mirror(copy, lambda: True, keep=1)
     mirror.start()
     told = ""
     step = 0
-    while "training goes on" not in told:
+    while "training continues" not in told:
         step += 1
         write_checkpoint(copy.path, step, keep=1)
         told += capsys.readouterr().err
@@ -256,7 +256,7 @@ def test_an_evaluation_follows_the_run_and_uploads_only_what_is_its_own(
     store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run, "_POLL_SECONDS", 0.05)
-    trained = opened(store, "me", "")
+    trained = open_copy(store, "me", "")
     write_checkpoint(trained.path, 10, keep=1)
     finish(trained, keep=1)
 

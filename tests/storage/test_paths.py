@@ -11,7 +11,7 @@ from orbit_runner.storage.paths import (
     is_remote,
     local_path,
     path_problem,
-    redacted,
+    redact,
     scheme_of,
     without_file_scheme,
 )
@@ -76,6 +76,6 @@ def test_a_remote_path_never_becomes_a_local_directory() -> None:
 def test_credentials_are_removed_from_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wJalrXUtnFEMI")
 
-    said = redacted("GET https://u:p@host/x?X-Amz-Signature=abc failed with key wJalrXUtnFEMI")
+    said = redact("GET https://u:p@host/x?X-Amz-Signature=abc failed with key wJalrXUtnFEMI")
 
     assert said == "GET https://…@host/x?… failed with key …"

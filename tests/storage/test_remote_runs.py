@@ -20,7 +20,7 @@ from orbit_runner.cli.main import main
 from orbit_runner.storage.cache import local_run_directory
 from orbit_runner.storage.lease import Lease
 from orbit_runner.storage.objects import RETRY_VARIABLE, ObjectStore
-from orbit_runner.training.remote.layout import committed, groups_of
+from orbit_runner.training.remote.layout import committed_groups, groups_of
 
 from .conftest import Proxy
 
@@ -39,7 +39,7 @@ _LEASE_DEFAULTS = Lease.__init__.__kwdefaults__
 
 
 def newest_step(store: ObjectStore) -> int:
-    groups = committed(groups_of(store.list()))
+    groups = committed_groups(groups_of(store.list()))
     return max((group.step for group in groups if group.series == "checkpoints/ckpt"), default=0)
 
 

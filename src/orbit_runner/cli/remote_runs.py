@@ -46,7 +46,7 @@ def _fetch(url: str, what: str, checkpoints: str | None) -> Path:
         try:
             return _fetch_once(url, what, checkpoints)
         except PathError as error:
-            # A run that goes on may delete a checkpoint while it is downloaded.
+            # A run that is training may delete a checkpoint while it is downloaded.
             gone = isinstance(error.__cause__, FileNotFoundError)
             if not gone or attempt == _ATTEMPTS - 1:
                 raise
@@ -57,7 +57,7 @@ def _fetch_once(url: str, what: str, checkpoints: str | None) -> Path:
     from orbit_runner.storage.objects import ObjectInfo
     from orbit_runner.storage.staging import stage
     from orbit_runner.training.checkpoints.folder import CheckpointFolder
-    from orbit_runner.training.remote.layout import committed, groups_of
+    from orbit_runner.training.remote.layout import committed_groups, groups_of
     from orbit_runner.training.remote.run import checkpoint_of_step, everything, newest_only
 
     names: list[str] = []
@@ -73,7 +73,7 @@ def _fetch_once(url: str, what: str, checkpoints: str | None) -> Path:
 
     if checkpoints is None or checkpoints == "best":
         path = stage(url, what, functools.partial(choose, newest_only))
-        for group in committed(groups_of(names)):
+        for group in committed_groups(groups_of(names)):
             place = path / group.series
             if not (path / group.index).exists():
                 continue

@@ -23,7 +23,7 @@ from typing import Any
 
 from orbit_runner.errors import RunnerError
 from orbit_runner.storage.objects import ObjectStore, StorageError
-from orbit_runner.storage.paths import redacted
+from orbit_runner.storage.paths import redact
 
 NAME = ".lock"
 LEASE_SECONDS, RENEWAL_SECONDS = 45.0, 10.0
@@ -38,7 +38,7 @@ class Lease:
     """The right to write a run in an object store, for one process at a time.
 
     Attributes:
-        owner: What tells this process from every other one that had the lock.
+        owner: An id of this process, different from that of every other owner.
         previous: The owner before this one; "" where there was none.
         lost: Who has taken the lock over; None as long as it is this process's.
     """
@@ -141,7 +141,7 @@ class Lease:
                     self._on_lost()
                     return
             except StorageError:
-                continue  # `holds` tells that it was not renewed.
+                continue  # `holds` returns False after a while.
 
     def holds(self) -> bool:
         """Returns whether no other process can have taken the lock over yet."""
@@ -163,7 +163,7 @@ class Lease:
         return (
             f"another process has taken over {self._store.url}, because this one did not renew its "
             f"lock for {self._seconds:.0f} s\n  {_described(self.lost or {})}\n"
-            "this process has stopped uploading; the other one goes on from its last checkpoint"
+            "this process has stopped uploading; the other one continues from its last checkpoint"
         )
 
     def _refusal(self, holder: dict[str, Any]) -> str:
@@ -190,7 +190,7 @@ def _described(holder: dict[str, Any]) -> str:
 
 
 def _this_process() -> dict[str, Any]:
-    command = redacted(shlex.join(sys.orig_argv))
+    command = redact(shlex.join(sys.orig_argv))
     short = command if len(command) <= _LONGEST_COMMAND else f"{command[:_LONGEST_COMMAND]}…"
     process = os.getpid()
     return {
@@ -203,7 +203,7 @@ def _this_process() -> dict[str, Any]:
 
 
 def _machine() -> str:
-    """Returns what tells this system, in this boot and container, from every other one."""
+    """Returns an id of this system, different for each boot and container."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{boot} {os.readlink('/proc/self/ns/pid')}"

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 from orbit_runner.errors import RunnerError, first_line
-from orbit_runner.storage.paths import STORES, PathError, redacted, scheme_of, url_of
+from orbit_runner.storage.paths import STORES, PathError, redact, scheme_of, url_of
 
 _T = TypeVar("_T")
 
@@ -313,11 +313,11 @@ def open_store(url: str, what: str) -> ObjectStore:
     try:
         store.connect()
     except PathError as error:
-        raise PathError(named(what, str(error))) from error
+        raise PathError(message_about(what, str(error))) from error
     return store
 
 
-def named(what: str, message: str) -> str:
+def message_about(what: str, message: str) -> str:
     """Returns a message with what it is about in front of it.
 
     Args:
@@ -339,16 +339,16 @@ def blame_scope(what: str) -> Iterator[None]:
     except StorageError as error:
         if error.permanent:
             advice = "check the name of the bucket, and the credentials of this machine"
-            message = named(what, f"{error}\n{advice} (docs/storage.md)")
+            message = message_about(what, f"{error}\n{advice} (docs/storage.md)")
             raise PathError(message) from error
-        raise StorageError(named(what, str(error))) from error
+        raise StorageError(message_about(what, str(error))) from error
     except FileNotFoundError as error:
-        raise PathError(named(what, _reason(error))) from error
+        raise PathError(message_about(what, _reason(error))) from error
 
 
 def _open(scheme: str, url: str) -> Any:
     if scheme not in STORES:
-        raise PathError(f"got {redacted(url)!r}: {scheme}:// is not supported")
+        raise PathError(f"got {redact(url)!r}: {scheme}:// is not supported")
     try:
         importlib.import_module(STORES[scheme])
     except ImportError as error:
@@ -414,7 +414,7 @@ def _is_permanent(error: Exception) -> bool:
 
 
 def _reason(error: BaseException) -> str:
-    said = redacted(first_line(error))
+    said = redact(first_line(error))
     return said if said != type(error).__name__ else f"{said} (no further message)"
 
 

@@ -69,7 +69,7 @@ def path_problem(path: str | os.PathLike[str], *, remote: bool, use: str = "") -
         remote: Whether an object store is supported at that place.
         use: What to use in place of an object store where it is not supported.
     """
-    scheme, shown = scheme_of(path), redacted(url_of(path))
+    scheme, shown = scheme_of(path), redact(url_of(path))
     if not scheme:
         return ""
     if scheme == "file":
@@ -94,7 +94,7 @@ def _file_problem(url: str) -> str:
     split = urlsplit(url)
     if split.netloc in _LOCAL_HOSTS and split.path.startswith("/"):
         return ""
-    return f"got {redacted(url)!r}, expected file:///… with an absolute path"
+    return f"got {redact(url)!r}, expected file:///… with an absolute path"
 
 
 def local_path(path: str | os.PathLike[str], what: str, use: str = "") -> Path:
@@ -126,7 +126,7 @@ def without_file_scheme(path: str | os.PathLike[str]) -> str:
     return unquote(urlsplit(url_of(text)).path)
 
 
-def redacted(text: str) -> str:
+def redact(text: str) -> str:
     """Returns a text without credentials: those in URLs, and those of the environment.
 
     Args:

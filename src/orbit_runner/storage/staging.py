@@ -10,7 +10,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 
 from orbit_runner.storage.cache import url_folder
-from orbit_runner.storage.objects import ObjectInfo, ObjectStore, blame_scope, named, open_store
+from orbit_runner.storage.objects import (
+    ObjectInfo,
+    ObjectStore,
+    blame_scope,
+    message_about,
+    open_store,
+)
 from orbit_runner.storage.paths import PathError
 from orbit_runner.storage.progress import TransferProgress
 
@@ -48,7 +54,7 @@ def stage(url: str, what: str, choose: _Choice | None = None) -> Path:
         found: Mapping[str, ObjectInfo] = store.list()
         chosen = choose(found) if choose else found
         if not chosen:
-            raise PathError(named(what, f"there is nothing at {store.url}"))
+            raise PathError(message_about(what, f"there is nothing at {store.url}"))
         return _update(store, chosen, lambda name: name not in found)
 
 
@@ -83,7 +89,7 @@ def stage_file(url: str, what: str) -> Path:
     with blame_scope(what):
         info = store.info(name)
         if info is None:
-            raise PathError(named(what, f"there is no object {url}"))
+            raise PathError(message_about(what, f"there is no object {url}"))
         return _update(store, {name: info}, lambda name: False) / name
 
 

@@ -71,7 +71,7 @@ def groups_of(names: Iterable[str]) -> dict[Group, list[str]]:
     }
 
 
-def committed(groups: Mapping[Group, list[str]]) -> dict[Group, list[str]]:
+def committed_groups(groups: Mapping[Group, list[str]]) -> dict[Group, list[str]]:
     """Returns the checkpoints that have an index.
 
     Args:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from orbit_runner.storage.objects import StorageError
 from orbit_runner.training.remote.layout import (
     Group,
-    committed,
+    committed_groups,
     groups_of,
     is_appended,
     is_pointer,
@@ -70,7 +70,7 @@ class Mirror:
         """
         self.stop()
         self._stop.clear()
-        noticed = threading.Timer(_NOTICE_SECONDS, self._tell_waiting)
+        noticed = threading.Timer(_NOTICE_SECONDS, self._report_waiting)
         noticed.daemon = True
         noticed.start()
         try:
@@ -79,7 +79,7 @@ class Mirror:
         finally:
             noticed.cancel()
 
-    def _tell_waiting(self) -> None:
+    def _report_waiting(self) -> None:
         print(f"uploading the last files to {self._store.url}", file=sys.stderr)
 
     def _run(self) -> None:
@@ -88,22 +88,22 @@ class Mirror:
             try:
                 if self._holds():
                     self._pass(final=False)
-                    self._tell_recovered()
+                    self._report_recovery()
             except StorageError as error:
-                self._tell_failing(error)
+                self._report_failure(error)
                 pause = _PAUSE_AFTER_FAILURE
             self._stop.wait(pause)
 
-    def _tell_failing(self, error: StorageError) -> None:
+    def _report_failure(self, error: StorageError) -> None:
         if not self._failing:
             print(
-                f"warning: {error}\n  training goes on in {self._copy.path}, and uploads are tried "
-                "again",
+                f"warning: {error}\n  training continues in {self._copy.path}; "
+                "uploads are tried again",
                 file=sys.stderr,
             )
         self._failing = True
 
-    def _tell_recovered(self) -> None:
+    def _report_recovery(self) -> None:
         if self._failing:
             print(f"note: uploads to {self._store.url} work again", file=sys.stderr)
         self._failing = False
@@ -115,7 +115,7 @@ class Mirror:
         files = list_files(self._copy.path)
         groups = groups_of(files)
         in_groups = {name for names in groups.values() for name in names}
-        new = {g: n for g, n in committed(groups).items() if self._changed(n, files)}
+        new = {g: n for g, n in committed_groups(groups).items() if self._changed(n, files)}
         linked = {group: self._link(group, names) for group, names in new.items()}
         fresh = bool(new) or final
         others = [
@@ -196,7 +196,7 @@ class Mirror:
                 stat = os.fstat(file.fileno())
                 content = file.read(stat.st_size)
         except FileNotFoundError:
-            return  # The next listing tells.
+            return  # It was deleted; the next listing shows that.
         if name.endswith(".jsonl"):
             content = content[: content.rfind(b"\n") + 1]
         self._write(name, content, stat)
@@ -227,8 +227,8 @@ class Mirror:
         synced = self._copy.synced
         groups = groups_of(synced)
         found = [n for n in orphans(synced) if not synced[n].is_local]
-        for series in {group.series for group in committed(groups)}:
-            own = sorted(group for group in committed(groups) if group.series == series)
+        for series in {group.series for group in committed_groups(groups)}:
+            own = sorted(group for group in committed_groups(groups) if group.series == series)
             old = own[: -self._keep] if self._keep > 0 else []
             found += [n for g in old for n in groups[g] if not synced[n].is_local]
         return found

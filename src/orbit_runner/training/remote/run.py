@@ -23,7 +23,7 @@ from orbit_runner.storage.objects import (
 )
 from orbit_runner.storage.paths import PathError, path_problem
 from orbit_runner.storage.staging import stage
-from orbit_runner.training.remote.layout import Group, committed, groups_of, record_only
+from orbit_runner.training.remote.layout import Group, committed_groups, groups_of, record_only
 from orbit_runner.training.remote.mirror import Mirror
 from orbit_runner.training.remote.working_copy import WorkingCopy
 
@@ -47,7 +47,7 @@ def training_scope(url: str, *, keep: int) -> Iterator[Path]:
         RunnerError: Another process trains there, or has taken the run over.
         StorageError: What was trained could not be uploaded.
     """
-    store = _opened(url)
+    store = _open_store(url)
     lease = Lease(store, on_lost=_interrupt_training)
     with blame_scope(_WHAT):
         lease.acquire()
@@ -115,7 +115,7 @@ def evaluation_scope(url: str, *, summaries: str, follows: bool) -> Iterator[Pat
         PathError: There is no run, or it cannot be read.
         StorageError: The store does not answer.
     """
-    store = _opened(url)
+    store = _open_store(url)
     above = cache_folder("evaluations")
     above.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(dir=above)) / Path(store.url).name
@@ -183,7 +183,7 @@ def newest_only(found: Mapping[str, ObjectInfo]) -> dict[str, ObjectInfo]:
     Args:
         found: All objects of the run.
     """
-    groups = committed(groups_of(found))
+    groups = committed_groups(groups_of(found))
     newest: dict[str, Group] = {}
     for group in groups:
         newest[group.series] = max(group, newest.get(group.series, group))
@@ -198,7 +198,7 @@ def checkpoint_of_step(step: int, found: Mapping[str, ObjectInfo]) -> dict[str, 
         step: The step.
         found: All objects of the run.
     """
-    groups = committed(groups_of(found))
+    groups = committed_groups(groups_of(found))
     wanted = {name for group, names in groups.items() if group.step == step for name in names}
     return _with_small_files(wanted, found)
 
@@ -225,7 +225,7 @@ def _with_small_files(wanted: set[str], found: Mapping[str, ObjectInfo]) -> dict
     }
 
 
-def _opened(url: str) -> ObjectStore:
+def _open_store(url: str) -> ObjectStore:
     problem = path_problem(url, remote=True)
     if problem:
         raise PathError(f"{_WHAT}: {problem}")

@@ -19,7 +19,7 @@ from orbit_runner.training.checkpoints.folder import CheckpointFolder
 from orbit_runner.training.files import write_whole
 from orbit_runner.training.remote.layout import (
     Group,
-    committed,
+    committed_groups,
     groups_of,
     list_files,
     record_only,
@@ -98,7 +98,7 @@ class WorkingCopy:
         entries = {name: dataclasses.astuple(entry) for name, entry in self.synced.items()}
         write_whole(self._index, json.dumps({"owner": self._owner, "objects": entries}))
 
-    def unsent(self) -> list[str]:
+    def unsent_files(self) -> list[str]:
         """Returns the names of local files that the store does not have as they are now."""
         files = list_files(self.path)
         changed = [name for name, stat in files.items() if not self._has(name, stat)]
@@ -129,7 +129,7 @@ class WorkingCopy:
         if previous and previous == self._owner:
             self._adopt(objects)
         else:
-            if self.unsent() and list_files(self.path):
+            if self.unsent_files() and list_files(self.path):
                 self._set_aside()
             self._download(objects)
         self._owner = owner
@@ -168,7 +168,7 @@ class WorkingCopy:
         in_groups = {name for files in groups.values() for name in files}
         small = [name for name in objects if name not in in_groups | record_only(objects)]
         self._fetch(small, objects)
-        whole = committed(groups)
+        whole = committed_groups(groups)
         for series in sorted({group.series for group in whole}):
             self._fetch_newest([g for g in whole if g.series == series], whole, objects)
 
@@ -213,7 +213,7 @@ def orphans(objects: Mapping[str, object]) -> Iterator[str]:
     """
     groups = groups_of(objects)
     for group, names in groups.items():
-        if group not in committed(groups):
+        if group not in committed_groups(groups):
             yield from names
 
 
