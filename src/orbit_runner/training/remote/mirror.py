@@ -38,13 +38,13 @@ class Mirror:
     checkpoint, and an old checkpoint is deleted only after its successor is there.
     """
 
-    def __init__(self, copy: WorkingCopy, holds: Callable[[], bool], *, keep: int) -> None:
+    def __init__(self, copy: WorkingCopy, holds: Callable[[], bool], *, keep: int | None) -> None:
         """Makes the mirror; nothing is uploaded yet.
 
         Args:
             copy: The working copy.
             holds: Returns whether this process still has the lock of the run.
-            keep: How many checkpoints stay in the store.
+            keep: How many checkpoints stay in the store; None: all.
         """
         self._copy, self._store, self._holds, self._keep = copy, copy.store, holds, keep
         self._stop = threading.Event()
@@ -229,7 +229,7 @@ class Mirror:
         found = [n for n in orphans(synced) if not synced[n].is_local]
         for series in {group.series for group in committed_groups(groups)}:
             own = sorted(group for group in committed_groups(groups) if group.series == series)
-            old = own[: -self._keep] if self._keep > 0 else []
+            old = own[: -self._keep] if self._keep else []
             found += [n for g in old for n in groups[g] if not synced[n].is_local]
         return found
 

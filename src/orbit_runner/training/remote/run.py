@@ -32,12 +32,12 @@ _POLL_SECONDS = 5.0
 
 
 @contextlib.contextmanager
-def training_scope(url: str, *, keep: int) -> Iterator[Path]:
+def training_scope(url: str, *, keep: int | None) -> Iterator[Path]:
     """Trains in a local working copy of a run directory, and uploads what changes.
 
     Args:
         url: The run directory.
-        keep: How many checkpoints the run keeps.
+        keep: How many checkpoints the run keeps; None: all.
 
     Yields:
         The working copy. At the end of the block all of it is in the store.
@@ -63,7 +63,7 @@ def training_scope(url: str, *, keep: int) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def _mirror_scope(copy: WorkingCopy, lease: Lease, keep: int) -> Iterator[None]:
+def _mirror_scope(copy: WorkingCopy, lease: Lease, keep: int | None) -> Iterator[None]:
     mirror = Mirror(copy, lease.holds, keep=keep)
     mirror.start()
     try:
