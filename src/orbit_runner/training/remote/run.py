@@ -48,7 +48,8 @@ def training_scope(url: str, *, keep: int | None) -> Iterator[Path]:
         StorageError: What was trained could not be uploaded.
     """
     store = _open_store(url)
-    lease = Lease(store, on_lost=_interrupt_training)
+    training = threading.Event()
+    lease = Lease(store, on_lost=lambda: _interrupt(training))
     with blame_scope(_WHAT):
         lease.acquire()
     try:
@@ -56,33 +57,47 @@ def training_scope(url: str, *, keep: int | None) -> Iterator[Path]:
             copy = WorkingCopy(store)
             copy.prepare(lease.owner, lease.previous)
         print(f"{store.url}: the working copy of this run is {copy.path}", file=sys.stderr)
-        with _mirror_scope(copy, lease, keep):
+        with _mirror_scope(copy, lease, training, keep):
             yield copy.path
     finally:
         lease.release()
 
 
 @contextlib.contextmanager
-def _mirror_scope(copy: WorkingCopy, lease: Lease, keep: int | None) -> Iterator[None]:
+def _mirror_scope(
+    copy: WorkingCopy, lease: Lease, training: threading.Event, keep: int | None
+) -> Iterator[None]:
     mirror = Mirror(copy, lease.holds, keep=keep)
     mirror.start()
+    training.set()
     try:
         yield
     except BaseException as error:
-        if lease.lost is not None:
-            raise RunnerError(lease.loss()) from error
-        # What ended the run is what counts; that it is not in the store is said beside it.
+        training.clear()
         try:
-            mirror.finish()
+            _finish(mirror, copy, lease)
         except StorageError as failure:
-            print(f"runner: {_explained(failure, copy)}", file=sys.stderr)
+            # What ended the run is what counts; that it is not in the store is said beside it.
+            print(f"runner: {failure}", file=sys.stderr)
+        except RunnerError as taken:
+            raise taken from error
         raise
-    if lease.lost is not None:
-        raise RunnerError(lease.loss())
+    training.clear()
+    _finish(mirror, copy, lease)
+
+
+def _finish(mirror: Mirror, copy: WorkingCopy, lease: Lease) -> None:
+    """Uploads what is left, unless another process has the run now."""
     try:
-        mirror.finish()
+        if lease.lost is None:
+            mirror.finish()
     except StorageError as failure:
-        raise StorageError(_explained(failure, copy), permanent=failure.permanent) from failure
+        if lease.lost is None:
+            message = _explained(failure, copy)
+            raise StorageError(message, permanent=failure.permanent) from failure
+    if lease.lost is not None:
+        mirror.stop()
+        raise RunnerError(lease.loss())
 
 
 def _explained(failure: StorageError, copy: WorkingCopy) -> str:
@@ -92,9 +107,10 @@ def _explained(failure: StorageError, copy: WorkingCopy) -> str:
     )
 
 
-def _interrupt_training() -> None:
-    """Ends the run after its loop, as Ctrl-C does: another process writes it now."""
-    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+def _interrupt(training: threading.Event) -> None:
+    """Ends the training after its loop, as Ctrl-C does: another process writes the run now."""
+    if training.is_set():
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
 
 @contextlib.contextmanager
