@@ -97,6 +97,7 @@ def test_a_setting_is_used_or_refused(command: str, setting: str, refuse: Refuse
         (["server", "--gin_param=runtime.sed=1", "--experiment=digits"], "unknown setting 'sed'"),
         (["validate", "digits", "--num_gpus=x"], "runtime.num_gpus — --num_gpus"),
         (["validate", "configs/runtime/cpu.yaml", "--params_override=trainer.train_steps=x"], "trainer.train_steps — --params_override[0]"),
+        (["validate", "digits", "--distribution_strategy=mirrored", "--runtime.num_virtual_devices=3"], "64, which does not divide by 3 (3 replicas)"),
         (["run", "--experiment=digits", "--mode=x"], "allowed: continuous_eval, continuous_train_and_eval,"),
     ],
 )  # fmt: skip
