@@ -274,6 +274,7 @@ class Session:
 
     def _prepare_records(self) -> None:
         """Drops the records of steps that are about to be taken again."""
+        remove_leftovers(self.model_dir)
         records = self.model_dir / RECORDS
         for path in (records, self.model_dir / FINGERPRINTS):
             repair_records(path, self.observer.note)
