@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from orbit_runner.config.data import DataConfig
+from orbit_runner.config.experiment import TaskConfig
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.data.fingerprint import (
     DataDifference,
@@ -220,6 +222,29 @@ def test_every_source(
     changes = compare(before, _fingerprint(experiment, overrides)).changes
     assert bool(changes) == bool(line)
     assert changes[:1] == () or changes[0].startswith(line), changes
+
+
+def test_tasks_that_do_not_say_what_they_read_have_the_files_that_settings_name(
+    tmp_path: Path,
+) -> None:
+    for name in ("train-0", "train-1", "words.txt"):
+        (tmp_path / name).write_text(name)
+    prepared = tmp_path / "some" / "1.0.0"
+    prepared.mkdir(parents=True)
+    (prepared / "some-test.tfrecord").write_text("records")
+    task = TaskConfig(
+        train_data=DataConfig(input_path=f"{tmp_path}/train-*"),
+        validation_data=DataConfig(
+            tfds_name="some:1.0.0", tfds_data_dir=str(tmp_path), input_path="gs://not/here"
+        ),
+    )
+    found = fingerprint_of(task)
+    names = {section: [row.name for row in rows] for section, rows in found.items()}
+    assert names == {
+        "train_data": ["train-0", "train-1"],
+        "validation_data": ["some-test.tfrecord"],
+    }
+    assert {row.digest for rows in found.values() for row in rows} == {""}
 
 
 def test_a_record_reads_back_and_keeps_the_changes_that_a_run_was_continued_with(

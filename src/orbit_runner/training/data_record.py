@@ -197,7 +197,8 @@ def _named_files(section: Any, path: str = "") -> Iterator[tuple[str, list[DataF
         if dataclasses.is_dataclass(value):
             yield from _named_files(value, f"{place}.")
         elif field.name == "tfds_name":
-            yield path.rstrip("."), _prepared_files(value, getattr(section, "tfds_data_dir", ""))
+            if prepared := _prepared_files(value, getattr(section, "tfds_data_dir", "")):
+                yield path.rstrip("."), prepared
         elif _FILE_SETTING.fullmatch(field.name) and (files := _matches(value)):
             name = path.rstrip(".") if field.name == "input_path" else place
             yield name, describe_files(files)
