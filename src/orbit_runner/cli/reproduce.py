@@ -27,6 +27,7 @@ from orbit_runner.config.resolve import Resolved
 from orbit_runner.errors import RunnerError, listed
 from orbit_runner.runtime.garbage import paused_collection_scope
 from orbit_runner.storage.paths import is_remote
+from orbit_runner.storage.staged_config import localize
 from orbit_runner.training.data_record import DataChanged, DataRecord, fingerprint_of
 from orbit_runner.training.run_history import read_history
 
@@ -155,7 +156,7 @@ def _again(original: Original, folder: Path, kind: str) -> tuple[Any, Exception 
 
 def _checked_data(original: Original) -> DataRecord:
     with blamed(original.resolved):
-        now = fingerprint_of(original.resolved.config.task)
+        now = fingerprint_of(localize(original.resolved.config).task)
     data = DataRecord(original.history.folder, now)
     if data.difference.changes:
         error = DataChanged(

@@ -32,6 +32,7 @@ from orbit_runner.runtime.cluster.resolve import resolve_cluster
 from orbit_runner.runtime.cluster.roles import in_role
 from orbit_runner.storage.cache import local_run_directory
 from orbit_runner.storage.paths import is_remote
+from orbit_runner.storage.staged_config import localize
 from orbit_runner.training.checkpoints import early_check
 from orbit_runner.training.data_record import DataRecord, fingerprint_of
 from orbit_runner.training.disk_errors import disk_error_scope
@@ -142,7 +143,7 @@ def checked_data(job: Job, resume: str) -> DataRecord:
         RunnerError: The data changed.
     """
     with blamed(job.resolved):
-        record = DataRecord(job.model_dir, fingerprint_of(job.config.task))
+        record = DataRecord(job.model_dir, fingerprint_of(localize(job.config).task))
     if not any((job.model_dir / "checkpoints").glob("*.index")):
         return record.of_new_run()
     if resume == "same":

@@ -24,8 +24,8 @@ class Recorder:
     learning rate, and so the weights.
 
     Attributes:
-        earlier: The records that ended within the last loop, before its end: the global step and
-            the values of each.
+        records: The records that ended within the last loop: the global step and the values of
+            each.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Recorder:
         """
         self._interval, self._metrics = interval, metrics
         self._learning_rates = learning_rates
-        self.earlier: list[tuple[int, dict[str, Any]]] = []
+        self.records: list[tuple[int, dict[str, Any]]] = []
         self._names = (*(metric.name for metric in metrics), *learning_rates())
         self._table = tf.Variable(
             tf.zeros([MAX_RECORDS, len(self._names)]),
@@ -95,24 +95,26 @@ class Recorder:
 
         return tf.cond(step % self._interval == 0, take, lambda: tf.constant(False))
 
-    def read(self, step: int) -> dict[str, Any] | None:
-        """Reads the records of the last loop into `earlier`, on the host.
+    def read(self, step: int) -> None:
+        """Adds the records of the last piece of a loop to `records`, on the host.
 
         Args:
-            step: The global step at which the loop ended.
-
-        Returns:
-            The values of the record that ended with the loop; None where none did.
+            step: The global step at which the piece ended.
         """
         first = int(self._first.numpy())
         count = step // self._interval + 1 - first
-        rows = self._table.numpy()[:count] if count else []
-        self.earlier = [
-            ((first + number) * self._interval, dict(zip(self._names, row, strict=True)))
-            for number, row in enumerate(rows)
-        ]
-        ended_here = self.earlier and self.earlier[-1][0] == step
-        return self.earlier.pop()[1] if ended_here else None
+        for number, row in enumerate(self._table.numpy()[:count] if count else []):
+            values = dict(zip(self._names, row, strict=True))
+            self.records.append(((first + number) * self._interval, values))
+
+    def last_record(self, step: int) -> dict[str, Any] | None:
+        """Removes the record that ended at a step, and returns its values; None if none did.
+
+        Args:
+            step: The global step at which the loop ended.
+        """
+        ended_here = self.records and self.records[-1][0] == step
+        return self.records.pop()[1] if ended_here else None
 
     def _values(self) -> tf.Tensor:
         found = [*(metric.result() for metric in self._metrics), *self._learning_rates().values()]

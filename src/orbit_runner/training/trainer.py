@@ -89,8 +89,6 @@ class Trainer(orbit.StandardTrainer):
         unkeyed: Random draws of the step that are no function of (seed, step).
         flops: Floating-point operations of a step of all replicas here; None where not known.
         pieces: Runs the steps of a loop; may be replaced by one that stops in the middle.
-        earlier_records: The records that ended within the last loop, before its end: the global
-            step and the logs of each.
     """
 
     def __init__(
@@ -135,7 +133,12 @@ class Trainer(orbit.StandardTrainer):
         self.unkeyed: list[str] = []
         self.flops: int | None = None
         self._recorder: Recorder | None = None
-        self.earlier_records: list[tuple[int, dict[str, Any]]] = []
+
+    @property
+    def earlier_records(self) -> list[tuple[int, dict[str, Any]]]:
+        """The records that ended within the last loop, before its end: global step and logs."""
+        # Not an attribute: a `tf.Module` wraps each list that is assigned, in milliseconds.
+        return [] if self._recorder is None else self._recorder.records
 
     def record_in_graph(self) -> bool:
         """Takes records inside the graph of a loop from now on, if all metrics allow that.
@@ -228,7 +231,8 @@ class Trainer(orbit.StandardTrainer):
 
     def train_loop_begin(self) -> None:
         """Makes the data set where there is none yet, and starts metrics anew after a record."""
-        self.earlier_records = []
+        if self._recorder is not None:
+            self._recorder.records.clear()
         if self._plan.is_record(self._global_step()):
             if self._recorder is None or not self._recorder.ends_at(self._global_step()):
                 self._reset_metrics()
@@ -252,10 +256,7 @@ class Trainer(orbit.StandardTrainer):
         """Waits for the steps of a piece, and reads the records that ended in it."""
         step = self._global_step()
         if self._recorder is not None:
-            last = self._recorder.read(step)
-            self.earlier_records += self._recorder.earlier
-            if last is not None:
-                self.earlier_records.append((step, last))
+            self._recorder.read(step)
 
     def loop_fn(self) -> Callable[[Any, tf.Tensor], None]:
         """Returns what runs a number of steps as one piece."""
@@ -335,8 +336,10 @@ class Trainer(orbit.StandardTrainer):
         Returns:
             Name to value.
         """
-        if self.earlier_records and self.earlier_records[-1][0] == self._global_step():
-            return self.earlier_records.pop()[1]
+        if self._recorder is not None:
+            last = self._recorder.last_record(self._global_step())
+            if last is not None:
+                return last
         logs = {metric.name: value_of(metric) for metric in self._all_metrics()}
         return {**logs, **learning_rates(self.state.optimizer)}
 
