@@ -28,7 +28,9 @@ class _Exact(Notes):
 
 
 def _config(name: str) -> Any:
-    request = Request(experiment=name, config_files=(_SMOKE,), params_overrides=overrides(name))
+    # The threads of the process that runs the tests are settled by its first op.
+    changes = (*overrides(name), "runtime.intra_op_threads=0")
+    request = Request(experiment=name, config_files=(_SMOKE,), params_overrides=changes)
     return resolve(request).config
 
 

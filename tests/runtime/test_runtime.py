@@ -14,6 +14,7 @@ import tf_keras
 from tensorflow.python.framework import config as private
 
 from orbit_runner.config.runtime import STRATEGIES, RuntimeConfig
+from orbit_runner.errors import SettingError
 from orbit_runner.runtime.devices import DeviceError, select_devices
 from orbit_runner.runtime.environment import prepare_environment, variables
 from orbit_runner.runtime.numerics import configure_numerics, seed_everything
@@ -109,6 +110,15 @@ print(json.dumps([strategy.num_replicas_in_sync, len(tf.config.list_logical_devi
     tf.config.threading.get_inter_op_parallelism_threads()]))
 """)
     assert found == [3, 3, 3, 2]
+
+
+@pytest.mark.parametrize("kind", ["intra_op", "inter_op"])
+def test_threads_cannot_change_once_tensorflow_has_started(kind: str) -> None:
+    tf.constant(0.0)
+    started = getattr(tf.config.threading, f"get_{kind}_parallelism_threads")()
+    with pytest.raises(SettingError, match="already started in this process") as caught:
+        configure_numerics(_runtime(**{f"{kind}_threads": started + 3}))
+    assert caught.value.path == f"runtime.{kind}_threads"
 
 
 def test_environment_variables(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from tensorflow.python.eager import context
 from tf_keras.src import backend
 
 from orbit_runner.config.runtime import RuntimeConfig
+from orbit_runner.errors import SettingError
 
 _POLICIES = {"float32": "float32", "float16": "mixed_float16", "bfloat16": "mixed_bfloat16"}
 
@@ -22,16 +23,34 @@ def configure_numerics(runtime: RuntimeConfig) -> None:
 
     Args:
         runtime: The settings.
+
+    Raises:
+        SettingError: TensorFlow has started with another number of threads.
     """
-    if runtime.intra_op_threads:
-        tf.config.threading.set_intra_op_parallelism_threads(runtime.intra_op_threads)
-    if runtime.inter_op_threads:
-        tf.config.threading.set_inter_op_parallelism_threads(runtime.inter_op_threads)
+    _set_threads(runtime, "intra_op")
+    _set_threads(runtime, "inter_op")
     if runtime.deterministic:
         tf.config.experimental.enable_op_determinism()
     tf.config.run_functions_eagerly(runtime.run_eagerly)
     policy = _POLICIES[runtime.mixed_precision_dtype or "float32"]
     tf_keras.mixed_precision.set_global_policy(policy)
+
+
+def _set_threads(runtime: RuntimeConfig, kind: str) -> None:
+    name = f"{kind}_threads"
+    count, threading = getattr(runtime, name), tf.config.threading
+    if not count:
+        return
+    try:
+        getattr(threading, f"set_{kind}_parallelism_threads")(count)
+    except RuntimeError as error:
+        started = getattr(threading, f"get_{kind}_parallelism_threads")()
+        raise SettingError(
+            f"runtime.{name}",
+            f"got {count}, and TensorFlow has already started in this process with {started} "
+            "(0: its default)\n"
+            "set it before the first op: start a new process, or leave it at 0",
+        ) from error
 
 
 def begin_afresh() -> None:
