@@ -68,32 +68,28 @@ def test_records_and_weights_equal_those_of_loops_that_end_with_each_record(
     assert weights_fingerprint(model) == weights_fingerprint(expected)
 
 
-def test_a_loop_runs_on_where_a_record_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    loops = []
+@pytest.fixture
+def loops(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The lengths of the loops of a run."""
+    found: list[int] = []
     train = Trainer.train
 
     def counted(self: Trainer, num_steps: Any) -> Any:
-        loops.append(int(num_steps))
+        found.append(int(num_steps))
         return train(self, num_steps)
 
     monkeypatch.setattr(Trainer, "train", counted)
+    return found
+
+
+def test_a_loop_runs_on_where_a_record_ends(loops: list[int], tmp_path: Path) -> None:
     run(_config(), tmp_path, "train")
     assert loops == [130]
 
 
 def test_a_loop_ends_with_each_record_where_a_run_can_go_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    loops: list[int], tmp_path: Path
 ) -> None:
-    loops = []
-    train = Trainer.train
-
-    def counted(self: Trainer, num_steps: Any) -> Any:
-        loops.append(int(num_steps))
-        return train(self, num_steps)
-
-    monkeypatch.setattr(Trainer, "train", counted)
     run(_config(trainer__recovery_max_trials=1, trainer__train_steps=40), tmp_path, "train")
     assert loops == [20, 20]
 

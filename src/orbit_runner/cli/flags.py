@@ -16,8 +16,7 @@ from orbit_runner.cli.driver_flags import (
     check_mode,
     show_logs,
 )
-from orbit_runner.cli.home_directory import expand_home
-from orbit_runner.cli.path_flags import check_path_flags
+from orbit_runner.cli.path_flags import resolve_path_flags
 from orbit_runner.config.locate import is_stream
 from orbit_runner.config.problems import nearest, note_text, shortened
 from orbit_runner.config.resolve import Request, Resolved
@@ -174,8 +173,7 @@ def parse(to: Parser, arguments: Sequence[str]) -> argparse.Namespace:
         flags.dotted.append((match[1], match[2] if match[2] is not None else rest.pop(0)))
     check_mode(getattr(flags, "mode", None))
     show_logs(flags)
-    expand_home(flags)
-    check_path_flags(to.prog.partition(" ")[2], flags)
+    resolve_path_flags(to.prog.partition(" ")[2], flags)
     return flags
 
 

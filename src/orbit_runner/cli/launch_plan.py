@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from orbit_runner.cli.flags import parse, refuse_streams, request
-from orbit_runner.cli.path_flags import check_path_flags
+from orbit_runner.cli.path_flags import resolve_path_flags
 from orbit_runner.cli.run import chosen_model_dir, run_parser
 from orbit_runner.config.resolve import Resolved, resolve
 from orbit_runner.config.runtime import RuntimeConfig
@@ -66,7 +66,7 @@ def make_plan(own: argparse.Namespace, arguments: Sequence[str]) -> Plan:
     """
     theirs = parse(run_parser(), arguments)
     refuse_streams(theirs, "each member reads it")
-    check_path_flags("launch", theirs)
+    resolve_path_flags("launch", theirs)
     resolved = resolve(request(theirs))
     runtime = resolved.config.runtime
     _check_strategy(runtime)

@@ -1,8 +1,9 @@
-"""Flags and arguments that are paths: which of them take the URL of an object store."""
+"""Flags and arguments that are paths: `~` in them, and which take the URL of an object store."""
 
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -31,8 +32,11 @@ _NAMES = {
     "right": "the second argument",
     "to": "--to",
     "dir": "--dir",
+    "origin": "--from",
     "logs": "--logs",
 }
+# A mirror of data sets: any URL.
+_ANY_URL = ("origin",)
 # Command: the flags that take the URL of an object store.
 _CONFIG = ("experiment", "config_file", "gin_file", "params_override")
 _REMOTE: Mapping[str, tuple[str, ...]] = {
@@ -54,34 +58,44 @@ _REMOTE: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def check_path_flags(command: str, flags: argparse.Namespace) -> None:
-    """Refuses paths of a kind that a command does not support; makes `file://` URLs paths.
+def resolve_path_flags(command: str, flags: argparse.Namespace) -> None:
+    """Expands `~`, makes `file://` URLs paths, and refuses URLs that a command does not support.
+
+    The shell leaves `~` alone in `--model_dir=~/a`.
 
     Args:
         command: The name of the command.
         flags: Its flags, parsed; changed in place.
 
     Raises:
-        RunnerError: A path is a URL that the command does not support.
+        RunnerError: A path is a URL that the command does not support, or `~` names no user.
     """
     problems = []
     for name, shown in _NAMES.items():
-        given = getattr(flags, name, None)
-        for text in [given] if isinstance(given, str) else given or ():
-            problem = _problem(command, name, text)
-            if problem:
-                problems.append(f"{shown}: {problem}")
-        setattr(flags, name, _local(given)) if given else None
+        given: Any = getattr(flags, name, None)
+        if not given:
+            continue
+        texts = [_expanded(text, shown) for text in ([given] if isinstance(given, str) else given)]
+        if name not in _ANY_URL:
+            found = [_problem(command, name, text) for text in texts]
+            problems += [f"{shown}: {problem}" for problem in found if problem]
+            texts = [without_file_scheme(text) for text in texts]
+        setattr(flags, name, texts[0] if isinstance(given, str) else texts)
     if problems:
         raise RunnerError("\n".join(problems))
+
+
+def _expanded(text: str, shown: str) -> str:
+    found = os.path.expanduser(text)
+    if found.startswith("~"):
+        user = found.partition("/")[0]
+        raise RunnerError(
+            f"{shown}: got {text!r}, and {user} has no home directory here\n"
+            f"give the path in full, or ./{text} for a name that begins with ~"
+        )
+    return found
 
 
 def _problem(command: str, name: str, text: str) -> str:
     use = SHARED if command.startswith(_CLUSTERS) else _LOCAL_COPY
     return path_problem(text, remote=name in _REMOTE.get(command, ()), use=use)
-
-
-def _local(given: Any) -> Any:
-    if isinstance(given, str):
-        return without_file_scheme(given)
-    return [without_file_scheme(text) for text in given]

@@ -14,8 +14,7 @@ from orbit_runner.cli.answers import answer_all
 from orbit_runner.cli.chosen import Chosen, add_choice_flags, read_chosen
 from orbit_runner.cli.flags import Parser, add_progress_flag, parse, parser
 from orbit_runner.cli.gin_bindings import bind_gin
-from orbit_runner.cli.home_directory import expand_home
-from orbit_runner.cli.path_flags import check_path_flags
+from orbit_runner.cli.path_flags import resolve_path_flags
 from orbit_runner.cli.preflight import blamed
 from orbit_runner.cli.remote_runs import local_run_scope
 from orbit_runner.config.resolve import Request, Resolved, resolve
@@ -57,8 +56,7 @@ def main(arguments: Sequence[str]) -> int:
     if not words:
         raise RunnerError(f"WHERE is not given\nusage: {_USAGE}")
     flags.where, items = words[0], words[1:]
-    expand_home(flags)
-    check_path_flags("predict", flags)
+    resolve_path_flags("predict", flags)
     if not items and sys.stdin.isatty():
         raise RunnerError("no items are given\ngive some, or - to type them in, one a line")
     for name in ("top_k", "batch_size"):
