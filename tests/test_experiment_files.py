@@ -106,6 +106,8 @@ _SHORT = {
     "trainer.train_epochs": 0,
     "trainer.train_steps": 3,
     "trainer.validation_interval": 3,
+    # The threads of the process that runs the tests are settled by its first op.
+    "runtime.intra_op_threads": 0,
 }
 
 
