@@ -21,6 +21,8 @@ ARGUMENTS = [
     "--trainer.checkpoint_interval=10",
     "--trainer.summary_interval=5",
     "--trainer.max_to_keep=2",
+    # The threads of the process that runs the tests are settled by its first op.
+    "--runtime.intra_op_threads=0",
     "--model_dir=a",
 ]
 Reproduced = Callable[..., tuple[int, str, str]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 
 import numpy as np
@@ -16,19 +17,22 @@ from orbit_runner.errors import SettingError
 _POLICIES = {"float32": "float32", "float16": "mixed_float16", "bfloat16": "mixed_bfloat16"}
 
 
-def configure_numerics(runtime: RuntimeConfig) -> None:
+def configure_numerics(runtime: RuntimeConfig, *, require_threads: bool = True) -> None:
     """Sets threads, determinism, eager mode and precision for this process.
 
     To be called before the first op, since threads cannot change later.
 
     Args:
         runtime: The settings.
+        require_threads: Whether the numbers of threads matter: those of training decide the bits of
+            the weights.
 
     Raises:
         SettingError: TensorFlow has started with another number of threads.
     """
-    _set_threads(runtime, "intra_op")
-    _set_threads(runtime, "inter_op")
+    for kind in ("intra_op", "inter_op"):
+        with contextlib.nullcontext() if require_threads else contextlib.suppress(SettingError):
+            _set_threads(runtime, kind)
     if runtime.deterministic:
         tf.config.experimental.enable_op_determinism()
     tf.config.run_functions_eagerly(runtime.run_eagerly)

@@ -79,7 +79,8 @@ def make_task(config: ExperimentConfig, run: Path | None, num_gpus: int = 0) -> 
         num_gpus: -1 for a GPU if there is one, 0 for the CPU.
     """
     runtime = by_itself(config.runtime, num_gpus)
-    configure_numerics(runtime)
+    # A process that has started TensorFlow can use a model, whatever threads trained it.
+    configure_numerics(runtime, require_threads=False)
     select_devices(runtime)
     return build_task(config, None if run is None else str(run))
 
