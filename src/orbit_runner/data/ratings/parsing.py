@@ -12,6 +12,8 @@ import numpy as np
 from orbit_runner.errors import DataError
 
 _CHUNK_BYTES = 2**24
+# A file without ends of lines, such as zeros, must not be read into memory whole.
+_MAX_LINE_BYTES = 1 << 20
 _MOST_DIGITS = 18
 _FIELDS = ("a user", "an item", "a rating", "a time")
 
@@ -69,8 +71,7 @@ def parse_ratings(path: Path, layout: Layout, *, field: str) -> np.ndarray:
 def _chunks(path: Path) -> Iterator[bytes]:
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK_BYTES):
-            # A file without ends of lines, such as zeros, must not be read into memory whole.
-            chunk += file.readline(_CHUNK_BYTES)
+            chunk += file.readline(_MAX_LINE_BYTES)
             chunk = chunk.replace(b"\r\n", b"\n")
             yield chunk if chunk.endswith(b"\n") else chunk + b"\n"
 
