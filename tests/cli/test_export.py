@@ -13,7 +13,9 @@ from orbit_runner.config.problems import ConfigError
 from orbit_runner.config.resolve import Request, resolve
 
 EMA = "--trainer.optimizer_config.ema.average_decay=0.9"
-RUN = ["run", "--experiment=digits_mlp", "--train_steps=20", "--task.model.hidden_units=[8]",
+# The threads of the process that runs the tests are settled by its first op.
+RUN = ["run", "--experiment=digits_mlp", "--runtime.intra_op_threads=0",
+       "--train_steps=20", "--task.model.hidden_units=[8]",
        "--trainer.checkpoint_interval=10", "--trainer.max_to_keep=2", EMA]  # fmt: skip
 
 

@@ -191,12 +191,13 @@ def test_services_of_each_attempt_are_told_to_those_that_train() -> None:
         "--workers=2", "--data-workers=2", "--evaluator", "--", MLP, WORKERS, gone, "--model_dir=a"
     )
     told = set()
-    for attempts in (1, 2):
+    # The second launch takes two attempts, after the one of the first.
+    for attempts, number_of_logs in ((1, 1), (2, 3)):
         specs = specs_of(plan, attempts)
         services, members = specs[:2], specs[2:]
         assert [spec.name for spec in services] == ["data 0", "data 1"]
         assert [spec.log for spec in services] == [
-            Path(f"a/logs/attempt-{attempts}/data-{number}.log") for number in (0, 1)
+            Path(f"a/logs/attempt-{number_of_logs}/data-{number}.log") for number in (0, 1)
         ]
         assert services[0].command[3:5] == ("server", "--role=data")
         ports = [spec.command[5].removeprefix("--port=") for spec in services]

@@ -21,7 +21,9 @@ from orbit_runner.data import digits
 from tests.training.toy import run as run_toy
 from tests.training.toy import toy_config
 
-RUN = ["run", "--experiment=digits_mlp", "--train_steps=150", "--task.model.hidden_units=[16]",
+# The threads of the process that runs the tests are settled by its first op.
+RUN = ["run", "--experiment=digits_mlp", "--runtime.intra_op_threads=0",
+       "--train_steps=150", "--task.model.hidden_units=[16]",
        "--trainer.export_subdir=export"]  # fmt: skip
 SET = digits.load(split="test").arrays
 

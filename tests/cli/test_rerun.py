@@ -209,5 +209,5 @@ def test_what_cannot_run_here_is_told(tmp_path: Path) -> None:
     run(_config(), tmp_path / "a")
     config = _config(task__nan_from=10)
     config = config.replace(gin_bindings=["no_such.thing = 1"])
-    with pytest.raises(RunnerError, match="gin bindings: "):
+    with pytest.raises(RunnerError, match="No configurable matching 'no_such'"):
         _again(config, tmp_path)

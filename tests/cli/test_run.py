@@ -77,6 +77,7 @@ def test_the_folder_of_a_run_is_complete(twins: tuple[Path, list[dict[str, Any]]
         "checkpoint",
         "checkpoints",
         "config.yaml",
+        "data.json",
         "metrics.jsonl",
         "operative_config.gin",
         "run.json",

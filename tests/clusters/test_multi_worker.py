@@ -68,7 +68,7 @@ def test_only_the_chief_writes(workers: Path) -> None:
     assert len(lines) == 21
     assert left == {
         ".cluster",
-        ".lock", "checkpoint", "checkpoints", "config.yaml", "metrics.jsonl",
+        ".lock", "checkpoint", "checkpoints", "config.yaml", "data.json", "metrics.jsonl",
         "operative_config.gin", "run.json", "train", "validation",
     }  # fmt: skip
     assert len([*(workers / "run" / "train").iterdir()]) == 1

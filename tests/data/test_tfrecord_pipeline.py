@@ -310,7 +310,5 @@ def test_jpeg_and_gray_images_are_decoded(tmp_path):
 def test_a_file_that_shrinks_is_noticed(tmp_path):
     source = _set_of(tmp_path, example(b"", 1))
     write_file(tmp_path / "a", [example(tf.io.encode_png(pixels(0)).numpy(), 0)] * 2)
-    with pytest.raises(
-        tf.errors.InvalidArgumentError, match=r"a\] \[has changed since its records"
-    ):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="a: has changed since its records"):
         _train(source, 1, batch=2)

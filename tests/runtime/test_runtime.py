@@ -18,7 +18,7 @@ from orbit_runner.errors import SettingError
 from orbit_runner.runtime.devices import DeviceError, select_devices
 from orbit_runner.runtime.environment import prepare_environment, variables
 from orbit_runner.runtime.numerics import configure_numerics, seed_everything
-from orbit_runner.runtime.strategies import FACTORIES, build_strategy
+from orbit_runner.runtime.strategies import FACTORIES, build_strategy, cross_device_ops
 from orbit_runner.training.state import build_state
 from tests.training.digits import cnn_config
 from tests.training.toy import make_strategy, toy_config, toy_task
@@ -73,11 +73,16 @@ def test_off_is_the_strategy_in_scope() -> None:
     ],
 )
 def test_cross_device_ops(name: str, kind: type) -> None:
-    runtime = _runtime(num_virtual_devices=2, all_reduce_alg=name, num_packs=3)
-    operation = build_strategy(runtime).extended._cross_device_ops
+    operation = cross_device_ops(name, 3)
     assert type(operation) is kind
     if name != "reduction_to_one_device":
         assert operation._num_packs == 3
+
+
+def test_mirrored_takes_the_cross_device_ops_of_the_config() -> None:
+    runtime = _runtime(num_virtual_devices=2, all_reduce_alg="hierarchical_copy", num_packs=3)
+    operation = build_strategy(runtime).extended._cross_device_ops
+    assert type(operation) is tf.distribute.HierarchicalCopyAllReduce
 
 
 @pytest.mark.parametrize("too_many", [1, 4])

@@ -26,6 +26,17 @@ def test_a_loop_ends_with_its_record(steps_per_loop: int, step: int, length: int
     assert LoopLength(steps_per_loop, _plan(), lambda: (0, 0.0))(step) == length
 
 
+@pytest.mark.parametrize(("step", "length"), [(0, 98), (8, 97), (98, 70)])
+def test_a_loop_of_several_records_ends_with_the_last_one(step: int, length: int) -> None:
+    plan = _plan(train_steps=10_000)
+    steps_per_loop = 75 if step == 98 else 100
+    assert LoopLength(steps_per_loop, plan, lambda: (0, 0.0), records=1000)(step) == length
+
+
+def test_a_loop_shorter_than_its_record_keeps_its_length() -> None:
+    assert LoopLength(3, _plan(), lambda: (0, 0.0), records=1000)(0) == 3
+
+
 def _lengths(seconds_a_step: list[float]) -> list[int]:
     last = 0, 0.0
     length, step, lengths = LoopLength("auto", _LONG, lambda: last), 0, []

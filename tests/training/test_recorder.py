@@ -84,7 +84,7 @@ def loops(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def test_a_loop_runs_on_where_a_record_ends(loops: list[int], tmp_path: Path) -> None:
     run(_config(), tmp_path, "train")
-    assert loops == [130]
+    assert loops == [120, 10]
 
 
 def test_a_loop_ends_with_each_record_where_a_run_can_go_back(

@@ -52,11 +52,17 @@ def _one_device(place: Place) -> tf.distribute.Strategy:
 
 def _mirrored(place: Place) -> tf.distribute.Strategy:
     runtime = place.runtime
-    ops = _cross_device_ops(runtime.effective_all_reduce, runtime.num_packs)
+    ops = cross_device_ops(runtime.effective_all_reduce, runtime.num_packs)
     return tf.distribute.MirroredStrategy(place.leads, cross_device_ops=ops)
 
 
-def _cross_device_ops(name: str | None, num_packs: int) -> tf.distribute.CrossDeviceOps | None:
+def cross_device_ops(name: str | None, num_packs: int) -> tf.distribute.CrossDeviceOps | None:
+    """Returns how `mirrored` adds up the gradients of its replicas; None for TensorFlow's choice.
+
+    Args:
+        name: One of `all_reduce_alg`, or None.
+        num_packs: Into how many pieces gradients are packed.
+    """
     if name is None:
         return None
     if name == "nccl":

@@ -173,6 +173,9 @@ class _Exported:
                 self._trainer.checkpoint, dict(logs), self._session.step
             )
 
+    def check_files(self) -> None:
+        """Does nothing: what an exporter writes is known to it alone."""
+
 
 class GardenCheckpoints(tf.train.CheckpointManager):
     """The checkpoints of a run, with the methods of `tf.train.CheckpointManager`.
@@ -327,6 +330,9 @@ class ManagedCheckpoints:
             asynchronous: Whether saving runs beside training.
         """
         self._session, self._manager = session, manager
+        # A manager of one's own restores its newest checkpoint, as a whole, or raises; it keeps no
+        # record of it.
+        self.fell_back, self.restored_partly, self.restored = False, False, None
         self._options = tf.train.CheckpointOptions(enable_async=asynchronous)
         self._saved: int | None = None
 

@@ -42,8 +42,12 @@ class LoopLength:
         """Returns the length of the loop that starts at a step."""
         length = self._fixed or round(self._adapted(int(step)))
         # Orbit itself ends loops where training pauses for an evaluation or a checkpoint.
-        more = (self._records - 1) * self._plan.summary_interval
-        return max(1, min(length, self._plan.next_record(int(step)) - int(step) + more))
+        to_record = self._plan.next_record(int(step)) - int(step)
+        if length <= to_record:
+            return max(1, length)
+        # Ends with a record all the same: one that two loops share is cut where a run is resumed.
+        more = min((length - to_record) // self._plan.summary_interval, self._records - 1)
+        return to_record + more * self._plan.summary_interval
 
     def _adapted(self, step: int) -> float:
         steps, seconds = self._last_loop()

@@ -48,6 +48,7 @@ class LoopPieces:
         iterator: Any,
         num_steps: int,
         synchronize: Callable[[], Any],
+        align: Callable[[int], int] = lambda steps: steps,
     ) -> None:
         """Runs the steps of a loop, or at least one piece of them.
 
@@ -56,10 +57,11 @@ class LoopPieces:
             iterator: Its first argument.
             num_steps: The steps of the loop.
             synchronize: Waits until all steps are done.
+            align: Returns the steps of the next piece, at most those that it is given.
         """
         left, self.stopped = num_steps, False
         while left:
-            wanted = round(min(left, self._length))
+            wanted = align(round(min(left, self._length)))
             steps = self._agree(wanted)
             if not steps and left < num_steps:
                 self.stopped = True

@@ -62,6 +62,16 @@ class Recorder:
         """Returns whether a record ends at a step."""
         return step % self._interval == 0
 
+    def steps_to_last_record(self, step: int, steps: int) -> int:
+        """Returns the steps to the last record that ends within some steps; all if none does.
+
+        Args:
+            step: The global step.
+            steps: The steps that follow it.
+        """
+        end = (step + steps) // self._interval * self._interval
+        return end - step if end > step else steps
+
     def steps_left(self, step: tf.Tensor) -> tf.Tensor:
         """Returns how many steps the current record still takes.
 

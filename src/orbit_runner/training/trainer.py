@@ -250,7 +250,15 @@ class Trainer(orbit.StandardTrainer):
     def create_train_loop_fn(self) -> Callable[[Any, tf.Tensor], None]:
         """Returns what runs a loop of steps, in pieces."""
         loop = self.loop_fn()
-        return lambda iterator, steps: self.pieces.run(loop, iterator, int(steps), self._end_piece)
+        return lambda iterator, steps: self.pieces.run(
+            loop, iterator, int(steps), self._end_piece, self._align
+        )
+
+    def _align(self, steps: int) -> int:
+        """Returns the steps to the last record that ends within some steps; all if none does."""
+        if self._recorder is None:
+            return steps
+        return self._recorder.steps_to_last_record(self._global_step(), steps)
 
     def _end_piece(self) -> None:
         """Waits for the steps of a piece, and reads the records that ended in it."""
