@@ -91,7 +91,7 @@ def test_a_rollback_to_weights_only_keeps_the_step(tmp_path: Path) -> None:
 def test_allow_partial_reaches_configs_of_model_garden(tmp_path: Path) -> None:
     step = tf.Variable(7, dtype=tf.int64, name="global_step")
     save_weights(tmp_path / "a", "ckpt-7", global_step=step)
-    with pytest.raises(RunnerError, match=r"(?s)does not fit this experiment.*--allow-partial"):
+    with pytest.raises(RunnerError, match=r"(?s)does not fit this experiment.*--allow_partial"):
         train(train_lib.run_experiment, parsed(), tmp_path / "a")
     notes = Notes()
     arguments: dict[str, Any] = {"observer": notes, "allow_partial": True}
