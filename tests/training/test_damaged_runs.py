@@ -1,4 +1,4 @@
-"""Run directories of which something was removed or damaged: reported, and the run goes on."""
+"""Runs report removed and damaged files in their run directory, and continue."""
 
 import json
 import shutil

@@ -102,7 +102,7 @@ def _parser(place: str) -> Parser:
     add("--gpus_per_worker", metavar="N", help="runtime.num_gpus")
     add("--name", metavar="NAME", help="of the job; that of the experiment where unset")
     add("--time", metavar="TIME", help="how long it may run: minutes, h:mm:ss, days-hours, …")
-    add("--max_restarts", metavar="N", default="10", help="how often it goes on by itself")
+    add("--max_restarts", metavar="N", default="10", help="maximum automatic restarts")
     ADD_FLAGS[place](add)
     return to
 

@@ -32,7 +32,7 @@ _RETRY_SECONDS = 60.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 8.0
 # A wait that a user notices.
 _NOTICE_SECONDS = 2.0
-# Errors of botocore and google.auth that no retry heals; they are told apart by name, because
+# Errors of botocore and google.auth that are not retried. They are matched by name, because
 # their packages may not be installed.
 _PERMANENT = (
     "CredentialRetrievalError",

@@ -102,7 +102,7 @@ def local_path(path: str | os.PathLike[str], what: str, use: str = "") -> Path:
 
     Args:
         path: A path or a URL.
-        what: The flag, setting or argument that it comes from, for the message.
+        what: The flag, setting or argument, named in the error message.
         use: What to do where an object store was given.
 
     Raises:

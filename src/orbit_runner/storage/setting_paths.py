@@ -15,7 +15,7 @@ from orbit_runner.storage.paths import path_problem, scheme_of
 STAGED = ("data_dir", "input_path", "tfds_data_dir", "sentencepiece_model_path")
 CHECKPOINT = "init_checkpoint"
 _LOCAL = {
-    "xla_cache_dir": "XLA writes it by itself: give a path of this machine",
+    "xla_cache_dir": "XLA writes to it directly: give a path of this machine",
     "best_checkpoint_export_subdir": "give the name of a directory inside the run directory",
     "export_subdir": "give the name of a directory inside the run directory",
     "validation_summary_subdir": "give the name of a directory inside the run directory",

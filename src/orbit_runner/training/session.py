@@ -241,7 +241,6 @@ class Session:
         if self.restored:
             self._circumstances.inexact[:] = self._changes_since_checkpoint()
         if self.trainer is not None and self.workers.is_chief:
-            remove_leftovers(self.model_dir)
             self._prepare_records()
             if self.best is not None:
                 self.best.check_files()

@@ -120,7 +120,7 @@ def build_state(
 
 
 def _fixed(model: tf_keras.Model) -> list[tf.Variable]:
-    """Returns the variables that no gradient changes and that one worker can read by itself."""
+    """Returns the variables that are not trainable and that a worker can read alone."""
     return [
         variable
         for variable in whole(model.non_trainable_variables)

@@ -28,8 +28,8 @@ def tfjob(order: Order, template: Callable[[str], dict[str, Any]]) -> dict[str, 
 
 def _spec(order: Order, template: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
     policy: dict[str, Any] = {
-        # An evaluator ends by itself, after the last checkpoint; pods that still ran when the job
-        # is done would be stopped.
+        # The evaluator exits after it has evaluated the last checkpoint. "Running" would stop it
+        # as soon as training is done.
         "cleanPodPolicy": "None" if "evaluator" in order.roles else "Running",
         "backoffLimit": order.restarts,
         "ttlSecondsAfterFinished": _WEEK,

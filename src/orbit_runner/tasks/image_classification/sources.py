@@ -168,7 +168,7 @@ def image_spec(source: Source, input_size: Size = None) -> tuple[tuple[int, int,
 
 
 def check_arrays(source: Source) -> None:
-    """Checks images and labels that are in memory; once, for it looks at all of them.
+    """Checks all images and labels in memory; call it once for each source.
 
     Args:
         source: The data set.

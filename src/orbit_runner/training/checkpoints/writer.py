@@ -33,8 +33,8 @@ class SaveError(RunnerError):
 class CheckpointWriter:
     """Saves into a folder; beside training where that is asked for.
 
-    Asynchronously, the values are copied first, and training goes on while they are written. What
-    goes wrong meanwhile is raised by the next call of any method here.
+    An asynchronous save copies the values first, and training continues while they are written.
+    The next call of any method raises an error that occurred in the meantime.
     """
 
     def __init__(

@@ -54,7 +54,7 @@ def group_of(name: str) -> Group | None:
 def groups_of(names: Iterable[str]) -> dict[Group, list[str]]:
     """Returns the checkpoints among files, whole or not.
 
-    A JSON file by itself is none, such as `metrics-300.json`.
+    A JSON file alone, such as `metrics-300.json`, is not a checkpoint.
 
     Args:
         names: The names of the files.

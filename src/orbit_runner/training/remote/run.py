@@ -77,7 +77,7 @@ def _mirror_scope(
         try:
             _finish(mirror, copy, lease)
         except StorageError as failure:
-            # What ended the run is what counts; that it is not in the store is said beside it.
+            # The error that ended the run decides the exit code; the failed upload is only printed.
             print(f"runner: {failure}", file=sys.stderr)
         except RunnerError as taken:
             raise taken from error
