@@ -120,6 +120,8 @@ def test_every_class_that_checks_itself_has_a_case() -> None:
         cls.__name__ for cls in below(Config) - {Config}
         if "problems" in vars(cls) and cls.__module__.startswith("orbit_runner.")
     }  # fmt: skip
+    # Present only in a process that has read an experiment of Model Garden; it turns checks off.
+    checking.discard("PartialRuntime")
     assert checking - {case[0] for case in CASES} == set()
 
 
