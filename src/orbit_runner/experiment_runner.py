@@ -33,6 +33,7 @@ from orbit_runner.training.garden_parts import (
     ManagedCheckpoints,
     TrainerCheckpointManager,
 )
+from orbit_runner.training.interrupts import SignalAction, SignalGuard
 from orbit_runner.training.modes import check_mode, held, run_mode
 from orbit_runner.training.observer import Observer
 from orbit_runner.training.remote.library import remote_run_scope
@@ -117,6 +118,8 @@ class OrbitExperimentRunner:
         self._session: Session | None = None
         self._own_controller: orbit.Controller | None = None
         self._reports: Any = None
+        saves = self._config.trainer.preemption_on_demand_checkpoint
+        self._signals = SignalGuard(on_terminate=saves)
         with contextlib.ExitStack() as until_run:
             if is_remote(self._model_dir):
                 remote = remote_run_scope(self._model_dir, mode, params, self.strategy)
@@ -291,6 +294,13 @@ class OrbitExperimentRunner:
         from orbit_runner.official.driving import Reports, garden_controller
 
         self._reports = Reports(self._observer, self.trainer.global_step)
+        leave = SignalAction(
+            self._signals,
+            Workers(self.strategy),
+            self.checkpoint_manager,
+            self.trainer.global_step,
+        )
+        common["train_actions"] = [*common["train_actions"], leave]
         if save_summary and isinstance(self._params, ExperimentConfig):
             common.update(self._own_summaries(common))
         return garden_controller(
@@ -353,7 +363,8 @@ class OrbitExperimentRunner:
             observer.started(int(self.trainer.global_step.numpy()), settings.train_steps)
         if self._reports is not None:
             self._reports.restart()
-        with self.strategy.scope(), explained():
+        guard = self._signals.installed() if self._mode in TRAINING else contextlib.nullcontext()
+        with self.strategy.scope(), explained(), guard:
             logs = drive(self, settings, self._mode, evaluates_at_end=self._evaluates_at_end)
         if self._mode in TRAINING:
             observer.reproducible(_INEXACT_TRAINER)

@@ -10,8 +10,11 @@ import numpy as np
 import pytest
 
 from orbit_runner.cli.main import main
+from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.data.fingerprint import DataFile
-from orbit_runner.training.data_record import DataRecord
+from orbit_runner.tasks.image_classification import sources
+from orbit_runner.training.data_record import DataRecord, read_record
+from tests.training.toy import Notes, run
 
 Refused = Callable[..., str]
 RECORD = 3073
@@ -54,8 +57,6 @@ def folder(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     """A copy, in which this process works."""
     copy = Path(shutil.copytree(made, tmp_path / "copy"))
     monkeypatch.chdir(copy)
-    from orbit_runner.tasks.image_classification import sources
-
     sources._files.cache_clear()
     yield copy
     sources._files.cache_clear()
@@ -100,6 +101,48 @@ def test_another_time_or_place_of_equal_files_is_no_change(
     assert main(["run", "--experiment=some.yaml", "--model_dir=a", "--train_steps=5"]) == 0
     assert "note:" not in capsys.readouterr().err
     assert json.loads((folder / "a/run.json").read_text())["attempts"][-1]["inexact"] == []
+
+
+MOVED = ["--data_dir=moved", "--train_steps=6", "--experiment=some.yaml", "--model_dir=a"]
+
+
+def test_a_run_resumes_when_its_data_were_moved(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "set").rename(folder / "moved")
+    assert main(["run", *MOVED]) == 0
+    assert "restored step 4" in capsys.readouterr().err
+    assert json.loads((folder / "a/run.json").read_text())["attempts"][-1]["inexact"] == []
+
+
+def test_other_data_in_another_directory_are_noticed(folder: Path, refused: Refused) -> None:
+    _shorten(folder)
+    (folder / "set").rename(folder / "moved")
+    assert "the data changed since the run last started" in refused(folder, "run", *MOVED)
+
+
+def test_without_a_record_of_the_data_another_directory_is_another_config(
+    folder: Path, refused: Refused
+) -> None:
+    (folder / "set").rename(folder / "moved")
+    (folder / "a/data.json").unlink()
+    said = refused(folder, "run", *MOVED)
+    assert "a holds a run of another config:\n  task.train_data.data_dir: set → moved\n" in said
+
+
+def test_a_run_from_python_compares_its_data(folder: Path) -> None:
+    def resume(train_steps: int) -> list[str]:
+        steps = (("--train_steps", "trainer.train_steps", str(train_steps)),)
+        config, notes = resolve(Request(experiment="some.yaml", flags=steps)).config, Notes()
+        run(config, folder / "a", "train", observer=notes)
+        return notes.notes
+
+    assert not [note for note in resume(6) if "changed" in note]
+    _shorten(folder)
+    sources._files.cache_clear()
+    notes = resume(7)
+    assert any("data_batch_5.bin: 15,365 bytes" in note for note in notes)
+    assert [change["step"] for change in read_record(folder / "a")[1]] == [6]
 
 
 def test_reproduce_does_not_begin_with_other_data(

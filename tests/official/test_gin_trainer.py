@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import shutil
-from collections.abc import Iterator
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import gin
+import numpy as np
 import pytest
 import tensorflow as tf
 
 from orbit_runner.cli.main import main
+from tests.official.registered_examples import MarkedTrainer
 
 FLAGS = (
     "--experiment=official/orbit_runner_test_random",
@@ -110,3 +114,41 @@ def test_a_checkpoint_has_to_fit_unless_it_may_fit_in_part(
     assert run(tmp_path / "run", *longer, "--allow_partial") == 0
     assert "left out:" in capfd.readouterr().err
     assert attempt(tmp_path / "run")["step"] == 30
+
+
+def at_first_loop_end(monkeypatch: pytest.MonkeyPatch, action: Callable[[Any], None]) -> None:
+    """Calls a function with the trainer when its first loop of steps ends."""
+    end = MarkedTrainer.train_loop_end
+
+    def train_loop_end(trainer: Any) -> dict[str, object]:
+        if int(trainer.global_step.numpy()) == 10:
+            action(trainer)
+        return end(trainer)
+
+    monkeypatch.setattr(MarkedTrainer, "train_loop_end", train_loop_end)
+
+
+def test_a_signal_saves_a_checkpoint_and_the_run_resumes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    at_first_loop_end(monkeypatch, lambda trainer: os.kill(os.getpid(), signal.SIGTERM))
+    never = "--trainer.checkpoint_interval=1000"
+    assert run(tmp_path / "run", never) == 143
+    assert "SIGTERM: saved at step 10, leaving" in capfd.readouterr().err
+    monkeypatch.undo()
+    assert run(tmp_path / "run", never) == 0
+    assert "restored step 10" in capfd.readouterr().err
+    assert attempt(tmp_path / "run")["step"] == 20
+
+
+def test_weights_that_are_not_finite_are_not_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def spoil(trainer: Any) -> None:
+        weight = trainer.model.trainable_variables[0]
+        weight.assign(weight * np.nan)
+
+    at_first_loop_end(monkeypatch, spoil)
+    assert run(tmp_path / "run") == 3
+    assert "the weights of step 10 are not finite, and no checkpoint" in capfd.readouterr().err
+    assert not (tmp_path / "run/ckpt-10.index").exists()

@@ -76,7 +76,7 @@ def _watched(resolved: Resolved) -> Path:
     if "://" in path or Path(f"{path}.index").exists():
         message = f"got {path!r}, expected a folder of this machine, not one checkpoint"
         raise ConfigError([Problem(_PATH, message, origin)])
-    return Path(path)
+    return Path(path).expanduser()
 
 
 def new_checkpoints(

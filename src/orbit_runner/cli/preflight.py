@@ -12,7 +12,7 @@ from pathlib import Path
 from orbit_runner.cli import finetune
 from orbit_runner.config.checks import batch_problems
 from orbit_runner.config.diff import differences
-from orbit_runner.config.identity import touches_weights
+from orbit_runner.config.identity import DATA_DIRECTORIES, touches_weights
 from orbit_runner.config.modes import MODES, TRAINING
 from orbit_runner.config.partition_fit import run_problems
 from orbit_runner.config.partitioning import effective_runtime
@@ -28,6 +28,7 @@ from orbit_runner.storage.staged_config import localize
 from orbit_runner.training.checkpoints.folder import CheckpointFolder
 from orbit_runner.training.checkpoints.of_run import SUBFOLDER, places_of
 from orbit_runner.training.checkpoints.places import newest_whole
+from orbit_runner.training.data_record import NAME as DATA_RECORD
 from orbit_runner.training.run_config import made_with
 
 _SERVICE_SECONDS = 0.8
@@ -158,10 +159,14 @@ def check_same_config(resolved: Resolved, model_dir: Path) -> None:
             _check_newest_record(resolved, checkpoints, there)
         return
     before, now = resolve(Request(experiment=str(there))).config, resolved.config
+    # Without a record of the data, nothing tells whether another directory has the same.
+    records_data = (model_dir / DATA_RECORD).exists()
     changed = [
         found
         for found in differences(before, now)
-        if touches_weights(found.path, before) or touches_weights(found.path, now)
+        if touches_weights(found.path, before)
+        or touches_weights(found.path, now)
+        or (found.path in DATA_DIRECTORIES and not records_data)
     ]
     if not changed:
         return

@@ -85,6 +85,11 @@ class TaskConfig(Config):
         """
         return None
 
+    @property
+    def compares_data(self) -> bool:
+        """Whether `data_files` returns what a run needs to know its data in another directory."""
+        return type(self).data_files is not TaskConfig.data_files
+
     def image_shape(self, section: str) -> tuple[int, int, int] | None:
         """Returns height, width and channels of a section's images.
 

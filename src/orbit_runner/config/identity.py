@@ -16,6 +16,12 @@ from typing import Any
 from orbit_runner.config.dump import flat, plain
 from orbit_runner.config.experiment import ExperimentConfig
 
+DATA_DIRECTORIES = (
+    "task.train_data.data_dir",
+    "task.train_data.tfds_data_dir",
+    "task.validation_data.data_dir",
+    "task.validation_data.tfds_data_dir",
+)
 _NEVER = frozenset(
     {
         "name",
@@ -86,6 +92,11 @@ def _compiles(config: ExperimentConfig) -> bool:
     return config.runtime.enable_xla
 
 
+def _compares_no_data(config: ExperimentConfig) -> bool:
+    """Returns whether a run does not know if data in another directory is the same data."""
+    return not config.task.compares_data
+
+
 def _stops_early(config: ExperimentConfig) -> bool:
     return config.trainer.early_stopping is not None
 
@@ -110,6 +121,8 @@ _ONLY_IF: MappingProxyType[str, Callable[[ExperimentConfig], bool]] = MappingPro
         "trainer.train_tf_while_loop": _compiles,
         "task.train_data.enable_tf_data_service": _compiles,
         "runtime.tf_data_service": _compiles,
+        # Where the data is: `data.json` says what it is, and a resume compares that.
+        **dict.fromkeys(DATA_DIRECTORIES, _compares_no_data),
         # Deterministic ops give the same bits in whatever order they run; others may race.
         "runtime.inter_op_threads": lambda config: not config.runtime.deterministic,
     }

@@ -29,6 +29,7 @@ class OfficialTask(Config):
     differential_privacy_config: ClassVar[Any] = None
     train_input_partition_dims: ClassVar[Any] = None
     eval_input_partition_dims: ClassVar[Any] = None
+    compares_data: ClassVar[bool] = False
 
     def preflight(self) -> Iterator[tuple[str, str]]:
         """Yields files of this machine that are named and not there."""

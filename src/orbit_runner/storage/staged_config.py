@@ -1,10 +1,11 @@
-"""An experiment whose remote files have been copied to this machine."""
+"""An experiment whose paths are paths of this machine: `~` expanded, remote files copied here."""
 
 from __future__ import annotations
 
 import dataclasses
 import fnmatch
 import functools
+import os
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 from orbit_runner.errors import SettingError
 from orbit_runner.storage.objects import ObjectInfo
 from orbit_runner.storage.paths import PathError, is_remote, without_file_scheme
-from orbit_runner.storage.setting_paths import CHECKPOINT
+from orbit_runner.storage.setting_paths import CHECKPOINT, STAGED
 from orbit_runner.storage.staging import stage, stage_file
 
 _WILDCARDS = re.compile(r"[*?\[]")
@@ -20,7 +21,7 @@ _POINTER = re.compile(r'^model_checkpoint_path: "(.*)"$', re.MULTILINE)
 
 
 def localize(config: Any) -> Any:
-    """Returns an experiment with paths of this machine in the place of URLs.
+    """Returns an experiment with paths of this machine in the place of URLs and of `~`.
 
     Data sets and vocabulary files of this runner's tasks are copied to the local cache, and so is
     the checkpoint of `init_checkpoint`. The pipelines of Model Garden read `gs://` by themselves.
@@ -55,7 +56,7 @@ def local_checkpoint(path: str, what: str = "task.init_checkpoint") -> str:
 
 
 def _localized(section: Any, path: str, *, data: bool) -> Any:
-    """Returns a section with local paths; the same object where it has no URLs."""
+    """Returns a section with local paths; the same object where it has nothing to change."""
     changes: dict[str, Any] = {}
     for field in dataclasses.fields(section):
         value, below = getattr(section, field.name), f"{path}.{field.name}"
@@ -69,6 +70,8 @@ def _localized(section: Any, path: str, *, data: bool) -> Any:
 
 
 def _local_value(section: Any, name: str, value: Any, path: str, *, data: bool) -> Any:
+    if name in (*STAGED, CHECKPOINT):
+        value = _expand_home(value)
     if not _has_url(value):
         return value
     try:
@@ -88,6 +91,17 @@ def _local_value(section: Any, name: str, value: Any, path: str, *, data: bool) 
     except PathError as error:
         reason = str(error).removeprefix(f"{path}: ")
         raise SettingError(path, reason) from error
+    return value
+
+
+def _expand_home(value: Any) -> Any:
+    """Expands `~` at the start of each path; returns the same object where there is none."""
+    if isinstance(value, str):
+        # Several paths may stand in one text, with commas between them.
+        parts = (os.path.expanduser(part.strip()) for part in value.split(","))
+        return ",".join(parts) if "~" in value else value
+    if isinstance(value, (list, tuple)) and any("~" in str(item) for item in value):
+        return [_expand_home(item) for item in value]
     return value
 
 

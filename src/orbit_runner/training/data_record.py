@@ -44,6 +44,8 @@ class DataRecord(Observer):
         earlier: The changes that the run was continued with before.
     """
 
+    records_data = True
+
     def __init__(self, model_dir: Path, now: Fingerprint) -> None:
         """Reads the record.
 

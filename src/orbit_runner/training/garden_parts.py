@@ -257,7 +257,7 @@ class GardenCheckpoints(tf.train.CheckpointManager):
 class TrainerCheckpointManager(tf.train.CheckpointManager):
     """The checkpoint manager of a trainer of the user's own.
 
-    TensorFlow's restores what fits and does not report the rest.
+    TensorFlow's restores what fits without reporting the rest, and saves weights that are NaN.
     """
 
     def __init__(
@@ -281,6 +281,38 @@ class TrainerCheckpointManager(tf.train.CheckpointManager):
         super().__init__(checkpoint, **kwargs)
         self._run_directory, self._observer = run_directory, observer
         self._allow_partial = allow_partial
+        self._saved_at: int | None = None
+
+    def save(
+        self, checkpoint_number: Any = None, check_interval: bool = True, options: Any = None
+    ) -> str | None:
+        """Saves the state, unless the weights are not finite.
+
+        Args:
+            checkpoint_number: The number in the name of the checkpoint.
+            check_interval: Whether to save only where the interval has passed.
+            options: A `tf.train.CheckpointOptions`.
+
+        Returns:
+            The path; None where nothing was saved.
+
+        Raises:
+            Diverged: The weights are not finite.
+        """
+        step, last = self._current_step(), self._saved_at
+        is_due = last is None or step >= last + (self.checkpoint_interval or 0)
+        model = getattr(self.checkpoint, "model", None)
+        if model is not None and (is_due or not check_interval):
+            found = non_finite_variables(model.trainable_variables)
+            if found:
+                raise non_finite_error(step, found)
+        path: str | None = super().save(checkpoint_number, check_interval, options)
+        if path is not None:
+            self._saved_at = step
+        return path
+
+    def _current_step(self) -> int:
+        return int(orbit.utils.get_value(self._step_counter))
 
     def restore_or_initialize(self) -> str | None:
         """Restores the latest checkpoint, or initializes the model if there is none.
@@ -296,8 +328,8 @@ class TrainerCheckpointManager(tf.train.CheckpointManager):
             self._check(found)
         path: str | None = super().restore_or_initialize()
         if found is not None:
-            step = orbit.utils.get_value(self._step_counter)
-            self._observer.note(f"restored step {int(step)} from {found}")
+            self._saved_at = self._current_step()
+            self._observer.note(f"restored step {self._saved_at} from {found}")
         return path
 
     def _check(self, path: str) -> None:

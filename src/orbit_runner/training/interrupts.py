@@ -5,11 +5,16 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import FrameType
+from typing import Any
 
 from orbit_runner.errors import RunnerError
+from orbit_runner.runtime.workers import Workers
 from orbit_runner.signals import leave_signals
+
+# The same on every worker, since their counts are summed.
+SIGNALS = (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM))
 
 
 class Interrupted(RunnerError):
@@ -18,6 +23,11 @@ class Interrupted(RunnerError):
     def __init__(self, number: int, message: str) -> None:
         super().__init__(message)
         self.exit_code = 128 + number
+
+    @classmethod
+    def at_step(cls, number: int, step: int) -> Interrupted:
+        """Returns the error for a signal after which a checkpoint was saved."""
+        return cls(number, f"{signal.Signals(number).name}: saved at step {step}, leaving")
 
 
 class SignalGuard:
@@ -53,3 +63,39 @@ class SignalGuard:
         if self.received is not None and number == signal.SIGINT:
             raise KeyboardInterrupt("nothing was saved since the last checkpoint")
         self.received = number
+
+
+class SignalAction:
+    """A train action of Orbit: saves a checkpoint and ends the run if a worker got a signal."""
+
+    def __init__(self, guard: SignalGuard, workers: Workers, manager: Any, step: Any) -> None:
+        """Makes the action.
+
+        Args:
+            guard: Receives the signals of this process.
+            workers: The processes that have to leave together.
+            manager: A `tf.train.CheckpointManager`; None where the trainer saves nothing.
+            step: The global step, an int64 scalar variable.
+        """
+        self._guard, self._workers, self._manager, self._step = guard, workers, manager, step
+
+    def __call__(self, logs: Mapping[str, Any]) -> None:
+        """Ends the run if a signal has arrived.
+
+        Args:
+            logs: Not used.
+
+        Raises:
+            Interrupted: A signal has arrived, and the checkpoint is saved.
+        """
+        counts = self._workers.sums([self._guard.received == number for number in SIGNALS])
+        number = next((n for n, count in zip(SIGNALS, counts, strict=True) if count), None)
+        if number is None:
+            return
+        step = int(self._step.numpy())
+        if self._manager is None:
+            name = signal.Signals(number).name
+            raise Interrupted(number, f"{name}: leaving at step {step}; this trainer saves nothing")
+        self._manager.save(checkpoint_number=step, check_interval=False)
+        self._manager.sync()
+        raise Interrupted.at_step(number, step)

@@ -8,7 +8,13 @@ Logs = Mapping[str, float]
 
 
 class Observer:
-    """Is told of each event of a run; does nothing by itself."""
+    """Is told of each event of a run; does nothing by itself.
+
+    Attributes:
+        records_data: Whether it writes `data.json`; the run does so itself where no observer does.
+    """
+
+    records_data = False
 
     def phase(self, text: str) -> None:
         """Hears what the run does next.
@@ -68,6 +74,7 @@ class Observers(Observer):
 
     def __init__(self, *observers: Observer) -> None:
         self._observers = observers
+        self.records_data = any(observer.records_data for observer in observers)
 
     def phase(self, text: str) -> None:
         """Passes it on."""

@@ -24,11 +24,11 @@ from orbit_runner.tasks.several import Evaluated
 from orbit_runner.training.actions import AverageCheckpoints, BestCheckpoint, EarlyStop
 from orbit_runner.training.checkpoints.manager import Checkpoints, Circumstances
 from orbit_runner.training.comparison import Comparison, require_metric
-from orbit_runner.training.data_record import inexact_data
+from orbit_runner.training.data_record import DataRecord, fingerprint_of, inexact_data
 from orbit_runner.training.divergence import Diverged
 from orbit_runner.training.files import cut_records, recorded, remove_leftovers, repair_records
 from orbit_runner.training.inputs import same_order_reason, starts_anywhere
-from orbit_runner.training.interrupts import Interrupted, SignalGuard
+from orbit_runner.training.interrupts import SIGNALS, Interrupted, SignalGuard
 from orbit_runner.training.loop_pieces import LoopPieces
 from orbit_runner.training.multitask import JointTask, is_multitask
 from orbit_runner.training.observer import Observer
@@ -45,8 +45,6 @@ Action = Callable[[Any], None]
 
 FINGERPRINTS = "checkpoints/fingerprints.jsonl"
 RECORDS = "metrics.jsonl"
-# The same on every worker, since their counts are summed.
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM))
 
 
 class Session:
@@ -242,6 +240,8 @@ class Session:
             self._circumstances.inexact[:] = self._changes_since_checkpoint()
         if self.trainer is not None and self.workers.is_chief:
             self._prepare_records()
+            if not self.observer.records_data:
+                self._record_data()
             if self.best is not None:
                 self.best.check_files()
         if self.trainer is not None:
@@ -286,6 +286,15 @@ class Session:
             cut_records(path, after=self.step)
         if self.restored and (self.step, "validation") in recorded(records):
             self._recorded_evaluation = self.step
+
+    def _record_data(self) -> None:
+        """Writes `data.json`; a change is a note, as is a change of the config."""
+        record = DataRecord(self.model_dir, fingerprint_of(self.config.task))
+        if not self.restored:
+            record = record.of_new_run()
+        for note in record.notes():
+            self.observer.note(note)
+        record.ready(self.step)
 
     def is_new_evaluation(self, step: int) -> bool:
         """Returns whether the result of an evaluation is not on record yet.
@@ -389,13 +398,12 @@ class Session:
         """
         own = self.signals.received or self._asked_by_server()
         chosen, *counts = self.workers.sums(
-            [loop if self.workers.is_chief else 0, *(own == number for number in _SIGNALS)]
+            [loop if self.workers.is_chief else 0, *(own == number for number in SIGNALS)]
         )
-        number = next((n for n, count in zip(_SIGNALS, counts, strict=True) if count), None)
+        number = next((n for n, count in zip(SIGNALS, counts, strict=True) if count), None)
         if number is not None:
             self.save()
-            name = signal.Signals(number).name
-            raise Interrupted(number, f"{name}: saved at step {self.step}, leaving")
+            raise Interrupted.at_step(number, self.step)
         return chosen
 
     def _next_piece(self, steps: int) -> int:
