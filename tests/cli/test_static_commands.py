@@ -90,6 +90,8 @@ def test_version(cli: Cli) -> None:
         (("show", "--experiment=digits", "--num_gpus=two"), "runtime.num_gpus — --num_gpus\n    got 'two', expected a whole number"),
         (("show", "--experiment=digits", "--import=no_such"), "cannot import 'no_such'"),
         (("list", "--import=no_such"), "cannot import 'no_such'"),
+        (("validate", "official/resnet_imagenat"), "unknown experiment 'official/resnet_imagenat'; did you mean 'official/resnet_imagenet'?"),
+        (("validate", "transformer_multi30k", "--task.model.encoder.activation=foo"), "unknown value 'foo'\n    allowed: 'elu', "),
         (("diff", "digits", "no_such"), "unknown experiment 'no_such'"),
         (("--experiment=digits", "--runtime.sed=1"), "unknown setting 'sed'; did you mean 'seed'?"),
     ],
@@ -250,6 +252,13 @@ def test_validate_tells_the_good_from_the_bad(cli: Cli, tmp_path: Path) -> None:
 
     assert (done.returncode, done.stdout) == (2, "digits: ok\n")
     assert "runtime.sed — a.yaml:1" in done.stderr
+
+
+def test_validate_notes_a_config_that_cannot_train(cli: Cli) -> None:
+    done = cli("validate", "digits", "--train_steps=0", "--train_epochs=0")
+
+    assert (done.returncode, done.stdout) == (0, "digits: ok\n")
+    assert "note: digits: trainer.train_steps is 0; to train, set it" in done.stderr
 
 
 def test_validate_lays_a_fragment_over_the_experiment_named(cli: Cli, tmp_path: Path) -> None:

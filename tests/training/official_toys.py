@@ -23,6 +23,7 @@ class LineConfig(cfg.TaskConfig):
     loss_is: str = "scalar"  # or a vector, or a constant
     noise: float = 0.1
     size: int = 24
+    activation: str = "linear"
     train_data: cfg.DataConfig = dataclasses.field(
         default_factory=lambda: cfg.DataConfig(is_training=True, global_batch_size=8)
     )
@@ -37,7 +38,8 @@ class LineTask(base_task.Task):
 
     def build_model(self) -> tf_keras.Model:
         inputs = tf_keras.Input([1])
-        return tf_keras.Model(inputs, tf_keras.layers.Dense(1, name="line")(inputs))
+        layer = tf_keras.layers.Dense(1, activation=self.task_config.activation, name="line")
+        return tf_keras.Model(inputs, layer(inputs))
 
     def build_inputs(self, params: Any, input_context: Any = None) -> tf.data.Dataset:
         slope = self.task_config.slope

@@ -196,6 +196,11 @@ def test_training_data_that_ends_is_an_error(in_one_graph: bool, tmp_path: Path)
     assert caught.value.path == "task.train_data"
 
 
+def test_an_unknown_activation_names_its_setting(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match=r"task\.activation: unknown activation 'relo'"):
+        run_official(_lines(activation="relo"), tmp_path)
+
+
 def test_an_empty_validation_set_is_an_error(tmp_path: Path) -> None:
     class Empty(LineTask):
         def build_inputs(self, params: Any, input_context: Any = None) -> tf.data.Dataset:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from orbit_runner.config.runtime import RuntimeConfig
-from orbit_runner.official import availability, loading
+from orbit_runner.official import availability, catalogue, loading
 from orbit_runner.runtime.environment import keep_native_output, prepare_environment
 
 
@@ -50,4 +50,4 @@ def _failures(modules: list[str]) -> dict[str, str]:
 
 
 def _named(found: dict[str, str]) -> dict[str, str]:
-    return {f"{loading.PREFIX}{name}": text for name, text in sorted(found.items())}
+    return {f"{catalogue.PREFIX}{name}": text for name, text in sorted(found.items())}

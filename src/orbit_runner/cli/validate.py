@@ -75,6 +75,13 @@ def _attempt(request: Request) -> list[Problem]:
     problems = [*_run_problems(resolved)]
     if not problems:
         print_notes(resolved)
+        trainer = resolved.config.trainer
+        if not (trainer.train_steps or trainer.train_epochs):
+            print(
+                f"note: {request.experiment}: trainer.train_steps is 0; to train, set it or "
+                "trainer.train_epochs",
+                file=sys.stderr,
+            )
     return problems
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from orbit_runner.config.raw import Section
 from orbit_runner.config.runtime import RuntimeConfig
 from orbit_runner.config.typed import Builder
+from orbit_runner.official import catalogue
 from orbit_runner.runtime.environment import prepare_environment
 from orbit_runner.runtime.garbage import paused_collection_scope
 
@@ -30,6 +31,8 @@ def registered_experiment(name: str, said: Section) -> tuple[ExperimentConfig, S
     Raises:
         ConfigError: There is none, or it cannot be imported.
     """
+    if "official.core.exp_factory" not in sys.modules and name not in catalogue.experiments():
+        raise catalogue.unknown_experiment(name)  # No module has registered another one.
     runtime = Builder(lenient=True).build(RuntimeConfig(), _section(said, "runtime"))
     assert isinstance(runtime, RuntimeConfig)
     prepare_environment(runtime)

@@ -7,10 +7,13 @@ import functools
 import importlib.util
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from orbit_runner.config.problems import ConfigError, Problem, unknown
+
 PACKAGE = "official"
+PREFIX = f"{PACKAGE}/"
 _EXPERIMENT, _TASK = "register_config_factory", "register_task_cls"
 # What a project's networks and readers are looked up by, once their modules are imported.
 _PARTS = (
@@ -66,6 +69,19 @@ def experiments() -> dict[str, Entry]:
     """Returns every experiment that a module of the package registers, by name and in order."""
     found = (r for r in registrations() if r.kind == _EXPERIMENT)
     return {r.name: Entry(r.name, r.module) for r in sorted(found, key=lambda r: r.name)}
+
+
+def unknown_experiment(name: str, own: Iterable[str] = ()) -> ConfigError:
+    """Returns the error for a name that no experiment has.
+
+    Args:
+        name: The name, without `official/`.
+        own: Names that modules of the user register.
+    """
+    known = [f"{PREFIX}{found}" for found in (*experiments(), *own)]
+    message, _, _ = unknown("experiment", f"{PREFIX}{name}", known).partition("\n")
+    text = f"{message}\nsee `runner list --official`; --import MODULE for your own"
+    return ConfigError([Problem("--experiment", text)])
 
 
 def task_modules(class_name: str, near: str) -> list[str]:

@@ -7,11 +7,10 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from orbit_runner.config.problems import ConfigError, Problem, unknown
+from orbit_runner.config.problems import ConfigError, Problem
 from orbit_runner.errors import RunnerError, first_line
 from orbit_runner.official import catalogue
 
-PREFIX = "official/"
 # Tasks that Model Garden's own driver makes by name.
 _UNREGISTERED = {
     "official.recommendation.ranking.configs.config.Task": "official.recommendation.ranking.task"
@@ -41,9 +40,7 @@ def experiment(name: str) -> Any:
         _import_parts(entry.module)
     factory = _registered(name)
     if factory is None:
-        known = [f"{PREFIX}{found}" for found in (*catalogue.experiments(), *dict(registered()))]
-        message, _, _ = unknown("experiment", f"{PREFIX}{name}", known).partition("\n")
-        raise _problem(f"{message}\nsee `runner list --official`; --import MODULE for your own")
+        raise catalogue.unknown_experiment(name, dict(registered()))
     return factory()
 
 

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
+from orbit_runner.config.dump import flat
+from orbit_runner.config.experiment import ExperimentConfig
 from orbit_runner.data.tfrecord.search import find_bad_record, with_offset
 from orbit_runner.errors import DataError, SettingError
 from orbit_runner.modeling.spatial.grid import PartitionError
@@ -19,6 +21,7 @@ _UNCOMPILED = re.compile(
     r"Detected unsupported operations when trying to compile graph .*? on \S+: (\w+)"
     r"|tf2xla conversion failed"
 )
+_UNKNOWN_ACTIVATION = re.compile(r"Unknown activation function '(.+?)'")
 _IN_RECORDS = re.compile(r": record \d+ |: has changed since its records were counted")
 
 
@@ -71,6 +74,28 @@ def explained(step: Callable[[], int] = lambda: 0) -> Iterator[None]:
             "task.train_data.global_batch_size",
             f"out of memory: {_line(error, 'OOM') or _line(error, '')}\n"
             "lower it, or raise trainer.gradient_accumulation_steps",
+        ) from error
+
+
+@contextlib.contextmanager
+def model_error_scope(config: ExperimentConfig) -> Iterator[None]:
+    """Turns the error of a model with an unknown activation into one about its setting.
+
+    Args:
+        config: The experiment.
+
+    Raises:
+        SettingError: Keras knows no such activation.
+    """
+    try:
+        yield
+    except ValueError as error:
+        name = match[1] if (match := _UNKNOWN_ACTIVATION.search(str(error))) else ""
+        paths = [path for path, value in flat(config).items() if name and value == name]
+        if not paths:
+            raise
+        raise SettingError(
+            paths[0], f"unknown activation {name!r}\nallowed: those of Keras, such as relu or gelu"
         ) from error
 
 

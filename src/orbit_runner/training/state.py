@@ -13,6 +13,7 @@ from orbit_runner.config.experiment import ExperimentConfig
 from orbit_runner.runtime.numerics import seed_everything
 from orbit_runner.training.checkpoints.layout import OWN, AveragingOptimizer
 from orbit_runner.training.ema import WeightAverage
+from orbit_runner.training.explanations import model_error_scope
 from orbit_runner.training.finite_check import non_finite_variables
 from orbit_runner.training.lazy_models import complete
 from orbit_runner.training.replica_state import ReplicaState
@@ -100,7 +101,7 @@ def build_state(
         The state at step 0.
     """
     seed_everything(config.runtime.seed, keeps=config.for_task is not config)
-    with strategy.scope():
+    with strategy.scope(), model_error_scope(config):
         model = task.build_model()
         optimizer, average = optimizer_of(config, task, model)
         complete(config, task, model, optimizer, strategy)

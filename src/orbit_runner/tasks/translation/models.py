@@ -8,6 +8,10 @@ from collections.abc import Iterator
 from orbit_runner.config.base import Config, setting
 from orbit_runner.modeling.transformer_sizes import SIZES
 
+# Those of Keras that are functions of one number.
+ACTIVATIONS = ("elu", "exponential", "gelu", "hard_sigmoid", "leaky_relu", "linear", "mish", "relu",
+               "relu6", "selu", "sigmoid", "softplus", "softsign", "swish", "tanh")  # fmt: skip
+
 
 def _rate(help: str) -> float | None:
     return setting(None, minimum=0.0, maximum=0.99, help=help)
@@ -34,7 +38,9 @@ class StackConfig(Config):
     intermediate_size: int | None = setting(
         None, minimum=1, maximum=2**18, help="inner width of the feed-forward layers"
     )
-    activation: str = setting("relu", help="between the two feed-forward matrices")
+    activation: str = setting(
+        "relu", allowed=ACTIVATIONS, help="between the two feed-forward matrices"
+    )
     dropout_rate: float | None = _rate(
         "share left out behind attention and feed-forward layers; null: the model's"
     )
