@@ -1,0 +1,217 @@
+"""Fingerprints of the weights of short runs, to hold a rebuilt runner to the bits of the old one.
+
+    python tools/fingerprints.py write runs/before.json
+    python tools/fingerprints.py compare runs/before.json [--only NAME …]
+
+Each run is a process of its own, on generated data, with one thread per op. The fingerprints are
+those of one machine and one set of packages: write them before a change, on the machine on which
+you compare.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[1]
+SECONDS = 900
+_ONE_THREAD = "--runtime.intra_op_threads=1"
+_SYNTHETIC = f"--config_file={ROOT}/configs/data/synthetic.yaml"
+_RECORDS_CONFIG = """
+task:
+  name: image_classification
+  model: {name: cnn, num_classes: 4, dropout_rate: 0.2, input_size: [6, 5, 3]}
+  train_data: {source: tfrecord, input_path: "train-*", global_batch_size: 8}
+  validation_data: {source: tfrecord, input_path: "train-*", global_batch_size: 8}
+trainer:
+  train_steps: 40
+  optimizer_config:
+    optimizer: {type: adam}
+    learning_rate: {type: constant, constant: {learning_rate: 0.001}}
+runtime: {distribution_strategy: one_device, seed: 3}
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A run: its flags, and what it reads from the directory that it runs in."""
+
+    flags: tuple[str, ...]
+    write_data: Callable[[Path], None] = lambda directory: None
+    launch: tuple[str, ...] = ()
+
+    def command(self, model_dir: str) -> list[str]:
+        """Returns the command line."""
+        flags = [*self.flags, _ONE_THREAD, f"--model_dir={model_dir}"]
+        words = ["launch", *self.launch, "--", *flags] if self.launch else ["run", *flags]
+        return [sys.executable, "-m", "orbit_runner", *words]
+
+
+def write_cifar(directory: Path) -> None:
+    """Writes random images in the binary version of CIFAR-10."""
+    draw = np.random.default_rng(0)
+    for name, rows in (*((f"data_batch_{k}.bin", 64) for k in range(1, 6)), ("test_batch.bin", 64)):
+        table = draw.integers(0, 256, (rows, 3073)).astype(np.uint8)
+        table[:, 0] %= 10
+        table.tofile(directory / name)
+
+
+def write_records(directory: Path) -> None:
+    """Writes TFRecord files of small images, and a config that reads them."""
+    code = (
+        "import sys, numpy as np, tensorflow as tf\n"
+        "draw = np.random.default_rng(0)\n"
+        "for file in range(3):\n"
+        "    with tf.io.TFRecordWriter(f'{sys.argv[1]}/train-{file}') as writer:\n"
+        "        for row in range(50 + file):\n"
+        "            image = tf.io.encode_png(draw.integers(0, 256, (6, 5, 3)).astype(np.uint8))\n"
+        "            feature = {\n"
+        "                'image/encoded': tf.train.Feature(\n"
+        "                    bytes_list=tf.train.BytesList(value=[image.numpy()])),\n"
+        "                'image/class/label': tf.train.Feature(\n"
+        "                    int64_list=tf.train.Int64List(value=[row % 4])),\n"
+        "            }\n"
+        "            features = tf.train.Features(feature=feature)\n"
+        "            writer.write(tf.train.Example(features=features).SerializeToString())\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(directory)], check=True, capture_output=True)
+    (directory / "records.yaml").write_text(_RECORDS_CONFIG)
+
+
+def write_recipe(name: str) -> Callable[[Path], None]:
+    """Returns what writes the data of an experiment of Model Garden, and a config that reads them.
+
+    Args:
+        name: A name that `official_matrix` has a recipe for.
+    """
+    code = (
+        "import sys, pathlib, yaml\n"
+        "from official_matrix.recipes import recipes\n"
+        "directory = pathlib.Path(sys.argv[2])\n"
+        "overrides = recipes()[sys.argv[1]](directory)\n"
+        "(directory / 'small.yaml').write_text(yaml.safe_dump(overrides))\n"
+    )
+
+    def write(directory: Path) -> None:
+        subprocess.run(
+            [sys.executable, "-c", code, name, str(directory)],
+            check=True, capture_output=True, cwd=ROOT, env=_environment(),
+        )  # fmt: skip
+
+    return write
+
+
+def _official(name: str) -> Run:
+    flags = (f"--experiment=official/{name}", "--config_file=small.yaml")
+    return Run(flags, write_recipe(name))
+
+
+RUNS = {
+    "digits": Run(("--experiment=digits", "--train_steps=100")),
+    "digits_pipeline": Run(
+        ("--experiment=digits", "--train_steps=50", "--task.train_data.on_device=false",
+         "--task.model.dropout_rate=0.3"),
+    ),
+    "digits_mlp": Run(("--experiment=digits_mlp", "--train_steps=100")),
+    "resnet_cifar": Run(
+        ("--experiment=resnet_cifar", "--data_dir=.", "--train_steps=30",
+         "--task.train_data.global_batch_size=16", "--task.validation_data.global_batch_size=32"),
+        write_cifar,
+    ),
+    "ncf_movielens": Run(("--experiment=ncf_movielens", _SYNTHETIC, "--train_steps=30")),
+    "transformer_multi30k": Run(
+        ("--experiment=transformer_multi30k", _SYNTHETIC, "--train_steps=30", "--mode=train",
+         "--task.train_data.global_batch_size=16"),
+    ),
+    "tfrecord": Run(("--experiment=records.yaml",), write_records),
+    "mirrored": Run(
+        ("--experiment=digits", f"--config_file={ROOT}/configs/runtime/mirrored_2cpu.yaml",
+         "--train_steps=50"),
+    ),
+    "two_workers": Run(
+        ("--experiment=digits", "--distribution_strategy=multi_worker_mirrored",
+         "--train_steps=50"),
+        launch=("--workers=2",),
+    ),
+    "official_tagging": _official("bert/tagging"),
+    "official_mock": _official("mock"),
+    "official_resnet": _official("resnet_imagenet"),
+    "official_unet3d": _official("seg_unet3d_test"),
+}  # fmt: skip
+
+
+def fingerprint(run: Run) -> dict[str, Any]:
+    """Runs an experiment.
+
+    Args:
+        run: The run.
+
+    Returns:
+        The last line of its fingerprints: `step`, `weights`, `state`.
+
+    Raises:
+        RuntimeError: It failed.
+    """
+    with tempfile.TemporaryDirectory() as directory:
+        run.write_data(Path(directory))
+        done = subprocess.run(
+            run.command("out"), cwd=directory, env=_environment(), timeout=SECONDS,
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        if done.returncode:
+            raise RuntimeError(f"exit code {done.returncode}\n{done.stderr[-2000:]}")
+        lines = Path(directory, "out/checkpoints/fingerprints.jsonl").read_text().splitlines()
+        found: dict[str, Any] = json.loads(lines[-1])
+        return {key: found[key] for key in ("step", "weights", "state")}
+
+
+def _environment() -> dict[str, str]:
+    paths = [f"{ROOT}/src", str(ROOT)]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "TF_CPP_MIN_LOG_LEVEL": "3"}
+
+
+def main() -> int:
+    """Writes or compares fingerprints; returns 1 if a run differs or fails."""
+    to = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    to.add_argument("action", choices=("write", "compare"))
+    to.add_argument("file", type=Path)
+    to.add_argument("--only", nargs="+", choices=RUNS, default=[*RUNS], metavar="NAME")
+    flags = to.parse_args()
+    before = json.loads(flags.file.read_text()) if flags.file.exists() else {}
+    if flags.action == "compare" and not before:
+        to.error(f"{flags.file} has no fingerprints; write them first")
+    failed = False
+    for name in flags.only:
+        start = time.monotonic()
+        try:
+            found = fingerprint(RUNS[name])
+        except (RuntimeError, subprocess.SubprocessError) as error:
+            verdict, failed = f"FAILED {error}", True
+        else:
+            verdict = f"step {found['step']}: {found['weights'][:16]} {found['state'][:16]}"
+            if flags.action == "compare":
+                same = before.get(name) == found
+                failed |= not same
+                verdict += " equal" if same else f" DIFFERS from {before.get(name)}"
+            else:
+                before[name] = found
+        print(f"{name:22} {time.monotonic() - start:5.0f} s  {verdict}", flush=True)
+    if flags.action == "write":
+        flags.file.parent.mkdir(parents=True, exist_ok=True)
+        flags.file.write_text(json.dumps(before, indent=1) + "\n")
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
