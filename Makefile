@@ -5,11 +5,12 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint format kills clusters wide official-matrix official-sample bench lock clean
+.PHONY: help run test test-slow test-all lint format kills clusters wide official-matrix official-sample bench lock clean
 
 help:
 	@echo "make run      train a small network on real handwritten digits, and show the result"
-	@echo "make test     all tests"
+	@echo "make test     every behavior, in twelve minutes"
+	@echo "make test-all the same, then every slow case: all tests, in an hour"
 	@echo "make lint     ruff and mypy"
 	@echo "make format   ruff format"
 	@echo "make kills    kill seven runs twenty times each, and compare their weights; an hour"
@@ -33,7 +34,12 @@ run: $(READY)
 	$(BIN)/runner --experiment=digits
 
 test: $(READY)
-	$(BIN)/python -m pytest -n 2 --dist=loadfile
+	$(BIN)/python -m pytest -n 2 --dist=loadfile --quick
+
+test-slow: $(READY)
+	$(BIN)/python -m pytest -n 2 --dist=loadfile --slow
+
+test-all: test test-slow
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -1,4 +1,4 @@
-"""What the tests share: virtual CPUs, and the runner as a process of its own."""
+"""What the tests share: which of them run, virtual CPUs, and the runner as a process of its own."""
 
 import gc
 import os
@@ -15,6 +15,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--clusters", action="store_true", help="run the whole matrix of clusters too")
     parser.addoption("--wide", action="store_true", help="run every experiment file everywhere")
+    parser.addoption("--quick", action="store_true", help="leave out slow tests and cases")
+    parser.addoption("--slow", action="store_true", help="run only what --quick leaves out")
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
@@ -28,13 +30,46 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leaves out what others are a sample of, unless it is asked for."""
     asked = {"matrix": config.getoption("--clusters"), "wide": config.getoption("--wide")}
-    left_out = [
+    left_out = {
         item
         for item in items
         if any(item.get_closest_marker(name) for name, wanted in asked.items() if not wanted)
-    ]
+    }
+    quick, slow = config.getoption("--quick"), config.getoption("--slow")
+    if quick or slow:
+        costly = slow_tests([item for item in items if item not in left_out])
+        left_out |= {item for item in items if (item in costly) is not slow}
     items[:] = [item for item in items if item not in left_out]
-    config.hook.pytest_deselected(items=left_out)
+    config.hook.pytest_deselected(items=[*left_out])
+
+
+def slow_tests(items: list[pytest.Item]) -> set[pytest.Item]:
+    """Returns the tests marked `slow`, and the cases that `sample(n)` does not keep.
+
+    `sample(n)` keeps n cases of a parametrized test, evenly spread, the first among them.
+    """
+    found = {item for item in items if item.get_closest_marker("slow")}
+    functions: dict[tuple[pytest.Item | pytest.Collector | None, str], list[pytest.Item]] = {}
+    for item in items:
+        functions.setdefault((item.parent, getattr(item, "originalname", item.name)), []).append(
+            item
+        )
+    for cases in functions.values():
+        if marker := cases[0].get_closest_marker("sample"):
+            kept = {index * len(cases) // marker.args[0] for index in range(marker.args[0])}
+            found |= {case for index, case in enumerate(cases) if index not in kept}
+    return found
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Takes what a file of tests leaves out of the reach of garbage collection.
+
+    TensorFlow keeps millions of objects, which each collection would visit.
+    """
+    if "tensorflow" in sys.modules and (nextitem is None or nextitem.path != item.path):
+        gc.collect()
+        gc.freeze()
 
 
 def pytest_collection_finish() -> None:
@@ -47,6 +82,7 @@ def pytest_collection_finish() -> None:
         return
     import tensorflow as tf
 
+    gc.freeze()
     tf.config.threading.set_intra_op_parallelism_threads(1)
 
     (cpu,) = tf.config.list_physical_devices("CPU")
