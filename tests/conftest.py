@@ -49,11 +49,10 @@ def slow_tests(items: list[pytest.Item]) -> set[pytest.Item]:
     `sample(n)` keeps n cases of a parametrized test, evenly spread, the first among them.
     """
     found = {item for item in items if item.get_closest_marker("slow")}
-    functions: dict[tuple[pytest.Item | pytest.Collector | None, str], list[pytest.Item]] = {}
+    functions: dict[tuple[object, str], list[pytest.Item]] = {}
     for item in items:
-        functions.setdefault((item.parent, getattr(item, "originalname", item.name)), []).append(
-            item
-        )
+        name = getattr(item, "originalname", item.name)
+        functions.setdefault((item.parent, name), []).append(item)
     for cases in functions.values():
         if marker := cases[0].get_closest_marker("sample"):
             kept = {index * len(cases) // marker.args[0] for index in range(marker.args[0])}
