@@ -98,8 +98,8 @@ def _runner(name: str, folder: Path) -> Callable[[], int]:
     from benchmarks.contenders import silent
     from benchmarks.networks import MUCH, session_of
     from orbit_runner.config.resolve import Request, resolve
-    from orbit_runner.training import loops
-    from orbit_runner.training.controller import build_controller
+    from orbit_runner.train import loop
+    from orbit_runner.train.controller import build_controller
 
     # No end, so that a round can follow a round.
     endless = ("trainer.train_epochs=0", f"trainer.train_steps={MUCH}")
@@ -110,7 +110,7 @@ def _runner(name: str, folder: Path) -> Callable[[], int]:
     def run() -> int:
         session.plan = dataclasses.replace(session.plan, train_steps=session.step + STEPS[name])
         with silent(), session.strategy.scope():
-            loops.train(session, controller, evaluates=False)
+            loop.train(session, controller, evaluates=False)
         return STEPS[name]
 
     return run

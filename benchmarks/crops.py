@@ -13,7 +13,7 @@ import tensorflow as tf
 from benchmarks.harness import Figure, alternate
 from benchmarks.networks import NETWORKS, task_of
 from benchmarks.usual import usual_batches
-from orbit_runner.training.inputs import distribute, with_seed
+from orbit_runner.train.inputs.distribute import distribute, with_seed
 
 TITLE = "CIFAR-10's crop and flip, batches of 128, on two cores"
 UNIT = "images/s"

@@ -20,8 +20,8 @@ from benchmarks.harness import Figure, alternate, table
 from benchmarks.keras3 import compiled
 from benchmarks.loop import BARE
 from benchmarks.networks import NETWORKS, Network, session_of, task_of
-from orbit_runner.training.controller import build_controller
-from orbit_runner.training.state import build_state
+from orbit_runner.train.build_state import build_state
+from orbit_runner.train.controller import build_controller
 
 _ALL_DIGITS = ("task.validation_data.split=all", "task.validation_data.global_batch_size=64")
 

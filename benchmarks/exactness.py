@@ -19,10 +19,10 @@ from tensorflow.python.framework import config as private  # it has no public wa
 
 from benchmarks.harness import Figure, alternate
 from benchmarks.networks import session_of
-from orbit_runner.config.experiment import ExperimentConfig
 from orbit_runner.config.resolve import Request, resolve
-from orbit_runner.training import trainer
-from orbit_runner.training.controller import build_controller, quiet_orbit
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.train import trainer
+from orbit_runner.train.controller import build_controller, quiet_orbit
 
 TITLE = "training with everything that exactness takes / with nothing of it"
 UNIT = "steps/s"

@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks.contenders import Run, silent
 from benchmarks.harness import alternate, table
 from benchmarks.networks import NETWORKS, session_of
-from orbit_runner.training.controller import build_controller
+from orbit_runner.train.controller import build_controller
 
 _EARLY, _LATE, _PART = 1_000, 100_000, 2_000
 

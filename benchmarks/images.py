@@ -11,10 +11,10 @@ import tensorflow as tf
 
 from benchmarks.harness import Figure, alternate
 from orbit_runner.data.images import files
-from orbit_runner.data.images.bad import BadImages
 from orbit_runner.data.images.decode import cropped
+from orbit_runner.data.images.decode_errors import BadImages
 from orbit_runner.data.images.pipeline import train_images
-from orbit_runner.data.images.training import Variation, varied
+from orbit_runner.data.images.train_image import Variation, varied
 from orbit_runner.data.options import PipelineOptions
 
 TITLE = "JPEGs of 500×375, a random part of each to 224×224: decode and crop at once / one by one"

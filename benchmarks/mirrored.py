@@ -18,7 +18,7 @@ import tensorflow as tf
 from benchmarks.contenders import Run, silent
 from benchmarks.harness import alternate
 from benchmarks.networks import NETWORKS, Network, session_of
-from orbit_runner.training.controller import build_controller
+from orbit_runner.train.controller import build_controller
 
 _NAMES = ("mlp on digits", "cnn on digits", "ResNet-20", "NeuMF")
 _TIMES = 50

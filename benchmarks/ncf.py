@@ -21,9 +21,9 @@ from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.data.ratings.interactions import RatingSource
 from orbit_runner.data.ratings.pipeline import train_pairs
 from orbit_runner.registry import TASKS
-from orbit_runner.training.controller import build_controller, quiet_orbit
-from orbit_runner.training.observer import Observer
-from orbit_runner.training.session import Session
+from orbit_runner.train.controller import build_controller, quiet_orbit
+from orbit_runner.train.run import Session
+from orbit_runner.utils.observer import Observer
 
 TITLE = "recommendation: pairs drawn, and pairs trained on, against draws with rejection in numpy"
 UNIT = "pairs/s"

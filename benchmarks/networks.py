@@ -8,11 +8,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from orbit_runner.config.experiment import ExperimentConfig
 from orbit_runner.config.resolve import Request, resolve
+from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.registry import TASKS
-from orbit_runner.training.observer import Observer
-from orbit_runner.training.session import Session
+from orbit_runner.train.run import Session
+from orbit_runner.utils.observer import Observer
 
 _SYNTHETIC = "configs/data/synthetic.yaml"
 MUCH = 100_000_000

@@ -17,9 +17,9 @@ from official.core import exp_factory, task_factory, train_lib
 from benchmarks.official_cases import Case, Tree
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.tasks.build import build_task
-from orbit_runner.training.controller import build_controller, quiet_orbit
-from orbit_runner.training.observer import Observer
-from orbit_runner.training.session import Session
+from orbit_runner.train.controller import build_controller, quiet_orbit
+from orbit_runner.train.run import Session
+from orbit_runner.utils.observer import Observer
 
 MUCH = 1_000_000
 

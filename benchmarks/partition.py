@@ -19,8 +19,8 @@ import tensorflow as tf
 import tf_keras
 
 from benchmarks.harness import Figure, alternate
-from orbit_runner.modeling.resnet_cifar import resnet_cifar
-from orbit_runner.modeling.spatial import partitioned
+from orbit_runner.distribute.spatial import partitioned
+from orbit_runner.models.resnet_cifar import resnet_cifar
 
 SIZE, BATCH, STEPS = 128, 4, 3
 PARTS = {"1 x 2": [1, 1, 2, 1], "2 x 2": [1, 2, 2, 1]}

@@ -18,9 +18,9 @@ import tensorflow as tf
 
 from benchmarks.harness import Figure, alternate
 from benchmarks.networks import session_of
-from orbit_runner.config.experiment import ExperimentConfig
 from orbit_runner.config.resolve import Request, resolve
-from orbit_runner.training.controller import build_controller, quiet_orbit
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.train.controller import build_controller, quiet_orbit
 
 TITLE = "first step on TFRecords, from a late step / from step 0"
 UNIT = "starts/s"

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from benchmarks.exactness import config_of
 from benchmarks.networks import session_of
-from orbit_runner.training.controller import build_controller, quiet_orbit
+from orbit_runner.train.controller import build_controller, quiet_orbit
 
 _STEPS = {"digits": 50, "resnet_cifar": 2}
 _MINUTE = 60.0

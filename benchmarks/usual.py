@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from orbit_runner.config.experiment import ExperimentConfig
+from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.tasks.image_classification.sources import load_source
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from official_matrix import results, table
 from official_matrix.run import run_all
-from orbit_runner.config.problems import unknown
-from orbit_runner.official import catalogue
+from orbit_runner.errors import unknown
+from orbit_runner.model_garden import catalogue
 
 # One of each kind, and the quickest of it.
 SAMPLE = ("bert/tagging", "mock", "resnet_imagenet", "seg_unet3d_test")

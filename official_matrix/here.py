@@ -11,7 +11,7 @@ import yaml
 from official_matrix.stages import STEPS, Reached
 from orbit_runner.cli.preflight import check_before_start
 from orbit_runner.config.resolve import Request, resolve
-from orbit_runner.training.observer import Observer
+from orbit_runner.utils.observer import Observer
 
 _MODE = "train_and_eval"
 

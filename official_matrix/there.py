@@ -10,7 +10,7 @@ from typing import Any
 
 from official_matrix.here import told_when_built
 from official_matrix.stages import STEPS, Reached
-from orbit_runner.official import catalogue
+from orbit_runner.model_garden import catalogue
 
 # Its task is in no registry: the driver beside it makes it.
 _DRIVERS = {

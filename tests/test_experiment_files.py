@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from orbit_runner.config.locate import experiment_files
+from orbit_runner.config.parsing.search_path import experiment_files
 from orbit_runner.config.resolve import Request, resolve
 from tests.images import write_records
 from tests.small_experiments import overrides
@@ -115,6 +115,7 @@ def test_every_experiment_has_its_files() -> None:
     assert set(FILES) == set(experiment_files())
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", sorted(FILES))
 def test_it_trains_three_steps_and_evaluates(name: str, tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()

@@ -23,8 +23,8 @@ from official.utils.testing import mock_task  # noqa: F401 - registers the exper
 
 from orbit_runner import train_lib, train_utils
 from orbit_runner.errors import RunnerError, SettingError
-from orbit_runner.experiment_runner import run_config
-from orbit_runner.training.observer import Observer
+from orbit_runner.model_garden.driver.experiment_runner import run_config
+from orbit_runner.utils.observer import Observer
 from tests.training.toy import toy_config, toy_task
 
 SETTINGS = {
@@ -78,6 +78,7 @@ def numbers(logs: Any) -> dict[str, float]:
 RESULTS = {"acc": 0.0, "best_validation_loss": -1.0, "counter": 5.0, "loss": -5.0}
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("mode", "post"),
     [
@@ -163,6 +164,7 @@ class WithAction(train_lib.OrbitExperimentRunner):
         self.heard += (float(logs["training_loss"]),)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("cls", "newest", "best"),
     [

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from orbit_runner.config.locate import shipped_root
+from orbit_runner.config.parsing.search_path import shipped_root
 from orbit_runner.config.resolve import Request, resolve
 from tests.small_experiments import SMALLER, overrides, sampled
 from tests.training.toy import Notes, run

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from orbit_runner.checkpoint.directory import CheckpointFolder
 from orbit_runner.cli.main import main
 from orbit_runner.config.resolve import Request, resolve
-from orbit_runner.training.checkpoints.folder import CheckpointFolder
-from orbit_runner.training.run_config import made_with
+from orbit_runner.run_directory.config import made_with
 
 KEPT = Path(__file__).parent / "kept_runs" / "0.1.0"
 WEIGHTS = "61472f91e6c530577f6c0d61cc997f93b9194df36dc8b700297217a255b3c827"

@@ -1,4 +1,4 @@
-"""Who may import whom: the table of floors in the design, held against the source."""
+"""The layers of the packages: no import goes to a higher one, and configs need no tensorflow."""
 
 from __future__ import annotations
 
@@ -12,49 +12,54 @@ import orbit_runner
 
 ROOT = Path(orbit_runner.__file__).parent
 HEAVY = ("tensorflow", "tf_keras", "keras", "official", "orbit")
-ABOVE_CONFIG = (
-    "runtime", "data", "modeling", "tasks", "training", "train_lib", "cli", "reporting",
-)  # fmt: skip
-
-# Package: what it must never import, anywhere in its files.
-FORBIDDEN = {
-    "errors": (*HEAVY, "config", "registry", "storage", *ABOVE_CONFIG),
-    "signals": (*HEAVY, "config", "registry", "storage", *ABOVE_CONFIG),
-    "streams": (*HEAVY, "config", "registry", "storage", *ABOVE_CONFIG),
-    "storage": (*HEAVY, "config", "registry", *ABOVE_CONFIG),
-    "config": (*HEAVY, *ABOVE_CONFIG),
-    "registration": (*HEAVY, *ABOVE_CONFIG),
-    "registry": (*HEAVY, *ABOVE_CONFIG),
-    "runtime": ("tasks", "training", "train_lib", "cli", "reporting"),
-    "data": ("tasks", "training", "train_lib", "cli", "reporting"),
-    "modeling": ("tasks", "training", "train_lib", "cli", "reporting"),
-    "tasks": ("training", "train_lib", "cli", "reporting"),
-    "training": ("train_lib", "cli"),
-    "official": ("tasks", "training", "train_lib", "cli", "reporting"),
-    "train_lib": ("cli",),
-    "train_utils": ("cli",),
-    "multitask_train_lib": ("cli",),
-    "drop_in": ("cli",),
-    "experiment_runner": ("cli",),
-    "reporting": ("cli",),
-    "cli": (),
-}
+# From the bottom to the top: a package imports only those above it in this list.
+LAYERS = (
+    "errors",
+    "storage",
+    "utils",
+    "registration",
+    "registry",
+    "config",
+    "determinism",
+    "data",
+    "datasets",
+    "models",
+    "distribute",
+    "model_garden",
+    "tasks",
+    "state",
+    "checkpoint",
+    "run_directory",
+    "train",
+    "serving",
+    "model_garden.driver",
+    "train_lib",
+    "train_utils",
+    "multitask_train_lib",
+    "drop_in",
+    "audit",
+    "launch",
+    "reporting",
+    "cli",
+)
+WITHOUT_TENSORFLOW = ("errors", "storage", "registration", "registry", "config")
 # Read before tensorflow is imported: the configs of tasks, and the commands that only look.
 LIGHT = sorted(
-    [*ROOT.glob("tasks/*/config.py")]
-    + [
-        ROOT / "cli" / f"{name}.py"
-        for name in (
-            *("main", "flags", "show", "list_", "list_official", "diff", "validate"),
-            *("verify", "reproduce", "original"),
-            *("manifest", "manifest_places"),
-            *("data", "export", "predict", "chosen"),
-            *("launch", "launch_plan", "launch_start", "server"),
-            *("driver_flags", "finetune"),
-        )
+    [
+        *ROOT.glob("tasks/*/config.py"),
+        *ROOT.glob("cli/commands/*.py"),
+        *ROOT.glob("cli/flags/*.py"),
+        *ROOT.glob("launch/**/*.py"),
+        *ROOT.glob("datasets/**/*.py"),
+        *(ROOT / "model_garden" / f"{name}.py" for name in ("catalogue", "loading", "provider")),
+        *(
+            ROOT / "cli" / f"{name}.py"
+            for name in (
+                *("main", "finetune", "launch_plan", "launch_start", "list_official"),
+                *("model_selection", "reference_run"),
+            )
+        ),
     ]
-    + [*ROOT.glob("runtime/launch/*.py"), *ROOT.glob("data/downloads/*.py")]
-    + [ROOT / "official" / f"{name}.py" for name in ("catalogue", "loading", "adopt")]
 )
 
 
@@ -83,35 +88,80 @@ def imported(path: Path, *, at_import: bool = False) -> set[tuple[str, int]]:
     return set(imports(tree, package))
 
 
-def files(name: str) -> list[Path]:
-    return sorted((ROOT / name).rglob("*.py")) if (ROOT / name).is_dir() else [ROOT / f"{name}.py"]
+def layer_of(module: str) -> str | None:
+    """Returns the layer of a module below `orbit_runner`; None for what is in none."""
+    found = [name for name in LAYERS if f"{module}.".startswith(f"orbit_runner.{name}.")]
+    return max(found, key=len, default=None)
 
 
-def breaches(path: Path, forbidden: tuple[str, ...], *, at_import: bool = False) -> list[str]:
-    names = {name if name in HEAVY else f"orbit_runner.{name}" for name in forbidden}
+def module_of(path: Path) -> str:
+    return ".".join(["orbit_runner", *path.relative_to(ROOT).with_suffix("").parts])
+
+
+def upward_imports(path: Path) -> list[str]:
+    """Returns the imports of a file, inside functions too, that go to a higher layer."""
+    own = layer_of(module_of(path))
+    assert own is not None
     return [
         f"{path.relative_to(ROOT)}:{line} imports {module}"
-        for module, line in sorted(imported(path, at_import=at_import), key=lambda found: found[1])
-        if any(module == name or module.startswith(f"{name}.") for name in names)
+        for module, line in sorted(imported(path), key=lambda found: found[1])
+        if (layer := layer_of(module)) and LAYERS.index(layer) > LAYERS.index(own)
     ]
 
 
-def test_every_package_has_a_floor() -> None:
+def heavy_imports(path: Path, *, at_import: bool = False) -> list[str]:
+    return [
+        f"{path.relative_to(ROOT)}:{line} imports {module}"
+        for module, line in sorted(imported(path, at_import=at_import), key=lambda found: found[1])
+        if module.partition(".")[0] in HEAVY
+    ]
+
+
+FILES = [p for p in sorted(ROOT.rglob("*.py")) if p.stem != "__main__" and p.parent != ROOT] + [
+    p for p in sorted(ROOT.glob("*.py")) if p.stem not in ("__init__", "__main__")
+]
+
+
+def test_every_package_has_a_layer() -> None:
     there = {p.stem for p in ROOT.iterdir() if p.suffix == ".py" or (p / "__init__.py").is_file()}
 
-    assert there - {"__init__", "__main__"} == {*FORBIDDEN}
+    assert there - {"__init__", "__main__"} == {name for name in LAYERS if "." not in name}
 
 
-@pytest.mark.parametrize("package", FORBIDDEN)
-def test_no_floor_imports_what_stands_above_it(package: str) -> None:
-    found = [text for path in files(package) for text in breaches(path, FORBIDDEN[package])]
+@pytest.mark.parametrize("layer", LAYERS)
+def test_no_import_goes_to_a_higher_layer(layer: str) -> None:
+    paths = [path for path in FILES if layer_of(module_of(path)) == layer]
 
-    assert found == []
+    assert paths
+    assert [text for path in paths for text in upward_imports(path)] == []
+
+
+@pytest.mark.parametrize("name", WITHOUT_TENSORFLOW)
+def test_these_packages_never_import_tensorflow(name: str) -> None:
+    paths = [path for path in FILES if layer_of(module_of(path)) == name]
+
+    assert [text for path in paths for text in heavy_imports(path)] == []
+
+
+def test_an_import_inside_a_function_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"{__name__}.ROOT", tmp_path)
+    planted = tmp_path / "data" / "planted.py"
+    planted.parent.mkdir()
+    planted.write_text("def f():\n    from orbit_runner.train import run\n    import official\n")
+
+    assert upward_imports(planted) == [
+        "data/planted.py:2 imports orbit_runner.train",
+        "data/planted.py:2 imports orbit_runner.train.run",
+    ]
+    assert heavy_imports(planted) == ["data/planted.py:3 imports official"]
+    assert heavy_imports(planted, at_import=True) == []
 
 
 @pytest.mark.parametrize("path", LIGHT, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_what_is_read_before_tensorflow_does_not_import_it(path: Path) -> None:
-    assert breaches(path, HEAVY, at_import=True) == []
+    assert heavy_imports(path, at_import=True) == []
 
 
 @pytest.mark.parametrize(

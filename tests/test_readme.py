@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from orbit_runner.cli.main import COMMANDS
-from orbit_runner.config.locate import experiment_files
+from orbit_runner.config.parsing.search_path import experiment_files
 from orbit_runner.config.resolve import Request, resolve
 
 ROOT = Path(__file__).parent.parent

@@ -103,8 +103,8 @@ def plugin(folder: Path, entry_point: str, module: str) -> None:
 
 MODULE = """
 import dataclasses
-from orbit_runner.config.base import setting
-from orbit_runner.config.experiment import TaskConfig
+from orbit_runner.config.schema.base import setting
+from orbit_runner.config.schema.experiment import TaskConfig
 from orbit_runner.registry import TASKS
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -133,6 +133,7 @@ def runner(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("entry_point", "module"),
     [("plug:register", MODULE), ("plug", MODULE + "register()\n")],
@@ -160,6 +161,7 @@ def test_a_name_that_is_known_loads_no_entry_point(tmp_path: Path) -> None:
     assert "loaded" in runner(tmp_path, "list").stderr
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("entry_point", "module", "message"),
     [

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.config.locate import experiment_files
+from orbit_runner.config.parsing.search_path import experiment_files
 from orbit_runner.config.resolve import Request, resolve
 from tests.small_experiments import overrides, sampled
 

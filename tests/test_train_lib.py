@@ -13,15 +13,16 @@ from official.core import base_task, config_definitions
 from official.core import train_lib as official_train_lib
 from official.modeling import optimization as official_optimization
 
-from orbit_runner.config.experiment import ExperimentConfig
+from orbit_runner.checkpoint.fingerprint import weights_fingerprint
+from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.errors import RunnerError, SettingError
 from orbit_runner.registry import TASKS
 from orbit_runner.train_lib import prepare, run_experiment
-from orbit_runner.training.fingerprint import weights_fingerprint
 from tests.training.digits import cnn_config, digits_config
 from tests.training.toy import Notes, make_strategy, records, run, toy_config
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("mode", "post", "evaluated_at", "has_logs"),
     [
@@ -65,6 +66,7 @@ def test_a_batch_that_cannot_be_shared_out_is_told(section: str, tmp_path: Path)
     assert caught.value.path == f"task.{section}.global_batch_size"
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["off", "one_device", "mirrored2", "mirrored4"])
 def test_all_strategies_learn_the_digits(name: str, tmp_path: Path) -> None:
     _, logs = run(digits_config(trainer__train_steps=120), tmp_path, strategy=name)
@@ -136,6 +138,7 @@ def _fingerprint(config: ExperimentConfig, folder: Path, **kwargs: Any) -> str:
 DROPOUT = {"task__model__dropout_rate": 0.3}
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("dropout", [{"task__model__dropout_rate": 0.0}, DROPOUT])
 def test_the_weights_do_not_depend_on_when_one_looks(
     dropout: dict[str, Any], tmp_path: Path
@@ -157,6 +160,7 @@ def test_the_weights_do_not_depend_on_when_one_looks(
     assert _fingerprint(config, tmp_path / "train", mode="train") == expected
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "feeding",
     [
@@ -184,6 +188,7 @@ def test_the_weights_depend_on_the_seed(tmp_path: Path) -> None:
     assert one != _fingerprint(other, tmp_path / "c")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("pieces", [1, 4])
 def test_mirrored_replicas_do_what_one_device_does(pieces: int, tmp_path: Path) -> None:
     config = digits_config(trainer__gradient_accumulation_steps=pieces)
@@ -194,6 +199,7 @@ def test_mirrored_replicas_do_what_one_device_does(pieces: int, tmp_path: Path) 
     np.testing.assert_allclose(logs["validation_loss"], other["validation_loss"], rtol=1e-4)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["one_device", "mirrored2"])
 def test_xla_does_the_same(name: str, tmp_path: Path) -> None:
     plain, _ = run(digits_config(trainer__train_steps=10), tmp_path / "a", strategy=name)
@@ -237,6 +243,7 @@ class GardenTask(base_task.Task):
         ]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["off", "one_device", "mirrored2"])
 def test_a_task_of_model_garden_runs_here(name: str, tmp_path: Path) -> None:
     config = toy_config(
@@ -278,6 +285,7 @@ def _official_trainer() -> config_definitions.TrainerConfig:
     )
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("ours", [True, False], ids=["our config", "official trainer and runtime"])
 @pytest.mark.parametrize("name", ["one_device", "mirrored2"])
 def test_our_task_runs_in_model_garden(name: str, ours: bool, tmp_path: Path) -> None:

@@ -12,10 +12,10 @@ from official.core import train_utils as official_train_utils
 from official.utils.testing import mock_task
 
 from orbit_runner import train_utils
-from orbit_runner.config.problems import ConfigError
+from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.errors import RunnerError
-from orbit_runner.experiment_runner import run_config
+from orbit_runner.model_garden.driver.experiment_runner import run_config
 from tests.official import registered_examples  # noqa: F401 - registers experiments
 from tests.training.toy import toy_config
 
@@ -43,6 +43,7 @@ def parse(flags_obj: Any, **kwargs: Any) -> Any:
     return train_utils.parse_configuration(flags_obj, print_return=False, **kwargs)
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     "given",
     [

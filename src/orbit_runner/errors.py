@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Iterable, Sequence
+
+# Longer than any name, and short enough for a screen.
+_NAME = 200
+_AFTER_DIVERGENCE = (
+    "lower the learning rate, check the data, or set trainer.recovery_max_trials to return to the "
+    "last checkpoint"
+)
 
 
 class RunnerError(Exception):
@@ -34,6 +42,21 @@ class ClosedPipeError(OutputError):
     """The reader of standard output has ended (`runner list | head`): nothing to report."""
 
     exit_code = 0
+
+
+class Diverged(RunnerError, RuntimeError):
+    """Training diverged; a RuntimeError, as Model Garden's."""
+
+    exit_code = 3
+
+    def __init__(self, reason: str) -> None:
+        """Makes the error.
+
+        Args:
+            reason: What was found, and at which step.
+        """
+        super().__init__(f"training diverged: {reason}\n{_AFTER_DIVERGENCE}")
+        self.reason = reason
 
 
 class SettingError(RunnerError):
@@ -68,3 +91,45 @@ def first_line(error: BaseException) -> str:
     """
     lines = str(error).strip().splitlines()
     return lines[0][:300] if lines else type(error).__name__
+
+
+def shortened(text: str, most: int = _NAME) -> str:
+    """Returns a text, or its beginning and its length where it is longer than a limit.
+
+    Args:
+        text: What a message is to show.
+        most: The limit, in characters.
+    """
+    return text if len(text) <= most else f"{text[:most]}… ({len(text):,} characters)"
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Says which known name is meant.
+
+    Args:
+        name: What was written.
+        known: The names there are.
+
+    Returns:
+        A clause such as `; did you mean 'depth'?`, or "" where nothing is near.
+    """
+    if len(str(name)) > _NAME:
+        return ""
+    by_lower = {option.lower(): option for option in known}
+    match = difflib.get_close_matches(str(name).lower(), by_lower, n=1, cutoff=0.6)
+    return f"; did you mean {by_lower[match[0]]!r}?" if match else ""
+
+
+def unknown(kind: str, name: object, known: Sequence[str]) -> str:
+    """Words the answer to an unknown name: the nearest one, then all there are.
+
+    Args:
+        kind: What was looked for, such as `task`.
+        name: What was written.
+        known: The names there are.
+
+    Returns:
+        A message of two lines.
+    """
+    listed = ", ".join(sorted(known)) or "none"
+    return f"unknown {kind} {shortened(repr(name))}{nearest(str(name), known)}\nallowed: {listed}"

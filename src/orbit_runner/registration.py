@@ -8,8 +8,7 @@ from collections.abc import Callable
 from importlib.metadata import entry_points
 from typing import Any
 
-from orbit_runner.config.problems import unknown
-from orbit_runner.errors import RunnerError
+from orbit_runner.errors import RunnerError, unknown
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,6 +12,7 @@ from orbit_runner.registration import Entry, Registry
 
 __all__ = [
     "IMAGE_MODELS",
+    "PROVIDERS",
     "RATING_MODELS",
     "RATING_SOURCES",
     "SOURCES",
@@ -22,6 +23,8 @@ __all__ = [
     "Registry",
 ]
 
+# Makers of experiments whose names begin with the provider's: `official/NAME`.
+PROVIDERS = Registry("provider of experiments")
 TASKS = Registry("task", entry_point_group="orbit_runner.tasks")
 IMAGE_MODELS = Registry("model")
 TEXT_MODELS = Registry("model")
@@ -30,6 +33,7 @@ SOURCES = Registry("data source")
 TEXT_SOURCES = Registry("data source")
 RATING_SOURCES = Registry("data source")
 
+PROVIDERS.register("official", config=None, target="orbit_runner.model_garden.provider:Experiments")
 TASKS.register(
     "image_classification",
     config="orbit_runner.tasks.image_classification.config:ImageClassificationConfig",
@@ -52,37 +56,37 @@ _IMAGE_CONFIGS = "orbit_runner.tasks.image_classification.models"
 IMAGE_MODELS.register(
     "cnn",
     config=f"{_IMAGE_CONFIGS}:CnnConfig",
-    target="orbit_runner.modeling.cnn:cnn",
+    target="orbit_runner.models.cnn:cnn",
     help="two convolutions and a dense layer: the small MNIST network",
 )
 IMAGE_MODELS.register(
     "mlp",
     config=f"{_IMAGE_CONFIGS}:MlpConfig",
-    target="orbit_runner.modeling.mlp:mlp",
+    target="orbit_runner.models.mlp:mlp",
     help="dense layers",
 )
 IMAGE_MODELS.register(
     "resnet_cifar",
     config=f"{_IMAGE_CONFIGS}:ResNetCifarConfig",
-    target="orbit_runner.modeling.resnet_cifar:resnet_cifar",
+    target="orbit_runner.models.resnet_cifar:resnet_cifar",
     help="residual networks for 32×32 images, v1 (He et al. 2015) and v2 (2016)",
 )
 IMAGE_MODELS.register(
     "resnet",
     config=f"{_IMAGE_CONFIGS}:ResNetConfig",
-    target="orbit_runner.modeling.resnet:resnet",
+    target="orbit_runner.models.resnet:resnet",
     help="residual networks of 18 to 200 layers for large images, versions 1, 1.5 and 2",
 )
 IMAGE_MODELS.register(
     "vit",
     config=f"{_IMAGE_CONFIGS}:VitConfig",
-    target="orbit_runner.modeling.vit:vit",
+    target="orbit_runner.models.vit:vit",
     help="vision transformers, Ti to L",
 )
 IMAGE_MODELS.register(
     "efficientnet",
     config=f"{_IMAGE_CONFIGS}:EfficientNetConfig",
-    target="orbit_runner.modeling.efficientnet:efficientnet",
+    target="orbit_runner.models.efficientnet:efficientnet",
     help="EfficientNet b0 to b7",
 )
 _SOURCE = "orbit_runner.tasks.image_classification.data_config:ImageDataConfig"
@@ -90,9 +94,15 @@ for _name, _help in {
     "digits": "1,797 handwritten digits of 8×8 pixels, inside scikit-learn",
     "mnist": "MNIST, and sets in its IDX format such as Fashion-MNIST",
     "cifar10": "CIFAR-10, binary version",
-    "synthetic": "constant or seeded random tensors",
 }.items():
-    SOURCES.register(_name, config=_SOURCE, target=f"orbit_runner.data.{_name}:load", help=_help)
+    _target = f"orbit_runner.datasets.{_name}:load"
+    SOURCES.register(_name, config=_SOURCE, target=_target, help=_help)
+SOURCES.register(
+    "synthetic",
+    config=_SOURCE,
+    target="orbit_runner.data.synthetic:load",
+    help="constant or seeded random tensors",
+)
 SOURCES.register(
     "tfrecord",
     config=_SOURCE,
@@ -114,7 +124,7 @@ SOURCES.register(
 TEXT_MODELS.register(
     "transformer",
     config="orbit_runner.tasks.translation.config:TransformerConfig",
-    target="orbit_runner.modeling.transformer:transformer",
+    target="orbit_runner.models.transformer:transformer",
     help="Vaswani et al. 2017; presets tiny, base, big",
 )
 _PAIRS = "orbit_runner.tasks.translation.config:TranslationDataConfig"
@@ -129,14 +139,19 @@ for _name, _help in {
 RATING_MODELS.register(
     "neumf",
     config="orbit_runner.tasks.recommendation.config:NeuMFConfig",
-    target="orbit_runner.modeling.neumf:neumf",
+    target="orbit_runner.models.neumf:neumf",
     help="GMF, MLP, or both (He et al. 2017)",
 )
 _RATINGS = "orbit_runner.tasks.recommendation.config:RecommendationDataConfig"
-for _name, _help in {
-    "movielens": "MovieLens 100K, 1M and 20M in their own files",
-    "synthetic": "seeded random choices with planted tastes",
-}.items():
-    RATING_SOURCES.register(
-        _name, config=_RATINGS, target=f"orbit_runner.data.ratings.{_name}:load", help=_help
-    )
+RATING_SOURCES.register(
+    "movielens",
+    config=_RATINGS,
+    target="orbit_runner.datasets.movielens:load",
+    help="MovieLens 100K, 1M and 20M in their own files",
+)
+RATING_SOURCES.register(
+    "synthetic",
+    config=_RATINGS,
+    target="orbit_runner.data.ratings.synthetic:load",
+    help="seeded random choices with planted tastes",
+)

@@ -10,25 +10,28 @@ import orbit
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.config.experiment import ExperimentConfig
-from orbit_runner.config.modes import EVALUATING, TRAINING
-from orbit_runner.config.partitioning import effective_runtime
-from orbit_runner.experiment_runner import OrbitExperimentRunner, gin_names_a_trainer
-from orbit_runner.runtime.cluster.description import Cluster
-from orbit_runner.runtime.cluster.roles import common_purpose
-from orbit_runner.runtime.numerics import begin_afresh, configure_numerics
-from orbit_runner.runtime.strategies import build_strategy
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.config.schema.modes import EVALUATING, TRAINING
+from orbit_runner.config.schema.partitioning import effective_runtime
+from orbit_runner.determinism.numerics import begin_afresh, configure_numerics
+from orbit_runner.distribute.cluster.description import Cluster
+from orbit_runner.distribute.cluster.roles import common_purpose
+from orbit_runner.distribute.strategies import build_strategy
+from orbit_runner.model_garden.driver.experiment_runner import (
+    OrbitExperimentRunner,
+    gin_names_a_trainer,
+)
+from orbit_runner.run_directory.remote.library import remote_run_scope
+from orbit_runner.serving.export_at_end import check_exportable, export_at_end
 from orbit_runner.storage.cache import local_run_directory
 from orbit_runner.storage.paths import is_remote
 from orbit_runner.tasks.build import build_task
-from orbit_runner.training import loops
-from orbit_runner.training.controller import Action, build_controller, quiet_orbit
-from orbit_runner.training.explanations import explained
-from orbit_runner.training.export_end import check_exportable, export_at_end
-from orbit_runner.training.modes import check_mode, held, run_mode
-from orbit_runner.training.observer import Observer
-from orbit_runner.training.remote.library import remote_run_scope
-from orbit_runner.training.session import Session
+from orbit_runner.train import loop
+from orbit_runner.train.controller import Action, build_controller, quiet_orbit
+from orbit_runner.train.error_messages import explained
+from orbit_runner.train.modes import check_mode, held, run_mode
+from orbit_runner.train.run import Session
+from orbit_runner.utils.observer import Observer
 
 __all__ = ["OrbitExperimentRunner", "prepare", "run_experiment"]
 _OF_MODEL_GARDEN = ("maybe_create_best_ckpt_exporter",)
@@ -93,7 +96,7 @@ def run_experiment(
     Args:
         distribution_strategy: Where it runs; the strategy in scope where None.
         task: What is learned.
-        mode: One of `orbit_runner.config.modes.MODES`.
+        mode: One of `orbit_runner.config.schema.modes.MODES`.
         params: The experiment; one of Model Garden's is run by `OrbitExperimentRunner`.
         model_dir: The folder of the run; what is in it already is resumed.
         run_post_eval: Whether to evaluate once more at the end and return the result.
@@ -172,7 +175,7 @@ def run_experiment(
         with quiet_orbit(), session.own_strategy.scope(), explained(lambda: session.step):
             logs = run_mode(session, controller, mode)
             if run_post_eval and mode != "train_and_post_eval":
-                logs = loops.evaluate(session, controller)
+                logs = loop.evaluate(session, controller)
         if exports:
             export_at_end(session)
     return session.state.model, logs

@@ -16,17 +16,17 @@ from typing import Any
 
 from official.core import train_utils as official_train_utils
 
-from orbit_runner.config.dump import to_yaml
-from orbit_runner.config.experiment import ExperimentConfig
-from orbit_runner.config.overrides import load_override
-from orbit_runner.config.problems import ConfigError, Problem, note_text
-from orbit_runner.config.raw import Section
+from orbit_runner.checkpoint.resume_points import SUBFOLDER
+from orbit_runner.config.errors import ConfigError, Problem, note_text
+from orbit_runner.config.parsing.overrides import load_override
+from orbit_runner.config.parsing.tree import Section
 from orbit_runner.config.resolve import OFFICIAL, Request, Resolved, resolve
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.config.serialize import to_yaml
 from orbit_runner.errors import RunnerError
 from orbit_runner.storage.paths import is_remote, without_file_scheme
 from orbit_runner.storage.upload import upload_scope
-from orbit_runner.training.checkpoints.of_run import SUBFOLDER
-from orbit_runner.training.files import write_whole
+from orbit_runner.utils.files import write_whole
 
 # Taken now: `drop_in` may replace them later.
 _official_serialize_config = official_train_utils.serialize_config
@@ -52,7 +52,7 @@ def parse_configuration(flags_obj: Any, lock_return: bool = True, print_return: 
         ConfigError: Something in it is wrong, or a restriction of the experiment does not hold.
             The message lists all problems of all sources.
     """
-    from orbit_runner.official.handed_on import handed_on, remember
+    from orbit_runner.model_garden.driver.params import handed_on, remember
 
     resolved = resolve(_request(flags_obj))
     config = resolved.config
@@ -72,7 +72,7 @@ def parse_configuration(flags_obj: Any, lock_return: bool = True, print_return: 
 
 
 def _check_restrictions(resolved: Resolved) -> None:
-    from orbit_runner.official.experiment import broken_restrictions
+    from orbit_runner.model_garden.experiment import broken_restrictions
 
     problems = [
         Problem(path, message, resolved.origin(path))
@@ -196,7 +196,7 @@ def serialize_config(params: Any, model_dir: str) -> None:
         if params.for_task is params:
             write_whole(Path(model_dir) / "params.yaml", to_yaml(params))
             return
-        from orbit_runner.official.handed_on import handed_on
+        from orbit_runner.model_garden.driver.params import handed_on
 
         params = handed_on(params)
     _official_serialize_config(params, model_dir)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.runtime.cluster.addresses import listening_socket
+from orbit_runner.distribute.cluster.addresses import listening_socket
 
 Refused = Callable[..., str]
 Cli = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -48,6 +48,7 @@ def _told(refused: Refused, folder: Path, env: dict[str, str], *arguments: str) 
     return found
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("environ", "arguments", "said"),
     [
@@ -174,6 +175,7 @@ def test_batches_have_to_divide_by_all_workers(
     assert "got 64, which does not divide by 3 (3 replicas)" in found
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "strategy",
     [MIRRORED, SERVED, "--config_file=configs/runtime/multi_worker.yaml"],

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from orbit_runner.cli.main import main
-from orbit_runner.data.downloads.catalogue import SETS
-from orbit_runner.data.downloads.published import PublicSet, RemoteFile
+from orbit_runner.datasets.catalogue import SETS
+from orbit_runner.datasets.published import PublicSet, RemoteFile
 
 CONTENT = b"0123456789" * 50_000
 
@@ -135,7 +135,7 @@ def test_every_set_tells_what_to_do_on_one_screen(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(
-        "orbit_runner.data.downloads.place.shutil.disk_usage",
+        "orbit_runner.datasets.download.directory.shutil.disk_usage",
         lambda _: type("Usage", (), {"free": 1 << 60}),
     )
 
@@ -197,7 +197,7 @@ def test_neither_tensorflow_nor_numpy_is_imported(
 def test_a_bar_on_a_terminal(mirror: str, tmp_path: Path) -> None:
     program = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "from orbit_runner.data.downloads.progress import BarProgress, for_standard_error\n"
+        "from orbit_runner.datasets.download.progress import BarProgress, for_standard_error\n"
         "progress = for_standard_error()\n"
         "assert isinstance(progress, BarProgress)\n"
         "with progress.file('toy.bin', 1000):\n"

@@ -13,12 +13,12 @@ import absl.logging
 import pytest
 from absl import app, flags
 
-from orbit_runner.cli.driver_flags import REPLACED, REPLACED_MODES
+from orbit_runner.cli.commands.run import run_parser
 from orbit_runner.cli.finetune import MODE
-from orbit_runner.cli.flags import parse, request
-from orbit_runner.cli.run import run_parser
-from orbit_runner.config.modes import MODES
+from orbit_runner.cli.flags.config_flags import parse, request
+from orbit_runner.cli.flags.driver_flags import REPLACED, REPLACED_MODES
 from orbit_runner.config.resolve import resolve
+from orbit_runner.config.schema.modes import MODES
 from orbit_runner.errors import RunnerError
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/official_drivers.md"

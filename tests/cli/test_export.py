@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from orbit_runner.cli.main import main
-from orbit_runner.config.problems import ConfigError
+from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.resolve import Request, resolve
 
 EMA = "--trainer.optimizer_config.ema.average_decay=0.9"
@@ -110,6 +110,7 @@ def test_data_that_has_moved_is_told(run: Path, capsys: pytest.CaptureFixture[st
     assert not (run / "export").exists()
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -13,10 +13,10 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.cli.main import main
-from orbit_runner.config.dump import to_yaml
-from orbit_runner.config.experiment import ExperimentConfig
 from orbit_runner.config.resolve import Request, resolve
-from orbit_runner.data import digits
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.config.serialize import to_yaml
+from orbit_runner.datasets import digits
 from orbit_runner.registry import TASKS
 from orbit_runner.train_lib import run_experiment
 from tests.exported import ask_elsewhere

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from orbit_runner.cli import finetune
-from orbit_runner.cli.flags import parse
-from orbit_runner.cli.run import run_parser
+from orbit_runner.cli.commands.run import run_parser
+from orbit_runner.cli.flags.config_flags import parse
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.errors import RunnerError
 from tests.training.toy import run
@@ -98,6 +98,7 @@ def test_what_it_needs_is_told(flags: list[str], message: str, tmp_path: Path) -
         call("--experiment=digits", *(flag.format(tmp_path) for flag in flags))
 
 
+@pytest.mark.slow
 def test_each_checkpoint_is_fine_tuned_from_once(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

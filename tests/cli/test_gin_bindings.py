@@ -8,7 +8,7 @@ import pytest
 
 from orbit_runner.cli.gin_bindings import bind_gin
 from orbit_runner.cli.main import main
-from orbit_runner.config.problems import ConfigError
+from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.resolve import Request, resolve
 
 MODULE = '''"""Registers a configurable."""

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from orbit_runner.cli import finetune
+from orbit_runner.cli.commands.run import run_parser
 from orbit_runner.cli.main import COMMANDS, main
-from orbit_runner.cli.run import run_parser
-from orbit_runner.config.modes import MODES
-from orbit_runner.config.optimizers import OptimizerChoice
-from orbit_runner.config.problems import ConfigError
+from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.resolve import Request, resolve
+from orbit_runner.config.schema.modes import MODES
+from orbit_runner.config.schema.optimizers import OptimizerChoice
 
 ROOT = Path(__file__).parents[2]
 Said = Callable[..., tuple[int, str, str]]

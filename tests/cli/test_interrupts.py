@@ -47,6 +47,7 @@ def interrupted(command: str, module: str, folder: Path, **environ: str) -> list
     return done.stderr.splitlines()
 
 
+@pytest.mark.sample(10)
 @pytest.mark.parametrize(
     ("command", "module"),
     [
@@ -54,9 +55,9 @@ def interrupted(command: str, module: str, folder: Path, **environ: str) -> list
         ("list", "argparse"),
         ("show --experiment=digits", "yaml"),
         ("validate experiments/digits.yaml", "orbit_runner.config.resolve"),
-        ("data get mnist", "orbit_runner.data.downloads.get"),
-        ("server --role=data --port=5000", "orbit_runner.runtime.environment"),
-        (f"{LAUNCH} --model_dir=a", "orbit_runner.config.gin_source"),
+        ("data get mnist", "orbit_runner.datasets.download.install"),
+        ("server --role=data --port=5000", "orbit_runner.distribute.tf_environment"),
+        (f"{LAUNCH} --model_dir=a", "orbit_runner.config.parsing.gin_files"),
     ],
 )
 @pytest.mark.parametrize("callback", ["", "1"])

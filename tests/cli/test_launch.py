@@ -15,14 +15,15 @@ from pathlib import Path
 
 import pytest
 
-from orbit_runner.cli import launch, launch_start
+from orbit_runner.cli import launch_start
+from orbit_runner.cli.commands import launch
 from orbit_runner.cli.launch_plan import Plan, make_plan
 from orbit_runner.errors import RunnerError
-from orbit_runner.runtime.launch.gathering import Gathered, OneMachine
-from orbit_runner.runtime.launch.job import Job, Limits
-from orbit_runner.runtime.launch.process import Spec
-from orbit_runner.runtime.launch.screen import Screen
-from orbit_runner.runtime.launch.signals import Signals
+from orbit_runner.launch.gathering import Gathered, OneMachine
+from orbit_runner.launch.job import Job, Limits
+from orbit_runner.launch.log_multiplexer import Screen
+from orbit_runner.launch.process import Spec
+from orbit_runner.launch.signals import Signals
 
 COMMAND = [sys.executable, "-m", "orbit_runner", "launch"]
 MLP = "--experiment=digits_mlp"
@@ -30,6 +31,7 @@ WORKERS = "--runtime.distribution_strategy=multi_worker_mirrored"
 SERVERS = "--runtime.distribution_strategy=parameter_server"
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from orbit_runner.official import availability
+from orbit_runner.model_garden import availability
 
 
 @pytest.fixture(scope="module")
@@ -19,6 +19,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {**os.environ, "XDG_CACHE_HOME": str(tmp_path_factory.mktemp("cache"))}
 
 
+@pytest.mark.slow
 def test_every_experiment_is_listed_with_its_module_or_the_reason(
     tmp_path: Path, cache: dict[str, str], without_tensorflow: dict[str, str]
 ) -> None:
@@ -67,6 +68,7 @@ def _lines(text: str) -> list[str]:
     return [line for line in text.splitlines() if line]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", b'{"a": 1}', b'{"a": [1, 2, 3]}'])
 def test_a_damaged_cache_is_ignored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from orbit_runner.cli import manifest
-from orbit_runner.cli.flags import add_config_flags, parse, parser
+from orbit_runner.cli.commands import manifest
+from orbit_runner.cli.commands.run import run_parser
+from orbit_runner.cli.flags.config_flags import add_config_flags, parse, parser
 from orbit_runner.cli.main import main
-from orbit_runner.cli.run import run_parser
 
 DOCS = Path(__file__).resolve().parents[2] / "docs/clusters.md"
 PLACES = ("kubernetes", "slurm", "vertex")
@@ -117,6 +117,7 @@ def test_dotted_settings_and_files_go_into_the_config(
     assert "own.gin" not in text[text.index("srun") :]
 
 
+@pytest.mark.sample(22)
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize(
     ("arguments", "said"),

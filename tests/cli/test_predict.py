@@ -16,8 +16,8 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.cli.main import main
-from orbit_runner.config.dump import to_yaml
-from orbit_runner.data import digits
+from orbit_runner.config.serialize import to_yaml
+from orbit_runner.datasets import digits
 from tests.training.toy import run as run_toy
 from tests.training.toy import toy_config
 
@@ -206,6 +206,7 @@ def test_a_task_without_answers_is_told(tmp_path: Path, capsys: pytest.CaptureFi
     assert "ToyTask does not say how it answers files: it has no `predictor`" in err
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

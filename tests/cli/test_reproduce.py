@@ -184,6 +184,7 @@ def test_a_run_that_did_not_promise_it(run: Path, reproduced: Reproduced) -> Non
         assert text in err[: err.index("importing tensorflow")]
 
 
+@pytest.mark.slow
 def test_a_setting_of_the_machine_is_applied(run: Path, tmp_path: Path) -> None:
     """In a process of its own, because threads cannot change once TensorFlow has started."""
     for step in (20, 30):
@@ -201,6 +202,7 @@ def test_a_setting_of_the_machine_is_applied(run: Path, tmp_path: Path) -> None:
     assert "intra_op_threads: 1\n" in (tmp_path / "b/config.yaml").read_text()
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_and_goes_on(tmp_path: Path, reproduced: Reproduced) -> None:
     arguments = [*ARGUMENTS, "--mode=train", "--trainer.checkpoint_interval=50"]
     first = subprocess.Popen(
@@ -230,6 +232,7 @@ def test_a_run_that_was_killed_and_goes_on(tmp_path: Path, reproduced: Reproduce
     assert (code, f"up to step {target}\n" in out) == (0, True), out
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -8,16 +8,15 @@ from typing import Any
 
 import pytest
 
+from orbit_runner.audit.run_diff import Parting, compare_runs
+from orbit_runner.checkpoint.discovery import newest_whole
 from orbit_runner.cli.rerun import Done, rerun
-from orbit_runner.config.experiment import ExperimentConfig
 from orbit_runner.config.resolve import Resolved
-from orbit_runner.errors import RunnerError
-from orbit_runner.training.checkpoints.places import newest_whole
-from orbit_runner.training.divergence import Diverged
-from orbit_runner.training.interrupts import Interrupted
-from orbit_runner.training.observer import Observer
-from orbit_runner.training.parting import Parting, compare_runs
-from orbit_runner.training.run_history import read_history
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.errors import Diverged, RunnerError
+from orbit_runner.run_directory.history import read_history
+from orbit_runner.train.callbacks.interrupts import Interrupted
+from orbit_runner.utils.observer import Observer
 from tests.training.toy import run, toy_config
 
 
@@ -89,6 +88,7 @@ def test_a_run_that_is_done(tmp_path: Path) -> None:
     assert (tmp_path / "b" / "config.yaml").exists()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("step", [7, 8, 10], ids=["alone", "saved", "evaluated"])
 def test_a_run_that_was_interrupted(step: int, tmp_path: Path) -> None:
     config = _config()

@@ -159,6 +159,7 @@ def _until(condition: Callable[[], bool], process: "subprocess.Popen[str]") -> N
     pytest.fail("it never came")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("number", "code"),
     [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)],
@@ -169,6 +170,8 @@ def test_a_signal_saves_and_the_run_goes_on(
 ) -> None:
     arguments = [*MLP, "--mode=train", "--trainer.checkpoint_interval=10000000"]
     nohup = ["nohup"] if number == signal.SIGTERM else []
+    # The tests themselves may run under `nohup`, and an ignored signal is inherited.
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     process = subprocess.Popen(
         [*nohup, *COMMAND, *arguments, "--train_steps=10000000", "--model_dir=a"],
         cwd=tmp_path,
@@ -176,6 +179,7 @@ def test_a_signal_saves_and_the_run_goes_on(
         stderr=subprocess.PIPE,
         text=True,
     )
+    signal.signal(signal.SIGHUP, before)
     metrics = tmp_path / "a" / "metrics.jsonl"
     try:
         _until(lambda: metrics.exists() and len(metrics.read_text().splitlines()) > 20, process)
@@ -244,6 +248,7 @@ def test_divergence_has_an_exit_code_of_its_own(cli: Cli, tmp_path: Path) -> Non
     assert "evaluation at step 20: loss" in again.stderr
 
 
+@pytest.mark.slow
 def test_evaluation_beside_training_in_two_processes(tmp_path: Path) -> None:
     arguments = [*MLP, "--train_steps=2000", "--trainer.checkpoint_interval=100", "--model_dir=a"]
     pair = [
@@ -305,6 +310,7 @@ def test_gin_reaches_functions_of_ones_own(cli: Cli, tmp_path: Path) -> None:
     assert json.loads(again.stdout)["parameters"] == 65 * 7 + 80
 
 
+@pytest.mark.slow
 def test_a_bar_on_a_terminal_and_the_table_on_stdout(tmp_path: Path) -> None:
     mine, theirs = pty.openpty()
     process = subprocess.Popen(
@@ -342,6 +348,7 @@ def test_a_bar_on_a_terminal_and_the_table_on_stdout(tmp_path: Path) -> None:
     assert "weights              sha256 " in out
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("beside", ["true", "false"])
 def test_checkpoints_are_whole_at_the_end(cli: Cli, beside: str, tmp_path: Path) -> None:
     done = cli(

@@ -12,8 +12,8 @@ import pytest
 from orbit_runner.cli.main import main
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.data.fingerprint import DataFile
+from orbit_runner.run_directory.data_record import DataRecord, read_record
 from orbit_runner.tasks.image_classification import sources
-from orbit_runner.training.data_record import DataRecord, read_record
 from tests.training.toy import Notes, run
 
 Refused = Callable[..., str]

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from orbit_runner.cli import run
-from orbit_runner.training.checkpoints import early_check
+from orbit_runner.checkpoint import early_check
+from orbit_runner.cli.commands import run
 
 
 def test_it_begins_before_anything_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.cli.flags import parse
-from orbit_runner.cli.job import ConfigWriter
-from orbit_runner.cli.run import run_parser
-from orbit_runner.config.dump import to_yaml
+from orbit_runner.cli.commands.run import run_parser
+from orbit_runner.cli.flags.config_flags import parse
+from orbit_runner.cli.train_job import ConfigWriter
 from orbit_runner.config.resolve import Request, resolve
-from orbit_runner.training.run_config import keep_config
-from orbit_runner.training.run_lock import RunLock
+from orbit_runner.config.serialize import to_yaml
+from orbit_runner.run_directory.config import keep_config
+from orbit_runner.run_directory.run_lock import RunLock
 
 Cli = Callable[..., "subprocess.CompletedProcess[str]"]
 Refused = Callable[..., str]
@@ -61,6 +61,7 @@ def starts(without_tensorflow: dict[str, str]) -> Callable[..., str]:
     return run
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     "changes",
     [
@@ -79,6 +80,7 @@ def test_what_cannot_touch_the_weights_may_change(
     assert (folder / "a" / "config.yaml").read_bytes() == before
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -226,6 +228,7 @@ def test_a_finished_run_says_so_and_evaluates(cli: Cli, tmp_path: Path) -> None:
         assert one[name] == two[name]
 
 
+@pytest.mark.slow
 def test_a_config_that_does_not_fit_leaves_that_of_the_run(cli: Cli, tmp_path: Path) -> None:
     arguments = [*MLP, "--model_dir=a", "--mode=train"]
     assert cli(*arguments, "--train_steps=20").returncode == 0

@@ -22,6 +22,7 @@ def _mnist(folder: Path, *, truncated: bool) -> None:
             file.write(labels)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -126,6 +127,7 @@ def test_all_mistakes_are_told_at_once(
     assert "4 problems" in found
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

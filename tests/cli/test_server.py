@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from orbit_runner.runtime.launch.ports import free_ports
+from orbit_runner.launch.ports import free_ports
 
 COMMAND = [sys.executable, "-m", "orbit_runner", "server"]
 Server = Callable[..., "subprocess.Popen[str]"]
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -104,6 +105,7 @@ def client(text: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_a_client_elsewhere_uses_a_worker_and_a_parameter_server(server: Server) -> None:
     worker, ps = (f"127.0.0.1:{port}" for port in free_ports(2))
     cluster = f"worker={worker};ps={ps}"
@@ -137,6 +139,7 @@ print(variable.device, variable.numpy())
         assert err.splitlines()[-1].endswith(f" 0: {number.name}: leaving")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 def test_a_data_server_makes_batches_and_leaves_when_asked(server: Server, host: str) -> None:
     (port,) = free_ports(1)

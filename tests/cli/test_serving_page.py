@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.cli.main import main
-from orbit_runner.data import digits
+from orbit_runner.datasets import digits
 from tests.exported import ask_elsewhere
 
 DOCS = Path(__file__).parents[2] / "docs"

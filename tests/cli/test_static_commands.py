@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from orbit_runner.config.locate import experiment_files, fragment_files
+from orbit_runner.config.parsing.search_path import experiment_files, fragment_files
 from orbit_runner.config.resolve import Request, resolve
 
 Cli = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -68,6 +68,7 @@ def test_version(cli: Cli) -> None:
     assert accepted(cli, "--version").strip().count(".") == 2
 
 
+@pytest.mark.sample(9)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -284,6 +285,7 @@ def test_diff_shows_what_differs(cli: Cli, tmp_path: Path) -> None:
     assert accepted(cli, "diff", "digits", "digits") == "no differences\n"
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -26,6 +26,7 @@ def shell(command: str, folder: Path, **environ: str) -> "subprocess.CompletedPr
     )
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize(
     ("command", "code", "message"),
     [
@@ -77,6 +78,7 @@ def test_yaml_and_json_are_utf8_in_every_locale(command: str, tmp_path: Path) ->
         assert "32×32" in found["models of image_classification"]["resnet_cifar"]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("redirection", "code"), [("", 0), (">/dev/full", 6), ("2>&1 | head -1", 0), ("2>&-", 0)]
 )

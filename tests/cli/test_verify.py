@@ -300,7 +300,7 @@ def test_help_needs_no_tensorflow(command: str, without_tensorflow: dict[str, st
 def test_a_checkpoint_that_goes_while_it_is_looked_at(
     run: Path, verified: Verified, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from orbit_runner.training.checkpoints import places
+    from orbit_runner.checkpoint import discovery
 
     # As a run that goes on removes it: the index first, the rest a moment later.
     (run / "checkpoints/ckpt-10.index").unlink()
@@ -309,7 +309,7 @@ def test_a_checkpoint_that_goes_while_it_is_looked_at(
         for path in (run / "checkpoints").glob("ckpt-10.*"):
             path.unlink()
 
-    monkeypatch.setattr(places.time, "sleep", rest_goes)
+    monkeypatch.setattr(discovery.time, "sleep", rest_goes)
     code, out = verified(run)
     assert code == 0
     assert [line.split()[0] for line in out.splitlines()[1:-1]] == [*NAMES[1:], "best/best-30"]

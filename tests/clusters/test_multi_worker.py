@@ -75,6 +75,7 @@ def test_only_the_chief_writes(workers: Path) -> None:
     assert "accuracy" not in (workers / "worker1.log").read_text()
 
 
+@pytest.mark.sample(1)
 def test_one_process_makes_the_run_again(workers: Path) -> None:
     command = [sys.executable, "-m", "orbit_runner", "reproduce", str(workers / "run"), "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
@@ -95,6 +96,7 @@ def test_two_workers_equal_two_replicas_to_the_bit(tmp_path: Path) -> None:
     assert content(tmp_path / "workers") == content(tmp_path / "mirrored")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "mode", ["eval", pytest.param("continuous_eval", marks=pytest.mark.matrix)]
 )
@@ -137,6 +139,7 @@ _LOSSES = [
 ]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("lost", "number", "code"), _LOSSES)
 def test_a_lost_worker_is_noticed_and_the_run_resumes(
     tmp_path: Path, undisturbed: dict[str, object], number: signal.Signals, code: int, lost: str
@@ -161,6 +164,7 @@ def test_a_lost_worker_is_noticed_and_the_run_resumes(
     assert content(tmp_path) == undisturbed
 
 
+@pytest.mark.slow
 def test_what_is_read_of_all_workers_is_saved_with_all_of_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,6 +178,7 @@ def test_what_is_read_of_all_workers_is_saved_with_all_of_them(
     assert reader.get_tensor("model/summed/.ATTRIBUTES/VARIABLE_VALUE") == 2.0
 
 
+@pytest.mark.slow
 def test_all_workers_return_and_end_where_weights_are_not_finite(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -213,6 +218,7 @@ def test_workers_with_other_flags_do_not_start(tmp_path: Path) -> None:
     assert not (tmp_path / "run" / "checkpoints").exists()
 
 
+@pytest.mark.slow
 def test_workers_that_do_not_share_the_folder_are_told(tmp_path: Path) -> None:
     flags = (*EXPERIMENT, STEPS, MULTI_WORKER, "--trainer.checkpoint_interval=10")
     with cluster(tmp_path, *flags, worker=2) as members:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.config.problems import ConfigError, Problem
+from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.config.resolve import Request, resolve
 
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.config.base import Config, setting
-from orbit_runner.config.dump import to_yaml
-from orbit_runner.config.experiment import ExperimentConfig, TaskConfig
-from orbit_runner.config.identity import config_fingerprint, identity_settings, same_settings
+from orbit_runner.config.fingerprint import config_fingerprint, identity_settings, same_settings
 from orbit_runner.config.resolve import Request, resolve
+from orbit_runner.config.schema.base import Config, setting
+from orbit_runner.config.schema.experiment import ExperimentConfig, TaskConfig
+from orbit_runner.config.serialize import to_yaml
 from orbit_runner.registry import TASKS
-from orbit_runner.training.run_config import keep_config, made_with
+from orbit_runner.run_directory.config import keep_config, made_with
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

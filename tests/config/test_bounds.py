@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 
 from orbit_runner.cli.main import main
-from orbit_runner.config.base import FLOAT_MAX, INT_MAX, Config
-from orbit_runner.config.origins import Origin
-from orbit_runner.config.problems import Problem
-from orbit_runner.config.raw import Leaf, Section
-from orbit_runner.config.trainer import TrainerConfig
-from orbit_runner.config.typed import Builder, _hints, _options
+from orbit_runner.config.errors import Problem
+from orbit_runner.config.parsing.builder import Builder, _hints, _options
+from orbit_runner.config.parsing.tree import Leaf, Section
+from orbit_runner.config.provenance import Origin
+from orbit_runner.config.schema.base import FLOAT_MAX, INT_MAX, Config
+from orbit_runner.config.schema.trainer import TrainerConfig
 from orbit_runner.errors import SettingError
 from orbit_runner.tasks.image_classification.config import ImageClassificationConfig
 from orbit_runner.tasks.recommendation.config import RecommendationConfig
 from orbit_runner.tasks.translation.config import TranslationConfig
-from orbit_runner.training.plan import make_plan
+from orbit_runner.train.schedule import make_plan
 
 TASKS = (ImageClassificationConfig, TranslationConfig, RecommendationConfig)
 LARGE = (2**31, 2**32, 2**63, 10**26)
@@ -213,8 +213,8 @@ def test_epochs_that_are_too_many_steps_are_refused() -> None:
 def test_steps_of_a_higher_layer_hold_also_where_they_are_0(
     over_digits: Callable[..., Any], flags: list[str], expected: tuple[int, float]
 ) -> None:
-    from orbit_runner.cli.flags import parse, request
-    from orbit_runner.cli.run import run_parser
+    from orbit_runner.cli.commands.run import run_parser
+    from orbit_runner.cli.flags.config_flags import parse, request
 
     asked = request(parse(run_parser(), ["--experiment=digits", *flags]))
     trainer = over_digits(flags=asked.flags, params_overrides=asked.params_overrides).trainer

@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 from orbit_runner.config.diff import differences
-from orbit_runner.config.dump import flat, inline, to_yaml
+from orbit_runner.config.parsing.yaml_files import load_text
 from orbit_runner.config.resolve import Request, Resolved, resolve
-from orbit_runner.config.yaml_source import load_text
+from orbit_runner.config.serialize import flat, inline, to_yaml
 
 TEXTS = [
     "", " ", " x ", "off", "On", "yes", "NO", "y", "true", "tRuE", "null", "~", "1e-3", "1e3", "5", "-5",

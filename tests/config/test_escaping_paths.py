@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from orbit_runner.cli.flags import parse
+from orbit_runner.cli.commands.run import chosen_model_dir, run_parser
+from orbit_runner.cli.flags.config_flags import parse
 from orbit_runner.cli.main import main
-from orbit_runner.cli.run import chosen_model_dir, run_parser
-from orbit_runner.config.base import Config
-from orbit_runner.config.experiment import ExperimentConfig
-from orbit_runner.config.problems import Problem
+from orbit_runner.config.errors import Problem
 from orbit_runner.config.resolve import Request, resolve
+from orbit_runner.config.schema.base import Config
+from orbit_runner.config.schema.experiment import ExperimentConfig
 
 NAMED_AFTER = {
     "name",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orbit_runner.config.problems import Problem
+from orbit_runner.config.errors import Problem
 from orbit_runner.config.resolve import Request, resolve
 
 Write = Callable[..., str]

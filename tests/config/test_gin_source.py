@@ -10,12 +10,12 @@ from typing import Any
 import gin
 import pytest
 
-from orbit_runner.config.dump import to_yaml
-from orbit_runner.config.gin_source import load_gin, tree_of
-from orbit_runner.config.locate import find_file
-from orbit_runner.config.problems import ConfigError
-from orbit_runner.config.raw import leaves
+from orbit_runner.config.errors import ConfigError
+from orbit_runner.config.parsing.gin_files import load_gin, tree_of
+from orbit_runner.config.parsing.search_path import find_file
+from orbit_runner.config.parsing.tree import leaves
 from orbit_runner.config.resolve import Request, resolve
+from orbit_runner.config.serialize import to_yaml
 
 
 def values(text: str) -> dict[str, Any]:

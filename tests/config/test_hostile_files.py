@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from orbit_runner.cli.main import main
-from orbit_runner.config.problems import ConfigError, Problem
-from orbit_runner.config.raw import leaves
+from orbit_runner.config.errors import ConfigError, Problem
+from orbit_runner.config.parsing.tree import leaves
+from orbit_runner.config.parsing.yaml_files import load_text
 from orbit_runner.config.resolve import Request, resolve
-from orbit_runner.config.yaml_source import load_text
 
 Write = Callable[..., str]
 Refused = Callable[..., list[Problem]]

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.config.cluster import ClusterConfig
-from orbit_runner.config.data import DataConfig
-from orbit_runner.config.dump import flat, to_yaml
-from orbit_runner.config.identity import config_fingerprint, touches_weights
+from orbit_runner.config.fingerprint import config_fingerprint, touches_weights
 from orbit_runner.config.resolve import Request, resolve
-from orbit_runner.config.runtime import RuntimeConfig
-from orbit_runner.config.trainer import TrainerConfig
+from orbit_runner.config.schema.cluster import ClusterConfig
+from orbit_runner.config.schema.data import DataConfig
+from orbit_runner.config.schema.runtime import RuntimeConfig
+from orbit_runner.config.schema.trainer import TrainerConfig
+from orbit_runner.config.serialize import flat, to_yaml
 
 STOPPING = "trainer.early_stopping={patience: 3}"
 RECOVERY = "trainer.recovery_max_trials=2"
@@ -255,7 +255,7 @@ def test_the_order_of_keys_is_no_matter(write: Callable[..., str]) -> None:
 def test_other_processes_give_the_same_without_tensorflow(tmp_path: Path) -> None:
     (tmp_path / "tensorflow.py").write_text("raise SystemExit('tensorflow was imported')\n")
     code = (
-        "from orbit_runner.config.identity import config_fingerprint\n"
+        "from orbit_runner.config.fingerprint import config_fingerprint\n"
         "from orbit_runner.config.resolve import Request, resolve\n"
         "print(config_fingerprint(resolve(Request(experiment='digits')).config))\n"
     )

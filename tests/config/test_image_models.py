@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.config.problems import Problem
+from orbit_runner.config.errors import Problem
 
 Refused = Callable[..., list[Problem]]
 SMOKE = ("configs/trainer/smoke.yaml",)

@@ -14,11 +14,11 @@ from official.modeling.optimization import optimizer_factory
 from official.modeling.optimization.configs import optimization_config, optimizer_config
 from official.modeling.privacy import configs as privacy_configs
 
-from orbit_runner.config.base import Config
-from orbit_runner.config.experiment import DifferentialPrivacy, ExperimentConfig
-from orbit_runner.config.optimizers import Ema, Optimization, OptimizerChoice
 from orbit_runner.config.resolve import Request, resolve
-from orbit_runner.config.schedules import LearningRate, Warmup
+from orbit_runner.config.schema.base import Config
+from orbit_runner.config.schema.experiment import DifferentialPrivacy, ExperimentConfig
+from orbit_runner.config.schema.optimizers import Ema, Optimization, OptimizerChoice
+from orbit_runner.config.schema.schedules import LearningRate, Warmup
 
 DOCS = Path(__file__).resolve().parents[2] / "docs/model_garden_differences.md"
 

@@ -13,8 +13,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import pytest
 
-from orbit_runner.cli.main import COMMANDS, main
-from orbit_runner.cli.old_flags import (
+from orbit_runner.cli.flags.old_flags import (
     COMMON,
     IMAGES,
     MODEL_GARDEN,
@@ -25,10 +24,11 @@ from orbit_runner.cli.old_flags import (
     Row,
     explain_old_flag,
 )
-from orbit_runner.config.base import Config
-from orbit_runner.config.experiment import ExperimentConfig
-from orbit_runner.config.locate import fragment_files
-from orbit_runner.data.downloads.catalogue import SETS
+from orbit_runner.cli.main import COMMANDS, main
+from orbit_runner.config.parsing.search_path import fragment_files
+from orbit_runner.config.schema.base import Config
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.datasets.catalogue import SETS
 from orbit_runner.registry import TASKS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/old_flags.md"

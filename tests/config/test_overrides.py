@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.config.overrides import load_override, split_outside_brackets, value_at
-from orbit_runner.config.problems import ConfigError
-from orbit_runner.config.raw import leaves
+from orbit_runner.config.errors import ConfigError
+from orbit_runner.config.parsing.overrides import load_override, split_outside_brackets, value_at
+from orbit_runner.config.parsing.tree import leaves
 
 
 def values(text: str) -> dict[str, Any]:

@@ -12,11 +12,15 @@ from typing import Any
 import pytest
 
 from orbit_runner.cli.preflight import check_before_start
-from orbit_runner.config.modes import MODES
-from orbit_runner.config.partition_fit import run_problems
-from orbit_runner.config.partitioning import effective_runtime, partition_dims, shape_problems
-from orbit_runner.config.problems import ConfigError
+from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.resolve import Request, resolve
+from orbit_runner.config.schema.modes import MODES
+from orbit_runner.config.schema.partition_checks import run_problems
+from orbit_runner.config.schema.partitioning import (
+    effective_runtime,
+    partition_dims,
+    shape_problems,
+)
 
 TRAIN, EVAL = "runtime.train_input_partition_dims", "runtime.eval_input_partition_dims"
 TASK_TRAIN = "task.train_input_partition_dims"
@@ -392,7 +396,7 @@ def test_preflight_counts_replicas_wherever_dims_are_set(tmp_path: Path) -> None
 def test_no_check_needs_tensorflow() -> None:
     code = (
         "import sys\n"
-        "from orbit_runner.config.partition_fit import run_problems\n"
+        "from orbit_runner.config.schema.partition_checks import run_problems\n"
         "from orbit_runner.config.resolve import Request, resolve\n"
         f"said = '{BOTH},{MIRRORED},runtime.num_virtual_devices=3'\n"
         "config = resolve(Request(experiment='digits', params_overrides=(said,))).config\n"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.config.problems import ConfigError
+from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.registry import TASKS, Entry
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.config.runtime import STRATEGIES, RuntimeConfig
-from orbit_runner.config.runtime_rules import runtime_problems
+from orbit_runner.config.schema.runtime import STRATEGIES, RuntimeConfig
+from orbit_runner.config.schema.runtime_rules import runtime_problems
 
 ONE_PROCESS = ("off", "one_device", "mirrored", "tpu")
 WORKERS = {"worker": ["a:1", "b:1"]}
@@ -68,6 +68,7 @@ def _text(strategy: str, settings: dict[str, Any]) -> str:
     return json.dumps({"runtime": {"distribution_strategy": strategy, **given, **settings}})
 
 
+@pytest.mark.sample(19)
 @pytest.mark.parametrize(("strategy", "settings", "field", "said"), CASES)
 def test_a_contradiction_is_told_once(
     refused: Callable[..., Any], strategy: str, settings: dict[str, Any], field: str, said: str

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.config.base import Config
-from orbit_runner.config.checks import batch_problems
-from orbit_runner.config.locate import shipped_root
-from orbit_runner.config.problems import ConfigError
+from orbit_runner.config.errors import ConfigError
+from orbit_runner.config.parsing.search_path import shipped_root
+from orbit_runner.config.schema.base import Config
+from orbit_runner.config.schema.batch_checks import batch_problems
 from orbit_runner.registry import IMAGE_MODELS, RATING_MODELS, TASKS, TEXT_MODELS
 
 OPT = "trainer.optimizer_config"

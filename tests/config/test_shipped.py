@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.config.locate import experiment_files, fragment_files, shipped_root
-from orbit_runner.config.problems import ConfigError
+from orbit_runner.config.errors import ConfigError
+from orbit_runner.config.parsing.search_path import experiment_files, fragment_files, shipped_root
 from orbit_runner.config.resolve import Request, resolve
 
 ROOT = shipped_root()

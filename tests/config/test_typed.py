@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.config.base import Config, OneOf
-from orbit_runner.config.experiment import ExperimentConfig
-from orbit_runner.config.origins import Origin
-from orbit_runner.config.raw import Leaf, Section
+from orbit_runner.config.parsing.builder import Builder, Mismatch, converted, spoken
+from orbit_runner.config.parsing.tree import Leaf, Section
+from orbit_runner.config.provenance import Origin
 from orbit_runner.config.resolve import Request, resolve
-from orbit_runner.config.runtime import RuntimeConfig
-from orbit_runner.config.typed import Builder, Mismatch, converted, spoken
+from orbit_runner.config.schema.base import Config, OneOf
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.config.schema.runtime import RuntimeConfig
 
 LR = "trainer.optimizer_config.learning_rate"
 

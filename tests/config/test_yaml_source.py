@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from orbit_runner.config.problems import ConfigError
-from orbit_runner.config.raw import leaves
-from orbit_runner.config.yaml_source import load_file, load_text, scalar
+from orbit_runner.config.errors import ConfigError
+from orbit_runner.config.parsing.tree import leaves
+from orbit_runner.config.parsing.yaml_files import load_file, load_text, scalar
 
 
 def values(text: str) -> dict[str, Any]:

@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from orbit_runner.data import mnist
 from orbit_runner.data.files import data_folder, named_files
 from orbit_runner.data.images import tfds
-from orbit_runner.data.ratings import movielens
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.synthetic import load as synthetic
 from orbit_runner.data.tfrecord.example import image_shape
+from orbit_runner.datasets import mnist, movielens
 from orbit_runner.errors import DataError
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
 from orbit_runner.tasks.image_classification.sources import check_arrays, load_source

@@ -10,10 +10,10 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.cli.main import main
-from orbit_runner.data.tfrecord.cache import index_file
+from orbit_runner.data.tfrecord.bad_record import damaged_record, with_offset
 from orbit_runner.data.tfrecord.example import example_problem
 from orbit_runner.data.tfrecord.framing import damaged_data, has_checksum, record_starts
-from orbit_runner.data.tfrecord.search import damaged_record, with_offset
+from orbit_runner.data.tfrecord.index_cache import index_file
 from tests.tfrecords import example, pixels, write_file
 
 SHAPE, BAD = (4, 4, 3), 37
@@ -112,6 +112,7 @@ def run(
 _NO_LABEL = _record(image=_bytes(PNG))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("section", "bad", "expected"),
     [

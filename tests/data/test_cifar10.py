@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from orbit_runner.data import cifar10
+from orbit_runner.datasets import cifar10
 from orbit_runner.errors import DataError
 
 _TRAIN = [f"data_batch_{number}.bin" for number in range(1, 6)]

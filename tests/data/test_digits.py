@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from orbit_runner.data import digits
+from orbit_runner.datasets import digits
 from orbit_runner.errors import DataError
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from orbit_runner.config.data import DataConfig
-from orbit_runner.config.experiment import TaskConfig
 from orbit_runner.config.resolve import Request, resolve
+from orbit_runner.config.schema.data import DataConfig
+from orbit_runner.config.schema.experiment import TaskConfig
 from orbit_runner.data.fingerprint import (
     DataDifference,
     DataFile,
@@ -22,17 +22,17 @@ from orbit_runner.data.fingerprint import (
     describe_arrays,
     describe_files,
 )
-from orbit_runner.data.text.packed import example_of, varint
+from orbit_runner.data.text.packed_varints import example_of, varint
 from orbit_runner.data.tfrecord.framing import masked_crc32c
-from orbit_runner.tasks.image_classification import sources as of_images
-from orbit_runner.tasks.recommendation import sources as of_ratings
-from orbit_runner.training.data_record import (
+from orbit_runner.run_directory.data_record import (
     DataChanged,
     DataRecord,
     fingerprint_of,
     inexact_data,
     read_record,
 )
+from orbit_runner.tasks.image_classification import sources as of_images
+from orbit_runner.tasks.recommendation import sources as of_ratings
 
 SAME = DataDifference()
 _PNG = (

@@ -13,11 +13,11 @@ from test_pipeline import _assert_equal, _contexts, _global_batches
 
 from orbit_runner.data.augment import CropFlip
 from orbit_runner.data.images import files, tfds
-from orbit_runner.data.images.bad import BadImages
-from orbit_runner.data.images.columns import ImageSource
+from orbit_runner.data.images.decode_errors import BadImages
+from orbit_runner.data.images.example_columns import ImageSource
 from orbit_runner.data.images.mixing import Mixing
 from orbit_runner.data.images.pipeline import eval_images, train_images
-from orbit_runner.data.images.training import Variation
+from orbit_runner.data.images.train_image import Variation
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.tfrecord import source as records
 from orbit_runner.errors import DataError
@@ -67,6 +67,7 @@ def _take(dataset: tf.data.Dataset, count: int) -> list[Any]:
     return list(dataset.take(count).as_numpy_iterator())
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("kind", "replicas", "pipelines"), [("image_folder", 4, 2), ("tfrecord", 2, 1)]
 )
@@ -89,6 +90,7 @@ def test_batches_depend_on_the_seed_and_the_step_alone(
     assert whole[0]["label"].shape == (8, 3)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["tfds", "arrays"])
 def test_an_epoch_has_each_image_once(made: Callable[[str], ImageSource], kind: str) -> None:
     source = made(kind)
@@ -107,6 +109,7 @@ def _columns(batch: Any) -> tuple[Any, Any]:
     return batch["image"], batch["label"]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("kind", "drop_remainder"), [("image_folder", False), ("tfrecord", False), ("arrays", True)]
 )
@@ -182,6 +185,7 @@ def spoilt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tup
     return make
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["image_folder", "tfrecord"])
 def test_bad_images_are_counted_and_named_once_and_have_no_weight(
     spoilt: Callable[..., Any], capfd: pytest.CaptureFixture[str], kind: str
@@ -205,6 +209,7 @@ def test_bad_images_are_counted_and_named_once_and_have_no_weight(
     np.testing.assert_array_equal(counted, expected)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("kind", ["image_folder", "tfrecord"])
 @pytest.mark.parametrize("limit", [0, 1])
 def test_one_bad_image_too_many_ends_it_with_a_name(

@@ -11,14 +11,14 @@ import tensorflow as tf
 from official.vision.dataloaders import classification_input
 from official.vision.ops import preprocess_ops
 
-from orbit_runner.data.images.colours import jittered
+from orbit_runner.data.images.augment_policies import auto_augment, rand_augment
+from orbit_runner.data.images.color import jittered
 from orbit_runner.data.images.crops import inception_window
 from orbit_runner.data.images.decode import decoded_window
 from orbit_runner.data.images.erasing import Erasing
-from orbit_runner.data.images.evaluation import decoded_for_evaluation, seen_in_evaluation
-from orbit_runner.data.images.policies import auto_augment, rand_augment
+from orbit_runner.data.images.eval_image import decoded_for_evaluation, seen_in_evaluation
 from orbit_runner.data.images.statistics import NATURAL_MEAN, NATURAL_STD
-from orbit_runner.data.images.training import Variation, varied
+from orbit_runner.data.images.train_image import Variation, varied
 from orbit_runner.errors import DataError
 from tests.images import jpeg, photo, png
 
@@ -33,6 +33,7 @@ def _key(number: int, epoch: int = 0) -> tuple[tf.Tensor, tf.Tensor]:
     return tf.constant(number, tf.int64), tf.constant(epoch, tf.int64)
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("fraction", [0.875, 0.5, 1.0])
 @pytest.mark.parametrize("method", ["bilinear", "bicubic"])
 @pytest.mark.parametrize("size", [(40, 61), (30, 17), (21, 21)])
@@ -170,6 +171,7 @@ def test_erasing_fills_one_rectangle_of_the_areas_asked_for() -> None:
     np.testing.assert_array_equal(always(image, *keys[0]), always(image, *keys[0]))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("policy", ["randaug", "autoaug"])
 def test_policies_are_functions_of_seed_example_and_epoch(policy: str) -> None:
     made = (

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from orbit_runner.data.images.tfds import load
-from orbit_runner.data.slicing import replica_slices
-from orbit_runner.data.tfrecord.names import RecordNames
+from orbit_runner.data.sampling.sharding import replica_slices
+from orbit_runner.data.tfrecord.locations import RecordNames
 from orbit_runner.data.tfrecord.pipeline import eval_records, evaluation_rows
 from orbit_runner.data.tfrecord.source import RecordSource
 from orbit_runner.errors import DataError
@@ -39,6 +39,7 @@ def _numbers(source: RecordSource) -> tuple[list[int], list[str]]:
     return [places[record] for record in records.numpy()], names
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("split", "start", "stop"),
     [

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.data.keyed_random import keyed_bits, keyed_uniform_int, mix
+from orbit_runner.data.sampling.keyed_random import keyed_bits, keyed_uniform_int, mix
 
 _MASK = 2**64 - 1
 

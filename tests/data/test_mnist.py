@@ -6,7 +6,7 @@ import struct
 import numpy as np
 import pytest
 
-from orbit_runner.data import mnist
+from orbit_runner.datasets import mnist
 from orbit_runner.errors import DataError
 
 _NAMES = {

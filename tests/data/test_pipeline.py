@@ -11,10 +11,10 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.data import synthetic
+from orbit_runner.data.array_pipeline import PipelineOptions, eval_dataset, train_dataset
 from orbit_runner.data.augment import CropFlip
-from orbit_runner.data.pipeline import PipelineOptions, eval_dataset, train_dataset
-from orbit_runner.data.sampling import IndexSampler
-from orbit_runner.data.slicing import eval_steps
+from orbit_runner.data.sampling.index_sampler import IndexSampler
+from orbit_runner.data.sampling.sharding import eval_steps
 from orbit_runner.data.source import ArraySource
 from orbit_runner.errors import DataError
 
@@ -59,6 +59,7 @@ def _assert_equal(got, expected):
         tf.nest.map_structure(np.testing.assert_array_equal, one, other)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("size", "batch"), [(10, 4), (10, 64), (97, 32), (5000, 8)])
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_batches_are_those_of_the_sampler(size, batch, shuffle):
@@ -72,6 +73,7 @@ def test_batches_are_those_of_the_sampler(size, batch, shuffle):
         np.testing.assert_array_equal(got["image"], source.arrays["image"][ids])
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("replicas", "pipelines"), [(2, 1), (4, 1), (2, 2), (4, 2), (4, 4)])
 @pytest.mark.parametrize("start_step", [0, 3])
 def test_replicas_share_the_batch_of_one(replicas, pipelines, start_step):
@@ -110,7 +112,7 @@ import itertools
 import sys
 import tensorflow as tf
 from test_pipeline import _source
-from orbit_runner.data.pipeline import train_dataset
+from orbit_runner.data.array_pipeline import train_dataset
 
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
@@ -200,6 +202,7 @@ def _evaluate(source, batch, replicas, pipelines, **settings):
     return _global_batches(make, replicas, pipelines, steps)
 
 
+@pytest.mark.sample(10)
 @pytest.mark.parametrize(
     ("size", "batch"), [(10, 4), (12, 4), (3, 8), (1, 4), (5001, 24), (100, 100)]
 )

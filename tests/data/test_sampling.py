@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.data.sampling import IndexSampler
+from orbit_runner.data.sampling.index_sampler import IndexSampler
 
 _SIZES = [1, 2, 3, 5, 16, 17, 97, 1797, 50_000, 65_536]
 
@@ -48,12 +48,14 @@ def _is_even(order: np.ndarray) -> bool:
     return np.linalg.det(np.eye(len(order))[order]) > 0
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("size", [3, 9, 25, 49])
 def test_odd_permutations_occur_as_well(size):
     even = sum(_is_even(_epoch(size, epoch)) for epoch in range(40))
     assert 5 < even < 35
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize(("size", "batch"), [(10, 4), (10, 64), (1797, 128), (3, 7)])
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_batches_across_epochs_are_cut_from_the_endless_row(size, batch, shuffle):

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from orbit_runner.data.array_pipeline import eval_dataset, train_dataset
 from orbit_runner.data.augment import CropFlip
 from orbit_runner.data.options import PipelineOptions
-from orbit_runner.data.pipeline import eval_dataset, train_dataset
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.tfrecord.pipeline import eval_records, train_records
 from orbit_runner.data.tfrecord.source import load
@@ -51,6 +51,7 @@ def _same(ours: list[Any], theirs: list[Any]) -> None:
         tf.nest.map_structure(np.testing.assert_array_equal, left, right)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("count", [1, 2, 3])
 @pytest.mark.parametrize(("start", "few"), [(0, True), (7, True), (7, False)])
 def test_training_batches_are_the_same(
@@ -59,6 +60,7 @@ def test_training_batches_are_the_same(
     _same(_train(addresses[:count], start, few), _train((), start, few))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("batch", [8, 300])
 def test_evaluation_has_each_example_once_in_order_each_time(
@@ -75,6 +77,7 @@ def test_evaluation_has_each_example_once_in_order_each_time(
         _same(list(dataset.as_numpy_iterator()), expected)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("count", [1, 2])
 def test_records_are_the_same(addresses: tuple[str, ...], count: int, tmp_path: Path) -> None:
     paths = write_set(tmp_path)

@@ -7,10 +7,10 @@ import os
 import numpy as np
 import pytest
 
-from orbit_runner.data.text import encoded, lines, parallel_text, scan_cache
+from orbit_runner.data.text import lines, parallel_text, scan_cache, token_cache
 from orbit_runner.data.text.lines import count_lines, read_lines
 from orbit_runner.data.text.source import EOS
-from orbit_runner.data.text.vocabulary import build
+from orbit_runner.data.text.tokenizer.vocabulary import build
 from orbit_runner.errors import DataError
 from tests.sentences import sentences, write_text
 
@@ -233,7 +233,7 @@ def test_counts_are_kept_until_a_file_changes(folder, cache_home, monkeypatch):
 
 def test_a_mangled_cache_is_of_no_account(vocabulary, folder, cache_home, monkeypatch):
     monkeypatch.setattr(scan_cache, "_KEPT_SECONDS", -1.0)
-    monkeypatch.setattr(encoded, "_KEPT_SECONDS", -1.0)
+    monkeypatch.setattr(token_cache, "_KEPT_SECONDS", -1.0)
     _write(folder)
     expected = _load(vocabulary, folder)
     entries = list(cache_home.iterdir())
@@ -247,7 +247,7 @@ def test_a_mangled_cache_is_of_no_account(vocabulary, folder, cache_home, monkey
 
 
 def test_ids_are_kept_for_the_same_text_and_vocabulary(vocabulary, folder, monkeypatch):
-    monkeypatch.setattr(encoded, "_KEPT_SECONDS", -1.0)
+    monkeypatch.setattr(token_cache, "_KEPT_SECONDS", -1.0)
     _write(folder)
     first = _load(vocabulary, folder)
     other = build(_EN + _DE, size=180)

@@ -8,9 +8,9 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.data.options import PipelineOptions
+from orbit_runner.data.sampling.segment_permutation import SegmentPermutation
 from orbit_runner.data.text.buckets import plan_batches
 from orbit_runner.data.text.pipeline import eval_pairs, train_pairs, train_pairs_at
-from orbit_runner.data.text.segments import SegmentPermutation
 from orbit_runner.errors import DataError
 from tests.sentences import token_pairs
 
@@ -118,6 +118,7 @@ def test_in_order_where_nothing_is_shuffled():
                   batches)  # fmt: skip
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("replicas", "pipelines"), [(4, 1), (2, 2), (4, 2)])
 @pytest.mark.parametrize("mode", _MODES)
 def test_replicas_share_the_batch_of_one(mode, replicas, pipelines):
@@ -138,6 +139,7 @@ def test_starting_far_out_costs_nothing():
     assert sorted(np.concatenate([_numbers(b) for b in batches])) == list(range(_SIZE))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("mode", _MODES)
 def test_workers_that_do_not_wait_take_turns_at_whole_batches(mode):
     rows = [
@@ -154,6 +156,7 @@ def test_workers_that_do_not_wait_take_turns_at_whole_batches(mode):
     _assert_equal(list(itertools.islice(turns, 6)), _alone(mode)[:6])
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("mode", _MODES)
 def test_batches_by_step_are_those_of_the_pipeline(mode):
     at = tf.function(

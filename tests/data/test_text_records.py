@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.data.text import encoded, synthetic
+from orbit_runner.data.text import synthetic, token_cache
 from orbit_runner.data.text.record_writer import write_token_records
 from orbit_runner.data.text.source import EOS, PairSource, Ragged
 from orbit_runner.data.text.token_records import load
@@ -92,7 +92,7 @@ def test_limits_are_those_of_text(tmp_path, capsys):
 
 
 def test_ids_are_kept(tmp_path, monkeypatch):
-    monkeypatch.setattr(encoded, "_KEPT_SECONDS", -1.0)
+    monkeypatch.setattr(token_cache, "_KEPT_SECONDS", -1.0)
     source = token_pairs(50)
     _write(tmp_path, source)
     _load(tmp_path)

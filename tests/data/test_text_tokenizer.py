@@ -8,9 +8,9 @@ import pytest
 import tensorflow as tf
 from sentencepiece import sentencepiece_model_pb2 as messages
 
-from orbit_runner.data.text.graph_tokenizer import GraphTokenizer
 from orbit_runner.data.text.source import EOS, UNKNOWN
-from orbit_runner.data.text.vocabulary import Vocabulary, build
+from orbit_runner.data.text.tokenizer.graph_tokenizer import GraphTokenizer
+from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary, build
 from tests.sentences import sentences
 
 # Few letters and few words, so that many ways to cut a word are equally probable.
@@ -48,6 +48,7 @@ def _assert_same(vocabulary, encode, lines):
         np.testing.assert_array_equal(got[number], padded, err_msg=repr(line))
 
 
+@pytest.mark.sample(1)
 def test_ids_are_those_of_the_library(case):
     lines, vocabulary, encode, _ = case
     _assert_same(vocabulary, encode, lines)
@@ -139,6 +140,7 @@ print([name for name in others if name in sys.modules])
 """
 
 
+@pytest.mark.slow
 def test_an_exported_one_needs_tensorflow_alone(tmp_path):
     vocabulary = build(_text(_LETTERS[0], 0), size=40)
     module = tf.Module()

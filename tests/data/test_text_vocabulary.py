@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import sentencepiece
 
-from orbit_runner.data.text import vocabulary_files
 from orbit_runner.data.text.source import EOS, PAD, UNKNOWN
-from orbit_runner.data.text.vocabulary import Vocabulary, build, clean
-from orbit_runner.data.text.vocabulary_files import vocabulary_for
+from orbit_runner.data.text.tokenizer import vocabulary_files
+from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary, build, clean
+from orbit_runner.data.text.tokenizer.vocabulary_files import vocabulary_for
 from orbit_runner.errors import DataError
 from tests.sentences import sentences, write_text
 
@@ -222,7 +222,7 @@ def test_neither_a_file_nor_text():
 _BUILD = """
 import sys
 from pathlib import Path
-from orbit_runner.data.text.vocabulary_files import vocabulary_for
+from orbit_runner.data.text.tokenizer.vocabulary_files import vocabulary_for
 print(len(vocabulary_for(files=[Path(sys.argv[1])], size=150).model))
 assert "tensorflow" not in sys.modules
 """

@@ -5,10 +5,10 @@ import pytest
 import tensorflow as tf
 from test_pipeline import _assert_equal, _contexts, _global_batches
 
-from orbit_runner.data.pipeline import eval_dataset
-from orbit_runner.data.slicing import eval_steps
+from orbit_runner.data.array_pipeline import eval_dataset
+from orbit_runner.data.sampling.sharding import eval_steps
 from orbit_runner.data.source import ArraySource
-from orbit_runner.data.tfrecord import reading
+from orbit_runner.data.tfrecord import reader
 from orbit_runner.data.tfrecord.pipeline import eval_records
 from orbit_runner.data.tfrecord.source import load
 from orbit_runner.errors import DataError
@@ -42,6 +42,7 @@ def _evaluate(make, source, batch, replicas, pipelines, **settings):
     return _global_batches(rows, replicas, pipelines, steps)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("sizes", "batch", "chunk", "drop_remainder"),
     [
@@ -58,7 +59,7 @@ def _evaluate(make, source, batch, replicas, pipelines, **settings):
 def test_batches_are_those_of_an_array(
     made, monkeypatch, sizes, batch, chunk, drop_remainder, replicas, pipelines
 ):
-    monkeypatch.setattr(reading, "_CHUNK_RECORDS", chunk)
+    monkeypatch.setattr(reader, "_CHUNK_RECORDS", chunk)
     settings = {"drop_remainder": drop_remainder}
     got = _evaluate(eval_records, made(*sizes), batch, replicas, pipelines, **settings)
     expected = _evaluate(eval_dataset, _array(sum(sizes)), batch, replicas, pipelines, **settings)
@@ -83,6 +84,7 @@ def test_evaluation_workers_that_do_not_wait_see_each_record_once(made):
     np.testing.assert_array_equal(np.sort(seen), np.arange(50))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("replicas", "pipelines"), [(1, 1), (4, 2)])
 @pytest.mark.parametrize(("drop_remainder", "steps"), [(False, 4), (True, 3)])
 def test_an_evaluation_ends(made, replicas, pipelines, drop_remainder, steps):

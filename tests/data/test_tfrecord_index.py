@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.data.cache import cache_folder
-from orbit_runner.data.tfrecord import cache, framing
-from orbit_runner.data.tfrecord.cache import index_file, index_files
+from orbit_runner.data.tfrecord import framing, index_cache
 from orbit_runner.data.tfrecord.framing import masked_crc32c, scan
+from orbit_runner.data.tfrecord.index_cache import index_file, index_files
 from orbit_runner.data.tfrecord.source import load
 from orbit_runner.errors import DataError
+from orbit_runner.utils.cache import cache_folder
 from tests.tfrecords import SHAPE, SIZES, example, write_file, write_set
 
 _GENERATOR = np.random.default_rng(0)
@@ -101,7 +101,7 @@ def scans(monkeypatch):
         scanned.append(path.name)
         return framing.scan(path)
 
-    monkeypatch.setattr(cache, "scan", counted)
+    monkeypatch.setattr(index_cache, "scan", counted)
     return scanned
 
 
@@ -177,7 +177,7 @@ def test_the_cache_is_where_the_specification_says(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("patience", "lines"), [(-1.0, 3), (60.0, 0)])
 def test_counting_many_files_says_how_far_it_is(tmp_path, monkeypatch, capsys, patience, lines):
-    monkeypatch.setattr(cache, "_PATIENCE_SECONDS", patience)
+    monkeypatch.setattr(index_cache, "_PATIENCE_SECONDS", patience)
     paths = [write_file(tmp_path / str(size), _some(size)) for size in (3, 0, 70)]
     assert [index.records for index in index_files(paths)] == [3, 0, 70]
     captured = capsys.readouterr()

@@ -7,12 +7,12 @@ import pytest
 import tensorflow as tf
 from test_pipeline import _assert_equal, _global_batches
 
+from orbit_runner.data.array_pipeline import train_dataset
 from orbit_runner.data.augment import CropFlip
 from orbit_runner.data.options import PipelineOptions
-from orbit_runner.data.pipeline import train_dataset
-from orbit_runner.data.slicing import ReplicaSlices, replica_slices
+from orbit_runner.data.sampling.sharding import ReplicaSlices, replica_slices
 from orbit_runner.data.source import ArraySource
-from orbit_runner.data.tfrecord import reading
+from orbit_runner.data.tfrecord import reader
 from orbit_runner.data.tfrecord.decode import Decoder
 from orbit_runner.data.tfrecord.order import BlockOrder, WindowShuffle
 from orbit_runner.data.tfrecord.pipeline import owned, train_records
@@ -35,7 +35,7 @@ def source(tmp_path_factory):
 
 @pytest.fixture(params=[1024, 20], ids=["one chunk an epoch", "many chunks an epoch"])
 def _chunks(request, monkeypatch):
-    monkeypatch.setattr(reading, "_CHUNK_RECORDS", request.param)
+    monkeypatch.setattr(reader, "_CHUNK_RECORDS", request.param)
 
 
 def _train(source, steps, *, batch=_BATCH, replicas=1, pipelines=1, seed=_SEED, **settings):
@@ -65,6 +65,7 @@ def _row(source: RecordSource, buffer: int, epochs: int, seed: int = _SEED) -> n
     return np.concatenate(found)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.usefixtures("_chunks")
 @pytest.mark.parametrize(
     ("buffer", "batch"), [(1, 16), (7, 16), (100, 16), (1000, 16), (7, 300), (1000, 300)]
@@ -78,6 +79,7 @@ def test_batches_are_those_of_the_order(source, buffer, batch):
         np.testing.assert_array_equal(got["image"], [pixels(label) for label in got["label"]])
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("buffer", _BUFFERS)
 def test_each_epoch_shows_each_record_once_in_an_order_of_its_own(source, buffer):
     orders = [
@@ -97,6 +99,7 @@ def test_without_a_buffer_the_order_is_that_of_the_files(source, buffer):
     np.testing.assert_array_equal(got, np.arange(640) % _SIZE)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.usefixtures("_chunks")
 # The end of an epoch is within step 16, the next one's within step 33.
 @pytest.mark.parametrize(
@@ -121,6 +124,7 @@ def test_starting_far_out_costs_nothing(source):
     np.testing.assert_array_equal(far["label"], stream[moved])
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("replicas", "pipelines", "start_step", "chunk"),
     [(2, 1, 0, 20), (4, 2, 15, 20), (4, 4, 0, 1024)],
@@ -128,7 +132,7 @@ def test_starting_far_out_costs_nothing(source):
 def test_replicas_share_the_batch_of_one(
     source, monkeypatch, replicas, pipelines, start_step, chunk
 ):
-    monkeypatch.setattr(reading, "_CHUNK_RECORDS", chunk)
+    monkeypatch.setattr(reader, "_CHUNK_RECORDS", chunk)
     settings = {
         "augmentation": CropFlip(2),
         "start_step": start_step,
@@ -139,6 +143,7 @@ def test_replicas_share_the_batch_of_one(
     _assert_equal(shared, alone)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("start_step", [0, 16])
 def test_workers_that_do_not_wait_take_turns(source, start_step):
     settings = {"start_step": start_step, "shuffle_buffer_size": 100}
@@ -181,10 +186,11 @@ def test_augmentation_is_that_of_an_array_with_the_same_numbers(source):
     _assert_equal(got, list(expected.as_numpy_iterator()))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("start_step", [0, 25, 1000])
 def test_a_start_reads_no_block_but_those_of_its_window(tmp_path, monkeypatch, start_step):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(reading, "_CHUNK_RECORDS", 1)
+    monkeypatch.setattr(reader, "_CHUNK_RECORDS", 1)
     paths = write_set(tmp_path, [200] * 4)
     source = load(data_dir=str(tmp_path), input_path=["train-*"])
     position, settings = start_step * 8, {"shuffle_buffer_size": 40, "start_step": start_step}
@@ -228,6 +234,7 @@ def test_nothing_in_the_pipeline_keeps_a_state(source):
     dataset._as_serialized_graph(external_state_policy=policy)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("deterministic", [False, True])
 def test_records_keep_their_numbers_where_batches_may_swap(source, deterministic):
     options = PipelineOptions(deterministic=deterministic)
@@ -238,6 +245,7 @@ def test_records_keep_their_numbers_where_batches_may_swap(source, deterministic
     assert {tuple(got["label"]) for got in batches} <= steps
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("prefetch", [None, 0, 1, 50])
 def test_making_ahead_changes_nothing(source, prefetch):
     options = PipelineOptions(prefetch=prefetch)

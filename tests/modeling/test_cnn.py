@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from orbit_runner.modeling.cnn import cnn
+from orbit_runner.models.cnn import cnn
 
 
 def _dense(inputs: int, outputs: int) -> int:

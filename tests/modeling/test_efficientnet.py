@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tf_keras
 
-from orbit_runner.modeling.efficientnet import efficientnet
+from orbit_runner.models.efficientnet import efficientnet
 
 
 def _build(model_id: str = "b0", **options: Any) -> tf_keras.Model:
@@ -38,6 +38,7 @@ def _size(variables: Any) -> int:
     return sum(variable.shape.num_elements() for variable in variables)
 
 
+@pytest.mark.slow
 def test_parameters_of_the_smallest_and_the_largest() -> None:
     assert _size(_plain().trainable_variables) == _PUBLISHED["b0"]
     assert _size(_build("b7").trainable_variables) == _PUBLISHED["b7"]
@@ -72,6 +73,7 @@ def _blocks(model: tf_keras.Model) -> list[Any]:
     return [x for x in model.get_layer("backbone").layers if hasattr(x, "_squeeze_excitation")]
 
 
+@pytest.mark.slow
 def test_the_rate_of_stochastic_depth_rises_with_the_place_of_a_block() -> None:
     """Where the shape changes there is no shortcut, and Model Garden's block leaves nothing out."""
     blocks = _blocks(_build(stochastic_depth_drop_rate=0.32))
@@ -94,6 +96,7 @@ def test_a_block_adds_nothing_as_often_as_its_rate_says() -> None:
     assert not np.any(np.all(block(x[:9]).numpy() == x[:9], axis=(1, 2, 3)))
 
 
+@pytest.mark.slow
 def test_settings_reach_the_layers() -> None:
     model = _build(
         batch_norm_momentum=0.8,

@@ -45,6 +45,7 @@ def _pixels(dtype: str = "uint8") -> np.ndarray:
     return np.random.default_rng(7).integers(0, 256, (8, _SIZE, _SIZE, 3)).astype(dtype)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("precision", ["mixed_float16", "mixed_bfloat16"])
 def test_logits_and_variables_are_float32_in_16_bits(kind: str, precision: str) -> None:
     tf_keras.mixed_precision.set_global_policy(precision)
@@ -59,6 +60,7 @@ def test_logits_and_variables_are_float32_in_16_bits(kind: str, precision: str) 
     assert model.get_layer("pool").compute_dtype == precision.removeprefix("mixed_")
 
 
+@pytest.mark.sample(1)
 def test_names_and_weights_are_equal_in_two_builds_from_a_seed(kind: str) -> None:
     def build() -> tf_keras.Model:
         tf_keras.utils.set_random_seed(3)
@@ -74,6 +76,7 @@ def test_names_and_weights_are_equal_in_two_builds_from_a_seed(kind: str) -> Non
         np.testing.assert_array_equal(one, two, err_msg=name)
 
 
+@pytest.mark.sample(1)
 def test_no_two_kernels_of_a_shape_start_alike(kind: str) -> None:
     kernels = defaultdict(list)
     for variable in _built(kind).trainable_variables:
@@ -85,6 +88,7 @@ def test_no_two_kernels_of_a_shape_start_alike(kind: str) -> None:
         assert len(set(values)) == len(values), shape
 
 
+@pytest.mark.sample(1)
 def test_raw_pixels_are_normalised(kind: str) -> None:
     """The same weights on pixels and a mean that are shifted alike give the same logits."""
     plain = _built(kind)

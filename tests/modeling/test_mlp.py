@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from orbit_runner.modeling.mlp import mlp
+from orbit_runner.models.mlp import mlp
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.modeling.cnn import cnn
-from orbit_runner.modeling.mlp import mlp
-from orbit_runner.modeling.resnet_cifar import resnet_cifar
+from orbit_runner.models.cnn import cnn
+from orbit_runner.models.mlp import mlp
+from orbit_runner.models.resnet_cifar import resnet_cifar
 
 _NETWORKS = {
     "cnn": functools.partial(cnn, dense_units=16),
@@ -43,6 +43,7 @@ def _loss(model: tf_keras.Model, pixels: np.ndarray) -> tf.Tensor:
     return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
 
 
+@pytest.mark.sample(9)
 def test_logits_are_float32_and_variables_too(network, policy):
     model = network()
     logits = model(_pixels())
@@ -81,6 +82,7 @@ def test_normalisation_acts(network):
     np.testing.assert_allclose(shifted(pixels + 10), plain(pixels), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.sample(5)
 def test_a_gradient_reaches_every_trainable_variable(network, policy):
     model = network()
     with tf.GradientTape() as tape:
@@ -92,6 +94,7 @@ def test_a_gradient_reaches_every_trainable_variable(network, policy):
         assert np.any(gradient), variable.name
 
 
+@pytest.mark.sample(5)
 def test_a_model_comes_back_from_its_config(network, policy):
     model = network()
     again = tf_keras.Model.from_config(model.get_config())

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from orbit_runner.modeling.neumf import neumf
+from orbit_runner.models.neumf import neumf
 
 USERS, ITEMS = np.array([0, 3, 6, 3], "int32"), np.array([4, 0, 1, 1], "int32")
 

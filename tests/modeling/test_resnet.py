@@ -9,8 +9,8 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.modeling.resnet import resnet
-from orbit_runner.modeling.resnet_imagenet import _plan
+from orbit_runner.models.resnet import resnet
+from orbit_runner.models.resnet_imagenet import _plan
 
 
 def _build(depth: int, version: float, **options: Any) -> tf_keras.Model:
@@ -38,12 +38,14 @@ _PUBLISHED = {
 }
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("depth", [50, 101, 152, 200])
 def test_parameters_of_version_1_5_are_those_of_version_1(depth: int) -> None:
     model = _build(depth, 1.5)
     assert _size(model.trainable_variables) == _PUBLISHED[depth, 1]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("depth", [18, 34])
 def test_model_garden_has_one_projection_more_where_blocks_are_basic(depth: int) -> None:
     projection = 64 * 64 + 2 * 64
@@ -65,6 +67,7 @@ def _pieces(version: int) -> collections.Counter[tuple[int, int] | str]:
     return sizes
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(("depth", "version"), [key for key in _PUBLISHED if key[0] >= 50])
 def test_parameters_of_bottlenecks(depth: int, version: int) -> None:
     """Blocks of a kind cost the same, so that the deepest need not be built."""
@@ -75,6 +78,7 @@ def test_parameters_of_bottlenecks(depth: int, version: int) -> None:
     assert pieces["rest"] + sum(pieces[kind] for kind in plan) == _PUBLISHED[depth, version]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("depth", [18, 34])
 def test_parameters_of_basic_blocks(depth: int) -> None:
     assert _size(_build(depth, 1).trainable_variables) == _PUBLISHED[depth, 1]
@@ -89,6 +93,7 @@ def test_the_deepest_network_builds() -> None:
     assert len([x for x in convolutions if not x.name.endswith("_shortcut")]) == 199
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("version", [1, 1.5, 2])
 @pytest.mark.parametrize(("size", "left"), [(224, 7), (64, 2), (33, 2), (32, 1)])
 def test_an_image_is_made_32_times_smaller(version: float, size: int, left: int) -> None:
@@ -130,6 +135,7 @@ def _norms(model: tf_keras.Model) -> list[Any]:
     return [x for x in model._flatten_layers() if isinstance(x, kind)]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("version", [1, 1.5, 2])
 def test_settings_reach_every_batch_norm(version: float) -> None:
     model = _build(18, version, batch_norm_momentum=0.8, batch_norm_epsilon=1e-3, use_sync_bn=True)
@@ -138,6 +144,7 @@ def test_settings_reach_every_batch_norm(version: float) -> None:
     assert {(x.momentum, x.epsilon, x.synchronized) for x in norms} == {(0.8, 1e-3, True)}
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("depth", "version"), [(18, 1), (50, 1), (18, 1.5), (50, 1.5)])
 def test_blocks_can_start_as_their_shortcuts(depth: int, version: float) -> None:
     def zeros(model: tf_keras.Model) -> int:
@@ -160,6 +167,7 @@ def test_version_2_has_nothing_to_start_at_zero() -> None:
         _build(18, 2, zero_init_last_bn=True)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("version", [1, 1.5, 2])
 def test_dropout_is_that_of_the_pooled_features(version: float) -> None:
     model = _build(18, version, dropout_rate=0.25)

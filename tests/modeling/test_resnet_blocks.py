@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.modeling.resnet_blocks import PadShortcut, convolution
+from orbit_runner.models.resnet_blocks import PadShortcut, convolution
 
 
 def _features(height: int, width: int, channels: int) -> np.ndarray:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tf_keras
 
-from orbit_runner.modeling.resnet_cifar import resnet_cifar
+from orbit_runner.models.resnet_cifar import resnet_cifar
 
 
 def _build(depth: int, version: int, **kwargs) -> tf_keras.Model:
@@ -27,6 +27,7 @@ def _in_millions(parameters: int, digits: int) -> float:
     return round(parameters / 1e6, digits)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("depth", "parameters", "paper", "digits"),
     [
@@ -65,6 +66,7 @@ def test_parameters_of_version_2_with_1001_layers():
     assert _in_millions(one + 110 * (two - one), 1) == 10.2
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("depth", "version"), [(20, 1), (26, 1), (20, 2), (29, 2)])
 def test_depth_counts_the_layers_with_weights(depth, version):
     layers = _build(depth, version).layers
@@ -89,6 +91,7 @@ def test_sizes_of_the_stages(version, last, shape):
         assert layer.output_shape[1:] == expected
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("version", [1, 2])
 def test_convolutions_have_no_bias_and_batch_norm_is_fused(version, policy):
     layers = _build(20, version, batch_norm_momentum=0.8, batch_norm_epsilon=1e-3).layers
@@ -143,6 +146,7 @@ def test_a_version_1_block_is_its_rectified_shortcut_when_its_residual_is_nought
     assert not np.any(after[..., 16:])
 
 
+@pytest.mark.slow
 def test_networks_deeper_than_the_recursion_limit_build():
     before = sys.getrecursionlimit()
     assert len(_build(302, 1).layers) > before

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from orbit_runner.modeling.resnet_depths import blocks_per_stage, nearest_depths, valid_depth
+from orbit_runner.models.resnet_depths import blocks_per_stage, nearest_depths, valid_depth
 
 
 @pytest.mark.parametrize(
@@ -56,5 +56,5 @@ def test_other_depths_raise(depth, version, message):
 
 
 def test_needs_no_tensorflow():
-    code = "import sys, orbit_runner.modeling.resnet_depths; assert 'tensorflow' not in sys.modules"
+    code = "import sys, orbit_runner.models.resnet_depths; assert 'tensorflow' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -9,8 +9,8 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.modeling.transformer import count_parameters, transformer
-from orbit_runner.modeling.transformer_sizes import SIZES
+from orbit_runner.models.transformer import count_parameters, transformer
+from orbit_runner.models.transformer_sizes import SIZES
 
 VOCAB = 40
 _SMALL = {"num_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
@@ -28,6 +28,7 @@ def _ids(*rows: list[int]) -> tf.Tensor:
 
 # 37,000 is the vocabulary of Vaswani et al. 2017, whose table 3 has 65 and 213 million; 33,708 that
 # of Model Garden.
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("preset", "vocab_size", "millions"),
     [
@@ -61,6 +62,7 @@ def test_sizes_can_be_set_one_by_one() -> None:
     assert model.decoder_layer.num_attention_heads == SIZES["tiny"].num_attention_heads
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("settings", "rates"),
     [
@@ -93,6 +95,7 @@ def test_all_variables_are_there_before_the_first_call() -> None:
     assert len(names) == len(set(names)) > 20
 
 
+@pytest.mark.sample(1)
 def test_logits_are_float32_under_every_policy(policy: Any) -> None:
     ids = _ids([5, 6, 1], [7, 1])
     model = small(extra_decode_length=1)

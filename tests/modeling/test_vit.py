@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tf_keras
 
-from orbit_runner.modeling.vit import vit
-from orbit_runner.modeling.vit_sizes import VIT_NAMES
+from orbit_runner.models.vit import vit
+from orbit_runner.models.vit_sizes import VIT_NAMES
 
 
 def _build(name: str = "vit-ti16", size: int = 32, **options: Any) -> tf_keras.Model:
@@ -30,11 +30,13 @@ def test_every_size_has_a_published_number_of_parameters() -> None:
     assert set(_PUBLISHED) == set(VIT_NAMES)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["vit-ti16", "vit-s16", "vit-b16", "vit-b32"])
 def test_parameters(name: str) -> None:
     assert _build(name, 224).count_params() == _PUBLISHED[name]
 
 
+@pytest.mark.slow
 def test_parameters_of_the_large_ones() -> None:
     """Their blocks are built once: the patches and what comes with them are what differs."""
     large = _build("vit-l16", 224)

@@ -15,7 +15,7 @@ from official.modeling.optimization import optimizer_factory
 from official.modeling.optimization.configs import optimization_config, optimizer_config
 
 from orbit_runner.cli.main import main
-from orbit_runner.config.problems import ConfigError
+from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.resolve import Request, resolve
 from tests.training.official_toys import LineConfig, trainer_settings
 

@@ -7,7 +7,7 @@ import importlib
 
 import pytest
 
-from orbit_runner.official.dead_fields import DEAD, why_dead
+from orbit_runner.model_garden.unsupported_fields import DEAD, why_dead
 
 
 @pytest.mark.parametrize("path", DEAD)

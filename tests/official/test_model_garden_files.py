@@ -10,11 +10,11 @@ import pytest
 from official.modeling import hyperparams
 
 from orbit_runner.cli.main import main
-from orbit_runner.config.dump import to_yaml
-from orbit_runner.config.identity import config_fingerprint
-from orbit_runner.config.problems import ConfigError
+from orbit_runner.config.errors import ConfigError
+from orbit_runner.config.fingerprint import config_fingerprint
 from orbit_runner.config.resolve import Request, Resolved, resolve
-from orbit_runner.official import loading
+from orbit_runner.config.serialize import to_yaml
+from orbit_runner.model_garden import loading
 from tests.training.toy import records
 
 # A name, the experiment, the file, and the paths of the settings that have no effect.
@@ -139,6 +139,7 @@ def load(file: Path, experiment: str, **more: Any) -> Resolved:
     return resolve(request)
 
 
+@pytest.mark.sample(6)
 def test_a_file_gives_the_tree_that_model_garden_makes_of_it(
     row: tuple[Path, str, list[str]],
 ) -> None:

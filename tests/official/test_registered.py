@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from official.core import train_utils
 
-from orbit_runner.config.dump import to_yaml
-from orbit_runner.config.problems import ConfigError
+from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.resolve import Request, Resolved, resolve
-from orbit_runner.official import catalogue, loading
-from orbit_runner.official.adopt import adopted
+from orbit_runner.config.serialize import to_yaml
+from orbit_runner.model_garden import catalogue, loading
+from orbit_runner.model_garden.provider import adopted
 
 IMPORTABLE = [
     name for name, entry in catalogue.experiments().items()
@@ -33,6 +33,7 @@ def test_the_sources_name_all_that_imports_register() -> None:
     assert len(own) > 80
 
 
+@pytest.mark.sample(15)
 @pytest.mark.parametrize("name", IMPORTABLE)
 def test_a_registered_experiment(name: str, tmp_path: Path) -> None:
     registered = loading.experiment(name)
@@ -65,7 +66,7 @@ def _module(name: str) -> str:
 
 
 _LOOKED_UP = """
-from orbit_runner.official import loading
+from orbit_runner.model_garden import loading
 for name in ("maxvit_imagenet", "movinet_kinetics600"):
     loading.experiment(name)
 from official.core import registry

@@ -14,10 +14,10 @@ import pytest
 from official_matrix import __main__ as script
 from official_matrix import results, run, stages, table
 from official_matrix.recipes import recipes
-from orbit_runner.config.problems import ConfigError
+from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.errors import RunnerError
-from orbit_runner.official import catalogue, loading
+from orbit_runner.model_garden import catalogue, loading
 
 VERSIONS = {"Python": "3.11", "tensorflow": "2.20.0"}
 
@@ -161,6 +161,7 @@ def test_a_reason_names_no_place_of_this_machine(tmp_path: Path) -> None:
     assert stages.tidied(text, tmp_path) == "no FOLDER/data/a, see official/b.py"
 
 
+@pytest.mark.slow
 def test_an_experiment_of_the_sample_goes_through_all_stages(tmp_path: Path) -> None:
     assert "mock" in script.SAMPLE
     path = tmp_path / "results.jsonl"

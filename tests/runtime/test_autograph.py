@@ -9,11 +9,11 @@ import tensorflow as tf
 import tf_keras
 from tensorflow.python.autograph.impl import api
 
+from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.registry import IMAGE_MODELS, TASKS
 from orbit_runner.tasks.image_classification.config import ImageClassificationConfig
 from orbit_runner.tasks.image_classification.models import MlpConfig
 from orbit_runner.tasks.image_classification.task import ImageClassificationTask
-from orbit_runner.training.fingerprint import weights_fingerprint
 from tests.tasks.ratings import ratings_config
 from tests.training.digits import cnn_config, digits_config
 from tests.training.toy import run
@@ -90,6 +90,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     IMAGE_MODELS.register("branching", config=MlpConfig, target=branching_mlp)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.usefixtures("registered")
 @pytest.mark.parametrize("way", _WAYS)
 def test_tasks_of_others_branch_over_tensors(way: str, tmp_path: Path) -> None:
@@ -107,6 +108,7 @@ def test_so_they_do_where_a_step_is_traced_before_a_restore(tmp_path: Path) -> N
     assert logs["validation_loss"] > 64
 
 
+@pytest.mark.sample(1)
 @pytest.mark.usefixtures("registered")
 @pytest.mark.parametrize("way", _WAYS)
 def test_layers_of_others_branch_over_tensors(way: str, tmp_path: Path) -> None:
@@ -115,6 +117,7 @@ def test_layers_of_others_branch_over_tensors(way: str, tmp_path: Path) -> None:
     assert weights_fingerprint(model)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("make", "way"),
     [
@@ -139,4 +142,4 @@ def test_none_of_our_code_is_converted(
     run(make(trainer__train_steps=10, **_WAYS[way]), tmp_path)
     ours = {name for name in converted if name.startswith(("orbit_runner", "official"))}
     # Keras has the calls of layers converted, once, when the model is built.
-    assert ours <= {"orbit_runner.modeling.normalize.Normalize.call"}
+    assert ours <= {"orbit_runner.models.normalize.Normalize.call"}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from orbit_runner.runtime.deferred import Deferred, defer
+from orbit_runner.utils.deferred_imports import Deferred, defer
 
 _CODE = "import sys\nsys.deferred_ran.append(__name__)\nfrom deferred_one import part\nvalue = 3\n"
 

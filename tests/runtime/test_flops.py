@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from orbit_runner.runtime.flops import step_flops
-from orbit_runner.runtime.peaks import Work, peak_flops, peak_of, short
-from orbit_runner.training import trainer
+from orbit_runner.train import trainer
+from orbit_runner.utils.flops import step_flops
+from orbit_runner.utils.mfu import Work, peak_flops, peak_of, short
 from tests.training.digits import cnn_config, digits_config
 from tests.training.toy import run
 
@@ -86,7 +86,7 @@ def _flops(monkeypatch: pytest.MonkeyPatch, folder: Path, **how: Any) -> set[Any
             found.add((self.flops, logs["tflops_per_second"] * 1e12 / logs["steps_per_second"]))
             return logs
 
-    monkeypatch.setattr("orbit_runner.training.parts.Trainer", Kept)
+    monkeypatch.setattr("orbit_runner.train.builders.Trainer", Kept)
     run(mode="train", model_dir=folder, **how)
     return {round(value) for pair in found for value in pair}
 
@@ -95,6 +95,7 @@ def _flops(monkeypatch: pytest.MonkeyPatch, folder: Path, **how: Any) -> set[Any
 _DIGITS = 2 * 64 * (64 * 16 * 2 + 16 * 10 * 3)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("strategy", ["off", "one_device", "mirrored2"])
 @pytest.mark.parametrize(
     "changes",

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 import pytest
 
 from orbit_runner.cli.main import main
-from orbit_runner.runtime import garbage
+from orbit_runner.utils import garbage_collection
 
 
 @pytest.fixture(autouse=True)
 def _as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(garbage, "_freezes", False)
+    monkeypatch.setattr(garbage_collection, "_freezes", False)
     yield
     gc.enable()
     gc.unfreeze()
@@ -30,10 +30,10 @@ def test_commands_called_from_a_program_change_nothing() -> None:
 @pytest.mark.parametrize("freezes", [False, True])
 def test_collection_is_paused_in_the_block_alone(freezes: bool) -> None:
     if freezes:
-        garbage.freeze_after_pauses()
-    with garbage.paused_collection_scope():
+        garbage_collection.freeze_after_pauses()
+    with garbage_collection.paused_collection_scope():
         assert not gc.isenabled()
-        with garbage.paused_collection_scope():
+        with garbage_collection.paused_collection_scope():
             assert not gc.isenabled()
         assert not gc.isenabled()
     assert gc.isenabled()
@@ -42,7 +42,7 @@ def test_collection_is_paused_in_the_block_alone(freezes: bool) -> None:
 
 def test_a_program_that_disabled_collection_keeps_it_disabled() -> None:
     gc.disable()
-    with garbage.paused_collection_scope():
+    with garbage_collection.paused_collection_scope():
         pass
     assert not gc.isenabled()
 
@@ -50,7 +50,7 @@ def test_a_program_that_disabled_collection_keeps_it_disabled() -> None:
 _RUN = """
 import gc, os
 from orbit_runner.cli.main import entry
-from orbit_runner.training import trainer
+from orbit_runner.train import trainer
 states = []
 original = trainer.Trainer._replica_step
 def step(self, inputs):

@@ -8,11 +8,11 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.platform import tf_logging
 
+from orbit_runner.distribute import failure_detection, parameter_server
+from orbit_runner.distribute.cluster.description import Member
+from orbit_runner.distribute.cluster.errors import MemberLost
+from orbit_runner.distribute.failure_detection import watched
 from orbit_runner.errors import RunnerError
-from orbit_runner.runtime import coordinator, losses
-from orbit_runner.runtime.cluster.description import Member
-from orbit_runner.runtime.cluster.lost import MemberLost
-from orbit_runner.runtime.losses import watched
 from tests.clusters.members import free_ports
 
 _ABORTED = "Collective ops is aborted by: recvmsg:Connection reset by peer\nAdditional information"
@@ -36,7 +36,7 @@ def strategy(monkeypatch: pytest.MonkeyPatch) -> Any:
         Member("worker", 0, f"127.0.0.1:{closed}"),
         Member("worker", 2, f"127.0.0.1:{open_port}"),
     ]
-    monkeypatch.setattr(losses, "_others", lambda strategy: members)
+    monkeypatch.setattr(failure_detection, "_others", lambda strategy: members)
     fake = tf.distribute.get_strategy()
     monkeypatch.setattr(type(fake), "cluster_resolver", _Resolver(), raising=False)
     yield fake
@@ -63,7 +63,7 @@ def test_who_does_not_listen_is_named(strategy: Any, kind: type) -> None:
 def test_who_is_silent_is_named(
     strategy: Any, monkeypatch: pytest.MonkeyPatch, text: str, who: str
 ) -> None:
-    monkeypatch.setattr(losses, "unreachable", lambda members: [])
+    monkeypatch.setattr(failure_detection, "unreachable", lambda members: [])
     error = _raised(strategy, tf.errors.UnavailableError(None, None, text))
 
     assert isinstance(error, MemberLost)
@@ -95,7 +95,7 @@ def test_tensorflow_does_not_log_each_failed_call_to_a_worker(
     file: str, logged: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
-    coordinator._drop_coordinator_log()
+    parameter_server._drop_coordinator_log()
     found, log = list[str](), tf.get_logger()
     handler = logging.Handler()
     handler.emit = lambda record: found.append(record.getMessage())  # type: ignore[method-assign]
@@ -105,6 +105,6 @@ def test_tensorflow_does_not_log_each_failed_call_to_a_worker(
         exec(code, {"error": tf_logging.error})
     finally:
         log.removeHandler(handler)
-        log.removeFilter(coordinator._is_not_of_coordinator)
+        log.removeFilter(parameter_server._is_not_of_coordinator)
 
     assert found == (["Worker w failed"] if logged else [])

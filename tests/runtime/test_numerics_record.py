@@ -9,9 +9,9 @@ from typing import Any
 import numpy
 import pytest
 
-from orbit_runner.config.runtime import RuntimeConfig
-from orbit_runner.runtime import numerics_record
-from orbit_runner.runtime.numerics_record import changes, describe_numerics
+from orbit_runner.config.schema.runtime import RuntimeConfig
+from orbit_runner.determinism import numerics_record
+from orbit_runner.determinism.numerics_record import changes, describe_numerics
 
 VARIABLES = (
     "TF_ENABLE_ONEDNN_OPTS",
@@ -44,8 +44,8 @@ def elsewhere(code: str) -> list[str]:
     """Runs code in a process of its own and returns what it prints."""
     setup = (
         "import sys\n"
-        "from orbit_runner.config.runtime import RuntimeConfig\n"
-        "from orbit_runner.runtime.numerics_record import describe_numerics\n"
+        "from orbit_runner.config.schema.runtime import RuntimeConfig\n"
+        "from orbit_runner.determinism.numerics_record import describe_numerics\n"
         "found = describe_numerics(RuntimeConfig())\n"
     )
     done = subprocess.run(
@@ -93,6 +93,7 @@ def test_only_cores_that_the_process_may_use_count() -> None:
     assert elsewhere(code) == ["1"]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("value", [None, "0", "1", "False", "TRUE", "perhaps"])
 def test_onednn_is_on_where_tensorflow_says_so(
     value: str | None, monkeypatch: pytest.MonkeyPatch

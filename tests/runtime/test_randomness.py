@@ -13,9 +13,9 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.runtime import random_patches
-from orbit_runner.runtime.randomness import keyed_draws, keyed_piece
-from orbit_runner.runtime.unkeyed import unkeyed_draws
+from orbit_runner.determinism import op_patches
+from orbit_runner.determinism.audit import unkeyed_draws
+from orbit_runner.determinism.scopes import keyed_draws, keyed_piece
 from tests.training.toy import make_strategy
 
 KEY = {"seed": 7, "step": 5, "replica": 1, "purpose": "train"}
@@ -52,7 +52,7 @@ def _distinct(arrays: Any) -> bool:
 def test_equal_keys_draw_the_same_in_another_process() -> None:
     code = (
         "import tensorflow as tf, json\n"
-        "from orbit_runner.runtime.randomness import keyed_draws\n"
+        "from orbit_runner.determinism.scopes import keyed_draws\n"
         "tf.random.uniform([9])\n"
         "with keyed_draws(7, 5, 1):\n"
         "    print(json.dumps([tf.random.uniform([4]).numpy().tolist() for _ in range(2)]))\n"
@@ -235,6 +235,7 @@ def test_ops_draw_what_they_drew(name: str) -> None:
     assert values.std() == pytest.approx(spread, rel=0.25)
 
 
+@pytest.mark.sample(21)
 @pytest.mark.parametrize("name", OPS)
 def test_ops_are_functions_of_the_key(name: str) -> None:
     draw = OPS[name][0]
@@ -368,6 +369,7 @@ LAYERS = {
 }
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("name", LAYERS)
 def test_layers_draw_the_same_after_a_restart(name: str) -> None:
     model = tf_keras.Sequential([tf_keras.Input([12, 8]), LAYERS[name]()])
@@ -569,6 +571,7 @@ def test_a_piece_alone_does_nothing() -> None:
 # Replicas
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", ["mirrored2", "mirrored4"])
 @pytest.mark.parametrize("inside", ["plain", "function", "xla"])
 def test_mirrored_replicas_have_masks_of_their_own(name: str, inside: str) -> None:
@@ -650,8 +653,8 @@ def test_variables_made_eagerly_within_a_graph_are_initialised_as_before() -> No
 
 def test_a_tensorflow_without_the_function_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     missing = (tf.random.Generator, "gone", None)
-    monkeypatch.setattr(random_patches, "_installed", False)
-    monkeypatch.setattr(random_patches, "STAND_INS", (missing,))
+    monkeypatch.setattr(op_patches, "_installed", False)
+    monkeypatch.setattr(op_patches, "STAND_INS", (missing,))
     with pytest.raises(RuntimeError, match=r"has no `.*\.gone`"), keyed_draws(7, 5, 1):
         pass
 

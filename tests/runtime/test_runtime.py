@@ -13,20 +13,20 @@ import tensorflow as tf
 import tf_keras
 from tensorflow.python.framework import config as private
 
-from orbit_runner.config.runtime import STRATEGIES, RuntimeConfig
+from orbit_runner.config.schema.runtime import STRATEGIES, RuntimeConfig
+from orbit_runner.determinism.numerics import configure_numerics, seed_everything
+from orbit_runner.distribute.devices import DeviceError, select_devices
+from orbit_runner.distribute.strategies import FACTORIES, build_strategy, cross_device_ops
+from orbit_runner.distribute.tf_environment import prepare_environment, variables
 from orbit_runner.errors import SettingError
-from orbit_runner.runtime.devices import DeviceError, select_devices
-from orbit_runner.runtime.environment import prepare_environment, variables
-from orbit_runner.runtime.numerics import configure_numerics, seed_everything
-from orbit_runner.runtime.strategies import FACTORIES, build_strategy, cross_device_ops
-from orbit_runner.training.state import build_state
+from orbit_runner.train.build_state import build_state
 from tests.training.digits import cnn_config
 from tests.training.toy import make_strategy, toy_config, toy_task
 
 
 def _elsewhere(code: str) -> Any:
     """Runs code in a process of its own, whose last line is JSON."""
-    setup = "import json, sys\nfrom orbit_runner.config.runtime import RuntimeConfig\n"
+    setup = "import json, sys\nfrom orbit_runner.config.schema.runtime import RuntimeConfig\n"
     done = subprocess.run(
         [sys.executable, "-c", setup + code],
         capture_output=True,
@@ -105,8 +105,8 @@ def test_a_new_process_gets_its_virtual_devices_and_threads() -> None:
     found = _elsewhere("""
 runtime = RuntimeConfig(num_virtual_devices=3, intra_op_threads=3, inter_op_threads=2)
 import tensorflow as tf
-from orbit_runner.runtime.numerics import configure_numerics
-from orbit_runner.runtime.strategies import build_strategy
+from orbit_runner.determinism.numerics import configure_numerics
+from orbit_runner.distribute.strategies import build_strategy
 configure_numerics(runtime)
 strategy = build_strategy(runtime)
 tf.constant(1.0)
@@ -152,7 +152,7 @@ def test_environment_variables(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_environment_is_made_without_tensorflow() -> None:
     assert (
         _elsewhere("""
-from orbit_runner.runtime.environment import prepare_environment
+from orbit_runner.distribute.tf_environment import prepare_environment
 prepare_environment(RuntimeConfig(gpu_thread_mode="global"))
 print(json.dumps(sorted(m for m in sys.modules if m.split(".")[0] in ("tensorflow", "tf_keras"))))
 """)

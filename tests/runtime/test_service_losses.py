@@ -12,11 +12,11 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.data.service import made_by
+from orbit_runner.distribute import data_service_failures
+from orbit_runner.distribute.cluster.errors import MemberLost
+from orbit_runner.distribute.failure_detection import watched
 from orbit_runner.errors import RunnerError, SettingError
-from orbit_runner.runtime import service_losses
-from orbit_runner.runtime.cluster.lost import MemberLost
-from orbit_runner.runtime.launch.ports import free_ports
-from orbit_runner.runtime.losses import watched
+from orbit_runner.launch.ports import free_ports
 
 service = tf.data.experimental.service
 
@@ -97,9 +97,11 @@ def test_other_errors_stay_as_they_are(port: int, error: Exception) -> None:
 @pytest.fixture
 def watches(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The watches that are begun during a test."""
-    begun, enter = list[Any](), service_losses._Watch.__enter__
+    begun, enter = list[Any](), data_service_failures._Watch.__enter__
     monkeypatch.setattr(
-        service_losses._Watch, "__enter__", lambda watch: (begun.append(watch), enter(watch))[1]
+        data_service_failures._Watch,
+        "__enter__",
+        lambda watch: (begun.append(watch), enter(watch))[1],
     )
     return begun
 
@@ -145,7 +147,7 @@ def test_a_caller_of_the_library_can_go_on_and_end(port: int) -> None:
     text = f"""
 import gc, sys
 import tensorflow as tf
-from orbit_runner.runtime.cluster.lost import MemberLost
+from orbit_runner.distribute.cluster.errors import MemberLost
 from tests.runtime.test_service_losses import Server, _numbers, _take, _watched
 device = tf.config.LogicalDeviceConfiguration()
 tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], [device] * 2)

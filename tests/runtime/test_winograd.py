@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from orbit_runner.config.runtime import RuntimeConfig
-from orbit_runner.runtime.environment import prepare_environment, variables
+from orbit_runner.config.schema.runtime import RuntimeConfig
+from orbit_runner.distribute.tf_environment import prepare_environment, variables
 
 NAME = "TF_ENABLE_WINOGRAD_NONFUSED"
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from orbit_runner.config.runtime import RuntimeConfig
+from orbit_runner.config.schema.runtime import RuntimeConfig
+from orbit_runner.determinism.numerics_record import changes, describe_numerics
+from orbit_runner.distribute.tf_environment import prepare_environment, variables
 from orbit_runner.errors import SettingError
-from orbit_runner.runtime.environment import prepare_environment, variables
-from orbit_runner.runtime.numerics_record import changes, describe_numerics
 
 
 def test_nothing_is_kept_unasked() -> None:

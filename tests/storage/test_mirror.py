@@ -10,14 +10,14 @@ from urllib.parse import unquote
 
 import pytest
 
+from orbit_runner.checkpoint.directory import CheckpointFolder
+from orbit_runner.checkpoint.metadata import CheckpointRecord
+from orbit_runner.run_directory.remote import run
+from orbit_runner.run_directory.remote.layout import groups_of
+from orbit_runner.run_directory.remote.mirror import Mirror
+from orbit_runner.run_directory.remote.working_copy import WorkingCopy
 from orbit_runner.storage.objects import RETRY_VARIABLE, ObjectStore, StorageError
 from orbit_runner.storage.paths import PathError
-from orbit_runner.training.checkpoints.folder import CheckpointFolder
-from orbit_runner.training.checkpoints.record import CheckpointRecord
-from orbit_runner.training.remote import run
-from orbit_runner.training.remote.layout import groups_of
-from orbit_runner.training.remote.mirror import Mirror
-from orbit_runner.training.remote.working_copy import WorkingCopy
 
 from .conftest import Proxy
 

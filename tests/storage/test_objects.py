@@ -65,6 +65,7 @@ def test_of_many_conditional_writes_one_succeeds(store: ObjectStore) -> None:
     assert sum(one is not None for one in written) == 1
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("mode", ["busy", "down"])
 def test_a_store_that_fails_for_a_while_is_tried_again(
     mode: str, store: ObjectStore, proxy: Proxy

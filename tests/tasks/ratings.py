@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from orbit_runner.config.experiment import ExperimentConfig
+from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.data.ratings import synthetic
 from tests.training.toy import config_of
 

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.data.pipeline import eval_dataset, train_dataset
+from orbit_runner.data.array_pipeline import eval_dataset, train_dataset
 from orbit_runner.tasks.image_classification.sources import load_source
 from orbit_runner.tasks.image_classification.task import ImageClassificationTask
 from orbit_runner.tasks.metrics import RunningMean, SparseAccuracy

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.config.experiment import ExperimentConfig
-from orbit_runner.config.problems import ConfigError
-from orbit_runner.data.images.evaluation import decoded_for_evaluation
+from orbit_runner.config.errors import ConfigError
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.data.images.eval_image import decoded_for_evaluation
 from orbit_runner.data.images.statistics import NATURAL_MEAN
 from orbit_runner.data.source import Repeated
 from orbit_runner.errors import DataError
@@ -70,6 +70,7 @@ def _problems(config: Callable[[], ExperimentConfig]) -> dict[str, str]:
     return {problem.path: problem.message for problem in caught.value.problems}
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("kind", "count"), [("image_folder", 7), ("tfrecord", 29), ("tfds", 6)])
 def test_a_run_on_files(
     files_config: Callable[..., ExperimentConfig], tmp_path: Path, kind: str, count: int

@@ -5,10 +5,11 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.tasks.metrics import RunningMean
-from orbit_runner.training.evaluator import value_of
+from orbit_runner.train.evaluator import value_of
 from tests.training.toy import make_strategy
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("values", "expected"),
     [

@@ -12,8 +12,8 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.config.experiment import ExperimentConfig
-from orbit_runner.config.problems import ConfigError
+from orbit_runner.config.errors import ConfigError
+from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.data.ratings.pipeline import eval_users, train_pairs
 from orbit_runner.tasks.recommendation import sources
 from orbit_runner.tasks.recommendation.metrics import HitRatio, Ndcg
@@ -125,6 +125,7 @@ def _random_model(config: ExperimentConfig, coarse: bool = False) -> tf_keras.Mo
     return model
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("coarse", [False, True])
 @pytest.mark.parametrize("batch", [16, 64])
 def test_an_evaluation_among_all_items_against_brute_force(coarse: bool, batch: int) -> None:
@@ -316,6 +317,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Any]:
     return made
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
 def test_a_run_that_stops_and_goes_on_gets_the_same_weights(
     whole: Callable[[str], Any], tmp_path: Path, strategy: str

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.config.experiment import ExperimentConfig
-from orbit_runner.config.problems import ConfigError
+from orbit_runner.config.errors import ConfigError
+from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.data.augment import CropFlip
 from orbit_runner.data.tfrecord.pipeline import eval_records, train_records
 from orbit_runner.errors import DataError
@@ -62,6 +62,7 @@ def _equal(one: Any, other: Any) -> None:
         np.testing.assert_array_equal(left, right)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
 def test_a_run_that_stops_and_goes_on_ends_with_the_same_weights(
     records_config: Callable[..., ExperimentConfig], tmp_path: Path, strategy: str
@@ -83,6 +84,7 @@ def test_a_run_that_stops_and_goes_on_ends_with_the_same_weights(
     assert results["validation_examples"] == sum(SIZES[:4])
 
 
+@pytest.mark.slow
 def test_inputs_follow_every_setting(records_config: Callable[..., ExperimentConfig]) -> None:
     source = load_source(records_config().task.train_data)
     cases: list[tuple[dict[str, Any], dict[str, Any]]] = [
@@ -106,6 +108,7 @@ def test_inputs_follow_every_setting(records_config: Callable[..., ExperimentCon
     assert len(seen) == len(cases)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("drop", [False, True])
 def test_validation_inputs_have_weights(
     records_config: Callable[..., ExperimentConfig], drop: bool
@@ -206,6 +209,7 @@ def test_a_record_that_does_not_fit_ends_the_run_with_its_name(
         run(records_config(trainer__train_steps=30), tmp_path / "run", "train")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("content", [b"", b"rubbish", "cut"])
 def test_an_image_that_does_not_decode_ends_the_run_with_its_name(
     records_config: Callable[..., ExperimentConfig], tmp_path: Path, content: Any

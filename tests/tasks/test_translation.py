@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.config.experiment import ExperimentConfig
+from orbit_runner.checkpoint.fingerprint import weights_fingerprint
+from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.data.text.source import EOS
-from orbit_runner.data.text.vocabulary import Vocabulary
+from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary
 from orbit_runner.tasks.translation.serving import translate
 from orbit_runner.tasks.translation.task import TranslationTask
-from orbit_runner.training.fingerprint import weights_fingerprint
-from orbit_runner.training.observer import Observer
+from orbit_runner.utils.observer import Observer
 from tests.tasks.translations import sentences, translation_config, write_set
 from tests.training.toy import records, run
 
@@ -45,6 +45,7 @@ def _task(config: ExperimentConfig) -> TranslationTask:
     return TranslationTask(config.task)  # type: ignore[arg-type]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
 def test_a_run_trains_and_evaluates(
     tmp_path: Path, dtype: str, capsys: pytest.CaptureFixture[str]

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from orbit_runner.data.text.record_writer import write_token_records
 from orbit_runner.data.text.source import PairSource
-from orbit_runner.data.text.vocabulary import build
+from orbit_runner.data.text.tokenizer.vocabulary import build
 from orbit_runner.tasks.translation.bleu import CorpusBleu
 from orbit_runner.tasks.translation.decoding import Translations, decoded
 from orbit_runner.tasks.translation.task import TranslationTask

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from orbit_runner.config.locate import shipped_root
-from orbit_runner.config.problems import ConfigError
+from orbit_runner.config.errors import ConfigError
+from orbit_runner.config.parsing.search_path import shipped_root
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.data.text.record_writer import write_token_records
 from orbit_runner.data.text.source import PairSource, Ragged

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from orbit_runner.config.experiment import ExperimentConfig
+from orbit_runner.config.schema.experiment import ExperimentConfig
 from tests.training.toy import config_of
 
 WORDS = dict(

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from orbit_runner.config.experiment import ExperimentConfig
+from orbit_runner.config.schema.experiment import ExperimentConfig
 from tests.training.toy import config_of
 
 _BASE = {

@@ -14,7 +14,7 @@ import tensorflow as tf
 from official.core import config_definitions, train_lib
 from official.modeling import optimization
 
-from orbit_runner.config.experiment import ExperimentConfig
+from orbit_runner.config.schema.experiment import ExperimentConfig
 from tests.training.toy import make_strategy, toy_task
 
 

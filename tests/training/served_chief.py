@@ -19,11 +19,11 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import tensorflow as tf  # noqa: E402
 
 from orbit_runner import train_lib  # noqa: E402
+from orbit_runner.checkpoint.fingerprint import weights_fingerprint  # noqa: E402
+from orbit_runner.distribute.cluster.description import Cluster, Member  # noqa: E402
 from orbit_runner.errors import RunnerError  # noqa: E402
-from orbit_runner.runtime.cluster.description import Cluster, Member  # noqa: E402
 from orbit_runner.tasks.image_classification.task import ImageClassificationTask  # noqa: E402
-from orbit_runner.training.fingerprint import weights_fingerprint  # noqa: E402
-from orbit_runner.training.observer import Observer  # noqa: E402
+from orbit_runner.utils.observer import Observer  # noqa: E402
 from tests.training.digits import digits_config  # noqa: E402
 from tests.training.served import content  # noqa: E402
 from tests.training.toy import toy_config, toy_task  # noqa: E402

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.config.experiment import ExperimentConfig
+from orbit_runner.checkpoint.fingerprint import CheckpointContent, weights_fingerprint
+from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.registry import TASKS
-from orbit_runner.training.fingerprint import CheckpointContent, weights_fingerprint
-from orbit_runner.training.session import Session
+from orbit_runner.train.run import Session
 from tests.training.digits import _BASE
 from tests.training.toy import config_of, make_strategy, run, session_of
 
@@ -55,6 +55,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return folder
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("optimizer", list(_OPTIMIZERS))
 @pytest.mark.parametrize("to", _STRATEGIES)
 @pytest.mark.parametrize("frm", _STRATEGIES)
@@ -76,6 +77,7 @@ def test_everything_is_restored_under_another_strategy(
         np.testing.assert_array_equal(after.tensor(key), before.tensor(key), err_msg=key)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("strategy", ["mirrored2", "mirrored3", "mirrored4"])
 def test_replicas_have_one_moving_average(strategy: str, tmp_path: Path) -> None:
     batch = {"task__train_data__global_batch_size": 48}
@@ -92,6 +94,7 @@ def test_replicas_have_one_moving_average(strategy: str, tmp_path: Path) -> None
         assert not np.array_equal(first, start)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("strategy", ["mirrored2", "mirrored4"])
 @pytest.mark.parametrize("interval", [1, 3])
 def test_the_weights_do_not_depend_on_when_replicas_are_saved(

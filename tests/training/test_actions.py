@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.config.trainer import EarlyStopping
-from orbit_runner.errors import SettingError
-from orbit_runner.training.actions import BestCheckpoint, EarlyStop
-from orbit_runner.training.checkpoints.manager import Circumstances
-from orbit_runner.training.comparison import Comparison
-from orbit_runner.training.divergence import Diverged
+from orbit_runner.checkpoint.manager import Circumstances
+from orbit_runner.config.schema.trainer import EarlyStopping
+from orbit_runner.errors import Diverged, SettingError
+from orbit_runner.train.callbacks.actions import BestCheckpoint, EarlyStop
+from orbit_runner.train.callbacks.comparison import Comparison
 from tests.training.toy import (
     Notes,
     make_strategy,
@@ -200,6 +199,7 @@ def test_the_bound_of_the_loss_may_be_ignored(tmp_path: Path) -> None:
     assert np.isfinite(model.get_weights()[0]).all()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["one_device", "mirrored2"])
 def test_it_goes_back_and_on_with_another_order(name: str, tmp_path: Path) -> None:
     notes = Notes()

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.training.interrupts import Interrupted
-from orbit_runner.training.session import Session
+from orbit_runner.train.callbacks.interrupts import Interrupted
+from orbit_runner.train.run import Session
 
 
 def _session(*, chief: bool, others: list[int], received: int | None = None) -> Any:

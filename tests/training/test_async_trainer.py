@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from orbit_runner.checkpoint.fingerprint import CheckpointContent, weights_fingerprint
 from orbit_runner.registry import TASKS
-from orbit_runner.training.fingerprint import CheckpointContent, weights_fingerprint
-from orbit_runner.training.inputs import with_seed
+from orbit_runner.train.inputs.distribute import with_seed
 from tests.training.digits import digits_config
 from tests.training.served import Chief, Servers, content
 from tests.training.toy import make_strategy, run, session_of

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from orbit_runner.training.checkpoints.folder import CheckpointFolder
-from orbit_runner.training.checkpoints.record import CheckpointRecord, read_record
+from orbit_runner.checkpoint.directory import CheckpointFolder
+from orbit_runner.checkpoint.metadata import CheckpointRecord, read_record
 
 DATA = "data-00000-of-00001"
 

@@ -33,6 +33,7 @@ def _same_weights(left: Any, right: Any) -> None:
         assert a.tobytes() == b.tobytes()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "changes",
     [
@@ -96,6 +97,7 @@ def test_evaluation_of_the_newest_checkpoint(tmp_path: Path) -> None:
     assert _steps(tmp_path / "checkpoints") == [5, 10, 15, 20]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("given", ["folder", "file"])
 @pytest.mark.parametrize("mode", ["eval", "train_and_eval"])
 def test_weights_may_start_from_another_run(given: str, mode: str, tmp_path: Path) -> None:
@@ -169,6 +171,7 @@ def test_evaluation_needs_a_whole_checkpoint(tmp_path: Path) -> None:
     assert _steps(tmp_path / "checkpoints") == [5, 10, 15, 20]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("timeout", [3600, 0])
 def test_evaluation_beside_training_ends_by_itself(timeout: int, tmp_path: Path) -> None:
     config = toy_config(
@@ -216,6 +219,7 @@ def test_a_checkpoint_holds_what_the_names_of_model_garden_say(tmp_path: Path) -
     np.testing.assert_array_equal(step, 20)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("mode", ["eval", "continuous_eval"])
 def test_a_run_counted_in_epochs_can_be_evaluated(mode: str, tmp_path: Path) -> None:
     config = toy_config(trainer__train_epochs=4.0)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from orbit_runner.checkpoint.fingerprint import CheckpointContent, weights_fingerprint
 from orbit_runner.errors import RunnerError
-from orbit_runner.training.fingerprint import CheckpointContent, weights_fingerprint
 from tests.training.digits import cnn_config, digits_config
 from tests.training.test_checkpoint_folder import DATA, _empty, _flip, _truncate
 from tests.training.toy import Notes, make_strategy, run, session_of, toy_config
@@ -26,6 +26,7 @@ _SPOILS: dict[str, tuple[Callable[[Path], None], str]] = {
 }
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", list(_SPOILS))
 def test_the_one_before_is_restored_and_the_weights_end_equal(kind: str, tmp_path: Path) -> None:
     spoil, file = _SPOILS[kind]
@@ -88,6 +89,7 @@ def test_a_record_that_lies_about_the_weights_is_told(tmp_path: Path) -> None:
 _LARGER = {"task__model__hidden_units": [16, 16]}
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("before", "now", "said"),
     [
@@ -125,6 +127,7 @@ def test_what_does_not_fit_is_listed(
 
 
 # With a width of 10, the second layer has the shape of what was the classifier, and its number.
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("width", [16, 10])
 @pytest.mark.parametrize("kind", ["adam", "adam_experimental"])
 def test_part_of_a_checkpoint_may_be_restored(kind: str, width: int, tmp_path: Path) -> None:
@@ -190,6 +193,7 @@ def test_another_kind_of_optimizer_starts_anew_where_that_is_allowed(tmp_path: P
     assert any("left out" in note for note in notes.notes)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", ["adam", "adam_experimental", "sgd"])
 def test_the_rate_is_that_of_the_config_and_not_of_the_checkpoint(
     kind: str, tmp_path: Path

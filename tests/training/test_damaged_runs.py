@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.cli.main import main
 from orbit_runner.reporting.run_record import RunRecord
-from orbit_runner.training.files import repair_records
-from orbit_runner.training.fingerprint import weights_fingerprint
+from orbit_runner.utils.files import repair_records
 from tests.training.toy import Notes, records, run, toy_config
 
 DATA = "data-00000-of-00001"
@@ -100,6 +100,7 @@ _DAMAGES: dict[str, tuple[Callable[[Path], None], str, int]] = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("kind", list(_DAMAGES))
 def test_the_run_reports_it_and_goes_on(kind: str, made: tuple[Path, str], tmp_path: Path) -> None:
     spoil, expected, start = _DAMAGES[kind]

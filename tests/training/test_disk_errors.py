@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from orbit_runner.training import loops
-from orbit_runner.training.checkpoints.writer import SaveError
-from orbit_runner.training.controller import build_controller
-from orbit_runner.training.disk_errors import DiskError, disk_error_scope
-from orbit_runner.training.explanations import explained
-from orbit_runner.training.observer import Observer
-from orbit_runner.training.session import Session
+from orbit_runner.checkpoint.disk_errors import DiskError, disk_error_scope
+from orbit_runner.checkpoint.writer import SaveError
+from orbit_runner.train import loop
+from orbit_runner.train.controller import build_controller
+from orbit_runner.train.error_messages import explained
+from orbit_runner.train.run import Session
+from orbit_runner.utils.observer import Observer
 from tests.training.toy import make_strategy, toy_config, toy_task
 
 COMMAND = [
@@ -132,5 +132,5 @@ def test_a_save_beside_training_that_failed_is_reported_at_once(tmp_path: Path) 
     # Nothing can be renamed to the name of a directory.
     (tmp_path / "checkpoints" / "ckpt-10.data-00000-of-00001").mkdir(parents=True)
     with strategy.scope(), pytest.raises(SaveError, match="there is no checkpoint yet"):
-        loops.train(session, controller, evaluates=False)
+        loop.train(session, controller, evaluates=False)
     assert session.step in (11, 12)

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from orbit_runner.training.checkpoints import early_check
-from orbit_runner.training.checkpoints.folder import CheckpointFolder
-from orbit_runner.training.checkpoints.of_run import places_of
-from orbit_runner.training.checkpoints.record import FileMark
+from orbit_runner.checkpoint import early_check
+from orbit_runner.checkpoint.directory import CheckpointFolder
+from orbit_runner.checkpoint.metadata import FileMark
+from orbit_runner.checkpoint.resume_points import places_of
 from tests.training.test_checkpoint_folder import DATA, _flip, _truncate
 from tests.training.toy import Notes, run, toy_config
 

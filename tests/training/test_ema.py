@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.config.experiment import ExperimentConfig
-from orbit_runner.training.ema import _parts
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.state.ema import _parts
 from tests.training.toy import descent, make_strategy, run, state_of, toy_config, toy_task, trained
 
 STEPS = 20
@@ -34,6 +34,7 @@ def _by_hand(config: ExperimentConfig) -> np.ndarray:
     return average
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("start_step", [0, 7])
 @pytest.mark.parametrize("dynamic", [True, False])
 def test_the_average_is_that_of_the_paper(
@@ -54,6 +55,7 @@ def test_the_average_is_that_of_the_paper(
     )
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["one_device", "mirrored2"])
 def test_evaluation_and_the_best_checkpoint_use_the_average(name: str, tmp_path: Path) -> None:
     config = _config(
@@ -77,6 +79,7 @@ def test_evaluation_and_the_best_checkpoint_use_the_average(name: str, tmp_path:
     np.testing.assert_allclose(info["validation_loss"], expected, rtol=1e-4)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["off", "mirrored2"])
 def test_applying_and_taking_back_leaves_every_bit(name: str, tmp_path: Path) -> None:
     config = _config(
@@ -99,6 +102,7 @@ def test_applying_and_taking_back_leaves_every_bit(name: str, tmp_path: Path) ->
     assert bits() == before
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["one_device", "mirrored2"])
 def test_moving_averages_of_batch_norm_are_averaged_on_demand(name: str, tmp_path: Path) -> None:
     config = _config(
@@ -123,6 +127,7 @@ def test_moving_averages_are_left_out_by_default() -> None:
     )
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["one_device", "mirrored2"])
 def test_float16_with_an_average(name: str, tmp_path: Path) -> None:
     config = _config(runtime__mixed_precision_dtype="float16", trainer__train_steps=STEPS)

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.errors import SettingError
-from orbit_runner.training.session import Session
+from orbit_runner.train.run import Session
 from tests.training.toy import make_strategy, run, session_of, toy_config, toy_task
 
 
@@ -31,6 +31,7 @@ def _by_hand(n: int, counted: int | None = None) -> tuple[float, float]:
     return float(np.mean(off**2)), float(np.mean(np.abs(off)))
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("n", "batch"),
     [(16, 8), (20, 8), (21, 8), (3, 8), (1, 4), (40, 4)],
@@ -59,6 +60,7 @@ def test_validation_steps_limits_the_batches(steps: int, counted: int, tmp_path:
     np.testing.assert_allclose(logs["validation_loss"], _by_hand(20, counted)[0], rtol=1e-5)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", ["one_device", "mirrored2"])
 @pytest.mark.parametrize(
     ("whole", "function"), [("true", "true"), ("false", "true"), ("false", "false")]
@@ -87,6 +89,7 @@ def test_a_set_of_unknown_size_is_read_to_its_end(name: str, whole: str, tmp_pat
         np.testing.assert_allclose(logs["validation_loss"], _by_hand(20)[0], rtol=1e-5)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["off", "one_device", "mirrored2"])
 def test_a_task_may_gather_on_the_host(name: str, tmp_path: Path) -> None:
     _, logs = run(toy_config(task__aggregates=True), tmp_path, strategy=name)

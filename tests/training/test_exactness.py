@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.config.data import DataConfig
-from orbit_runner.training.fingerprint import weights_fingerprint
-from orbit_runner.training.observer import Observer
+from orbit_runner.checkpoint.fingerprint import weights_fingerprint
+from orbit_runner.config.schema.data import DataConfig
+from orbit_runner.utils.observer import Observer
 from tests.training.digits import digits_config
 from tests.training.toy import (
     Notes,
@@ -50,6 +50,7 @@ def _evaluate(config: Any, folder: Path, strategy: str, steps: int = -1, at: int
         return float(session.evaluator.evaluate(tf.constant(count))["validation_loss"])
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
 @pytest.mark.parametrize("whole", [True, False])
 def test_noise_in_an_evaluation_is_a_function_of_the_step(
@@ -100,6 +101,7 @@ class StreamingToy(ToyTask):
         return super().build_inputs(params, input_context)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("task", "changes", "said"),
     [
@@ -119,7 +121,7 @@ class StreamingToy(ToyTask):
 def test_what_is_not_exact_is_told(
     strategy: str, task: Any, changes: dict[str, Any], said: list[str], tmp_path: Path
 ) -> None:
-    from orbit_runner.runtime.numerics import configure_numerics
+    from orbit_runner.determinism.numerics import configure_numerics
     from orbit_runner.train_lib import run_experiment
 
     config, verdict = toy_config(**changes), Verdict()
@@ -139,6 +141,7 @@ def test_an_evaluation_has_no_verdict(tmp_path: Path) -> None:
     assert verdict.reasons is None
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("pieces", [1, 2])
 @pytest.mark.parametrize("xla", [False, True])
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
@@ -172,7 +175,7 @@ def test_a_step_stands_once_in_the_records(tmp_path: Path) -> None:
 
 
 def test_each_step_and_each_replica_draws_for_itself(tmp_path: Path) -> None:
-    from orbit_runner.runtime.numerics import configure_numerics
+    from orbit_runner.determinism.numerics import configure_numerics
     from orbit_runner.train_lib import run_experiment
 
     drawn = []

@@ -11,17 +11,17 @@ import tensorflow as tf
 import tf_keras
 from tensorflow.core.protobuf import saved_model_pb2
 
-from orbit_runner.config.experiment import ExperimentConfig
-from orbit_runner.data import digits
+from orbit_runner.checkpoint.fingerprint import CheckpointContent, weights_fingerprint
+from orbit_runner.checkpoint.selection import choose_checkpoint, choose_weights
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.datasets import digits
+from orbit_runner.distribute.sharded_variables import name_of
 from orbit_runner.errors import RunnerError, SettingError
 from orbit_runner.registry import TASKS
-from orbit_runner.training.checkpoints.choice import choose_checkpoint, choose_weights
-from orbit_runner.training.export import export
-from orbit_runner.training.export_folder import find_export
-from orbit_runner.training.fingerprint import CheckpointContent, weights_fingerprint
-from orbit_runner.training.observer import Observer
-from orbit_runner.training.served import served
-from orbit_runner.training.shards import name_of
+from orbit_runner.serving.export import export
+from orbit_runner.serving.export_directory import find_export
+from orbit_runner.serving.loader import served
+from orbit_runner.utils.observer import Observer
 from tests.exported import ask_elsewhere
 from tests.training.digits import _BASE, digits_config
 from tests.training.toy import Notes, config_of, run, toy_config
@@ -74,6 +74,7 @@ def check(folder: Path, expected: np.ndarray, atol: float = 1e-5) -> None:
     np.testing.assert_allclose(found["logits"], expected, atol=atol)
 
 
+@pytest.mark.slow
 def test_a_process_with_nothing_but_tensorflow_answers_as_mirrored_models(tmp_path: Path) -> None:
     questions: list[Any] = []
     expected = []
@@ -98,6 +99,7 @@ def test_a_process_with_nothing_but_tensorflow_answers_as_mirrored_models(tmp_pa
         np.testing.assert_allclose(found["probabilities"], chances, atol=1e-5)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("fraction", ["0.5", "null"])
 def test_files_are_seen_as_evaluation_saw_them(fraction: str, tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
@@ -181,6 +183,7 @@ def test_the_best_checkpoint_holds_the_average(tmp_path: Path) -> None:
         exported(config, tmp_path / "run", tmp_path / "b", checkpoint="best", weights="plain")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "changes",
     [
@@ -321,6 +324,7 @@ def test_a_checkpoint_of_another_model_is_told(three: Path, tmp_path: Path) -> N
     assert not (tmp_path / "export").exists()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
 def test_precision_is_kept(precision: str, tmp_path: Path) -> None:
     config = digits_config(trainer__train_steps=5, runtime__mixed_precision_dtype=precision)

@@ -6,7 +6,7 @@ import sys
 import threading
 from pathlib import Path
 
-from orbit_runner.training.files import remove_leftovers, write_whole
+from orbit_runner.utils.files import remove_leftovers, write_whole
 
 
 def test_it_makes_the_folder_and_leaves_nothing_else(tmp_path: Path) -> None:
@@ -37,7 +37,7 @@ def test_a_reader_never_sees_half_of_it(tmp_path: Path) -> None:
 
 def test_files_that_a_killed_process_left_half_written_are_removed(tmp_path: Path) -> None:
     kill = "import os, sys, pathlib; pathlib.Path.replace = lambda *_: os.kill(os.getpid(), 9)\n"
-    write = "from orbit_runner.training.files import write_whole as w; w(pathlib.Path('{}'), 'a')"
+    write = "from orbit_runner.utils.files import write_whole as w; w(pathlib.Path('{}'), 'a')"
     for name in ("run.json", "best/info.json"):
         command = [sys.executable, "-c", kill + write.format(name)]
         assert subprocess.run(command, cwd=tmp_path, check=False).returncode == -9

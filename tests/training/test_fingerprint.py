@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from orbit_runner.training import fingerprint as fingerprints
+from orbit_runner.checkpoint import fingerprint as fingerprints
 
 
 def _variables(first: float = 1.0, name: str = "a", dtype: str = "float32") -> list[tf.Variable]:

@@ -8,11 +8,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from orbit_runner.checkpoint.directory import CheckpointFolder
+from orbit_runner.checkpoint.fingerprint import CheckpointContent, weights_fingerprint
+from orbit_runner.checkpoint.finite_check import count_non_finite, is_trained
 from orbit_runner.cli.main import main
-from orbit_runner.training.checkpoints.folder import CheckpointFolder
-from orbit_runner.training.divergence import Diverged, DivergenceGuard
-from orbit_runner.training.fingerprint import CheckpointContent, weights_fingerprint
-from orbit_runner.training.finite_check import count_non_finite, is_trained
+from orbit_runner.errors import Diverged
+from orbit_runner.train.callbacks.divergence import DivergenceGuard
 from tests.training.toy import (
     Notes,
     make_strategy,
@@ -31,6 +32,7 @@ def _saved(folder: Path) -> list[int]:
     return CheckpointFolder(folder / "checkpoints").committed()
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("nan_from", "keep", "asynchronous", "steps"),
     [(12, 5, False, [5, 10]), (14, 1, True, [10]), (19, 2, True, [10, 15]), (2, 5, True, [])],
@@ -53,6 +55,7 @@ def test_they_end_the_run_and_are_not_saved(
     assert "are not finite" in event["reason"]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("name", "nan_from", "asynchronous"),
     [("one_device", 12, False), ("one_device", 19, True), ("mirrored2", 12, True)],
@@ -88,6 +91,7 @@ def test_a_loss_that_is_not_finite_is_a_divergence(loss: float) -> None:
         guard({"training_loss": loss})
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("part", "name"),
     [

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.config.experiment import ExperimentConfig
+from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.errors import RunnerError
 from tests.training.garden import GardenRun, tensors
 from tests.training.toy import (
@@ -53,6 +53,7 @@ def _restored(config: ExperimentConfig, folder: Path, **options: Any) -> tuple[A
     return session, notes.notes
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("case", _CASES)
 def test_theirs_go_on_here(case: str, tmp_path: Path) -> None:
     config = toy_config(**_CASES[case])
@@ -73,6 +74,7 @@ def test_theirs_go_on_here(case: str, tmp_path: Path) -> None:
     _equal(tmp_path / "here" / "checkpoints" / "ckpt-20", tmp_path / "there" / "ckpt-20")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("case", _CASES)
 def test_ours_go_on_there_and_come_back(case: str, tmp_path: Path) -> None:
     config = toy_config(**_CASES[case])
@@ -171,6 +173,7 @@ def test_a_checkpoint_of_which_nothing_fits_is_refused(
         _restored(toy_config(), tmp_path, allow_partial=partly)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["one_device", "mirrored2"])
 @pytest.mark.parametrize(
     "changes", [{}, {"runtime__mixed_precision_dtype": "float16"}], ids=["float32", "float16"]

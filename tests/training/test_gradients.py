@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.runtime.randomness import keyed_draws
-from orbit_runner.training.gradients import GradientTap, split_step
+from orbit_runner.determinism.scopes import keyed_draws
+from orbit_runner.train.gradients import GradientTap, split_step
 from tests.training.toy import make_strategy, state_of, toy_config, toy_task
 
 BATCH = 16
@@ -69,6 +69,7 @@ def _by_hand() -> np.ndarray:
     return 2 / BATCH * features.T @ (features @ kernel - labels)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("scaled", [False, True])
 @pytest.mark.parametrize("pieces", [1, 2, 4])
 def test_pieces_give_the_gradient_of_the_whole_batch(
@@ -78,6 +79,7 @@ def test_pieces_give_the_gradient_of_the_whole_batch(
     np.testing.assert_allclose(got, _by_hand(), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("scaled", [False, True])
 @pytest.mark.parametrize("pieces", [1, 2])
 @pytest.mark.parametrize("name", ["off", "one_device", "mirrored2"])

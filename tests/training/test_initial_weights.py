@@ -10,7 +10,7 @@ import tf_keras
 from official.core import base_task
 
 from orbit_runner.errors import SettingError
-from orbit_runner.training.initial_weights import initialize
+from orbit_runner.state.initial_weights import initialize
 from tests.training.toy import Notes, ToyConfig, ToyTask
 
 

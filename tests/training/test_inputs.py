@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.config.runtime import RuntimeConfig
-from orbit_runner.training.inputs import distribute
+from orbit_runner.config.schema.runtime import RuntimeConfig
+from orbit_runner.train.inputs.distribute import distribute
 from tests.training.toy import make_strategy
 
 made: list[int] = []

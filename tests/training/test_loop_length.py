@@ -2,8 +2,8 @@
 
 import pytest
 
-from orbit_runner.training.loop_length import LoopLength
-from orbit_runner.training.plan import Plan
+from orbit_runner.train.loops.loop_length import LoopLength
+from orbit_runner.train.schedule import Plan
 
 
 def _plan(train_steps: int = 100, summary_interval: int = 7) -> Plan:

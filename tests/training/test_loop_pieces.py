@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.training.fingerprint import weights_fingerprint
-from orbit_runner.training.interrupts import Interrupted
-from orbit_runner.training.session import Session
+from orbit_runner.checkpoint.fingerprint import weights_fingerprint
+from orbit_runner.train.callbacks.interrupts import Interrupted
+from orbit_runner.train.run import Session
 from tests.training.digits import cnn_config
 from tests.training.toy import records, run
 

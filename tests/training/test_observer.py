@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.training.observer import Observer, Observers
+from orbit_runner.utils.observer import Observer, Observers
 
 EVENTS = [name for name in vars(Observer) if not name.startswith("_")]
 

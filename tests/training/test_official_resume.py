@@ -14,13 +14,13 @@ from official.core import config_definitions as cfg
 from official.vision.configs import image_classification
 from official.vision.tasks.image_classification import ImageClassificationTask
 
-from orbit_runner.official.adopt import adopted
-from orbit_runner.runtime.numerics import configure_numerics
+from orbit_runner.checkpoint.fingerprint import weights_fingerprint
+from orbit_runner.determinism.numerics import configure_numerics
+from orbit_runner.model_garden.provider import adopted
 from orbit_runner.tasks.build import build_task
-from orbit_runner.training import replay
-from orbit_runner.training.fingerprint import weights_fingerprint
-from orbit_runner.training.input_draws import repeatable_draws
-from orbit_runner.training.inputs import distribute, with_seed
+from orbit_runner.train.inputs.distribute import distribute, with_seed
+from orbit_runner.train.task_adapters import resume_inputs
+from orbit_runner.train.task_adapters.seeded_inputs import repeatable_draws
 from tests.training.official_toys import LineTask, line, lines, trainer_settings
 from tests.training.test_official_tasks import run_official
 from tests.training.toy import Notes, make_strategy
@@ -175,7 +175,7 @@ def test_a_function_that_draws_may_wait_for_its_argument() -> None:
 
 
 def test_a_replay_that_takes_long_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replay, "_SECONDS_UNTOLD", 0.2)
+    monkeypatch.setattr(resume_inputs, "_SECONDS_UNTOLD", 0.2)
     told: list[str] = []
 
     def slow(value: tf.Tensor) -> tf.Tensor:
@@ -183,12 +183,12 @@ def test_a_replay_that_takes_long_is_told(monkeypatch: pytest.MonkeyPatch) -> No
         return value
 
     data = tf.data.Dataset.range(9).map(slow)
-    assert int(next(iter(replay.Replayed(data.skip(4), 5, told.append)))) == 5
+    assert int(next(iter(resume_inputs.Replayed(data.skip(4), 5, told.append)))) == 5
     assert len(told) == 2
     assert "the input of 5 steps is made again" in told[0]
     assert "trainer.replay_inputs" in told[0]
     assert "done in" in told[1]
 
     told.clear()
-    next(iter(replay.Replayed(tf.data.Dataset.range(9), 1, told.append)))
+    next(iter(resume_inputs.Replayed(tf.data.Dataset.range(9), 1, told.append)))
     assert told == []

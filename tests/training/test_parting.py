@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.training.checkpoints.record import CheckpointRecord
-from orbit_runner.training.parting import LossParting, compare_runs
-from orbit_runner.training.run_history import Fingerprints, RunHistory, read_history
-from orbit_runner.training.tensor_parting import Largest, TensorParting, compare_tensors
+from orbit_runner.audit.run_diff import LossParting, compare_runs
+from orbit_runner.audit.tensor_diff import Largest, TensorParting, compare_tensors
+from orbit_runner.checkpoint.metadata import CheckpointRecord
+from orbit_runner.run_directory.history import Fingerprints, RunHistory, read_history
 
 
 def _history(weights: str, state: str = "", **values: Any) -> RunHistory:

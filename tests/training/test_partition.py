@@ -9,9 +9,9 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner import train_lib
+from orbit_runner.checkpoint.fingerprint import CheckpointContent
 from orbit_runner.errors import SettingError
-from orbit_runner.training.fingerprint import CheckpointContent
-from orbit_runner.training.partition import Partition
+from orbit_runner.train.inputs.partition import Partition
 from tests.training.digits import cnn_config
 from tests.training.toy import config_of
 

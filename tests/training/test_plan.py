@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from orbit_runner.config.trainer import TrainerConfig
+from orbit_runner.config.schema.trainer import TrainerConfig
 from orbit_runner.errors import SettingError
-from orbit_runner.training.plan import Plan, make_plan
+from orbit_runner.train.schedule import Plan, make_plan
 
 
 def _plan(**changes: int) -> Plan:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.training.divergence import Diverged
-from orbit_runner.training.fingerprint import weights_fingerprint
-from orbit_runner.training.trainer import Trainer
+from orbit_runner.checkpoint.fingerprint import weights_fingerprint
+from orbit_runner.errors import Diverged
+from orbit_runner.train.trainer import Trainer
 from tests.training.digits import cnn_config, digits_config
 from tests.training.toy import records, run
 

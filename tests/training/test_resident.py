@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.config.experiment import ExperimentConfig
+from orbit_runner.checkpoint.fingerprint import weights_fingerprint
+from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.errors import SettingError
 from orbit_runner.registry import TASKS
 from orbit_runner.tasks.image_classification.task import ImageClassificationTask
-from orbit_runner.training import resident as module
-from orbit_runner.training.fingerprint import weights_fingerprint
-from orbit_runner.training.inputs import distribute, with_seed
-from orbit_runner.training.resident import resident
+from orbit_runner.train.inputs import resident as module
+from orbit_runner.train.inputs.distribute import distribute, with_seed
+from orbit_runner.train.inputs.resident import resident
 from tests.tasks.ratings import ratings_config
 from tests.training.digits import cnn_config, digits_config
 from tests.training.toy import make_strategy, run, toy_config
@@ -53,6 +53,7 @@ def _chosen(config: ExperimentConfig, section: str = "train_data", strategy: str
     return resident(config, make_strategy(strategy), _task(config), data)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("strategy", ["off", "one_device", "mirrored2"])
 @pytest.mark.parametrize("case", _CASES)
 def test_weights_and_results_are_those_of_the_pipeline(
@@ -67,6 +68,7 @@ def test_weights_and_results_are_those_of_the_pipeline(
     assert found[True] == found[False]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("case", _CASES)
 def test_a_run_goes_on_where_a_pipeline_left_it(case: str, tmp_path: Path) -> None:
     whole, _ = run(_CASES[case](**_where(True)), tmp_path / "whole")
@@ -77,6 +79,7 @@ def test_a_run_goes_on_where_a_pipeline_left_it(case: str, tmp_path: Path) -> No
     assert weights_fingerprint(other) == weights_fingerprint(whole)
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("case", _CASES)
 @pytest.mark.parametrize("section", _SECTIONS)
 @pytest.mark.parametrize("replicas", [1, 2])
@@ -172,6 +175,7 @@ def test_after_diverging_the_order_is_another_one(tmp_path: Path) -> None:
     assert (labels[0] != labels[1]).any()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("strategy", ["off", "one_device", "mirrored2"])
 def test_xla_compiles_whole_steps(strategy: str, tmp_path: Path) -> None:
     changes: dict[str, Any] = {"trainer__train_steps": 40, "runtime__enable_xla": True}
@@ -184,6 +188,7 @@ def test_xla_compiles_whole_steps(strategy: str, tmp_path: Path) -> None:
     assert weights_fingerprint(again) == weights_fingerprint(compiled)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("on_device", [True, False])
 def test_an_op_that_xla_does_not_know_is_named(
     on_device: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

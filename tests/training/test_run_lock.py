@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 
 from orbit_runner.errors import RunnerError
-from orbit_runner.training import run_lock
-from orbit_runner.training.run_lock import RunLock
+from orbit_runner.run_directory import run_lock
+from orbit_runner.run_directory.run_lock import RunLock
 
 Holder = Callable[[Path], "subprocess.Popen[str]"]
 
 HOLD = """\
 import sys
-from orbit_runner.training.run_lock import RunLock
+from orbit_runner.run_directory.run_lock import RunLock
 RunLock(sys.argv[1]).acquire()
 assert "tensorflow" not in sys.modules
 print("held", flush=True)
@@ -31,7 +31,7 @@ sys.stdin.read()
 TRY = """\
 import sys
 from orbit_runner.errors import RunnerError
-from orbit_runner.training.run_lock import RunLock
+from orbit_runner.run_directory.run_lock import RunLock
 try:
     RunLock(sys.argv[1]).acquire()
 except RunnerError as error:
@@ -121,6 +121,7 @@ def test_a_stopped_process_still_holds_it(holder: Holder, tmp_path: Path) -> Non
     assert attempt(tmp_path).returncode == 2
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "text",
     [

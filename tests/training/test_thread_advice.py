@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.training import thread_advice
-from orbit_runner.training.observer import Observer
+from orbit_runner.train.callbacks import thread_advice
+from orbit_runner.utils.observer import Observer
 from tests.training.digits import digits_config
 from tests.training.toy import run
 

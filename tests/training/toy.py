@@ -11,18 +11,19 @@ import numpy as np
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.config.base import setting
-from orbit_runner.config.experiment import ExperimentConfig, TaskConfig
 from orbit_runner.config.resolve import Request, resolve
+from orbit_runner.config.schema.base import setting
+from orbit_runner.config.schema.experiment import ExperimentConfig, TaskConfig
+from orbit_runner.determinism.numerics import configure_numerics
 from orbit_runner.registry import TASKS
-from orbit_runner.runtime.numerics import configure_numerics
+from orbit_runner.state.train_state import TrainState
 from orbit_runner.tasks.base import Task
+from orbit_runner.train import loop
+from orbit_runner.train.build_state import build_state
+from orbit_runner.train.controller import build_controller
+from orbit_runner.train.run import Session
 from orbit_runner.train_lib import run_experiment
-from orbit_runner.training import loops
-from orbit_runner.training.controller import build_controller
-from orbit_runner.training.observer import Observer
-from orbit_runner.training.session import Session
-from orbit_runner.training.state import TrainState, build_state
+from orbit_runner.utils.observer import Observer
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -221,7 +222,7 @@ def trained(
     controller = build_controller(session)
     session.checkpoints.restore_or_initialize(session.task)
     with strategy.scope():
-        loops.train(session, controller, evaluates=True)
+        loop.train(session, controller, evaluates=True)
     return session
 
 

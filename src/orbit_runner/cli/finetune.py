@@ -18,13 +18,13 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 
-from orbit_runner.cli.flags import refuse_streams, request, spelled
-from orbit_runner.config.problems import ConfigError, Problem
+from orbit_runner.cli.flags.config_flags import refuse_streams, request, spelled
+from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.config.resolve import Resolved, resolve
 from orbit_runner.errors import RunnerError
-from orbit_runner.signals import leave_signals
 from orbit_runner.storage.paths import local_path
-from orbit_runner.training.files import write_whole
+from orbit_runner.utils.files import write_whole
+from orbit_runner.utils.signals import leave_signals
 
 MODE = "continuous_train_and_eval"
 _POLL_SECONDS = 1.0
@@ -140,7 +140,7 @@ def _step_of(path: Path) -> int:
 
 
 def _passed_on(arguments: Sequence[str]) -> list[str]:
-    from orbit_runner.cli.run import run_parser  # That module imports this one.
+    from orbit_runner.cli.commands.run import run_parser  # That module imports this one.
 
     found, rest = ["--mode=train_and_eval", "--json"], spelled(run_parser(), arguments)
     while rest:

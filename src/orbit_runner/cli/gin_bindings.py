@@ -11,14 +11,14 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 
-from orbit_runner.config.gin_checks import parse_statements
-from orbit_runner.config.gin_source import macro_names
-from orbit_runner.config.origins import Origin
-from orbit_runner.config.problems import ConfigError, Problem, nearest
+from orbit_runner.config.errors import ConfigError, Problem
+from orbit_runner.config.parsing.gin_checks import parse_statements
+from orbit_runner.config.parsing.gin_files import macro_names
+from orbit_runner.config.provenance import Origin
 from orbit_runner.config.resolve import Resolved, import_modules
-from orbit_runner.config.runtime import RuntimeConfig
-from orbit_runner.errors import first_line
-from orbit_runner.runtime.environment import keep_native_output, prepare_environment
+from orbit_runner.config.schema.runtime import RuntimeConfig
+from orbit_runner.distribute.tf_environment import keep_native_output, prepare_environment
+from orbit_runner.errors import first_line, nearest
 
 Statement = tuple[str, Origin | None]
 
@@ -91,7 +91,7 @@ def _problems(
     try:
         import_modules(imports, Origin("imports"))
         if official:
-            importlib.import_module("orbit_runner.official.loading").experiment(official)
+            importlib.import_module("orbit_runner.model_garden.loading").experiment(official)
     except ConfigError as error:
         return [*error.problems]
     importlib.import_module("orbit_runner.train_lib")  # What a run has imported by then.

@@ -9,15 +9,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from orbit_runner.cli.flags import parse, refuse_streams, request
-from orbit_runner.cli.path_flags import resolve_path_flags
-from orbit_runner.cli.run import chosen_model_dir, run_parser
+from orbit_runner.cli.commands.run import chosen_model_dir, run_parser
+from orbit_runner.cli.flags.config_flags import parse, refuse_streams, request
+from orbit_runner.cli.flags.path_flags import resolve_path_flags
 from orbit_runner.config.resolve import Resolved, resolve
-from orbit_runner.config.runtime import RuntimeConfig
+from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.errors import RunnerError
-from orbit_runner.runtime.launch.gathering import DATA
-from orbit_runner.runtime.launch.job import Limits
-from orbit_runner.runtime.launch.parts import PARTS, share
+from orbit_runner.launch.gathering import DATA
+from orbit_runner.launch.job import Limits
+from orbit_runner.launch.roles import PARTS, share
 
 _ATTEMPT = re.compile(r"attempt-(\d+)")
 

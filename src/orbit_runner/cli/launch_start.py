@@ -9,21 +9,21 @@ from pathlib import Path
 
 from orbit_runner.cli.launch_plan import Plan
 from orbit_runner.cli.preflight import blamed, check_before_start, check_same_config
-from orbit_runner.config.cluster import ClusterConfig
-from orbit_runner.config.modes import TRAINING
-from orbit_runner.config.runtime import RuntimeConfig
+from orbit_runner.config.schema.cluster import ClusterConfig
+from orbit_runner.config.schema.modes import TRAINING
+from orbit_runner.config.schema.runtime import RuntimeConfig
+from orbit_runner.distribute.cluster.description import Cluster
+from orbit_runner.distribute.cluster.roles import in_role
 from orbit_runner.errors import RunnerError
-from orbit_runner.runtime.cluster.description import Cluster
-from orbit_runner.runtime.cluster.roles import in_role
-from orbit_runner.runtime.launch.data_service import service_specs
-from orbit_runner.runtime.launch.gathering import Gathered, Gathering, OneMachine
-from orbit_runner.runtime.launch.job import Job
-from orbit_runner.runtime.launch.members import Members, here
-from orbit_runner.runtime.launch.process import Spec
-from orbit_runner.runtime.launch.rendezvous import Rendezvous
-from orbit_runner.runtime.launch.screen import Screen
-from orbit_runner.runtime.launch.signals import Signals
-from orbit_runner.runtime.launch.supervise import supervise
+from orbit_runner.launch.data_service import service_specs
+from orbit_runner.launch.gathering import Gathered, Gathering, OneMachine
+from orbit_runner.launch.job import Job
+from orbit_runner.launch.log_multiplexer import Screen
+from orbit_runner.launch.members import Members, here
+from orbit_runner.launch.process import Spec
+from orbit_runner.launch.rendezvous import Rendezvous
+from orbit_runner.launch.signals import Signals
+from orbit_runner.launch.supervisor import supervise
 
 
 def launch(plan: Plan, screen: Screen) -> int:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from orbit_runner.config.runtime import RuntimeConfig
-from orbit_runner.official import availability, catalogue, loading
-from orbit_runner.runtime.environment import keep_native_output, prepare_environment
+from orbit_runner.config.schema.runtime import RuntimeConfig
+from orbit_runner.distribute.tf_environment import keep_native_output, prepare_environment
+from orbit_runner.model_garden import availability, catalogue, loading
 
 
 def official_experiments() -> dict[str, dict[str, str]]:

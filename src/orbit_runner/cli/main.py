@@ -7,7 +7,8 @@ import importlib
 import os
 import sys
 
-from orbit_runner import __version__, signals
+from orbit_runner import __version__
+from orbit_runner.utils import signals
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -111,20 +112,19 @@ def _dispatch(arguments: list[str]) -> int:
     else:
         rest = arguments[1:]
     if first not in COMMANDS:
-        from orbit_runner.config.problems import unknown
-        from orbit_runner.errors import RunnerError
+        from orbit_runner.errors import RunnerError, unknown
 
         raise RunnerError(f"{unknown('command', first, [*COMMANDS])}{_hint(first)}")
     module = "list_" if first == "list" else first
-    return importlib.import_module(f"orbit_runner.cli.{module}").main(rest)
+    return importlib.import_module(f"orbit_runner.cli.commands.{module}").main(rest)
 
 
 def _hint(word: str) -> str:
     """Returns what was meant by a word that is no command, on a line of its own."""
     from pathlib import Path
 
-    from orbit_runner.config.locate import SUFFIXES, experiment_files
-    from orbit_runner.config.modes import MODES
+    from orbit_runner.config.parsing.search_path import SUFFIXES, experiment_files
+    from orbit_runner.config.schema.modes import MODES
 
     if word in MODES:
         return f"\nto {word.replace('_', ' ')}: runner run --mode={word} --experiment=NAME"
@@ -154,12 +154,11 @@ def entry() -> NoReturn:
 
 
 def _run_command() -> int:
-    from orbit_runner import streams
     from orbit_runner.errors import OutputError
-    from orbit_runner.runtime import garbage
+    from orbit_runner.utils import garbage_collection, streams
 
     streams.install()
-    garbage.freeze_after_pauses()
+    garbage_collection.freeze_after_pauses()
     try:
         code = main()
     except SystemExit as done:  # `runner COMMAND --help`

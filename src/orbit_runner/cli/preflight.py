@@ -9,27 +9,27 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from orbit_runner.checkpoint.directory import CheckpointFolder
+from orbit_runner.checkpoint.discovery import newest_whole
+from orbit_runner.checkpoint.resume_points import SUBFOLDER, places_of
 from orbit_runner.cli import finetune
-from orbit_runner.config.checks import batch_problems
 from orbit_runner.config.diff import differences
-from orbit_runner.config.identity import DATA_DIRECTORIES, touches_weights
-from orbit_runner.config.modes import MODES, TRAINING
-from orbit_runner.config.partition_fit import run_problems
-from orbit_runner.config.partitioning import effective_runtime
-from orbit_runner.config.problems import ConfigError, Problem, unknown
+from orbit_runner.config.errors import ConfigError, Problem
+from orbit_runner.config.fingerprint import DATA_DIRECTORIES, touches_weights
 from orbit_runner.config.resolve import Request, Resolved, resolve
-from orbit_runner.config.services import services_of
-from orbit_runner.errors import RunnerError, SettingError
-from orbit_runner.runtime.cluster.addresses import unanswered
-from orbit_runner.runtime.cluster.description import Cluster
-from orbit_runner.runtime.cluster.resolve import reach_problems, resolve_cluster
-from orbit_runner.runtime.tpu.address import tpu_problems
+from orbit_runner.config.schema.batch_checks import batch_problems
+from orbit_runner.config.schema.data_services import services_of
+from orbit_runner.config.schema.modes import MODES, TRAINING
+from orbit_runner.config.schema.partition_checks import run_problems
+from orbit_runner.config.schema.partitioning import effective_runtime
+from orbit_runner.distribute.cluster.addresses import unanswered
+from orbit_runner.distribute.cluster.description import Cluster
+from orbit_runner.distribute.cluster.resolver import reach_problems, resolve_cluster
+from orbit_runner.distribute.tpu.address import tpu_problems
+from orbit_runner.errors import RunnerError, SettingError, unknown
+from orbit_runner.run_directory.config import made_with
+from orbit_runner.run_directory.data_record import NAME as DATA_RECORD
 from orbit_runner.storage.staged_config import localize
-from orbit_runner.training.checkpoints.folder import CheckpointFolder
-from orbit_runner.training.checkpoints.of_run import SUBFOLDER, places_of
-from orbit_runner.training.checkpoints.places import newest_whole
-from orbit_runner.training.data_record import NAME as DATA_RECORD
-from orbit_runner.training.run_config import made_with
 
 _SERVICE_SECONDS = 0.8
 

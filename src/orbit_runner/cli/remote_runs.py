@@ -54,11 +54,11 @@ def _fetch(url: str, what: str, checkpoints: str | None) -> Path:
 
 
 def _fetch_once(url: str, what: str, checkpoints: str | None) -> Path:
+    from orbit_runner.checkpoint.directory import CheckpointFolder
+    from orbit_runner.run_directory.remote.layout import committed_groups, groups_of
+    from orbit_runner.run_directory.remote.run import checkpoint_of_step, everything, newest_only
     from orbit_runner.storage.objects import ObjectInfo
     from orbit_runner.storage.staging import stage
-    from orbit_runner.training.checkpoints.folder import CheckpointFolder
-    from orbit_runner.training.remote.layout import committed_groups, groups_of
-    from orbit_runner.training.remote.run import checkpoint_of_step, everything, newest_only
 
     names: list[str] = []
 

@@ -12,17 +12,16 @@ import orbit
 
 from orbit_runner import train_lib
 from orbit_runner.cli.gin_bindings import bind_gin
-from orbit_runner.cli.job import ConfigWriter
-from orbit_runner.config.experiment import ExperimentConfig
+from orbit_runner.cli.train_job import ConfigWriter
 from orbit_runner.config.resolve import Resolved
-from orbit_runner.errors import RunnerError, first_line
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.distribute.process_group import described
+from orbit_runner.errors import Diverged, RunnerError, first_line
 from orbit_runner.reporting.run_record import RunRecord, describe_devices
-from orbit_runner.runtime.workers import described
-from orbit_runner.training.divergence import Diverged
-from orbit_runner.training.interrupts import Interrupted
-from orbit_runner.training.leaving import leaving_at
-from orbit_runner.training.observer import Observer, Observers
-from orbit_runner.training.run_history import RunHistory
+from orbit_runner.run_directory.history import RunHistory
+from orbit_runner.train.callbacks.interrupts import Interrupted
+from orbit_runner.train.callbacks.stop_at_step import leaving_at
+from orbit_runner.utils.observer import Observer, Observers
 
 
 @dataclasses.dataclass(frozen=True)

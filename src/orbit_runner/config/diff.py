@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from orbit_runner.config.base import Config
-from orbit_runner.config.dump import flat, inline
+from orbit_runner.config.schema.base import Config
+from orbit_runner.config.serialize import flat, inline
 
 _ABSENT = object()
 

@@ -14,23 +14,24 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from orbit_runner.config.dump import entries
-from orbit_runner.config.experiment import ExperimentConfig
-from orbit_runner.config.gin_checks import gin_problems
-from orbit_runner.config.gin_source import (
+from orbit_runner.config.errors import ConfigError, Problem
+from orbit_runner.config.parsing.builder import Builder
+from orbit_runner.config.parsing.gin_checks import gin_problems
+from orbit_runner.config.parsing.gin_files import (
     GinLayer,
     load_gin,
     macro_statements,
     tree_of,
     unused_macros,
 )
-from orbit_runner.config.locate import find_experiment, find_file, read_text
-from orbit_runner.config.origins import Origin
-from orbit_runner.config.overrides import load_override, value_at
-from orbit_runner.config.problems import ConfigError, Problem
-from orbit_runner.config.raw import Leaf, Section, merge, section_of
-from orbit_runner.config.typed import Builder
-from orbit_runner.config.yaml_source import load_file
+from orbit_runner.config.parsing.overrides import load_override, value_at
+from orbit_runner.config.parsing.search_path import find_experiment, find_file, read_text
+from orbit_runner.config.parsing.tree import Leaf, Section, merge, section_of
+from orbit_runner.config.parsing.yaml_files import load_file
+from orbit_runner.config.provenance import Origin
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.config.serialize import entries
+from orbit_runner.registry import PROVIDERS
 from orbit_runner.storage.setting_paths import path_problems
 
 # Before the name of an experiment that Model Garden registers.
@@ -193,9 +194,7 @@ class _Layers:
             def read() -> None:
                 nonlocal found
                 # The one part of resolving that needs tensorflow: such a config is made by code.
-                from orbit_runner.official.adopt import registered_experiment
-
-                base, said = registered_experiment(name, root)
+                base, said = _model_garden().make(name, root)
                 merge(said, root)
                 found = base, said
 
@@ -240,14 +239,16 @@ class _Layers:
         return root
 
 
+def _model_garden() -> Any:
+    return PROVIDERS.get(OFFICIAL.rstrip("/")).load()
+
+
 def _found(name: str) -> Path:
     """Finds an experiment's file, or says that Model Garden has one of that name."""
     try:
         return find_experiment(name)
     except ConfigError:
-        from orbit_runner.official import catalogue
-
-        if name not in catalogue.experiments():
+        if name not in _model_garden().names():
             raise
         message = f"unknown experiment {name!r}; Model Garden's is --experiment={OFFICIAL}{name}"
         raise ConfigError([Problem("--experiment", message)]) from None

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
-from orbit_runner.data.keyed_random import keyed_uniform_int
+from orbit_runner.data.sampling.keyed_random import keyed_uniform_int
 from orbit_runner.data.source import Repeated
 from orbit_runner.data.table import on_cpu, stored_rows
 

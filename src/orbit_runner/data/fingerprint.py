@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from orbit_runner.data.cache import cache_folder, write_aside
 from orbit_runner.data.source import Repeated, leaves
 from orbit_runner.errors import DataError
+from orbit_runner.utils.cache import cache_folder, write_aside
 
 _THREADS = 8
 # A digest that was faster than this is not worth a file in the cache.

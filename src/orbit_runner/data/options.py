@@ -6,7 +6,7 @@ import dataclasses
 
 import tensorflow as tf
 
-from orbit_runner.config.data import DataConfig, service_addresses
+from orbit_runner.config.schema.data import DataConfig, service_addresses
 
 
 @dataclasses.dataclass(frozen=True)

@@ -29,7 +29,7 @@ def made_by(services: Sequence[str], pieces: tf.data.Dataset, make: Stage) -> tf
         return make(pieces)
     count, options = len(services), tf.data.Options()
     # The service's own iterators: taken apart, they now and then wait for as long as they have
-    # lived, as `training/inputs.py` says.
+    # lived, as `train/inputs/distribute.py` says.
     options.autotune.enabled = False
     parts = [
         make(pieces.shard(count, index))

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from orbit_runner.training.observer import Observer
+from orbit_runner.utils.observer import Observer
 
 if TYPE_CHECKING:
     from rich.progress import Progress

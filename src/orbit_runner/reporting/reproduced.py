@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
-from orbit_runner.training.files import jsonable
-from orbit_runner.training.parting import Parting
-from orbit_runner.training.tensor_parting import Largest, TensorParting
+from orbit_runner.audit.run_diff import Parting
+from orbit_runner.audit.tensor_diff import Largest, TensorParting
+from orbit_runner.utils.files import jsonable
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

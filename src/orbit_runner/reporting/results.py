@@ -7,8 +7,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from orbit_runner.runtime.peaks import short
-from orbit_runner.training.files import jsonable
+from orbit_runner.utils.files import jsonable
+from orbit_runner.utils.mfu import short
 
 _BARS = "▁▂▃▄▅▆▇█"
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from orbit_runner import __version__
-from orbit_runner.training.files import jsonable, read_json_object, set_aside, write_whole
+from orbit_runner.utils.files import jsonable, read_json_object, set_aside, write_whole
 
 _PACKAGES = ("tensorflow", "tf_keras", "tf-models-official", "gin-config", "numpy", "PyYAML")
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 import tf_keras
 from official.core import base_task
 
-from orbit_runner.data.chunks import Chunks
+from orbit_runner.data.step_batches import Chunks
 from orbit_runner.errors import RunnerError, SettingError, first_line
 from orbit_runner.storage.staged_config import local_checkpoint
 from orbit_runner.tasks.serving import Predictor, Serving

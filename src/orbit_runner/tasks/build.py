@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from orbit_runner.config.experiment import ExperimentConfig
+from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.registry import TASKS
 from orbit_runner.storage.staged_config import localize
 from orbit_runner.tasks.several import is_several, tasks_trained
@@ -27,7 +27,7 @@ def build_task(config: ExperimentConfig, logging_dir: str | None) -> Any:
     config = localize(config)
     taken = config.for_task
     if taken is not config:
-        from orbit_runner.official.loading import task_class
+        from orbit_runner.model_garden.loading import task_class
 
         cls = task_class(taken.task)
         if is_several(cls):

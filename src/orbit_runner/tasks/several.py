@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
-from orbit_runner.config.experiment import ExperimentConfig
-from orbit_runner.config.typed import subdirectory_problem
+from orbit_runner.config.parsing.builder import subdirectory_problem
+from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.errors import SettingError
 
 
@@ -44,7 +44,7 @@ def tasks_trained(cls: Any, settings: Any, logging_dir: str | None) -> Any:
         RunnerError: Model Garden has no task for one.
         SettingError: There is none, or two have the same name.
     """
-    from orbit_runner.official.loading import task_class
+    from orbit_runner.model_garden.loading import task_class
 
     names = [routine.task_name or routine.task_config.name for routine in settings.task_routines]
     if not names:
@@ -83,7 +83,7 @@ def tasks_evaluated(config: ExperimentConfig, logging_dir: str | None) -> dict[s
     """
     found: dict[str, Evaluated] = {}
     for number, routine in enumerate(getattr(config.for_task, "eval_tasks", None) or ()):
-        from orbit_runner.official.loading import task_class
+        from orbit_runner.model_garden.loading import task_class
 
         settings = routine.task_config
         name = routine.task_name or settings.name or f"task_{number}"

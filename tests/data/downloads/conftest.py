@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from orbit_runner.data.downloads.get import Order, get
-from orbit_runner.data.downloads.progress import Progress
-from orbit_runner.data.downloads.published import Archive, PublicSet, RemoteFile
-from orbit_runner.data.downloads.sources import Source
+from orbit_runner.datasets.download.install import Order, get
+from orbit_runner.datasets.download.progress import Progress
+from orbit_runner.datasets.download.sources import Source
+from orbit_runner.datasets.published import Archive, PublicSet, RemoteFile
 
 CONTENT = bytes(range(251)) * 4000  # A little over a megabyte, and no two blocks of it are alike.
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from orbit_runner.data.downloads.archives import unpack
-from orbit_runner.data.downloads.errors import DownloadError
-from orbit_runner.data.downloads.sgm import sentences
+from orbit_runner.datasets.download.archives import unpack
+from orbit_runner.datasets.download.errors import DownloadError
+from orbit_runner.datasets.download.sgm import sentences
 
 Tar = Callable[..., bytes]
 GOOD = {"set/a.txt": b"one", "set/deep/b.bin": b"\0" * 1000}

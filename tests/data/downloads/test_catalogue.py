@@ -8,10 +8,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from orbit_runner.config.locate import experiment_files
+from orbit_runner.config.parsing.search_path import experiment_files
 from orbit_runner.config.resolve import Request, resolve
-from orbit_runner.data.downloads.catalogue import SETS, find
-from orbit_runner.data.downloads.published import PublicSet, spelled
+from orbit_runner.datasets.catalogue import SETS, find
+from orbit_runner.datasets.published import PublicSet, spelled
 from orbit_runner.errors import RunnerError
 
 ALL = pytest.mark.parametrize("data", SETS.values(), ids=lambda data: data.name)

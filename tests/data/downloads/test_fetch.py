@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.data.downloads.errors import DownloadError
-from orbit_runner.data.downloads.published import PublicSet
-from orbit_runner.data.downloads.sources import Source, source
+from orbit_runner.datasets.download.errors import DownloadError
+from orbit_runner.datasets.download.sources import Source, source
+from orbit_runner.datasets.published import PublicSet
 from orbit_runner.errors import RunnerError
 
 Bring = Callable[..., Path]
@@ -210,7 +210,7 @@ def test_a_name_that_does_not_resolve_is_told_at_once(bring: Bring) -> None:
 
 def test_a_silent_server_is_given_up(bring: Bring, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "orbit_runner.data.downloads.transfer.transfer.__defaults__", (0.2,), raising=True
+        "orbit_runner.datasets.download.transfer.transfer.__defaults__", (0.2,), raising=True
     )
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"http://127.0.0.1:{silent.getsockname()[1]}"

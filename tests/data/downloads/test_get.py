@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.data.downloads.errors import DownloadError
-from orbit_runner.data.downloads.place import holding
-from orbit_runner.data.downloads.published import Archive, PublicSet
+from orbit_runner.datasets.download.directory import holding
+from orbit_runner.datasets.download.errors import DownloadError
+from orbit_runner.datasets.published import Archive, PublicSet
 from orbit_runner.errors import RunnerError
 
 Bring = Callable[..., Path]
@@ -174,8 +174,8 @@ def test_one_at_a_time(bring: Bring, tmp_path: Path) -> None:
 PROGRAM = """
 import sys
 from orbit_runner.cli.main import main
-from orbit_runner.data.downloads.catalogue import SETS
-from orbit_runner.data.downloads.published import PublicSet, RemoteFile
+from orbit_runner.datasets.catalogue import SETS
+from orbit_runner.datasets.published import PublicSet, RemoteFile
 
 file = RemoteFile(url="http://nowhere.invalid/set.bin", size=int(sys.argv[1]), sha256=sys.argv[2])
 SETS["toy"] = PublicSet(
@@ -185,6 +185,7 @@ sys.exit(main(["data", "get", "toy", *sys.argv[3:]]))
 """
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("kill", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
 def test_a_process_that_is_ended_and_started_again(
     server: Any, publish: Any, tmp_path: Path, kill: signal.Signals, code: int

@@ -7,9 +7,9 @@ import pytest
 import tensorflow as tf
 from test_ratings_pairs import _batches, _chosen, made
 
-from orbit_runner.data.ratings.chunks import Candidates
 from orbit_runner.data.ratings.distinct import distinct
 from orbit_runner.data.ratings.pipeline import eval_users
+from orbit_runner.data.ratings.step_batches import Candidates
 from orbit_runner.errors import DataError
 
 
@@ -95,6 +95,7 @@ def _evaluate(batch=8, replicas=1, pipelines=1, num_negatives=5, **settings):
     return _batches(make, steps, replicas, pipelines)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("num_negatives", [0, 5])
 @pytest.mark.parametrize("batch", [4, 8, 24])
 @pytest.mark.parametrize(("replicas", "pipelines"), [(1, 1), (2, 1), (4, 2)])

@@ -8,7 +8,8 @@ import pathlib
 import numpy as np
 import pytest
 
-from orbit_runner.data.ratings import cache, movielens, parsing
+from orbit_runner.data.ratings import parse_cache, parsing
+from orbit_runner.datasets import movielens
 from orbit_runner.errors import DataError
 
 ROWS = [(196, 242, 3, 881250949), (186, 302, 4, 891717742), (1, 3952, 5, 874965758)]
@@ -163,7 +164,7 @@ def test_two_sets_in_one_folder(tmp_path):
 @pytest.fixture
 def entry(tmp_path, monkeypatch) -> pathlib.Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(cache, "_SMALLEST_BYTES", 0)
+    monkeypatch.setattr(parse_cache, "_SMALLEST_BYTES", 0)
     return tmp_path / "cache" / "orbit_runner" / "ratings"
 
 

@@ -13,11 +13,11 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.data.options import PipelineOptions
-from orbit_runner.data.ratings import chunks as module
-from orbit_runner.data.ratings.chunks import TrainingPairs, pair_chunks
+from orbit_runner.data.ratings import step_batches as module
 from orbit_runner.data.ratings.interactions import RatingSource
 from orbit_runner.data.ratings.negatives import Unchosen
 from orbit_runner.data.ratings.pipeline import train_pairs
+from orbit_runner.data.ratings.step_batches import TrainingPairs, pair_chunks
 from orbit_runner.errors import DataError
 
 _SEED = 11
@@ -155,6 +155,7 @@ def _assert_equal(got, expected):
         tf.nest.map_structure(np.testing.assert_array_equal, one, other)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("chunk", [1, 40, 2**16])
 def test_batches_are_the_pairs_in_their_order(monkeypatch, chunk):
     monkeypatch.setattr(module, "_CHUNK_PAIRS", chunk)
@@ -171,6 +172,7 @@ def test_batches_are_the_pairs_in_their_order(monkeypatch, chunk):
         np.testing.assert_array_equal(label, labels[rows])
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("replicas", "pipelines"), [(1, 1), (2, 1), (2, 2), (4, 2)])
 @pytest.mark.parametrize("start_step", [0, 3, 10**9])
 def test_any_start_and_any_number_of_replicas_gives_the_same(replicas, pipelines, start_step):
@@ -185,6 +187,7 @@ def test_any_start_and_any_number_of_replicas_gives_the_same(replicas, pipelines
         _assert_equal(shared, _train(7)[3:])
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("prefetch", [None, 0, 1, 5000])
 def test_making_ahead_changes_nothing(prefetch):
     _assert_equal(_train(options=PipelineOptions(prefetch=prefetch)), _train())
@@ -233,6 +236,7 @@ for features, labels in itertools.islice(strategy.distribute_datasets_from_funct
 """
 
 
+@pytest.mark.slow
 def test_a_mirrored_strategy_pulls_slices_in_the_order_of_its_replicas():
     run = subprocess.run(
         [sys.executable, "-c", _MIRRORED],

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.modeling.spatial import partitioned
+from orbit_runner.distribute.spatial import partitioned
 
 CPUS = [f"CPU:{index}" for index in range(4)]
 

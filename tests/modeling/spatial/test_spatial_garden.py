@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tf_keras
 
-from orbit_runner.modeling.spatial import PartitionError, partitioned
+from orbit_runner.distribute.spatial import PartitionError, partitioned
 
 # Of a small network in float32 one number on the other side of 0 shows in the gradients.
 FLOAT64 = tf_keras.mixed_precision.Policy("float64")

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import tf_keras
 
-from orbit_runner.modeling.efficientnet import efficientnet
-from orbit_runner.modeling.resnet import resnet
-from orbit_runner.modeling.spatial import PartitionError, partitioned
-from orbit_runner.modeling.vit import vit
+from orbit_runner.distribute.spatial import PartitionError, partitioned
+from orbit_runner.models.efficientnet import efficientnet
+from orbit_runner.models.resnet import resnet
+from orbit_runner.models.vit import vit
 
 _SHAPE = {"input_shape": (64, 64, 3), "num_classes": 10}
 

@@ -7,9 +7,9 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.modeling.resnet_blocks import PadShortcut
-from orbit_runner.modeling.spatial.grid import cuts
-from orbit_runner.modeling.spatial.halo import reach, window
+from orbit_runner.distribute.spatial.grid import cuts
+from orbit_runner.distribute.spatial.halo import reach, window
+from orbit_runner.models.resnet_blocks import PadShortcut
 
 layers = tf_keras.layers
 
@@ -57,6 +57,7 @@ def _images(height=13, width=14):
     return np.random.default_rng(3).normal(0.4, 1.3, (3, height, width, 3))
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("name", LAYERS)
 def test_a_layer_in_parts_is_the_layer(name, steps, close):
     close(*steps(_alone(LAYERS[name]()), [1, 2, 2, 1], _images()), **EXACT)

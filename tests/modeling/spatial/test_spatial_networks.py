@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tf_keras
 
-from orbit_runner.modeling.resnet_blocks import basic_block, convolution, norm_relu
-from orbit_runner.modeling.resnet_cifar import resnet_cifar
+from orbit_runner.models.resnet_blocks import basic_block, convolution, norm_relu
+from orbit_runner.models.resnet_cifar import resnet_cifar
 
 layers = tf_keras.layers
 CLOSE = {"outputs": 1e-5, "gradients": 1e-4, "state": 1e-5}

@@ -6,8 +6,7 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.modeling.resnet_cifar import resnet_cifar
-from orbit_runner.modeling.spatial import (
+from orbit_runner.distribute.spatial import (
     RULES,
     PartitionError,
     Rule,
@@ -15,6 +14,7 @@ from orbit_runner.modeling.spatial import (
     pointwise,
     register,
 )
+from orbit_runner.models.resnet_cifar import resnet_cifar
 
 layers = tf_keras.layers
 HALVES = [["CPU:0", "CPU:1"]]

@@ -9,10 +9,10 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.modeling.normalize import normalized_input
-from orbit_runner.modeling.resnet_blocks import basic_block
-from orbit_runner.modeling.spatial import partitioned
-from orbit_runner.runtime.randomness import keyed_draws
+from orbit_runner.determinism.scopes import keyed_draws
+from orbit_runner.distribute.spatial import partitioned
+from orbit_runner.models.normalize import normalized_input
+from orbit_runner.models.resnet_blocks import basic_block
 from orbit_runner.tasks.base import Task
 
 layers = tf_keras.layers
@@ -90,6 +90,7 @@ def test_a_task_trains_the_same_on_one_device_and_on_two():
     _same(_trained(strategy, None), _trained(strategy, [["CPU:0", "CPU:1"]]))
 
 
+@pytest.mark.slow
 def test_mirrored_replicas_have_devices_of_their_own():
     strategy = _mirrored()
     _same(_trained(strategy, None), _trained(strategy, [["CPU:0", "CPU:1"], ["CPU:2", "CPU:3"]]))
@@ -142,6 +143,7 @@ def test_mirrored_replicas_share_moments_where_batch_norm_is_synchronized():
         np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_what_is_drawn_behind_the_pooling_is_drawn_alike():
     strategy = tf.distribute.OneDeviceStrategy("CPU:0")
     _same(

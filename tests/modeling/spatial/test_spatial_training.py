@@ -9,8 +9,8 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.modeling.resnet_cifar import resnet_cifar
-from orbit_runner.modeling.spatial import partitioned
+from orbit_runner.distribute.spatial import partitioned
+from orbit_runner.models.resnet_cifar import resnet_cifar
 
 
 def _cifar(depth, version, size):

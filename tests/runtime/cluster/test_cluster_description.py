@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from orbit_runner.runtime.cluster.addresses import address_problem, split_address
-from orbit_runner.runtime.cluster.description import Cluster, ClusterError, Member, checked
+from orbit_runner.distribute.cluster.addresses import address_problem, split_address
+from orbit_runner.distribute.cluster.description import Cluster, ClusterError, Member, checked
 
 JOBS = {"worker": ("w0:1", "w1:1"), "chief": ("c:1",), "ps": ("p:1",), "evaluator": ("e:1",)}
 

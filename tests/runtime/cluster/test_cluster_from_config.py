@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.config.cluster import ClusterConfig
-from orbit_runner.config.runtime import RuntimeConfig
-from orbit_runner.runtime.cluster.description import ClusterError
-from orbit_runner.runtime.cluster.from_config import described_jobs, from_config, parse_remote
+from orbit_runner.config.schema.cluster import ClusterConfig
+from orbit_runner.config.schema.runtime import RuntimeConfig
+from orbit_runner.distribute.cluster.description import ClusterError
+from orbit_runner.distribute.cluster.from_config import described_jobs, from_config, parse_remote
 
 TWO = ClusterConfig(worker=["a:1", "b:1"])
 ALL = ClusterConfig(chief=["c:1"], worker=["a:1"], ps=["p:1", "q:1"], evaluator=["e:1"])

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.runtime.cluster.addresses import (
+from orbit_runner.distribute.cluster.addresses import (
     listening_socket,
     port_problem,
     unanswered,
     unknown_hosts,
 )
-from orbit_runner.runtime.cluster.description import Cluster, Member
-from orbit_runner.runtime.cluster.resolve import reach_problems
+from orbit_runner.distribute.cluster.description import Cluster, Member
+from orbit_runner.distribute.cluster.resolver import reach_problems
 
 NOWHERE = "nowhere.invalid"  # RFC 2606 keeps the domain from ever being given away.
 

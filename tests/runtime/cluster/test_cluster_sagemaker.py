@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from orbit_runner.config.runtime import RuntimeConfig
-from orbit_runner.runtime.cluster.description import ClusterError
-from orbit_runner.runtime.cluster.sagemaker import from_sagemaker, is_sagemaker
+from orbit_runner.config.schema.runtime import RuntimeConfig
+from orbit_runner.distribute.cluster.description import ClusterError
+from orbit_runner.distribute.cluster.sagemaker import from_sagemaker, is_sagemaker
 
 MIRRORED = RuntimeConfig(distribution_strategy="multi_worker_mirrored")
 

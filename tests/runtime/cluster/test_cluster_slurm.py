@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.config.runtime import RuntimeConfig
-from orbit_runner.runtime.cluster.description import ClusterError
-from orbit_runner.runtime.cluster.slurm import from_slurm, is_slurm
-from orbit_runner.runtime.cluster.slurm_lists import expand_counts, expand_nodes
+from orbit_runner.config.schema.runtime import RuntimeConfig
+from orbit_runner.distribute.cluster.description import ClusterError
+from orbit_runner.distribute.cluster.slurm import from_slurm, is_slurm
+from orbit_runner.distribute.cluster.slurm_lists import expand_counts, expand_nodes
 
 MIRRORED = RuntimeConfig(distribution_strategy="multi_worker_mirrored")
 SERVED = RuntimeConfig(

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.config.cluster import ClusterConfig
-from orbit_runner.config.runtime import RuntimeConfig
-from orbit_runner.runtime.cluster.description import ClusterError
-from orbit_runner.runtime.cluster.resolve import remote_cluster, resolve_cluster
+from orbit_runner.config.schema.cluster import ClusterConfig
+from orbit_runner.config.schema.runtime import RuntimeConfig
+from orbit_runner.distribute.cluster.description import ClusterError
+from orbit_runner.distribute.cluster.resolver import remote_cluster, resolve_cluster
 
 MIRRORED, SERVED = "multi_worker_mirrored", "parameter_server"
 SLURM = {

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from orbit_runner.runtime.cluster.description import Member
-from orbit_runner.runtime.cluster.farewell import Guest, Host
+from orbit_runner.distribute.cluster.description import Member
+from orbit_runner.distribute.cluster.shutdown import Guest, Host
 
 
 @pytest.mark.parametrize("code", [0, 3, 143])

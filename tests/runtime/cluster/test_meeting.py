@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from orbit_runner.distribute.cluster.barrier import meet, unreachable
+from orbit_runner.distribute.cluster.description import Cluster, ClusterError, Member
+from orbit_runner.distribute.cluster.errors import MemberLost
 from orbit_runner.errors import RunnerError
-from orbit_runner.runtime.cluster.description import Cluster, ClusterError, Member
-from orbit_runner.runtime.cluster.lost import MemberLost
-from orbit_runner.runtime.cluster.meeting import meet, unreachable
 from tests.clusters.members import free_ports
 
 

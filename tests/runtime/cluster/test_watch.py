@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from orbit_runner.runtime.cluster.description import Member
-from orbit_runner.runtime.cluster.lost import MemberLost
-from orbit_runner.runtime.cluster.watch import Sign, Watch, sign_of_life, wait_for_servers
+from orbit_runner.distribute.cluster.description import Member
+from orbit_runner.distribute.cluster.errors import MemberLost
+from orbit_runner.distribute.cluster.liveness import Sign, Watch, sign_of_life, wait_for_servers
 
 
 class Stage:
@@ -149,6 +149,7 @@ def test_a_parameter_server_may_not_go(
     assert watch[0].lost() == f"ps 0 ({members[2].address}): nobody listens"
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("which", [0, 2])
 def test_nobody_may_hang(
     which: int, watch: tuple[Watch, list[str]], stages: list[Stage], members: list[Member]

@@ -5,14 +5,14 @@ import sys
 from pathlib import Path
 
 from orbit_runner.errors import RunnerError
-from orbit_runner.runtime.launch.data_service import service_specs
-from orbit_runner.runtime.launch.gathering import OneMachine
-from orbit_runner.runtime.launch.job import Job, Limits
-from orbit_runner.runtime.launch.members import Members
-from orbit_runner.runtime.launch.rendezvous import Rendezvous
-from orbit_runner.runtime.launch.screen import Screen
-from orbit_runner.runtime.launch.signals import Signals
-from orbit_runner.runtime.launch.supervise import supervise
+from orbit_runner.launch.data_service import service_specs
+from orbit_runner.launch.gathering import OneMachine
+from orbit_runner.launch.job import Job, Limits
+from orbit_runner.launch.log_multiplexer import Screen
+from orbit_runner.launch.members import Members
+from orbit_runner.launch.rendezvous import Rendezvous
+from orbit_runner.launch.signals import Signals
+from orbit_runner.launch.supervisor import supervise
 
 MEMBER = str(Path(__file__).with_name("member.py"))
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.runtime.launch.ports import free_ports
+from orbit_runner.launch.ports import free_ports
 from tests.runtime.launch.launches import Launch, alive, wait_for
 
 Start = Callable[..., Launch]

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from orbit_runner.runtime.launch.screen import Screen, follow
+from orbit_runner.launch.log_multiplexer import Screen, follow
 from tests.runtime.launch.launches import SECONDS, Launch
 
 Start = Callable[..., Launch]

@@ -124,6 +124,7 @@ def test_a_crash_that_follows_a_death_is_not_the_cause(
     assert len(launch.lives("worker 0")) == 2
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("ending", ["exit(143)", "exit(130)", "die(15)"])
 def test_when_one_was_asked_to_leave_the_others_have_time(start: Start, ending: str) -> None:
     launch = start({"worker 0": ["time.sleep(1); exit(143)"], "worker 1": [ending]})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from orbit_runner.cli.flags import add_config_flags, parse, parser, request
+from orbit_runner.cli.flags.config_flags import add_config_flags, parse, parser, request
 from orbit_runner.config.resolve import Resolved, resolve
 
 MIRRORED = "--distribution_strategy=multi_worker_mirrored"

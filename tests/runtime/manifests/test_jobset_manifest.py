@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from orbit_runner.runtime.cluster.description import Cluster
-from orbit_runner.runtime.cluster.resolve import resolve_cluster
-from orbit_runner.runtime.manifests.kubernetes import parse_label, parse_toleration
+from orbit_runner.distribute.cluster.description import Cluster
+from orbit_runner.distribute.cluster.resolver import resolve_cluster
+from orbit_runner.launch.deploy.kubernetes import parse_label, parse_toleration
 
 from .experiments import ORDERS, resolved_of, settings
 
@@ -50,6 +50,7 @@ def _members(job: dict[str, Any], runtime: Any) -> Iterator[Cluster]:
             yield cluster
 
 
+@pytest.mark.sample(13)
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("more", [[], ALL], ids=["bare", "all flags"])
 def test_it_is_valid(

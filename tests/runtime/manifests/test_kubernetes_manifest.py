@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from orbit_runner.runtime.cluster.resolve import resolve_cluster
-from orbit_runner.runtime.manifests.kubernetes import folder_problem, parse_claims
+from orbit_runner.distribute.cluster.resolver import resolve_cluster
+from orbit_runner.launch.deploy.kubernetes import folder_problem, parse_claims
 
 from .experiments import MIRRORED, ORDERS, TRICKY, resolved_of, settings
 

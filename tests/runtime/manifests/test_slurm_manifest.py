@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from orbit_runner.runtime.cluster.resolve import resolve_cluster
-from orbit_runner.runtime.manifests.order import Order, seconds_of
-from orbit_runner.runtime.manifests.slurm import Slurm, manifest
+from orbit_runner.distribute.cluster.resolver import resolve_cluster
+from orbit_runner.launch.deploy.job_spec import Order, seconds_of
+from orbit_runner.launch.deploy.slurm import Slurm, manifest
 
 from .experiments import MIRRORED, ORDERS, TRICKY, resolved_of, settings
 

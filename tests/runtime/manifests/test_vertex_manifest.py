@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from orbit_runner.cli.flags import add_config_flags, parse, parser, request
+from orbit_runner.cli.flags.config_flags import add_config_flags, parse, parser, request
 from orbit_runner.config.resolve import resolve
-from orbit_runner.runtime.cluster.resolve import resolve_cluster
+from orbit_runner.distribute.cluster.resolver import resolve_cluster
 
 from .experiments import MIRRORED, ORDERS, TRICKY, settings
 

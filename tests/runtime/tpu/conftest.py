@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.config.tpu_platforms import find_platform
-from orbit_runner.runtime.tpu.topologies import make_topology
+from orbit_runner.config.schema.tpu_platforms import find_platform
+from orbit_runner.distribute.tpu.topologies import make_topology
 
 
 class Resolver:

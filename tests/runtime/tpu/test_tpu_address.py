@@ -19,11 +19,11 @@ import pytest
 
 from orbit_runner.cli.main import main
 from orbit_runner.cli.preflight import check_before_start
-from orbit_runner.config.problems import ConfigError
+from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.resolve import Request, resolve
-from orbit_runner.config.runtime import RuntimeConfig
-from orbit_runner.runtime.tpu import address
-from orbit_runner.runtime.tpu.address import (
+from orbit_runner.config.schema.runtime import RuntimeConfig
+from orbit_runner.distribute.tpu import address
+from orbit_runner.distribute.tpu.address import (
     endpoints,
     find_tpu,
     reach,

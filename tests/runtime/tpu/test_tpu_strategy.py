@@ -15,13 +15,13 @@ import tensorflow as tf
 from official.core import base_trainer, config_definitions
 from tensorflow.compiler.xla import xla_data_pb2
 
-from orbit_runner.config.runtime import RuntimeConfig
+from orbit_runner.config.schema.runtime import RuntimeConfig
+from orbit_runner.distribute.devices import DeviceError
+from orbit_runner.distribute.tpu import strategy as module
+from orbit_runner.distribute.tpu.device_assignment import assign_devices
+from orbit_runner.distribute.tpu.inputs import split_inputs
+from orbit_runner.distribute.tpu.strategy import build_tpu_strategy, run_options
 from orbit_runner.errors import SettingError
-from orbit_runner.runtime.devices import DeviceError
-from orbit_runner.runtime.tpu import strategy as module
-from orbit_runner.runtime.tpu.assignment import assign_devices
-from orbit_runner.runtime.tpu.inputs import split_inputs
-from orbit_runner.runtime.tpu.strategy import build_tpu_strategy, run_options
 
 PATH = "runtime.train_input_partition_dims"
 
@@ -265,9 +265,9 @@ def test_what_cannot_be_found_is_told(
 ATTEMPT = """
 import json, sys
 import tensorflow as tf
-from orbit_runner.config.runtime import RuntimeConfig
-from orbit_runner.runtime.devices import DeviceError
-from orbit_runner.runtime.tpu.strategy import build_tpu_strategy
+from orbit_runner.config.schema.runtime import RuntimeConfig
+from orbit_runner.distribute.devices import DeviceError
+from orbit_runner.distribute.tpu.strategy import build_tpu_strategy
 kept = []
 def address():
     server = tf.distribute.Server({"worker": ["localhost:0"]}, job_name="worker", task_index=0)
@@ -281,6 +281,7 @@ except DeviceError as error:
 """
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("name", "said"),
     [

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.config.tpu_platforms import PLATFORMS, find_platform
-from orbit_runner.runtime.devices import DeviceError
-from orbit_runner.runtime.tpu.assignment import assign_devices, computation_shape
-from orbit_runner.runtime.tpu.topologies import make_topology
+from orbit_runner.config.schema.tpu_platforms import PLATFORMS, find_platform
+from orbit_runner.distribute.devices import DeviceError
+from orbit_runner.distribute.tpu.device_assignment import assign_devices, computation_shape
+from orbit_runner.distribute.tpu.topologies import make_topology
 
 SMALL = [platform.name for platform in PLATFORMS.values() if platform.devices <= 512]
 

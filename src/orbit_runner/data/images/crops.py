@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from orbit_runner.data.keyed_random import keyed_bits
+from orbit_runner.data.sampling.keyed_random import keyed_bits
 
 _SALT = 0x696E636570
 _ASPECTS = (3 / 4, 4 / 3)

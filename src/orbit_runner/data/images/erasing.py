@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from orbit_runner.data.images.decode import as_pixels
 from orbit_runner.data.images.statistics import NATURAL_MEAN, NATURAL_STD
-from orbit_runner.data.keyed_random import keyed_bits
+from orbit_runner.data.sampling.keyed_random import keyed_bits
 
 _SALT = 0x6572617365
 _TRIALS = 10

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from orbit_runner.data.images.decode import as_pixels
-from orbit_runner.data.keyed_random import keyed_bits
+from orbit_runner.data.sampling.keyed_random import keyed_bits
 from orbit_runner.data.table import on_cpu
 
 _SALTS = {"mixed": 0x6D697831, "cut": 0x6D697832, "share": 0x6D697833, "row": 0x6D697834,

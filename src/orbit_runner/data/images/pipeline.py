@@ -8,20 +8,20 @@ from typing import Any
 import tensorflow as tf
 
 from orbit_runner.data.augment import CropFlip, crop_flip
-from orbit_runner.data.images.bad import BadImages
-from orbit_runner.data.images.columns import (
+from orbit_runner.data.images.batch_decode import MakeImage, decoded
+from orbit_runner.data.images.decode_errors import BadImages
+from orbit_runner.data.images.example_columns import (
     ImageSource,
     LookUp,
     evaluation_columns,
     training_columns,
 )
-from orbit_runner.data.images.decoding import MakeImage, decoded
 from orbit_runner.data.images.files import FileSource
 from orbit_runner.data.images.mixing import Mixer, Mixing
-from orbit_runner.data.images.training import Variation, varied
+from orbit_runner.data.images.train_image import Variation, varied
 from orbit_runner.data.options import PipelineOptions
+from orbit_runner.data.sampling.sharding import checked_eval_steps, replica_slices
 from orbit_runner.data.service import made_by
-from orbit_runner.data.slicing import checked_eval_steps, replica_slices
 from orbit_runner.errors import DataError
 
 Shape = tuple[int, int, int]

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from orbit_runner.data.tfrecord.cache import index_files
+from orbit_runner.data.tfrecord.index_cache import index_files
 from orbit_runner.data.tfrecord.source import RecordSource, first_shape
 from orbit_runner.errors import DataError, first_line
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from orbit_runner.data.permutation import walked
+from orbit_runner.data.sampling.permutation import walked
 
 
 def distinct(sizes: tf.Tensor, keys: tf.Tensor, count: int) -> tf.Tensor:

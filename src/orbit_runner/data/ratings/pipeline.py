@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from orbit_runner.data.chunk_pipeline import endless, one_pass
 from orbit_runner.data.options import PipelineOptions
-from orbit_runner.data.ratings.chunks import pair_chunks, user_chunks
 from orbit_runner.data.ratings.interactions import RatingSource
-from orbit_runner.data.slicing import replica_slices
+from orbit_runner.data.ratings.step_batches import pair_chunks, user_chunks
+from orbit_runner.data.sampling.sharding import replica_slices
+from orbit_runner.data.tf_pipeline import endless, one_pass
 
 
 def train_pairs(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from orbit_runner.data.slicing import ReplicaSlices
+from orbit_runner.data.sampling.sharding import ReplicaSlices
 from orbit_runner.data.text.order import Order
 from orbit_runner.data.text.padding import PaddedRows
 from orbit_runner.data.text.source import PairSource

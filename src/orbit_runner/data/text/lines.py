@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from orbit_runner.data.text.progress import Progress
 from orbit_runner.data.text.scan_cache import remembered
 from orbit_runner.errors import DataError
+from orbit_runner.utils.progress_line import Progress
 
 _GZIP = b"\x1f\x8b"
 _BOM = "\ufeff"

@@ -7,12 +7,12 @@ from typing import Protocol
 import numpy as np
 import tensorflow as tf
 
-from orbit_runner.data.keyed_random import keyed_bits
-from orbit_runner.data.permutation import permute
-from orbit_runner.data.sampling import IndexSampler
+from orbit_runner.data.sampling.index_sampler import IndexSampler
+from orbit_runner.data.sampling.keyed_random import keyed_bits
+from orbit_runner.data.sampling.permutation import permute
+from orbit_runner.data.sampling.segment_permutation import SegmentPermutation
 from orbit_runner.data.table import on_cpu
 from orbit_runner.data.text.buckets import BatchPlan
-from orbit_runner.data.text.segments import SegmentPermutation
 
 _BATCH_SALT, _PAIR_SALT = 0x6261746368, 0x70616972
 

@@ -7,11 +7,11 @@ from itertools import chain
 from pathlib import Path
 
 from orbit_runner.data.files import data_folder, named_files
-from orbit_runner.data.text.encoded import encode_files
 from orbit_runner.data.text.limits import within_limits
 from orbit_runner.data.text.lines import count_lines, read_lines
 from orbit_runner.data.text.source import PairSource
-from orbit_runner.data.text.vocabulary import Vocabulary
+from orbit_runner.data.text.token_cache import encode_files
+from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary
 from orbit_runner.errors import DataError
 
 _NAME = "parallel_text"

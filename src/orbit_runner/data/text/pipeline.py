@@ -8,8 +8,8 @@ from typing import Any
 import tensorflow as tf
 
 from orbit_runner.data.options import PipelineOptions
+from orbit_runner.data.sampling.sharding import ReplicaSlices, checked_eval_steps, replica_slices
 from orbit_runner.data.service import made_by
-from orbit_runner.data.slicing import ReplicaSlices, checked_eval_steps, replica_slices
 from orbit_runner.data.text.batches import Batch, PairReader
 from orbit_runner.data.text.buckets import fixed_rows, plan_batches
 from orbit_runner.data.text.order import BucketOrder, OncePerPair, Order, RowOrder

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from orbit_runner.data.cache import write_aside
-from orbit_runner.data.text.packed import example_of, feature_of
+from orbit_runner.data.text.packed_varints import example_of, feature_of
 from orbit_runner.data.text.source import PairSource
 from orbit_runner.data.tfrecord.framing import masked_crc32c
+from orbit_runner.utils.cache import write_aside
 
 
 def write_token_records(source: PairSource, path: str | Path) -> None:

@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from orbit_runner.data.cache import cache_folder, write_aside
 from orbit_runner.errors import DataError
+from orbit_runner.utils.cache import cache_folder, write_aside
 
 _Counted = tuple[int, str]
 

@@ -10,12 +10,10 @@ from pathlib import Path
 import numpy as np
 
 from orbit_runner.data.files import named_files
-from orbit_runner.data.text.encoded import kept
 from orbit_runner.data.text.limits import within_limits
-from orbit_runner.data.text.packed import PackedRows, int64_list
-from orbit_runner.data.text.progress import Progress
+from orbit_runner.data.text.packed_varints import PackedRows, int64_list
 from orbit_runner.data.text.source import EOS, PAD, PairSource, Ragged
-from orbit_runner.data.tfrecord.cache import index_files
+from orbit_runner.data.text.token_cache import kept
 from orbit_runner.data.tfrecord.example import features_of
 from orbit_runner.data.tfrecord.framing import (
     BLOCK_RECORDS,
@@ -26,7 +24,9 @@ from orbit_runner.data.tfrecord.framing import (
     record_starts,
     unreadable,
 )
+from orbit_runner.data.tfrecord.index_cache import index_files
 from orbit_runner.errors import DataError
+from orbit_runner.utils.progress_line import Progress
 
 _NAME = "token_records"
 SIDES = ("inputs", "targets")

@@ -7,8 +7,8 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
-from orbit_runner.data.keyed_random import keyed_bits
-from orbit_runner.data.permutation import permute
+from orbit_runner.data.sampling.keyed_random import keyed_bits
+from orbit_runner.data.sampling.permutation import permute
 from orbit_runner.data.table import on_cpu
 
 _BLOCK_SALT, _WINDOW_SALT = 0x626C6F636B, 0x77696E646F77

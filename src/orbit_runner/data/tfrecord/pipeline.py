@@ -10,11 +10,11 @@ import tensorflow as tf
 
 from orbit_runner.data.augment import CropFlip, crop_flip
 from orbit_runner.data.options import PipelineOptions
+from orbit_runner.data.sampling.sharding import ReplicaSlices, checked_eval_steps, replica_slices
 from orbit_runner.data.service import made_by
-from orbit_runner.data.slicing import ReplicaSlices, checked_eval_steps, replica_slices
+from orbit_runner.data.tfrecord.bad_record import ReadingOrder, remember_order
 from orbit_runner.data.tfrecord.decode import Decoder
-from orbit_runner.data.tfrecord.reading import Reader
-from orbit_runner.data.tfrecord.search import ReadingOrder, remember_order
+from orbit_runner.data.tfrecord.reader import Reader
 from orbit_runner.data.tfrecord.source import RecordSource
 
 _Tree = dict[str, Any]

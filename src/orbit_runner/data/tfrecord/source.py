@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 
 from orbit_runner.data.files import named_files
-from orbit_runner.data.tfrecord.cache import index_files
 from orbit_runner.data.tfrecord.example import bytes_of, example_problem, features_of, image_shape
 from orbit_runner.data.tfrecord.framing import (
     BLOCK_RECORDS,
@@ -18,6 +17,7 @@ from orbit_runner.data.tfrecord.framing import (
     first_record,
     record_starts,
 )
+from orbit_runner.data.tfrecord.index_cache import index_files
 from orbit_runner.errors import DataError
 
 IMAGE, LABEL = "image/encoded", "image/class/label"

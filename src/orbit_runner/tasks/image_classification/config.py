@@ -6,10 +6,9 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from orbit_runner.config.base import Config, setting
-from orbit_runner.config.experiment import TaskConfig
-from orbit_runner.config.problems import unknown
-from orbit_runner.errors import DataError
+from orbit_runner.config.schema.base import Config, setting
+from orbit_runner.config.schema.experiment import TaskConfig
+from orbit_runner.errors import DataError, unknown
 from orbit_runner.registry import IMAGE_MODELS, SOURCES
 from orbit_runner.tasks.image_classification.data_config import (
     ImageDataConfig,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
-from orbit_runner.config.base import Config, OneOf, setting
-from orbit_runner.config.data import DataConfig
+from orbit_runner.config.schema.base import Config, OneOf, setting
+from orbit_runner.config.schema.data import DataConfig
 
 _METHODS = (
     "bilinear", "nearest", "bicubic", "area", "lanczos3", "lanczos5", "gaussian", "mitchellcubic",

@@ -6,15 +6,15 @@ from typing import Any, TypeGuard
 
 import tensorflow as tf
 
-from orbit_runner.data.array_chunks import eval_chunks, train_chunks
+from orbit_runner.data.array_batches import eval_chunks, train_chunks
+from orbit_runner.data.array_pipeline import eval_dataset, train_dataset
 from orbit_runner.data.augment import CropFlip
-from orbit_runner.data.chunks import Chunks
-from orbit_runner.data.images.bad import BadImages
+from orbit_runner.data.images.decode_errors import BadImages
 from orbit_runner.data.images.mixing import Mixing
 from orbit_runner.data.images.pipeline import eval_images, train_images
 from orbit_runner.data.options import PipelineOptions
-from orbit_runner.data.pipeline import eval_dataset, train_dataset
 from orbit_runner.data.source import ArraySource
+from orbit_runner.data.step_batches import Chunks
 from orbit_runner.data.tfrecord.pipeline import eval_records, train_records
 from orbit_runner.data.tfrecord.source import RecordSource
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig

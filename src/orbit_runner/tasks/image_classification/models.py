@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 
-from orbit_runner.config.base import Config, setting
-from orbit_runner.modeling.resnet_depths import nearest_depths, valid_depth
-from orbit_runner.modeling.vit_sizes import VIT_NAMES, patch_problem
+from orbit_runner.config.schema.base import Config, setting
+from orbit_runner.models.resnet_depths import nearest_depths, valid_depth
+from orbit_runner.models.vit_sizes import VIT_NAMES, patch_problem
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -10,8 +10,8 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.data.images.evaluation import decoded_for_evaluation
-from orbit_runner.data.images.training import Variation
+from orbit_runner.data.images.eval_image import decoded_for_evaluation
+from orbit_runner.data.images.train_image import Variation
 from orbit_runner.errors import first_line
 from orbit_runner.tasks.serving import Prediction, Serving
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from orbit_runner.config.data import input_paths
+from orbit_runner.config.schema.data import input_paths
 from orbit_runner.data.fingerprint import (
     DataFile,
     content_digest,

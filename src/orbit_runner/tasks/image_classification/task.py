@@ -8,8 +8,8 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.data.chunks import Chunks
-from orbit_runner.data.images.bad import BadImages
+from orbit_runner.data.images.decode_errors import BadImages
+from orbit_runner.data.step_batches import Chunks
 from orbit_runner.errors import SettingError
 from orbit_runner.registry import IMAGE_MODELS
 from orbit_runner.tasks.base import Task

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from orbit_runner.data.images.augment_policies import Policy, auto_augment, rand_augment
 from orbit_runner.data.images.erasing import Erasing
-from orbit_runner.data.images.policies import Policy, auto_augment, rand_augment
-from orbit_runner.data.images.training import Variation
+from orbit_runner.data.images.train_image import Variation
 from orbit_runner.data.source import ArraySource
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig, varying
 from orbit_runner.tasks.image_classification.sources import Source

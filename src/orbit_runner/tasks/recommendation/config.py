@@ -6,11 +6,10 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from orbit_runner.config.base import Config, setting
-from orbit_runner.config.data import DataConfig, SyntheticConfig
-from orbit_runner.config.experiment import TaskConfig
-from orbit_runner.config.problems import unknown
-from orbit_runner.errors import DataError
+from orbit_runner.config.schema.base import Config, setting
+from orbit_runner.config.schema.data import DataConfig, SyntheticConfig
+from orbit_runner.config.schema.experiment import TaskConfig
+from orbit_runner.errors import DataError, unknown
 from orbit_runner.registry import RATING_MODELS, RATING_SOURCES
 
 _NO_IMAGES = "there are no images to augment"

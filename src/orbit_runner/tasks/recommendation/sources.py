@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from orbit_runner.config.data import input_paths
+from orbit_runner.config.schema.data import input_paths
 from orbit_runner.data.fingerprint import DataFile, content_digest, describe_files
 from orbit_runner.data.ratings.interactions import RatingSource, leave_one_out
 from orbit_runner.registry import RATING_SOURCES

@@ -6,11 +6,10 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from orbit_runner.config.base import setting
-from orbit_runner.config.data import DataConfig
-from orbit_runner.config.experiment import TaskConfig
-from orbit_runner.config.problems import unknown
-from orbit_runner.errors import DataError
+from orbit_runner.config.schema.base import setting
+from orbit_runner.config.schema.data import DataConfig
+from orbit_runner.config.schema.experiment import TaskConfig
+from orbit_runner.errors import DataError, unknown
 from orbit_runner.registry import TEXT_MODELS, TEXT_SOURCES
 from orbit_runner.tasks.translation.models import TextModelConfig, TransformerConfig
 

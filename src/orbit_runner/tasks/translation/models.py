@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
-from orbit_runner.config.base import Config, setting
-from orbit_runner.modeling.transformer_sizes import SIZES
+from orbit_runner.config.schema.base import Config, setting
+from orbit_runner.models.transformer_sizes import SIZES
 
 # Those of Keras that are functions of one number.
 ACTIVATIONS = ("elu", "exponential", "gelu", "hard_sigmoid", "leaky_relu", "linear", "mish", "relu",

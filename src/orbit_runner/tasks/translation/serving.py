@@ -7,8 +7,8 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.data.text.graph_tokenizer import GraphTokenizer
-from orbit_runner.data.text.vocabulary import Vocabulary
+from orbit_runner.data.text.tokenizer.graph_tokenizer import GraphTokenizer
+from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary
 from orbit_runner.tasks.serving import Serving
 
 TEXT, TOKENS = "text", "tokens"

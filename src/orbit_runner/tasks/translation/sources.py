@@ -6,16 +6,16 @@ import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orbit_runner.config.data import input_paths
+from orbit_runner.config.schema.data import input_paths
 from orbit_runner.data.files import named_files
 from orbit_runner.data.fingerprint import DataFile, content_digest, describe_files
 from orbit_runner.data.text import parallel_text
 from orbit_runner.data.text.lines import count_lines, lines_digest
 from orbit_runner.data.text.source import EOS, PairSource
-from orbit_runner.data.text.vocabulary import Vocabulary
-from orbit_runner.data.text.vocabulary_files import vocabulary_for
-from orbit_runner.data.tfrecord.cache import index_files
+from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary
+from orbit_runner.data.text.tokenizer.vocabulary_files import vocabulary_for
 from orbit_runner.data.tfrecord.framing import record_files
+from orbit_runner.data.tfrecord.index_cache import index_files
 from orbit_runner.errors import DataError
 from orbit_runner.registry import TEXT_SOURCES
 from orbit_runner.storage.cache import local_run_directory

@@ -11,12 +11,11 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.data.cache import write_aside
 from orbit_runner.data.text.source import EOS, PairSource
-from orbit_runner.data.text.vocabulary import Vocabulary
+from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary
+from orbit_runner.distribute.process_group import Workers
 from orbit_runner.errors import DataError, RunnerError, SettingError
 from orbit_runner.registry import TEXT_MODELS
-from orbit_runner.runtime.workers import Workers
 from orbit_runner.storage.cache import local_run_directory
 from orbit_runner.tasks.base import EXAMPLES, Task
 from orbit_runner.tasks.serving import Predictor, Serving
@@ -36,6 +35,7 @@ from orbit_runner.tasks.translation.inputs import (
 from orbit_runner.tasks.translation.losses import smoothed_cross_entropy, token_mask
 from orbit_runner.tasks.translation.metrics import Perplexity, TokenAccuracy
 from orbit_runner.tasks.translation.sources import KEPT, SYNTHETIC, load_pairs, load_vocabulary
+from orbit_runner.utils.cache import write_aside
 
 
 class TranslationTask(Task):
@@ -47,7 +47,7 @@ class TranslationTask(Task):
         """Builds the network that `model.name` names, for the ids of the vocabulary.
 
         Returns:
-            A model as `orbit_runner.modeling.transformer` describes it.
+            A model as `orbit_runner.models.transformer` describes it.
         """
         options = self.task_config.model.as_dict()
         del options["label_smoothing"]

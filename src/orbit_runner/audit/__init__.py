@@ -1,0 +1,1 @@
+"""Verifies runs, reproduces them, and finds where two of them first differ."""

@@ -1,0 +1,1 @@
+"""Checkpoints: which there are, whether they are whole, what fits, saving and restoring."""

@@ -1,0 +1,124 @@
+"""Which checkpoints there are at a place, and whether their files are whole; changes nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from orbit_runner.checkpoint.directory import CheckpointFolder
+from orbit_runner.checkpoint.metadata import CheckpointRecord
+from orbit_runner.errors import RunnerError, first_line
+
+BEST = "best"
+_FILE = re.compile(r"(.+)-(\d+)\.(?:index|json|data-\d+-of-\d+)")
+_PREFIX = re.compile(r"(.+)-(\d+)")
+_PAUSE_SECONDS = 0.5
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where a checkpoint is.
+
+    Attributes:
+        folder: Its folder.
+        step: Its step.
+        name: What it is called, from where one looked: `checkpoints/ckpt-100`.
+    """
+
+    folder: CheckpointFolder
+    step: int
+    name: str
+
+
+def find_places(target: Path, best: str) -> list[Place]:
+    """Finds checkpoints.
+
+    Args:
+        target: The folder of a run, a folder of checkpoints, or the path of one.
+        best: The name of the folder in which the run keeps its best one.
+
+    Returns:
+        At least one, those of the run itself first.
+
+    Raises:
+        RunnerError: There are none.
+    """
+    if (target / "checkpoints").is_dir():
+        subdirs = dict.fromkeys(["checkpoints", best, BEST])
+        places = [place for name in subdirs for place in _in_folder(target / name, f"{name}/")]
+    elif target.is_dir():
+        places = [*_in_folder(target, "")]
+    else:
+        places = [*_one(target)]
+    if not places:
+        there = "holds no checkpoint" if target.exists() else "does not exist"
+        raise RunnerError(
+            f"RUN: {target} {there}\n"
+            "allowed: the folder of a run, a folder of checkpoints, or one checkpoint, such as "
+            "runs/a/checkpoints/ckpt-100"
+        )
+    return places
+
+
+def _in_folder(path: Path, label: str) -> Iterator[Place]:
+    matches = (_FILE.fullmatch(file.name) for file in path.glob("*-*.*"))
+    for name in sorted({match[1] for match in matches if match}):
+        folder = CheckpointFolder(path, name=name)
+        yield from (Place(folder, step, f"{label}{name}-{step}") for step in folder.steps())
+
+
+def _one(prefix: Path) -> Iterator[Place]:
+    match = _FILE.fullmatch(prefix.name) or _PREFIX.fullmatch(prefix.name)
+    if match is None:
+        return
+    folder, step = CheckpointFolder(prefix.parent, name=match[1]), int(match[2])
+    if folder.files(step):
+        yield Place(folder, step, f"{match[1]}-{step}")
+
+
+def damage_now(folder: CheckpointFolder, step: int) -> str | None:
+    """Says what is wrong with a checkpoint of a run that may be going on.
+
+    Args:
+        folder: Where it is.
+        step: Its step.
+
+    Returns:
+        What is wrong; "" for a whole one, None for one that is gone.
+    """
+    found = _damage(folder, step)
+    if found:
+        # The run may be putting it in its place, or removing it.
+        time.sleep(_PAUSE_SECONDS)
+        return _damage(folder, step) if step in folder.steps() else None
+    return found
+
+
+def _damage(folder: CheckpointFolder, step: int) -> str:
+    try:
+        return folder.damage(step)
+    except (OSError, ValueError, TypeError) as error:
+        return f"cannot be read: {first_line(error)}"
+
+
+def newest_whole(folder: CheckpointFolder, at_most: int | None = None) -> CheckpointRecord | None:
+    """Finds the newest checkpoint that is whole and has a record.
+
+    Args:
+        folder: Where to look; nothing is changed there.
+        at_most: The last step that counts.
+
+    Returns:
+        Its record; None where there is none.
+    """
+    steps = [step for step in folder.steps() if at_most is None or step <= at_most]
+    for step in reversed(steps):
+        with contextlib.suppress(OSError, ValueError):  # A run that goes on may remove it.
+            record = folder.record(step) if damage_now(folder, step) == "" else None
+            if record is not None:
+                return record
+    return None

@@ -1,0 +1,77 @@
+"""Turns what the system and TensorFlow raise for a full or read-only disk into one message."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from collections.abc import Iterator
+from pathlib import Path
+
+from orbit_runner.checkpoint.directory import CheckpointFolder
+from orbit_runner.errors import RunnerError, first_line
+
+_NUMBERS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
+# TensorFlow passes them on as text.
+_WORDS = (
+    "No space left on device",
+    "Disk quota exceeded",
+    "File too large",
+    "Read-only file system",
+)
+
+
+class DiskError(RunnerError):
+    """A run directory that cannot be written to."""
+
+    exit_code = 1
+
+
+def describe_disk_problem(error: BaseException) -> str:
+    """Returns what is wrong with the disk; "" for an error that is about something else.
+
+    Args:
+        error: What was raised.
+    """
+    if isinstance(error, OSError) and error.errno in _NUMBERS:
+        return f"{error.strerror}{f': {error.filename}' if error.filename else ''}"
+    if not type(error).__module__.startswith("tensorflow"):
+        return ""
+    return next((words for words in _WORDS if words in str(error)), "")
+
+
+def describe_failed_write(error: BaseException, checkpoints: CheckpointFolder) -> str:
+    """Returns two lines: why writing failed, and which checkpoint is left.
+
+    Args:
+        error: What was raised.
+        checkpoints: The checkpoints of the run.
+    """
+    problem = describe_disk_problem(error)
+    try:
+        steps = checkpoints.committed()
+    except OSError:
+        steps = []
+    left = f"the checkpoint of step {steps[-1]} is whole" if steps else "there is no checkpoint yet"
+    remedy = "make room and start the run again" if problem else "start the run again"
+    return f"{problem or first_line(error)}\n{left}; {remedy}"
+
+
+@contextlib.contextmanager
+def disk_error_scope(run: Path) -> Iterator[None]:
+    """Raises a `DiskError` for what is raised in a `with` block because the disk is full.
+
+    Args:
+        run: The run directory.
+
+    Raises:
+        DiskError: It cannot be written to.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not describe_disk_problem(error):
+            raise
+        checkpoints = CheckpointFolder(run / "checkpoints")
+        raise DiskError(
+            f"cannot write to {run}: {describe_failed_write(error, checkpoints)}"
+        ) from error

@@ -1,0 +1,179 @@
+"""One number for all weights: equal numbers mean equal bits.
+
+A fingerprint is the SHA-256 over one line for each tensor (name, type, shape, SHA-256 of its
+bytes), the lines sorted. So it can be taken of variables in memory and of a checkpoint on the disk
+alike, and two runs that differ can be compared tensor by tensor.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
+
+from orbit_runner.checkpoint.finite_check import NonFiniteTensor, count_non_finite, is_trained
+from orbit_runner.distribute.sharded_variables import is_variable, name_of
+
+_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+# TensorFlow counts saves there; a resumed run has fewer behind it.
+_SAVE_COUNTER = "save_counter/"
+_VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
+
+
+def fingerprint(lines: Iterable[str]) -> str:
+    """Returns the SHA-256 over the lines of some tensors, in whatever order they come.
+
+    Args:
+        lines: What `line` returned.
+
+    Returns:
+        64 hexadecimal digits.
+    """
+    return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()
+
+
+def line(name: str, value: np.ndarray) -> str:
+    """Returns the line of one tensor: its name, type, shape, and the SHA-256 of its bytes.
+
+    Args:
+        name: Its name.
+        value: Its value, any shape.
+    """
+    return f"{name} {_digest(value)}"
+
+
+def _digest(value: np.ndarray) -> str:
+    data = np.ascontiguousarray(value)
+    content = data.tobytes() if data.dtype != object else repr(data.tolist()).encode()
+    return f"{data.dtype.str} {value.shape} {hashlib.sha256(content).hexdigest()}"
+
+
+def weights_fingerprint(model: tf.Module) -> str:
+    """Returns the fingerprint of a model's weights, by the names of the variables.
+
+    Args:
+        model: The model.
+    """
+    variables = tf.train.TrackableView(model).descendants()
+    return fingerprint(
+        line(name_of(variable), variable.numpy()) for variable in variables if is_variable(variable)
+    )
+
+
+def has_object_graph(prefix: str | Path) -> bool:
+    """Returns whether a checkpoint names objects: those of TensorFlow 1 only name variables.
+
+    Args:
+        prefix: Its path, without suffix.
+    """
+    return bool(tf.train.load_checkpoint(str(prefix)).has_tensor(_GRAPH))
+
+
+@dataclasses.dataclass(frozen=True)
+class ContentSummary:
+    """What one pass over the tensors of a checkpoint found.
+
+    Attributes:
+        weights: The fingerprint of the weights, equal to that of the model in memory.
+        state: The fingerprint of everything, by the keys of the checkpoint.
+        non_finite: Weights, slots and averages with values that are NaN or infinite.
+    """
+
+    weights: str
+    state: str
+    non_finite: tuple[NonFiniteTensor, ...] = ()
+
+
+class CheckpointContent:
+    """The tensors of a checkpoint on the disk."""
+
+    def __init__(self, prefix: str | Path) -> None:
+        """Opens a checkpoint.
+
+        Args:
+            prefix: Its path, without suffix.
+        """
+        self._reader = tf.train.load_checkpoint(str(prefix))
+        self.shapes: dict[str, list[int]] = self._reader.get_variable_to_shape_map()
+        self.graph = TrackableObjectGraph()
+        self.graph.ParseFromString(self._reader.get_tensor(_GRAPH))
+
+    def tensor(self, key: str) -> np.ndarray:
+        """Reads one tensor.
+
+        Args:
+            key: Its key in the checkpoint.
+        """
+        return self._reader.get_tensor(key)
+
+    def state_keys(self) -> list[str]:
+        """Returns the keys of all that a step changes."""
+        found = (key for key in self.shapes if key != _GRAPH)
+        return sorted(key for key in found if not key.startswith(_SAVE_COUNTER))
+
+    def weights(self) -> dict[str, str]:
+        """Returns the model's weights: key in the checkpoint to name of the variable."""
+        root = {child.local_name: child.node_id for child in self.graph.nodes[0].children}
+        return dict(self._below(root["model"])) if "model" in root else {}
+
+    def _below(self, node_id: int) -> Iterator[tuple[str, str]]:
+        queue, seen = [node_id], {node_id}
+        while queue:
+            node = self.graph.nodes[queue.pop()]
+            for attribute in node.attributes:
+                yield attribute.checkpoint_key, attribute.full_name
+            new = [child.node_id for child in node.children if child.node_id not in seen]
+            seen.update(new)
+            queue += new
+
+    def weights_fingerprint(self) -> str:
+        """Returns the fingerprint of the weights, equal to that of the model in memory."""
+        return fingerprint(line(name, self.tensor(key)) for key, name in self.weights().items())
+
+    def state_fingerprint(self) -> str:
+        """Returns the fingerprint of everything, by the keys of the checkpoint."""
+        return self.summary().state
+
+    def summary(self) -> ContentSummary:
+        """Reads each tensor once; returns fingerprints, and what is not finite."""
+        weights, digests, non_finite = self.weights(), dict[str, str](), []
+        # Weights before the slots that are made of them: the first one is reported.
+        for key in sorted(self.state_keys(), key=lambda key: key not in weights):
+            value = self.tensor(key)
+            digests[key] = _digest(value)
+            if is_trained(key) and (count := count_non_finite(np.asarray(value))):
+                non_finite.append(NonFiniteTensor(self.name(key), count, np.size(value)))
+        return ContentSummary(
+            fingerprint(f"{name} {digests[key]}" for key, name in weights.items()),
+            fingerprint(f"{key} {digest}" for key, digest in digests.items()),
+            tuple(non_finite),
+        )
+
+    def non_finite(self) -> list[NonFiniteTensor]:
+        """Reads each tensor; returns weights, slots and averages that are not finite."""
+        found = []
+        for key in self.state_keys():
+            value = np.asarray(self.tensor(key))  # TensorFlow compares checksums of its own.
+            if is_trained(key) and (count := count_non_finite(value)):
+                found.append(NonFiniteTensor(self.name(key), count, value.size))
+        weights = set(self.weights().values())
+        return sorted(found, key=lambda one: one.name not in weights)
+
+    def name(self, key: str) -> str:
+        """Returns the name of the variable that a tensor was saved of.
+
+        Args:
+            key: Its key in the checkpoint.
+        """
+        return self._names.get(key) or key.removesuffix(_VALUE)
+
+    @functools.cached_property
+    def _names(self) -> dict[str, str]:
+        attributes = (one for node in self.graph.nodes for one in node.attributes)
+        return {attribute.checkpoint_key: attribute.full_name for attribute in attributes}

@@ -1,0 +1,360 @@
+"""Saving and restoring the state of a run."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from orbit_runner.checkpoint import early_check
+from orbit_runner.checkpoint.directory import CheckpointFolder
+from orbit_runner.checkpoint.discovery import Place
+from orbit_runner.checkpoint.fingerprint import CheckpointContent
+from orbit_runner.checkpoint.integrity import content_problem
+from orbit_runner.checkpoint.layout import has_weights_only
+from orbit_runner.checkpoint.metadata import CheckpointRecord
+from orbit_runner.checkpoint.restore import Restorer
+from orbit_runner.checkpoint.resume_points import path_of, places_of, pointed_step
+from orbit_runner.checkpoint.writer import CheckpointWriter
+from orbit_runner.determinism.numerics_record import changes
+from orbit_runner.distribute.process_group import Workers
+from orbit_runner.errors import RunnerError, listed
+from orbit_runner.state.initial_weights import initialize
+from orbit_runner.state.train_state import TrainState
+from orbit_runner.utils.observer import Observer
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Circumstances:
+    """What a run goes on under; noted in each checkpoint.
+
+    Attributes:
+        config: SHA-256 over the resolved config; "" where it is not one of ours.
+        strategy: The strategy and its number of replicas.
+        numerics: What else decides the bits of the weights.
+        inexact: Why the config alone does not give the weights again; grows when a checkpoint that
+            was made otherwise is restored.
+    """
+
+    config: str = ""
+    strategy: str = ""
+    numerics: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    inexact: list[str] = dataclasses.field(default_factory=list)
+
+
+class Checkpoints:
+    """The checkpoints of one run, in `<model_dir>/checkpoints`.
+
+    Attributes:
+        folder: The folder.
+        restored: The record of the checkpoint that was restored last; None of a foreign one.
+        restored_partly: Whether only a part of it fitted.
+        fell_back: Whether a checkpoint could not be used, or was gone, when one was restored.
+    """
+
+    def __init__(
+        self,
+        state: TrainState,
+        directory: Path,
+        strategy: tf.distribute.Strategy,
+        observer: Observer,
+        circumstances: Circumstances,
+        *,
+        max_to_keep: int | None,
+        asynchronous: bool = False,
+        writes: bool = True,
+        allow_partial: bool = False,
+        is_official: bool = False,
+        trail: Path | None = None,
+        workers: Workers,
+    ) -> None:
+        """Opens the folder.
+
+        Args:
+            state: What is saved.
+            directory: The folder.
+            strategy: In whose scope it is restored.
+            observer: Hears of damaged checkpoints, and of what was left out.
+            circumstances: What the run goes on under.
+            max_to_keep: Checkpoints kept; None: all.
+            asynchronous: Whether saving runs beside training.
+            writes: Whether this run owns the folder; one that only evaluates leaves it as it is.
+            allow_partial: Whether a checkpoint may fit in part.
+            is_official: Whether the experiment is Model Garden's, whose runner accepts a checkpoint
+                of weights only, and a directory without a checkpoint as `init_checkpoint`.
+            trail: A file for the fingerprints of all checkpoints, those that are gone included.
+            workers: The workers that train together: the chief alone owns the folder.
+        """
+        self._state, self._strategy, self._observer = state, strategy, observer
+        self._circumstances = circumstances
+        self._workers, self._writes = workers, writes and workers.is_chief
+        self._is_official = is_official
+        checkpoint = state.checkpoint()
+        self._restorer = Restorer(
+            state,
+            checkpoint,
+            strategy,
+            observer,
+            partly=allow_partial,
+            takes_weights_only=is_official,
+        )
+        self.folder = CheckpointFolder(directory, keep=max_to_keep, run=directory.parent)
+        self._writer = CheckpointWriter(
+            checkpoint,
+            self.folder,
+            asynchronous=asynchronous,
+            trail=trail,
+            workers=workers,
+        )
+        self._saved: int | None = None
+        self.fell_back, self.restored_partly = False, False
+        self.restored: CheckpointRecord | None = None
+        if self._writes:
+            for step in self.folder.clear_leftovers():
+                observer.note(
+                    f"note: the checkpoint of step {step} was not finished when the run ended; "
+                    "its parts were removed"
+                )
+
+    @property
+    def directory(self) -> str:
+        """The folder, as TensorFlow takes it."""
+        return str(self.folder.path)
+
+    def newest(self) -> str | None:
+        """Returns the newest checkpoint that the chief sees in its place; None if there is none.
+
+        All workers have to ask at the same point.
+        """
+        places = self._places() if self._workers.is_chief else []
+        return self._agreed(places[-1] if places else None)
+
+    def _places(self, *, unfinished: bool = False) -> list[Place]:
+        """Returns the checkpoints to resume from, the latest last."""
+        places = places_of(self.folder, unfinished=unfinished)
+        if all(place.folder is not self.folder for place in places):
+            return places
+        # A checkpoint of weights only is where the run started from, whatever its number.
+        return [
+            place
+            for place in places
+            if place.folder is self.folder or not _holds_weights_only(path_of(place))
+        ]
+
+    def _agreed(self, place: Place | None) -> str | None:
+        """Returns the path of the checkpoint that the chief found, on every worker."""
+        own = place is not None and place.folder is self.folder
+        found = self._workers.of_chief(-1 if place is None else 2 * place.step + own)
+        if found < 0:
+            return None
+        folder = self.folder if found % 2 else CheckpointFolder(self.folder.path.parent)
+        path = folder.prefix(found // 2)
+        if not self._workers.all(path.with_suffix(".index").exists()):
+            raise RunnerError(
+                f"--model_dir: the chief has {path}, and another worker does not see it\n"
+                "give a folder that all workers share"
+            )
+        return str(path)
+
+    def restore_or_initialize(self, task: Any) -> str | None:
+        """Restores the newest checkpoint that is whole, or hands a new model to the task.
+
+        Args:
+            task: Whose `initialize` may load weights from elsewhere.
+
+        Returns:
+            The path of the checkpoint; None where there was none.
+
+        Raises:
+            RunnerError: The checkpoint does not fit the model.
+        """
+        path = self.restore_newest()
+        if path is not None:
+            return path
+        with self._strategy.scope():
+            initialize(task, self._state.model, self._observer, may_be_empty=self._is_official)
+            if self._state.ema is not None:
+                self._state.ema.reset()
+        return None
+
+    def restore_newest(self) -> str | None:
+        """Restores the newest checkpoint that is whole and finite; sets others of ours aside.
+
+        Returns:
+            The path of the checkpoint; None where there is none.
+
+        Raises:
+            RunnerError: The checkpoint does not fit the model.
+        """
+        path = self._agreed(self._newest_usable() if self._workers.is_chief else None)
+        if path is not None:
+            self.restore(path)
+        return path
+
+    def _newest_usable(self) -> Place | None:
+        if self._writes:
+            self._report_missing()
+        # Of another process's folder, one without an index is just being put in its place.
+        for place in reversed(self._places(unfinished=self._writes)):
+            problem = self._problem(place)
+            if not problem:
+                return place
+            self._report(place, problem)
+        if self.fell_back and self._writes:
+            self._observer.note("warning: no whole checkpoint is left; starting from the beginning")
+        return None
+
+    def _problem(self, place: Place) -> str:
+        """Returns why a checkpoint cannot be used; "" where it can."""
+        damage = early_check.damage(place)
+        if damage:
+            return f"is damaged: {damage}"
+        return content_problem(place, known=self._state.non_finite)
+
+    def _report_missing(self) -> None:
+        """Reports that the newest checkpoint, or the whole folder, was removed by someone else."""
+        newest = pointed_step(self.folder)
+        if newest is None or newest in self.folder.steps():
+            return
+        self.fell_back = True
+        what = "ckpt-{newest}" if self.folder.path.is_dir() else "the directory"
+        self._observer.note(
+            f"warning: the newest checkpoint of the run was {self.folder.prefix(newest)}, and "
+            f"{what.format(newest=newest)} is gone"
+        )
+
+    def _report(self, place: Place, problem: str) -> None:
+        self.fell_back = True
+        where, moves = path_of(place), self._writes and place.folder is self.folder
+        if moves:
+            try:
+                where = self.folder.set_aside(place.step)
+            except OSError:
+                moves = False
+        self._observer.note(
+            f"warning: the checkpoint of step {place.step} {problem}\n"
+            f"  {'moved to' if moves else 'not used:'} {where}"
+        )
+
+    def check(self, path: str) -> None:
+        """Compares a checkpoint of the run with its record.
+
+        Args:
+            path: The checkpoint, without suffix.
+
+        Raises:
+            RunnerError: It is damaged, or its weights are not finite.
+        """
+        folder, step = CheckpointFolder(Path(path).parent), int(path.rpartition("-")[2])
+        problem = self._problem(Place(folder, step, path))
+        if problem:
+            raise RunnerError(f"the checkpoint {path} {problem}")
+
+    def restore(self, path: str) -> None:
+        """Restores one checkpoint, once it is known to fit.
+
+        Args:
+            path: The checkpoint, without suffix.
+
+        Raises:
+            RunnerError: It does not fit the model, or cannot be read.
+        """
+        self.restored = record = self._record(path)
+        self.restored_partly = not self._restorer.restore(path, record)
+        if record is not None and self._writes:
+            self._compare_numerics(record)
+        step = int(self._state.global_step.numpy())
+        # One of weights only has no step: after a rollback to it, this step is not saved yet.
+        is_rollback = step > 0 and record is None and _holds_weights_only(Path(path))
+        self._saved = None if is_rollback else step
+
+    def _record(self, path: str) -> CheckpointRecord | None:
+        place = Path(path)
+        if place.parent != self.folder.path:
+            return None
+        try:
+            return self.folder.record(int(place.name.rpartition("-")[2]))
+        except (OSError, ValueError) as error:
+            raise RunnerError(f"the record of {path} cannot be read: {error}") from error
+
+    def _compare_numerics(self, record: CheckpointRecord) -> None:
+        changed = changes(record.numerics, self._circumstances.numerics)
+        if changed:
+            self._observer.note(
+                "note: the last bits of the weights may come out otherwise than before, for this\n"
+                f"machine or installation is not as it was at step {record.step}:\n"
+                + listed(changed)
+            )
+
+    def save(self) -> None:
+        """Saves the state as it is at the global step, once a step.
+
+        Raises:
+            SaveError: This checkpoint, or the one before, could not be written.
+            Diverged: The weights of this one, or of the one before, are not finite.
+        """
+        step = int(self._state.global_step.numpy())
+        if step == self._saved:
+            return
+        self._writer.write(record_of(self._state, self._circumstances))
+        self._saved = step
+
+    @contextlib.contextmanager
+    def completed(self) -> Iterator[None]:
+        """Has the last save on the disk at the end of a `with` block, an error included."""
+        try:
+            yield
+        except BaseException:
+            with contextlib.suppress(RunnerError):
+                self.sync()
+            raise
+        self.sync()
+
+    def sync(self) -> None:
+        """Waits until the last save is on the disk.
+
+        Raises:
+            SaveError: It could not be written.
+            Diverged: Its weights are not finite.
+        """
+        self._writer.sync()
+
+    def raise_failure(self) -> None:
+        """Raises what went wrong in a save beside training, as soon as that is known.
+
+        Raises:
+            SaveError: It could not be written.
+            Diverged: Its weights are not finite.
+        """
+        self._writer.raise_failure()
+
+
+def _holds_weights_only(path: Path) -> bool:
+    try:
+        return has_weights_only(CheckpointContent(str(path)))
+    except (ValueError, IndexError, tf.errors.OpError):
+        return False  # It is damaged, which is reported where it is restored.
+
+
+def record_of(state: TrainState, circumstances: Circumstances) -> CheckpointRecord:
+    """Returns the record of a checkpoint to be made now, without its fingerprints.
+
+    Args:
+        state: What is saved.
+        circumstances: What the run goes on under.
+    """
+    return CheckpointRecord(
+        step=int(state.global_step.numpy()),
+        weights="",
+        state="",
+        config=circumstances.config,
+        optimizer=state.optimizer_kind,
+        strategy=circumstances.strategy,
+        numerics=circumstances.numerics,
+        inexact=tuple(circumstances.inexact),
+        non_finite=state.non_finite,
+    )

@@ -1,0 +1,213 @@
+"""Restores a checkpoint into a run, once it is known to fit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from orbit_runner.checkpoint.compatibility import Match, Pair, match, same_name
+from orbit_runner.checkpoint.fingerprint import CheckpointContent, weights_fingerprint
+from orbit_runner.checkpoint.layout import (
+    has_inner,
+    has_weights_only,
+    is_model_gardens,
+    kind_in,
+    kind_of,
+)
+from orbit_runner.checkpoint.metadata import CheckpointRecord
+from orbit_runner.distribute.parameter_server import io_device
+from orbit_runner.distribute.sharded_variables import hold_slots
+from orbit_runner.errors import RunnerError, first_line, listed
+from orbit_runner.state.averaging_optimizer import OWN
+from orbit_runner.state.train_state import TrainState
+from orbit_runner.utils.observer import Observer
+
+_NOT_WEIGHTS = ("optimizer", "ema", "global_step", *OWN)
+
+
+class Restorer:
+    """Puts the values of checkpoints into the variables of a run."""
+
+    def __init__(
+        self,
+        state: TrainState,
+        checkpoint: tf.train.Checkpoint,
+        strategy: tf.distribute.Strategy,
+        observer: Observer,
+        *,
+        partly: bool,
+        takes_weights_only: bool = False,
+    ) -> None:
+        """Makes it ready.
+
+        Args:
+            state: What is restored.
+            checkpoint: The same as TensorFlow takes it.
+            strategy: In whose scope it is restored.
+            observer: Hears what was left out.
+            partly: Whether a checkpoint may fit in part.
+            takes_weights_only: Whether a checkpoint may hold weights and nothing else, as Model
+                Garden's runner accepts them.
+        """
+        self._state, self._checkpoint, self._strategy = state, checkpoint, strategy
+        self._observer, self._partly = observer, partly
+        self._takes_weights_only = takes_weights_only
+        self._usual = state.items()
+        hold_slots(state.optimizer)
+        self._options = tf.train.CheckpointOptions(experimental_io_device=io_device(checkpoint))
+        # The config says what these are, and may say something new with --resume=override.
+        self._hyperparameters = [(v, v.numpy()) for v in state.hyperparameters()]
+
+    def restore(self, path: str, record: CheckpointRecord | None) -> bool:
+        """Restores one checkpoint.
+
+        Args:
+            path: The checkpoint, without suffix.
+            record: What is known of it; None of Model Garden's.
+
+        Returns:
+            Whether all of it was restored.
+
+        Raises:
+            RunnerError: It does not fit the model, or cannot be read.
+        """
+        try:
+            content = CheckpointContent(path)
+            items = self._items(path, content, record)
+            # Model Garden's runner makes slots at the first gradient, this one at the start.
+            found = match(items, content, lazily=record is None)
+            if found.complete:
+                self._restore_whole(path, items, found)
+                self._compare_weights(path, record)
+            elif self._takes_weights_only and has_weights_only(content):
+                self._restore_weights_only(path, found)
+                return False
+            elif self._partly:
+                self._restore_pairs(path, found, content)
+            else:
+                raise RunnerError(_misfit(path, found, record))
+        except (AssertionError, ValueError, IndexError, tf.errors.OpError) as error:
+            raise RunnerError(
+                f"the checkpoint {path} cannot be read: {first_line(error)}\n"
+                "give another --model_dir, or remove that checkpoint"
+            ) from error
+        for variable, value in self._hyperparameters:
+            variable.assign(value)
+        if is_model_gardens(content):
+            self._observer.note(_of_model_garden(path, found))
+        return found.complete
+
+    def _items(
+        self, path: str, content: CheckpointContent, record: CheckpointRecord | None
+    ) -> dict[str, Any]:
+        """Returns what is restored, arranged as it is in the checkpoint."""
+        items = self._state.items(around=has_inner(content))
+        if is_model_gardens(content):
+            items = {name: item for name, item in items.items() if name not in OWN}
+        made_with = self._other_optimizer(content, record)
+        if not made_with:
+            return items
+        # Another kind of optimizer would read its slots as its own.
+        if not self._partly:
+            raise RunnerError(
+                f"trainer.optimizer_config.optimizer: the checkpoint {path} was "
+                f"made with {made_with}, this experiment has {self._state.optimizer_kind}\n"
+                "give another --model_dir, or --allow_partial to start with a new optimizer"
+            )
+        del items["optimizer"]
+        return items
+
+    def _other_optimizer(self, content: CheckpointContent, record: CheckpointRecord | None) -> str:
+        """Returns the kind of optimizer that made a checkpoint; "" for that of the run."""
+        if record is not None and record.optimizer:
+            return "" if record.optimizer == self._state.optimizer_kind else record.optimizer
+        there, here = kind_in(content), kind_of(self._state.optimizer)
+        if there is None or (there.older == here.older and there.name in ("", here.name)):
+            return ""
+        return str(there)
+
+    def _restore_whole(self, path: str, items: dict[str, Any], found: Match) -> None:
+        with self._strategy.scope():
+            status = self._checkpoint_of(items).restore(path, self._options)
+            if not found.untouched:
+                status.assert_existing_objects_matched()
+                return
+            # TensorFlow would miss them.
+            status.expect_partial()
+            self._begin_averages(found.pairs)
+
+    def _restore_weights_only(self, path: str, found: Match) -> None:
+        model = {"model": self._state.model}
+        taken = [pair for pair in found.pairs if pair.path.partition(".")[0] == "model"]
+        if not taken:
+            raise RunnerError(_misfit(path, found, None))
+        with self._strategy.scope():
+            tf.train.Checkpoint(**model).restore(path, self._options).expect_partial()
+        self._begin_averages([])
+        left = [line for line in found.missing if line.startswith("model.")]
+        unchanged = f"; these keep their values:\n{listed(left)}" if left else ""
+        step = int(self._state.global_step.numpy())
+        self._observer.note(
+            f"note: {path} holds weights only: restored {len(taken)} variables of the model; "
+            f"the step ({step}) and the optimizer are unchanged{unchanged}"
+        )
+
+    def _begin_averages(self, restored: list[Pair]) -> None:
+        if self._state.ema is not None:
+            self._state.ema.reset(kept=[pair.variable for pair in restored])
+
+    def _checkpoint_of(self, items: dict[str, Any]) -> tf.train.Checkpoint:
+        usual = items.keys() == self._usual.keys()
+        if usual and type(items["optimizer"]) is type(self._usual["optimizer"]):
+            return self._checkpoint
+        return tf.train.Checkpoint(**items)
+
+    def _restore_pairs(self, path: str, found: Match, content: CheckpointContent) -> None:
+        # Layers and slots are numbered: where a model has changed, a number stands for another.
+        pairs = [pair for pair in found.pairs if same_name(*pair.names)]
+        others = [
+            f"{pair.path} ({pair.names[0]}): {pair.names[1]} in the checkpoint"
+            for pair in found.pairs
+            if not same_name(*pair.names)
+        ]
+        left_out = listed([*found.missing, *found.unused, *others])
+        if all(pair.path.partition(".")[0] in _NOT_WEIGHTS for pair in pairs):
+            raise RunnerError(
+                f"nothing in the checkpoint {path} fits this experiment's model:\n{left_out}\n"
+                "give another --model_dir, or the config that made it"
+            )
+        with self._strategy.scope():
+            _assign(pairs, content)
+            self._begin_averages(pairs)
+        self._observer.note(f"restored {len(pairs)} variables; left out:\n{left_out}")
+
+    def _compare_weights(self, path: str, record: CheckpointRecord | None) -> None:
+        if record is not None and weights_fingerprint(self._state.model) != record.weights:
+            raise RunnerError(
+                f"the weights restored from {path} are not those that were saved (SHA-256)\n"
+                "give another --model_dir, or the config that made it"
+            )
+
+
+def _assign(pairs: list[Pair], content: CheckpointContent) -> None:
+    for pair in pairs:
+        pair.variable.assign(content.tensor(pair.key))
+
+
+def _misfit(path: str, found: Match, record: CheckpointRecord | None) -> str:
+    lines = listed([*found.missing, *found.unused])
+    made = f" (made under {record.strategy})" if record and record.strategy else ""
+    matched = f"{found.counts()} would fit" if found.pairs else "nothing in it fits"
+    return (
+        f"the checkpoint {path}{made} does not fit this experiment ({matched}):\n{lines}\n"
+        "give another --model_dir, the config that made it, or --allow_partial to restore the rest"
+    )
+
+
+def _of_model_garden(path: str, found: Match) -> str:
+    lines = [f"note: {path} is Model Garden's; variables restored: {found.counts()}"]
+    lines += ["the best result, early stopping and the count of recoveries begin anew"]
+    if found.untouched:
+        lines += ["not made there yet, and so begun anew:", listed(found.untouched)]
+    return "\n".join(lines)

@@ -1,0 +1,56 @@
+"""The checkpoints that a run can go on from; imports no tensorflow.
+
+This runner's are in `checkpoints/`, Model Garden's in the folder of the run itself. Either may have
+trained last: the later step counts.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from orbit_runner.checkpoint.directory import CheckpointFolder
+from orbit_runner.checkpoint.discovery import Place
+
+SUBFOLDER = "checkpoints"
+
+
+def places_of(own: CheckpointFolder, *, unfinished: bool = False) -> list[Place]:
+    """Finds the checkpoints of a run.
+
+    Args:
+        own: The folder of this runner's.
+        unfinished: Whether those of this runner count of which there is no index.
+
+    Returns:
+        Them, the one of the last step at the end, of equal steps this runner's.
+    """
+    theirs = CheckpointFolder(own.path.parent)
+    steps = own.steps() if unfinished else own.committed()
+    places = [Place(theirs, step, f"ckpt-{step}") for step in theirs.committed()]
+    places += [Place(own, step, f"{own.path.name}/ckpt-{step}") for step in steps]
+    return sorted(places, key=lambda place: place.step)
+
+
+def pointed_step(own: CheckpointFolder) -> int | None:
+    """Returns the step of the checkpoint that the run directory names as its newest.
+
+    The file `checkpoint` there is written after each save, for Model Garden's runner.
+
+    Args:
+        own: The folder of this runner's.
+
+    Returns:
+        The step; None where no checkpoint of this runner was ever saved.
+    """
+    try:
+        text = (own.path.parent / "checkpoint").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    found = re.search(rf'model_checkpoint_path: "{re.escape(own.path.name)}/ckpt-(\d+)"', text)
+    return int(found[1]) if found else None
+
+
+def path_of(place: Place) -> Path:
+    """Returns the path of a checkpoint as TensorFlow takes it, without suffix."""
+    return place.folder.prefix(place.step)

@@ -1,0 +1,156 @@
+"""Which checkpoint of a run is meant; imports no tensorflow."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+from orbit_runner.checkpoint.directory import CheckpointFolder
+from orbit_runner.checkpoint.discovery import BEST, Place, damage_now, find_places
+from orbit_runner.checkpoint.metadata import CheckpointRecord
+from orbit_runner.checkpoint.resume_points import SUBFOLDER, places_of
+from orbit_runner.errors import RunnerError
+
+AVERAGE, PLAIN = "average", "plain"
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """A checkpoint whose files are whole.
+
+    Attributes:
+        place: Where it is.
+        is_best: Whether it is the one of the best weights, which are averaged ones already where
+            an average is kept.
+    """
+
+    place: Place
+    is_best: bool = False
+
+    @property
+    def prefix(self) -> str:
+        """Its path as TensorFlow takes it, without suffix."""
+        return str(self.place.folder.prefix(self.place.step))
+
+    def record(self) -> CheckpointRecord | None:
+        """Returns what was noted of it; None of a foreign one.
+
+        Raises:
+            RunnerError: The record cannot be read, or the run has just removed it.
+        """
+        try:
+            return self.place.folder.record(self.place.step)
+        except (OSError, ValueError) as error:
+            raise RunnerError(f"the record of {self.prefix} cannot be read: {error}") from error
+
+
+def choose_checkpoint(
+    run: Path, asked: str | None, best: str, note: Callable[[str], None]
+) -> Choice:
+    """Finds a checkpoint of a run, and reads its files to see that they are whole.
+
+    Args:
+        run: The folder of the run.
+        asked: A step, `best`, or a path; the newest that is whole where None.
+        best: The name of the folder in which the run keeps its best one; "" where it keeps none.
+        note: Is told of damaged ones that are passed over.
+
+    Returns:
+        The checkpoint.
+
+    Raises:
+        RunnerError: There is none, or it is damaged.
+    """
+    checkpoints = CheckpointFolder(run / SUBFOLDER)
+    if asked is None:
+        return Choice(_newest(places_of(checkpoints), checkpoints.path, note))
+    if asked == BEST:
+        name = best or BEST
+        folder = CheckpointFolder(run / name, name=BEST)
+        places = [Place(folder, step, f"{name}/{BEST}-{step}") for step in folder.committed()]
+        if not places:
+            raise RunnerError(
+                f"--checkpoint: there is no best checkpoint in {run / name}\n"
+                "a run keeps one where trainer.best_checkpoint_export_subdir is set"
+            )
+        return Choice(_newest(places, folder.path, note), is_best=True)
+    if asked.isdecimal():
+        return Choice(_whole(_of_step(checkpoints, int(asked))))
+    place = _whole(_at(run, asked, best or BEST))
+    return Choice(place, is_best=Path(place.name).name.startswith(f"{BEST}-"))
+
+
+def _newest(places: list[Place], where: Path, note: Callable[[str], None]) -> Place:
+    for found in reversed(places):
+        damage = damage_now(found.folder, found.step)
+        if damage == "":
+            return found
+        if damage:
+            note(f"warning: {found.name} is damaged, and not used: {damage}")
+    if not places:
+        raise RunnerError(
+            f"RUN: there is no checkpoint in {where}\n"
+            "train first (`runner --experiment=… --model_dir=…`), or give the folder of a run"
+        )
+    raise RunnerError(
+        f"RUN: no whole checkpoint is left in {where}\n"
+        f"`runner verify {where.parent}` says what is wrong with those that there are"
+    )
+
+
+def _of_step(checkpoints: CheckpointFolder, step: int) -> Place:
+    places = {place.step: place for place in places_of(checkpoints)}
+    if step not in places:
+        there = f"there are those of steps {', '.join(map(str, places))}" if places else "nor any"
+        raise RunnerError(
+            f"--checkpoint: got {step}, and {checkpoints.path} has none of it\n{there}"
+        )
+    return places[step]
+
+
+def _at(run: Path, asked: str, best: str) -> Place:
+    """Finds a checkpoint by its path, from the working folder or from that of the run."""
+    for target in (Path(asked), run / asked):
+        try:
+            return find_places(target, best)[-1]
+        except RunnerError:
+            continue
+    raise RunnerError(
+        f"--checkpoint: there is none at {asked!r}, nor in {run}\n"
+        "allowed: a step, `best`, or a path without suffix, such as runs/a/checkpoints/ckpt-100"
+    )
+
+
+def _whole(place: Place) -> Place:
+    damage = damage_now(place.folder, place.step)
+    if damage != "":
+        raise RunnerError(f"--checkpoint: {place.name} is damaged: {damage or 'it is gone'}")
+    return place
+
+
+def choose_weights(asked: str | None, *, averages: bool, choice: Choice) -> str:
+    """Says which weights of a checkpoint are meant.
+
+    Args:
+        asked: `average` or `plain`; as evaluation does where None.
+        averages: Whether the run keeps an average.
+        choice: The checkpoint.
+
+    Returns:
+        `average` or `plain`.
+
+    Raises:
+        RunnerError: The checkpoint does not hold them.
+    """
+    if asked == AVERAGE and not averages:
+        raise RunnerError(
+            "--weights: got 'average', and this run keeps none (trainer.optimizer_config.ema)\n"
+            "allowed: 'plain'"
+        )
+    if asked == PLAIN and averages and choice.is_best:
+        raise RunnerError(
+            f"--weights: got 'plain', and {choice.place.name} holds the averaged weights in their "
+            "place, for those did best\ngive a step for the plain ones of that step"
+        )
+    return asked or (AVERAGE if averages else PLAIN)

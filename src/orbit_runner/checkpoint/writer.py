@@ -1,0 +1,191 @@
+"""Writes checkpoints aside, takes their fingerprints, and puts them in their place."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import logging
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from orbit_runner.checkpoint.directory import CheckpointFolder
+from orbit_runner.checkpoint.disk_errors import describe_failed_write
+from orbit_runner.checkpoint.fingerprint import CheckpointContent
+from orbit_runner.checkpoint.finite_check import non_finite_error
+from orbit_runner.checkpoint.metadata import CheckpointRecord
+from orbit_runner.distribute.parameter_server import io_device
+from orbit_runner.distribute.process_group import Workers
+from orbit_runner.errors import Diverged, RunnerError
+from orbit_runner.state.replica_state import is_joint
+
+
+class SaveError(RunnerError):
+    """A checkpoint that could not be written."""
+
+    exit_code = 1
+
+
+class CheckpointWriter:
+    """Saves into a folder; beside training where that is asked for.
+
+    An asynchronous save copies the values first, and training continues while they are written.
+    The next call of any method raises an error that occurred in the meantime.
+    """
+
+    def __init__(
+        self,
+        checkpoint: tf.train.Checkpoint,
+        folder: CheckpointFolder,
+        *,
+        asynchronous: bool = False,
+        trail: Path | None = None,
+        workers: Workers | None = None,
+    ) -> None:
+        """Makes the writer.
+
+        Args:
+            checkpoint: What is saved.
+            folder: Where it goes.
+            asynchronous: Whether `write` returns before the checkpoint is on the disk.
+            trail: A file to which the fingerprints of each checkpoint are added; they outlive it.
+            workers: The workers that train together, of which the chief alone writes; None for one.
+        """
+        self._checkpoint, self._folder = checkpoint, folder
+        # TensorFlow makes its counter when it is first asked for; restoring misses it otherwise.
+        assert checkpoint.save_counter is not None
+        # Values that are made of all workers' are read by all at once, not when a thread can.
+        self._joint = is_joint(checkpoint)
+        self._asynchronous, self._trail = asynchronous and not self._joint, trail
+        self._workers, self._device = workers, io_device(checkpoint)
+        self._failure: Exception | None = None
+
+    def write(self, record: CheckpointRecord) -> None:
+        """Saves one checkpoint; all workers have to call it at the same step.
+
+        Args:
+            record: What is noted of it; fingerprints are filled in.
+
+        Raises:
+            SaveError: This one, or the one before, could not be written.
+            Diverged: The weights of this one, or of the one before, are not finite.
+        """
+        problem: SaveError | Diverged | None = None
+        try:
+            self._write(record)
+        except (SaveError, Diverged) as error:
+            problem = error
+        # Only the chief knows, and all have to end, or to return to a checkpoint, together.
+        found = 0 if problem is None else 1 + isinstance(problem, Diverged)
+        if self._workers is not None:
+            found = self._workers.of_chief(found)
+        if problem is not None:
+            raise problem
+        if found:
+            kind = Diverged if found > 1 else SaveError
+            raise kind(f"the chief could not save a checkpoint of step {record.step}")
+
+    def _write(self, record: CheckpointRecord) -> None:
+        if self._workers is not None and not self._workers.is_chief:
+            self._read_along()
+            return
+        self.sync()
+
+        def finish(path: str) -> None:
+            try:
+                self._commit(Path(path), record)
+            except Exception as error:
+                self._failure = error  # TensorFlow would log it, and raise it an interval later.
+
+        options = tf.train.CheckpointOptions(
+            enable_async=self._asynchronous,
+            experimental_io_device=self._device,
+            experimental_write_callbacks=[finish],
+        )
+        with self._save_errors(), _quiet():
+            self._checkpoint.write(str(self._folder.writing(record.step)), options)
+        self.raise_failure()
+
+    def _commit(self, written: Path, record: CheckpointRecord) -> None:
+        content = CheckpointContent(written).summary()
+        found = [one for one in content.non_finite if one.name not in (record.non_finite or ())]
+        if found:
+            self._folder.discard(written)
+            raise non_finite_error(record.step, found)
+        whole = dataclasses.replace(record, weights=content.weights, state=content.state)
+        self._folder.commit(written, whole)
+        self._note(whole)
+
+    def sync(self) -> None:
+        """Waits until what was written is in its place.
+
+        Raises:
+            SaveError: It could not be written.
+            Diverged: The weights are not finite.
+        """
+        with self._save_errors():
+            self._checkpoint.sync()
+        self.raise_failure()
+
+    def raise_failure(self) -> None:
+        """Raises what went wrong in a save that has ended; does not wait for one that has not.
+
+        Raises:
+            SaveError: It could not be written.
+            Diverged: The weights are not finite.
+        """
+        error, self._failure = self._failure or self._background_error(), None
+        if error is not None:
+            self._folder.discard_all()  # The room may be needed for what comes next.
+            with self._save_errors():
+                raise error
+
+    def _background_error(self) -> Exception | None:
+        """Takes what TensorFlow's thread raised: `Checkpoint.sync` does not raise it."""
+        thread: Any = getattr(self._checkpoint, "_async_checkpointer_impl", None)
+        if thread is None:
+            return None
+        error, thread._async_error = thread._async_error, None
+        return error
+
+    def _read_along(self) -> None:
+        # The chief's reads wait for those of the other workers, which keep nothing of it.
+        if self._joint:
+            with tempfile.TemporaryDirectory() as folder, self._save_errors(), _quiet():
+                self._checkpoint.write(f"{folder}/none")
+
+    def _note(self, record: CheckpointRecord) -> None:
+        if self._trail is not None:
+            line = {"step": record.step, "weights": record.weights, "state": record.state}
+            with self._trail.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+
+    @contextlib.contextmanager
+    def _save_errors(self) -> Iterator[None]:
+        """Turns what the disk and TensorFlow raise into a `SaveError`."""
+        try:
+            yield
+        except (OSError, tf.errors.OpError) as error:
+            raise SaveError(
+                f"cannot save a checkpoint in {self._folder.path}: "
+                f"{describe_failed_write(error, self._folder)}"
+            ) from error
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    # TensorFlow warns of objects that only hold others, such as an optimizer that scales the loss.
+    # And of saving more than once, which makes a new function each time.
+    logs = [logging.getLogger(name) for name in ("absl", "tensorflow")]
+    levels = [log.level for log in logs]
+    for log in logs:
+        log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        for log, level in zip(logs, levels, strict=True):
+            log.setLevel(level)

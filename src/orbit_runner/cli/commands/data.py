@@ -1,0 +1,154 @@
+"""`runner data`: public data sets, listed and downloaded."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from orbit_runner.cli.flags.config_flags import Parser, parse, parser
+from orbit_runner.datasets.catalogue import SETS, find
+from orbit_runner.datasets.download.errors import DownloadError
+from orbit_runner.datasets.download.install import Order, get
+from orbit_runner.datasets.download.progress import for_standard_error
+from orbit_runner.datasets.download.sources import source
+from orbit_runner.datasets.published import PublicSet, spelled
+from orbit_runner.errors import RunnerError, unknown
+from orbit_runner.utils.streams import use_utf8
+
+_USAGE = """\
+usage: runner data list [--json]
+       runner data get NAME [--dir=DIR] [--from=URL|DIR] [--replace] [--keep_archives]"""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Lists public data sets, or gets one.
+
+    Args:
+        arguments: The arguments after `data`.
+
+    Returns:
+        The exit code: 0 done, 130 interrupted.
+
+    Raises:
+        RunnerError: The command is wrong (2).
+        DownloadError: The data set cannot be got (1).
+    """
+    actions = {"list": _list, "get": _get}
+    first = arguments[0] if arguments else "--help"
+    if first in ("--help", "-h"):
+        print(_USAGE)
+        return 0
+    if first not in actions:
+        raise RunnerError(f"{unknown('action', first, [*actions])}\n{_USAGE}")
+    return actions[first](arguments[1:])
+
+
+def _list(arguments: Sequence[str]) -> int:
+    to = parser("data list", "Print the public data sets that `runner data get` knows.")
+    to.add_argument("--json", action="store_true", help="name to what is known about it")
+    flags = parse(to, arguments)
+    if flags.json:
+        found = {name: _described(data) for name, data in SETS.items()}
+        use_utf8()
+        print(json.dumps(found, indent=2, ensure_ascii=False))
+        return 0
+    width = max(map(len, SETS))
+    for data in SETS.values():
+        uses = ", ".join(data.experiments) or "none"
+        print(f"{data.name:<{width}}  {spelled(data.size):>7}  {data.help}")
+        print(f"{'':<{width + 11}}experiments: {uses}\n{'':<{width + 11}}terms: {data.terms}")
+    return 0
+
+
+def _described(data: PublicSet) -> dict[str, object]:
+    return {
+        "help": data.help,
+        "size": data.size,
+        "experiments": list(data.experiments),
+        "terms": data.terms,
+        "dir": data.folder,
+        "by_hand": bool(data.by_hand),
+        "results": list(data.results),
+        "files": [
+            {"url": file.url, "size": file.size, "sha256": file.sha256} for file in data.files
+        ],
+    }
+
+
+def _get(arguments: Sequence[str]) -> int:
+    flags = parse(_get_parser(), arguments)
+    data = find(flags.name)
+    for name, value in (("dir", flags.dir), ("from", flags.origin)):
+        if value == "":
+            raise RunnerError(f"--{name}: is empty; give a value, or leave it out")
+    if data.by_hand:
+        raise RunnerError(f"{data.name} cannot be downloaded by a program\n{_by_hand(data)}")
+    folder = Path(flags.dir or data.folder).expanduser()
+    order = Order(
+        folder=folder,
+        progress=for_standard_error(),
+        source=source(flags.origin),
+        replace=flags.replace,
+        keep_archives=flags.keep_archives,
+    )
+    print(f"terms: {data.terms}", file=sys.stderr)
+    try:
+        new = get(data, order)
+    except DownloadError as error:
+        raise DownloadError(f"{data.name}: {error}\n{_what_to_do(data, order)}") from None
+    except OSError as error:
+        raise DownloadError(f"{data.name}: {error}") from None
+    except KeyboardInterrupt:
+        said = "interrupted; what has come is kept, and the same command goes on from there"
+        print(f"runner: {said}", file=sys.stderr)
+        return 130
+    _report(data, folder, new)
+    return 0
+
+
+def _get_parser() -> Parser:
+    to = parser("data get", "Download a public data set, check it, and unpack it.")
+    to.add_argument("name", metavar="NAME", help="a name that `runner data list` shows")
+    to.add_argument("--dir", metavar="DIR", help="where to; data/… as the experiments expect it")
+    to.add_argument(
+        "--from",
+        dest="origin",
+        metavar="URL|DIR",
+        help="a mirror, or a folder, that has the files by their published names",
+    )
+    to.add_argument("--replace", action="store_true", help="write over other files of those names")
+    to.add_argument("--keep_archives", action="store_true", help="after they are unpacked, too")
+    return to
+
+
+def _report(data: PublicSet, folder: Path, new: bool) -> None:
+    print(f"{data.name}: {'complete' if new else 'was complete already'}, in {folder}")
+    for name in data.results:
+        print(f"  {name}")
+    for name in data.experiments[:1]:
+        print(f"to use it: runner --experiment={name} --data_dir={folder}")
+
+
+def _what_to_do(data: PublicSet, order: Order) -> str:
+    if order.source.folder is not None:
+        return f"--from={order.source.folder} should have {_names(data)}"
+    return (
+        "where this machine reaches no network, give --from=URL|DIR: a mirror, or a folder with "
+        f"the files\nby hand: get these elsewhere, put them into {order.folder}, and run this "
+        f"again\n{_table(data)}"
+    )
+
+
+def _by_hand(data: PublicSet) -> str:
+    return f"{data.by_hand}\n{_table(data)}"
+
+
+def _names(data: PublicSet) -> str:
+    return ", ".join(file.name for file in data.files)
+
+
+def _table(data: PublicSet) -> str:
+    rows = [f"  {file.url}\n    {file.size:,} bytes  sha256 {file.sha256}" for file in data.files]
+    return "\n".join(rows)

@@ -1,0 +1,63 @@
+"""`runner diff`: what differs between two configs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from orbit_runner.cli.flags.config_flags import parse, parser
+from orbit_runner.config.diff import Difference, differences
+from orbit_runner.config.errors import ConfigError, Problem
+from orbit_runner.config.resolve import Request, resolve
+from orbit_runner.config.schema.experiment import ExperimentConfig
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Prints the settings that differ between two experiments, files or runs.
+
+    Args:
+        arguments: The arguments after `diff`.
+
+    Returns:
+        0, whether or not they differ.
+    """
+    to = parser("diff", "Print the settings that differ between two experiments, files or runs.")
+    to.add_argument("left", help="a name, a file, or the folder of a run")
+    to.add_argument("right", help="the same")
+    to.add_argument("--import", dest="imports", action="append", help="import a module first")
+    to.add_argument("--json", action="store_true", help="path to [left, right], for machines")
+    flags = parse(to, arguments)
+    found = differences(*_both((flags.left, flags.right), tuple(flags.imports or ())))
+    if flags.json:
+        print(json.dumps({item.path: [item.left, item.right] for item in found}, indent=2))
+    else:
+        print("\n".join(table(found, flags.left, flags.right)) or "no differences")
+    return 0
+
+
+def _both(names: tuple[str, str], imports: tuple[str, ...]) -> list[ExperimentConfig]:
+    configs: list[ExperimentConfig] = []
+    problems: list[Problem] = []
+    for name in names:
+        try:
+            configs.append(resolve(Request(experiment=name, imports=imports)).config)
+        except ConfigError as error:
+            problems += error.problems
+    if problems:
+        raise ConfigError(problems)
+    return configs
+
+
+def table(found: Sequence[Difference], left: str, right: str) -> list[str]:
+    """Returns differences as lines of three columns.
+
+    Args:
+        found: The differences.
+        left: The heading of one side.
+        right: The heading of the other.
+    """
+    if not found:
+        return []
+    rows = [("", left, right), *((item.path, item.left, item.right) for item in found)]
+    first, second = (min(48, max(len(row[column]) for row in rows)) for column in (0, 1))
+    return [f"{path:<{first}}  {a:<{second}}  {b}".rstrip() for path, a, b in rows]

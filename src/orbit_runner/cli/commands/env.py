@@ -1,0 +1,37 @@
+"""`runner env`: what a bug report should hold."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+
+from orbit_runner.cli.flags.config_flags import parse, parser
+from orbit_runner.config.schema.runtime import RuntimeConfig
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Prints versions, devices and the git revision.
+
+    Args:
+        arguments: The arguments after `env`.
+
+    Returns:
+        0.
+    """
+    to = parser("env", "Print versions, devices and the git revision.")
+    to.add_argument("--json", action="store_true", help="as JSON")
+    flags = parse(to, arguments)
+    print("asking tensorflow for its devices …", file=sys.stderr)
+    from orbit_runner.distribute.tf_environment import prepare_environment
+    from orbit_runner.reporting.run_record import describe_devices, describe_software
+
+    prepare_environment(RuntimeConfig())
+    found = {**describe_software(), **describe_devices()}
+    if flags.json:
+        print(json.dumps(found, indent=2))
+    else:
+        for name, value in found.items():
+            shown = ", ".join(value) or "none" if isinstance(value, list) else value
+            print(f"{name:<20} {shown}")
+    return 0

@@ -1,0 +1,113 @@
+"""`runner export`: a run as a SavedModel that needs nothing but tensorflow."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from orbit_runner.cli.flags.config_flags import add_progress_flag, parse, parser
+from orbit_runner.cli.gin_bindings import bind_gin
+from orbit_runner.cli.model_selection import Chosen, add_choice_flags, read_chosen
+from orbit_runner.cli.preflight import blamed
+from orbit_runner.cli.remote_runs import local_run_scope
+from orbit_runner.errors import RunnerError
+from orbit_runner.storage.paths import is_remote, without_file_scheme
+
+_DESCRIPTION = """\
+Write a model of a run as a SavedModel with named signatures, to DIR/STEP, as TensorFlow Serving
+expects it. Whatever strategy the run was trained under: the model is built again in this process,
+by itself, and the checkpoint restored into it. The run is not touched, and may be going on."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Exports a model.
+
+    Args:
+        arguments: The arguments after `export`.
+
+    Returns:
+        0.
+
+    Raises:
+        RunnerError: There is no such run or checkpoint, or the export exists already.
+    """
+    to = parser("export", _DESCRIPTION)
+    to.add_argument("run", metavar="RUN", help="the folder of a run")
+    to.add_argument("--to", metavar="DIR", help="RUN/export where not given")
+    add_choice_flags(to)
+    add_progress_flag(to)
+    to.add_argument("--json", action="store_true", help="print what was written as JSON")
+    flags = parse(to, arguments)
+    with local_run_scope(flags.run, "RUN", flags.checkpoint) as run:
+        chosen = read_chosen(run, flags)
+        place = flags.to or f"{flags.run.rstrip('/')}/export"
+        record = _exported_to(place, chosen, flags.progress)
+    print(json.dumps(record, indent=2) if flags.json else "\n".join(_lines(record)))
+    return 0
+
+
+def _exported_to(to: str, chosen: Chosen, kind: str) -> dict[str, Any]:
+    if not is_remote(to):
+        folder = Path(without_file_scheme(to))
+        _check_free(folder, chosen)
+        return _exported(chosen, folder, kind)
+    from orbit_runner.storage.objects import blame_scope, open_store
+    from orbit_runner.storage.upload import upload_scope
+
+    place = f"{to}/{chosen.choice.place.step}"
+    with blame_scope("--to"):
+        if open_store(place, "--to").list():
+            raise RunnerError(_taken(place, f"{to}-{chosen.weights}"))
+    with upload_scope(to, "--to", last="saved_model.pb") as folder:
+        record = _exported(chosen, folder, kind)
+    return {**record, "path": place}
+
+
+def _check_free(folder: Path, chosen: Chosen) -> None:
+    place = folder / str(chosen.choice.place.step)
+    if place.exists():
+        other = folder.with_name(f"{folder.name}-{chosen.weights}")
+        raise RunnerError(_taken(str(place), str(other)))
+    if folder.exists() and not folder.is_dir():
+        raise RunnerError(f"--to: {folder} is a file, expected a folder")
+
+
+def _taken(place: str, other: str) -> str:
+    return (
+        f"--to: there is {place} already\ngive another folder, such as --to={other}, or remove that"
+    )
+
+
+def _exported(chosen: Chosen, folder: Path, kind: str) -> dict[str, Any]:
+    from orbit_runner.distribute.tf_environment import prepare_environment
+    from orbit_runner.reporting.progress import make_progress
+    from orbit_runner.utils.garbage_collection import paused_collection_scope
+
+    progress = make_progress(kind)
+    config = chosen.resolved.config
+    with progress.shown():
+        progress.phase("importing tensorflow")
+        prepare_environment(config.runtime)
+        with paused_collection_scope():
+            from orbit_runner.serving.export import export
+            from orbit_runner.serving.loader import make_task, served
+
+        bind_gin(chosen.resolved)
+        with blamed(chosen.resolved):
+            task = make_task(config, chosen.run)
+            with served(config, task, chosen.choice, chosen.weights, progress) as model:
+                progress.phase(f"writing {folder}")
+                return export(model, config, chosen.run, folder)
+
+
+def _lines(record: Mapping[str, Any]) -> Iterator[str]:
+    yield f"{record['path']}: step {record['step']}, {record['weights']} weights"
+    yield f"weights sha256 {record['fingerprint']}"
+    for name, spec in record["signatures"].items():
+        mark = "  (serving_default)" if name == record["default"] else ""
+        yield f"{name}{mark}"
+        for side in ("inputs", "outputs"):
+            for key, text in spec[side].items():
+                yield f"  {side[:-1]:<6}  {key}  {text}"

@@ -1,0 +1,116 @@
+"""`runner list`: what there is to run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from orbit_runner.cli import finetune
+from orbit_runner.cli.flags.config_flags import parse, parser
+from orbit_runner.cli.list_official import official_experiments
+from orbit_runner.config.errors import ConfigError
+from orbit_runner.config.parsing.gin_files import Binding, load_gin
+from orbit_runner.config.parsing.search_path import (
+    experiment_files,
+    find_file,
+    fragment_files,
+    read_text,
+)
+from orbit_runner.config.parsing.tree import Leaf
+from orbit_runner.config.parsing.yaml_files import load_file
+from orbit_runner.config.provenance import Origin
+from orbit_runner.config.resolve import import_modules
+from orbit_runner.config.schema.modes import MODES
+from orbit_runner.config.schema.runtime import STRATEGIES, RuntimeConfig
+from orbit_runner.distribute.tf_environment import prepare_environment
+from orbit_runner.registry import (
+    IMAGE_MODELS,
+    RATING_MODELS,
+    RATING_SOURCES,
+    SOURCES,
+    TASKS,
+    TEXT_MODELS,
+    TEXT_SOURCES,
+    Registry,
+)
+from orbit_runner.utils.streams import use_utf8
+
+_ALL_MODES = (*MODES, finetune.MODE)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Prints experiments, fragments, tasks, models, data sources and strategies.
+
+    Args:
+        arguments: The arguments after `list`.
+
+    Returns:
+        0.
+    """
+    to = parser("list", "Print what there is to run.")
+    to.add_argument("--json", action="store_true", help="kind to {name: description}")
+    to.add_argument("--import", dest="imports", action="append", help="import a module first")
+    to.add_argument("--official", action="store_true", help="experiments of Model Garden instead")
+    flags = parse(to, arguments)
+    if flags.official:
+        prepare_environment(RuntimeConfig())  # A module that is imported may import tensorflow.
+    import_modules(flags.imports or (), Origin("--import"))
+    found = official_experiments() if flags.official else _everything()
+    if flags.json:
+        use_utf8()
+    print(json.dumps(found, indent=2, ensure_ascii=False) if flags.json else _text(found))
+    return 0
+
+
+def _everything() -> dict[str, dict[str, str]]:
+    return {
+        "experiments": {name: _description(path) for name, path in experiment_files().items()},
+        "fragments": {name: _description(path) for name, path in fragment_files().items()},
+        "tasks": _helps(TASKS),
+        "models of image_classification": _helps(IMAGE_MODELS),
+        "models of translation": _helps(TEXT_MODELS),
+        "models of recommendation": _helps(RATING_MODELS),
+        "data sources of image_classification": _helps(SOURCES),
+        "data sources of translation": _helps(TEXT_SOURCES),
+        "data sources of recommendation": _helps(RATING_SOURCES),
+        "strategies": dict.fromkeys(STRATEGIES, ""),
+        "modes": dict.fromkeys(_ALL_MODES, ""),
+    }
+
+
+def _helps(registry: Registry) -> dict[str, str]:
+    return {entry.name: entry.help for entry in registry.entries()}
+
+
+def _text(found: dict[str, dict[str, str]]) -> str:
+    width = max(len(name) for names in found.values() for name in names)
+    blocks = []
+    for kind, names in found.items():
+        lines = [f"  {name:<{width}}  {text}".rstrip() for name, text in names.items()]
+        blocks.append("\n".join([f"{kind}:", *lines]))
+    return "\n\n".join(blocks)
+
+
+def _description(path: Path) -> str:
+    """Returns a file's `description`, or the first line of its leading comment."""
+    try:
+        described = _gin(path) if path.suffix == ".gin" else _yaml(path)
+    except ConfigError:
+        return "(does not parse; see `runner validate`)"
+    if described:
+        return described
+    first = path.read_text(encoding="utf-8").splitlines()[:1]
+    return first[0].lstrip("# ") if first and first[0].startswith("#") else ""
+
+
+def _yaml(path: Path) -> str:
+    node = load_file(path, str(path), 0).children.get("description")
+    return str(node.value or "") if isinstance(node, Leaf) else ""
+
+
+def _gin(path: Path) -> str:
+    text = read_text(path, str(path))
+    layer = load_gin(text, str(path), 0, find=find_file, path=path)
+    said: list[Binding] = [b for b in layer.bindings if b.path == ("description",)]
+    return str(said[-1].value or "") if said else ""

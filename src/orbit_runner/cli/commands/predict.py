@@ -1,0 +1,187 @@
+"""`runner predict`: what a trained model says of files, texts, users."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from orbit_runner.cli.flags.config_flags import Parser, add_progress_flag, parse, parser
+from orbit_runner.cli.flags.path_flags import resolve_path_flags
+from orbit_runner.cli.gin_bindings import bind_gin
+from orbit_runner.cli.model_selection import Chosen, add_choice_flags, read_chosen
+from orbit_runner.cli.predictions import answer_all
+from orbit_runner.cli.preflight import blamed
+from orbit_runner.cli.remote_runs import local_run_scope
+from orbit_runner.config.resolve import Request, Resolved, resolve
+from orbit_runner.errors import RunnerError
+from orbit_runner.serving.export_directory import CONFIG, EXTRA, find_export
+from orbit_runner.utils.garbage_collection import paused_collection_scope
+
+# Some items have no answer; the others have theirs.
+UNANSWERED = 5
+_USAGE = "runner predict WHERE [ITEM ...|-] [FLAGS]"
+_DESCRIPTION = """\
+Ask the model of a run, or an exported one, which needs neither checkpoint nor data set.
+
+  WHERE  the folder of a run, or one that `runner export` wrote
+  ITEM   image files and folders of them, sentences, users: what the task answers; after `--`
+         also what begins with a dash.
+         `-`, or no item where standard input is no terminal: what comes in there, one a line
+
+Answers go to standard output in the order of the items, as they come. An item that has no answer is
+told in its place, and the command ends with 5 then."""
+_MOST = 2**20  # items at once, and answers an item
+_FLAGS_ALONE = ("--json", "--help")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Answers items.
+
+    Args:
+        arguments: The arguments after `predict`.
+
+    Returns:
+        0, or 5 where an item has no answer.
+
+    Raises:
+        RunnerError: There is no such model, or nothing is asked.
+    """
+    options, words = _parted(arguments)
+    flags = parse(_parser(), options)
+    if not words:
+        raise RunnerError(f"WHERE is not given\nusage: {_USAGE}")
+    flags.where, items = words[0], words[1:]
+    resolve_path_flags("predict", flags)
+    if not items and sys.stdin.isatty():
+        raise RunnerError("no items are given\ngive some, or - to type them in, one a line")
+    for name in ("top_k", "batch_size"):
+        value = getattr(flags, name)
+        if value is not None and not 1 <= value <= _MOST:
+            raise RunnerError(f"--{name}: got {value}, allowed: 1 to {_MOST}")
+    given = flags.where
+    with (
+        local_run_scope(given, "WHERE", flags.checkpoint) as where,
+        _predictor(where, flags) as predictor,
+    ):
+        failed = answer_all(predictor, items, as_json=flags.json, batch_size=flags.batch_size)
+    return UNANSWERED if failed else 0
+
+
+def _parted(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Parts flags from words, which argparse does not take on both sides of a flag."""
+    options, words, rest = list[str](), list[str](), list(arguments)
+    while rest:
+        first = rest.pop(0)
+        if first == "--":
+            words += rest
+            break
+        if first == "-" or not first.startswith("-"):
+            words.append(first)
+            continue
+        options.append(first)
+        if "=" not in first and first not in _FLAGS_ALONE and rest and first.startswith("--"):
+            options.append(rest.pop(0))
+    return options, words
+
+
+def _parser() -> Parser:
+    to = parser("predict", _DESCRIPTION)
+    to.usage = _USAGE
+    to.add_argument(
+        "--top_k", type=int, metavar="N", help="answers an item, where there is more than one"
+    )
+    to.add_argument("--batch_size", type=int, default=32, metavar="N", help="items at once")
+    to.add_argument(
+        "--json", action="store_true", help="print one JSON object a line, an item each"
+    )
+    add_choice_flags(to)
+    add_progress_flag(to)
+    return to
+
+
+@contextlib.contextmanager
+def _predictor(where: Path, flags: argparse.Namespace) -> Iterator[Any]:
+    """Loads the model; what is wrong with the question is told before tensorflow is imported."""
+    exported = None if (where / "config.yaml").is_file() else find_export(where)
+    if exported is not None:
+        asked = [n for n in ("checkpoint", "weights", "data_dir") if getattr(flags, n) is not None]
+        if asked:
+            raise RunnerError(
+                f"--{asked[0]}: {exported} is an exported model, which has one set of weights and "
+                "needs no data\ngive the folder of its run to ask another"
+            )
+        with _of_export(exported, _config(exported, flags), flags) as predictor:
+            yield predictor
+        return
+    if not where.is_dir() or not (where / "config.yaml").is_file():
+        there = "holds neither config.yaml nor a SavedModel" if where.is_dir() else "is no folder"
+        raise RunnerError(
+            f"WHERE: {where} {there}\ngive the folder of a run, such as runs/digits/a, or one that "
+            "`runner export` wrote"
+        )
+    with _of_run(read_chosen(where, flags), flags) as predictor:
+        yield predictor
+
+
+def _config(exported: Path, flags: argparse.Namespace) -> Resolved:
+    path = exported / EXTRA / CONFIG
+    if not path.is_file():
+        raise RunnerError(
+            f"WHERE: {exported} has no {EXTRA}/{CONFIG}, which says what it is a model of\n"
+            "`runner export` writes one"
+        )
+    changes = tuple((f"--{path}", path, text) for path, text in flags.dotted)
+    imports = tuple(flags.imports or ())
+    return resolve(Request(experiment=str(path), imports=imports, flags=changes))
+
+
+@contextlib.contextmanager
+def _of_export(exported: Path, resolved: Resolved, flags: argparse.Namespace) -> Iterator[Any]:
+    with _progress(flags, resolved) as progress, blamed(resolved):
+        from orbit_runner.serving.export import load_signatures
+        from orbit_runner.serving.loader import make_task, require
+
+        task = make_task(resolved.config, None, num_gpus=-1)
+        require(task, "predictor")
+        progress.phase(f"loading {exported}")
+        predictor = task.predictor(load_signatures(exported), top_k=flags.top_k)
+    yield predictor
+
+
+@contextlib.contextmanager
+def _of_run(chosen: Chosen, flags: argparse.Namespace) -> Iterator[Any]:
+    config = chosen.resolved.config
+    with contextlib.ExitStack() as stack:
+        with _progress(flags, chosen.resolved) as progress, blamed(chosen.resolved):
+            from orbit_runner.serving.loader import make_task, require, served
+
+            task = make_task(config, chosen.run, num_gpus=-1)
+            require(task, "predictor")
+            model = stack.enter_context(
+                served(config, task, chosen.choice, chosen.weights, progress)
+            )
+            predictor = task.predictor(model.serving.signatures, top_k=flags.top_k)
+        yield predictor
+
+
+@contextlib.contextmanager
+def _progress(flags: argparse.Namespace, resolved: Resolved) -> Iterator[Any]:
+    """Shows what is done until the first answer; imports tensorflow."""
+    from orbit_runner.distribute.tf_environment import prepare_environment
+    from orbit_runner.reporting.progress import make_progress
+
+    progress = make_progress(flags.progress)
+    with progress.shown():
+        progress.phase("importing tensorflow")
+        prepare_environment(resolved.config.runtime)
+        with paused_collection_scope():
+            # Here and not by what needs it: it takes the time that the phase names.
+            importlib.import_module("tensorflow")
+
+        bind_gin(resolved)
+        yield progress

@@ -1,0 +1,206 @@
+"""`runner reproduce`: runs a saved config again, and says whether the weights are the same."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from orbit_runner.cli.commands.verify import DIFFERENT
+from orbit_runner.cli.flags.config_flags import Parser, add_progress_flag, parse, parser
+from orbit_runner.cli.preflight import blamed, check_before_start
+from orbit_runner.cli.reference_run import (
+    MACHINE_SETTINGS,
+    Original,
+    copy_checkpoint,
+    notes,
+    read_original,
+)
+from orbit_runner.cli.remote_runs import local_run_scope
+from orbit_runner.config.resolve import Resolved
+from orbit_runner.errors import RunnerError, listed
+from orbit_runner.run_directory.data_record import DataChanged, DataRecord, fingerprint_of
+from orbit_runner.run_directory.history import read_history
+from orbit_runner.storage.paths import is_remote
+from orbit_runner.storage.staged_config import localize
+from orbit_runner.utils.garbage_collection import paused_collection_scope
+
+_DESCRIPTION = """\
+Run the config of a run again, in a folder of its own, up to the newest whole checkpoint of that
+run; then compare all checkpoints that both ever made. Where they differ, say where they part.
+The run itself is not touched, and may be going on. Ends with 0 if equal, with 4 if not.
+
+Settings of the machine can be changed by --SECTION.NAME=VALUE: threads, and where the data are."""
+_SETTINGS_RULE = (
+    "the saved config decides the weights; only settings of the machine can be changed here"
+)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Makes a run again and compares.
+
+    Args:
+        arguments: The arguments after `reproduce`.
+
+    Returns:
+        0 if both are equal, else 4.
+
+    Raises:
+        RunnerError: There is no run to make again, or it cannot run here.
+    """
+    flags = parse(_parser(), arguments)
+    needed = None if flags.last is None else "all"
+    with local_run_scope(flags.run, "RUN", needed) as run:
+        result = _reproduced(flags, run)
+    return 0 if result.equal else DIFFERENT
+
+
+def _reproduced(flags: argparse.Namespace, run: Path) -> Any:
+    original = read_original(
+        run,
+        flags.last,
+        imports=tuple(flags.imports or ()),
+        changes=tuple((f"--{path}", path, text) for path, text in flags.dotted),
+    )
+    with _folder(flags.model_dir, original.history.folder) as folder:
+        from orbit_runner.reporting.reproduced import print_reproduction
+
+        result, error = _again(original, folder, flags.progress)
+        if result.equal and not flags.model_dir:
+            shutil.rmtree(folder, ignore_errors=True)
+            result = dataclasses.replace(result, again="")
+        if is_remote(flags.run):
+            result = dataclasses.replace(result, run=flags.run)
+        if flags.json:
+            print(json.dumps(result.as_dict(), indent=2, allow_nan=False))
+        else:
+            print_reproduction(result)
+        if error is not None:
+            raise error
+    return result
+
+
+def _parser() -> Parser:
+    to = parser("reproduce", _DESCRIPTION)
+    to.settings, to.settings_rule = MACHINE_SETTINGS, _SETTINGS_RULE
+    to.add_argument("run", metavar="RUN", help="the folder of a run")
+    to.add_argument(
+        "--last",
+        type=int,
+        metavar="K",
+        help="make only the last K steps again, or a few more: from the run's newest checkpoint "
+        "that is at least K steps old",
+    )
+    to.add_argument(
+        "--model_dir",
+        metavar="DIR",
+        help="a new folder for it, which stays; else a temporary one, which stays if they differ",
+    )
+    to.add_argument("--import", dest="imports", action="append", metavar="MODULE",
+                    help="import a module first")  # fmt: skip
+    add_progress_flag(to)
+    to.add_argument("--json", action="store_true", help="print the result as JSON")
+    return to
+
+
+@contextlib.contextmanager
+def _folder(asked: str | None, run: Path) -> Iterator[Path]:
+    """Makes the folder; where nothing came of it, a temporary one goes."""
+    if asked is not None:
+        yield _own_folder(Path(asked), run)
+        return
+    folder = Path(tempfile.mkdtemp(prefix="reproduce-"))
+    try:
+        yield folder
+    except (RunnerError, KeyboardInterrupt):
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def _own_folder(folder: Path, run: Path) -> Path:
+    if folder.resolve().is_relative_to(run.resolve()):
+        raise RunnerError(f"--model_dir: {folder} is in the run itself; give another folder")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise RunnerError(
+            f"--model_dir: {folder} is not empty\ngive a new folder, or leave the flag out"
+        )
+    return folder
+
+
+def _again(original: Original, folder: Path, kind: str) -> tuple[Any, Exception | None]:
+    from orbit_runner.distribute.tf_environment import prepare_environment
+    from orbit_runner.reporting.progress import make_progress
+
+    check_before_start(
+        _up_to(original.resolved, original.record.step), original.history.mode, folder
+    )
+    data = _checked_data(original)
+    if original.start is not None:
+        copy_checkpoint(original.history.checkpoints, original.start, folder)
+    progress, said = make_progress(kind), [*notes(original), *data.notes()]
+    with progress.shown():
+        if said:
+            run = original.history.folder
+            progress.note(f"note: what differs from when {run} was made:\n{listed(said)}")
+        progress.phase("importing tensorflow")
+        prepare_environment(original.resolved.config.runtime)
+        with blamed(original.resolved):
+            return _compared(original, folder, progress, said)
+
+
+def _checked_data(original: Original) -> DataRecord:
+    with blamed(original.resolved):
+        now = fingerprint_of(localize(original.resolved.config).task)
+    data = DataRecord(original.history.folder, now)
+    if data.difference.changes:
+        error = DataChanged(
+            f"{original.history.folder}: the data changed since the run last started:\n"
+            f"{listed(data.difference.changes)}\n"
+            "the run cannot be reproduced until these files are restored"
+        )
+        error.exit_code = DIFFERENT
+        raise error
+    return data
+
+
+def _up_to(resolved: Resolved, step: int) -> Resolved:
+    trainer = resolved.config.trainer.replace(train_steps=step, train_epochs=0.0)
+    return dataclasses.replace(resolved, config=resolved.config.replace(trainer=trainer))
+
+
+def _compared(
+    original: Original, folder: Path, progress: Any, said: list[str]
+) -> tuple[Any, Exception | None]:
+    with paused_collection_scope():
+        from orbit_runner.cli.rerun import rerun
+    from orbit_runner.audit.run_diff import compare_runs
+    from orbit_runner.reporting.reproduced import Reproduction
+
+    history, record, after = original.history, original.record, original.after
+    done = rerun(original.resolved, history, folder, progress, step=record.step, after=after)
+    progress.phase("comparing checkpoints")
+    parting = compare_runs(
+        history,
+        read_history(folder),
+        step=record.step,
+        after=after,
+        summary_interval=original.resolved.config.trainer.summary_interval,
+    )
+    if record.strategy not in ("", done.strategy):
+        said = [*said, f"strategy: {record.strategy} → {done.strategy}"]
+    result = Reproduction(
+        run=str(history.folder),
+        again=str(folder),
+        start=original.start,
+        notes=tuple(said),
+        error=done.words,
+        parting=parting,
+    )
+    # To diverge is a result; any other error has to be seen as one.
+    return result, None if done.diverged else done.error

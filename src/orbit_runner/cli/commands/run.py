@@ -1,0 +1,236 @@
+"""`runner run`: from the command line to a trained model."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from orbit_runner.checkpoint import early_check
+from orbit_runner.checkpoint.disk_errors import disk_error_scope
+from orbit_runner.cli import finetune
+from orbit_runner.cli.flags.config_flags import (
+    Parser,
+    add_config_flags,
+    add_progress_flag,
+    parse,
+    parser,
+    print_notes,
+    request,
+)
+from orbit_runner.cli.flags.path_flags import SHARED
+from orbit_runner.cli.preflight import blamed, check_before_start, check_mode, check_same_config
+from orbit_runner.cli.train_job import Job, make_ready, run_job, serve
+from orbit_runner.config.resolve import Resolved, resolve
+from orbit_runner.config.schema.modes import MODES, TRAINING
+from orbit_runner.distribute.cluster.resolver import resolve_cluster
+from orbit_runner.distribute.cluster.roles import in_role
+from orbit_runner.errors import RunnerError
+from orbit_runner.run_directory.data_record import DataRecord, fingerprint_of
+from orbit_runner.run_directory.run_lock import RunLock
+from orbit_runner.storage.cache import local_run_directory
+from orbit_runner.storage.paths import is_remote
+from orbit_runner.storage.staged_config import localize
+
+_DESCRIPTION = """\
+Train, evaluate, or both.
+
+A run keeps everything in its folder (--model_dir, or runs/NAME/TIME); started again on the same
+folder it goes on from the last checkpoint. Ctrl-C saves and leaves."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs an experiment.
+
+    Args:
+        arguments: The arguments after `run`.
+
+    Returns:
+        0.
+
+    Raises:
+        RunnerError: The experiment cannot run as it is written, diverged, or was interrupted.
+    """
+    flags = parse(run_parser(), arguments)
+    if flags.pretrain_steps is not None and flags.pretrain_steps < 1:
+        raise RunnerError(f"--pretrain_steps: got {flags.pretrain_steps}, allowed: at least 1")
+    if flags.mode == finetune.MODE:
+        return finetune.main(arguments, flags)
+    if flags.pretrain_steps is not None:
+        raise RunnerError(
+            f"--pretrain_steps: has no effect with --mode={flags.mode}\n"
+            f"leave it out, or set --mode={finetune.MODE}"
+        )
+    resolved = resolve(request(flags))
+    with _run_directory(flags, resolved) as model_dir:
+        job = _job(flags, resolved, model_dir)
+        if job.writes:
+            print_notes(resolved)
+        if job.serves:
+            return serve(job)
+        if job.mode in TRAINING and job.writes:
+            with disk_error_scope(job.model_dir):
+                _hold(job.model_dir)
+            if flags.resume == "same":
+                check_same_config(resolved, job.model_dir)
+            job = dataclasses.replace(job, data=checked_data(job, flags.resume))
+        return _run(job, flags)
+
+
+@contextlib.contextmanager
+def _run_directory(flags: argparse.Namespace, resolved: Resolved) -> Iterator[Path]:
+    """Yields the run directory; of one in an object store, the local copy of it."""
+    if not is_remote(flags.model_dir or ""):
+        yield chosen_model_dir(flags, resolved)
+        return
+    from orbit_runner.run_directory.remote.run import evaluation_scope, training_scope
+
+    url, trainer = flags.model_dir, resolved.config.trainer
+    if resolve_cluster(resolved.config.runtime, os.environ) is not None:
+        raise RunnerError(f"--model_dir: got {url!r}, expected a local path\n{SHARED}")
+    if flags.mode not in TRAINING:
+        check_mode(flags.mode)
+        with evaluation_scope(
+            url,
+            summaries=trainer.validation_summary_subdir,
+            follows=flags.mode == "continuous_eval",
+        ) as folder:
+            yield folder
+        return
+    # Before anything is downloaded.
+    check_before_start(resolved, flags.mode, local_run_directory(url))
+    with training_scope(url, keep=trainer.max_to_keep) as folder:
+        yield folder
+
+
+def _job(flags: argparse.Namespace, resolved: Resolved, model_dir: Path) -> Job:
+    cluster = check_before_start(resolved, flags.mode, model_dir)
+    if cluster is not None and not flags.model_dir:
+        raise RunnerError(
+            "--model_dir: is not set, and the members of a cluster share one folder\n"
+            "give the same to all, in a place that all of them see"
+        )
+    with blamed(resolved):
+        config, mode = in_role(resolved.config, flags.mode, cluster)
+    return Job(
+        resolved=resolved,
+        config=config,
+        mode=mode,
+        model_dir=model_dir,
+        cluster=cluster,
+        asynchronous=flags.enable_async_checkpointing == "true",
+        allow_partial=flags.allow_partial,
+    )
+
+
+def checked_data(job: Job, resume: str) -> DataRecord:
+    """Compares the data of a run with what it read before, and prints what has to be known.
+
+    Args:
+        job: A job that trains.
+        resume: `same`, or `override` to continue with other data.
+
+    Returns:
+        What writes the new record.
+
+    Raises:
+        RunnerError: The data changed.
+    """
+    with blamed(job.resolved):
+        record = DataRecord(job.model_dir, fingerprint_of(localize(job.config).task))
+    if not any((job.model_dir / "checkpoints").glob("*.index")):
+        return record.of_new_run()
+    if resume == "same":
+        record.check()
+    for note in record.notes():
+        print(f"note: {note}", file=sys.stderr)
+    return record
+
+
+def run_parser() -> Parser:
+    """Returns the parser of the flags of `runner run`."""
+    to = parser("run", _DESCRIPTION)
+    to.add_argument(
+        "--mode", default="train_and_eval", metavar="MODE", help=", ".join((*MODES, finetune.MODE))
+    )
+    to.add_argument(
+        "--model_dir", metavar="DIR", help="the run directory (default: runs/NAME/TIME)"
+    )
+    to.add_argument(
+        "--resume",
+        choices=("same", "override"),
+        default="same",
+        help="override: go on in a folder whose config was another one",
+    )
+    to.add_argument(
+        "--enable_async_checkpointing",
+        nargs="?",
+        const="true",
+        default="true",
+        choices=("true", "false"),
+        help="save checkpoints beside training; false: training waits for them",
+    )
+    to.add_argument(
+        "--allow_partial",
+        action="store_true",
+        help="restore what fits, for surgery on checkpoints",
+    )
+    to.add_argument(
+        "--pretrain_steps",
+        type=int,
+        metavar="STEPS",
+        help=f"with --mode={finetune.MODE}: the step at which the other training ends",
+    )
+    add_progress_flag(to)
+    to.add_argument("--json", action="store_true", help="print the results as JSON")
+    add_config_flags(to)
+    return to
+
+
+def chosen_model_dir(flags: argparse.Namespace, resolved: Resolved) -> Path:
+    """Returns the folder of a run: as the flags say, or named after the experiment and the time.
+
+    Args:
+        flags: The flags of `runner run`, parsed.
+        resolved: The config.
+    """
+    if flags.model_dir:
+        return Path(flags.model_dir)
+    return Path("runs") / (resolved.config.name or "run") / time.strftime("%Y%m%d-%H%M%S")
+
+
+def _hold(model_dir: Path) -> None:
+    # Never given back: threads that save may write to the folder until the process ends.
+    lock = RunLock(model_dir)
+    lock.acquire()
+    if lock.note:
+        print(lock.note, file=sys.stderr)
+
+
+def _run(job: Job, flags: argparse.Namespace) -> int:
+    from orbit_runner.reporting.progress import make_progress
+    from orbit_runner.reporting.results import print_results
+
+    progress = make_progress(flags.progress, brief=not job.writes)
+    with progress.shown():
+        progress.phase("importing tensorflow")
+        if job.writes:
+            early_check.begin(job.model_dir)
+        with blamed(job.resolved), disk_error_scope(job.model_dir):
+            make_ready(job)
+            results = run_job(job, progress)
+    if not job.writes:
+        return 0
+    if is_remote(flags.model_dir or ""):
+        results = dataclasses.replace(results, model_dir=flags.model_dir)
+    if flags.json:
+        print(json.dumps(results.as_dict(), indent=2, allow_nan=False))
+    else:
+        print_results(results)
+    return 0

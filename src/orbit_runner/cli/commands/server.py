@@ -1,0 +1,161 @@
+"""`runner server`: lends this machine to runs that are driven from elsewhere."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+
+from orbit_runner.cli.flags.config_flags import Parser, add_config_flags, parse, parser, request
+from orbit_runner.config.resolve import Request, resolve
+from orbit_runner.config.schema.runtime import RuntimeConfig
+from orbit_runner.distribute.cluster.addresses import address_problem
+from orbit_runner.distribute.cluster.description import Cluster, checked
+from orbit_runner.distribute.cluster.from_config import from_config, parse_remote
+from orbit_runner.distribute.cluster.tf_config import NAME, from_tf_config
+from orbit_runner.errors import RunnerError
+
+_DESCRIPTION = """\
+Lend this machine's devices, or its processors, until SIGTERM, SIGHUP or Ctrl-C.
+
+  runner server --role=worker --index=0 --cluster='worker=a:2222,b:2222;ps=c:2222'
+  runner server --role=data --port=5050 --host=a
+
+A worker or ps serves a run that has --runtime.remote_cluster set to the same text; its cluster may
+also be described by TF_CONFIG, or by runtime.cluster of a config. A data server makes batches for
+runs that have --runtime.tf_data_service=grpc://a:5050,grpc://b:5050, in any number. Each prints one
+line when ready."""
+
+_SERVERS = ("worker", "ps")
+_ROLES = (*_SERVERS, "data")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Serves until a signal comes.
+
+    Args:
+        arguments: The arguments after `server`.
+
+    Returns:
+        128 + n for signal n.
+
+    Raises:
+        RunnerError: The role cannot be served as it is described.
+    """
+    flags = parse(_parser(), arguments)
+    _check_used(flags)
+    if flags.role == "data":
+        return _serve_data(flags)
+    cluster = _cluster(flags)
+    if cluster.me.role not in _SERVERS:
+        raise RunnerError(
+            f"{cluster.source}: this process is {cluster.me}, and only "
+            f"{' and '.join(_SERVERS)} serve; start a chief or an evaluator by `runner run`"
+        )
+    _prepare()
+    from orbit_runner.distribute.servers import serve_role
+
+    return serve_role(cluster, left=lambda: None)
+
+
+def _parser() -> Parser:
+    to = parser("server", _DESCRIPTION)
+    to.add_argument("--role", choices=_ROLES, help="what this process is")
+    to.add_argument("--index", type=int, metavar="I", help="its index among those of its role")
+    to.add_argument("--cluster", metavar="TEXT", help="addresses by role, as in the example above")
+    to.add_argument("--port", type=int, metavar="P", help="of a data server")
+    to.add_argument(
+        "--host", help="what others reach this machine by, of a data server (default: 127.0.0.1)"
+    )
+    add_config_flags(to)
+    return to
+
+
+def _check_used(flags: argparse.Namespace) -> None:
+    """Refuses flags that have no effect beside the others."""
+    if flags.role == "data":
+        unused = [*_given(flags, "index", "cluster"), *_config_flags(flags)]
+        _refuse(unused, "--role=data takes --port and --host")
+        return
+    _refuse(_given(flags, "port", "host"), "--port and --host belong to --role=data")
+    if flags.cluster:
+        _refuse(_config_flags(flags), "--cluster describes the cluster")
+    elif os.environ.get(NAME, "").strip():
+        _refuse(_config_flags(flags), f"{NAME} describes the cluster")
+
+
+def _refuse(unused: Sequence[str], reason: str) -> None:
+    if unused:
+        raise RunnerError(f"{', '.join(unused)}: no effect here, because {reason}\nleave it out")
+
+
+def _given(flags: argparse.Namespace, *names: str) -> list[str]:
+    return [f"--{name}" for name in names if getattr(flags, name) not in (None, [])]
+
+
+def _config_flags(flags: argparse.Namespace) -> list[str]:
+    files = _given(flags, "experiment", "config_file", "gin_file", "params_override", "gin_param")
+    asked = request(flags)
+    imports = ["--import"] if asked.imports else []
+    return list(dict.fromkeys([*files, *(flag for flag, _, _ in asked.flags), *imports]))
+
+
+def _cluster(flags: argparse.Namespace) -> Cluster:
+    if flags.cluster:
+        jobs = parse_remote(flags.cluster, "--cluster")
+        if flags.role is None:
+            raise RunnerError(f"--role: is not set, allowed: {', '.join(_ROLES)}")
+        return checked(jobs, flags.role, _index(flags, jobs), "--cluster")
+    found = _described(flags)
+    if flags.role is None and flags.index is None:
+        return found
+    role = flags.role or found.me.role
+    index = flags.index if flags.index is not None else _default_index(found, role)
+    return checked(found.jobs, role, index, found.source)
+
+
+def _described(flags: argparse.Namespace) -> Cluster:
+    if os.environ.get(NAME, "").strip():
+        return from_tf_config(os.environ[NAME])
+    runtime = RuntimeConfig()
+    asked = request(flags)
+    if asked != Request():
+        runtime = resolve(asked).config.runtime
+    if not runtime.cluster.jobs():
+        raise RunnerError(f"no cluster is described: give --cluster, {NAME}, or runtime.cluster")
+    changes = {
+        "task_type": flags.role or runtime.task_type,
+        "task_index": flags.index if flags.index is not None else runtime.task_index,
+    }
+    return from_config(runtime.replace(**changes))
+
+
+def _default_index(found: Cluster, role: str) -> int:
+    return found.me.index if role == found.me.role else 0
+
+
+def _index(flags: argparse.Namespace, jobs: dict[str, tuple[str, ...]]) -> int:
+    several = len(jobs.get(flags.role, ()))
+    if flags.index is None and several > 1:
+        raise RunnerError(f"--index: is not set, and --cluster has {several} × {flags.role}")
+    return flags.index or 0
+
+
+def _serve_data(flags: argparse.Namespace) -> int:
+    host = flags.host or "127.0.0.1"
+    host = f"[{host}]" if ":" in host else host
+    address = f"{host}:{'' if flags.port is None else flags.port}"
+    problem = address_problem(address)
+    if problem:
+        raise RunnerError(f"--port and --host: {problem}")
+    _prepare()
+    from orbit_runner.distribute.servers import serve_data
+
+    return serve_data(address, left=lambda: None)
+
+
+def _prepare() -> None:
+    from orbit_runner.distribute.tf_environment import keep_native_output, prepare_environment
+
+    prepare_environment(RuntimeConfig())
+    keep_native_output(None)

@@ -1,0 +1,49 @@
+"""`runner show`: the resolved config."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from orbit_runner.cli.flags.config_flags import (
+    add_config_flags,
+    parse,
+    parser,
+    print_notes,
+    request,
+)
+from orbit_runner.config.provenance import DEFAULT
+from orbit_runner.config.resolve import Resolved, resolve
+from orbit_runner.config.serialize import flat, to_yaml
+from orbit_runner.utils.streams import use_utf8
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Prints the resolved config as YAML that loads again to the same tree.
+
+    Args:
+        arguments: The arguments after `show`.
+
+    Returns:
+        0.
+    """
+    to = parser("show", "Print the resolved config as YAML that loads again.")
+    to.add_argument("--origins", action="store_true", help="write where each value came from")
+    to.add_argument("--json", action="store_true", help="path to {value, origin}, for machines")
+    add_config_flags(to)
+    flags = parse(to, arguments)
+    resolved = resolve(request(flags))
+    print_notes(resolved)
+    if flags.json:
+        print(json.dumps(_described(resolved), indent=2))
+    else:
+        use_utf8()
+        print(to_yaml(resolved.config, resolved.origins if flags.origins else None), end="")
+    return 0
+
+
+def _described(resolved: Resolved) -> dict[str, object]:
+    return {
+        path: {"value": value, "origin": str(resolved.origins.get(path, DEFAULT))}
+        for path, value in flat(resolved.config).items()
+    }

@@ -1,0 +1,104 @@
+"""`runner validate`: checks files, all errors of all files at once."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from orbit_runner.cli.flags.config_flags import (
+    add_config_flags,
+    parse,
+    parser,
+    print_notes,
+    request,
+)
+from orbit_runner.cli.gin_bindings import check_bindings
+from orbit_runner.config.errors import ConfigError, Problem
+from orbit_runner.config.parsing.search_path import experiment_files, find_experiment
+from orbit_runner.config.resolve import Request, Resolved, resolve
+from orbit_runner.config.schema.batch_checks import batch_problems
+from orbit_runner.config.schema.partitioning import effective_runtime
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Checks experiments and fragments, each with what the flags lay over it.
+
+    A fragment declares no task, so it is laid over the experiment that `--experiment` names, or
+    else over each experiment until it fits one.
+
+    Args:
+        arguments: The arguments after `validate`.
+
+    Returns:
+        0.
+
+    Raises:
+        ConfigError: Any of the files has a problem.
+    """
+    to = parser("validate", "Check experiments and fragments; print all errors of all files.")
+    to.add_argument("files", nargs="+", metavar="FILE", help="a name, a file, or a run")
+    add_config_flags(to, experiment="what fragments are laid over")
+    flags = parse(to, arguments)
+    problems: list[Problem] = []
+    asked = request(flags)
+    for name in flags.files:
+        found = _problems(name, asked)
+        problems += found
+        if not found:
+            print(f"{name}: ok")
+    if problems:
+        raise ConfigError(problems, every=True)
+    return 0
+
+
+def _problems(name: str, asked: Request) -> list[Problem]:
+    alone = _attempt(dataclasses.replace(asked, experiment=name))
+    if not _lacks_task(alone):
+        return alone
+    layer = (name if Path(name).suffix else str(find_experiment(name)),)
+    over = dataclasses.replace(asked, config_files=(*layer, *asked.config_files))
+    bases = [asked.experiment] if asked.experiment else [*experiment_files()]
+    attempts = (_attempt(dataclasses.replace(over, experiment=base)) for base in bases)
+    best = alone
+    for found in attempts:
+        if not found:
+            return []
+        best = found if best is alone or len(found) < len(best) else best
+    return alone if _lacks_task(best) else best
+
+
+def _lacks_task(problems: Sequence[Problem]) -> bool:
+    return any(problem.path == "task.name" for problem in problems)
+
+
+def _attempt(request: Request) -> list[Problem]:
+    try:
+        resolved = resolve(request)
+    except ConfigError as error:
+        return [*error.problems]
+    problems = [*_run_problems(resolved)]
+    if not problems:
+        print_notes(resolved)
+        trainer = resolved.config.trainer
+        if not (trainer.train_steps or trainer.train_epochs):
+            print(
+                f"note: {request.experiment}: trainer.train_steps is 0; to train, set it or "
+                "trainer.train_epochs",
+                file=sys.stderr,
+            )
+    return problems
+
+
+def _run_problems(resolved: Resolved) -> Iterator[Problem]:
+    """Yields what a run would refuse, as far as it does not depend on the machine."""
+    runtime = effective_runtime(resolved.config, "train_and_eval")
+    replicas = runtime.num_replicas(runtime.num_workers)  # 0 workers: the cluster decides
+    if replicas:
+        for path, message in batch_problems(resolved.config, replicas):
+            yield Problem(path, message, resolved.origin(path))
+    if resolved.config.gin_bindings:
+        # Only the modules themselves tell what they register.
+        print("importing tensorflow, to check gin bindings", file=sys.stderr)
+        yield from check_bindings(resolved)

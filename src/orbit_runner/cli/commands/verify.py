@@ -1,0 +1,154 @@
+"""`runner verify`: whether the checkpoints of a run are still what they were."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from orbit_runner.audit.verify import Verdict, Verification, verify
+from orbit_runner.cli.flags.config_flags import parse, parser
+from orbit_runner.cli.remote_runs import local_run_scope
+from orbit_runner.config.schema.runtime import RuntimeConfig
+from orbit_runner.errors import listed
+from orbit_runner.run_directory.data_verification import DataVerification, verify_data
+
+DIFFERENT = 4
+_DESCRIPTION = """\
+Compare the checkpoints of a run with what was noted of them when they were written: size and
+SHA-256 of each file, SHA-256 of the weights and of the whole state as they are read from the
+disk, and the config that made them. Weights, optimizer slots and averages have to be finite.
+Nothing is changed. The exit code is 4 where something differs or is not finite."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Verifies the checkpoints of a run.
+
+    Args:
+        arguments: The arguments after `verify`.
+
+    Returns:
+        0 if all is as it was written, else 4.
+
+    Raises:
+        RunnerError: There are no checkpoints.
+    """
+    to = parser("verify", _DESCRIPTION)
+    to.add_argument(
+        "run",
+        metavar="RUN",
+        help="the folder of a run, a folder of checkpoints, or one checkpoint without its suffix",
+    )
+    to.add_argument(
+        "--data",
+        action="store_true",
+        help="read all files of the run's data, too, and compare them with its data.json",
+    )
+    to.add_argument("--json", action="store_true", help="print what was found as JSON")
+    flags = parse(to, arguments)
+    with local_run_scope(flags.run, "RUN") as run:
+        found, data = _verified(run, data=flags.data)
+    if flags.json:
+        print(json.dumps(_as_dict(found, flags.run) | _data_as_dict(data), indent=2))
+    else:
+        lines = [*table(found.verdicts), *_ending(found, flags.run), *_data_lines(data)]
+        print("\n".join(lines))
+    return 0 if found.well and (data is None or data.well) else DIFFERENT
+
+
+def _verified(run: Path, *, data: bool) -> tuple[Verification, DataVerification | None]:
+    from orbit_runner.distribute.tf_environment import prepare_environment
+    from orbit_runner.reporting.progress import make_progress
+
+    prepare_environment(RuntimeConfig())
+    progress = make_progress()
+    with progress.shown():
+        of_data = verify_data(run, progress) if data else None
+        return verify(run, progress), of_data
+
+
+def _data_as_dict(found: DataVerification | None) -> dict[str, object]:
+    if found is None:
+        return {}
+    differences = dataclasses.asdict(found.difference)
+    return {"data": {"well": found.well, "files": found.files, "read": found.read, **differences}}
+
+
+def _data_lines(found: DataVerification | None) -> Iterator[str]:
+    if found is None:
+        return
+    if found.difference.changes:
+        yield f"data: changed since the run last started\n{listed(found.difference.changes)}"
+    elif found.difference.notes:
+        yield (
+            f"data: sizes are the same, contents are not known\n{listed(found.difference.notes)}"
+        )
+    else:
+        what = "contents are" if found.read else "sizes and times are"
+        yield f"data: {what} as recorded, {found.files:,} files"
+
+
+def _as_dict(found: Verification, run: str) -> dict[str, object]:
+    verdicts = [{**dataclasses.asdict(one), "well": one.well} for one in found.verdicts]
+    return {
+        "run": run,
+        "well": found.well,
+        "config_problem": found.config_problem,
+        "checkpoints": verdicts,
+    }
+
+
+def table(verdicts: Sequence[Verdict]) -> list[str]:
+    """Returns one line a checkpoint, below a heading.
+
+    Args:
+        verdicts: What was found.
+    """
+    rows = [("checkpoint", "weights", "state", "")]
+    for one in verdicts:
+        rows.append((one.name, one.weights[:12] or "-", one.state[:12] or "-", words(one)))
+    width = max(len(row[0]) for row in rows)
+    return [f"{name:<{width}}  {w:<12}  {s:<12}  {said}".rstrip() for name, w, s, said in rows]
+
+
+def words(verdict: Verdict) -> str:
+    """Says how a checkpoint is.
+
+    Args:
+        verdict: What was found of it.
+    """
+    if verdict.damage:
+        return verdict.damage
+    if verdict.unfinished:
+        return "not finished: it was being written or removed when the run ended"
+    if verdict.non_finite:
+        return f"not finite: {verdict.non_finite}"
+    if verdict.other_config:
+        return "whole, made with another config"
+    return "whole" if verdict.recorded else "no fingerprint"
+
+
+def _ending(found: Verification, run: str) -> Iterator[str]:
+    if found.config_problem:
+        yield found.config_problem
+    yield _line(found, run)
+
+
+def _line(found: Verification, run: str) -> str:
+    count = len(found.verdicts)
+    if found.well:
+        bare = sum(not one.recorded for one in found.verdicts)
+        foreign = f"; {bare} of them without a fingerprint to compare with" if bare else ""
+        return f"{run}: whole, {count} checkpoint{'s' if count != 1 else ''} read{foreign}"
+    damaged = sum(bool(one.damage) for one in found.verdicts)
+    others = sum(one.other_config and not one.damage for one in found.verdicts)
+    parts = [f"{damaged} of {count} damaged"] if damaged else []
+    non_finite = sum(bool(one.non_finite) and not one.damage for one in found.verdicts)
+    if non_finite:
+        parts.append(f"{non_finite} of {count} not finite")
+    if others:
+        parts.append(f"{others} of {count} made with another config than its config.yaml")
+    if found.config_problem:
+        parts.append("config.yaml does not load")
+    return f"{run}: {', '.join(parts)}"

@@ -1,0 +1,301 @@
+"""The flags that say which experiment, with what changes; shared by the commands."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from orbit_runner.cli.flags.driver_flags import (
+    REPLACED,
+    add_driver_flags,
+    as_written_here,
+    check_mode,
+    show_logs,
+)
+from orbit_runner.cli.flags.path_flags import resolve_path_flags
+from orbit_runner.config.errors import note_text
+from orbit_runner.config.parsing.search_path import is_stream
+from orbit_runner.config.resolve import Request, Resolved
+from orbit_runner.errors import RunnerError, nearest, shortened
+
+FIELDS: dict[str, tuple[str, ...]] = {
+    "distribution_strategy": ("runtime.distribution_strategy",),
+    "num_gpus": ("runtime.num_gpus",),
+    "tpu": ("runtime.tpu",),
+    "tpu_platform": ("runtime.tpu_platform",),
+    "seed": ("runtime.seed",),
+    "train_steps": ("trainer.train_steps",),
+    "train_epochs": ("trainer.train_epochs",),
+    "data_dir": ("task.train_data.data_dir", "task.validation_data.data_dir"),
+    "tf_data_service": ("runtime.tf_data_service",),
+}
+# Drivers are called with these empty, by scripts that have nothing to say in them.
+_MAY_BE_EMPTY = ("tpu", "tpu_platform", "tf_data_service")
+_SECTIONS = ("task", "trainer", "runtime")
+_EXPERIMENT = "a name that `runner list` shows, a file, or a run"
+_DOTTED = re.compile(rf"--((?:{'|'.join(_SECTIONS)})\.[\w.\[\]]+)(?:=(.*))?$", re.DOTALL)
+
+
+class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Adds the default of each flag that has one."""
+
+    def _get_help_string(self, action: argparse.Action) -> str:
+        text, default = action.help or "", action.default
+        if not action.option_strings or default in (None, False, "", argparse.SUPPRESS):
+            return text
+        return f"{text} (default: {default})".lstrip()
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser that reports errors in one line, and knows which settings it takes.
+
+    Attributes:
+        settings: Dotted paths; `--SECTION.NAME=VALUE` may set these, and whatever is below them.
+        settings_rule: Why the command takes no others.
+    """
+
+    settings: tuple[str, ...] = ()
+    settings_rule: str = ""
+
+    def error(self, message: str) -> Any:
+        """Raises the error that argparse would print."""
+        raise RunnerError(f"{message}\nsee `{self.prog} --help`")
+
+
+def parser(command: str, description: str) -> Parser:
+    """Makes the parser of a command.
+
+    Args:
+        command: Its name.
+        description: One line.
+
+    Returns:
+        A parser without flags.
+    """
+    return Parser(
+        prog=f"runner {command}".rstrip(),
+        description=description,
+        allow_abbrev=False,
+        formatter_class=_HelpFormatter,
+    )
+
+
+def add_config_flags(to: Parser, *, experiment: str = _EXPERIMENT) -> None:
+    """Adds the flags that make a config; later ones in this list win over earlier ones.
+
+    Args:
+        to: The parser.
+        experiment: The help text of `--experiment`.
+    """
+    to.settings = _SECTIONS
+    group = to.add_argument_group(
+        "config, each one wins over those above it", "--SECTION.NAME=VALUE sets any setting"
+    )
+    add = group.add_argument
+    add("--experiment", metavar="NAME", help=experiment)
+    add("--config_file", action="append", metavar="FILE", help="YAML or JSON to lay over it")
+    add("--gin_file", action="append", metavar="FILE", help="gin to lay over it")
+    add(
+        "--params_override",
+        action="append",
+        metavar="TEXT",
+        help="a.b=1,c.d=2, YAML or JSON text, or a file",
+    )
+    add(
+        "--gin_param",
+        "--gin_params",
+        dest="gin_param",
+        action="append",
+        metavar="BINDING",
+        help="a gin binding, such as trainer.train_steps=1000",
+    )
+    for flag, paths in FIELDS.items():
+        add(f"--{flag}", metavar="VALUE", help=" and ".join(paths))
+    to.add_argument(
+        "--strict",
+        action="store_true",
+        help="settings of Model Garden's experiments that have no effect are errors, not a note",
+    )
+    to.add_argument(
+        "--import",
+        dest="imports",
+        action="append",
+        metavar="MODULE",
+        help="import a module that registers tasks of your own",
+    )
+    add_driver_flags(to)
+
+
+def add_progress_flag(to: Parser) -> None:
+    """Adds `--progress`.
+
+    Args:
+        to: The parser.
+    """
+    to.add_argument(
+        "--progress",
+        choices=("auto", "bar", "plain"),
+        default="auto",
+        help="a bar, or plain lines; auto: a bar on a terminal",
+    )
+
+
+def parse(to: Parser, arguments: Sequence[str]) -> argparse.Namespace:
+    """Parses arguments, dotted settings included; `--model-dir` is `--model_dir`.
+
+    Args:
+        to: The parser.
+        arguments: What the user wrote.
+
+    Returns:
+        The flags; `dotted` holds (path, text) of each dotted setting.
+
+    Raises:
+        RunnerError: A flag is not known, lacks its value, or is none that the command takes.
+    """
+    flags, rest = to.parse_known_args(spelled(to, arguments))
+    flags.dotted = []
+    while rest:
+        match = _DOTTED.match(rest[0])
+        if not match:
+            raise RunnerError(f"{_unknown(rest, to)}\nsee `{to.prog} --help`")
+        rest.pop(0)
+        _check_taken(to, match[1])
+        if "[" in match[1]:
+            name = match[1].partition("[")[0]
+            raise RunnerError(f"--{match[1]}: a list is set as a whole, such as --{name}='[1, 2]'")
+        if match[2] is None and (not rest or rest[0].startswith("--")):
+            raise RunnerError(f"--{match[1]} lacks its value")
+        flags.dotted.append((match[1], match[2] if match[2] is not None else rest.pop(0)))
+    check_mode(getattr(flags, "mode", None))
+    show_logs(flags)
+    resolve_path_flags(to.prog.partition(" ")[2], flags)
+    return flags
+
+
+def _check_taken(to: Parser, path: str) -> None:
+    """Checks that a command takes a setting: none may be ignored."""
+    if any(path == taken or path.startswith(f"{taken}.") for taken in to.settings):
+        return
+    if to.settings:
+        allowed = ", ".join(f"--{taken}{'' if '.' in taken else '.NAME'}" for taken in to.settings)
+        by_name = {taken.rpartition(".")[2]: taken for taken in to.settings if "." in taken}
+        near = nearest(path.rpartition(".")[2], by_name)
+        raise RunnerError(
+            f"--{path}: `{to.prog}` does not take this setting{near}\n"
+            f"{to.settings_rule}\nallowed: {allowed}\nsee `{to.prog} --help`"
+        )
+    taken = ", ".join(name for action in to._actions if (name := _name_of(action)))
+    rule = f"{to.settings_rule}\n" if to.settings_rule else ""
+    raise RunnerError(
+        f"--{path}: `{to.prog}` takes no settings\n{rule}allowed: {taken}\nsee `{to.prog} --help`"
+    )
+
+
+def _name_of(action: argparse.Action) -> str:
+    if action.help == argparse.SUPPRESS or action.dest == "help":
+        return ""
+    return action.option_strings[0] if action.option_strings else str(action.metavar or action.dest)
+
+
+def spelled(to: argparse.ArgumentParser, arguments: Sequence[str]) -> list[str]:
+    """Returns arguments in the one spelling that the parser knows.
+
+    Args:
+        to: The parser.
+        arguments: What the user wrote.
+    """
+    known = {option.lstrip("-") for action in to._actions for option in action.option_strings}
+    return as_written_here(arguments, known)
+
+
+def _unknown(rest: Sequence[str], to: Parser) -> str:
+    name = rest[0].partition("=")[0]
+    section, dot, _ = name.removeprefix("--").partition(".")
+    if dot and name.startswith("--"):
+        if not to.settings:
+            _check_taken(to, name.removeprefix("--"))
+        if section in _SECTIONS:
+            return f"{name}: a setting is written --{section}.NAME=VALUE"
+        return f"unknown section {section!r} in {name}{nearest(section, _SECTIONS)}"
+    if name.startswith("-"):
+        bare = name.lstrip("-")
+        for spelled_name in (bare, bare.removeprefix("no")):
+            if answer := _of_other_drivers(spelled_name, rest):
+                return answer
+    known = [option for action in to._actions for option in action.option_strings]
+    kind = "flag" if name.startswith("-") else "argument"
+    return f"unknown {kind} {shortened(name)}{nearest(name, known)}"
+
+
+def _of_other_drivers(name: str, rest: Sequence[str]) -> str:
+    # Only here: the tables are long, and commands that work have no use for them.
+    from orbit_runner.cli.flags.old_flags import explain_old_flag
+
+    old = explain_old_flag(name, rest)
+    if name not in REPLACED:
+        return old
+    answer = f"--{name} is a flag of Model Garden's drivers; here: {REPLACED[name]}"
+    return f"{answer}\n{old}" if old else answer
+
+
+def request(flags: argparse.Namespace) -> Request:
+    """Makes the request that the flags stand for.
+
+    Args:
+        flags: What `parse` returned.
+
+    Returns:
+        The request.
+    """
+    fields = [
+        (f"--{flag}", path, getattr(flags, flag))
+        for flag, paths in FIELDS.items()
+        for path in paths
+        if getattr(flags, flag) is not None and (getattr(flags, flag) or flag not in _MAY_BE_EMPTY)
+    ]
+    return Request(
+        experiment=flags.experiment,
+        config_files=_given(flags.config_file),
+        gin_files=_given(flags.gin_file),
+        params_overrides=_given(flags.params_override),
+        gin_params=_given(flags.gin_param),
+        flags=(*fields, *((f"--{path}", path, text) for path, text in flags.dotted)),
+        imports=tuple(flags.imports or ()),
+        strict=getattr(flags, "strict", False),
+    )
+
+
+def refuse_streams(flags: argparse.Namespace, reason: str) -> None:
+    """Refuses config files that are pipes or devices, because other processes read them, too.
+
+    Args:
+        flags: What `parse` returned.
+        reason: Who reads them.
+
+    Raises:
+        RunnerError: One of them is a stream.
+    """
+    for flag in ("experiment", "config_file", "gin_file"):
+        values = getattr(flags, flag) or ()
+        for name in (values,) if isinstance(values, str) else values:
+            if is_stream(Path(name)):
+                raise RunnerError(f"--{flag}: {name} can be read once, and {reason}\nuse a file")
+
+
+def print_notes(resolved: Resolved) -> None:
+    """Prints one note about the settings that have no effect.
+
+    Args:
+        resolved: The config.
+    """
+    if resolved.notes:
+        print(note_text(resolved.notes), file=sys.stderr)
+
+
+def _given(texts: Sequence[str] | None) -> tuple[str, ...]:
+    return tuple(text for text in texts or () if text)

@@ -1,0 +1,101 @@
+"""Asks a predictor batch by batch, and prints the answers as they come."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from orbit_runner.tasks.serving import Prediction, Predictor
+from orbit_runner.utils.files import jsonable
+from orbit_runner.utils.streams import check_stdout, use_utf8
+
+ERROR = "error"
+_FIRST_SECONDS, _LINE_SECONDS = 2.0, 10.0
+
+
+def answer_all(
+    predictor: Predictor, arguments: Sequence[str], *, as_json: bool, batch_size: int
+) -> int:
+    """Answers all that is asked, in order.
+
+    Args:
+        predictor: Who answers.
+        arguments: Items of the command line; standard input where there is none, or `-`.
+        as_json: Whether an answer is a JSON object on a line of its own, or a text to read.
+        batch_size: Items at once; one where a person types them in.
+
+    Returns:
+        The number of items without an answer.
+    """
+    if sys.stdin.isatty() and "-" in arguments:
+        batch_size = 1
+    if as_json:
+        use_utf8()
+    pace, failed = _Pace(), 0
+    for batch in _batches(predictor.items(arguments, _lines()), batch_size):
+        answers = predictor.predict(batch)
+        if len(answers) != len(batch):
+            raise RuntimeError(f"{len(batch)} items were asked, {len(answers)} answered")
+        for answer in answers:
+            failed += ERROR in answer.data
+            print(_text(answer, as_json))
+        check_stdout()
+        pace.answered(len(batch))
+    pace.end()
+    if failed:
+        print(f"{failed} of {pace.count} items have no answer", file=sys.stderr)
+    return failed
+
+
+def _batches(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
+    source = iter(items)
+    while batch := list(itertools.islice(source, size)):
+        yield batch
+
+
+def _lines() -> Iterator[str]:
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        # One line that is no UTF-8 shall not end the answers to all others.
+        sys.stdin.reconfigure(encoding="utf-8", errors="replace")
+    # Not `for line in sys.stdin`, which would read ahead of what is typed in.
+    yield from iter(sys.stdin.readline, "")
+
+
+def _text(answer: Prediction, as_json: bool) -> str:
+    if not as_json:
+        return answer.text
+    return json.dumps(jsonable(answer.data), ensure_ascii=False, allow_nan=False)
+
+
+class _Pace:
+    """Says how far it is, on standard error, where answering takes its time."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._start = time.monotonic()
+        self._said = self._start + _FIRST_SECONDS - _LINE_SECONDS
+        # Answers on the same terminal show by themselves how far it is.
+        self._shown = not sys.stdout.isatty()
+
+    def answered(self, count: int) -> None:
+        """Counts items, and says so now and then."""
+        self.count += count
+        now = time.monotonic()
+        if self._shown and now - self._said > _LINE_SECONDS:
+            self._said = now
+            self._line(now - self._start)
+
+    def end(self) -> None:
+        """Says how many there were, where that was long enough to be told before."""
+        seconds = time.monotonic() - self._start
+        if self._shown and seconds > _FIRST_SECONDS:
+            self._line(seconds)
+
+    def _line(self, seconds: float) -> None:
+        rate = self.count / seconds
+        print(f"{self.count} items answered, {rate:.4g} a second", file=sys.stderr, flush=True)

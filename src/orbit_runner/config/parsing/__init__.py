@@ -1,0 +1,1 @@
+"""YAML, gin and overrides, read with line numbers and built into typed configs."""

@@ -1,0 +1,488 @@
+"""Makes typed, frozen configs of untyped trees, and says everything that does not fit."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import sys
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from orbit_runner.config.errors import Problem
+from orbit_runner.config.parsing.tree import (
+    Leaf,
+    Section,
+    after_null,
+    section_of,
+    without_layers_below,
+)
+from orbit_runner.config.parsing.yaml_files import scalar
+from orbit_runner.config.provenance import Origin
+from orbit_runner.config.schema.base import FLOAT_MAX, INT_MAX, Config, OneOf
+from orbit_runner.errors import shortened, unknown
+
+_ABSENT = object()
+_WORDS = {"yes": True, "on": True, "no": False, "off": False}
+
+
+class Mismatch(ValueError):
+    """A value that does not have the type of its field."""
+
+
+@functools.cache
+def _hints(cls: type) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
+
+
+class Builder:
+    """Walks a tree beside the classes it should fit.
+
+    Attributes:
+        problems: What did not fit.
+        notes: Settings that do nothing; the caller decides whether these are errors.
+        origins: Dotted path to origin, for every value that something set.
+    """
+
+    def __init__(self, *, lenient: bool = False) -> None:
+        """Starts without problems.
+
+        Args:
+            lenient: Whether values are taken as Model Garden takes them: an integer where a text
+                belongs, a number in quotes where a number belongs, and `yes`, `no`, `on` and `off`
+                as booleans, which are texts in YAML 1.2.
+        """
+        self.problems: list[Problem] = []
+        self.notes: list[Problem] = []
+        self.origins: dict[str, Origin] = {}
+        self._lenient = lenient
+
+    def build(self, base: Config, section: Section, path: str = "") -> Config:
+        """Lays a section over a config.
+
+        Args:
+            base: The config whose values hold where the section says nothing.
+            section: The section.
+            path: The dotted path of the section.
+
+        Returns:
+            A config of the class of `base`; the part with problems is left as it was.
+        """
+        fields = {f.name: f for f in dataclasses.fields(base)}
+        owner: type = type(base)
+        values: dict[str, Any] = {}
+        for key, node in _not_overruled(section.children, fields).items():
+            below = f"{path}.{key}" if path else key
+            if key not in fields:
+                self._problem(below, _unknown_setting(key, [*fields]), node.origin)
+                continue
+            if self._lenient:
+                node = _with_boolean(node, _hints(owner)[key])
+            value = self._field(fields[key], owner, getattr(base, key), node, below)
+            if value is not _ABSENT:
+                values[key] = value
+        built = base.replace(**values)
+        return _only_chosen(built) if isinstance(built, OneOf) else built
+
+    def check(self, config: Config, path: str = "") -> None:
+        """Gathers what the values say together, where each of them was fine by itself.
+
+        Args:
+            config: A config that was built.
+            path: Its dotted path.
+        """
+        # A section with a value of the wrong type holds its default there, which would be blamed.
+        self._check(config, path, tuple(problem.path for problem in self.problems))
+
+    def _check(self, config: Config, path: str, flawed: tuple[str, ...]) -> None:
+        for name, below in _sections(config):
+            if name in config.checked_later:
+                continue
+            self._check(below, f"{path}.{name}" if path else name, flawed)
+        if any(_within(flaw, path) or _within(path, flaw) for flaw in flawed):
+            return
+        for found, add in ((config.problems(), self._problem), (config.inert(), self._note)):
+            for name, message in found:
+                below_path = f"{path}.{name}" if path else name
+                add(below_path, message, self.origin_of(below_path))
+
+    def origin_of(self, path: str) -> Origin | None:
+        """Returns where a value was set, or else the section that would hold it."""
+        while path and path not in self.origins:
+            path = path.rpartition(".")[0]
+        return self.origins.get(path)
+
+    def _field(
+        self, field: dataclasses.Field[Any], owner: type, base: Any, node: Leaf | Section, path: str
+    ) -> Any:
+        meta, hint = field.metadata, _hints(owner)[field.name]
+        optional = type(None) in typing.get_args(hint)
+        if isinstance(node, Section):
+            node = after_null(node, optional=optional)
+        if meta.get("variants") is not None and isinstance(node, Section):
+            return self._variant(meta["variants"], base, node, path)
+        if isinstance(base, Config) and not optional and _is_null(node):
+            return _ABSENT  # `trainer:` with nothing below it
+        if isinstance(node, Section) and (cls := _config_class(hint, base)) is not None:
+            self.origins[path] = node.origin
+            built = self.build(base if isinstance(base, cls) else cls(), node, path)
+            for kind, add in (("refused", self._problem), ("ignored", self._note)):
+                if meta.get(kind) and built != base:
+                    add(path, _no_effect("other values", meta[kind]), node.origin)
+            return built
+        item = _item_class(hint)
+        if item is not None and isinstance(node, Leaf) and isinstance(node.value, (list, tuple)):
+            return self._sections_of(item, base, node.value, node.origin, path)
+        value = self._value(field, owner, hint, base, node, path)
+        if meta.get("merged") and isinstance(base, Mapping) and isinstance(value, Mapping):
+            return types.MappingProxyType({**base, **value})
+        return value
+
+    def _sections_of(
+        self, item: type[Config], base: Any, values: Sequence[Any], origin: Origin, path: str
+    ) -> tuple[Config, ...]:
+        """Builds a list of sections; over those that are there, where there are as many."""
+        self.origins[path] = origin
+        there = base if isinstance(base, tuple) and len(base) == len(values) else ()
+        built = []
+        for index, value in enumerate(values):
+            below = f"{path}[{index}]"
+            if not isinstance(value, Mapping):
+                self._problem(below, f"got {_shown(value)}, expected a section", origin)
+                continue
+            start = there[index] if there and isinstance(there[index], Config) else item()
+            built.append(self.build(start, section_of(value, origin), below))
+        return tuple(built)
+
+    def _value(
+        self, field: dataclasses.Field[Any], owner: type, hint: Any, base: Any,
+        node: Leaf | Section, path: str,
+    ) -> Any:  # fmt: skip
+        self.origins[path] = node.origin
+        written = _plain(node)
+        if field.metadata.get("lowercase") and isinstance(written, str):
+            written = written.lower()
+        # What Model Garden's experiments begin with need not be the default of their classes.
+        usual = base if field.metadata.get("merged") else _default(field)
+        try:
+            value = converted(written, hint, lenient=self._lenient)
+            if issubclass(owner, OneOf) and field.name == "type":
+                _check_choice(value, owner)
+            _check(value, field, usual)
+        except Mismatch as error:
+            formerly = field.metadata.get("formerly")
+            self._problem(path, f"{error}\n{formerly}" if formerly else str(error), node.origin)
+            return _ABSENT
+        ignored = field.metadata.get("ignored")
+        if ignored and value != usual:
+            self._note(path, _no_effect(_shown(value), ignored), node.origin)
+        return value
+
+    def _variant(self, registry: Any, base: Any, section: Section, path: str) -> Any:
+        if section.renamed_in is not None:
+            section = without_layers_below(section, section.renamed_in)
+        self.origins[path] = section.origin
+        named = section.children.get("name")
+        name = named.value if isinstance(named, Leaf) else getattr(base, "name", None)
+        at = named.origin if named is not None else section.origin
+        if not name:
+            known = ", ".join(entry.name for entry in registry.entries())
+            self._problem(f"{path}.name", f"is not set\nallowed: {known}", at)
+            return _ABSENT
+        try:
+            entry = registry.get(str(name))
+        except KeyError as error:
+            self._problem(f"{path}.name", error.args[0], at)
+            return _ABSENT
+        cls = entry.load_config()
+        return self.build(base if type(base) is cls else cls(name=entry.name), section, path)
+
+    def _problem(self, path: str, message: str, origin: Origin | None) -> None:
+        self.problems.append(Problem(path, message, origin))
+
+    def _note(self, path: str, message: str, origin: Origin | None) -> None:
+        self.notes.append(Problem(path, message, origin))
+
+
+def _unknown_setting(key: str, known: Sequence[str]) -> str:
+    section, dot, name = key.partition(".")
+    if dot and section in known:
+        return f"unknown setting {shortened(repr(key))}; nest it: {section}: {{{name}: …}}"
+    return unknown("setting", key, known)
+
+
+def _with_boolean(node: Leaf | Section, hint: Any) -> Leaf | Section:
+    options = _options(hint)
+    if not isinstance(node, Leaf) or bool not in options or str in options:
+        return node
+    word = node.value.lower() if isinstance(node.value, str) else ""
+    return Leaf(_WORDS[word], node.origin) if word in _WORDS else node
+
+
+def _is_null(node: Leaf | Section) -> bool:
+    return isinstance(node, Leaf) and node.value is None
+
+
+def _only_chosen(config: OneOf) -> OneOf:
+    if config.type is None or config.type not in config.choices():
+        return type(config)(type=config.type)
+    return type(config)(**{"type": config.type, config.type: config.get()})
+
+
+def _not_overruled(
+    children: Mapping[str, Leaf | Section], fields: Mapping[str, dataclasses.Field[Any]]
+) -> dict[str, Leaf | Section]:
+    """Returns the children without those that a higher layer said in other words."""
+    kept = dict(children)
+    for key, node in children.items():
+        meta = fields[key].metadata if key in fields else {}
+        other = meta.get("instead_of")
+        there = children.get(other) if other else None
+        says_something = isinstance(node, Leaf) and (
+            bool(node.value) or (node.value == 0 and meta.get("holds_at_zero"))
+        )
+        if says_something and there is not None and there.origin.layer < node.origin.layer:
+            kept.pop(str(other), None)
+    return kept
+
+
+def _sections(config: Config) -> list[tuple[str, Config]]:
+    held = [(f.name, getattr(config, f.name)) for f in dataclasses.fields(config)]
+    if isinstance(config, OneOf):
+        held = [] if config.type is None else [(config.type, config.get())]
+    items = [
+        (f"{name}[{index}]", item)
+        for name, value in held
+        if isinstance(value, tuple)
+        for index, item in enumerate(value)
+    ]
+    return [(name, value) for name, value in [*held, *items] if isinstance(value, Config)]
+
+
+def _within(path: str, root: str) -> bool:
+    return not root or path == root or path.startswith(f"{root}.")
+
+
+def _config_class(hint: Any, base: Any) -> type[Config] | None:
+    """Returns the class of a section; that of the default where it is a special case of it."""
+    if isinstance(base, Config):
+        return type(base)
+    return next((option for option in _options(hint) if _is_config(option)), None)
+
+
+def _item_class(hint: Any) -> type[Config] | None:
+    """Returns the class of the sections of a list, None for lists of anything else."""
+    for option in _options(hint):
+        origin = typing.get_origin(option)
+        if isinstance(origin, type) and issubclass(origin, Sequence):
+            return next((item for item in typing.get_args(option) if _is_config(item)), None)
+    return None
+
+
+def _options(hint: Any) -> tuple[Any, ...]:
+    is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+    return typing.get_args(hint) if is_union else (hint,)
+
+
+def _is_config(hint: Any) -> bool:
+    return isinstance(hint, type) and issubclass(hint, Config)
+
+
+def _plain(node: Leaf | Section) -> Any:
+    if isinstance(node, Leaf):
+        return node.value
+    return {key: _plain(child) for key, child in node.children.items()}
+
+
+def converted(value: Any, hint: Any, *, lenient: bool = False) -> Any:
+    """Converts a value to the type of its field.
+
+    Args:
+        value: A scalar, a list or nested dicts, as read.
+        hint: The annotation of the field.
+        lenient: Whether an integer is taken for a text, and a number in quotes for a number.
+
+    Returns:
+        The value; lists as tuples.
+
+    Raises:
+        Mismatch: It does not have the type.
+    """
+    origin = typing.get_origin(hint)
+    if origin in (typing.Union, types.UnionType):
+        return _converted_union(value, typing.get_args(hint), hint, lenient)
+    if hint is Any:
+        return _frozen(value)
+    if origin is not None and issubclass(origin, Mapping):
+        return _frozen(value) if isinstance(value, Mapping) else _refuse(value, hint)
+    if origin is not None and issubclass(origin, Sequence):
+        if not isinstance(value, (list, tuple)):
+            _refuse(value, hint)
+        (item, *_) = typing.get_args(hint)
+        return tuple(converted(part, item, lenient=lenient) for part in value)
+    return _converted_scalar(_reread(value, hint) if lenient else value, hint)
+
+
+def _converted_union(value: Any, options: tuple[Any, ...], hint: Any, lenient: bool) -> Any:
+    exact = [option for option in options if isinstance(option, type) and type(value) is option]
+    # What fits as it was written is taken so: a text that looks like a number may stay one.
+    for reread in (False, True) if lenient else (False,):
+        for option in exact + list(options):
+            try:
+                return converted(value, option, lenient=reread)
+            except Mismatch:
+                continue
+    return _refuse(value, hint)
+
+
+def _reread(value: Any, hint: Any) -> Any:
+    """Returns an integer as its text where a text belongs, and the number that a text holds."""
+    if hint is str and type(value) is int:
+        return str(value)
+    number = scalar(value.strip()) if hint in (int, float) and isinstance(value, str) else None
+    return number if type(number) in (int, float) else value
+
+
+def _converted_scalar(value: Any, hint: Any) -> Any:
+    if hint in (None, type(None)):
+        return None if value is None else _refuse(value, hint)
+    if type(value) is hint:
+        return value
+    if hint is float and type(value) is int and abs(value) <= sys.float_info.max:
+        return float(value)
+    if hint is int and type(value) is float and value.is_integer():
+        return int(value)
+    return _refuse(value, hint)
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return types.MappingProxyType({key: _frozen(item) for key, item in value.items()})
+    return tuple(_frozen(item) for item in value) if isinstance(value, (list, tuple)) else value
+
+
+def _refuse(value: Any, hint: Any) -> Any:
+    hint_text = "; put it in quotes" if hint is str and isinstance(value, (int, float)) else ""
+    if bool in _options(hint) and isinstance(value, str) and value.lower() in _WORDS:
+        hint_text = "; yes, no, on and off are texts in YAML 1.2"
+    raise Mismatch(f"got {_shown(value)}, expected {spoken(hint)}{hint_text}")
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "null"
+    return "a section" if isinstance(value, Mapping) else shortened(repr(value))
+
+
+_SPOKEN = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
+
+
+def spoken(hint: Any) -> str:
+    """Says what a type is, in words for a person.
+
+    Args:
+        hint: The annotation of a field.
+
+    Returns:
+        Such as `a whole number or null`.
+    """
+    if hint in (None, type(None)):
+        return "null"
+    if hint in _SPOKEN:
+        return _SPOKEN[hint]
+    if isinstance(hint, type) and issubclass(hint, Config):
+        return "a section"
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(spoken(option) for option in args)
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return "a section"
+    return f"a list, each item {spoken(args[0])}" if args else str(hint)
+
+
+def _check_choice(value: Any, owner: type[OneOf]) -> None:
+    if value is not None and value not in owner.choices():
+        kind = owner.__name__.lower().removesuffix("choice")
+        raise Mismatch(unknown(kind, value, owner.available()))
+
+
+def _check(value: Any, field: dataclasses.Field[Any], usual: Any) -> None:
+    meta = field.metadata
+    if meta.get("refused") and value != usual:
+        raise Mismatch(_no_effect(_shown(value), meta["refused"]))
+    allowed = meta.get("allowed")
+    if allowed and value not in allowed:
+        names = [str(option) for option in allowed if isinstance(option, str)]
+        listed = ", ".join("null" if option is None else repr(option) for option in allowed)
+        near = unknown("value", value, names).split("\n")[0]
+        raise Mismatch(f"{near}\nallowed: {listed}")
+    if meta.get("subdirectory") and (problem := subdirectory_problem(value)):
+        raise Mismatch(f"got {shortened(repr(value))}, {problem}")
+    for number in value if isinstance(value, tuple) else (value,):
+        if isinstance(number, (int, float)) and not isinstance(number, bool):
+            _check_range(number, meta)
+
+
+def subdirectory_problem(path: str) -> str:
+    """Returns why a text cannot name a directory below another one; "" if it can.
+
+    Args:
+        path: The text; empty where there is no directory.
+    """
+    parts = path.split("/")
+    if not path:
+        return ""
+    if path.startswith(("/", "~")) or ".." in parts or "://" in path:
+        return "expected a relative path without `..`, because a directory is named after it"
+    if all(part in ("", ".") for part in parts):
+        return "expected a name, because a directory is named after it"
+    if not path.isprintable() or any(len(part.encode()) > 255 for part in parts):
+        return (
+            "expected printable names of at most 255 bytes, because a directory is named after it"
+        )
+    return ""
+
+
+def _no_effect(value: str, reason: str) -> str:
+    return f"got {value}, which has no effect here: {reason}"
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    if field.default is not dataclasses.MISSING:
+        return field.default
+    return field.default_factory() if callable(field.default_factory) else None
+
+
+def _check_range(value: float, meta: Mapping[str, Any]) -> None:
+    if value != value:
+        raise Mismatch("got NaN, allowed: a number")
+    above, below = meta.get("above"), meta.get("below")
+    minimum, maximum = _limits(value, meta)
+    if above is not None and value <= above:
+        raise Mismatch(f"got {value}, allowed: more than {above:g}")
+    if below is not None and value >= below:
+        raise Mismatch(f"got {value}, allowed: less than {below:g}")
+    if minimum is not None and value < minimum:
+        raise Mismatch(f"got {_number(value)}, allowed: at least {_limit(minimum)}")
+    if maximum is not None and value > maximum:
+        raise Mismatch(f"got {_number(value)}, allowed: at most {_limit(maximum)}")
+
+
+def _limits(value: float, meta: Mapping[str, Any]) -> tuple[float | None, float | None]:
+    minimum, maximum = meta.get("minimum"), meta.get("maximum")
+    if meta.get("merged"):  # Model Garden's own fields, which have no limits.
+        return minimum, maximum
+    widest = INT_MAX if isinstance(value, int) else FLOAT_MAX
+    return (
+        -widest if minimum is None else minimum,
+        widest if maximum is None else maximum,
+    )
+
+
+def _number(value: float) -> str:
+    return shortened(repr(value), 40)
+
+
+def _limit(value: float) -> str:
+    return str(value) if isinstance(value, int) else f"{value:g}"

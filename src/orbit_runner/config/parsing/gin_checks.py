@@ -1,0 +1,131 @@
+"""Checks of gin statements that import nothing: missing modules, misspelled sections.
+
+Whether a configurable exists, only its module can tell; `cli/gin_bindings.py` asks that.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.machinery
+import io
+import pkgutil
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from orbit_runner.config.errors import Problem
+from orbit_runner.config.parsing.gin_files import ROOTS, Delegate
+from orbit_runner.config.provenance import Origin
+from orbit_runner.config.schema.base import Config
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.errors import nearest
+
+# Packages whose modules are not all files.
+_LAZY = ("tensorflow", "keras", "tf_keras")
+
+
+def gin_problems(config: ExperimentConfig, origins: Mapping[str, Origin]) -> Iterator[Problem]:
+    """Yields what is wrong with gin statements, as far as no module has to be imported.
+
+    Args:
+        config: The experiment.
+        origins: Statement to where it was written; only these are checked.
+    """
+    if not origins:
+        return
+    # Each text is one statement: that is how they were read.
+    statements = {text: parse_statements(text)[0] for text in origins}
+    modules = [found.module for found in statements.values() if _is_import(found)]
+    for text, found in statements.items():
+        message = ""
+        if _is_import(found):
+            message = _import_problem(found.module)
+        elif type(found).__name__ == "BindingStatement" and not found.scope:
+            message = _section_problem(found, config, [*modules, *config.imports])
+        if message:
+            yield Problem("", message, origins[text])
+
+
+def parse_statements(text: str) -> list[Any]:
+    """Returns gin's own statements of a text.
+
+    Args:
+        text: Bindings and imports.
+    """
+    from gin import config_parser
+
+    return [*config_parser.ConfigParser(io.StringIO(text), Delegate())]
+
+
+def _is_import(found: Any) -> bool:
+    return type(found).__name__ == "ImportStatement"
+
+
+def _import_problem(module: str) -> str:
+    missing, siblings = _missing_module(module)
+    if not missing:
+        return ""
+    near = nearest(missing.rpartition(".")[2], siblings)
+    return f"cannot import {module!r}: there is no module {missing!r}{near}"
+
+
+def _missing_module(module: str) -> tuple[str, list[str]]:
+    """Returns the part of a module's name that does not exist, and the names beside it.
+
+    Parents are found and not imported: that could import tensorflow.
+    """
+    parts, path = module.split("."), None
+    if parts[0] in _LAZY:
+        return "", []
+    for index in range(len(parts)):
+        name = ".".join(parts[: index + 1])
+        loaded = sys.modules.get(name)
+        if index and path is None:
+            return name, []
+        if loaded is not None:
+            path = getattr(loaded, "__path__", None)
+            continue
+        spec = _find_spec(name, path)
+        if spec is None:
+            return name, [found.name for found in pkgutil.iter_modules(path)] if path else []
+        path = spec.submodule_search_locations
+    return "", []
+
+
+def _find_spec(name: str, path: Any) -> importlib.machinery.ModuleSpec | None:
+    specs = (finder.find_spec(name, path) for finder in sys.meta_path)
+    return next((spec for spec in specs if spec is not None), None)
+
+
+def _section_problem(found: Any, config: ExperimentConfig, modules: Sequence[str]) -> str:
+    """Says which section is meant by a binding such as `trainr.train_steps = 5`."""
+    path = [part for part in f"{found.selector}.{found.arg_name}".split(".") if part]
+    root = path[0]
+    near = nearest(root, ROOTS)
+    section = near.partition("'")[2].partition("'")[0]
+    held: Any = config if section == "experiment" else getattr(config, section, None)
+    if not near or len(path) < 2 or not isinstance(held, Config):
+        return ""
+    if path[1] not in {field.name for field in dataclasses.fields(held)}:
+        return ""
+    if any(_mentions(module, root) for module in modules):
+        return ""  # A configurable of that name, with a parameter that a section has, too.
+    written = ".".join([section, *path[1:]])
+    return f"unknown section {root!r}{near}\nwrite {written} = {found.value!r}"
+
+
+def _mentions(module: str, name: str) -> bool:
+    """Returns whether the source of a module may define a configurable of a name."""
+    parts, path, origin = module.split("."), None, ""
+    for index in range(len(parts)):
+        spec = _find_spec(".".join(parts[: index + 1]), path)
+        if spec is None:
+            return True  # It is not known what it has.
+        path, origin = spec.submodule_search_locations, spec.origin or ""
+    try:
+        source = Path(origin).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return True
+    return bool(re.search(rf"\b{re.escape(name)}\b", source)) or "import *" in source

@@ -1,0 +1,296 @@
+"""Gin files and bindings, read with gin's own parser and without tensorflow.
+
+A binding whose root is `task`, `trainer`, `runtime` or `experiment` sets the config tree. Every
+other statement is kept as gin text, for the `@gin.configurable` functions that a run uses.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import re
+import tokenize
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from orbit_runner.config.errors import ConfigError, Problem
+from orbit_runner.config.parsing.search_path import read_text
+from orbit_runner.config.parsing.tree import MAX_DEPTH, Section, assignment, merge
+from orbit_runner.config.provenance import Origin
+from orbit_runner.errors import nearest
+
+_MAX_VALUES = 20_000
+_HOW = "a setting is written with its root: trainer.train_steps = 1000"
+ROOTS = ("task", "trainer", "runtime", "experiment")
+
+
+@dataclasses.dataclass(frozen=True)
+class Macro:
+    """`%NAME` in a value."""
+
+    name: str
+
+    def __repr__(self) -> str:
+        return f"%{self.name}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Reference:
+    """`@name` or `@name()` in a value."""
+
+    name: str
+    evaluated: bool
+
+    def __repr__(self) -> str:
+        return f"@{self.name}{'()' if self.evaluated else ''}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Binding:
+    """One binding of the config tree, its macros not yet put in."""
+
+    path: tuple[str, ...]
+    value: Any
+    origin: Origin
+
+
+@dataclasses.dataclass
+class GinLayer:
+    """What one gin file or flag says.
+
+    Attributes:
+        bindings: Those of the config tree, in order.
+        macros: Name to (value, origin).
+        statements: Text of everything else, imports first, to where it was written.
+    """
+
+    bindings: list[Binding] = dataclasses.field(default_factory=list)
+    macros: dict[str, tuple[Any, Origin]] = dataclasses.field(default_factory=dict)
+    statements: dict[str, Origin] = dataclasses.field(default_factory=dict)
+
+
+def load_gin(
+    text: str,
+    label: str,
+    layer: int,
+    *,
+    find: Callable[[str, Path | None], Path],
+    path: Path | None = None,
+) -> GinLayer:
+    """Reads gin text and what it includes.
+
+    Args:
+        text: The text.
+        label: What to call it in messages.
+        layer: Its rank in the order of precedence.
+        find: Finds an included file by its name and the folder of the file that includes it.
+        path: The file the text is from; None for a flag, whose origins carry no line.
+
+    Returns:
+        What it says.
+
+    Raises:
+        ConfigError: The text is no gin, or an included file is not there or includes itself.
+    """
+    reader = _Reader(layer, find)
+    reader.read(text, label, path, ())
+    return reader.found
+
+
+class Delegate:
+    """Stands in for gin's own objects, so that nothing has to be imported to parse."""
+
+    def configurable_reference(self, name: str, evaluate: bool) -> Reference:
+        """Returns what stands for `@name`."""
+        return Reference(name, evaluate)
+
+    def macro(self, name: str) -> Macro:
+        """Returns what stands for `%name`."""
+        return Macro(name)
+
+
+class _Reader:
+    def __init__(self, layer: int, find: Callable[[str, Path | None], Path]) -> None:
+        self.found = GinLayer()
+        self._layer, self._find = layer, find
+
+    def read(self, text: str, label: str, path: Path | None, within: tuple[Path, ...]) -> None:
+        from gin import config_parser
+
+        try:
+            for statement in config_parser.ConfigParser(io.StringIO(text), Delegate()):
+                line = statement.location.line_num if path else None
+                self._take(statement, Origin(label, line, self._layer), path, within)
+        except (SyntaxError, tokenize.TokenError, TypeError, ValueError, RecursionError) as error:
+            raise ConfigError([_syntax_problem(error, label, path, self._layer)]) from None
+
+    def _take(self, said: Any, origin: Origin, path: Path | None, within: tuple[Path, ...]) -> None:
+        kind = type(said).__name__
+        if kind == "IncludeStatement":
+            self._include(said.filename, origin, path, within)
+        elif kind == "ImportStatement":
+            self._keep(said.format(), origin)
+        elif kind == "BindingStatement":
+            self._bind(said, origin)
+
+    def _include(
+        self, name: str, origin: Origin, path: Path | None, within: tuple[Path, ...]
+    ) -> None:
+        try:
+            target = self._find(name, path.parent if path else None)
+        except ConfigError as error:
+            blamed = (dataclasses.replace(problem, origin=origin) for problem in error.problems)
+            raise ConfigError(blamed) from None
+        # Files are told apart resolved, for `sub/../a.gin` is `a.gin`.
+        around = (*within, path.resolve()) if path else within
+        if target.resolve() in around:
+            raise ConfigError([Problem("", f"{name!r} includes itself", origin)])
+        self.read(read_text(target, name), name, target, around)
+
+    def _bind(self, said: Any, origin: Origin) -> None:
+        path = tuple(part for part in f"{said.selector}.{said.arg_name}".split(".") if part)
+        if len(path) > MAX_DEPTH:
+            message = f"a name has at most {MAX_DEPTH} parts, got {len(path)}"
+            raise ConfigError([Problem("", message, origin)])
+        if said.selector == "macro" and said.scope:  # `NAME/macro.value = 1` is `NAME = 1`
+            self.found.macros[said.scope] = (said.value, origin)
+        elif len(path) == 1 and (said.scope or path[0] not in ROOTS):
+            name = f"{said.scope}/{path[0]}" if said.scope else path[0]
+            self.found.macros[name] = (said.value, origin)
+        elif path[0] in ROOTS and said.scope:
+            message = f"got the scope {said.scope!r}; the config tree has no scopes"
+            raise ConfigError([Problem(".".join(path), message, origin)])
+        elif path[0] in ROOTS:
+            tree_path = path[1:] if path[0] == "experiment" else path
+            self.found.bindings.append(Binding(tree_path, said.value, origin))
+        else:
+            scope = f"{said.scope}/" if said.scope else ""
+            self._keep(f"{scope}{'.'.join(path)} = {said.value!r}", origin)
+
+    def _keep(self, statement: str, origin: Origin) -> None:
+        self.found.statements.pop(statement, None)  # Of two that are the same the last one holds.
+        self.found.statements[statement] = origin
+
+
+def _syntax_problem(error: Exception, label: str, path: Path | None, layer: int) -> Problem:
+    place: Any = error.args[1] if len(error.args) > 1 else None
+    if isinstance(error, tokenize.TokenError):  # which has (line, column)
+        place = (None, place[0], None, "")
+    if isinstance(error, RecursionError):
+        place, error = None, ValueError("values are nested too deeply")
+    line = place[1] if place is not None and path else None
+    written = str(place[3]).strip() if place is not None else ""
+    if word := re.search(r"Failed to parse token '(\w+)'", str(error.args[0])):
+        message = f"no valid gin: got {word[1]}, expected a value; put a text in quotes"
+        return Problem("", f"{message}\nin: {written}", Origin(label, line, layer))
+    message = f"no valid gin: {error.args[0]}" + (f"\nin: {written}" if written else "")
+    return Problem("", message, Origin(label, line, layer))
+
+
+def tree_of(layer: GinLayer, macros: dict[str, tuple[Any, Origin]]) -> Section:
+    """Makes the tree that a layer's bindings set.
+
+    Args:
+        layer: What a gin file or flag says.
+        macros: All macros of all layers, the last definition of each.
+
+    Returns:
+        The tree.
+
+    Raises:
+        ConfigError: A macro is not defined or refers to itself, or a value is a reference.
+    """
+    root, problems = Section(Origin("gin")), []
+    for binding in layer.bindings:
+        try:
+            value = _Literals(macros).value(binding.value)
+            if not binding.path and not isinstance(value, dict):
+                raise ValueError(f"got {value!r}, expected a section")
+        except ValueError as error:
+            problems.append(Problem(".".join(binding.path), str(error), binding.origin))
+            continue
+        merge(root, assignment(binding.path, value, _blamed(binding, macros)))
+    if problems:
+        raise ConfigError(problems)
+    return root
+
+
+def _blamed(binding: Binding, macros: dict[str, tuple[Any, Origin]]) -> Origin:
+    """Returns where the value was written: at the macro, where another layer set that."""
+    if not isinstance(binding.value, Macro):
+        return binding.origin
+    _, origin = macros[binding.value.name]
+    if origin.layer == binding.origin.layer:
+        return binding.origin
+    return dataclasses.replace(origin, layer=binding.origin.layer)
+
+
+class _Literals:
+    """Puts macros into values, up to a size: macros of macros can be larger than memory."""
+
+    def __init__(self, macros: dict[str, tuple[Any, Origin]]) -> None:
+        self._macros, self._count = macros, 0
+
+    def value(self, value: Any, within: tuple[str, ...] = (), depth: int = 0) -> Any:
+        self._count += 1
+        if self._count > _MAX_VALUES or depth > MAX_DEPTH:
+            what = f"{_MAX_VALUES:,} values" if depth <= MAX_DEPTH else f"{MAX_DEPTH} levels"
+            raise ValueError(f"its macros make more than {what}")
+        if isinstance(value, Macro):
+            return self._macro(value.name, within, depth + 1)
+        if isinstance(value, Reference):
+            raise ValueError(f"got {value!r}; the config tree takes plain values only")
+        if isinstance(value, (list, tuple)):
+            return [self.value(item, within, depth + 1) for item in value]
+        if isinstance(value, dict):
+            return {key: self.value(item, within, depth + 1) for key, item in value.items()}
+        return value
+
+    def _macro(self, name: str, within: tuple[str, ...], depth: int) -> Any:
+        if name in within:
+            raise ValueError(f"macro %{name} refers to itself")
+        if name not in self._macros:
+            known = ", ".join(f"%{macro}" for macro in sorted(self._macros)) or "none"
+            raise ValueError(f"macro %{name} is not defined\nallowed: {known}")
+        return self.value(self._macros[name][0], (*within, name), depth)
+
+
+def unused_macros(layers: Sequence[GinLayer], texts: Sequence[str]) -> list[Problem]:
+    """Finds macros of the command line that nothing uses: most often a setting without its root.
+
+    Args:
+        layers: All gin files and flags.
+        texts: Gin statements besides the bindings of these.
+
+    Returns:
+        A problem for each; a file may define what only some experiments use.
+    """
+    values = [binding.value for layer in layers for binding in layer.bindings]
+    values += [value for layer in layers for value, _ in layer.macros.values()]
+    used = set(re.findall(r"%([\w./]+)", "\n".join([*map(repr, values), *texts])))
+    said = [item for layer in layers for item in layer.macros.items()]
+    return [
+        Problem("", f"nothing uses the macro {name!r}{nearest(name, used)}\n{_HOW}", origin)
+        for name, (_, origin) in said
+        if name not in used and origin.line is None
+    ]
+
+
+def macro_statements(macros: dict[str, tuple[Any, Origin]]) -> dict[str, Origin]:
+    """Returns the macros as gin text, to where they were written."""
+    return {f"{name} = {value!r}": origin for name, (value, origin) in macros.items()}
+
+
+def macro_names(value: Any) -> list[str]:
+    """Returns the names of the macros in a value.
+
+    Args:
+        value: As `Delegate` has it parsed.
+    """
+    if isinstance(value, Macro):
+        return [value.name]
+    if isinstance(value, dict):
+        value = [*value, *value.values()]
+    items = value if isinstance(value, (list, tuple)) else ()
+    return [name for item in items for name in macro_names(item)]

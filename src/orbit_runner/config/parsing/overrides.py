@@ -1,0 +1,143 @@
+"""Overrides on the command line: `a.b=1,c[0]=2,c[1]=3`, YAML or JSON text, or a file."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from orbit_runner.config.errors import ConfigError, Problem
+from orbit_runner.config.parsing.search_path import find_file
+from orbit_runner.config.parsing.tree import MAX_DEPTH, Leaf, Section, assignment, merge
+from orbit_runner.config.parsing.yaml_files import load_file, load_text
+from orbit_runner.config.provenance import Origin
+from orbit_runner.errors import shortened
+
+_ASSIGNMENT = re.compile(r"\s*[A-Za-z_][\w.]*(\[\d+\])?\s*=")
+_INDEXED = re.compile(r"\s*([A-Za-z_][\w.]*)\[(\d+)\]\s*=")
+_SUFFIXES = (".yaml", ".yml", ".json")
+
+
+def load_override(text: str, label: str, layer: int) -> Section:
+    """Reads one `--params_override`.
+
+    Args:
+        text: Assignments separated by commas, YAML or JSON text, or the name of a file.
+        label: The flag, for messages.
+        layer: Its rank in the order of precedence.
+
+    Returns:
+        The tree that it sets.
+
+    Raises:
+        ConfigError: It is none of the three.
+    """
+    if _ASSIGNMENT.match(text):
+        root = Section(Origin(label, None, layer))
+        for part in _with_whole_lists(split_outside_brackets(text), label):
+            merge(root, load_assignment(part, label, layer))
+        return root
+    if "\n" not in text and Path(text).suffix in _SUFFIXES:
+        return load_file(find_file(text), text, layer)
+    return load_text(text, label, layer, with_lines="\n" in text)
+
+
+def _with_whole_lists(parts: list[str], label: str) -> list[str]:
+    """Joins `a[0]=1` and `a[1]=2` to `a=[1,2]`; as in Model Garden, they set the whole list."""
+    items: dict[str, dict[int, str]] = {}
+    others = []
+    for part in parts:
+        found = _INDEXED.match(part)
+        if found is None:
+            others.append(part)
+            continue
+        items.setdefault(found[1], {})[int(found[2])] = part[found.end() :].strip()
+    problems = [
+        Problem(
+            name,
+            f"got no item {missing}; indexed items set the whole list, so give all of them "
+            f"from {name}[0] on, or the list: {name}=[…]",
+            Origin(label),
+        )
+        for name, given in items.items()
+        if (missing := next((n for n in range(len(given)) if n not in given), None)) is not None
+    ]
+    if problems:
+        raise ConfigError(problems)
+    lists = [
+        f"{name}=[{', '.join(text for _, text in sorted(given.items()))}]"
+        for name, given in items.items()
+    ]
+    return [*others, *lists]
+
+
+def load_assignment(text: str, label: str, layer: int) -> Section:
+    """Reads `a.b.c=value`, the value as YAML.
+
+    Args:
+        text: The assignment.
+        label: The flag, for messages.
+        layer: Its rank in the order of precedence.
+
+    Returns:
+        The tree that it sets.
+
+    Raises:
+        ConfigError: There is no `=`, a name is empty, or the value is no YAML.
+    """
+    name, equals, value = text.partition("=")
+    path = tuple(name.strip().split("."))
+    if not equals or not all(path):
+        raise ConfigError(
+            [Problem("", f"got {text.strip()!r}, expected name.of.value=value", Origin(label))]
+        )
+    return value_at(path, value, label, layer)
+
+
+def value_at(path: tuple[str, ...], text: str, label: str, layer: int) -> Section:
+    """Reads one YAML value and puts it at a path.
+
+    Args:
+        path: The names from the root.
+        text: The value as YAML.
+        label: The flag, for messages.
+        layer: Its rank in the order of precedence.
+
+    Returns:
+        The tree that it sets.
+
+    Raises:
+        ConfigError: The path is too long, or the value is no YAML.
+    """
+    if len(path) > MAX_DEPTH:
+        message = f"a name has at most {MAX_DEPTH} parts, got {len(path)}"
+        raise ConfigError([Problem("", message, Origin(shortened(label)))])
+    wrapped = load_text(f"value: {text}", label, layer, with_lines=False).children["value"]
+    if isinstance(wrapped, Leaf):
+        return assignment(path, wrapped.value, Origin(label, None, layer))
+    root = Section(Origin(label, None, layer), {path[-1]: wrapped})
+    for name in reversed(path[:-1]):
+        root = Section(Origin(label, None, layer), {name: root})
+    return root
+
+
+def split_outside_brackets(text: str) -> list[str]:
+    """Splits at the commas that stand outside brackets and quotes.
+
+    Args:
+        text: Such as `a=[1, 2],b="x, y"`.
+
+    Returns:
+        The parts, empty ones left out.
+    """
+    parts, depth, quote = [""], 0, ""
+    for char in text:
+        if quote:
+            quote = "" if char == quote else quote
+        elif char in "'\"":
+            quote = char
+        depth += (not quote) * ((char in "[{(") - (char in "]})"))
+        if char == "," and depth == 0 and not quote:
+            parts.append("")
+        else:
+            parts[-1] += char
+    return [part for part in parts if part.strip()]

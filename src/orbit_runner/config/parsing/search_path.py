@@ -1,0 +1,184 @@
+"""Finds experiments and fragments: in the working folder first, then those that are shipped."""
+
+from __future__ import annotations
+
+import functools
+import os
+import stat
+from pathlib import Path
+
+from orbit_runner.config.errors import ConfigError, Problem
+from orbit_runner.config.provenance import Origin
+from orbit_runner.errors import unknown
+from orbit_runner.storage.paths import PathError, is_remote, without_file_scheme
+
+SUFFIXES = (".yaml", ".yml", ".gin", ".json")
+# No experiment comes near it; a device such as /dev/zero has no end.
+_MAX_BYTES = 2**20
+_PACKAGE = Path(__file__).resolve().parents[2]
+
+
+def shipped_root() -> Path:
+    """Returns the folder that holds the shipped `experiments/` and `configs/`."""
+    if (_PACKAGE / "experiments").is_dir():
+        return _PACKAGE
+    return _PACKAGE.parent.parent
+
+
+def experiment_files() -> dict[str, Path]:
+    """Returns the experiments that a name alone finds, those of the working folder first."""
+    found: dict[str, Path] = {}
+    for root in (Path.cwd(), shipped_root()):
+        for path in sorted((root / "experiments").glob("*")):
+            if path.suffix in SUFFIXES and path.is_file():
+                found.setdefault(path.stem, path)
+    return dict(sorted(found.items()))
+
+
+def fragment_files() -> dict[str, Path]:
+    """Returns the fragments below `configs/`, by the name that `--config_file` takes."""
+    found: dict[str, Path] = {}
+    for root in (Path.cwd(), shipped_root()):
+        for path in sorted((root / "configs").rglob("*")):
+            if path.suffix in SUFFIXES and path.is_file():
+                found.setdefault(path.relative_to(root).as_posix(), path)
+    return dict(sorted(found.items()))
+
+
+def find_experiment(name: str) -> Path:
+    """Finds an experiment.
+
+    Args:
+        name: A name such as `digits`, a file, or the folder of a run.
+
+    Returns:
+        Its file.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    if not name:
+        raise ConfigError([Problem("--experiment", "is empty, expected a name, a file, or a run")])
+    if is_remote(name):
+        is_file = Path(name).suffix in SUFFIXES
+        return find_file(name if is_file else f"{name.rstrip('/')}/config.yaml")
+    path = Path(name)
+    if os.path.isfile(path / "config.yaml"):
+        return path / "config.yaml"
+    if path.suffix in SUFFIXES or is_stream(path):
+        return find_file(name)
+    experiments = experiment_files()
+    if name not in experiments and os.path.isdir(path):
+        message = f"{name} is a directory without config.yaml\nexpected a name, a file, or a run"
+        raise ConfigError([Problem("--experiment", message)])
+    if name not in experiments:
+        raise ConfigError([Problem("--experiment", unknown("experiment", name, [*experiments]))])
+    return experiments[name]
+
+
+def find_file(name: str, beside: Path | None = None) -> Path:
+    """Finds a config file.
+
+    Args:
+        name: A path: absolute, from the working folder, or of a shipped file; or the URL of an
+            object, of which the copy in the local cache is returned.
+        beside: A further folder to look in first, that of a file that includes this one.
+
+    Returns:
+        The file.
+
+    Raises:
+        ConfigError: There is none; the message names the folders searched.
+    """
+    remote = remote_file(name, beside)
+    if remote is not None:
+        return remote
+    name = without_file_scheme(name)
+    roots = [root for root in (beside, Path.cwd(), shipped_root()) if root is not None]
+    for root in roots:
+        # Of `os.path`, because those of `Path` raise for a name that is too long.
+        if os.path.isfile(root / name) or is_stream(root / name):
+            return root / name
+    if any(os.path.isdir(root / name) for root in roots):
+        raise ConfigError([Problem("", f"{name} is a directory, expected a file")])
+    known = [*fragment_files(), *(f"experiments/{p.name}" for p in experiment_files().values())]
+    near = unknown("file", name, known).split("\n")[0]
+    searched = ", ".join(dict.fromkeys(str(root) for root in roots))
+    raise ConfigError([Problem("", f"{near}\nsearched from: {searched}")])
+
+
+def is_stream(path: Path) -> bool:
+    """Returns whether a path is a pipe or a device, such as `/dev/stdin` or bash's `<(…)`.
+
+    Args:
+        path: Any path.
+    """
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):  # ValueError: a null byte
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISCHR(mode) or stat.S_ISSOCK(mode)
+
+
+@functools.cache
+def _stream_bytes(path: Path) -> bytes:
+    # A pipe can be read once, and an experiment is resolved more than once in some commands.
+    with path.open("rb") as file:
+        return file.read(_MAX_BYTES + 1)
+
+
+def remote_file(name: str, beside: Path | None) -> Path | None:
+    """Returns the local copy of a config file in an object store; None for a local file.
+
+    Args:
+        name: A path or a URL.
+        beside: The folder of the file that includes this one, which may be such a copy itself.
+
+    Raises:
+        ConfigError: There is no such object, or it cannot be read.
+    """
+    if not is_remote(name) and beside is None:
+        return None
+    from orbit_runner.storage.staging import origin_of, stage_file
+
+    above = origin_of(beside) if beside is not None else None
+    try:
+        if is_remote(name):
+            return stage_file(name, "")
+        if above is not None:
+            return stage_file(f"{above}/{name}", "")
+    except PathError as error:
+        if is_remote(name):
+            raise ConfigError([Problem("", str(error).removeprefix(": "))]) from None
+    return None
+
+
+def read_text(path: Path, label: str) -> str:
+    """Reads a config file.
+
+    Args:
+        path: The file.
+        label: What to call it in messages.
+
+    Returns:
+        Its text.
+
+    Raises:
+        ConfigError: The file cannot be read, is too large, or is not UTF-8.
+    """
+    try:
+        content = _stream_bytes(path) if is_stream(path) else _file_bytes(path)
+        if len(content) > _MAX_BYTES:
+            message = f"is larger than {_MAX_BYTES // 2**20} MiB; no config file is that large"
+            raise ConfigError([Problem("", message, Origin(label))])
+        return content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
+    except UnicodeDecodeError as error:
+        message = f"cannot be read: {error}\nsave it as UTF-8"
+        raise ConfigError([Problem("", message, Origin(label))]) from None
+    except OSError as error:
+        raise ConfigError([Problem("", f"cannot be read: {error}", Origin(label))]) from None
+
+
+def _file_bytes(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(_MAX_BYTES + 1)

@@ -1,0 +1,341 @@
+"""YAML and JSON files, read with line numbers and the scalar rules of YAML 1.2.
+
+YAML 1.1, PyYAML's own, reads `off` as a boolean and `1e-3` as a string; both are everyday values of
+an experiment, so scalars are resolved here by the core schema of YAML 1.2.2, section 10.3.
+
+A file may come from anyone, so its depth and the number of its values are bounded: aliases of
+aliases would otherwise make a text of one line as large as memory.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from orbit_runner.config.errors import ConfigError, Problem
+from orbit_runner.config.parsing.search_path import read_text
+from orbit_runner.config.parsing.tree import MAX_DEPTH, Leaf, Section
+from orbit_runner.config.provenance import Origin
+
+_NULL, _TRUE, _FALSE = {"", "~", "null"}, {"true"}, {"false"}
+_INT = re.compile(r"[-+]?[0-9]+(_[0-9]+)*$")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(_[0-9]+)*(\.[0-9]*)?)([eE][-+]?[0-9]+)?$")
+_RADIX = re.compile(r"0[xX][0-9a-fA-F]+$|0o[0-7]+$")
+_MERGE = "tag:yaml.org,2002:merge"  # a plain `<<`; in quotes it is a name like any other
+# Eight in YAML 1.1, which Model Garden reads, and ten in YAML 1.2.
+_AMBIGUOUS = re.compile(r"[-+]?0[0-9_]*[1-9][0-9_]*$")
+_TAGS = "tag:yaml.org,2002:"
+# What PyYAML writes for values of Python; Model Garden's files have these tags. A list is a tuple
+# here anyway.
+_OF_PYTHON = {
+    f"{_TAGS}python/{name}": _TAGS + kind
+    for kind, names in {
+        "seq": ("tuple", "list"),
+        "map": ("dict",),
+        "str": ("str", "unicode"),
+        "int": ("int", "long"),
+        "float": ("float",),
+        "bool": ("bool",),
+        "null": ("none",),
+    }.items()
+    for name in names
+}
+_SCALAR_TAGS: dict[str, tuple[type, ...]] = {
+    "str": (str,),
+    "int": (int,),
+    "float": (float, int),
+    "bool": (bool,),
+    "null": (type(None),),
+}
+_MAX_VALUES = 20_000
+_TOO_DEEP = f"sections and lists are nested more than {MAX_DEPTH} levels deep"
+_TOO_MANY = f"holds more than {_MAX_VALUES:,} values"
+_SPECIAL = {".inf": float("inf"), "+.inf": float("inf"), "-.inf": -float("inf")}
+
+
+def scalar(text: str) -> Any:
+    """Reads an unquoted scalar.
+
+    Args:
+        text: What was written.
+
+    Returns:
+        None, a bool, an int, a float, or the text.
+    """
+    lower = text.lower()
+    if lower in _NULL:
+        return None
+    if lower in _TRUE or lower in _FALSE:
+        return lower in _TRUE
+    if _INT.match(text):
+        return int(text)
+    if _FLOAT.match(text):
+        return float(text)
+    if _RADIX.match(text):
+        return int(text, 0)
+    if lower == ".nan":
+        return float("nan")
+    return _SPECIAL.get(lower, text)
+
+
+def load_text(text: str, label: str, layer: int, *, with_lines: bool = True) -> Section:
+    """Reads YAML or JSON text whose root is a mapping.
+
+    Args:
+        text: The text.
+        label: What to call it in messages: the file's name or the flag.
+        layer: Its rank in the order of precedence.
+        with_lines: Whether origins carry the line.
+
+    Returns:
+        The tree; empty for an empty text.
+
+    Raises:
+        ConfigError: The text is no YAML, its root is no mapping, or it has a key twice.
+    """
+    reader = _Reader(label, layer, with_lines)
+    try:
+        loader = _Loader(text)
+        root = loader.get_single_node()
+    except yaml.reader.ReaderError as error:
+        raise ConfigError([reader.character_problem(error, text)]) from None
+    except yaml.YAMLError as error:
+        raise ConfigError([reader.syntax_problem(error)]) from None
+    reader.tags = loader.tags
+    if root is None:
+        return Section(Origin(label, None, layer))
+    node = reader.read(root, "")
+    if isinstance(node, Leaf) and node.value is None:  # a lone `---`
+        return Section(node.origin)
+    if not isinstance(node, Section):
+        reader.problems.append(Problem("", "holds no `name: value` pairs", node.origin))
+    if reader.problems:
+        raise ConfigError(reader.problems)
+    assert isinstance(node, Section)
+    return node
+
+
+def load_file(path: Path, label: str, layer: int) -> Section:
+    """Reads a YAML or JSON file.
+
+    Args:
+        path: The file.
+        label: What to call it in messages.
+        layer: Its rank in the order of precedence.
+
+    Returns:
+        The tree.
+
+    Raises:
+        ConfigError: The file cannot be read, or `load_text` fails.
+    """
+    return load_text(read_text(path, label), label, layer)
+
+
+class _Loader(yaml.SafeLoader):
+    """Composes nodes of bounded depth and number.
+
+    Attributes:
+        tags: Of each node that was written with a tag: its id to the tag.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.tags: dict[int, str] = {}
+        self._depth = self._count = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        event: Any = self.peek_event()
+        self._depth, self._count = self._depth + 1, self._count + 1
+        for limit, got, message in (
+            (MAX_DEPTH, self._depth, _TOO_DEEP),
+            (_MAX_VALUES, self._count, _TOO_MANY),
+        ):
+            if got > limit:
+                raise _TooLarge(None, None, message, event.start_mark)
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        # An alias has no tag of its own; `!` alone means that a plain scalar is a text.
+        tag = getattr(event, "tag", None)
+        if tag is not None and not isinstance(event, yaml.AliasEvent):
+            self.tags[id(node)] = _TAGS + "str" if tag == "!" else _OF_PYTHON.get(tag, tag)
+        return node
+
+
+class _TooLarge(yaml.MarkedYAMLError):
+    """A text that is valid, and larger than any experiment."""
+
+
+class _Reader:
+    """Turns PyYAML's nodes into sections and leaves, and gathers what is wrong with them."""
+
+    def __init__(self, label: str, layer: int, with_lines: bool) -> None:
+        self.problems: list[Problem] = []
+        self._label, self._layer, self._with_lines = label, layer, with_lines
+        self.tags: dict[int, str] = {}
+        self._open: set[int] = set()
+        self._count = 0
+
+    def _origin(self, mark: yaml.Mark | None) -> Origin:
+        line = mark.line + 1 if mark is not None and self._with_lines else None
+        return Origin(self._label, line, self._layer)
+
+    def syntax_problem(self, error: yaml.YAMLError) -> Problem:
+        mark = getattr(error, "problem_mark", None)
+        reason = getattr(error, "problem", None) or str(error)
+        context = getattr(error, "context", None)
+        message = f"no valid YAML: {reason}" + (f" ({context})" if context else "")
+        if isinstance(error, _TooLarge):
+            message = str(error.problem)
+        elif str(context).startswith("found duplicate anchor"):
+            message = f"{str(context).partition(';')[0]}; each anchor needs a name of its own"
+        elif "expected a single document" in str(context):
+            message = "no valid YAML: a second document begins; a config file holds one"
+        return Problem("", message, self._origin(mark))
+
+    def character_problem(self, error: yaml.reader.ReaderError, text: str) -> Problem:
+        line = text.count("\n", 0, error.position) + 1 if self._with_lines else None
+        code = error.character if isinstance(error.character, int) else ord(error.character)
+        message = f"no valid YAML: the character U+{code:04X} is not allowed"
+        return Problem("", message, Origin(self._label, line, self._layer))
+
+    def read(self, node: yaml.Node, path: str) -> Leaf | Section:
+        origin = self._origin(node.start_mark)
+        self._visit(path, origin)
+        if isinstance(node, yaml.MappingNode):
+            self._check_tag(node, path)
+            return self._section(node, path, origin)
+        return Leaf(self._value(node, path), origin)
+
+    def _section(self, node: yaml.MappingNode, path: str, origin: Origin) -> Section:
+        section = Section(origin)
+        if not self._enter(node, path, origin):
+            return section
+        self._fill(section, node, path)
+        self._open.remove(id(node))
+        return section
+
+    def _visit(self, path: str, origin: Origin) -> None:
+        """Counts a value; what an alias refers to counts each time."""
+        self._count += 1
+        if self._count > _MAX_VALUES:
+            raise ConfigError([Problem(path, f"{_TOO_MANY}, those of aliases included", origin)])
+        if len(self._open) > MAX_DEPTH:
+            raise ConfigError([Problem("", f"{_TOO_DEEP}, those of aliases included", origin)])
+
+    def _check_tag(self, node: yaml.Node, path: str) -> None:
+        kind = "map" if isinstance(node, yaml.MappingNode) else "seq"
+        tag = self.tags.get(id(node), _TAGS + kind)
+        if tag != _TAGS + kind:
+            self._tag_problem(node, tag, path, f"!!{kind}, or no tag")
+
+    def _tag_problem(self, node: yaml.Node, tag: str, path: str, allowed: str) -> None:
+        shown = tag.replace(_TAGS, "!!")
+        message = f"the tag {shown!r:.80} has no meaning here\nallowed: {allowed}"
+        self.problems.append(Problem(path, message, self._origin(node.start_mark)))
+
+    def _enter(self, node: yaml.Node, path: str, origin: Origin) -> bool:
+        if id(node) in self._open:
+            self.problems.append(Problem(path, "an alias stands inside what it refers to", origin))
+            return False
+        self._open.add(id(node))
+        return True
+
+    def _fill(self, section: Section, node: yaml.MappingNode, path: str) -> None:
+        seen: dict[Hashable, Origin] = {}
+        for key_node, value_node in node.value:
+            if key_node.tag == _MERGE:
+                self._merge_key(section, value_node, path)
+                continue
+            place = self._origin(key_node.start_mark)
+            if not isinstance(key_node, yaml.ScalarNode) or id(key_node) in self.tags:
+                self.problems.append(Problem(path, "a name is a text without a tag", place))
+                continue
+            key = str(key_node.value)
+            below = f"{path}.{key}" if path else key
+            if key in seen:
+                self.problems.append(
+                    Problem(below, f"is set twice, first at {seen[key]}; keep one", place)
+                )
+            seen[key] = place
+            child = self.read(value_node, below)
+            child.origin = place
+            section.children[key] = child
+
+    def _merge_key(self, section: Section, node: yaml.Node, path: str) -> None:
+        sources = node.value if isinstance(node, yaml.SequenceNode) else [node]
+        for source in sources:
+            read = self.read(source, path)
+            if not isinstance(read, Section):
+                self.problems.append(Problem(path, "`<<` takes a section", read.origin))
+                continue
+            for key, child in read.children.items():
+                section.children.setdefault(key, child)
+
+    def _value(self, node: Any, path: str) -> Any:
+        if isinstance(node, yaml.SequenceNode):
+            self._check_tag(node, path)
+            if not self._enter(node, path, self._origin(node.start_mark)):
+                return []
+            items = [*self._items(node, path)]
+            self._open.remove(id(node))
+            return items
+        if isinstance(node, yaml.MappingNode):
+            self._check_tag(node, path)
+            section = self._section(node, path, self._origin(node.start_mark))
+            return {key: _unwrapped(child) for key, child in section.children.items()}
+        if id(node) in self.tags:
+            return self._tagged(node, path, self.tags[id(node)])
+        if node.style is not None:
+            return _whole_characters(node.value)
+        if _AMBIGUOUS.match(node.value):
+            self._ambiguous(node, path)
+        return scalar(node.value)
+
+    def _items(self, node: yaml.SequenceNode, path: str) -> Iterator[Any]:
+        for index, item in enumerate(node.value):
+            below = f"{path}[{index}]"
+            self._visit(below, self._origin(item.start_mark))
+            yield self._value(item, below)
+
+    def _tagged(self, node: yaml.ScalarNode, path: str, tag: str) -> Any:
+        """Reads a scalar with a tag of the core schema, whose quotes do not count then."""
+        kind = tag.removeprefix(_TAGS)
+        if kind == "str":
+            return _whole_characters(node.value)
+        value = scalar(node.value)
+        if type(value) not in _SCALAR_TAGS.get(kind, ()):
+            self._scalar_tag_problem(node, path, tag)
+        return float(value) if kind == "float" and isinstance(value, int) else value
+
+    def _scalar_tag_problem(self, node: yaml.ScalarNode, path: str, tag: str) -> None:
+        kind = tag.removeprefix(_TAGS)
+        if kind not in _SCALAR_TAGS:
+            tags = ", ".join(f"!!{name}" for name in _SCALAR_TAGS)
+            self._tag_problem(node, tag, path, f"{tags}, or no tag")
+            return
+        message = f"got {node.value!r:.200}, which does not have the type of its tag, !!{kind}"
+        self.problems.append(Problem(path, message, self._origin(node.start_mark)))
+
+    def _ambiguous(self, node: yaml.ScalarNode, path: str) -> None:
+        plain = int(node.value)
+        message = (
+            f"got {node.value}, which YAML 1.1 and YAML 1.2 read as different numbers\n"
+            f"write {plain}, or 0o… for an octal number, or put a text in quotes"
+        )
+        self.problems.append(Problem(path, message, self._origin(node.start_mark)))
+
+
+def _whole_characters(text: str) -> str:
+    # JSON writes a character beyond U+FFFF as two escapes, which PyYAML leaves as two halves.
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _unwrapped(node: Leaf | Section) -> Any:
+    if isinstance(node, Leaf):
+        return node.value
+    return {key: _unwrapped(child) for key, child in node.children.items()}

@@ -1,0 +1,1 @@
+"""The settings of an experiment: dataclasses with their own checks. Imports no tensorflow."""

@@ -1,0 +1,84 @@
+"""Checks of the whole tree that need to know the number of replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from orbit_runner.config.schema.experiment import ExperimentConfig
+
+
+def batch_problems(config: ExperimentConfig, replicas: int) -> Iterator[tuple[str, str]]:
+    """Yields batches that do not divide by the replicas and the pieces of accumulation.
+
+    Args:
+        config: The experiment.
+        replicas: The number of replicas.
+
+    Yields:
+        Dotted path and message; the message proposes the nearest sizes that do.
+    """
+    pieces = config.trainer.gradient_accumulation_steps
+    for section, parts in (("train_data", replicas * pieces), ("validation_data", replicas)):
+        size = getattr(config.task, section).global_batch_size
+        if size % parts:
+            below, above = size // parts * parts, (size // parts + 1) * parts
+            near = f"{below} and {above}" if below else str(above)
+            shared = f"{replicas} replica{'s' if replicas > 1 else ''}" + (
+                f" × {pieces} accumulation steps" if parts != replicas else ""
+            )
+            yield (
+                f"task.{section}.global_batch_size",
+                f"got {size}, which does not divide by {parts} ({shared})\nnearest: {near}",
+            )
+
+
+def unserved_sections(config: ExperimentConfig) -> Iterator[tuple[str, str]]:
+    """Yields data sections that enable the tf.data service without the address of one.
+
+    Args:
+        config: The experiment.
+
+    Yields:
+        Dotted path and message.
+    """
+    for section in ("train_data", "validation_data"):
+        data = getattr(config.task, section)
+        named = data.tf_data_service_address or config.runtime.tf_data_service
+        if data.enable_tf_data_service and not named:
+            yield (
+                f"task.{section}.enable_tf_data_service",
+                "has no effect without an address\n"
+                f"set task.{section}.tf_data_service_address, or runtime.tf_data_service",
+            )
+
+
+def served_problems(config: ExperimentConfig) -> Iterator[tuple[str, str]]:
+    """Yields settings of other sections that mean nothing under `parameter_server`.
+
+    Args:
+        config: The experiment.
+
+    Yields:
+        Dotted path and message.
+    """
+    if config.runtime.distribution_strategy != "parameter_server":
+        return
+    if not config.trainer.train_tf_function:
+        yield (
+            "trainer.train_tf_function",
+            "a worker is sent graphs; allowed: true under `parameter_server`",
+        )
+    if getattr(config.task.train_data, "max_bad_images", 0):
+        yield (
+            "task.train_data.max_bad_images",
+            "a worker is sent graphs, in which images cannot be counted\n"
+            "allowed: 0 under `parameter_server`",
+        )
+    if config.task.train_data.enable_tf_data_service:
+        yield (
+            "task.train_data.enable_tf_data_service",
+            "workers make the batches of the steps they are given themselves\n"
+            "allowed: false under `parameter_server`",
+        )

@@ -1,0 +1,25 @@
+"""The members of a cluster as a config writes them down."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from orbit_runner.config.schema.base import Config, setting
+
+ROLES = ("chief", "worker", "ps", "evaluator")
+SOURCES = ("auto", "tf_config", "config", "slurm", "sagemaker", "none")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClusterConfig(Config):
+    """Addresses, `host:port`, of each role's members in the order of their indices."""
+
+    chief: list[str] = setting((), help="the one that writes; worker 0 where there is none")
+    worker: list[str] = setting((), help="those that train")
+    ps: list[str] = setting((), help="parameter servers, which hold the variables")
+    evaluator: list[str] = setting((), help="evaluates checkpoints beside training")
+
+    def jobs(self) -> dict[str, tuple[str, ...]]:
+        """Returns the roles that have members, with their addresses."""
+        named = {role: tuple(getattr(self, role)) for role in ROLES}
+        return {role: addresses for role, addresses in named.items() if addresses}

@@ -1,0 +1,150 @@
+"""Settings of one input pipeline."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from orbit_runner.config.schema.base import Config, setting
+
+_NO_TFDS = "image_classification alone reads TFDS"
+_OWN_READER = "image and label are read from the files, and images are decoded as late as can be"
+_NO_FILES = "the order of examples is computed from the seed, so files are not interleaved"
+_NO_SERVICE = "each pipeline has a job of its own, so that the order stays exact"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SyntheticConfig(Config):
+    """What `source: synthetic` makes."""
+
+    kind: str = setting(
+        "random", allowed=("constant", "random"), help="the same value, or seeded random ones"
+    )
+    num_examples: int = setting(1024, minimum=1, maximum=10**8, help="size of the set")
+    features: Mapping[str, Any] | None = setting(
+        None,
+        help="nested names, each leaf {shape, dtype, low, high, value}; the task's own where unset",
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DataConfig(Config):
+    """One data set and how it is fed; fields of Model Garden's `DataConfig` and some more."""
+
+    source: str = setting("", help="the data set: a name that `runner list` shows")
+    data_dir: str = setting("", help="folder of the data set's files")
+    split: str = setting(
+        "", allowed=("", "train", "test", "all"), help="part of the set; by is_training where unset"
+    )
+    augment: str = setting(
+        "none", allowed=("none", "crop", "crop_flip"), help="change of the training images"
+    )
+    augment_padding: int = setting(
+        4, minimum=0, maximum=1024, help="pixels of zeros around an image to crop"
+    )
+    synthetic: SyntheticConfig = setting(factory=SyntheticConfig, help="for `source: synthetic`")
+    input_path: str | list[str] = setting(
+        "", help="files, or patterns, in place of the source's usual names"
+    )
+    tfds_name: str = setting("", help="name of a TFDS data set", refused=_NO_TFDS)
+    tfds_split: str = setting("", help="split of a TFDS data set", refused=_NO_TFDS)
+    global_batch_size: int = setting(
+        0, minimum=0, maximum=2**24, help="examples of one step on all replicas"
+    )
+    is_training: bool | None = setting(None, help="repeat, shuffle and augment")
+    drop_remainder: bool = setting(
+        True,
+        help="leave out an evaluation's last, part-filled batch; training repeats and has none",
+    )
+    shuffle_buffer_size: int = setting(
+        100,
+        minimum=0,
+        help="0 or 1: in order; more: each epoch is a permutation of the whole set, of `tfrecord` "
+        "one of all blocks of 64 records and then within that many",
+    )
+    cache: bool = setting(False, help="keep evaluation batches in memory")
+    on_device: bool | None = setting(
+        None,
+        help="keep the set in memory and make batches in the step, without a pipeline; "
+        "null: where it fits",
+    )
+    cycle_length: int | None = setting(None, help="files read at once", refused=_NO_FILES)
+    block_length: int = setting(1, help="records read from one file at once", refused=_NO_FILES)
+    ram_budget: int | None = setting(
+        None, minimum=1, maximum=2**20, help="GiB that tf.data may buffer"
+    )
+    deterministic: bool | None = setting(None, help="tf.data keeps the order of batches")
+    sharding: bool = setting(
+        True, help="share out the set", refused="each pipeline computes its own slice of a batch"
+    )
+    enable_tf_data_service: bool = setting(False, help="have tf.data services make the batches")
+    tf_data_service_address: str | None = setting(
+        None, help="their addresses, grpc://host:port parted by commas; runtime.tf_data_service"
+    )
+    tf_data_service_job_name: str | None = setting(None, help="its job", refused=_NO_SERVICE)
+    tfds_data_dir: str = setting("", help="folder of TFDS", refused=_NO_TFDS)
+    tfds_as_supervised: bool = setting(False, help="pairs from TFDS", refused=_OWN_READER)
+    tfds_skip_decoding_feature: str = setting("", help="raw features", refused=_OWN_READER)
+    enable_shared_tf_data_service_between_parallel_trainers: bool = setting(
+        False, help="share a service", refused=_NO_SERVICE
+    )
+    apply_tf_data_service_before_batching: bool = setting(
+        False, help="service before batching", refused=_NO_SERVICE
+    )
+    trainer_id: str | None = setting(None, help="trainer at a service", refused=_NO_SERVICE)
+    seed: int | None = setting(
+        None, maximum=2**32 - 1, help="seed of order and augmentation; runtime.seed if unset"
+    )
+    prefetch_buffer_size: int | None = setting(
+        None, minimum=0, maximum=10**6, help="batches made ahead; tf.data decides where unset"
+    )
+    autotune_algorithm: str | None = setting(
+        None,
+        allowed=(None, "DEFAULT", "HILL_CLIMB", "GRADIENT_DESCENT", "MAX_PARALLELISM"),
+        help="how tf.data tunes itself",
+    )
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yields settings of the data set that contradict each other."""
+        if self.source and self.global_batch_size == 0:
+            yield "global_batch_size", "got 0, allowed: at least 1"
+        for address in service_addresses(self):
+            problem = service_problem(address)
+            if problem:
+                yield "tf_data_service_address", problem
+        if self.is_training is False and self.augment != "none":
+            yield "augment", f"got {self.augment!r} with is_training: false\nallowed: 'none'"
+
+
+_SERVICE = re.compile(r"grpc://([^\s:/,\[\]]+|\[[^\s/,\[\]]+\]):\d{1,5}")
+
+
+def service_addresses(config: DataConfig) -> tuple[str, ...]:
+    """Returns the services that make the batches of a section; none where none is enabled.
+
+    Args:
+        config: The section.
+    """
+    if not getattr(config, "enable_tf_data_service", False):  # Tasks of others may lack a section.
+        return ()
+    return tuple(part.strip() for part in (config.tf_data_service_address or "").split(",") if part)
+
+
+def service_problem(address: str) -> str:
+    """Returns what is wrong with the form of a service's address; "" if nothing is.
+
+    Args:
+        address: Should be `grpc://host:port`.
+    """
+    if _SERVICE.fullmatch(address):
+        return ""
+    return f"got {address!r}, expected grpc://host:port, or several parted by commas"
+
+
+def input_paths(config: DataConfig) -> tuple[str, ...]:
+    """Returns the files of `input_path`, which is a list or names parted by commas."""
+    given = config.input_path
+    parts = given.split(",") if isinstance(given, str) else [p for s in given for p in s.split(",")]
+    return tuple(part.strip() for part in parts if part.strip())

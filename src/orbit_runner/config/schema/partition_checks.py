@@ -1,0 +1,128 @@
+"""Whether a split of batches fits the devices, the images and the batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from orbit_runner.config.schema.batch_checks import batch_problems
+from orbit_runner.config.schema.partitioning import (
+    SPLITTING,
+    Split,
+    effective_runtime,
+    effective_splits,
+    shape_problems,
+)
+from orbit_runner.config.schema.runtime import RuntimeConfig
+from orbit_runner.config.schema.tpu_platforms import find_platform
+
+if TYPE_CHECKING:
+    from orbit_runner.config.schema.experiment import ExperimentConfig
+
+Found = Iterator[tuple[str, str]]
+
+_DATA = {"train": "train_data", "eval": "validation_data"}
+
+
+def run_problems(config: ExperimentConfig, mode: str) -> Found:
+    """Yields what stands in the way of splitting batches in a mode.
+
+    Args:
+        config: The experiment, whose `setting_problems` are none.
+        mode: One of `orbit_runner.config.schema.modes.MODES`.
+
+    Yields:
+        Dotted path and message.
+    """
+    splits = effective_splits(config, mode)
+    if len({split.parts for split in splits}) > 1:
+        yield _unequal(*splits)
+        return
+    for split in splits:
+        if split.parts > 1:
+            yield from _device_fit(split, config.runtime)
+            yield from _image_fit(split, config)
+    yield from _batch_fit(splits, config, mode)
+
+
+def _unequal(train: Split, evaluation: Split) -> tuple[str, str]:
+    got = str(evaluation) if evaluation.dims else "nothing, 1 part"
+    other = str(train) if train.dims else "not set, 1 part"
+    return (
+        evaluation.path,
+        f"got {got}, and {train.path} is {other}; both run on the same replicas\n"
+        "set both to the same product, or train and evaluate apart: --mode=train, --mode=eval",
+    )
+
+
+def _device_fit(split: Split, runtime: RuntimeConfig) -> Found:
+    strategy, got = runtime.distribution_strategy, f"got {split}"
+    if strategy not in SPLITTING:
+        yield (
+            split.path,
+            f"{got}, under `{strategy}`, whose replicas have one device each\n"
+            f"allowed: runtime.distribution_strategy: {', '.join(SPLITTING)}",
+        )
+        return
+    if strategy != "tpu" and runtime.enable_xla:
+        yield "runtime.enable_xla", f"is on, and {split.path} is {got[4:]}: XLA compiles one device"
+    if strategy != "tpu" and split.dims[-1] > 1:
+        yield split.path, f"{got}, under `{strategy}`; only a TPU splits channels\nallowed: 1 there"
+    devices, said = _devices(runtime)
+    if devices is None or devices % split.parts == 0:
+        return
+    if strategy == "tpu":
+        cure = f"allowed: products that divide {devices}"
+    else:
+        field = "num_gpus" if runtime.num_gpus else "num_virtual_devices"
+        cure = f"set runtime.{field} to {split.parts} or a multiple of it"
+    yield split.path, f"{got}, and {said}\n{cure}"
+
+
+def _devices(runtime: RuntimeConfig) -> tuple[int | None, str]:
+    if runtime.distribution_strategy == "tpu":
+        platform = find_platform(runtime.tpu_platform or "")
+        if platform is None:
+            return None, ""
+        count, each = platform.devices, "core" if platform.mesh[-1] > 1 else "chip"
+        some = f"{count} device{'s' if count > 1 else ''}"
+        return count, f"a {platform.name} has {some}, one for each {each}"
+    if runtime.num_gpus < 0:
+        return None, ""
+    field = "num_gpus" if runtime.num_gpus else "num_virtual_devices"
+    count = getattr(runtime, field)
+    return count, f"runtime.{field} is {count}"
+
+
+def _image_fit(split: Split, config: ExperimentConfig) -> Found:
+    shape = config.task.image_shape(_DATA[split.section])
+    if shape is not None:
+        yield from shape_problems(split.path, split.dims, (None, *shape))
+
+
+def _batch_fit(splits: Sequence[Split], config: ExperimentConfig, mode: str) -> Found:
+    runtime = effective_runtime(config, mode)
+    replicas = runtime.num_replicas()
+    if runtime.distribution_strategy == "tpu":
+        devices, _ = _devices(runtime)
+        replicas = devices // runtime.parts if devices else None
+        if replicas:
+            yield from batch_problems(config, replicas)
+    for split in splits:
+        if split.parts > 1:
+            yield from _batch_parts(split, config, replicas or 1)
+
+
+def _batch_parts(split: Split, config: ExperimentConfig, replicas: int) -> Found:
+    section, parts = _DATA[split.section], split.dims[0]
+    pieces = config.trainer.gradient_accumulation_steps if split.section == "train" else 1
+    size = getattr(config.task, section).global_batch_size
+    shares = replicas * pieces
+    # A batch that the replicas alone do not divide is told already.
+    if size % shares == 0 and (size // shares) % parts:
+        yield (
+            f"task.{section}.global_batch_size",
+            f"got {size}, {size // shares} a replica and step, which does not divide by {parts}, "
+            f"the parts of {split.path} along the batch\n"
+            f"allowed: a multiple of {shares * parts}",
+        )

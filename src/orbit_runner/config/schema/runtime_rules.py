@@ -1,0 +1,185 @@
+"""What the settings of `runtime` say together, beyond each one's type and range."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from orbit_runner.config.schema.data import service_problem
+
+if TYPE_CHECKING:
+    from orbit_runner.config.schema.runtime import RuntimeConfig
+
+Found = Iterator[tuple[str, str]]
+
+_REDUCES: dict[str, tuple[str, ...]] = {
+    "mirrored": ("nccl", "hierarchical_copy", "reduction_to_one_device"),
+    "multi_worker_mirrored": ("auto", "ring", "nccl"),
+}
+_CLUSTERED = ("multi_worker_mirrored", "parameter_server")
+
+
+def runtime_problems(runtime: RuntimeConfig) -> Found:
+    """Yields settings that contradict each other.
+
+    Args:
+        runtime: The section.
+
+    Yields:
+        Field and message.
+    """
+    for rule in (
+        _devices,
+        _all_reduce,
+        _cluster,
+        _parameter_servers,
+        _loss_scale,
+        _data_service,
+    ):
+        yield from rule(runtime)
+
+
+def inert_settings(runtime: RuntimeConfig) -> Found:
+    """Yields settings that do nothing beside the others.
+
+    Args:
+        runtime: The section.
+
+    Yields:
+        Field and message.
+    """
+    for rule in (_inert_all_reduce, _inert_hosts, _inert_loss_scale, _inert_tpu):
+        yield from rule(runtime)
+
+
+def _devices(runtime: RuntimeConfig) -> Found:
+    strategy, split = runtime.distribution_strategy, runtime.parts > 1
+    several = strategy in ("mirrored", "multi_worker_mirrored") or (
+        strategy == "one_device" and split
+    )
+    if not several and runtime.num_gpus > 1 and strategy != "tpu":
+        yield "num_gpus", f"got {runtime.num_gpus} under `{strategy}`, which uses one device"
+    if runtime.num_virtual_devices > 1 and strategy == "multi_worker_mirrored":
+        yield (
+            "num_virtual_devices",
+            f"got {runtime.num_virtual_devices} under `{strategy}`, which uses one CPU a worker\n"
+            "start more workers: runner launch --workers=N",
+        )
+    elif not several and runtime.num_virtual_devices > 1:
+        yield "num_virtual_devices", f"got {runtime.num_virtual_devices} under `{strategy}`"
+    if runtime.num_gpus != 0 and runtime.num_virtual_devices > 1:
+        yield "num_virtual_devices", "virtual devices are for the CPU, and num_gpus is not 0"
+
+
+def _all_reduce(runtime: RuntimeConfig) -> Found:
+    strategy, chosen = runtime.distribution_strategy, runtime.all_reduce_alg
+    allowed = _REDUCES.get(strategy, ())
+    if chosen is not None and allowed and chosen not in allowed:
+        yield "all_reduce_alg", f"got {chosen!r} under `{strategy}`\nallowed: {', '.join(allowed)}"
+
+
+def _inert_all_reduce(runtime: RuntimeConfig) -> Found:
+    strategy, chosen = runtime.distribution_strategy, runtime.all_reduce_alg
+    if chosen is None:
+        return
+    if strategy not in _REDUCES:
+        yield "all_reduce_alg", f"`{strategy}` has nothing to reduce\nallowed: null"
+    elif chosen == "nccl" and runtime.num_gpus == 0:
+        yield "all_reduce_alg", "nccl needs GPUs, and num_gpus is 0"
+
+
+def _cluster(runtime: RuntimeConfig) -> Found:
+    strategy = runtime.distribution_strategy
+    described = runtime.cluster.jobs()
+    if runtime.worker_hosts and runtime.cluster.jobs():
+        yield "worker_hosts", "and runtime.cluster both describe the cluster; leave one out"
+    if runtime.worker_hosts and strategy == "parameter_server":
+        yield "worker_hosts", "names no parameter server; set runtime.cluster"
+    if described and strategy not in _CLUSTERED:
+        yield "cluster", _one_process(strategy)
+    if runtime.cluster.ps and strategy == "multi_worker_mirrored":
+        yield "cluster.ps", f"`{strategy}` has no parameter servers"
+    if runtime.num_workers > 1 and strategy not in _CLUSTERED:
+        yield (
+            "num_workers",
+            f"got {runtime.num_workers} under `{strategy}`, which runs in one process\n"
+            "allowed: 0 and 1; or set runtime.distribution_strategy: multi_worker_mirrored",
+        )
+    if runtime.remote_cluster and strategy != "parameter_server":
+        yield "remote_cluster", f"`{strategy}` cannot be driven from outside its workers"
+    if runtime.remote_cluster and (described or runtime.worker_hosts):
+        yield "remote_cluster", "is driven from outside: leave the cluster of this process out"
+
+
+def _inert_hosts(runtime: RuntimeConfig) -> Found:
+    if runtime.worker_hosts and runtime.distribution_strategy not in _CLUSTERED:
+        yield "worker_hosts", _one_process(runtime.distribution_strategy)
+
+
+def _one_process(strategy: str) -> str:
+    return (
+        f"describes a cluster, and `{strategy}` runs in one process\n"
+        "set runtime.distribution_strategy: multi_worker_mirrored (or parameter_server)"
+    )
+
+
+def _parameter_servers(runtime: RuntimeConfig) -> Found:
+    strategy = runtime.distribution_strategy
+    for field in ("variable_partitioner", "num_parameter_servers"):
+        if getattr(runtime, field) and strategy != "parameter_server":
+            yield field, f"`{strategy}` has no parameter servers"
+    if strategy == "parameter_server" and runtime.mixed_precision_dtype == "float16":
+        yield (
+            "mixed_precision_dtype",
+            "float16 scales the loss, which Keras refuses under `parameter_server`\n"
+            "allowed: null, 'float32', 'bfloat16'",
+        )
+    if strategy == "parameter_server" and runtime.enable_xla:
+        yield "enable_xla", "XLA cannot compile steps whose variables are on other machines"
+    if strategy == "parameter_server" and runtime.run_eagerly:
+        yield "run_eagerly", "a worker is sent graphs; allowed: false under `parameter_server`"
+    if strategy == "parameter_server" and runtime.tf_data_service:
+        yield (
+            "tf_data_service",
+            "workers make the batches of the steps they are given themselves\n"
+            "allowed: null under `parameter_server`",
+        )
+
+
+def _inert_tpu(runtime: RuntimeConfig) -> Found:
+    if runtime.distribution_strategy == "tpu":
+        if runtime.num_gpus:
+            yield "num_gpus", f"got {runtime.num_gpus} under `tpu`"
+        return
+    for field in (
+        *("tpu", "tpu_zone", "tpu_project", "tpu_platform"),
+        "tpu_enable_xla_dynamic_padder",
+    ):
+        if getattr(runtime, field) is not None:
+            yield (
+                field,
+                f"is set under `{runtime.distribution_strategy}`\n"
+                "set runtime.distribution_strategy: tpu",
+            )
+
+
+def _data_service(runtime: RuntimeConfig) -> Found:
+    for address in (runtime.tf_data_service or "").split(","):
+        problem = service_problem(address.strip()) if runtime.tf_data_service is not None else ""
+        if problem:
+            yield "tf_data_service", problem
+
+
+def _loss_scale(runtime: RuntimeConfig) -> Found:
+    if runtime.loss_scale is None:
+        return
+    if isinstance(runtime.loss_scale, str):
+        if runtime.loss_scale != "dynamic":
+            yield "loss_scale", f"got {runtime.loss_scale!r}, allowed: 'dynamic' or a number"
+    elif runtime.loss_scale <= 0:
+        yield "loss_scale", f"got {runtime.loss_scale}, allowed: a number above 0"
+
+
+def _inert_loss_scale(runtime: RuntimeConfig) -> Found:
+    if runtime.loss_scale is not None and runtime.mixed_precision_dtype != "float16":
+        yield "loss_scale", "only float16 needs a loss scale; mixed_precision_dtype is not that"

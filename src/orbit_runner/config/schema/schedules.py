@@ -1,0 +1,214 @@
+"""Learning-rate schedules and warm-ups, with the field names of Model Garden."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import ClassVar
+
+from orbit_runner.config.schema.base import Config, OneOf, setting
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Schedule(Config):
+    """A schedule some of whose numbers have no sensible default."""
+
+    needs: ClassVar[tuple[str, ...]] = ()
+    name: str = setting("", help="name of the schedule's ops")
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yields the numbers that have to be given and are not."""
+        for field in self.needs:
+            if getattr(self, field) is None:
+                yield field, "has to be set for this schedule"
+
+
+def _rate(help: str = "learning rate at the start") -> float | None:
+    return setting(None, minimum=0.0, help=help)
+
+
+def _offset() -> int:
+    return setting(0, help="number of steps by which the schedule is shifted to the right")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ConstantLr(Schedule):
+    """The same rate at every step."""
+
+    name: str = setting("Constant", help="name of the schedule's ops")
+    learning_rate: float = setting(0.1, minimum=0.0, help="the rate")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Pieces(Schedule):
+    """A schedule made of pieces between boundaries."""
+
+    needs = ("boundaries", "values")
+    extra_values: ClassVar[int] = 1
+    boundaries: list[int] | None = setting(
+        None, minimum=0, help="steps at which a piece ends, rising"
+    )
+    values: list[float] | None = setting(None, minimum=0.0, help="learning rate of each piece")
+    offset: int = _offset()
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yields pieces that do not fit together."""
+        yield from super().problems()
+        if self.boundaries is None or self.values is None:
+            return
+        if sorted(set(self.boundaries)) != list(self.boundaries):
+            yield "boundaries", f"got {list(self.boundaries)}, which do not rise strictly"
+        if len(self.values) != len(self.boundaries) + self.extra_values:
+            yield (
+                "values",
+                f"got {len(self.values)} values for {len(self.boundaries)} boundaries\n"
+                f"allowed: {len(self.boundaries) + self.extra_values} values",
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StepwiseLr(Pieces):
+    """One constant rate a piece; `values[i]` holds up to and with `boundaries[i]`."""
+
+    name: str = setting("PiecewiseConstantDecay", help="name of the schedule's ops")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StepCosineLr(Pieces):
+    """One cosine a piece, from each value to the next; `values[i]` holds at `boundaries[i]`.
+
+    Model Garden's schedule is NaN from the last boundary on.
+    """
+
+    extra_values = 0
+    name: str = setting("StepCosineDecayWithOffset", help="name of the schedule's ops")
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yields boundaries that leave no piece."""
+        yield from super().problems()
+        if self.boundaries is not None and len(self.boundaries) < 2:
+            yield "boundaries", f"got {list(self.boundaries)}, allowed: at least two"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExponentialLr(Schedule):
+    """initial · decay_rate ^ (step / decay_steps)."""
+
+    needs = ("initial_learning_rate", "decay_steps", "decay_rate")
+    name: str = setting("ExponentialDecay", help="name of the schedule's ops")
+    initial_learning_rate: float | None = _rate()
+    decay_steps: int | None = setting(None, minimum=1, help="steps for one factor of decay_rate")
+    decay_rate: float | None = setting(None, above=0.0, help="factor over decay_steps")
+    staircase: bool | None = setting(None, help="decay at whole multiples of decay_steps only")
+    offset: int = _offset()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PolynomialLr(Schedule):
+    """From the initial rate to the end rate along (1 − step / decay_steps) ^ power."""
+
+    needs = ("initial_learning_rate", "decay_steps")
+    name: str = setting("PolynomialDecay", help="name of the schedule's ops")
+    initial_learning_rate: float | None = _rate()
+    decay_steps: int | None = setting(None, minimum=1, help="steps to the end rate")
+    end_learning_rate: float = setting(0.0001, minimum=0.0, help="rate from then on")
+    power: float = setting(1.0, help="power of the polynomial; 1 is a line")
+    cycle: bool = setting(False, help="start again after decay_steps")
+    offset: int = _offset()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CosineLr(Schedule):
+    """Half a cosine from the initial rate to alpha times it."""
+
+    needs = ("initial_learning_rate", "decay_steps")
+    name: str = setting("CosineDecay", help="name of the schedule's ops")
+    initial_learning_rate: float | None = _rate()
+    decay_steps: int | None = setting(None, minimum=1, help="steps to the end of the cosine")
+    alpha: float = setting(0.0, minimum=0.0, help="last rate as a fraction of the initial one")
+    offset: int = _offset()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DirectPowerLr(Schedule):
+    """initial · step ^ power."""
+
+    needs = ("initial_learning_rate",)
+    name: str = setting("DirectPowerDecay", help="name of the schedule's ops")
+    initial_learning_rate: float | None = _rate("factor of the power")
+    power: float = setting(-0.5, help="power of the step")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PowerAndLinearDecayLr(Schedule):
+    """initial · step ^ power, times a line down to zero over the last part."""
+
+    needs = ("initial_learning_rate", "total_decay_steps")
+    name: str = setting("PowerAndLinearDecay", help="name of the schedule's ops")
+    initial_learning_rate: float | None = _rate("factor of the power")
+    total_decay_steps: int | None = setting(None, minimum=1, help="step at which the rate is 0")
+    power: float = setting(-0.5, help="power of the step")
+    linear_decay_fraction: float = setting(
+        0.1, minimum=0.0, maximum=1.0, help="share of the steps, the last ones, under the line"
+    )
+    offset: int = _offset()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PowerDecayWithOffsetLr(Schedule):
+    """initial · (step − offset) ^ power, and a constant rate before the offset."""
+
+    needs = ("initial_learning_rate",)
+    name: str = setting("PowerDecayWithOffset", help="name of the schedule's ops")
+    initial_learning_rate: float | None = _rate("factor of the power")
+    power: float = setting(-0.5, help="power of the step")
+    offset: int = _offset()
+    pre_offset_learning_rate: float = setting(1.0e6, help="rate before the offset")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LearningRate(OneOf):
+    """The learning rate at each step."""
+
+    required = True
+    constant: ConstantLr = setting(factory=ConstantLr, help="one rate")
+    stepwise: StepwiseLr = setting(factory=StepwiseLr, help="one rate a piece")
+    exponential: ExponentialLr = setting(factory=ExponentialLr, help="exponential decay")
+    polynomial: PolynomialLr = setting(factory=PolynomialLr, help="polynomial decay")
+    cosine: CosineLr = setting(factory=CosineLr, help="half a cosine")
+    power: DirectPowerLr = setting(factory=DirectPowerLr, help="power of the step")
+    power_linear: PowerAndLinearDecayLr = setting(
+        factory=PowerAndLinearDecayLr, help="power, then a line to zero"
+    )
+    power_with_offset: PowerDecayWithOffsetLr = setting(
+        factory=PowerDecayWithOffsetLr, help="power of the step after an offset"
+    )
+    step_cosine_with_offset: StepCosineLr = setting(factory=StepCosineLr, help="one cosine a piece")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LinearWarmup(Schedule):
+    """A line from warmup_learning_rate up to the schedule's rate at warmup_steps."""
+
+    needs = ("warmup_steps",)
+    name: str = setting("linear", help="name of the warm-up's ops")
+    warmup_learning_rate: float = setting(0.0, minimum=0.0, help="rate at step 0")
+    warmup_steps: int | None = setting(None, minimum=0, help="length of the warm-up; 0: none")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PolynomialWarmup(Schedule):
+    """(step / warmup_steps) ^ power times the schedule's rate at warmup_steps."""
+
+    needs = ("warmup_steps",)
+    name: str = setting("polynomial", help="name of the warm-up's ops")
+    power: float = setting(1.0, help="power of the polynomial")
+    warmup_steps: int | None = setting(None, minimum=0, help="length of the warm-up; 0: none")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Warmup(OneOf):
+    """What comes before the schedule; none where no type is given."""
+
+    linear: LinearWarmup = setting(factory=LinearWarmup, help="a line")
+    polynomial: PolynomialWarmup = setting(factory=PolynomialWarmup, help="a power")

@@ -1,0 +1,121 @@
+"""The kinds of TPU there are, by name: how their chips are laid out, how many devices they show.
+
+Shapes are the default ones of Google Cloud's pages "TPU v2", "TPU v3", "TPU v4", "TPU v5e" and
+"TPU v5p" (cloud.google.com/tpu/docs/v2 and so on). A v2 or v3 chip shows its two cores as two
+devices. A v4 or v5p chip has two cores too, which its name counts and which act as one device: a
+v4-32 lists sixteen, from (0,0,0) to (1,1,3) (github.com/huggingface/transformers/issues/20252;
+github.com/jax-ml/jax/issues/19493 for v5p). A v5e chip has one core.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from types import MappingProxyType
+
+from orbit_runner.errors import nearest
+
+Shape = tuple[int, int, int]
+
+_TORUS: tuple[Shape, ...] = (
+    *((2, 2, 1), (2, 2, 2), (2, 2, 4), (2, 4, 4), (4, 4, 4), (4, 4, 8), (4, 8, 8), (8, 8, 8)),
+    *((8, 8, 16), (8, 16, 16)),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Family:
+    """One generation of TPUs.
+
+    Attributes:
+        counted: What a name counts for each chip.
+        devices: The devices that TensorFlow sees of a chip.
+        host: The most chips of a host, as a block.
+        shapes: The chips of each slice, along x, y and z.
+    """
+
+    counted: int
+    devices: int
+    host: Shape
+    shapes: tuple[Shape, ...]
+
+
+FAMILIES: MappingProxyType[str, Family] = MappingProxyType(
+    {
+        "v2": Family(2, 2, (2, 2, 1), ((2, 2, 1), (4, 4, 1), (8, 8, 1), (8, 16, 1), (16, 16, 1))),
+        "v3": Family(
+            *(2, 2, (2, 2, 1)),
+            shapes=(
+                *((2, 2, 1), (4, 4, 1), (4, 8, 1), (8, 8, 1), (8, 16, 1), (16, 16, 1)),
+                *((16, 32, 1), (32, 32, 1)),
+            ),
+        ),
+        "v4": Family(2, 1, (2, 2, 1), _TORUS),
+        "v5e": Family(
+            *(1, 1, (2, 2, 1)),
+            shapes=(
+                *((1, 1, 1), (2, 2, 1), (2, 4, 1), (4, 4, 1), (4, 8, 1), (8, 8, 1), (8, 16, 1)),
+                (16, 16, 1),
+            ),
+        ),
+        "v5p": Family(2, 1, (2, 2, 1), (*_TORUS, (16, 16, 16), (16, 16, 24))),
+    }
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Platform:
+    """One kind of TPU.
+
+    Attributes:
+        name: Such as `v3-8`.
+        mesh: Chips along x, y and z, and devices of a chip: `Topology.mesh_shape` of TensorFlow.
+        host: Chips of a host along x, y and z.
+    """
+
+    name: str
+    mesh: tuple[int, int, int, int]
+    host: Shape
+
+    @property
+    def devices(self) -> int:
+        """The number of devices that TensorFlow sees."""
+        return math.prod(self.mesh)
+
+
+def _all() -> dict[str, Platform]:
+    found = {}
+    for generation, family in FAMILIES.items():
+        for shape in family.shapes:
+            name = f"{generation}-{math.prod(shape) * family.counted}"
+            x, y, z = (min(most, size) for most, size in zip(family.host, shape, strict=True))
+            found[name] = Platform(name, (*shape, family.devices), (x, y, z))
+    return found
+
+
+PLATFORMS = MappingProxyType(_all())
+
+
+def find_platform(name: str) -> Platform | None:
+    """Returns the kind of TPU that a name stands for; None where it is not known.
+
+    Args:
+        name: Such as `v3-8`; `v5litepod-8`, as Google Cloud calls it, is `v5e-8`.
+    """
+    return PLATFORMS.get(name.replace("v5litepod-", "v5e-"))
+
+
+def unknown_platform(name: str) -> str:
+    """Words the answer to a kind of TPU that is not known.
+
+    Args:
+        name: What was written.
+    """
+    ranges = []
+    for generation in FAMILIES:
+        names = [known for known in PLATFORMS if known.startswith(f"{generation}-")]
+        ranges.append(f"{names[0]} to {names[-1]}")
+    return (
+        f"unknown kind of TPU {name!r}{nearest(name, PLATFORMS)}\n"
+        f"allowed: {', '.join(ranges)}; or leave it out, and the TPU itself is asked"
+    )

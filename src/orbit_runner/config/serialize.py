@@ -1,0 +1,125 @@
+"""Writes a config as YAML that loads again to the same tree, here and under YAML 1.1."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import yaml
+
+from orbit_runner.config.parsing.yaml_files import scalar
+from orbit_runner.config.provenance import DEFAULT, Origin
+from orbit_runner.config.schema.base import Config, OneOf
+
+_WIDTH = float("inf")
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes a text that either version of YAML would read as something else."""
+
+
+def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+    style = "'" if not isinstance(scalar(value), str) else None
+    if not value.isprintable():
+        style = '"'  # the only style that keeps a line break on one line
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def inline(value: Any) -> str:
+    """Returns a value as YAML on one line.
+
+    Args:
+        value: A scalar, or nested lists and dicts of such.
+
+    Returns:
+        The text, without a newline.
+    """
+    text = yaml.dump(
+        plain(value), Dumper=_Dumper, default_flow_style=True, width=_WIDTH, sort_keys=False,
+        allow_unicode=True,
+    )  # fmt: skip
+    return text.removesuffix("\n").removesuffix("\n...")
+
+
+def plain(value: Any) -> Any:
+    """Returns a value of a config as lists, dicts and scalars.
+
+    Args:
+        value: Any value of a setting, or a section.
+    """
+    if isinstance(value, Config):
+        return plain(value.as_dict())
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    return [plain(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def entries(
+    config: Config, prefix: str = "", *, ignored: bool = False
+) -> Iterator[tuple[str, Any]]:
+    """Yields (dotted path, value) for every setting in use, in the order of declaration.
+
+    Settings that are refused, and blocks that are not chosen, are left out: they are at their
+    defaults by necessity. A section is yielded as itself, before what it holds.
+
+    Args:
+        config: The config.
+        prefix: Its own dotted path.
+        ignored: Whether settings that do nothing are yielded where they may differ from what the
+            experiment begins with.
+    """
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if field.metadata.get("refused"):
+            continue
+        if field.metadata.get("ignored") and not (ignored and _may_differ(field, value)):
+            continue
+        if isinstance(config, OneOf) and field.name not in ("type", config.type):
+            continue
+        path = f"{prefix}.{field.name}" if prefix else field.name
+        yield path, value
+        if isinstance(value, Config):
+            yield from entries(value, path, ignored=ignored)
+
+
+def _may_differ(field: dataclasses.Field[Any], value: Any) -> bool:
+    # Model Garden's experiments register values that are not the defaults of their classes.
+    return bool(field.metadata.get("merged")) or value != field.default
+
+
+def to_yaml(config: Config, origins: Mapping[str, Origin] | None = None) -> str:
+    """Writes a config as YAML.
+
+    Args:
+        config: The config.
+        origins: Where each value came from, to be written beside it as a comment.
+
+    Returns:
+        The text.
+    """
+    lines: list[tuple[str, str]] = []
+    for path, value in entries(config, ignored=True):
+        depth, name = path.count("."), path.rpartition(".")[2]
+        shown = "" if isinstance(value, Config) else f" {inline(value)}"
+        origin = "" if isinstance(value, Config) else str((origins or {}).get(path, DEFAULT))
+        lines.append((f"{'  ' * depth}{name}:{shown}", origin))
+    if origins is None:
+        return "".join(f"{text}\n" for text, _ in lines)
+    width = min(60, max(len(text) for text, _ in lines))
+    return "".join(f"{text:<{width}}  # {o}\n" if o else f"{text}\n" for text, o in lines)
+
+
+def flat(config: Config) -> dict[str, Any]:
+    """Returns dotted path to value, sections left out.
+
+    Args:
+        config: The config.
+
+    Returns:
+        Lists as lists, sections that are null as None.
+    """
+    return {p: plain(v) for p, v in entries(config) if not isinstance(v, Config)}

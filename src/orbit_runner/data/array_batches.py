@@ -1,0 +1,146 @@
+"""Batches of arrays in memory, as functions of their steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from orbit_runner.data.augment import CropFlip, CroppedImages
+from orbit_runner.data.sampling.index_sampler import IndexSampler
+from orbit_runner.data.sampling.sharding import checked_eval_steps
+from orbit_runner.data.source import ArraySource, leaves
+from orbit_runner.data.step_batches import Chunks
+from orbit_runner.data.table import Table, stored_rows
+from orbit_runner.errors import DataError
+
+_Tree = dict[str, Any]
+_Read = Callable[[tf.Tensor, tf.Tensor], _Tree]
+
+_CHUNK_EXAMPLES = 4096
+_CHUNK_BYTES = 2**22
+
+
+def train_chunks(
+    source: ArraySource,
+    *,
+    global_batch_size: int,
+    seed: int,
+    replicas: int = 1,
+    shuffle: bool = True,
+    augmentation: CropFlip | None = None,
+    element: Callable[[_Tree], Any] | None = None,
+) -> Chunks:
+    """Makes what gives the batches that `train_dataset` gives, by the numbers of their steps.
+
+    Args:
+        source: The examples.
+        global_batch_size: Examples of a step on all replicas.
+        seed: Seed of the order and of the augmentation.
+        replicas: Replicas in sync.
+        shuffle: Whether each epoch has an order of its own; as stored otherwise.
+        augmentation: How to vary `image`, if at all.
+        element: Turns batches into another structure of the same tensors, such as a tuple.
+
+    Returns:
+        Batches that never end.
+
+    Raises:
+        DataError: There are no images to augment.
+    """
+    sampler = IndexSampler(source.size, seed, shuffle)
+    read, batch_size = _reader(source, augmentation, seed), global_batch_size // replicas
+
+    def make(positions: tf.Tensor) -> Any:
+        batches = _read_batches(read, positions, *sampler(tf.reshape(positions, [-1])))
+        return batches if element is None else element(batches)
+
+    return Chunks(
+        make=make,
+        global_batch_size=global_batch_size,
+        batch_size=batch_size,
+        length=_chunk_length(source, batch_size),
+        nbytes=_nbytes(source),
+    )
+
+
+def eval_chunks(
+    source: ArraySource,
+    *,
+    global_batch_size: int,
+    replicas: int = 1,
+    drop_remainder: bool = False,
+    element: Callable[[_Tree, tf.Tensor], Any] | None = None,
+) -> Chunks:
+    """Makes what gives the batches that `eval_dataset` gives, by their numbers.
+
+    Args:
+        source: The examples.
+        global_batch_size: Examples of a step on all replicas.
+        replicas: Replicas in sync.
+        drop_remainder: Whether a last, part-filled batch is left out.
+        element: Turns batches and their weights into another structure of the same tensors.
+
+    Returns:
+        Batches of one pass.
+
+    Raises:
+        DataError: No step is left.
+    """
+    steps = checked_eval_steps(source.name, source.size, global_batch_size, drop_remainder)
+    read, batch_size = _reader(source, None, 0), global_batch_size // replicas
+
+    def make(positions: tf.Tensor) -> Any:
+        real = positions < source.size
+        ids = tf.reshape(tf.where(real, positions, 0), [-1])
+        batches = _read_batches(read, positions, ids, tf.zeros_like(ids))
+        pair = batches, tf.cast(real, tf.float32)
+        return pair if element is None else element(*pair)
+
+    return Chunks(
+        make=make,
+        global_batch_size=global_batch_size,
+        batch_size=batch_size,
+        length=_chunk_length(source, batch_size),
+        nbytes=_nbytes(source),
+        steps=steps,
+    )
+
+
+def _reader(source: ArraySource, augmentation: CropFlip | None, seed: int) -> _Read:
+    if augmentation is not None and np.ndim(source.arrays.get("image", 0)) != 4:
+        raise DataError(
+            f"{source.name}: got arrays {', '.join(path for path, _ in leaves(source.arrays))}, "
+            "expected images [n, height, width, channels] to augment in `image`",
+            field="augment",
+        )
+    if augmentation is None:
+        readers: Any = tf.nest.map_structure(Table, source.arrays)
+    else:
+        images = source.arrays["image"]
+        others = {name: array for name, array in source.arrays.items() if name != "image"}
+        readers = tf.nest.map_structure(Table, others)
+        readers["image"] = CroppedImages(images, augmentation, seed)
+    return lambda ids, epochs: tf.nest.map_structure(lambda read: read(ids, epochs), readers)
+
+
+def _read_batches(read: _Read, positions: tf.Tensor, ids: tf.Tensor, epochs: tf.Tensor) -> _Tree:
+    batch_size = positions.shape[1]
+
+    def stack(rows: tf.Tensor) -> tf.Tensor:
+        return tf.reshape(rows, [-1, batch_size, *rows.shape[1:]])
+
+    return tf.nest.map_structure(stack, read(ids, epochs))
+
+
+def _chunk_length(source: ArraySource, batch_size: int) -> int:
+    # Several batches in one call, for a call costs as much as a small batch.
+    example = sum(array[:1].nbytes for _, array in leaves(source.arrays))
+    by_memory = _CHUNK_BYTES // max(1, example * batch_size)
+    return max(1, min(_CHUNK_EXAMPLES // batch_size, by_memory))
+
+
+def _nbytes(source: ArraySource) -> int:
+    return sum(stored_rows(array).nbytes for _, array in leaves(source.arrays))

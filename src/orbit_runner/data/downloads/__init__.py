@@ -1,1 +1,0 @@
-"""Public data sets: where they are, what they should be, and how they get into a folder."""

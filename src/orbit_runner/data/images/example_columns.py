@@ -1,0 +1,178 @@
+"""What is known of the examples of a batch before their images are decoded."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from orbit_runner.data.images.decode_errors import zero_or_raise
+from orbit_runner.data.images.files import FileSource
+from orbit_runner.data.sampling.index_sampler import IndexSampler
+from orbit_runner.data.sampling.sharding import ReplicaSlices
+from orbit_runner.data.source import ArraySource
+from orbit_runner.data.table import Table, on_cpu
+from orbit_runner.data.tfrecord.locations import RecordNames
+from orbit_runner.data.tfrecord.pipeline import evaluation_rows, training_rows
+from orbit_runner.data.tfrecord.source import RecordSource
+
+ImageSource = ArraySource | FileSource | RecordSource
+# Tensors [b] by name: `id`, `epoch` or `weight`, `record` of records; then `raw` and `label`.
+Columns = dict[str, Any]
+_ENDLESS = 2**62
+
+
+def training_columns(
+    source: ImageSource,
+    slices: ReplicaSlices,
+    seed: int,
+    start_step: int | tf.Tensor,
+    shuffle_buffer_size: int,
+) -> tf.data.Dataset:
+    """Lays out the examples of a pipeline's training batches.
+
+    Args:
+        source: The examples.
+        slices: The share of this pipeline.
+        seed: Seed of the order.
+        start_step: The step of the first batch.
+        shuffle_buffer_size: 0 or 1: in stored order.
+
+    Returns:
+        An endless data set of `id` and `epoch`, and of `record` where records are streamed.
+    """
+    if isinstance(source, RecordSource):
+        rows = training_rows(source, slices, seed, start_step, shuffle_buffer_size)
+        return rows.map(
+            lambda record, ids, epochs: _sized(
+                slices.batch_size, {"record": record, "id": ids, "epoch": epochs}
+            )
+        )
+    sampler = IndexSampler(source.size, seed, shuffle_buffer_size > 1)
+
+    def batch(element: tf.Tensor) -> Columns:
+        ids, epochs = sampler(slices.positions(element[tf.newaxis], start_step)[0])
+        return _sized(slices.batch_size, {"id": ids, "epoch": epochs})
+
+    return tf.data.Dataset.range(_ENDLESS).map(batch)
+
+
+def evaluation_columns(source: ImageSource, slices: ReplicaSlices, steps: int) -> tf.data.Dataset:
+    """Lays out the examples of a pipeline's evaluation batches: each once, in order.
+
+    Args:
+        source: The examples.
+        slices: The share of this pipeline.
+        steps: Number of global steps.
+
+    Returns:
+        A data set of `id`, `epoch` (0) and `weight`, and of `record` where records are streamed.
+    """
+    count = slices.elements(steps)
+    if isinstance(source, RecordSource):
+        rows = evaluation_rows(source, slices, steps).rebatch(slices.batch_size).take(count)
+        return rows.map(
+            lambda record, ids, weights: _sized(
+                slices.batch_size,
+                {"record": record, "id": ids, "epoch": tf.zeros_like(ids), "weight": weights},
+            )
+        )
+
+    def batch(element: tf.Tensor) -> Columns:
+        positions = slices.positions(element[tf.newaxis])[0]
+        real = positions < source.size
+        columns = {
+            "id": tf.where(real, positions, 0),
+            "epoch": tf.zeros_like(positions),
+            "weight": tf.cast(real, tf.float32),
+        }
+        return _sized(slices.batch_size, columns)
+
+    return tf.data.Dataset.range(count).map(batch)
+
+
+class LookUp:
+    """Finds the raw images and the labels of a batch."""
+
+    def __init__(self, source: ImageSource, num_classes: int | None) -> None:
+        """Takes what is looked up.
+
+        Args:
+            source: The examples.
+            num_classes: One more than the largest label; None for any.
+        """
+        self._num_classes = num_classes
+        self._find = _finder(source)
+        self.names = _namer(source)
+
+    def __call__(self, columns: Columns) -> Columns:
+        """Looks up a batch.
+
+        Args:
+            columns: As laid out.
+
+        Returns:
+            The same without `record`, with `raw` (image files, their paths, or images) and `label`
+            (int32 [b]).
+        """
+        raw, labels = self._find(columns)
+        rest = {name: column for name, column in columns.items() if name != "record"}
+        return rest | {"raw": raw, "label": self._checked(labels, columns["id"])}
+
+    def _checked(self, labels: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
+        narrow, classes = tf.cast(labels, tf.int32), self._num_classes
+        if classes is None:
+            return narrow
+        known = (labels >= 0) & (labels < classes)
+
+        def problem() -> tf.Tensor:
+            bad = tf.argmin(tf.cast(known, tf.int32))
+            text = f": got label {{}}, expected 0 to {classes - 1}"
+            return self.names(ids[bad : bad + 1])[0] + tf.strings.format(text, labels[bad])
+
+        return narrow + zero_or_raise(tf.reduce_all(known), problem)
+
+
+def _finder(source: ImageSource) -> Callable[[Columns], tuple[tf.Tensor, tf.Tensor]]:
+    if isinstance(source, RecordSource):
+        keys = source.image_key, source.label_key
+        offset = source.label_offset
+        features = {
+            keys[0]: tf.io.FixedLenFeature([], tf.string),
+            keys[1]: tf.io.FixedLenFeature([], tf.int64),
+        }
+
+        def parse(columns: Columns) -> tuple[tf.Tensor, tf.Tensor]:
+            found = tf.io.parse_example(columns["record"], features)
+            return found[keys[0]], found[keys[1]] - offset
+
+        return parse
+    if isinstance(source, FileSource):
+        images: Any = np.array([os.fsencode(path) for path in source.paths], object)
+        labels: Any = source.label
+        paths, numbers = on_cpu(images), on_cpu(labels)
+        return lambda columns: (tf.gather(paths, columns["id"]), tf.gather(numbers, columns["id"]))
+    rows = [Table(source.arrays[name]) for name in ("image", "label")]
+
+    def read(columns: Columns) -> tuple[tf.Tensor, tf.Tensor]:
+        image, label = (table(columns["id"], columns["epoch"]) for table in rows)
+        return image, label
+
+    return read
+
+
+def _namer(source: ImageSource) -> Callable[[tf.Tensor], tf.Tensor]:
+    if isinstance(source, RecordSource):
+        return RecordNames(source)
+    if isinstance(source, FileSource):
+        paths = on_cpu(np.array([os.fsencode(path) for path in source.paths], object))
+        return lambda ids: tf.gather(paths, ids)
+    name = source.name
+    return lambda ids: tf.strings.join([name, ": example ", tf.strings.as_string(ids)])
+
+
+def _sized(size: int, columns: Columns) -> Columns:
+    return {name: tf.ensure_shape(column, [size]) for name, column in columns.items()}

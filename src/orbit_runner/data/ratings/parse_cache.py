@@ -1,0 +1,70 @@
+"""Keeps the numbers of large files from run to run, for parsing takes longer than reading."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from orbit_runner.utils.cache import cache_folder, write_aside
+
+_FORMAT = 1
+_SMALLEST_BYTES = 2**23
+
+
+def cached(path: Path, make: Callable[[], np.ndarray], what: str) -> np.ndarray:
+    """Returns what a file was parsed to, from the cache where the file has not changed since.
+
+    Args:
+        path: The file, which is there.
+        make: Parses it.
+        what: How it is parsed.
+
+    Returns:
+        int64 [k, n].
+    """
+    path, status = path.absolute(), path.stat()
+    if status.st_size < _SMALLEST_BYTES:
+        return make()
+    key = {
+        "path": os.fspath(path),
+        "bytes": status.st_size,
+        "mtime_ns": status.st_mtime_ns,
+        "what": what,
+        "format": _FORMAT,
+    }
+    name = hashlib.sha256(os.fsencode(path)).hexdigest()[:32]
+    entry = cache_folder("ratings") / f"{name}.numbers"
+    numbers = _read(entry, key)
+    if numbers is None:
+        numbers = make()
+        # A cache that cannot be written costs time, nothing else.
+        with contextlib.suppress(OSError):
+            _write(entry, key, numbers)
+    return numbers
+
+
+def _read(entry: Path, key: dict[str, Any]) -> np.ndarray | None:
+    try:
+        with entry.open("rb") as file:
+            said = json.loads(file.readline())
+            payload = file.read()
+        if said["key"] != key or said["crc32"] != zlib.crc32(payload):
+            return None
+        return np.frombuffer(payload, said["dtype"]).reshape(said["shape"]).astype(np.int64)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _write(entry: Path, key: dict[str, Any], numbers: np.ndarray) -> None:
+    dtype = "<i4" if numbers.max() < 2**31 else "<i8"
+    payload = numbers.astype(dtype).tobytes()
+    said = {"key": key, "dtype": dtype, "shape": numbers.shape, "crc32": zlib.crc32(payload)}
+    write_aside(entry, json.dumps(said).encode() + b"\n" + payload)

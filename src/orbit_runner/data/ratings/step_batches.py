@@ -1,0 +1,207 @@
+"""Batches of users and items, as functions of their steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from orbit_runner.data.ratings.distinct import distinct
+from orbit_runner.data.ratings.interactions import RatingSource
+from orbit_runner.data.ratings.negatives import Unchosen
+from orbit_runner.data.sampling.index_sampler import IndexSampler
+from orbit_runner.data.sampling.keyed_random import keyed_bits, scale
+from orbit_runner.data.sampling.sharding import checked_eval_steps
+from orbit_runner.data.step_batches import Chunks
+from orbit_runner.data.table import on_cpu
+
+_CHUNK_PAIRS = 2**16
+_NEGATIVE_SALT = 0x6E656761746976
+_EVALUATION_SALT = 0x72616E6B
+
+
+class TrainingPairs:
+    """The examples of training: each choice, and some items that its user did not choose.
+
+    Example e of n·(1 + k) belongs to choice e // (1 + k); the first of a choice is the choice
+    itself, the others are drawn anew each epoch, uniformly among the items that are none of the
+    user's training choices. That may be the item held out: as in the published code of He et al.
+    2017, training knows nothing of it.
+    """
+
+    def __init__(
+        self, source: RatingSource, *, num_negatives: int, seed: int, shuffle: bool = True
+    ) -> None:
+        """Takes the tables.
+
+        Args:
+            source: The choices.
+            num_negatives: Negative examples a choice, k.
+            seed: Seed of order and draws.
+            shuffle: Whether each epoch has an order of its own; as stored otherwise.
+        """
+        self._each, self._seed = 1 + num_negatives, seed
+        self._sampler = IndexSampler(source.size * self._each, seed, shuffle)
+        self._users, self._items = on_cpu(source.users), on_cpu(source.items)
+        self._unchosen = Unchosen(source.users, source.items, source.num_users, source.num_items)
+
+    def __call__(self, positions: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+        """Makes examples.
+
+        Args:
+            positions: Places in the endless row of examples, int64 [b].
+
+        Returns:
+            `user` and `item`, int32 [b], and labels, float32 [b], 1 for a choice.
+        """
+        ids, epochs = self._sampler(positions)
+        choices = ids // self._each
+        chosen = tf.equal(ids, choices * self._each)
+        users = tf.gather(self._users, choices)
+        bits = keyed_bits(self._seed, ids, epochs, _NEGATIVE_SALT)
+        free = tf.cast(self._unchosen.count(users), tf.uint64)
+        drawn = self._unchosen(users, tf.cast(scale(bits, free), tf.int64))
+        items = tf.where(chosen, tf.gather(self._items, choices), tf.cast(drawn, tf.int32))
+        return {"user": users, "item": items}, tf.cast(chosen, tf.float32)
+
+
+def pair_chunks(
+    source: RatingSource,
+    *,
+    num_negatives: int,
+    global_batch_size: int,
+    seed: int,
+    replicas: int = 1,
+    shuffle: bool = True,
+) -> Chunks:
+    """Makes what gives the batches that `train_pairs` gives, by the numbers of their steps.
+
+    Args:
+        source: The choices.
+        num_negatives: Negative examples a choice.
+        global_batch_size: Examples of a step on all replicas.
+        seed: Seed of order and draws.
+        replicas: Replicas in sync.
+        shuffle: Whether each epoch has an order of its own; as stored otherwise.
+
+    Returns:
+        Batches that never end.
+    """
+    pairs = TrainingPairs(source, num_negatives=num_negatives, seed=seed, shuffle=shuffle)
+    batch_size = global_batch_size // replicas
+
+    def make(positions: tf.Tensor) -> Any:
+        batches = pairs(tf.reshape(positions, [-1]))
+        return tf.nest.map_structure(lambda t: tf.reshape(t, [-1, batch_size]), batches)
+
+    return Chunks(
+        make=make,
+        global_batch_size=global_batch_size,
+        batch_size=batch_size,
+        length=max(1, _CHUNK_PAIRS // batch_size),
+        nbytes=_nbytes(source),
+    )
+
+
+class Candidates:
+    """What each user's held-out item is ranked among, the same in every evaluation."""
+
+    def __init__(self, source: RatingSource, *, num_negatives: int, seed: int) -> None:
+        """Takes the tables.
+
+        Args:
+            source: The choices.
+            num_negatives: How many items to draw for a user, different ones that the user chose
+                neither in training nor last; 0 for all of them.
+            seed: Seed of the draws.
+        """
+        self._count, self._seed = num_negatives, seed
+        self._held_out, self._num_items = on_cpu(source.held_out), source.num_items
+        users = np.append(source.users, np.arange(source.num_users))
+        items = np.append(source.items, source.held_out)
+        order = np.argsort(users * np.int64(source.num_items) + items)
+        self._unchosen = Unchosen(users[order], items[order], source.num_users, source.num_items)
+        self._most = source.num_items - int(np.bincount(users).min())
+
+    @property
+    def width(self) -> int:
+        """Candidates of a user, the held-out item included."""
+        return 1 + (self._count or self._most)
+
+    def __call__(self, users: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Lists candidates.
+
+        Args:
+            users: int64 [b].
+
+        Returns:
+            Items, int32 [b, width], the held-out one first, and which of them are there, bool
+            [b, width]: a user may have left fewer items than others.
+        """
+        free, count = self._unchosen.count(users), self.width - 1
+        if self._count:
+            keys = keyed_bits(self._seed, users, tf.zeros_like(users), _EVALUATION_SALT)
+            ranks = distinct(tf.maximum(free, 1), keys, count)
+        else:
+            ranks = tf.range(count, dtype=tf.int64) + tf.zeros_like(users)[:, tf.newaxis]
+        there = ranks < free[:, tf.newaxis]
+        ranks = tf.where(there, ranks, 0)
+        each = tf.repeat(users, count)
+        drawn = tf.reshape(self._unchosen(each, tf.reshape(ranks, [-1])), [-1, count])
+        held_out = tf.gather(self._held_out, users)[:, tf.newaxis]
+        items = tf.where(there, tf.cast(drawn, tf.int32), held_out)
+        return tf.concat([held_out, items], 1), tf.pad(
+            there, [[0, 0], [1, 0]], constant_values=True
+        )
+
+
+def user_chunks(
+    source: RatingSource,
+    *,
+    num_negatives: int,
+    global_batch_size: int,
+    seed: int,
+    replicas: int = 1,
+    drop_remainder: bool = False,
+) -> Chunks:
+    """Makes what gives the batches that `eval_users` gives, by their numbers.
+
+    Args:
+        source: The choices.
+        num_negatives: Items that a held-out one is ranked among; 0 for all.
+        global_batch_size: Users of a step on all replicas.
+        seed: Seed of the draws.
+        replicas: Replicas in sync.
+        drop_remainder: Whether a last, part-filled batch is left out.
+
+    Returns:
+        Batches of one pass.
+
+    Raises:
+        DataError: No step is left.
+    """
+    steps = checked_eval_steps(source.name, source.num_users, global_batch_size, drop_remainder)
+    candidates = Candidates(source, num_negatives=num_negatives, seed=seed)
+    batch_size = global_batch_size // replicas
+    return Chunks(
+        make=lambda positions: _users(source, candidates, positions),
+        global_batch_size=global_batch_size,
+        batch_size=batch_size,
+        length=max(1, _CHUNK_PAIRS // (batch_size * candidates.width)),
+        nbytes=_nbytes(source),
+        steps=steps,
+    )
+
+
+def _nbytes(source: RatingSource) -> int:
+    return source.users.nbytes + source.items.nbytes
+
+
+def _users(source: RatingSource, candidates: Candidates, positions: tf.Tensor) -> Any:
+    real = positions < source.num_users
+    users = tf.where(real, positions, 0)
+    items, there = candidates(tf.reshape(users, [-1]))
+    shape = [-1, positions.shape[1], candidates.width]
+    features = {"user": tf.cast(users, tf.int32), "item": tf.reshape(items, shape)}
+    return features, tf.reshape(there, shape), tf.cast(real, tf.float32)

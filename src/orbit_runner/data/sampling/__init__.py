@@ -1,0 +1,1 @@
+"""Which example stands at which place of an epoch, and which process reads it."""

@@ -1,0 +1,97 @@
+"""Token ids of files, kept from run to run where they took long to make."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import itertools
+import json
+import time
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from orbit_runner.data.text.lines import read_lines
+from orbit_runner.data.text.scan_cache import text_cache
+from orbit_runner.data.text.source import Ragged
+from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary
+from orbit_runner.utils.cache import write_aside
+from orbit_runner.utils.progress_line import Progress
+
+_CHUNK_LINES = 16_384
+# Less is not worth the space.
+_KEPT_SECONDS = 5.0
+
+
+def encode_files(vocabulary: Vocabulary, files: Sequence[Path], digest: str) -> Ragged:
+    """Cuts the lines of files into sub-words.
+
+    Args:
+        vocabulary: The sub-words.
+        files: The files, one behind the other.
+        digest: Of their lines.
+
+    Returns:
+        A row a line.
+
+    Raises:
+        DataError: A file cannot be read.
+    """
+    model = hashlib.sha256(vocabulary.model).hexdigest()
+    (rows,) = kept([model, digest], lambda: [Ragged.concatenate(list(_parts(vocabulary, files)))])
+    return rows
+
+
+def kept(key: Any, make: Callable[[], list[Ragged]]) -> list[Ragged]:
+    """Makes rows, or finds those that were made before.
+
+    Args:
+        key: All that they depend on, as JSON has it.
+        make: Makes them.
+
+    Returns:
+        What `make` gives.
+    """
+    name = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:32]
+    entry = text_cache() / f"{name}.npz"
+    found = _read(entry)
+    if found is not None:
+        return found
+    began = time.monotonic()
+    found = make()
+    if time.monotonic() - began > _KEPT_SECONDS:
+        # A cache that cannot be written costs time, nothing else.
+        with contextlib.suppress(OSError):
+            _write(entry, found)
+    return found
+
+
+def _parts(vocabulary: Vocabulary, files: Sequence[Path]) -> Iterator[Ragged]:
+    lines = itertools.chain.from_iterable(map(read_lines, files))
+    progress, done = Progress(f"cutting {files[0].name} into sub-words"), 0
+    while chunk := list(itertools.islice(lines, _CHUNK_LINES)):
+        yield vocabulary.encode(chunk)
+        done += len(chunk)
+        progress(f"{done:,} lines")
+
+
+def _read(entry: Path) -> list[Ragged] | None:
+    try:
+        with np.load(entry) as arrays:
+            count = len(arrays.files) // 2
+            return [Ragged(arrays[f"values{k}"], arrays[f"offsets{k}"]) for k in range(count)]
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        return None
+
+
+def _write(entry: Path, sides: Sequence[Ragged]) -> None:
+    arrays: dict[str, Any] = {}
+    for k, rows in enumerate(sides):
+        arrays |= {f"values{k}": rows.values, f"offsets{k}": rows.offsets}
+    content = io.BytesIO()
+    np.savez(content, **arrays)
+    write_aside(entry, content.getbuffer())

@@ -1,0 +1,1 @@
+"""Sub-word vocabularies: built, kept in files, and applied in numpy or in TensorFlow ops."""

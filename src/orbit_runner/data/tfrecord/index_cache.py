@@ -1,0 +1,105 @@
+"""Keeps the indexes of files from run to run, so that each file is walked through once."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import sys
+import time
+import zlib
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from orbit_runner.data.tfrecord.framing import BLOCK_RECORDS, FileIndex, scan, unreadable
+from orbit_runner.utils.cache import cache_folder, write_aside
+
+_THREADS = 16
+_PATIENCE_SECONDS = 2.0
+
+
+def index_files(paths: Sequence[Path]) -> list[FileIndex]:
+    """Finds the records of many files; says on stderr how far it is where that takes long.
+
+    Args:
+        paths: The files.
+
+    Returns:
+        Their indexes, in the same order.
+
+    Raises:
+        DataError: A file cannot be read or is mangled.
+    """
+    found: list[FileIndex] = []
+    told = time.monotonic()
+    pool = ThreadPoolExecutor(_THREADS)
+    try:
+        for index in pool.map(index_file, paths):
+            found.append(index)
+            if time.monotonic() - told > _PATIENCE_SECONDS:
+                told = time.monotonic()
+                print(f"counting records: {len(found):,} of {len(paths):,} files", file=sys.stderr)
+    finally:
+        pool.shutdown(cancel_futures=True)
+    return found
+
+
+def index_file(path: Path) -> FileIndex:
+    """Finds the records of a file, in the cache where it has not changed since.
+
+    Args:
+        path: The file.
+
+    Returns:
+        Its index.
+
+    Raises:
+        DataError: The file cannot be read or is mangled.
+    """
+    path = path.absolute()
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise unreadable(path, error) from None
+    key = {
+        "path": os.fspath(path),
+        "bytes": status.st_size,
+        "mtime_ns": status.st_mtime_ns,
+        "block_records": BLOCK_RECORDS,
+    }
+    entry = cache_folder("tfrecord") / f"{hashlib.sha256(os.fsencode(path)).hexdigest()[:32]}.index"
+    index = _read(entry, key)
+    if index is None:
+        index = scan(path)
+        # A cache that cannot be written costs time, nothing else.
+        with contextlib.suppress(OSError):
+            _write(entry, key, index)
+    return index
+
+
+def _read(entry: Path, key: dict[str, Any]) -> FileIndex | None:
+    try:
+        head, _, payload = entry.read_bytes().partition(b"\n")
+        said = json.loads(head)
+        if said["key"] != key or said["crc32"] != zlib.crc32(payload):
+            return None
+        offsets = np.frombuffer(payload, "<i8").astype(np.int64)
+        return FileIndex(said["records"], offsets, said["digest"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _write(entry: Path, key: dict[str, Any], index: FileIndex) -> None:
+    payload = index.offsets.astype("<i8").tobytes()
+    said = {
+        "key": key,
+        "records": index.records,
+        "crc32": zlib.crc32(payload),
+        "digest": index.digest,
+    }
+    write_aside(entry, json.dumps(said).encode() + b"\n" + payload)

@@ -1,0 +1,1 @@
+"""Public datasets: readers of their file formats, and the catalogue of `runner data`."""

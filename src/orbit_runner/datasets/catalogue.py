@@ -1,0 +1,28 @@
+"""The public data sets by name."""
+
+from __future__ import annotations
+
+from orbit_runner.datasets.catalogue_images import IMAGES
+from orbit_runner.datasets.catalogue_ratings import RATINGS
+from orbit_runner.datasets.catalogue_text import TEXTS
+from orbit_runner.datasets.published import PublicSet
+from orbit_runner.errors import RunnerError, unknown
+
+SETS: dict[str, PublicSet] = {found.name: found for found in (*IMAGES, *TEXTS, *RATINGS)}
+
+
+def find(name: str) -> PublicSet:
+    """Finds a data set by its name.
+
+    Args:
+        name: The name.
+
+    Returns:
+        What is known about it.
+
+    Raises:
+        RunnerError: There is none of that name.
+    """
+    if name not in SETS:
+        raise RunnerError(f"{unknown('data set', name, [*SETS])}\nsee `runner data list`")
+    return SETS[name]

@@ -1,0 +1,1 @@
+"""Downloads public datasets: resumed, checked, unpacked, and put in place whole."""

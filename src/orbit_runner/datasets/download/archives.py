@@ -1,0 +1,166 @@
+"""Unpacks archives into a folder, and nowhere else.
+
+A published archive holds plain files and folders. Links, devices and pipes have no place in one,
+so an archive that has any is refused as a whole, as is one with a name that leads out of the
+folder, and one that holds more than it should.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import posixpath
+import re
+import stat
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import IO
+
+from orbit_runner.datasets.download.errors import DownloadError
+
+_PIECE = 1 << 18
+_MOST_FILES = 100_000
+_DRIVE = re.compile(r"[A-Za-z]:")
+# Of a zip: the first file, or the end of an empty one.
+_ZIP = (b"PK\x03\x04", b"PK\x05\x06")
+_BROKEN = (
+    tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError,
+    # What zipfile says of encryption and of methods it does not know.
+    RuntimeError, NotImplementedError,
+)  # fmt: skip
+
+
+class _Refused(Exception):
+    """Why an archive is not unpacked."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Member:
+    name: str
+    kind: str
+    open: Callable[[], IO[bytes] | None]
+
+
+def unpack(
+    archive: Path, folder: Path, *, limit: int, members: Mapping[str, str] | None = None
+) -> list[str]:
+    """Unpacks an archive.
+
+    Args:
+        archive: A `.zip`, or a tar file, compressed or not; told apart by content.
+        folder: Where to. It should be empty: no file that is there is written over.
+        limit: The bytes that may come out, at most.
+        members: Name in the archive to name in the folder; the rest of the archive is passed
+            over. Everything under its own name if None.
+
+    Returns:
+        The files that came out, relative to the folder.
+
+    Raises:
+        DownloadError: The archive is damaged, lacks a member, holds more than `limit` bytes, or
+            anything but plain files and folders inside its own folder. What came out of it until
+            then is left in the folder, for the caller to remove.
+    """
+    called = archive.name.removesuffix(".part")
+    try:
+        made = _unpack(archive, folder, limit, members)
+    except _Refused as error:
+        raise DownloadError(f"{called}: {error}; nothing of it is used") from None
+    except _BROKEN as error:
+        said = str(error) or type(error).__name__
+        raise DownloadError(f"{called}: cannot be unpacked ({said})") from None
+    missing = [name for name, target in (members or {}).items() if target not in made]
+    if missing:
+        raise DownloadError(f"{called}: holds no {', '.join(missing)}")
+    return made
+
+
+def _unpack(
+    archive: Path, folder: Path, limit: int, members: Mapping[str, str] | None
+) -> list[str]:
+    made: list[str] = []
+    for member in _members(archive):
+        name = posixpath.normpath(member.name)
+        if members is not None and name not in members:
+            continue
+        target = members[name] if members is not None else _inside(member.name)
+        if member.kind == "folder":
+            continue
+        if member.kind:
+            raise _Refused(f"{member.name!r} is {member.kind}")
+        if len(made) == _MOST_FILES:
+            raise _Refused(f"it holds more than {_MOST_FILES:,} files")
+        limit -= _write(member, folder / target, limit)
+        made.append(target)
+    return made
+
+
+def _inside(name: str) -> str:
+    """Returns a name that stays in the folder as it is; refuses any other."""
+    parts = name.rstrip("/").split("/")
+    if name.startswith("/") or _DRIVE.match(name) or "\\" in name or "\0" in name:
+        raise _Refused(f"{name!r} is no relative name")
+    if ".." in parts:
+        raise _Refused(f"{name!r} leads out of the folder")
+    return "/".join(part for part in parts if part not in ("", "."))
+
+
+def _write(member: _Member, target: Path, limit: int) -> int:
+    """Writes a member to a new file, and returns its bytes."""
+    content, done = member.open(), 0
+    if content is None:
+        raise _Refused(f"{member.name!r} has no content")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        file = target.open("xb")
+    except FileExistsError:
+        raise _Refused(f"{member.name!r} is there twice") from None
+    with content, file:
+        # Counted as it comes, since what a header says of its size may be a lie.
+        while piece := content.read(_PIECE):
+            done += len(piece)
+            if done > limit:
+                raise _Refused("more comes out of it than the published one holds")
+            file.write(piece)
+    return done
+
+
+def _members(archive: Path) -> Iterator[_Member]:
+    with archive.open("rb") as file:
+        first = file.read(4)
+    return _zip_members(archive) if first in _ZIP else _tar_members(archive)
+
+
+def _tar_members(archive: Path) -> Iterator[_Member]:
+    with tarfile.open(archive) as opened:
+        for found in opened:
+            yield _Member(found.name, _tar_kind(found), partial(opened.extractfile, found))
+
+
+def _tar_kind(found: tarfile.TarInfo) -> str:
+    if found.isreg():
+        return ""
+    if found.isdir():
+        return "folder"
+    if found.issym() or found.islnk():
+        return f"a link to {found.linkname!r}"
+    return "a device or a pipe"
+
+
+def _zip_members(archive: Path) -> Iterator[_Member]:
+    with zipfile.ZipFile(archive) as opened:
+        for found in opened.infolist():
+            yield _Member(found.filename, _zip_kind(found), partial(opened.open, found))
+
+
+def _zip_kind(found: zipfile.ZipInfo) -> str:
+    if found.is_dir():
+        return "folder"
+    # Archives made on Unix keep the mode in the upper half; others leave it 0.
+    form = stat.S_IFMT(found.external_attr >> 16)
+    if form in (0, stat.S_IFREG):
+        return ""
+    return "a link" if form == stat.S_IFLNK else "a device or a pipe"

@@ -1,0 +1,53 @@
+"""Words for what goes wrong on the way to a server."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import urllib.error
+
+from orbit_runner.datasets.download.errors import Dropped, Unavailable
+
+# Too slow, too many, and troubles of the server that pass.
+_PASSING = (408, 425, 429, 500, 502, 503, 504)
+_ACCOUNT = (401, 403, 407)
+
+
+class Unreachable(Dropped):
+    """No connection came about; a passing trouble only if there was one before."""
+
+
+def reason(error: Exception) -> Dropped | Unavailable:
+    """Words an error of urllib.
+
+    Args:
+        error: What opening the address raised.
+
+    Returns:
+        The error to raise: whether asking again may help, and why there is nothing.
+    """
+    if isinstance(error, urllib.error.HTTPError):
+        return _answered(error)
+    cause = error.reason if isinstance(error, urllib.error.URLError) else error
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return Unavailable(f"its certificate is not trusted here ({cause.verify_message})")
+    if isinstance(cause, socket.gaierror):
+        return Unreachable(f"the name of the host does not resolve ({cause.strerror})")
+    if isinstance(cause, ConnectionRefusedError):
+        return Unreachable("the connection was refused")
+    if isinstance(cause, TimeoutError):
+        return Unreachable("the host does not answer")
+    if isinstance(cause, ValueError):
+        return Unavailable(f"not an address ({cause})")
+    return Unreachable(f"no connection ({cause or type(cause).__name__})")
+
+
+def _answered(error: urllib.error.HTTPError) -> Dropped | Unavailable:
+    said = f"the server answered {error.code} {error.reason}".rstrip()
+    if error.code == 416:
+        return Dropped(said)
+    if error.code in _PASSING:
+        return Dropped(said)
+    if error.code in _ACCOUNT:
+        return Unavailable(f"{said}: it wants an account, or a proxy does")
+    return Unavailable(said)

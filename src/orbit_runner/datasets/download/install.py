@@ -1,0 +1,174 @@
+"""Gets a public data set into a folder: fetched, checked, unpacked, and put in place whole."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from orbit_runner.datasets.download import manifest
+from orbit_runner.datasets.download.archives import unpack
+from orbit_runner.datasets.download.checksums import copied, is_file_of, sha256
+from orbit_runner.datasets.download.directory import check_free, holding, put, writable
+from orbit_runner.datasets.download.errors import DownloadError
+from orbit_runner.datasets.download.fetch import PAUSES, fetch
+from orbit_runner.datasets.download.progress import Progress
+from orbit_runner.datasets.download.sgm import sentences
+from orbit_runner.datasets.download.sources import Source
+from orbit_runner.datasets.download.transfer import forget
+from orbit_runner.datasets.published import Archive, PublicSet, RemoteFile, spelled
+from orbit_runner.errors import RunnerError
+
+_ASIDE = ".unpacking"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Order:
+    """What is wanted, and how.
+
+    Attributes:
+        folder: Where to; made if need be.
+        progress: Who is told.
+        source: A mirror or a folder with the files, or the official addresses.
+        replace: Whether a file of the same name that is something else is written over.
+        keep_archives: Whether archives stay once they are unpacked.
+        pauses: Seconds before each new attempt after a broken connection.
+    """
+
+    folder: Path
+    progress: Progress
+    source: Source = Source()
+    replace: bool = False
+    keep_archives: bool = False
+    pauses: Sequence[float] = PAUSES
+
+
+def get(data: PublicSet, order: Order) -> bool:
+    """Gets what is missing of a data set.
+
+    Args:
+        data: The data set.
+        order: Where to, and how.
+
+    Returns:
+        Whether there was anything to do.
+
+    Raises:
+        DownloadError: A file cannot be got, or is not the published one.
+        RunnerError: The folder cannot be used, or holds something else under the same name.
+    """
+    writable(order.folder)
+    with holding(order.folder):
+        missing = [file for file in data.files if not _is_there(file, order)]
+        check_free(order.folder, sum(_space(file, order.folder) for file in missing))
+        for file in missing:
+            if file.archive is None:
+                os.replace(_fetched(file, order), order.folder / file.name)
+                forget(_part(file, order.folder))
+            else:
+                _take_out(file, file.archive, order)
+    return bool(missing)
+
+
+def _part(file: RemoteFile, folder: Path) -> Path:
+    return folder / f"{file.name}.part"
+
+
+def _is_there(file: RemoteFile, order: Order) -> bool:
+    """Returns whether a file's results are there and right."""
+    target = order.folder / file.name
+    if file.archive is not None:
+        found = bool(manifest.unpacked(order.folder, file))
+    else:
+        found = is_file_of(target, file.size, file.sha256)
+        if not found and target.exists() and not order.replace:
+            raise RunnerError(
+                f"{target} is there, but is not the published file (of {file.size:,} bytes, "
+                f"SHA-256 {file.sha256})\nmove it away, choose another --dir, or give --replace"
+            )
+    if found:
+        order.progress.note(f"{file.name}: already there, and right")
+    return found
+
+
+def _space(file: RemoteFile, folder: Path) -> int:
+    """Returns the bytes that a file will still take, at most."""
+    part = _part(file, folder)
+    have = part.stat().st_size if part.is_file() else 0
+    if file.archive is not None and (folder / file.name).is_file():
+        have = file.size
+    return max(0, file.size - have) + (file.archive.limit if file.archive else 0)
+
+
+def _fetched(file: RemoteFile, order: Order) -> Path:
+    """Returns the published bytes, aside."""
+    part = _part(file, order.folder)
+    resumed = part.is_file() and part.stat().st_size > 0
+    with order.progress.file(file.name, file.size):
+        if resumed:
+            order.progress.note(f"{file.name}: {spelled(part.stat().st_size)} are there already")
+        _bring(file, part, order)
+        got = sha256(part)
+        if got != file.sha256 and resumed:
+            order.progress.note(f"{file.name}: the parts do not fit together; fetching it whole")
+            forget(part)
+            _bring(file, part, order)
+            got = sha256(part)
+    if got != file.sha256:
+        size = part.stat().st_size
+        forget(part)
+        raise DownloadError(
+            f"{file.name}: not the published file, and removed\n"
+            f"  got       {size:,} bytes, SHA-256 {got}\n"
+            f"  published {file.size:,} bytes, SHA-256 {file.sha256}"
+        )
+    return part
+
+
+def _bring(file: RemoteFile, part: Path, order: Order) -> None:
+    if order.source.folder is None:
+        addresses = order.source.addresses(file)
+        fetch(addresses, part, file.size, order.progress, order.pauses)
+        return
+    origin = order.source.folder / file.name
+    try:
+        copied(origin, part, order.progress.at)
+    except OSError as error:
+        raise DownloadError(f"{origin}: cannot be copied ({error.strerror})") from None
+
+
+def _take_out(file: RemoteFile, archive: Archive, order: Order) -> None:
+    """Fetches an archive, unpacks it aside, and moves what came out into place."""
+    kept = order.folder / file.name
+    path = kept if is_file_of(kept, file.size, file.sha256) else _fetched(file, order)
+    aside = order.folder / _ASIDE
+    shutil.rmtree(aside, ignore_errors=True)
+    order.progress.note(f"{file.name}: unpacking …")
+    try:
+        aside.mkdir()
+        made = _unpacked(path, aside, archive)
+        put(made, aside, order.folder, replace=order.replace)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    manifest.remember(order.folder, file, made)
+    if path != kept and order.keep_archives:
+        os.replace(path, kept)
+    forget(_part(file, order.folder))
+
+
+def _unpacked(path: Path, aside: Path, archive: Archive) -> list[str]:
+    """Returns the files that came out, the text of SGML files in their place."""
+    members = archive.members
+    marked = {
+        target: f"{target}.sgm"
+        for name, target in (members or {}).items()
+        if name.endswith(".sgm") and not target.endswith(".sgm")
+    }
+    if members is not None:
+        members = {name: marked.get(target, target) for name, target in members.items()}
+    made = unpack(path, aside, limit=archive.limit, members=members)
+    for target, source in marked.items():
+        sentences(aside / source, aside / target)
+    return [name for name in made if name not in marked.values()] + [*marked]

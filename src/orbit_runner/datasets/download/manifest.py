@@ -1,0 +1,53 @@
+"""What came out of archives in a folder, so that it can be told later whether it is still right."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from orbit_runner.datasets.download.checksums import is_file_of, sha256
+from orbit_runner.datasets.published import RemoteFile
+
+NAME = ".runner_data.json"
+
+
+def remember(folder: Path, file: RemoteFile, made: Iterable[str]) -> None:
+    """Writes down the files that an archive gave.
+
+    Args:
+        folder: The folder of the data set.
+        file: The archive.
+        made: The files, relative to the folder.
+    """
+    kept = _read(folder)
+    kept[file.sha256] = {
+        name: [(folder / name).stat().st_size, sha256(folder / name)] for name in sorted(made)
+    }
+    aside = folder / f"{NAME}.new"
+    aside.write_text(json.dumps(kept, indent=1), encoding="utf-8")
+    os.replace(aside, folder / NAME)
+
+
+def unpacked(folder: Path, file: RemoteFile) -> list[str]:
+    """Returns the files that an archive gave; none unless all are there and unchanged.
+
+    Args:
+        folder: The folder of the data set.
+        file: The archive.
+    """
+    made = _read(folder).get(file.sha256)
+    if not isinstance(made, dict) or not made:
+        return []
+    right = (is_file_of(folder / name, size, kept) for name, (size, kept) in made.items())
+    return [*made] if all(right) else []
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    try:
+        kept = json.loads((folder / NAME).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return kept if isinstance(kept, dict) else {}

@@ -1,0 +1,173 @@
+"""One request for the rest of a file, over HTTP."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import IO
+from urllib.parse import urlsplit
+
+from orbit_runner import __version__
+from orbit_runner.datasets.download.error_messages import reason
+from orbit_runner.datasets.download.errors import DownloadError, Dropped, Unavailable
+
+_PIECE = 1 << 18
+_TIMEOUT_SECONDS = 30.0
+_PARTIAL, _RANGE_WRONG = 206, 416
+_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+|\*)")
+Report = Callable[[int], None]
+
+
+def transfer(
+    url: str, part: Path, size: int, report: Report, timeout: float = _TIMEOUT_SECONDS
+) -> None:
+    """Asks for what is missing of a file, and appends it.
+
+    What is there already is kept if the server says, by `If-Range` (RFC 9110, 13.1.5), that its
+    file is still the one that the beginning came from. A server that knows no ranges, or has
+    another file by now, sends the whole one, and the beginning is dropped.
+
+    Args:
+        url: The address.
+        part: The beginning of the file, if it exists.
+        size: Bytes of the whole file.
+        report: Called with the bytes that are there.
+        timeout: Seconds without a sign of life.
+
+    Raises:
+        Dropped: The connection broke; `part` holds what came before.
+        Unavailable: The address will not give this file.
+        DownloadError: What came cannot be written.
+    """
+    have = _usable(part, size)
+    if have == size:
+        return
+    request = urllib.request.Request(url, headers=_headers(url, part, have))
+    try:
+        # Not `urlopen`, which reads the proxies of the environment once for good.
+        response = urllib.request.build_opener().open(request, timeout=timeout)
+    except urllib.error.HTTPError as error:
+        error.close()
+        if error.code == _RANGE_WRONG:
+            forget(part)
+        raise reason(error) from None
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise reason(error) from None
+    with response:
+        start = _start(response, have, size)
+        if start == 0:
+            _remember(part, url, response.headers)
+        _receive(response, part, start, size, report)
+
+
+def _marker(part: Path) -> Path:
+    return part.with_name(f"{part.name}.json")
+
+
+def forget(part: Path) -> None:
+    """Removes the beginning of a file, and what is known of it.
+
+    Args:
+        part: The beginning.
+    """
+    part.unlink(missing_ok=True)
+    _marker(part).unlink(missing_ok=True)
+
+
+def _usable(part: Path, size: int) -> int:
+    """Returns the bytes that are there; more than there should be are thrown away."""
+    have = part.stat().st_size if part.is_file() else 0
+    if have > size:
+        forget(part)
+        return 0
+    return have
+
+
+def _headers(url: str, part: Path, have: int) -> dict[str, str]:
+    headers = {"User-Agent": f"orbit-runner/{__version__}", "Accept-Encoding": "identity"}
+    if have:
+        headers["Range"] = f"bytes={have}-"
+        validator = _validator(url, part)
+        if validator:
+            headers["If-Range"] = validator
+    return headers
+
+
+def _validator(url: str, part: Path) -> str:
+    """Returns what the same address said about its file; "" where nothing is known of it."""
+    try:
+        kept = json.loads(_marker(part).read_text(encoding="utf-8"))
+        return str(kept["validator"]) if kept["url"] == url else ""
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+
+
+def _remember(part: Path, url: str, headers: Mapping[str, str]) -> None:
+    part.unlink(missing_ok=True)
+    tag = headers.get("ETag") or ""
+    # A weak tag says that two files mean the same, not that their bytes are.
+    validator = headers.get("Last-Modified") or "" if tag.startswith("W/") or not tag else tag
+    _marker(part).write_text(json.dumps({"url": url, "validator": validator}), encoding="utf-8")
+
+
+def _start(response: http.client.HTTPResponse, have: int, size: int) -> int:
+    """Returns the position of the first byte that comes; refuses a file of another size."""
+    start, whole = 0, response.headers.get("Content-Length") or ""
+    if response.status == _PARTIAL:
+        found = _RANGE.match(response.headers.get("Content-Range") or "")
+        if not found or int(found[1]) != have:
+            raise Unavailable("the server sent another part than was asked for")
+        start, whole = have, found[2]
+    if whole.isdigit() and int(whole) != size:
+        kind = response.headers.get_content_type()
+        page = ", perhaps the page of a login or a proxy" if kind == "text/html" else ""
+        raise Unavailable(
+            f"the file there has {int(whole):,} bytes, the published one {size:,}{page}"
+        )
+    return start
+
+
+def _receive(
+    response: http.client.HTTPResponse, part: Path, start: int, size: int, report: Report
+) -> None:
+    done = start
+    try:
+        file = part.open("ab", buffering=0)
+    except OSError as error:
+        raise DownloadError(f"{part}: cannot be written ({error})") from None
+    with file:
+        report(done)
+        while done < size and (piece := _piece(response)):
+            _write(file, part, piece[: size - done + 1])
+            done += len(piece)
+            report(min(done, size))
+    if done < size:
+        raise Dropped(f"the connection ended after {done:,} of {size:,} bytes")
+    if done > size:
+        raise Unavailable(f"the file there has more than the {size:,} bytes of the published one")
+
+
+def _piece(response: http.client.HTTPResponse) -> bytes:
+    try:
+        return response.read1(_PIECE)
+    except (OSError, http.client.HTTPException) as error:
+        raise Dropped(f"the connection broke ({error or type(error).__name__})") from None
+
+
+def _write(file: IO[bytes], part: Path, piece: bytes) -> None:
+    try:
+        left = memoryview(piece)
+        while left:
+            left = left[file.write(left) :]
+    except OSError as error:
+        raise DownloadError(f"{part}: cannot be written ({error})") from None
+
+
+def host(url: str) -> str:
+    """Returns the host of an address, with its port if that is not the usual one."""
+    return urlsplit(url).netloc.rpartition("@")[2]

@@ -1,0 +1,86 @@
+"""MovieLens 100K, 1M and 20M, in their own files; every rating counts as a choice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import MappingProxyType
+
+from orbit_runner.data.files import data_folder, getting, named_files
+from orbit_runner.data.ratings.interactions import Interactions
+from orbit_runner.data.ratings.parse_cache import cached
+from orbit_runner.data.ratings.parsing import Layout, parse_ratings
+from orbit_runner.errors import DataError
+
+# The README of each set describes its lines.
+_FILES = MappingProxyType(
+    {
+        "100k": ("u.data", Layout(b"\t")),
+        "1m": ("ratings.dat", Layout(b"::")),
+        "20m": ("ratings.csv", Layout(b",", b"userId,movieId,rating,timestamp")),
+    }
+)
+
+
+def load(*, data_dir: str = "", input_path: Sequence[str] = (), variant: str = "") -> Interactions:
+    """Reads a set.
+
+    Args:
+        data_dir: The folder of `u.data` (100K), `ratings.dat` (1M) or `ratings.csv` (20M), or the
+            one that holds `ml-100k`, `ml-1m` or `ml-20m`.
+        input_path: The file itself, in place of those.
+        variant: `100k`, `1m` or `20m`; what is there if empty. Sets of another size in the same
+            format go by that name.
+
+    Returns:
+        All ratings in the order of the file, whatever their stars.
+
+    Raises:
+        DataError: The file is missing or mangled, or there is more than one.
+    """
+    if input_path:
+        path, variant, field = *_named(data_dir, input_path, variant), "input_path"
+    else:
+        path, variant, field = *_found(data_dir, variant), "data_dir"
+    layout = _FILES[variant][1]
+    try:
+        users, items, times = cached(
+            path, lambda: parse_ratings(path, layout, field=field), f"ratings of {variant}"
+        )
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}", field=field) from None
+    return Interactions(f"movielens {variant}", users, items, times, files=(path,))
+
+
+def _named(data_dir: str, input_path: Sequence[str], variant: str) -> tuple[Path, str]:
+    files = named_files("movielens", data_dir, input_path)
+    if len(files) != 1:
+        raise DataError(f"movielens: got {len(files)} files, expected 1", field="input_path")
+    endings = {Path(name).suffix: known for known, (name, _) in _FILES.items()}
+    kind = variant or endings.get(files[0].suffix, "")
+    if not kind:
+        raise DataError(
+            f"movielens: {files[0]}: the name does not tell what its lines look like; set variant "
+            f"to {' or '.join(_FILES)}",
+            field="variant",
+        )
+    return files[0], kind
+
+
+def _found(data_dir: str, variant: str) -> tuple[Path, str]:
+    kinds = [variant] if variant else ["1m", "100k", "20m"]
+    hint = getting(*(f"ml-{kind}" for kind in kinds), data_dir=data_dir)
+    folder = data_folder("movielens", data_dir, hint)
+    wanted = [variant] if variant else list(_FILES)
+    places = {
+        kind: [folder / _FILES[kind][0], folder / f"ml-{kind}" / _FILES[kind][0]] for kind in wanted
+    }
+    found = [(path, kind) for kind, paths in places.items() for path in paths if path.is_file()]
+    if not found:
+        names = " or ".join(_FILES[kind][0] for kind in wanted)
+        below = " or ".join(f"ml-{kind}" for kind in wanted)
+        raise DataError(f"movielens: no {names} in {folder}, nor in {below} below it; {hint}")
+    if len(found) > 1:
+        paths = " and ".join(str(path) for path, _ in found)
+        raise DataError(f"movielens: found {paths}; set variant to one of them", field="variant")
+    return found[0]

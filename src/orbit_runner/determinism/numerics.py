@@ -1,0 +1,91 @@
+"""What decides the bits of a result: seeds, determinism, threads, precision."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+
+import numpy as np
+import tensorflow as tf
+import tf_keras
+from tensorflow.python.eager import context
+from tf_keras.src import backend
+
+from orbit_runner.config.schema.runtime import RuntimeConfig
+from orbit_runner.errors import SettingError
+
+_POLICIES = {"float32": "float32", "float16": "mixed_float16", "bfloat16": "mixed_bfloat16"}
+
+
+def configure_numerics(runtime: RuntimeConfig, *, require_threads: bool = True) -> None:
+    """Sets threads, determinism, eager mode and precision for this process.
+
+    To be called before the first op, since threads cannot change later.
+
+    Args:
+        runtime: The settings.
+        require_threads: Whether the numbers of threads matter: those of training decide the bits of
+            the weights.
+
+    Raises:
+        SettingError: TensorFlow has started with another number of threads.
+    """
+    for kind in ("intra_op", "inter_op"):
+        with contextlib.nullcontext() if require_threads else contextlib.suppress(SettingError):
+            _set_threads(runtime, kind)
+    if runtime.deterministic:
+        tf.config.experimental.enable_op_determinism()
+    tf.config.run_functions_eagerly(runtime.run_eagerly)
+    policy = _POLICIES[runtime.mixed_precision_dtype or "float32"]
+    tf_keras.mixed_precision.set_global_policy(policy)
+
+
+def _set_threads(runtime: RuntimeConfig, kind: str) -> None:
+    name = f"{kind}_threads"
+    count, threading = getattr(runtime, name), tf.config.threading
+    if not count:
+        return
+    try:
+        getattr(threading, f"set_{kind}_parallelism_threads")(count)
+    except RuntimeError as error:
+        started = getattr(threading, f"get_{kind}_parallelism_threads")()
+        raise SettingError(
+            f"runtime.{name}",
+            f"got {count}, and TensorFlow has already started in this process with {started} "
+            "(0: its default)\n"
+            "set it before the first op: start a new process, or leave it at 0",
+        ) from error
+
+
+def begin_afresh() -> None:
+    """Forgets what an earlier run left in the process; to be called before a task is made."""
+    tf_keras.backend.clear_session()
+
+
+def seed_everything(seed: int, *, keeps: bool = False) -> None:
+    """Seeds Python, numpy, TensorFlow and Keras; to be called right before a model is built.
+
+    Args:
+        seed: The seed.
+        keeps: Whether to keep what the task has made already. TensorFlow's own way to set a seed
+            throws its kernels away, and with them tokenizers and the like, which live in them.
+    """
+    if not keeps:
+        tf_keras.backend.clear_session()
+        tf_keras.utils.set_random_seed(seed)
+        return
+    backend.reset_uids()  # so that layers are named as in any other process
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    backend._SEED_GENERATOR.generator = random.Random(seed)
+    set_tensorflow_seed(seed)
+
+
+def set_tensorflow_seed(seed: int) -> None:
+    """Does what `tf.random.set_seed` does outside of graphs, and keeps the kernels.
+
+    Args:
+        seed: The seed.
+    """
+    found = context.context()
+    found._seed, found._rng = seed, random.Random(seed)

@@ -1,0 +1,217 @@
+"""What decides the bits of the weights beside the config: the machine, its variables, versions.
+
+Each entry was seen to change the weights of a small network, or is read by the code that computes
+them. Left out because nothing changed on a CPU with AVX-512: inter-op threads, threads of input
+pipelines, `OMP_NUM_THREADS`, `MKL_NUM_THREADS`, `ONEDNN_DEFAULT_FPMATH_MODE`,
+`ONEDNN_CPU_ISA_HINTS`, `TF_USE_DEEP_CONV2D`, `TF_ENABLE_ONEDNN_SPMM`, `TF_ENABLE_MAXPOOL_NANPROP`,
+`TF_USE_EIGEN_PARALLEL_FOR_IN_WORK_SHARDER`, `TF_OVERRIDE_GLOBAL_THREADPOOL`.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shlex
+import sys
+from collections.abc import Iterator, Mapping
+from importlib import metadata
+from pathlib import Path
+
+from orbit_runner.config.schema.runtime import RuntimeConfig
+from orbit_runner.utils.xla_cache import VARIABLE, without_cache
+
+_PACKAGES = ("tensorflow", "tf_keras", "tf-models-official", "numpy")
+# Read by TensorFlow and XLA whatever the config says.
+_VARIABLES = (
+    "XLA_FLAGS",
+    "TF_XLA_FLAGS",
+    # Without oneDNN's ops: the kernel that multiplies the blocks of a matrix.
+    "TENSORFLOW_USE_CUSTOM_CONTRACTION_KERNEL",
+    # Products of float32 in bfloat16.
+    "TF_SET_ONEDNN_FPMATH_MODE",
+)
+_WITHOUT_DETERMINISM = ("TF_DETERMINISTIC_OPS", "TF_CUDNN_DETERMINISTIC")
+# Read by TensorFlow's kernels of cuDNN and cuBLAS, and by these libraries: which algorithms may be
+# taken, in how much memory, and with what precision they add up.
+_ON_GPUS = (
+    "NVIDIA_TF32_OVERRIDE",
+    "CUBLAS_WORKSPACE_CONFIG",
+    "TF_CONV2D_USE_FP16_ACCUMULATE",
+    "TF_CUBLAS_WORKSPACE_LIMIT_IN_MB",
+    "TF_CUDNN_DISABLE_CONV_1X1_OPTIMIZATION",
+    "TF_CUDNN_USE_AUTOTUNE",
+    "TF_CUDNN_USE_RUNTIME_FUSION",
+    "TF_CUDNN_WORKSPACE_LIMIT_IN_MB",
+    "TF_FP16_CONV_USE_FP32_COMPUTE",
+    "TF_FP16_MATMUL_USE_FP32_COMPUTE",
+    "TF_MATMUL_AUTOTUNE_ENABLE",
+    "TF_USE_CUBLASLT",
+    "TF_USE_DEFAULT_CONV_ALGO",
+)
+_THREADS, _ONEDNN, _CAP, _XLA = "intra-op threads", "oneDNN", "oneDNN instruction cap", "XLA"
+_PROCESSOR, _UNSET, _ABSENT = "processor", "not set", "not installed"
+_INSTRUCTION_SETS = re.compile(
+    r"f16c|fma\w*|avx\w*|amx\w*|asimd\w*|neon|sve\w*|sme2?|bf16|i8mm"  # x86, then Arm
+)
+# The sets of x86 that make TensorFlow turn oneDNN on (`IsMklEnabled` in its `port.cc`).
+_ONEDNN_WANTS = {"avx512_vnni", "avx512_bf16", "avx_vnni", "amx_tile", "amx_int8", "amx_bf16"}
+
+
+def describe_numerics(runtime: RuntimeConfig) -> dict[str, str]:
+    """Says what the weights depend on beside the config; imports no tensorflow.
+
+    Args:
+        runtime: The settings.
+
+    Returns:
+        Name to value, all of them texts; `changes` compares two such.
+    """
+    sets = _instruction_sets()
+    return {
+        _THREADS: str(intra_op_threads(runtime)),
+        _ONEDNN: _onednn(sets),
+        # Holds without oneDNN too: Eigen's products of matrices call its kernels.
+        _CAP: _variable("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"),
+        _PROCESSOR: " ".join([platform.machine(), *sorted(sets)]),
+        "caches": ", ".join(_caches()) or "unknown",
+        _XLA: "on" if runtime.enable_xla else "off",
+        **{name: _variable(name) for name in _VARIABLES},
+        **_only_where_it_matters(runtime),
+        **{package: _version(package) for package in _PACKAGES},
+        "python": f"{sys.version_info.major}.{sys.version_info.minor}",
+    }
+
+
+def changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """Says what differs between two records, and what would undo it.
+
+    Args:
+        before: What `describe_numerics` returned then.
+        now: What it returns now.
+
+    Returns:
+        One line a difference, such as `intra-op threads: 4 → 2 (set runtime.intra_op_threads=4)`.
+        What only one of them has an entry for is no difference: older records say less.
+    """
+    return [
+        f"{name}: {_difference(name, before[name], value)}{_remedy(name, before[name])}"
+        for name, value in now.items()
+        if name in before and before[name] != value
+    ]
+
+
+def _difference(name: str, before: str, now: str) -> str:
+    if name != _PROCESSOR:
+        return f"{before} → {now}"
+    left, right = before.split(), now.split()
+    gone = [word for word in left if word not in right]
+    new = [word for word in right if word not in left]
+    words = [(gone, "no longer has"), (new, "now has")]
+    return "; ".join(f"{said} {' '.join(found)}" for found, said in words if found)
+
+
+def _remedy(name: str, before: str) -> str:
+    if name == _THREADS:
+        return f" (set runtime.intra_op_threads={before})"
+    if name == _XLA:
+        return f" (set runtime.enable_xla={str(before == 'on').lower()})"
+    if name == _ONEDNN and before in ("on", "off"):
+        return f" (set TF_ENABLE_ONEDNN_OPTS={int(before == 'on')})"
+    if name in (_CAP, *_VARIABLES, *_WITHOUT_DETERMINISM, *_ON_GPUS):
+        variable = "ONEDNN_MAX_CPU_ISA" if name == _CAP else name
+        is_set = f"set {variable}={shlex.quote(before)}"
+        return f" (unset {variable})" if before == _UNSET else f" ({is_set})"
+    if name in _PACKAGES and before != _ABSENT:
+        return f" (install {name}=={before})"
+    return ""
+
+
+def intra_op_threads(runtime: RuntimeConfig) -> int:
+    """Returns the number of threads that an op uses: as set, or one for each visible core.
+
+    Args:
+        runtime: The settings.
+    """
+    if runtime.intra_op_threads:
+        return runtime.intra_op_threads
+    asked = os.environ.get("TF_NUM_INTRAOP_THREADS", "")
+    if asked.strip().isdecimal() and int(asked):
+        return int(asked)
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _onednn(sets: set[str]) -> str:
+    asked = os.environ.get("TF_ENABLE_ONEDNN_OPTS", "").lower()
+    if asked in ("0", "false", "1", "true"):
+        return "on" if asked in ("1", "true") else "off"
+    if sys.platform == "linux" and platform.machine() == "x86_64":
+        return "on" if sets & _ONEDNN_WANTS else "off"
+    return "the platform's default"
+
+
+def _instruction_sets(cpuinfo: Path = Path("/proc/cpuinfo")) -> set[str]:
+    """Returns the sets that every core has; none where the system does not list them."""
+    found = [
+        {name for name in line.partition(":")[2].split() if _INSTRUCTION_SETS.fullmatch(name)}
+        for line in _lines(cpuinfo)
+        if line.startswith(("flags", "Features"))
+    ]
+    return set.intersection(*found) if found else set()
+
+
+def _caches(folder: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> Iterator[str]:
+    # Eigen and oneDNN cut matrices to blocks that fit into them, and add up block by block.
+    for cache in sorted(folder.glob("index*")):
+        kind, level, size = ("".join(_lines(cache / name)) for name in ("type", "level", "size"))
+        if kind != "Instruction":
+            yield f"L{level} {size}"
+
+
+def _only_where_it_matters(runtime: RuntimeConfig) -> dict[str, str]:
+    names = () if runtime.deterministic else _WITHOUT_DETERMINISM
+    if not runtime.num_gpus:
+        return {name: _variable(name) for name in names}
+    found = {name: _variable(name) for name in (*names, *_ON_GPUS)}
+    return {"GPU": _gpus(runtime.num_gpus), **found}
+
+
+def _gpus(asked: int, folder: Path = Path("/proc/driver/nvidia/gpus")) -> str:
+    """Returns the models; their number too where only the machine tells how many are used."""
+    models = [
+        line.partition(":")[2].strip()
+        for file in sorted(folder.glob("*/information"))
+        for line in _lines(file)
+        if line.startswith("Model:")
+    ]
+    names = ", ".join(sorted(set(models))) or "unknown"
+    if asked > 0:
+        return names
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    count = len(models) if visible is None else len(list(filter(None, visible.split(","))))
+    return f"{count} × {names}"
+
+
+def _variable(*names: str) -> str:
+    values = (" ".join(_told(name)) for name in names)
+    return next(filter(None, values), _UNSET)
+
+
+def _told(name: str) -> list[str]:
+    return without_cache() if name == VARIABLE else os.environ.get(name, "").split()
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return _ABSENT
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []

@@ -1,0 +1,78 @@
+"""Puts stand-ins in the place of TensorFlow's stateful random ops, once in a process."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import tensorflow as tf
+
+# The one place where private parts of TensorFlow are replaced. Its public functions, and with them
+# Keras and Model Garden, look these up in their modules at each call; nothing public is as low.
+from tensorflow.python.ops.parallel_for import control_flow_ops as parallel_for
+
+from orbit_runner.determinism.stateless_ops import STAND_INS, Draw
+
+_lock = threading.Lock()
+_installed = False
+_LOOPS = ("_pfor_impl", "_loop_fn_has_config")
+
+
+Turn = Callable[[tf.Tensor], AbstractContextManager[None]]
+"""Makes the context of a turn of a vectorised loop, from its number, int32 scalar."""
+
+
+def install(next_draw: Callable[[], Draw | None], turn: Turn) -> None:
+    """Puts the stand-ins in place, at the first call.
+
+    Args:
+        next_draw: Gives what the next draw is a function of, None where it stays as it was.
+        turn: The context of a turn of `tf.vectorized_map`.
+
+    Raises:
+        RuntimeError: This TensorFlow lacks one of the functions.
+    """
+    global _installed
+    with _lock:
+        if _installed:
+            return
+        places = [(module, name) for module, name, _ in STAND_INS]
+        for module, name in [*places, *((parallel_for, name) for name in _LOOPS)]:
+            if not hasattr(module, name):
+                raise RuntimeError(
+                    f"TensorFlow {tf.__version__} has no `{module.__name__}.{name}`, through which "
+                    "random draws are keyed; install the TensorFlow that orbit_runner asks for."
+                )
+        for module, name, stand_in in STAND_INS:
+            setattr(module, name, _either(getattr(module, name), stand_in, next_draw))
+        parallel_for._pfor_impl = _turned(parallel_for._pfor_impl, turn)
+        _installed = True
+
+
+def _either(original: Any, stand_in: Any, next_draw: Callable[[], Draw | None]) -> Any:
+    @functools.wraps(original)
+    def draw(*args: Any, **kwargs: Any) -> Any:
+        this = next_draw()
+        return original(*args, **kwargs) if this is None else stand_in(this, *args, **kwargs)
+
+    return draw
+
+
+def _turned(original: Any, turn: Turn) -> Any:
+    @functools.wraps(original)
+    def vectorised(loop_fn: Any, *args: Any, **kwargs: Any) -> Any:
+        def body(index: tf.Tensor) -> Any:
+            with turn(index):
+                return loop_fn(index)
+
+        def configured(index: tf.Tensor, pfor_config: Any) -> Any:
+            with turn(index):
+                return loop_fn(index, pfor_config=pfor_config)
+
+        takes_config = parallel_for._loop_fn_has_config(loop_fn)
+        return original(configured if takes_config else body, *args, **kwargs)
+
+    return vectorised

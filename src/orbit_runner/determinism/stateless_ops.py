@@ -1,0 +1,191 @@
+"""Stateless stand-ins for TensorFlow's stateful random ops."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+# Raw ops, since public functions take a seed which they hash anew in each draw, and since what is
+# stood in for are raw ops.
+from tensorflow.python.ops import (
+    gen_random_ops,
+    gen_stateful_random_ops,
+    gen_stateless_random_ops,
+    stateful_random_ops,
+)
+from tensorflow.python.ops import gen_stateless_random_ops_v2 as stateless
+
+from orbit_runner.determinism.keys import PHILOX
+
+
+@dataclasses.dataclass(frozen=True)
+class Draw:
+    """What one draw is a function of."""
+
+    key: tf.Tensor
+    """uint64 [1]."""
+
+    number: int
+    """Number of the call."""
+
+    @property
+    def generator(self) -> dict[str, Any]:
+        """The arguments of the ops that take key, counter and algorithm."""
+        counter = tf.constant(np.array([0, self.number], np.uint64))
+        return {"key": self.key, "counter": counter, "alg": PHILOX}
+
+    @property
+    def seed(self) -> tf.Tensor:
+        """The argument, int64 [2], of the ops that take a seed."""
+        number = tf.constant([self.number], tf.int64)
+        return tf.concat([tf.bitcast(self.key, tf.int64), number], axis=0)
+
+
+# Below, `seed` and `seed2` are the stateful op's, and `shape` is that of its argument.
+
+
+def _uniform(
+    draw: Draw, shape: Any, dtype: Any, seed: int = 0, seed2: int = 0, name: Any = None
+) -> tf.Tensor:
+    return stateless.stateless_random_uniform_v2(shape, dtype=dtype, name=name, **draw.generator)
+
+
+def _uniform_int(
+    draw: Draw,
+    shape: Any,
+    minval: Any,
+    maxval: Any,
+    seed: int = 0,
+    seed2: int = 0,
+    name: Any = None,
+) -> tf.Tensor:
+    return stateless.stateless_random_uniform_int_v2(
+        shape, minval=minval, maxval=maxval, name=name, **draw.generator
+    )
+
+
+def _normal(
+    draw: Draw, shape: Any, dtype: Any, seed: int = 0, seed2: int = 0, name: Any = None
+) -> tf.Tensor:
+    return stateless.stateless_random_normal_v2(shape, dtype=dtype, name=name, **draw.generator)
+
+
+def _truncated_normal(
+    draw: Draw, shape: Any, dtype: Any, seed: int = 0, seed2: int = 0, name: Any = None
+) -> tf.Tensor:
+    return stateless.stateless_truncated_normal_v2(shape, dtype=dtype, name=name, **draw.generator)
+
+
+def _parameterized_truncated_normal(
+    draw: Draw,
+    shape: Any,
+    means: Any,
+    stdevs: Any,
+    minvals: Any,
+    maxvals: Any,
+    seed: int = 0,
+    seed2: int = 0,
+    name: Any = None,
+) -> tf.Tensor:
+    shape = tf.convert_to_tensor(shape)
+
+    def by_row(parameter: Any) -> tf.Tensor:
+        # The stateful op takes a scalar, or a value for each row of the result; the other one
+        # would take the values for its last dimension.
+        parameter = tf.convert_to_tensor(parameter)
+        if parameter.shape.rank == 0:
+            return parameter
+        column = tf.concat([[-1], tf.ones([tf.size(shape) - 1], tf.int32)], axis=0)
+        return tf.broadcast_to(tf.reshape(parameter, column), shape)
+
+    parameters = [by_row(parameter) for parameter in (means, stdevs, minvals, maxvals)]
+    return gen_stateless_random_ops.stateless_parameterized_truncated_normal(
+        shape, draw.seed, *parameters, name=name
+    )
+
+
+def _multinomial(
+    draw: Draw,
+    logits: Any,
+    num_samples: Any,
+    seed: int = 0,
+    seed2: int = 0,
+    output_dtype: Any = tf.int64,
+    name: Any = None,
+) -> tf.Tensor:
+    return gen_stateless_random_ops.stateless_multinomial(
+        logits, num_samples, draw.seed, output_dtype=output_dtype, name=name
+    )
+
+
+def _gamma(
+    draw: Draw, shape: Any, alpha: Any, seed: int = 0, seed2: int = 0, name: Any = None
+) -> tf.Tensor:
+    return stateless.stateless_random_gamma_v3(
+        _full_shape(shape, alpha), alpha=alpha, name=name, **draw.generator
+    )
+
+
+def _poisson(
+    draw: Draw,
+    shape: Any,
+    rate: Any,
+    seed: int = 0,
+    seed2: int = 0,
+    dtype: Any = tf.int64,
+    name: Any = None,
+) -> tf.Tensor:
+    return gen_stateless_random_ops.stateless_random_poisson(
+        _full_shape(shape, rate), draw.seed, rate, dtype=dtype, name=name
+    )
+
+
+def _shuffle(draw: Draw, value: Any, seed: int = 0, seed2: int = 0, name: Any = None) -> tf.Tensor:
+    return stateless.stateless_shuffle(value, name=name, **draw.generator)
+
+
+def _generator_binomial(
+    draw: Draw,
+    resource: Any,
+    algorithm: Any,
+    shape: Any,
+    counts: Any,
+    probs: Any,
+    dtype: Any = tf.int64,
+    name: Any = None,
+) -> tf.Tensor:
+    return gen_stateless_random_ops.stateless_random_binomial(
+        shape, draw.seed, counts, probs, dtype=dtype, name=name
+    )
+
+
+def _generator_state(draw: Draw, generator: tf.random.Generator, delta: Any) -> tf.Tensor:
+    # The counter's words, then the key. One of a single word has its draws' numbers in it, and
+    # they count up from there: so far apart that none comes to the next.
+    words = generator.state.shape[0] - 1
+    counter = [0, draw.number] if words == 2 else [draw.number << 40]
+    return tf.concat([tf.constant(counter, tf.int64), tf.bitcast(draw.key, tf.int64)], axis=0)
+
+
+def _full_shape(shape: Any, parameter: Any) -> tf.Tensor:
+    shape = tf.convert_to_tensor(shape)
+    return tf.concat([shape, tf.shape(parameter, out_type=shape.dtype)], axis=0)
+
+
+STAND_INS: tuple[tuple[Any, str, Any], ...] = (
+    (gen_random_ops, "random_uniform", _uniform),
+    (gen_random_ops, "random_uniform_int", _uniform_int),
+    (gen_random_ops, "random_standard_normal", _normal),
+    (gen_random_ops, "truncated_normal", _truncated_normal),
+    (gen_random_ops, "parameterized_truncated_normal", _parameterized_truncated_normal),
+    (gen_random_ops, "multinomial", _multinomial),
+    (gen_random_ops, "random_gamma", _gamma),
+    (gen_random_ops, "random_poisson_v2", _poisson),
+    (gen_random_ops, "random_shuffle", _shuffle),
+    (gen_stateful_random_ops, "stateful_random_binomial", _generator_binomial),
+    (stateful_random_ops.Generator, "skip", _generator_state),
+)
+"""Where each stands: module or class, attribute, function."""

@@ -1,0 +1,1 @@
+"""Strategies, devices, clusters, and the detection of lost processes."""

@@ -1,0 +1,1 @@
+"""The members of a cluster, and where they are described. Imports no tensorflow."""

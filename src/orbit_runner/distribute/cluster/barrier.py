@@ -1,0 +1,179 @@
+"""The members of a cluster look for each other before TensorFlow does.
+
+TensorFlow's own start holds Python's global lock while it waits for a member that never comes, so
+that not even a timer runs. Here each member first listens at its own address, greets all others and
+waits to be greeted by all: who is missing can be named, and members that run different experiments
+find out before they train on each other's gradients.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from orbit_runner.distribute.cluster.addresses import listening_socket, split_address
+from orbit_runner.distribute.cluster.description import Cluster, ClusterError, Member
+from orbit_runner.distribute.cluster.errors import MemberLost
+
+_PAUSE_SECONDS, _TALK_SECONDS, _SILENCE_SECONDS = 0.1, 5.0, 2.0
+_LARGEST_GREETING = 65536
+
+
+def meet(
+    cluster: Cluster,
+    others: Sequence[Member],
+    *,
+    purpose: str,
+    timeout: float,
+    tell: Callable[[str], None],
+) -> None:
+    """Waits until this member and all others have seen each other.
+
+    Args:
+        cluster: The cluster, and who this process is.
+        others: Whom to meet.
+        purpose: What this member is about to do; has to be the same text for all.
+        timeout: Seconds to wait.
+        tell: Is told whom it waits for, if that takes longer than a moment.
+
+    Raises:
+        ClusterError: Another member is about to do something else, or the port is in use.
+        MemberLost: Somebody did not come.
+    """
+    greeting = {
+        "from": [cluster.me.role, cluster.me.index],
+        "members": {role: list(addresses) for role, addresses in cluster.jobs.items()},
+        "purpose": purpose,
+    }
+    host = _Host(cluster.me, greeting)
+    try:
+        host.wait_for(others, time.monotonic() + timeout, tell)
+    finally:
+        host.close()
+
+
+class _Host:
+    """Listens, greets, and remembers who was greeted and who greeted."""
+
+    def __init__(self, me: Member, greeting: dict[str, Any]) -> None:
+        self._me, self._greeting = me, greeting
+        self._came: set[tuple[str, int]] = set()
+        self._reached: set[tuple[str, int]] = set()
+        self._quarrel: str = ""
+        self._socket = _listen(me)
+        self._socket.settimeout(_PAUSE_SECONDS)
+        self._open = True
+        self._thread = threading.Thread(target=self._receive, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stops listening, so that TensorFlow can take the port."""
+        self._open = False
+        self._thread.join()
+        self._socket.close()
+
+    def wait_for(
+        self, others: Iterable[Member], deadline: float, tell: Callable[[str], None]
+    ) -> None:
+        """Greets until all have been reached and have come."""
+        begun, told = time.monotonic(), ""
+        while missing := [m for m in others if not self._met(m)]:
+            for member in missing:
+                if (member.role, member.index) not in self._reached:
+                    self._greet(member)
+            if self._quarrel:
+                raise ClusterError(self._quarrel)
+            now, names = time.monotonic(), _named(missing)
+            if now > deadline:
+                raise MemberLost(
+                    f"{self._me}: waited {now - begun:.0f} s, and nothing was heard of {names}\n"
+                    "see whether that process runs and its port can be reached; "
+                    "runtime.cluster_start_timeout says how long to wait"
+                )
+            if now - begun > _SILENCE_SECONDS and names != told:
+                tell(f"waiting for {names}")
+                told = names
+            time.sleep(_PAUSE_SECONDS)
+
+    def _met(self, member: Member) -> bool:
+        key = (member.role, member.index)
+        return key in self._reached and key in self._came
+
+    def _greet(self, member: Member) -> None:
+        try:
+            with socket.create_connection(split_address(member.address), _TALK_SECONDS) as talk:
+                talk.settimeout(_TALK_SECONDS)
+                answer = _exchange(talk, self._greeting)
+        except (OSError, ValueError):
+            return
+        self._compare(answer)
+        if answer.get("from") == [member.role, member.index]:
+            self._reached.add((member.role, member.index))
+        else:
+            self._quarrel = f"{member.address} should be {member}, and says it is {answer['from']}"
+
+    def _receive(self) -> None:
+        while self._open:
+            with contextlib.suppress(OSError, ValueError):
+                talk, _ = self._socket.accept()
+                with talk:
+                    talk.settimeout(_TALK_SECONDS)
+                    greeting = _exchange(talk, self._greeting)
+                self._compare(greeting)
+                self._came.add(tuple(greeting["from"]))
+
+    def _compare(self, greeting: dict[str, Any]) -> None:
+        role, index = greeting["from"]
+        who = f"{role} {index}"
+        for field, meaning in (("members", "another cluster"), ("purpose", "something else")):
+            theirs, ours = greeting.get(field), self._greeting[field]
+            if theirs != ours:
+                self._quarrel = (
+                    f"{who} is about to run {meaning}\n  {self._me}: {ours}\n  {who}: {theirs}\n"
+                    "start all members with the same flags and files"
+                )
+
+
+def _listen(me: Member) -> socket.socket:
+    _, port = split_address(me.address)
+    try:
+        return listening_socket(port)
+    except OSError as error:
+        reason = "is in use by another process" if error.errno == errno.EADDRINUSE else error
+        raise ClusterError(f"{me}: port {port} of {me.address} {reason}") from error
+
+
+def _exchange(talk: socket.socket, greeting: dict[str, Any]) -> dict[str, Any]:
+    talk.sendall(json.dumps(greeting).encode() + b"\n")
+    with talk.makefile("rb") as lines:
+        answer = json.loads(lines.readline(_LARGEST_GREETING))
+    who = answer.get("from") if isinstance(answer, dict) else None
+    if not (isinstance(who, list) and [type(part) for part in who] == [str, int]):
+        raise ValueError("no greeting")
+    return answer
+
+
+def _named(members: Iterable[Member]) -> str:
+    return ", ".join(f"{member} ({member.address})" for member in members)
+
+
+def unreachable(members: Iterable[Member], seconds: float = 1.0) -> list[Member]:
+    """Returns the members at whose address nobody listens.
+
+    Args:
+        members: Whom to try.
+        seconds: How long to wait for each.
+    """
+    gone = []
+    for member in members:
+        try:
+            socket.create_connection(split_address(member.address), seconds).close()
+        except OSError:
+            gone.append(member)
+    return gone

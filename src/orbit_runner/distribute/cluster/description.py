@@ -1,0 +1,164 @@
+"""A cluster: who its members are, and which of them this process is."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from orbit_runner.config.schema.cluster import ROLES
+from orbit_runner.distribute.cluster.addresses import address_problem, split_address
+from orbit_runner.errors import RunnerError, unknown
+
+Jobs = Mapping[str, tuple[str, ...]]
+_SHOWN = 4
+
+
+class ClusterError(RunnerError):
+    """A description of a cluster that cannot be right."""
+
+
+def refuse(source: str, problems: Sequence[str]) -> None:
+    """Raises if there are problems, and says so many of them as a screen holds.
+
+    Args:
+        source: Where the cluster was described.
+        problems: What is wrong with it.
+
+    Raises:
+        ClusterError: There are any.
+    """
+    if not problems:
+        return
+    lines = [f"{source}: {problem}" for problem in problems[:_SHOWN]]
+    if problems[_SHOWN:]:
+        lines.append(f"… and {len(problems) - _SHOWN} more")
+    raise ClusterError("\n".join(lines))
+
+
+@dataclasses.dataclass(frozen=True)
+class Member:
+    """One process of a cluster.
+
+    Attributes:
+        role: One of `config.cluster.ROLES`.
+        index: Its index among those of its role.
+        address: `host:port`; "" where none is needed.
+    """
+
+    role: str
+    index: int
+    address: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.role} {self.index}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Cluster:
+    """The members of a cluster and this process's place among them.
+
+    Attributes:
+        jobs: Role to the addresses of its members, in the order of their indices.
+        me: The member that this process is.
+        source: Where it was described, for messages.
+        named_early: Whether the members' names stand before the members do. Kubernetes, Vertex AI
+            and SageMaker give a host its name only once its container runs.
+    """
+
+    jobs: Jobs
+    me: Member
+    source: str
+    named_early: bool = False
+
+    def members(self) -> Iterator[Member]:
+        """Yields all members, the chief first."""
+        for role in ROLES:
+            for index, address in enumerate(self.jobs.get(role, ())):
+                yield Member(role, index, address)
+
+    def trainers(self) -> list[Member]:
+        """Returns those that train together, the chief first."""
+        return [member for member in self.members() if member.role in ("chief", "worker")]
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this process is the one that writes."""
+        first = next(iter(self.trainers()), None)
+        return first is not None and (first.role, first.index) == (self.me.role, self.me.index)
+
+    def tf_config(self) -> str:
+        """Returns the text that TensorFlow reads from `TF_CONFIG`."""
+        task = {"type": self.me.role, "index": self.me.index}
+        cluster = {role: list(addresses) for role, addresses in self.jobs.items()}
+        return json.dumps({"cluster": cluster, "task": task})
+
+    def as_dict(self) -> dict[str, object]:
+        """Returns what `run.json` keeps of it."""
+        jobs = {role: list(addresses) for role, addresses in self.jobs.items()}
+        return {"from": self.source, "me": str(self.me), "members": jobs}
+
+
+def checked(
+    jobs: Jobs, role: str, index: int, source: str, *, named_early: bool = False
+) -> Cluster:
+    """Makes a cluster of a description that is not known to be right.
+
+    Args:
+        jobs: Role to addresses.
+        role: The role of this process.
+        index: Its index.
+        source: Where it was described.
+        named_early: Whether hosts may not be known yet.
+
+    Returns:
+        The cluster.
+
+    Raises:
+        ClusterError: The description is wrong.
+    """
+    refuse(source, [*job_problems(jobs), *_task_problems(jobs, role, index)])
+    addresses = jobs.get(role, ())
+    me = Member(role, index, addresses[index] if addresses else "")
+    return Cluster(jobs, me, source, named_early)
+
+
+def job_problems(jobs: Mapping[str, Sequence[Any]]) -> Iterator[str]:
+    """Yields what is wrong with the members of a cluster, whoever asks.
+
+    Args:
+        jobs: Role to addresses, which may be anything.
+    """
+    seen: dict[tuple[str, int], str] = {}
+    for role, addresses in jobs.items():
+        if role not in ROLES:
+            yield unknown("role", role, ROLES)
+            continue
+        for index, address in enumerate(addresses):
+            problem = address_problem(address)
+            if problem:
+                yield f"cluster.{role}[{index}]: {problem}"
+                continue
+            host, port = split_address(address)
+            there = seen.setdefault((host.lower(), port), f"{role}[{index}]")
+            if there != f"{role}[{index}]":
+                yield f"cluster.{role}[{index}]: got {address}, which is {there} as well"
+    for role in ("chief", "evaluator"):
+        if len(jobs.get(role, ())) > 1:
+            yield f"cluster.{role}: got {len(jobs[role])} {role}s, allowed: one"
+    if not jobs.get("chief") and not jobs.get("worker"):
+        yield "cluster: there is neither a chief nor a worker"
+
+
+def _task_problems(jobs: Jobs, role: str, index: int) -> Iterator[str]:
+    if role not in ROLES:
+        yield f"task.type: {unknown('role', role, ROLES)}"
+        return
+    # A side-car evaluator talks to no one: launchers often leave it out of the cluster.
+    there = len(jobs.get(role, ())) or (1 if role == "evaluator" else 0)
+    if not there:
+        yield f"task.type: got {role!r}, and the cluster has no {role}"
+    elif not 0 <= index < there:
+        some = f"0 to {there - 1}" if there > 1 else "0"
+        yield f"task.index: got {index}, allowed: {some} (the cluster's {role} addresses)"

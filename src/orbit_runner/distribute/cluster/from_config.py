@@ -1,0 +1,90 @@
+"""A cluster that the config itself describes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from orbit_runner.config.schema.runtime import RuntimeConfig
+from orbit_runner.distribute.cluster.description import (
+    Cluster,
+    ClusterError,
+    checked,
+    job_problems,
+    refuse,
+)
+
+
+def described_jobs(runtime: RuntimeConfig) -> dict[str, tuple[str, ...]]:
+    """Returns the members that the config names; {} where it names none.
+
+    Args:
+        runtime: The settings.
+    """
+    if runtime.worker_hosts:
+        return {"worker": _hosts(runtime.worker_hosts)}
+    return runtime.cluster.jobs()
+
+
+def from_config(runtime: RuntimeConfig) -> Cluster:
+    """Makes the cluster.
+
+    Args:
+        runtime: The settings.
+
+    Returns:
+        The cluster.
+
+    Raises:
+        ClusterError: It cannot be right.
+    """
+    source = "runtime.worker_hosts" if runtime.worker_hosts else "runtime.cluster"
+    jobs, role, index = described_jobs(runtime), runtime.task_type, runtime.task_index
+    if role is None:
+        role = "worker" if "worker" in jobs else "chief"
+    if index < 0 and len(jobs.get(role, ())) > 1:
+        raise ClusterError(
+            f"runtime.task_index: is not set, and {source} has {len(jobs[role])} members of the "
+            f"role {role}\nset it on each: 0 to {len(jobs[role]) - 1}"
+        )
+    return checked(jobs, role, max(index, 0), source)
+
+
+def parse_remote(text: str, source: str = "runtime.remote_cluster") -> dict[str, tuple[str, ...]]:
+    """Reads `runtime.remote_cluster`, or what has the same form.
+
+    Args:
+        text: Such as `worker=a:2222,b:2222;ps=c:2222`.
+        source: Where it is from.
+
+    Returns:
+        Role to addresses; there is a worker and a parameter server at least.
+
+    Raises:
+        ClusterError: It is malformed, or too few.
+    """
+    jobs: dict[str, tuple[str, ...]] = {}
+    for part in filter(None, (part.strip() for part in text.split(";"))):
+        role, equals, hosts = part.partition("=")
+        if not equals or role.strip() in jobs:
+            raise ClusterError(
+                f"{source}: got {part[:60]!r}, expected each role once, such as "
+                "worker=a:2222,b:2222;ps=c:2222"
+            )
+        jobs[role.strip()] = _hosts(hosts)
+    refuse(source, [*_remote_problems(jobs)])
+    return jobs
+
+
+def _remote_problems(jobs: dict[str, tuple[str, ...]]) -> Iterator[str]:
+    for role in ("worker", "ps"):
+        if not jobs.get(role):
+            yield f"names no {role}"
+    for role in jobs:
+        if role in ("chief", "evaluator"):
+            yield f"got the role {role}, which is no server's\nallowed: worker, ps"
+    if jobs.get("worker"):
+        yield from job_problems(jobs)
+
+
+def _hosts(text: str) -> tuple[str, ...]:
+    return tuple(host.strip() for host in text.split(",") if host.strip())

@@ -1,0 +1,157 @@
+"""Finds the description of the cluster, in a fixed order, and holds it against the config."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from orbit_runner.config.schema.runtime import RuntimeConfig
+from orbit_runner.distribute.cluster import addresses
+from orbit_runner.distribute.cluster.description import Cluster, ClusterError, Member, refuse
+from orbit_runner.distribute.cluster.from_config import described_jobs, from_config, parse_remote
+from orbit_runner.distribute.cluster.sagemaker import from_sagemaker, is_sagemaker
+from orbit_runner.distribute.cluster.slurm import from_slurm, is_slurm
+from orbit_runner.distribute.cluster.tf_config import NAME, from_tf_config
+
+Environ = Mapping[str, str]
+
+CLUSTERED = ("multi_worker_mirrored", "parameter_server")
+_LOOKUP_SECONDS, _SHOWN = 0.5, 3
+
+
+def resolve_cluster(runtime: RuntimeConfig, environ: Environ) -> Cluster | None:
+    """Finds the cluster that this process is a member of.
+
+    Where `runtime.cluster_source` is `auto`, the first that is there of: `TF_CONFIG`, the config,
+    Slurm, SageMaker. The last two are asked only under strategies that need a cluster, for any
+    job in such a place has their variables.
+
+    Args:
+        runtime: The settings.
+        environ: The environment.
+
+    Returns:
+        The cluster; None where this process runs by itself.
+
+    Raises:
+        ClusterError: The description is malformed, contradicts the config, or is missing.
+    """
+    remote_cluster(runtime)
+    needed = runtime.distribution_strategy in CLUSTERED and not runtime.remote_cluster
+    read = _reader(runtime, environ, needed)
+    cluster = read() if read is not None else None
+    if cluster is None:
+        if needed:
+            why = "none is described" if runtime.cluster_source != "none" else _TURNED_OFF
+            raise ClusterError(_MISSING.format(runtime.distribution_strategy, why))
+        return None
+    refuse(cluster.source, [*_contradictions(runtime, cluster)])
+    return cluster
+
+
+_TURNED_OFF = "runtime.cluster_source is `none`"
+_MISSING = (
+    "runtime.distribution_strategy: `{}` runs on a cluster, and {}\n"
+    "try it on this machine: runner launch --workers=2 -- …\n"
+    "or set TF_CONFIG, or runtime.cluster with task_type and task_index, on each member"
+)
+
+
+def _reader(runtime: RuntimeConfig, environ: Environ, needed: bool) -> Callable[[], Cluster] | None:
+    readers: dict[str, Callable[[], Cluster]] = {
+        "tf_config": lambda: from_tf_config(environ.get(NAME, "")),
+        "config": lambda: from_config(runtime),
+        "slurm": lambda: from_slurm(runtime, environ),
+        "sagemaker": lambda: from_sagemaker(runtime, environ),
+    }
+    there = {
+        # Some launchers give `{}` to a process that is by itself.
+        "tf_config": environ.get(NAME, "").strip() not in ("", "{}") and not runtime.remote_cluster,
+        "config": bool(described_jobs(runtime)),
+        "slurm": needed and is_slurm(environ),
+        "sagemaker": needed and is_sagemaker(environ),
+    }
+    source = runtime.cluster_source
+    if source == "auto":
+        source = next((name for name, found in there.items() if found), "none")
+    elif source == "tf_config" and not there[source]:
+        raise ClusterError(f"runtime.cluster_source: is `tf_config`, and {NAME} is not set")
+    elif source == "config" and not there[source]:
+        raise ClusterError("runtime.cluster_source: is `config`, and runtime.cluster is empty")
+    return readers.get(source)
+
+
+def _contradictions(runtime: RuntimeConfig, cluster: Cluster) -> Iterator[str]:
+    strategy, jobs = runtime.distribution_strategy, cluster.jobs
+    trainers = len(cluster.trainers())
+    if strategy not in CLUSTERED:
+        if cluster.me.role != "evaluator" and (trainers > 1 or jobs.get("ps")):
+            yield (
+                f"describes {_described(jobs)}, and runtime.distribution_strategy is `{strategy}`, "
+                "which runs in one process\nallowed: multi_worker_mirrored, parameter_server"
+            )
+        return
+    if strategy == "multi_worker_mirrored" and jobs.get("ps"):
+        yield "describes parameter servers, which `multi_worker_mirrored` does not have"
+    if strategy == "parameter_server":
+        for role in ("chief", "worker", "ps"):
+            if not jobs.get(role):
+                yield f"describes no {role}, and `parameter_server` needs one"
+    yield from _counts(runtime, cluster)
+
+
+def _counts(runtime: RuntimeConfig, cluster: Cluster) -> Iterator[str]:
+    served = runtime.distribution_strategy == "parameter_server"
+    workers = len(cluster.jobs.get("worker", ())) if served else len(cluster.trainers())
+    servers = len(cluster.jobs.get("ps", ()))
+    for field, asked, there in (
+        ("num_workers", runtime.num_workers, workers),
+        ("num_parameter_servers", runtime.num_parameter_servers, servers),
+    ):
+        if asked and asked != there:
+            yield f"describes {there}, and runtime.{field} is {asked}"
+
+
+def _described(jobs: Mapping[str, tuple[str, ...]]) -> str:
+    return ", ".join(f"{len(addresses)} × {role}" for role, addresses in jobs.items())
+
+
+def remote_cluster(runtime: RuntimeConfig) -> dict[str, tuple[str, ...]]:
+    """Returns the servers that this process drives from outside; {} where it does not.
+
+    Args:
+        runtime: The settings.
+
+    Raises:
+        ClusterError: They are malformed, or too few.
+    """
+    if not runtime.remote_cluster:
+        return {}
+    return parse_remote(runtime.remote_cluster)
+
+
+def reach_problems(cluster: Cluster) -> Iterator[str]:
+    """Yields hosts that are not known, and whether this process's own port is taken.
+
+    Args:
+        cluster: The cluster.
+    """
+    if not cluster.named_early:
+        others = [*_partners(cluster)]
+        unknown = addresses.unknown_hosts((m.address for m in others), _LOOKUP_SECONDS)
+        for host, reason in [*unknown.items()][:_SHOWN]:
+            who = next(m for m in others if addresses.split_address(m.address)[0] == host)
+            yield f"{cluster.source}: {who}: the host {host!r} is not known: {reason}"
+        if unknown and len(unknown) > _SHOWN:
+            yield f"{cluster.source}: … and {len(unknown) - _SHOWN} more hosts are not known"
+    if cluster.me.address:
+        problem = addresses.port_problem(cluster.me.address)
+        if problem:
+            yield f"{cluster.source}: {cluster.me}: {problem}"
+
+
+def _partners(cluster: Cluster) -> Iterator[Member]:
+    # An evaluator reads checkpoints: it talks to no one, and no one to it.
+    if cluster.me.role != "evaluator":
+        for member in cluster.members():
+            if member.role != "evaluator" and member.address != cluster.me.address:
+                yield member

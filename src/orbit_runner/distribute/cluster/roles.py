@@ -1,0 +1,65 @@
+"""What the role of a process makes of the experiment that all members are started with."""
+
+from __future__ import annotations
+
+import hashlib
+
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.config.serialize import to_yaml
+from orbit_runner.distribute.cluster.description import Cluster
+from orbit_runner.errors import SettingError
+
+EVALUATOR_MODE = "continuous_eval"
+
+
+def in_role(
+    config: ExperimentConfig, mode: str, cluster: Cluster | None
+) -> tuple[ExperimentConfig, str]:
+    """Says what this member of a cluster runs.
+
+    An evaluator evaluates each new checkpoint, by itself; the others then only train.
+
+    Args:
+        config: The experiment.
+        mode: What the cluster is to do.
+        cluster: The cluster and this member; None for a process by itself.
+
+    Returns:
+        The experiment and the mode of this process.
+
+    Raises:
+        SettingError: The experiment cannot be shared out so.
+    """
+    if cluster is None:
+        return config, mode
+    if cluster.me.role == "evaluator":
+        runtime = config.runtime
+        several = runtime.num_gpus not in (0, 1)
+        alone = runtime.replace(
+            distribution_strategy="mirrored" if several else "one_device",
+            all_reduce_alg=None,
+            variable_partitioner=None,
+            cluster_source="none",
+        )
+        return config.replace(runtime=alone), EVALUATOR_MODE
+    if not cluster.jobs.get("evaluator") or mode != "train_and_eval":
+        return config, mode
+    if config.trainer.early_stopping is not None:
+        raise SettingError(
+            "trainer.early_stopping",
+            "those that train do not hear of the evaluator's results\n"
+            "leave out one of the two: the evaluator, or early stopping",
+        )
+    return config, "train"
+
+
+def common_purpose(config: ExperimentConfig, mode: str) -> str:
+    """Returns a text that is the same on all members that run the same experiment.
+
+    Args:
+        config: The experiment.
+        mode: What it is to do.
+    """
+    same = config.replace(runtime=config.runtime.replace(task_type=None, task_index=-1))
+    digest = hashlib.sha256(to_yaml(same).encode()).hexdigest()
+    return f"{mode} of {config.name or 'an experiment'}, config {digest[:12]}"

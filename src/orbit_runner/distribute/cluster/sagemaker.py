@@ -1,0 +1,65 @@
+"""A cluster as SageMaker describes it to the containers of a training job.
+
+Names of the variables: SageMaker Training Toolkit, "Environment variables" (`SM_HOSTS`,
+`SM_CURRENT_HOST`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from orbit_runner.config.schema.runtime import RuntimeConfig
+from orbit_runner.distribute.cluster.description import Cluster, ClusterError, checked
+from orbit_runner.distribute.cluster.layout import layout, placed, role_of
+
+SOURCE = "SageMaker"
+_PORT = 2222
+
+
+def is_sagemaker(environ: Mapping[str, str]) -> bool:
+    """Returns whether this is one of several containers of a training job.
+
+    Args:
+        environ: The environment.
+    """
+    return "SM_HOSTS" in environ and len(_hosts(environ)) > 1
+
+
+def from_sagemaker(runtime: RuntimeConfig, environ: Mapping[str, str]) -> Cluster:
+    """Makes the cluster, one process a host; ranks are roles by `layout`.
+
+    Args:
+        runtime: Says how many parameter servers and evaluators there are.
+        environ: The environment of one container.
+
+    Returns:
+        The cluster.
+
+    Raises:
+        ClusterError: A variable is missing or malformed.
+    """
+    hosts, me = _hosts(environ), environ.get("SM_CURRENT_HOST", "")
+    if me not in hosts:
+        raise ClusterError(f"{SOURCE}: SM_CURRENT_HOST is {me!r}, allowed: {', '.join(hosts)}")
+    roles = layout(runtime, len(hosts), SOURCE)
+    addresses = [f"{host}:{_PORT}" for host in hosts]
+    role, index = role_of(roles, hosts.index(me))
+    return checked(placed(roles, addresses), role, index, SOURCE, named_early=True)
+
+
+def _hosts(environ: Mapping[str, str]) -> list[str]:
+    text = environ.get("SM_HOSTS", "")
+    try:
+        hosts = json.loads(text)
+    except (ValueError, RecursionError):
+        hosts = None
+    if not isinstance(hosts, list) or not all(isinstance(host, str) for host in hosts):
+        raise ClusterError(f'{SOURCE}: SM_HOSTS is {text[:60]!r}, expected ["algo-1", "algo-2"]')
+    return sorted(hosts, key=_natural)
+
+
+def _natural(host: str) -> tuple[str, int, str]:
+    # All containers have to agree on the ranks, and `algo-10` comes after `algo-2`.
+    name, _, number = host.rpartition("-")
+    return (name, int(number), "") if number.isdecimal() else (host, 0, "")

@@ -1,0 +1,114 @@
+"""A cluster as Slurm's `srun` describes it to each of its tasks.
+
+TensorFlow has a resolver for it, which sorts hosts as texts (`n10` before `n2`) while Slurm numbers
+its tasks in the order of the list, and which needs GPUs. Names and meanings of the variables are
+those of the manual page of `srun`, "Output environment variables".
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Mapping
+
+from orbit_runner.config.schema.runtime import RuntimeConfig
+from orbit_runner.distribute.cluster.description import Cluster, ClusterError, checked
+from orbit_runner.distribute.cluster.layout import layout, placed, role_of
+from orbit_runner.distribute.cluster.slurm_lists import (
+    SOURCE,
+    expand_counts,
+    expand_nodes,
+    expand_numbers,
+)
+
+_FIRST_PORT, _PORTS, _MOST_PORTS = 20000, 10000, 65535
+_NUMBER = re.compile(r"[0-9]{1,10}")
+
+
+def is_slurm(environ: Mapping[str, str]) -> bool:
+    """Returns whether this is one of several tasks of a step that `srun` started.
+
+    Args:
+        environ: The environment.
+    """
+    return "SLURM_PROCID" in environ and _number(environ, "SLURM_STEP_NUM_TASKS", "1") > 1
+
+
+def from_slurm(runtime: RuntimeConfig, environ: Mapping[str, str]) -> Cluster:
+    """Makes the cluster of a step; ranks are roles by `layout`.
+
+    Args:
+        runtime: Says how many parameter servers and evaluators there are.
+        environ: The environment of one task.
+
+    Returns:
+        The cluster.
+
+    Raises:
+        ClusterError: A variable is missing or malformed.
+    """
+    hosts = expand_nodes(_needed(environ, "SLURM_STEP_NODELIST"))
+    counts = expand_counts(_needed(environ, "SLURM_STEP_TASKS_PER_NODE"))
+    if len(hosts) != len(counts):
+        raise ClusterError(f"{SOURCE}: {len(hosts)} nodes, but task counts of {len(counts)}")
+    ports = _ports(environ, max(counts))
+    addresses = _by_rank(hosts, counts, ports, environ.get("SLURM_DISTRIBUTION", "block"))
+    roles = layout(runtime, len(addresses), SOURCE)
+    rank = _number(environ, "SLURM_PROCID")
+    if rank >= len(addresses):
+        raise ClusterError(f"{SOURCE}: SLURM_PROCID is {rank}, of {len(addresses)} tasks")
+    return checked(placed(roles, addresses), *role_of(roles, rank), SOURCE)
+
+
+def _needed(environ: Mapping[str, str], name: str) -> str:
+    if not environ.get(name):
+        raise ClusterError(
+            f"{SOURCE}: {name} is not set; start the tasks with `srun runner …`, "
+            "or describe the cluster otherwise (runtime.cluster_source)"
+        )
+    return environ[name]
+
+
+def _number(environ: Mapping[str, str], name: str, default: str = "") -> int:
+    text = environ.get(name, default) or _needed(environ, name)
+    if not _NUMBER.fullmatch(text):
+        raise ClusterError(f"{SOURCE}: {name} is {text[:60]!r}, expected a number")
+    return int(text)
+
+
+def _ports(environ: Mapping[str, str], most: int) -> list[int]:
+    """Returns as many ports as a node has tasks, the same on all nodes and for all tasks."""
+    # Jobs that share a node must not meet on a port; those of one job know each other's.
+    reserved = environ.get("SLURM_STEP_RESV_PORTS", "")
+    if reserved:
+        ports = [
+            int(port) for port in expand_numbers(reserved, f"the reserved ports {reserved[:60]!r}")
+        ]
+        if len(ports) < most:
+            raise ClusterError(
+                f"{SOURCE}: SLURM_STEP_RESV_PORTS is {reserved[:60]!r}, and a node has {most} "
+                f"tasks\nreserve as many: srun --resv-ports={most}"
+            )
+        return ports
+    job, step = (_number(environ, name, "0") for name in ("SLURM_JOB_ID", "SLURM_STEP_ID"))
+    first = _FIRST_PORT + (job * 100 + step) % _PORTS
+    if first + most > _MOST_PORTS:
+        raise ClusterError(f"{SOURCE}: a node has {most} tasks, more than there are ports")
+    return [*range(first, first + most)]
+
+
+def _by_rank(hosts: list[str], counts: list[int], ports: list[int], order: str) -> list[str]:
+    slots = [
+        [f"{host}:{port}" for port in ports[:count]]
+        for host, count in zip(hosts, counts, strict=True)
+    ]
+    kind = order.partition(":")[0].partition(",")[0]
+    if kind == "cyclic":
+        rounds = itertools.zip_longest(*slots)
+        return [address for turn in rounds for address in turn if address is not None]
+    if kind not in ("block", "*"):
+        raise ClusterError(
+            f"{SOURCE}: tasks are distributed as {order[:60]!r}, allowed: block, cyclic "
+            "(srun --distribution)"
+        )
+    return [address for node in slots for address in node]

@@ -1,0 +1,82 @@
+"""`TF_CONFIG`: set by Kubernetes' Training Operator, Vertex AI and `runner launch`."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from orbit_runner.distribute.cluster.description import Cluster, ClusterError, checked
+
+NAME = "TF_CONFIG"
+
+
+def from_tf_config(text: str) -> Cluster:
+    """Reads the variable.
+
+    Args:
+        text: Its value.
+
+    Returns:
+        The cluster.
+
+    Raises:
+        ClusterError: It is malformed, or contradicts itself.
+    """
+    try:
+        value = json.loads(text, object_pairs_hook=_once)
+    except (ValueError, RecursionError) as error:
+        raise ClusterError(f"{NAME} is no JSON: {error}\nit begins: {text[:60]!r}") from None
+    if not isinstance(value, dict):
+        raise ClusterError(f"{NAME}: got {text[:60]!r}, {_FORM}")
+    cluster, task = value.get("cluster"), value.get("task")
+    if not isinstance(cluster, dict) or not isinstance(task, dict):
+        lacking = "cluster" if not isinstance(cluster, dict) else "task"
+        raise ClusterError(f"{NAME}: `{lacking}` is missing or no mapping; {_FORM}")
+    role, index = _role(task.get("type")), _index(task.get("index"))
+    # Said by the Training Operator, Vertex AI and SageMaker, in whose clusters a host has a name
+    # once its container runs.
+    early = value.get("environment") == "cloud"
+    return checked(_jobs(cluster), role, index, NAME, named_early=early)
+
+
+_FORM = 'expected {"cluster": {"worker": ["host:port", …]}, "task": {"type": "worker", "index": 0}}'
+# What launchers called the chief before TensorFlow 2.
+_OLD_NAMES = {"master": "chief"}
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ClusterError(f"{NAME}: {twice!r:.60} stands there twice; keep one")
+    return found
+
+
+def _jobs(cluster: dict[str, Any]) -> dict[str, tuple[str, ...]]:
+    jobs: dict[str, tuple[str, ...]] = {}
+    for role, addresses in cluster.items():
+        if not isinstance(addresses, list):
+            raise ClusterError(
+                f"{NAME}: cluster.{role}: got {addresses!r:.60}, expected a list of host:port"
+            )
+        name = _OLD_NAMES.get(role, role)
+        if addresses:
+            jobs[name] = (*jobs.get(name, ()), *addresses)
+    return jobs
+
+
+def _role(name: Any) -> str:
+    if not isinstance(name, str):
+        raise ClusterError(f"{NAME}: task.type: got {name!r:.60}, expected the name of a role")
+    return _OLD_NAMES.get(name, name)
+
+
+def _index(value: Any) -> int:
+    # Launchers in shell write it as a text.
+    if isinstance(value, str) and re.fullmatch("[0-9]{1,9}", value):
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ClusterError(f"{NAME}: task.index: got {value!r:.60}, expected a whole number")
+    return value

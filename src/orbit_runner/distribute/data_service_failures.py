@@ -1,0 +1,153 @@
+"""Services that make the batches of a run, looked after while it waits for them.
+
+TensorFlow waits without end for the batches of a service that is gone. One that was started again
+does not know what was asked of it before, and the run has to be started again as well.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import re
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator
+
+import tensorflow as tf
+from tensorflow.python.eager import cancellation  # there is no public way to end a running function
+
+from orbit_runner.distribute.cluster.addresses import split_address
+from orbit_runner.distribute.cluster.errors import MemberLost
+from orbit_runner.distribute.cluster.liveness import Sign, sign_of_life
+from orbit_runner.errors import RunnerError
+
+_PAUSE_SECONDS, _PROBE_SECONDS = 1.0, 1.0
+_ADVICE = (
+    "start it again, and then this run with the same flags: it goes on from the last checkpoint"
+)
+_STRANGER = re.compile(r"iteration client id|dispatcher|data service", re.I)
+
+
+@contextlib.contextmanager
+def services_watched(
+    strategy: tf.distribute.Strategy, services: Iterable[str], silence: float
+) -> Iterator[None]:
+    """Ends a `with` block whose batches do not come any more because a service is gone.
+
+    What runs inside TensorFlow then is cancelled. Where that does not help, because the block waits
+    for something else in there, the process ends `silence` seconds later.
+
+    Args:
+        strategy: Where the block runs.
+        services: `host:port` of each.
+        silence: Seconds without an answer after which a service counts as lost.
+
+    Raises:
+        MemberLost: A service is gone, or is another process now.
+    """
+    watch = _Watch([*services], silence)
+    if not watch.services:
+        yield
+        return
+    try:
+        # The coordinator of parameter servers cancels by itself, and asks in Python all the time.
+        served = isinstance(strategy, tf.distribute.ParameterServerStrategy)
+        with watch, contextlib.nullcontext() if served else watch.cancels():
+            yield
+    except Exception as error:
+        reason = "" if _is_known(error) else watch.reason or _reason(error, watch.services)
+        if not reason:
+            raise
+        raise _kept(MemberLost(f"{reason}\n{_ADVICE}")) from error
+
+
+def _kept(error: MemberLost) -> MemberLost:
+    """Has an error live for ever, and with it the iterators that its traceback holds.
+
+    Some of them wait for the service. To take these apart would wait as well, also when the process
+    ends, which is why a reference in Python is not enough.
+    """
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(error))
+    return error
+
+
+def _is_known(error: Exception) -> bool:
+    """Says whether an error has another cause for certain: it is told as it is."""
+    return isinstance(error, RunnerError) and error.exit_code not in (1, MemberLost.exit_code)
+
+
+def _reason(error: Exception, services: list[str]) -> str:
+    """Returns the service that is behind an error that came before its loss was noticed."""
+    if not isinstance(error, (tf.errors.OpError, MemberLost)):
+        return ""
+    for service in services:
+        sign = sign_of_life(service, _PROBE_SECONDS)
+        if sign is not Sign.ALIVE:
+            return _lost(service, sign)
+    if isinstance(error, tf.errors.NotFoundError) and _STRANGER.search(str(error)):
+        named = " or ".join(f"grpc://{service}" for service in services)
+        return f"a data service was lost: {named} was started again meanwhile"
+    return ""
+
+
+def _lost(service: str, sign: Sign) -> str:
+    return f"the data service grpc://{service} was lost: {sign.value}"
+
+
+class _Watch:
+    """Looks at each service once a second, in threads of their own."""
+
+    def __init__(self, services: list[str], silence: float) -> None:
+        self.services, self.reason, self._silence = services, "", silence
+        self._manager = cancellation.CancellationManager()
+        self._stop, self._lock = threading.Event(), threading.Lock()
+
+    def __enter__(self) -> None:
+        for service in self.services:
+            threading.Thread(target=self._look, args=(service,), daemon=True).start()
+
+    def __exit__(self, *error: object) -> None:
+        self._stop.set()
+
+    def cancels(self) -> contextlib.AbstractContextManager[None]:
+        """Makes functions that are called in a `with` block end when a service is lost."""
+        return cancellation.CancellationManagerContext(self._manager)
+
+    def _look(self, service: str) -> None:
+        since = None
+        while not self._stop.wait(_PAUSE_SECONDS):
+            begun = time.monotonic()
+            sign = sign_of_life(service, self._silence)
+            if sign is Sign.ALIVE:
+                since = None
+                continue
+            since = since or begun
+            # That nobody listens is certain; what else keeps a connection from being made may pass.
+            if time.monotonic() - since >= self._silence or _refuses(service):
+                self._lose(_lost(service, sign))
+                return
+
+    def _lose(self, reason: str) -> None:
+        with self._lock:
+            if self.reason or self._stop.is_set():
+                return
+            self.reason = reason
+        self._manager.start_cancel()
+        if not self._stop.wait(self._silence):
+            _end_process(reason)
+
+
+def _refuses(service: str) -> bool:
+    try:
+        socket.create_connection(split_address(service), _PROBE_SECONDS).close()
+    except OSError as error:
+        return isinstance(error, ConnectionRefusedError)
+    return False
+
+
+def _end_process(reason: str) -> None:
+    print(f"runner: {reason}\n{_ADVICE}", file=sys.stderr, flush=True)
+    os._exit(MemberLost.exit_code)

@@ -1,0 +1,107 @@
+"""Which devices an experiment runs on, and whether they are there."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from orbit_runner.config.schema.runtime import RuntimeConfig
+from orbit_runner.errors import SettingError
+from orbit_runner.utils.mfu import peak_of
+
+
+class DeviceError(SettingError):
+    """A request for devices that are not there."""
+
+    def __init__(self, message: str, *, field: str = "num_gpus") -> None:
+        super().__init__(f"runtime.{field}", message)
+
+
+def select_devices(runtime: RuntimeConfig) -> tuple[str, ...]:
+    """Makes the devices ready and hides those that are not asked for.
+
+    Args:
+        runtime: The settings.
+
+    Returns:
+        The name of each replica's device, such as `CPU:0`.
+
+    Raises:
+        DeviceError: Devices that are not there were asked for.
+    """
+    gpus = tf.config.list_physical_devices("GPU")
+    wanted = len(gpus) if runtime.num_gpus < 0 else runtime.num_gpus
+    if wanted > len(gpus):
+        raise DeviceError(
+            f"got {wanted}, and this machine has {_described(gpus)}\n"
+            f"allowed: 0 (the CPU){f' to {len(gpus)}' if gpus else ''}, or -1 for all there are"
+            "\nTF_CPP_MIN_LOG_LEVEL=0 shows why TensorFlow does not find a GPU"
+        )
+    if runtime.distribution_strategy in ("off", "one_device"):
+        wanted = min(wanted, runtime.parts)
+    tf.config.set_visible_devices(gpus[:wanted], "GPU")
+    if wanted:
+        return tuple(f"GPU:{index}" for index in range(wanted))
+    return _cpus(runtime.num_virtual_devices)
+
+
+def _described(gpus: list[object]) -> str:
+    return f"{len(gpus)} GPU{'s' if len(gpus) > 1 else ''}" if gpus else "no GPU"
+
+
+def _cpus(count: int) -> tuple[str, ...]:
+    (cpu,) = tf.config.list_physical_devices("CPU")
+    there = tf.config.get_logical_device_configuration(cpu)
+    if count > len(there or [None]):
+        try:
+            parts = [tf.config.LogicalDeviceConfiguration()] * count
+            tf.config.set_logical_device_configuration(cpu, parts)
+        except RuntimeError:
+            raise DeviceError(
+                f"got {count}, but TensorFlow has started with {len(there or [None])} in this "
+                "process already; the number can be set once a process",
+                field="num_virtual_devices",
+            ) from None
+    return tuple(f"CPU:{index}" for index in range(count))
+
+
+def device_groups(strategy: tf.distribute.Strategy, parts: int) -> list[list[str]]:
+    """Returns the devices that each replica of this process shares its work over.
+
+    Args:
+        strategy: A strategy over every `parts`-th of the devices that `select_devices` returned.
+        parts: The number of devices of a replica.
+    """
+    groups = []
+    for lead in strategy.extended.worker_devices:
+        kind, index = lead.rsplit("device:", 1)[-1].split(":")
+        groups.append([f"{kind}:{int(index) + part}" for part in range(parts)])
+    return groups
+
+
+def local_devices(strategy: tf.distribute.Strategy) -> list[str]:
+    """Returns the devices of this process that a strategy computes on, such as `CPU:0`.
+
+    Args:
+        strategy: Any strategy.
+    """
+    try:
+        names = strategy.extended.worker_devices
+    except RuntimeError:  # The default strategy leaves it to TensorFlow, which prefers the last.
+        names = [tf.config.list_logical_devices()[-1].name]
+    return [name.rpartition("device:")[2] for name in names]
+
+
+def gpus_peak(strategy: tf.distribute.Strategy, dtype: str) -> float | None:
+    """Returns what the GPUs of this process can do together, operations a second.
+
+    Args:
+        strategy: Where steps run.
+        dtype: The type of what is multiplied.
+
+    Returns:
+        None on a CPU, and for GPUs whose peak is not known.
+    """
+    there = tf.config.list_physical_devices("GPU")
+    used = [name for name in local_devices(strategy) if "GPU" in name.upper()]
+    details = [tf.config.experimental.get_device_details(gpu) for gpu in there[: len(used)]]
+    return peak_of([str(found.get("device_name", "")) for found in details], dtype)

@@ -1,0 +1,105 @@
+"""What TensorFlow raises when another worker, or a data service, is gone, said in words."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterable, Iterator
+
+import tensorflow as tf
+
+from orbit_runner.distribute.cluster.barrier import unreachable
+from orbit_runner.distribute.cluster.description import Member
+from orbit_runner.distribute.cluster.errors import MemberLost
+from orbit_runner.distribute.data_service_failures import services_watched
+from orbit_runner.errors import first_line
+
+# What collectives and the coordination service raise; the last two, for peers that left in order.
+_SIGNS = (
+    tf.errors.UnavailableError,
+    tf.errors.AbortedError,
+    tf.errors.DeadlineExceededError,
+    tf.errors.CancelledError,
+    tf.errors.InternalError,
+    tf.errors.FailedPreconditionError,
+    tf.errors.UnknownError,
+)
+_WORDS = re.compile(r"collective ops|coordination ?service|heartbeat|recvmsg|socket|peer", re.I)
+_CAUSE = re.compile(r"ops is aborted by: (.+)")
+_TASK = re.compile(r"/job:(\w+)(?:/replica:\d+)?/task:(\d+)")
+
+
+@contextlib.contextmanager
+def watched(
+    strategy: tf.distribute.Strategy, services: Iterable[str] = (), silence: float = 10.0
+) -> Iterator[None]:
+    """Turns what a lost worker or data service does to a `with` block into `MemberLost`.
+
+    Args:
+        strategy: Where the block runs.
+        services: `host:port` of the services that make its batches.
+        silence: Seconds without an answer after which a service counts as lost.
+
+    Raises:
+        MemberLost: Another worker is gone, or a service.
+    """
+    with services_watched(strategy, services, silence), _workers_watched(strategy):
+        yield
+
+
+@contextlib.contextmanager
+def _workers_watched(strategy: tf.distribute.Strategy) -> Iterator[None]:
+    others = _others(strategy)
+    if not others:
+        yield
+        return
+    try:
+        yield
+    except Exception as error:
+        # A save that failed for it says so in words of its own.
+        cause = error if isinstance(error, _SIGNS) else error.__cause__
+        if not isinstance(cause, _SIGNS) or not _WORDS.search(str(cause)):
+            raise
+        raise MemberLost(_message(strategy, cause, others)) from error
+
+
+def _others(strategy: tf.distribute.Strategy) -> list[Member]:
+    if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        return []
+    resolver = strategy.cluster_resolver
+    if resolver is None:
+        return []
+    me = (resolver.task_type, resolver.task_id)
+    jobs = resolver.cluster_spec().as_dict()
+    members = [
+        Member(role, index, address)
+        for role, addresses in jobs.items()
+        for index, address in enumerate(addresses)
+    ]
+    return [member for member in members if (member.role, member.index) != me]
+
+
+def _message(strategy: tf.distribute.Strategy, error: Exception, others: list[Member]) -> str:
+    resolver = strategy.cluster_resolver
+    return (
+        f"{resolver.task_type} {resolver.task_id}: {_who(error, others)} was lost\n"
+        f"  {_reason(error)}\n"
+        "start all workers again with the same flags: they go on from the last checkpoint"
+    )
+
+
+def _reason(error: Exception) -> str:
+    found = _CAUSE.search(str(error))
+    return found[1][:300] if found else first_line(error)
+
+
+def _who(error: Exception, others: list[Member]) -> str:
+    """Names who is gone: whose port is closed; else whom the error names (a process may hang)."""
+    gone = unreachable(others)
+    if not gone:
+        text = str(error)
+        named = {(role, int(index)) for role, index in _TASK.findall(text)}
+        gone = [member for member in others if (member.role, member.index) in named]
+        if not gone and "CoordinationService" in text:
+            gone = others[:1]  # The leader, who answers for all, is silent itself.
+    return ", ".join(f"{m} ({m.address})" for m in gone) or "another worker"

@@ -1,0 +1,80 @@
+"""`multi_worker_mirrored`: workers that meet, train in step, and notice when one is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import tensorflow as tf
+from tensorflow.python.distribute import multi_worker_util
+from tensorflow.python.eager import context  # how soon a lost member is noticed is set nowhere else
+
+from orbit_runner.config.schema.runtime import RuntimeConfig
+from orbit_runner.distribute.cluster.barrier import meet
+from orbit_runner.distribute.cluster.description import Cluster
+from orbit_runner.distribute.cluster.errors import MemberLost
+from orbit_runner.errors import RunnerError, first_line
+
+_IMPLEMENTATIONS = {
+    None: tf.distribute.experimental.CommunicationImplementation.AUTO,
+    "auto": tf.distribute.experimental.CommunicationImplementation.AUTO,
+    "ring": tf.distribute.experimental.CommunicationImplementation.RING,
+    "nccl": tf.distribute.experimental.CommunicationImplementation.NCCL,
+}
+
+
+def build_multi_worker(
+    runtime: RuntimeConfig, cluster: Cluster, purpose: str, tell: Callable[[str], None]
+) -> tf.distribute.Strategy:
+    """Waits for the other workers and builds the strategy over all.
+
+    Args:
+        runtime: The settings.
+        cluster: The cluster.
+        purpose: What all have to have in common.
+        tell: Is told whom it waits for.
+
+    Returns:
+        The strategy.
+
+    Raises:
+        ClusterError: Another worker runs something else, or the port is in use.
+        MemberLost: Another worker did not come.
+    """
+    trainers = cluster.trainers()
+    others = [member for member in trainers if member != cluster.me]
+    meet(cluster, others, purpose=purpose, timeout=runtime.cluster_start_timeout, tell=tell)
+    jobs = {role: list(cluster.jobs[role]) for role in ("chief", "worker") if role in cluster.jobs}
+    spec = tf.train.ClusterSpec(jobs)
+    _watch_members(spec, runtime)
+    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+        spec, task_type=cluster.me.role, task_id=cluster.me.index, rpc_layer="grpc"
+    )
+    options = tf.distribute.experimental.CommunicationOptions(
+        implementation=_IMPLEMENTATIONS[runtime.effective_all_reduce]
+    )
+    try:
+        return tf.distribute.MultiWorkerMirroredStrategy(resolver, options)
+    except (tf.errors.UnavailableError, tf.errors.DeadlineExceededError) as error:
+        raise MemberLost(
+            f"{cluster.me}: the others were there, and then did not start: {first_line(error)}"
+        ) from error
+    except RuntimeError as error:
+        raise RunnerError(
+            f"{cluster.me}: TensorFlow cannot start a cluster in this process: {first_line(error)}"
+        ) from error
+
+
+def _watch_members(spec: tf.train.ClusterSpec, runtime: RuntimeConfig) -> None:
+    from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2 as messages
+
+    normal = multi_worker_util.normalize_cluster_spec(spec)
+    jobs = [
+        messages.CoordinatedJob(name=job, num_tasks=normal.num_tasks(job)) for job in normal.jobs
+    ]
+    context.context().configure_coordination_service(
+        "standalone",
+        service_leader=multi_worker_util.coordination_leader(normal),
+        coordinated_jobs=jobs,
+        cluster_register_timeout_in_ms=1000 * runtime.cluster_start_timeout,
+        heartbeat_timeout_in_ms=1000 * runtime.heartbeat_timeout,
+    )

@@ -1,0 +1,133 @@
+"""What stands in the way of a partition, found before anything runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+import tf_keras
+
+from orbit_runner.distribute.spatial.grid import PartitionError
+from orbit_runner.distribute.spatial.rules import rule_of
+from orbit_runner.distribute.spatial.walk import Functional, nodes
+
+_DIMS = 4
+_MOST = 8
+
+
+def check_dims(dims: Sequence[int], groups: Sequence[Sequence[str]]) -> None:
+    """Checks the dims by themselves and against the devices.
+
+    Args:
+        dims: Parts along batch, height, width and channels.
+        groups: The devices of each replica.
+
+    Raises:
+        PartitionError: They do not fit.
+    """
+    if len(dims) != _DIMS or any(count < 1 for count in dims):
+        raise PartitionError(
+            f"got {list(dims)}; allowed: four positive numbers, the parts along batch, height, "
+            "width and channels, such as [1, 2, 2, 1]"
+        )
+    if dims[3] != 1:
+        raise PartitionError(
+            f"got {list(dims)}, {dims[3]} parts along the channels; on CPUs and GPUs there is one"
+        )
+    sizes = {len(group) for group in groups}
+    if sizes != {math.prod(dims)}:
+        found = ", ".join(str(size) for size in sorted(sizes)) or "none"
+        raise PartitionError(
+            f"{list(dims)} are {math.prod(dims)} parts, a device each; a replica has {found}"
+        )
+
+
+def check_model(model: tf_keras.Model, dims: Sequence[int]) -> None:
+    """Checks that a model can be run on parts.
+
+    Args:
+        model: The model.
+        dims: Parts along batch, height, width and channels.
+
+    Raises:
+        PartitionError: It cannot; all reasons are named, with their layers.
+    """
+    if not isinstance(model, Functional):
+        raise PartitionError(
+            f"{model.name} is a {type(model).__name__}, which is not made of inputs and outputs; "
+            "only functional models can be partitioned"
+        )
+    if not any(x.shape.rank == _DIMS for x in model.inputs):
+        shapes = ", ".join(str(x.shape) for x in model.inputs)
+        raise PartitionError(f"no input of {model.name} ({shapes}) is a batch of images")
+    parted = {str(id(x)) for x in model.inputs if x.shape.rank == _DIMS}
+    problems = [_too_small(x.name, x, dims) for x in model.inputs if str(id(x)) in parted]
+    found = [problem for problem in problems if problem] + list(_problems(model, parted, dims, ""))
+    if found:
+        more = [f"and {len(found) - _MOST} more"] if len(found) > _MOST else []
+        raise PartitionError(
+            "\n".join([f"{model.name} cannot be partitioned:", *found[:_MOST], *more])
+        )
+
+
+def _problems(model: Functional, parted: set[str], dims: Sequence[int], path: str) -> Iterator[str]:
+    """Yields what stands in the way; adds the tensors that are in parts to `parted`."""
+    for node in nodes(model):
+        if not parted.intersection(node.flat_input_ids):
+            continue
+        layer, rule = node.layer, rule_of(node.layer)
+        name = f"{path}{layer.name}"
+        inner = _inner(layer)
+        if inner is not None:
+            yield from _in_model(node, inner, parted, dims, f"{name}/")
+            continue
+        problem = _refusal(layer)
+        if problem:
+            yield f"layer {name} ({type(layer).__name__}) {problem}"
+        if rule is not None and rule.whole:
+            continue
+        parted.update(node.flat_output_ids)
+        outputs = [x for x in tf.nest.flatten(node.outputs) if x.shape.rank == _DIMS]
+        yield from filter(None, (_too_small(f"layer {name}", x, dims) for x in outputs))
+
+
+def _inner(layer: tf_keras.layers.Layer) -> Functional | None:
+    rule = rule_of(layer)
+    if isinstance(layer, Functional):
+        return layer
+    return rule.inner(layer) if rule is not None and rule.inner is not None else None
+
+
+def _in_model(
+    node: Any, inner: Functional, parted: set[str], dims: Sequence[int], path: str
+) -> Iterator[str]:
+    within = {
+        str(id(reference))
+        for reference, name in zip(inner.inputs, node.flat_input_ids, strict=True)
+        if name in parted
+    }
+    yield from _problems(inner, within, dims, path)
+    for name, output in zip(node.flat_output_ids, inner.outputs, strict=True):
+        if str(id(output)) in within:
+            parted.add(name)
+
+
+def _refusal(layer: tf_keras.layers.Layer) -> str | None:
+    rule = rule_of(layer)
+    if rule is None:
+        return (
+            "is of a class without a rule; gathering the parts would take the memory that they "
+            "are made to save. Rules are entered with orbit_runner.distribute.spatial.register"
+        )
+    if getattr(layer, "activity_regularizer", None) is not None:
+        return "has an activity regularizer, a loss that parts would each add"
+    return rule.refusal(layer)
+
+
+def _too_small(name: str, tensor: Any, dims: Sequence[int]) -> str | None:
+    for side, size, parts in zip(("high", "wide"), tensor.shape[1:3], dims[1:3], strict=True):
+        if size is not None and size < parts:
+            return f"{name}: {size} pixel{'s' * (size != 1)} {side}, and {parts} parts"
+    return None

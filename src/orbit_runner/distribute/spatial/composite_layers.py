@@ -1,0 +1,40 @@
+"""Layers that are made of layers, such as the residual blocks of Model Garden.
+
+Called on a symbolic tensor, such a layer gives the graph of a functional model of its own layers,
+and that is run. So its `call` must not do more than call layers and functions.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import tensorflow as tf
+import tf_keras
+
+from orbit_runner.distribute.spatial.grid import Grid
+from orbit_runner.distribute.spatial.rules import Call, Layer, Rule, register
+from orbit_runner.distribute.spatial.walk import Functional, walked
+
+_GARDEN = "official.vision.modeling.layers.nn_blocks"
+_inner: weakref.WeakKeyDictionary[Any, dict[bool, Functional]] = weakref.WeakKeyDictionary()
+
+
+def _model(layer: Layer, training: bool) -> Functional:
+    models = _inner.setdefault(layer, {})
+    if training not in models:
+        # A step may be under construction, and the model outlasts it.
+        with tf.init_scope():
+            inputs = tf_keras.Input(layer.input_shape[1:], dtype=layer.compute_dtype)
+            models[training] = tf_keras.Model(inputs, layer.call(inputs, training=training))
+    return models[training]
+
+
+def _block(layer: Layer, call: Call, grid: Grid, **kwargs: Any) -> Any:
+    return walked(_model(layer, call.training), [grid], call)
+
+
+BLOCK = Rule(_block, inner=lambda layer: _model(layer, True))
+"""For layers of one input that are made of layers with rules."""
+
+register(f"{_GARDEN}.ResidualBlock", f"{_GARDEN}.BottleneckBlock")(BLOCK)

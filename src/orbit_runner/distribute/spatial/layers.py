@@ -1,0 +1,129 @@
+"""Layers that treat each pixel alone, those that end the partition, and dropout."""
+
+from __future__ import annotations
+
+import itertools
+
+import tensorflow as tf
+import tf_keras
+
+# What Keras makes of a function on symbolic tensors has no public name.
+from tf_keras.src.layers.core.tf_op_layer import TFOpLambda
+
+from orbit_runner.distribute.spatial.grid import Grid
+from orbit_runner.distribute.spatial.placement import placed
+from orbit_runner.distribute.spatial.rules import Call, Layer, Rule, pointwise, register, whole
+from orbit_runner.models.normalize import Normalize
+
+_layers = tf_keras.layers
+# Functions that Keras makes layers of where they are called on symbolic tensors.
+_OPS = {
+    "__operators__.add",
+    "cast",
+    "math.abs",
+    "math.add",
+    "math.divide",
+    "math.exp",
+    "math.maximum",
+    "math.minimum",
+    "math.multiply",
+    "math.sigmoid",
+    "math.square",
+    "math.subtract",
+    "math.tanh",
+    "nn.gelu",
+    "nn.leaky_relu",
+    "nn.relu",
+    "nn.relu6",
+    "nn.silu",
+    "nn.swish",
+}
+
+
+def _axis_is_not_last(layer: Layer) -> str | None:
+    axis = layer.axis
+    return None if axis in (-1, 3) else f"works along axis {axis}, and the channels are axis 3"
+
+
+def _other_op(layer: Layer) -> str | None:
+    # `keras.activations.relu` is the same as `nn.relu` here.
+    symbol = layer.symbol or ""
+    if symbol in _OPS or symbol.startswith("keras.activations."):
+        return None
+    return f"is {symbol or layer.name}, which is not known to treat each pixel alone"
+
+
+def _global_average(layer: Layer, call: Call, grid: Grid) -> tf.Tensor:
+    batches, rows, columns = grid.layout.dims
+    pixels = grid.height * grid.width
+    # Not in 16 bits, which a sum soon leaves.
+    dtype = tf.float64 if grid.dtype == tf.float64 else tf.float32
+    sums = grid.mapped(
+        lambda device, part: placed(
+            device,
+            lambda x: [tf.reduce_sum(tf.cast(x, dtype), [1, 2], keepdims=layer.keepdims)],
+            part,
+        )[0]
+    )
+
+    def mean(*tensors: tf.Tensor) -> list[tf.Tensor]:
+        each = rows * columns
+        images = [tf.add_n(tensors[batch * each : (batch + 1) * each]) for batch in range(batches)]
+        return [tf.cast(tf.concat(images, axis=0) / pixels, grid.dtype)]
+
+    return placed(grid.layout.first, mean, *sums.parts.values())[0]
+
+
+def _dropout(layer: Layer, call: Call, grid: Grid) -> Grid:
+    if not call.training or not layer.rate:
+        return grid
+    # One draw, as the layer makes one: whatever the network draws after it stays as it is where
+    # the network is not partitioned.
+    seed = tf.random.uniform([], 0, 2**31 - 1, tf.int32)
+    numbers = itertools.count()
+
+    def dropped(device: str, part: tf.Tensor) -> tf.Tensor:
+        number = next(numbers)
+
+        def run(x: tf.Tensor, key: tf.Tensor) -> list[tf.Tensor]:
+            return [tf.nn.experimental.stateless_dropout(x, layer.rate, tf.stack([key, number]))]
+
+        return placed(device, run, part, seed)[0]
+
+    return grid.mapped(dropped)
+
+
+def _has_noise_shape(layer: Layer) -> str | None:
+    return None if layer.noise_shape is None else "has a noise shape"
+
+
+def _spatial_dropout(layer: Layer, call: Call, grid: Grid) -> Grid:
+    if not call.training or not layer.rate:
+        return grid
+    # Whole channels: the same for all parts, and the very mask that is drawn without a partition.
+    sizes = [tf.shape(part)[0] for (_, i, j), part in grid.parts.items() if i == j == 0]
+    ones = tf.ones([tf.add_n(sizes), 1, 1, grid.channels], grid.dtype)
+    return pointwise(_layers.Multiply(dtype=grid.dtype), call, [grid, call(layer, ones)])
+
+
+register(
+    Normalize,
+    _layers.Activation,
+    _layers.Add,
+    _layers.Average,
+    _layers.ELU,
+    _layers.LeakyReLU,
+    _layers.Maximum,
+    _layers.Minimum,
+    _layers.Multiply,
+    _layers.ReLU,
+    _layers.Rescaling,
+    _layers.Subtract,
+    _layers.ThresholdedReLU,
+)(Rule(pointwise))
+register(_layers.Concatenate, _layers.Softmax)(Rule(pointwise, _axis_is_not_last))
+register(TFOpLambda)(Rule(pointwise, _other_op))
+register(_layers.Dropout)(Rule(_dropout, _has_noise_shape))
+register(_layers.SpatialDropout2D)(Rule(_spatial_dropout))
+register(_layers.GlobalAveragePooling2D)(Rule(_global_average, whole=True))
+register(_layers.Flatten, _layers.Reshape, _layers.Permute)(Rule(whole, whole=True))

@@ -1,0 +1,158 @@
+"""Batch normalisation over all parts, with moving averages as the unpartitioned layer keeps them.
+
+Ioffe and Szegedy 2015 ("Batch normalization"), algorithm 1. The moments of the parts are brought
+together by Chan et al. 1979 ("Updating formulae and a pairwise algorithm for computing sample
+variances"), which does not cancel as a difference of sums of squares does.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import tensorflow as tf
+import tf_keras
+
+from orbit_runner.distribute.spatial import batch_norm_kernels as kernels
+from orbit_runner.distribute.spatial.grid import Grid
+from orbit_runner.distribute.spatial.placement import placed, placed_with_gradient
+from orbit_runner.distribute.spatial.rules import Call, Layer, Rule, register
+
+_LEAST_EPSILON = 1.001e-5
+
+
+@dataclasses.dataclass(frozen=True)
+class Moments:
+    """Of each channel, over all pixels of all parts.
+
+    Attributes:
+        count: float32 scalar, the number of pixels.
+        mean: float32 [channels].
+        variance: float32 [channels], the squares' sum divided by `count`.
+    """
+
+    count: tf.Tensor
+    mean: tf.Tensor
+    variance: tf.Tensor
+
+
+def _refusal(layer: Layer) -> str | None:
+    if list(layer.axis) not in ([3], [-1]):
+        return f"normalises axis {list(layer.axis)}, and the channels are axis 3"
+    if layer.renorm or layer.virtual_batch_size is not None or layer.adjustment is not None:
+        return "has renorm, a virtual batch size or an adjustment"
+    return None
+
+
+def _batch_norm(layer: Layer, call: Call, grid: Grid) -> Grid:
+    # Keras keeps all of these in float32 where activations have 16 bits.
+    dtype = layer.moving_mean.dtype
+    gamma = tf.convert_to_tensor(layer.gamma) if layer.scale else tf.ones([grid.channels], dtype)
+    beta = tf.convert_to_tensor(layer.beta) if layer.center else tf.zeros([grid.channels], dtype)
+    if call.training and layer.trainable:
+        grid, moments = _with_moments(grid, dtype)
+        if layer.synchronized:
+            moments = _of_all_replicas(moments)
+        _update(layer, moments)
+        mean, variance = moments.mean, moments.variance
+    else:
+        mean = tf.convert_to_tensor(layer.moving_mean)
+        variance = tf.convert_to_tensor(layer.moving_variance)
+    # TensorFlow's fused kernels take no less.
+    epsilon = max(layer.epsilon, _LEAST_EPSILON) if layer.fused else layer.epsilon
+    return _normalised(grid, mean, variance, gamma, beta, epsilon)
+
+
+def _normalised(
+    grid: Grid,
+    mean: tf.Tensor,
+    variance: tf.Tensor,
+    gamma: tf.Tensor,
+    beta: tf.Tensor,
+    epsilon: float,
+) -> Grid:
+    """Normalises each part; what is kept for the gradient are the parts, in their own type."""
+
+    def forward(x: Any, mean: Any, variance: Any, gamma: Any, beta: Any) -> list[tf.Tensor]:
+        return [kernels.normalised(x, mean, variance, gamma, beta, epsilon)]
+
+    def on(device: str, part: tf.Tensor) -> tf.Tensor:
+        def backward(upstream: Any, inputs: Any, _: Any) -> list[tf.Tensor]:
+            (x, mean, variance, gamma, _), (above,) = inputs, upstream
+            for_x, for_gamma, for_beta = kernels.gradients(
+                above, x, mean, variance, gamma, epsilon, device
+            )
+            scale = tf.math.rsqrt(variance + epsilon)
+            for_mean, for_variance = -gamma * scale * for_beta, -gamma * scale**2 * for_gamma / 2
+            return [for_x, for_mean, for_variance, for_gamma, for_beta]
+
+        values = (mean, variance, gamma, beta)
+        return placed_with_gradient(device, forward, backward, part, *values)[0]
+
+    return grid.mapped(on)
+
+
+def _with_moments(grid: Grid, dtype: tf.DType) -> tuple[Grid, Moments]:
+    """Returns the parts again, whose gradients are added up where they lie, and their moments."""
+
+    def forward(x: tf.Tensor) -> list[tf.Tensor]:
+        count = tf.cast(tf.reduce_prod(tf.shape(x)[:3]), dtype)
+        return [tf.identity(x), count, *kernels.moments(x, count)]
+
+    def backward(upstream: Any, inputs: Any, outputs: Any) -> list[tf.Tensor]:
+        (above, _, for_mean, for_variance), (x,), (_, count, mean, _) = upstream, inputs, outputs
+        slope = 2.0 * for_variance / count
+        return [above + kernels.affine(x, slope, for_mean / count - slope * mean)]
+
+    found = [
+        placed_with_gradient(grid.layout.device(place), forward, backward, part)
+        for place, part in grid.parts.items()
+    ]
+    parts, counts, means, variances = zip(*found, strict=True)
+
+    def together(*values: tf.Tensor) -> list[tf.Tensor]:
+        number = len(parts)
+        counts = tf.stack(values[:number])
+        shares = (counts / tf.reduce_sum(counts))[:, None]
+        means = tf.stack(values[number : 2 * number])
+        mean = tf.reduce_sum(shares * means, axis=0)
+        spread = tf.stack(values[2 * number :]) + tf.square(means - mean)
+        return [tf.reduce_sum(counts), mean, tf.reduce_sum(shares * spread, axis=0)]
+
+    moments = placed(grid.layout.first, together, *counts, *means, *variances)
+    return grid.replaced(parts), Moments(*moments)
+
+
+def _of_all_replicas(own: Moments) -> Moments:
+    replica = tf.distribute.get_replica_context()
+    if replica is None or replica.num_replicas_in_sync == 1:
+        return own
+    squares = own.variance + tf.square(own.mean)
+    sums = tf.concat([own.count[None], own.count * own.mean, own.count * squares], axis=0)
+    count, sums = tf.split(
+        replica.all_reduce(tf.distribute.ReduceOp.SUM, sums), [1, sums.shape[0] - 1]
+    )
+    mean, squares = tf.split(sums / count, 2)
+    return Moments(count[0], mean, tf.maximum(squares - tf.square(mean), 0.0))
+
+
+def _update(layer: Layer, moments: Moments) -> None:
+    variance = moments.variance
+    if layer.fused:
+        # TensorFlow's fused kernel estimates the variance of the population, the others do not.
+        variance *= moments.count / tf.maximum(moments.count - 1.0, 1.0)
+
+    # In float32 whatever the variables are in, as Keras does it.
+    share = tf.cast(tf.constant(1.0 - layer.momentum, tf.float32), variance.dtype)
+
+    def assign(variable: tf.Variable, value: tf.Tensor) -> tf.Tensor:
+        old, new = tf.convert_to_tensor(variable), tf.stop_gradient(value)
+        return variable.assign(old - (old - new) * share)
+
+    layer.add_update(lambda: assign(layer.moving_mean, moments.mean))
+    layer.add_update(lambda: assign(layer.moving_variance, variance))
+
+
+register(tf_keras.layers.BatchNormalization, tf_keras.layers.experimental.SyncBatchNormalization)(
+    Rule(_batch_norm, _refusal)
+)

@@ -1,0 +1,85 @@
+"""Overlapping slices of an image, whose gradients are added without an image for each."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from orbit_runner.distribute.spatial.placement import placed_with_gradient
+
+Interval = tuple[int, int]
+"""Start and stop, in pixels."""
+
+Box = tuple[Interval, Interval]
+"""Rows and columns."""
+
+
+def slices(device: str, image: tf.Tensor, boxes: Sequence[Box]) -> list[tf.Tensor]:
+    """Cuts boxes out of an image.
+
+    TensorFlow's gradient of a slice is an image of zeros with the slice in it: for a part with
+    three neighbours four images would be made and added. Here the image is cut into the cells that
+    the boxes' edges make of it, and only what overlaps is added.
+
+    Args:
+        device: Where the image is.
+        image: `[batch, height, width, channels]`, height and width known.
+        boxes: Where to cut, within the image.
+
+    Returns:
+        `[batch, its rows, its columns, channels]` for each box; the image itself for one that is
+        all of it.
+    """
+    height, width = image.shape[1], image.shape[2]
+    if list(boxes) == [((0, height), (0, width))]:
+        return [image]
+
+    def cut(whole: tf.Tensor) -> list[tf.Tensor]:
+        return [_sliced(whole, box, (0, 0)) for box in boxes]
+
+    def added(upstream: Sequence[tf.Tensor], *_: Any) -> list[tf.Tensor]:
+        return [_added(boxes, upstream, height, width)]
+
+    return placed_with_gradient(device, cut, added, image)
+
+
+def _sliced(image: tf.Tensor, box: Box, origin: tuple[int, int]) -> tf.Tensor:
+    (top, bottom), (left, right) = box
+    top, bottom = top - origin[0], bottom - origin[0]
+    left, right = left - origin[1], right - origin[1]
+    if (top, left) == (0, 0) and (bottom, right) == (image.shape[1], image.shape[2]):
+        return tf.identity(image)
+    return image[:, top:bottom, left:right]
+
+
+def _added(
+    boxes: Sequence[Box], gradients: Sequence[tf.Tensor], height: int, width: int
+) -> tf.Tensor:
+    row_edges = _edges([rows for rows, _ in boxes], height)
+    column_edges = _edges([columns for _, columns in boxes], width)
+    bands = []
+    for rows in row_edges:
+        cells = [_cell(boxes, gradients, (rows, columns)) for columns in column_edges]
+        bands.append(tf.concat(cells, axis=2) if len(cells) > 1 else cells[0])
+    return tf.concat(bands, axis=1) if len(bands) > 1 else bands[0]
+
+
+def _edges(intervals: Sequence[Interval], size: int) -> list[Interval]:
+    points = sorted({0, size, *(point for interval in intervals for point in interval)})
+    return list(itertools.pairwise(points))
+
+
+def _cell(boxes: Sequence[Box], gradients: Sequence[tf.Tensor], cell: Box) -> tf.Tensor:
+    (top, bottom), (left, right) = cell
+    covering = [
+        _sliced(gradient, cell, (rows[0], columns[0]))
+        for (rows, columns), gradient in zip(boxes, gradients, strict=True)
+        if rows[0] <= top and bottom <= rows[1] and columns[0] <= left and right <= columns[1]
+    ]
+    if covering:
+        return tf.add_n(covering) if len(covering) > 1 else covering[0]
+    batch, channels = tf.shape(gradients[0])[0], gradients[0].shape[-1]
+    return tf.zeros([batch, bottom - top, right - left, channels], gradients[0].dtype)

@@ -1,0 +1,114 @@
+"""Runs a functional model layer by layer, on parts.
+
+How Keras keeps the graph of a functional model has no public name. What is used of it is what the
+model's own `call` does, in the same order: random draws are numbered in it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+import tf_keras
+
+# The class of every model that is made of inputs and outputs, subclasses of Model Garden included.
+from tf_keras.src.engine.functional import Functional
+
+from orbit_runner.distribute.spatial.grid import Grid, Layout, gathered, scattered
+from orbit_runner.distribute.spatial.placement import fanned_out
+from orbit_runner.distribute.spatial.rules import Call, rule_of
+
+
+def nodes(model: Functional) -> Iterator[Any]:
+    """Yields the calls of layers that a model consists of, in the order Keras makes them.
+
+    Args:
+        model: The model.
+    """
+    by_depth = model._nodes_by_depth
+    for depth in sorted(by_depth, reverse=True):
+        yield from (node for node in by_depth[depth] if not node.is_input)
+
+
+def run_partitioned(model: Functional, inputs: Any, layout: Layout, call: Call) -> Any:
+    """Runs a model whose images are cut into parts.
+
+    Args:
+        model: The model.
+        inputs: What it is called with; images among them are `[batch, height, width, channels]`.
+        layout: Where the parts are to lie.
+        call: Calls the layers.
+
+    Returns:
+        Its outputs, whole.
+    """
+    tensors = [
+        model._conform_to_reference_input(tensor, ref_input=reference)
+        for tensor, reference in zip(
+            model._flatten_to_reference_inputs(inputs), model.inputs, strict=True
+        )
+    ]
+    values = [scattered(x, layout) if x.shape.rank == 4 else x for x in tensors]
+    outputs = walked(model, values, call)
+    return tf.nest.map_structure(lambda x: gathered(x) if isinstance(x, Grid) else x, outputs)
+
+
+def walked(model: Functional, inputs: list[Any], call: Call) -> Any:
+    """Runs a model some of whose inputs are in parts already.
+
+    Args:
+        model: The model.
+        inputs: In the order of the model's own.
+        call: Calls the layers.
+
+    Returns:
+        Its outputs, in parts or whole.
+    """
+    usage, values = model._tensor_usage_count, dict[str, list[Any]]()
+
+    def keep(name: str, value: Any) -> None:
+        values[name] = _for_readers(value, usage[name])
+
+    for reference, value in zip(model.inputs, inputs, strict=True):
+        keep(str(id(reference)), value)
+    for node in nodes(model):
+        if any(name not in values for name in node.flat_input_ids):
+            continue
+        args, kwargs = node.map_arguments(values)
+        outputs = tf.nest.flatten(_output(node.layer, call, args, kwargs))
+        for name, value in zip(node.flat_output_ids, outputs, strict=True):
+            keep(name, value)
+    return tf.nest.pack_sequence_as(
+        model._nested_outputs, [values[str(id(x))].pop() for x in model.outputs]
+    )
+
+
+def _output(layer: tf_keras.layers.Layer, call: Call, args: Any, kwargs: Any) -> Any:
+    if not any(isinstance(value, Grid) for value in tf.nest.flatten((args, kwargs))):
+        return call(layer, *args, **kwargs)
+    # A model may fix it for one of its layers.
+    training = kwargs.pop("training", None)
+    if training is not None:
+        call = dataclasses.replace(call, training=bool(training))
+    if isinstance(layer, Functional):
+        return walked(layer, layer._flatten_to_reference_inputs(args[0]), call)
+    rule = rule_of(layer)
+    assert rule is not None, "checked before"
+    with tf.name_scope(layer.name):
+        return rule.run(layer, call, *args, **kwargs)
+
+
+def _for_readers(value: Any, count: int) -> list[Any]:
+    """Gives a value to each that reads it, so that gradients are added where the parts lie."""
+    if not isinstance(value, Grid) or count < 2:
+        return [value] * count
+    layout = value.layout
+    parts = {
+        place: fanned_out(layout.device(place), part, count) for place, part in value.parts.items()
+    }
+    return [
+        Grid(layout, value.height, value.width, {place: parts[place][i] for place in parts})
+        for i in range(count)
+    ]

@@ -1,0 +1,68 @@
+"""Environment variables that TensorFlow reads once, when it is imported."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from orbit_runner.config.schema.runtime import RuntimeConfig
+from orbit_runner.utils import xla_cache
+from orbit_runner.utils.deferred_imports import defer
+from orbit_runner.utils.streams import tolerant
+
+
+def variables(runtime: RuntimeConfig) -> Iterator[tuple[str, str]]:
+    """Yields the variables that the settings ask for.
+
+    Args:
+        runtime: The settings.
+    """
+    if runtime.gpu_thread_mode:
+        yield "TF_GPU_THREAD_MODE", runtime.gpu_thread_mode
+    if runtime.per_gpu_thread_count:
+        yield "TF_GPU_THREAD_COUNT", str(runtime.per_gpu_thread_count)
+    if runtime.batchnorm_spatial_persistent:
+        yield "TF_USE_CUDNN_BATCHNORM_SPATIAL_PERSISTENT", "1"
+    if runtime.xla_cache_dir:
+        yield xla_cache.VARIABLE, xla_cache.with_cache(runtime.xla_cache_dir)
+    if runtime.enable_winograd_nonfused is not None:
+        yield "TF_ENABLE_WINOGRAD_NONFUSED", str(int(runtime.enable_winograd_nonfused))
+
+
+def prepare_environment(runtime: RuntimeConfig) -> None:
+    """Sets the variables; to be called before tensorflow is imported.
+
+    Args:
+        runtime: The settings.
+    """
+    # Start-up notes of TensorFlow's C++ side bury the runner's own lines, the error level included:
+    # at each start on a CPU it reports that there is no CUDA driver. What goes wrong in an op
+    # reaches Python as an exception in any case.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    # The Keras that the runner and Model Garden use. TensorFlow would import the other one as well,
+    # and what that wants: a fifth of the time until the first step.
+    os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
+    defer()
+    os.environ.update(variables(runtime))
+
+
+def keep_native_output(path: Path | None) -> None:
+    """Sends what TensorFlow's native side writes to standard error to a file.
+
+    In a cluster it reports each connection that comes and goes, a screen at a time, whatever the
+    log level is, and this program's own lines would drown. `TF_CPP_MIN_LOG_LEVEL` of 0 or 1 leaves
+    everything where it is.
+
+    Args:
+        path: The file; None to throw it away.
+    """
+    if int(os.environ.get("TF_CPP_MIN_LOG_LEVEL") or 0) < 2:
+        return
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    sys.stderr = tolerant(os.dup(2), sys.stderr)
+    kept = os.open(path or os.devnull, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+    os.dup2(kept, 2)
+    os.close(kept)

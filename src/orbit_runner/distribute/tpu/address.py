@@ -1,0 +1,220 @@
+"""Where a TPU is, and whether anything answers there: told before tensorflow is imported.
+
+TensorFlow waits over two minutes for an address at which nothing listens, and cannot be stopped.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import socket
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from orbit_runner.config.schema.runtime import RuntimeConfig
+from orbit_runner.distribute.cluster.addresses import address_problem, split_address
+
+Environ = Mapping[str, str]
+
+LOCAL = "local"
+GRPC = "grpc://"
+PATIENCE = 5.0  # Seconds for each address.
+_METADATA_PATIENCE = 1.0  # The metadata server is on the machine itself.
+# Where TensorFlow looks for a TPU that is not named, in its order.
+VARIABLES = ("KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS", "TPU_NAME", "TPU_CONFIG")
+_PORT = "8470"
+_NAME = re.compile(r"[A-Za-z]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
+_ALLOWED = "allowed: local, the name of a TPU, or its addresses, such as grpc://10.0.0.2:8470"
+# What a client says first in HTTP/2 (RFC 9113, 3.4): the preface and a SETTINGS frame without any.
+_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
+_SETTINGS = 4
+
+
+def tpu_name(runtime: RuntimeConfig, environ: Environ) -> str:
+    """Returns the TPU that is meant: `runtime.tpu`, or where that is empty what the machine says.
+
+    Args:
+        runtime: The settings.
+        environ: The environment, in which Google Cloud names the TPU of a machine.
+
+    Returns:
+        `local`, a name, or addresses; "" where nothing names one.
+    """
+    if runtime.tpu:
+        return runtime.tpu.strip()
+    for variable in VARIABLES[:2]:
+        if variable in environ:
+            return environ[variable].strip()
+    try:
+        return str(json.loads(environ.get(VARIABLES[2], "{}")).get("tpu_node_name") or "")
+    except (ValueError, AttributeError):
+        return ""
+
+
+def find_tpu(runtime: RuntimeConfig, environ: Environ, devices: Path = Path("/dev")) -> str:
+    """Finds the TPU to use: the one that is named, or else that of this machine.
+
+    Args:
+        runtime: The settings.
+        environ: The environment.
+        devices: The directory of this machine's device files.
+
+    Returns:
+        `local`, a name, or addresses; "" where there is none.
+    """
+    name = tpu_name(runtime, environ)
+    return name or (LOCAL if _has_tpu(devices) or _is_tpu_vm(environ) else "")
+
+
+def _has_tpu(devices: Path) -> bool:
+    # The drivers of TPUs show a chip as /dev/accel0, those from v5e on as /dev/vfio/0.
+    return any(devices.glob("accel[0-9]*")) or any(devices.glob("vfio/[0-9]*"))
+
+
+def _is_tpu_vm(environ: Environ) -> bool:
+    """Asks the metadata server of Google Cloud whether this machine is the host of a TPU."""
+    import http.client  # Only here: no other run should wait for these imports.
+    import urllib.request
+
+    request = urllib.request.Request(
+        f"http://{_metadata_host(environ)}/computeMetadata/v1/instance/attributes/accelerator-type",
+        headers={"Metadata-Flavor": "Google"},
+    )
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with direct.open(request, timeout=_METADATA_PATIENCE) as answer:
+            return bool(answer.read(100).strip())
+    except (OSError, ValueError, http.client.HTTPException):
+        return False
+
+
+def _metadata_host(environ: Environ) -> str:
+    host = environ.get("GCE_METADATA_HOST") or environ.get("GCE_METADATA_IP")
+    return host or "metadata.google.internal"
+
+
+def endpoints(name: str) -> list[str]:
+    """Returns the addresses, host:port, that stand in the name of a TPU; [] where none do.
+
+    Args:
+        name: What `tpu_name` returned.
+    """
+    if not name.startswith(GRPC):
+        return []
+    parts = [part.strip().removeprefix(GRPC).rstrip("/") for part in name.split(",")]
+    return [part if ":" in part else f"{part}:{_PORT}" for part in parts]
+
+
+def tpu_problems(runtime: RuntimeConfig, environ: Environ) -> Iterator[tuple[str, str]]:
+    """Yields why the TPU cannot be reached, as far as that can be told without tensorflow.
+
+    Args:
+        runtime: The settings.
+        environ: The environment.
+
+    Yields:
+        Dotted path and message.
+    """
+    if runtime.distribution_strategy != "tpu":
+        return
+    name = find_tpu(runtime, environ)
+    if not name:
+        unset = ", ".join(VARIABLES)
+        yield (
+            "runtime.tpu",
+            f"is not set, none of {unset} names a TPU, and this machine has none\n{_ALLOWED}",
+        )
+    elif name.startswith(GRPC):
+        yield from _endpoint_problems(endpoints(name))
+    elif name != LOCAL:
+        yield from _name_problems(name, runtime, environ)
+
+
+def _endpoint_problems(addresses: list[str]) -> Iterator[tuple[str, str]]:
+    malformed = False
+    for address in addresses:
+        problem = address_problem(address)
+        if not problem and "[" in address:
+            problem = f"got {address!r}, and TensorFlow takes no IPv6 address of a TPU"
+        if problem:
+            malformed = True
+            yield "runtime.tpu", f"{problem}\n{_ALLOWED}"
+    if malformed:
+        return
+    for address in addresses:
+        problem = reach(address)
+        if problem:
+            yield "runtime.tpu", f"got {GRPC}{address}, and {problem}"
+            return  # Others of a TPU that is off would take as long each.
+
+
+def reach(address: str, patience: float = PATIENCE) -> str:
+    """Tries whether something that speaks gRPC listens at an address.
+
+    Args:
+        address: `host:port`.
+        patience: Seconds to wait for an answer.
+
+    Returns:
+        Why it does not; "" if it does.
+    """
+    try:
+        with socket.create_connection(split_address(address), timeout=patience) as connection:
+            connection.sendall(_HELLO)
+            with connection.makefile("rb") as stream:
+                frame = stream.read(4)  # Three bytes of length, one of the kind.
+    except TimeoutError:
+        return f"nothing answers there within {patience:g} s"
+    except (OSError, UnicodeError) as error:
+        return f"it cannot be reached: {getattr(error, 'strerror', None) or error}"
+    if frame[3:] != bytes((_SETTINGS,)):
+        return "what listens there does not speak gRPC"
+    return ""
+
+
+def _name_problems(
+    name: str, runtime: RuntimeConfig, environ: Environ
+) -> Iterator[tuple[str, str]]:
+    if not _NAME.fullmatch(name):
+        hint = f"; did you mean {GRPC}{name}?" if re.search(r"[.:]", name) else ""
+        yield "runtime.tpu", f"got {name!r}, which is no name of a TPU{hint}\n{_ALLOWED}"
+        return
+    for module in ("googleapiclient", "oauth2client"):
+        if importlib.util.find_spec(module) is None:
+            yield (
+                "runtime.tpu",
+                f"got the name {name!r}, and looking it up needs the package {module}\n"
+                "install cloud-tpu-client, or give the address: grpc://…",
+            )
+            return
+    missing = [
+        f"tpu_{field}" for field in ("zone", "project") if not _known(field, runtime, environ)
+    ]
+    if missing and not _inside_the_cloud(environ):
+        yield (
+            f"runtime.{missing[0]}",
+            f"is not set, and this machine is not in Google Cloud, which would tell\n"
+            f"set {' and '.join(f'runtime.{field}' for field in missing)}",
+        )
+
+
+def _known(field: str, runtime: RuntimeConfig, environ: Environ) -> bool:
+    if getattr(runtime, f"tpu_{field}"):
+        return True
+    # TensorFlow reads the rest of this variable only where it takes the name from there too.
+    named = runtime.tpu or any(variable in environ for variable in VARIABLES[:2])
+    try:
+        return not named and bool(json.loads(environ.get(VARIABLES[2], "{}")).get(field))
+    except (ValueError, AttributeError):
+        return False
+
+
+def _inside_the_cloud(environ: Environ) -> bool:
+    address = _metadata_host(environ)
+    try:
+        where = split_address(address if ":" in address else f"{address}:80")
+        with socket.create_connection(where, timeout=PATIENCE):
+            return True
+    except (OSError, ValueError, UnicodeError):
+        return False

@@ -1,0 +1,49 @@
+"""TPU topologies made by hand: what a TPU would say of itself, for where there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import tensorflow as tf
+from tensorflow.core.protobuf.tpu import topology_pb2
+
+from orbit_runner.config.schema.tpu_platforms import Platform
+
+Coordinates = tuple[int, int, int, int]
+
+
+def make_topology(platform: Platform) -> tf.tpu.experimental.Topology:
+    """Makes the topology of a kind of TPU, with its hosts as tasks.
+
+    Args:
+        platform: The kind, such as `find_platform("v3-32")`.
+
+    Returns:
+        What `tf.tpu.experimental.initialize_tpu_system` would return there.
+    """
+    hosts = [list(_devices(platform, corner)) for corner in _corners(platform)]
+    proto = topology_pb2.TopologyProto(
+        mesh_shape=platform.mesh,
+        num_tasks=len(hosts),
+        num_tpu_devices_per_task=len(hosts[0]),
+        device_coordinates=[number for host in hosts for device in host for number in device],
+    )
+    return tf.tpu.experimental.Topology(serialized=proto.SerializeToString())
+
+
+def _corners(platform: Platform) -> Iterator[tuple[int, int, int]]:
+    """Yields the first chip of each host; hosts along z are parted last, as a v4-32 lists them."""
+    (width, height, depth, _), (x_step, y_step, z_step) = platform.mesh, platform.host
+    for z in range(0, depth, z_step):
+        for y in range(0, height, y_step):
+            for x in range(0, width, x_step):
+                yield x, y, z
+
+
+def _devices(platform: Platform, corner: tuple[int, int, int]) -> Iterator[Coordinates]:
+    (x0, y0, z0), (width, height, depth) = corner, platform.host
+    for z in range(z0, z0 + depth):
+        for y in range(y0, y0 + height):
+            for x in range(x0, x0 + width):
+                for core in range(platform.mesh[-1]):
+                    yield x, y, z, core

@@ -1,0 +1,1 @@
+"""Starts the members of a cluster as processes and supervises them."""

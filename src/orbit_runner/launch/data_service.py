@@ -1,0 +1,96 @@
+"""The services beside a cluster that make its batches, each a process with one worker."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from orbit_runner.distribute.cluster.addresses import split_address
+from orbit_runner.distribute.cluster.liveness import Sign, sign_of_life
+from orbit_runner.errors import RunnerError
+from orbit_runner.launch.gathering import DATA, Gathered
+from orbit_runner.launch.process import Spec
+from orbit_runner.launch.roles import SERVICE
+
+# Makes the command line of a server from flags of `runner server`.
+Server = Callable[[Sequence[str]], Sequence[str]]
+
+_START_SECONDS, _PROBE_SECONDS = 120.0, 0.5
+
+
+def runner_server(flags: Sequence[str]) -> list[str]:
+    """Returns the command line of `runner server`.
+
+    Args:
+        flags: Its flags.
+    """
+    return [sys.executable, "-m", "orbit_runner", "server", *flags]
+
+
+def service_specs(gathered: Gathered, logs: Path, server: Server = runner_server) -> list[Spec]:
+    """Makes the services of this machine.
+
+    Args:
+        gathered: Their addresses, and which of them are here.
+        logs: The folder of their logs.
+        server: Makes command lines.
+
+    Returns:
+        How to start each.
+    """
+    first = gathered.first.get(DATA, 0)
+    return [
+        _spec(first + number, gathered.services[first + number], logs, server)
+        for number in range(gathered.counts.get(DATA, 0))
+    ]
+
+
+def _spec(number: int, address: str, logs: Path, server: Server) -> Spec:
+    host, port = split_address(address)
+    # They have no use for GPUs, whose memory the members would then lack.
+    environ = {**os.environ, "PYTHONUNBUFFERED": "1", "CUDA_VISIBLE_DEVICES": ""}
+    return Spec(
+        name=f"data {number}",
+        part=SERVICE,
+        command=tuple(server(["--role=data", f"--port={port}", f"--host={host}"])),
+        environ=environ,
+        log=logs / f"data-{number}.log",
+    )
+
+
+@dataclasses.dataclass
+class Opening:
+    """Waits until the services of all machines answer: members look for them when they start.
+
+    Attributes:
+        waiting: Their addresses, as long as they have not answered.
+        seconds: How long to wait.
+    """
+
+    waiting: tuple[str, ...]
+    seconds: float = _START_SECONDS
+
+    def __post_init__(self) -> None:
+        """Begins to wait."""
+        self._begun = time.monotonic()
+
+    def done(self) -> bool:
+        """Asks those that have not answered; returns whether all have.
+
+        Raises:
+            RunnerError: They did not come in time.
+        """
+        while self.waiting:
+            if sign_of_life(self.waiting[0], _PROBE_SECONDS) is not Sign.ALIVE:
+                break
+            self.waiting = self.waiting[1:]
+        if self.waiting and time.monotonic() - self._begun > self.seconds:
+            raise RunnerError(
+                f"data service: {', '.join(self.waiting)} did not answer within "
+                f"{self.seconds:.0f} s"
+            )
+        return not self.waiting

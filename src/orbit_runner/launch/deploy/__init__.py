@@ -1,0 +1,1 @@
+"""Manifests for Kubernetes, Slurm and Vertex AI. Imports no tensorflow."""

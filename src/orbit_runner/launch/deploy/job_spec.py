@@ -1,0 +1,213 @@
+"""What is common to all manifests: which processes there are, and what each of them runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator
+
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.config.schema.runtime import RuntimeConfig
+from orbit_runner.config.serialize import flat
+from orbit_runner.distribute.cluster.from_config import described_jobs
+from orbit_runner.distribute.cluster.layout import Layout, layout
+
+Found = Iterator[tuple[str, str]]
+CLUSTERED = ("multi_worker_mirrored", "parameter_server")
+_MEMORY = re.compile(r"([0-9]+)(Mi|Gi)")
+_TIME = re.compile(r"(?:([0-9]+)-)?([0-9]+)(?::([0-9]{2}))?(?::([0-9]{2}))?")
+_NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+_LONGEST_NAME = 40  # Kubernetes adds role and index, and takes 63 characters.
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Order:
+    """An experiment and the processes that run it.
+
+    Attributes:
+        name: The name of the job.
+        roles: Role to number of processes, in the order of ranks.
+        clustered: Whether they find each other through a description of the cluster.
+        gpus: GPUs of each process that trains.
+        experiment: The resolved config as YAML.
+        model_dir: The folder of the run.
+        arguments: Further arguments of `runner run`.
+        cpus: CPUs of each process; 0: what the cluster gives.
+        memory: MiB of each process; 0: what the cluster gives.
+        seconds: How long it may run; 0: no limit of its own.
+        restarts: How often a lost member is made up for.
+        grace: Seconds from SIGTERM to SIGKILL.
+        header: Lines that say where the manifest came from and what it relies on.
+    """
+
+    name: str
+    roles: Layout
+    clustered: bool
+    gpus: int
+    experiment: str
+    model_dir: str
+    arguments: tuple[str, ...] = ()
+    cpus: int = 0
+    memory: int = 0
+    seconds: int = 0
+    restarts: int = 0
+    grace: int = 120
+    header: tuple[str, ...] = ()
+
+    @property
+    def processes(self) -> int:
+        """How many there are."""
+        return sum(self.roles.values())
+
+    def in_folder(self, model_dir: str) -> Order:
+        """Returns the same order with another folder.
+
+        Args:
+            model_dir: The folder of the run.
+        """
+        return dataclasses.replace(self, model_dir=model_dir)
+
+    def gpus_of(self, role: str) -> int:
+        """Returns the GPUs of a process: coordinators and parameter servers compute nothing.
+
+        Args:
+            role: Its role.
+        """
+        idle = "ps" in self.roles and role in ("chief", "ps")
+        return 0 if idle else self.gpus
+
+
+def roles_of(runtime: RuntimeConfig) -> Layout:
+    """Returns role to number of processes.
+
+    Args:
+        runtime: Settings in which `order_problems` found nothing.
+    """
+    if runtime.distribution_strategy not in CLUSTERED:
+        return {"worker": 1}
+    served = runtime.distribution_strategy == "parameter_server"
+    servers = 1 + (runtime.num_parameter_servers or 1) if served else 0
+    return layout(runtime, runtime.num_workers + servers + runtime.num_evaluators, "manifest")
+
+
+def order_problems(config: ExperimentConfig, source: str) -> Found:
+    """Yields settings with which no manifest can be written.
+
+    Args:
+        config: The experiment.
+        source: The `runtime.cluster_source` that the cluster will have.
+
+    Yields:
+        Dotted path and message.
+    """
+    runtime = config.runtime
+    if runtime.distribution_strategy == "tpu":
+        allowed = "off, one_device, mirrored, multi_worker_mirrored, parameter_server"
+        yield "runtime.distribution_strategy", f"no manifest asks for TPUs\nallowed: {allowed}"
+    elif runtime.distribution_strategy in CLUSTERED:
+        yield from _number_problems(runtime)
+    elif runtime.num_evaluators:
+        yield (
+            "runtime.num_evaluators",
+            f"got 1 under `{runtime.distribution_strategy}`, which is one process\n"
+            "run a second job on the same folder: --mode=continuous_eval",
+        )
+    if runtime.num_gpus < 0:
+        yield "runtime.num_gpus", "is -1, and a cluster wants a number: --gpus_per_worker=N"
+    if described_jobs(runtime):
+        field = "worker_hosts" if runtime.worker_hosts else "cluster"
+        yield f"runtime.{field}", "names hosts, which the cluster will do; leave it out"
+    if runtime.remote_cluster:
+        yield "runtime.remote_cluster", "names servers, which the cluster will do; leave it out"
+    if runtime.cluster_source not in ("auto", source):
+        yield "runtime.cluster_source", f"got `{runtime.cluster_source}`, allowed: auto, {source}"
+
+
+def _number_problems(runtime: RuntimeConfig) -> Found:
+    strategy = runtime.distribution_strategy
+    if not runtime.num_workers:
+        yield "runtime.num_workers", "is not set: --workers=N"
+    elif runtime.num_workers == 1 and strategy == "multi_worker_mirrored":
+        yield (
+            "runtime.num_workers",
+            f"got 1 under `{strategy}`, and one process is no cluster\n"
+            "allowed: 2 and more; or set runtime.distribution_strategy: mirrored",
+        )
+
+
+def requirements(config: ExperimentConfig) -> list[str]:
+    """Returns what has to be in the place where it runs, a line each.
+
+    Args:
+        config: The experiment.
+    """
+    names = ("data_dir", "input_path", "init_checkpoint")
+    needed = [
+        f"{path}: {value}"
+        for path, value in flat(config).items()
+        if path.rpartition(".")[2] in names and value
+    ]
+    return [*needed, *(f"imports: {name}" for name in config.imports)]
+
+
+def job_name(text: str) -> str:
+    """Makes the name of a job of that of an experiment.
+
+    Args:
+        text: The name of the experiment.
+
+    Returns:
+        Lower case letters, digits and hyphens, beginning with a letter.
+    """
+    name = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+    name = name if name[:1].isalpha() else f"run-{name}"
+    return name[:_LONGEST_NAME].strip("-")
+
+
+def name_problem(name: str) -> str:
+    """Returns what is wrong with the name of a job; "" if nothing is.
+
+    Args:
+        name: The name.
+    """
+    if len(name) <= _LONGEST_NAME and _NAME.fullmatch(name):
+        return ""
+    return (
+        f"got {name!r:.60}, allowed: lower case letters, digits and hyphens, beginning with a "
+        f"letter, at most {_LONGEST_NAME}"
+    )
+
+
+def mebibytes(text: str) -> int | None:
+    """Reads an amount of memory.
+
+    Args:
+        text: Such as `512Mi` or `16Gi`.
+
+    Returns:
+        MiB; None where it is none.
+    """
+    match = _MEMORY.fullmatch(text)
+    return int(match[1]) * (1024 if match[2] == "Gi" else 1) if match else None
+
+
+def seconds_of(text: str) -> int | None:
+    """Reads a span of time as Slurm does.
+
+    Args:
+        text: `minutes`, `minutes:seconds`, `hours:minutes:seconds`, `days-hours`,
+            `days-hours:minutes` or `days-hours:minutes:seconds`.
+
+    Returns:
+        Seconds; None where it is none.
+    """
+    match = _TIME.fullmatch(text)
+    if match is None:
+        return None
+    days, *rest = match.groups()
+    parts = [int(part) for part in rest if part is not None]
+    if days is not None:
+        hours, minutes, seconds = [*parts, 0, 0][:3]
+        return ((int(days) * 24 + hours) * 60 + minutes) * 60 + seconds
+    hours, minutes, seconds = {1: [0, *parts, 0], 2: [0, *parts], 3: parts}[len(parts)]
+    return (hours * 60 + minutes) * 60 + seconds

@@ -1,0 +1,106 @@
+"""A `JobSet` of indexed jobs, one for each role; a plain `Job` where there is one process.
+
+Names and meanings are those of `jobset.x-k8s.io/v1alpha2` and `batch/v1`. When a pod is killed or
+evicted, or reports a lost member (138), its job fails and the JobSet restarts all jobs. A failure
+that would come again, such as a config error, ends it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from orbit_runner.launch.deploy.job_spec import Order
+
+_WEEK, _PORT = 7 * 24 * 3600, 2222
+# Exit codes of `runner run` after which a restart does not help, and those of a shell that cannot
+# find or start the program.
+_FINAL = (1, 2, 3, 6, 126, 127)
+_INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+
+Template = Callable[[str], dict[str, Any]]
+
+
+def job(order: Order, template: Template) -> dict[str, Any]:
+    """Returns the JobSet or the Job, without metadata.
+
+    Args:
+        order: What to run.
+        template: Makes the pod template of a role.
+    """
+    if order.processes == 1:
+        (role,) = order.roles
+        spec = {"ttlSecondsAfterFinished": _WEEK, **_job_spec(order, template(role))}
+        spec["backoffLimit"] = order.restarts
+        return {"apiVersion": "batch/v1", "kind": "Job", "spec": spec}
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "spec": _jobset_spec(order, template),
+    }
+
+
+def _jobset_spec(order: Order, template: Template) -> dict[str, Any]:
+    reasons = ["PodFailurePolicy", "DeadlineExceeded"]
+    rule = {"name": "finalFailure", "action": "FailJobSet", "onJobFailureReasons": reasons}
+    spec: dict[str, Any] = {
+        "ttlSecondsAfterFinished": _WEEK,
+        # Members look for each other before they are ready.
+        "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
+        "failurePolicy": {"maxRestarts": order.restarts, "rules": [rule]},
+    }
+    if "ps" in order.roles:
+        # Workers and parameter servers leave after the chief.
+        leading = [role for role in order.roles if role in ("chief", "evaluator")]
+        spec["successPolicy"] = {"operator": "All", "targetReplicatedJobs": leading}
+    spec["replicatedJobs"] = [
+        {
+            "name": role,
+            "replicas": 1,
+            "template": {"spec": _indexed_job_spec(order, template(role), role)},
+        }
+        for role in order.roles
+    ]
+    return spec
+
+
+def _indexed_job_spec(order: Order, template: dict[str, Any], role: str) -> dict[str, Any]:
+    (container,) = template["spec"]["containers"]
+    # Kubernetes replaces $(NAME) by a variable that stands before it in the list.
+    container["env"] = [
+        {"name": "TASK_INDEX", "valueFrom": {"fieldRef": {"fieldPath": _INDEX}}},
+        {"name": "TF_CONFIG", "value": _tf_config(order, role)},
+    ]
+    count = order.roles[role]
+    return {
+        "completionMode": "Indexed",
+        "completions": count,
+        "parallelism": count,
+        **_job_spec(order, template),
+    }
+
+
+def _job_spec(order: Order, template: dict[str, Any]) -> dict[str, Any]:
+    codes = {"containerName": "tensorflow", "operator": "In", "values": [*_FINAL]}
+    spec: dict[str, Any] = {
+        "backoffLimit": 0,
+        "podFailurePolicy": {"rules": [{"action": "FailJob", "onExitCodes": codes}]},
+    }
+    if order.seconds:
+        spec["activeDeadlineSeconds"] = order.seconds
+    pod = {"restartPolicy": "Never", **template["spec"]}
+    return {**spec, "template": {**template, "spec": pod}}
+
+
+def _tf_config(order: Order, role: str) -> str:
+    cluster = {
+        name: [f"{order.name}-{name}-0-{index}.{order.name}:{_PORT}" for index in range(count)]
+        for name, count in order.roles.items()
+        if name != "evaluator"  # It reads checkpoints, and talks to nobody.
+    }
+    # `cloud`: host names may be known before they can be resolved.
+    text = json.dumps(
+        {"cluster": cluster, "task": {"type": role, "index": "INDEX"}, "environment": "cloud"}
+    )
+    return text.replace('"INDEX"', "$(TASK_INDEX)")

@@ -1,0 +1,118 @@
+"""A script for Slurm's `sbatch`; its directives are those of the manual page of `sbatch`."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import shlex
+from collections.abc import Iterator
+
+from orbit_runner.launch.deploy.job_spec import Order
+from orbit_runner.launch.deploy.yaml_text import comment
+
+SOURCE = "slurm"
+_END = "END_OF_EXPERIMENT"
+_SCRIPT = """\
+
+set -o nounset
+folder={folder}
+mkdir -p "$folder"
+cat > "$folder/experiment.yaml" <<'{end}'
+{experiment}{end}
+
+# A member that fails does not take the others with it, who may be saving; --wait: seconds that they
+# have once the first of them is done.
+srun --kill-on-bad-exit=0 --wait=600 {srun}
+code=$?
+# 138: a member was lost. 139: a member crashed (SIGSEGV); srun returns the highest exit code, which
+# hides the 138 of the others. 143: SIGTERM came, and the run saved. A restart resumes the run.
+case "$code" in
+138 | 139 | 143)
+  if [ "${{SLURM_RESTART_COUNT:-0}}" -lt {restarts} ]; then
+    scontrol requeue "$SLURM_JOB_ID"
+  fi
+  ;;
+esac
+exit "$code"
+"""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Slurm:
+    """What Slurm is asked for.
+
+    Attributes:
+        nodes: How many; 0: one for each worker.
+        partition: The partition; "" for the default.
+        account: Whose time it is; "" for the default.
+    """
+
+    nodes: int = 0
+    partition: str = ""
+    account: str = ""
+
+
+def manifest(order: Order, place: Slurm) -> str:
+    """Writes the script.
+
+    Args:
+        order: What to run.
+        place: What Slurm is asked for.
+
+    Returns:
+        Text for `sbatch`.
+    """
+    directives = "".join(f"#SBATCH --{text}\n" for text in _directives(order, place))
+    notes = [
+        "Slurm: sbatch FILE, from a shell where `runner` is found.",
+        f"The folder has to be seen from all nodes: {order.model_dir}",
+        *_idle(order),
+    ]
+    end = _END
+    while end in order.experiment:
+        end += "_"
+    command = [*_srun(order), "runner", "run"]
+    experiment, folder = '--experiment="$folder/experiment.yaml"', '--model_dir="$folder"'
+    script = _SCRIPT.format(
+        folder=shlex.quote(order.model_dir),
+        end=end,
+        experiment=order.experiment,
+        srun=" ".join([*command, experiment, folder, *map(shlex.quote, order.arguments)]),
+        restarts=order.restarts,
+    )
+    return f"#!/bin/bash\n{directives}{comment([*order.header, *notes])}{script}"
+
+
+def _directives(order: Order, place: Slurm) -> Iterator[str]:
+    yield f"job-name={order.name}"
+    yield f"nodes={place.nodes or order.roles['worker']}"
+    yield f"ntasks={order.processes}"
+    if order.cpus:
+        yield f"cpus-per-task={order.cpus}"
+    if order.memory:
+        yield f"mem-per-cpu={math.ceil(order.memory / (order.cpus or 1))}M"
+    if order.gpus:
+        yield f"gpus-per-task={order.gpus}"
+    if order.seconds:
+        days, rest = divmod(order.seconds, 24 * 3600)
+        yield f"time={days}-{rest // 3600:02d}:{rest % 3600 // 60:02d}:{rest % 60:02d}"
+    if place.partition:
+        yield f"partition={place.partition}"
+    if place.account:
+        yield f"account={place.account}"
+    yield "requeue"
+    # To all tasks, in time to save.
+    yield f"signal=TERM@{order.grace}"
+    yield "open-mode=append"
+    yield "output=%x-%j.log"
+
+
+def _srun(order: Order) -> Iterator[str]:
+    # From Slurm 22.05 on, steps do not take this over from the job.
+    if order.cpus:
+        yield f"--cpus-per-task={order.cpus}"
+
+
+def _idle(order: Order) -> Iterator[str]:
+    if order.gpus and "ps" in order.roles:
+        yield "All tasks get the same: the chief and the parameter servers leave their GPUs idle."

@@ -1,0 +1,152 @@
+"""The places that `runner manifest` writes for, and the flags of each."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from orbit_runner.config.errors import ConfigError, Problem
+from orbit_runner.launch.deploy import kubernetes, slurm, vertex
+from orbit_runner.launch.deploy.job_spec import Order, mebibytes
+
+Add = Callable[..., Any]
+Write = Callable[[Order, argparse.Namespace], str]
+_IMAGE = "an image in which `runner` is installed"
+
+
+def _refuse(*problems: tuple[str, str]) -> None:
+    found = [Problem(flag, message) for flag, message in problems if message]
+    if found:
+        raise ConfigError(found)
+
+
+def _unset(value: object, what: str) -> str:
+    return "" if value else f"is not set: {what}"
+
+
+def _each(flag: str, texts: Sequence[str], read: Callable[[str], Any]) -> tuple[Any, ...]:
+    try:
+        return tuple(read(text) for text in texts)
+    except ValueError as error:
+        raise ConfigError([Problem(flag, str(error))]) from None
+
+
+def _add_kubernetes(add: Add) -> None:
+    add("--image", metavar="IMAGE", help=_IMAGE)
+    add(
+        "--volume_claim",
+        action="append",
+        metavar="CLAIM[:PATH]",
+        help="a PersistentVolumeClaim and where it is mounted; the first, at /runs unless said, "
+        "is for the folder of the run",
+    )
+    add("--namespace", default="", metavar="NAME", help="the current one where unset")
+    add("--cpus", metavar="N", help="of each process")
+    add("--memory", metavar="SIZE", help="of each process, such as 16Gi")
+    add(
+        "--api",
+        default="jobset",
+        choices=tuple(kubernetes.APIS),
+        help="jobset (the default; a plain Job for one process), or tfjob of Kubeflow's operator",
+    )
+    add(
+        "--toleration",
+        action="append",
+        default=[],
+        metavar="KEY[=VALUE][:EFFECT]",
+        help="a taint of nodes that pods accept",
+    )
+    add(
+        "--node_selector",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a label that nodes have to have",
+    )
+    add(
+        "--pull_secret",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a secret for the registry of the image",
+    )
+    add("--shared_memory", metavar="SIZE", help="/dev/shm; no limit where a pod has several GPUs")
+
+
+def _kubernetes(order: Order, flags: argparse.Namespace) -> str:
+    _refuse(
+        ("--image", _unset(flags.image, _IMAGE)),
+        ("--volume_claim", _unset(flags.volume_claim, "all pods share the folder of the run")),
+    )
+    try:
+        claims = kubernetes.parse_claims(flags.volume_claim)
+    except ValueError as error:
+        raise ConfigError([Problem("--volume_claim", str(error))]) from None
+    order = order.in_folder(order.model_dir or f"{claims[0][1]}/{order.name}")
+    _refuse(("--model_dir", kubernetes.folder_problem(order.model_dir, claims)))
+    place = kubernetes.Kubernetes(
+        image=flags.image,
+        claims=claims,
+        namespace=flags.namespace,
+        api=flags.api,
+        tolerations=_each("--toleration", flags.toleration, kubernetes.parse_toleration),
+        node_selector=dict(_each("--node_selector", flags.node_selector, kubernetes.parse_label)),
+        pull_secrets=_each("--pull_secret", flags.pull_secret, kubernetes.parse_name),
+        shared_memory=mebibytes(flags.shared_memory or "0Mi") or 0,
+    )
+    return kubernetes.manifest(order, place)
+
+
+def _add_slurm(add: Add) -> None:
+    add("--nodes", metavar="N", help="one for each worker where unset")
+    add("--partition", default="", metavar="NAME", help="the default one where unset")
+    add("--account", default="", metavar="NAME", help="whose time it is")
+    add("--cpus", metavar="N", help="of each process")
+    add("--memory", metavar="SIZE", help="of each process, such as 16Gi")
+
+
+def _slurm(order: Order, flags: argparse.Namespace) -> str:
+    order = order.in_folder(order.model_dir or f"runs/{order.name}")
+    nodes = int(flags.nodes or 0)
+    if nodes > order.processes:
+        _refuse(("--nodes", f"got {nodes}, and there are {order.processes} processes"))
+    place = slurm.Slurm(nodes=nodes, partition=flags.partition, account=flags.account)
+    return slurm.manifest(order, place)
+
+
+def _add_vertex(add: Add) -> None:
+    add("--image", metavar="IMAGE", help=_IMAGE)
+    add("--machine_type", default="n1-standard-8", metavar="TYPE", help="of each machine")
+    add("--accelerator_type", default="", metavar="TYPE", help="such as NVIDIA_TESLA_T4")
+
+
+def _vertex(order: Order, flags: argparse.Namespace) -> str:
+    folder = f"a folder that all machines see: {vertex.BUCKETS}BUCKET/…"
+    _refuse(
+        ("--image", _unset(flags.image, _IMAGE)),
+        ("--model_dir", _unset(order.model_dir, folder)),
+        ("--accelerator_type", _unset(flags.accelerator_type or not order.gpus, "which GPUs")),
+        ("--gpus_per_worker", _unset(order.gpus or not flags.accelerator_type, "how many GPUs")),
+    )
+    if not order.model_dir.startswith(vertex.BUCKETS):
+        _refuse(("--model_dir", f"got {order.model_dir!r}, expected {folder}"))
+    place = vertex.Vertex(
+        image=flags.image,
+        machine_type=flags.machine_type,
+        accelerator_type=flags.accelerator_type,
+    )
+    return vertex.manifest(order, place)
+
+
+ADD_FLAGS: dict[str, Callable[[Add], None]] = {
+    "kubernetes": _add_kubernetes,
+    "slurm": _add_slurm,
+    "vertex": _add_vertex,
+}
+# Where the cluster is described there, and what writes the manifest.
+PLACES: dict[str, tuple[str, Write]] = {
+    "kubernetes": (kubernetes.SOURCE, _kubernetes),
+    "slurm": (slurm.SOURCE, _slurm),
+    "vertex": (vertex.SOURCE, _vertex),
+}

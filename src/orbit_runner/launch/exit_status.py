@@ -1,0 +1,85 @@
+"""How processes end, and what that says about the others."""
+
+from __future__ import annotations
+
+import dataclasses
+import signal
+from collections.abc import Iterable
+
+from orbit_runner.distribute.cluster.errors import MemberLost
+
+LOST = MemberLost.exit_code
+_SOFT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_LEFT = tuple(128 + number for number in _SOFT)
+
+
+@dataclasses.dataclass(frozen=True)
+class Ending:
+    """How a member, or a whole machine, ended.
+
+    Attributes:
+        who: Its name.
+        status: Its exit code, or minus the number of the signal that killed it.
+        words: What to say of it instead of that.
+    """
+
+    who: str
+    status: int
+    words: str = ""
+
+    @property
+    def code(self) -> int:
+        """The exit code as a shell shows it."""
+        return self.status if self.status >= 0 else 128 - self.status
+
+    @property
+    def kind(self) -> str:
+        """`done`; `left`: asked to leave; `lost`: another is gone; `killed`; else `failed`."""
+        if self.status == 0:
+            return "done"
+        if self.code in _LEFT:
+            return "left"
+        if self.code == LOST:
+            return "lost"
+        return "killed" if self.status < 0 else "failed"
+
+    def __str__(self) -> str:
+        if self.words:
+            return self.words
+        if self.kind == "left":
+            return f"{self.who} was asked to leave ({signal_name(self.code - 128)})"
+        if self.kind == "lost":
+            return f"{self.who} lost another member (exit code {LOST})"
+        if self.kind == "killed":
+            return f"{self.who} was killed by {signal_name(-self.status)}"
+        return f"{self.who} ended with exit code {self.status}"
+
+
+def signal_name(number: int) -> str:
+    """Returns the name of a signal.
+
+    Args:
+        number: The signal.
+    """
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def by_weight(endings: Iterable[Ending]) -> list[Ending]:
+    """Sorts endings of about the same time by what they explain of the others, `done` last.
+
+    A process does not kill itself with SIGKILL, an error of its own or a request to leave is told
+    by its code, while TensorFlow may abort, and members report a loss, because another is gone.
+
+    Args:
+        endings: The endings; equals stay in their order.
+    """
+    return sorted(endings, key=_weight)
+
+
+def _weight(ending: Ending) -> int:
+    if ending.status == -signal.SIGKILL:
+        return 0
+    return ("failed", "left", "killed", "lost", "done").index(ending.kind) + 1

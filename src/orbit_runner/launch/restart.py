@@ -1,0 +1,74 @@
+"""A member is lost: finds out why, and clears the way for another attempt."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from orbit_runner.launch.exit_status import LOST, Ending, by_weight
+from orbit_runner.launch.job import Job, Verdict, grouped, leads
+from orbit_runner.launch.process import Process
+from orbit_runner.launch.process_pool import named, until
+from orbit_runner.launch.shutdown import fail, follow_out
+
+
+def regroup(job: Job, first: Ending) -> Verdict:
+    """Ends an attempt that lost a member.
+
+    Args:
+        job: The job.
+        first: The end that was seen first.
+
+    Returns:
+        Whether another attempt is worth it.
+    """
+    if first.kind == "left":  # A server that was asked to leave is lost to those that it served.
+        first = Ending(first.who, LOST, str(first))
+    job.gathering.tell(first)
+    stopped = _settle(job, first)
+    # Here, and on other machines.
+    ends = [*job.crew.endings(grouped), *iter(job.gathering.heard, None)]
+    # A loss that a member reports is explained by what happened to others; a death is not.
+    cause = by_weight([first, *ends])[0] if first.kind == "lost" else first
+    job.gathering.tell(cause)
+    if stopped:
+        cause = dataclasses.replace(cause, words=f"{cause}; {stopped}")
+    if cause.kind == "left":
+        return follow_out(job, cause)
+    if cause.kind == "failed" or not job.may_restart:
+        return fail(job, cause)
+    job.end(job.crew.running(grouped))
+    return Verdict(cause.code, cause, again=True)
+
+
+def _settle(job: Job, first: Ending) -> str:
+    """Waits until those that lead have noticed; returns what is to be said of stopped ones.
+
+    What they would save now could not be whole, and those that noticed say so by their exit codes.
+    """
+    leaders, seconds = job.crew.running(leads), job.limits.settle
+    if leaders:
+        job.screen.note(f"{first}; waiting up to {seconds:.0f} s for {named(leaders)} to notice")
+
+    def unsettled() -> list[Process]:
+        return [p for p in leaders if p.ending() is None and not p.is_stopped()]
+
+    until(lambda: job.asked() or not unsettled(), seconds)
+    stopped = [process for process in job.crew.running(grouped) if process.is_stopped()]
+    return f"{named(stopped)} was stopped" if stopped else ""
+
+
+def replace(job: Job, ending: Ending) -> Verdict | None:
+    """Starts a process again that the others can do without for a while.
+
+    Args:
+        job: The job.
+        ending: How it ended.
+
+    Returns:
+        None, and the others go on; or the end of all, where that was once too often.
+    """
+    if not job.may_restart:
+        return fail(job, ending)
+    job.screen.note(f"{ending}; starting it again, by itself {job.count_restart()}")
+    job.crew.start(job.crew.spec(ending.who))
+    return None

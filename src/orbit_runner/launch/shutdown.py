@@ -1,0 +1,111 @@
+"""The ends of a job: it failed, a member was asked to leave, or the launcher was."""
+
+from __future__ import annotations
+
+from orbit_runner.launch.exit_status import Ending, signal_name
+from orbit_runner.launch.job import Job, Verdict, leads, works
+from orbit_runner.launch.process_pool import named, until
+
+
+def fail(job: Job, cause: Ending) -> Verdict:
+    """Ends everything: another attempt would end as this one did, or was one too many.
+
+    Args:
+        job: The job.
+        cause: What failed first.
+
+    Returns:
+        The exit code of that.
+    """
+    tried = ""
+    if cause.kind in ("lost", "killed") and job.limits.restarts:
+        tried = f" after {job.limits.restarts} restart{'s' if job.limits.restarts > 1 else ''}"
+    log = f" (log: {job.crew.spec(cause.who).log})" if job.crew.has(cause.who) else ""
+    job.screen.note(f"{cause}{log}; giving up{tried}")
+    job.gathering.tell(cause)
+    job.end(job.crew.running())
+    return Verdict(cause.code, cause)
+
+
+def follow_out(job: Job, first: Ending) -> Verdict:
+    """Waits for all to save and leave: the one that was asked to has told the others.
+
+    Args:
+        job: The job.
+        first: How that one ended.
+
+    Returns:
+        Its exit code.
+    """
+    job.gathering.tell(first)
+    leaders = job.crew.running(leads)
+    if leaders:
+        grace = job.limits.grace
+        job.screen.note(f"{first}; waiting up to {grace:.0f} s for {named(leaders)} to save")
+        until(lambda: job.asked() or not job.crew.running(leads), grace)
+    job.end(job.crew.running(works), job.limits.grace)
+    job.end(job.crew.running())
+    return Verdict(first.code, first)
+
+
+def turn_back(job: Job, number: int) -> Verdict:
+    """Ends everything before members have started: there is nothing to save.
+
+    Args:
+        job: The job.
+        number: The signal that the launcher was sent, here or on another machine.
+
+    Returns:
+        128 + the signal.
+    """
+    own = Ending("the launcher", 128 + number)
+    job.signals.received = job.signals.received or number
+    job.gathering.tell(own)
+    job.screen.note(f"{signal_name(number)}: leaving before anything has begun")
+    job.end(job.crew.running())
+    return Verdict(own.code, own)
+
+
+def leave(job: Job, number: int) -> Verdict:
+    """Passes a signal on, and waits until all have saved and left.
+
+    Servers are not told: those that they serve need them to save.
+
+    Args:
+        job: The job.
+        number: The signal that the launcher was sent, here or on another machine.
+
+    Returns:
+        128 + the signal; 0 where all were done just then; or the exit code of what failed.
+    """
+    own = Ending("the launcher", 128 + number)
+    job.signals.received = job.signals.received or number
+    job.gathering.tell(own)
+    working = job.crew.running(works)
+    for process in working:
+        process.send(job.signals.passed_on)
+    whom = named(working) or "the other machines"
+    job.screen.note(
+        f"{signal_name(number)}: waiting up to {job.limits.grace:.0f} s for {whom} to save and "
+        "leave; Ctrl-C ends them at once"
+    )
+    until(lambda: job.signals.at_once or not _is_needed(job, bool(working)), job.limits.grace)
+    late = job.crew.kill(job.crew.running(works))
+    if late:
+        job.screen.note(f"{named(late)} did not leave and was killed before it had saved")
+    endings = job.crew.endings(works)
+    job.end(job.crew.running())
+    failed = next((ending for ending in endings if ending.kind == "failed"), None)
+    if failed is not None:
+        return Verdict(failed.code, failed)
+    if working and not late and all(ending.kind == "done" for ending in endings):
+        return Verdict(0)
+    return Verdict(own.code, own)
+
+
+def _is_needed(job: Job, works_here: bool) -> bool:
+    if works_here:
+        return bool(job.crew.running(works))
+    # Only servers are here: the machine that they serve says when it has no use for them.
+    job.gathering.heard()
+    return not job.gathering.all_done and job.gathering.over is None

@@ -1,0 +1,166 @@
+"""The supervising loop: starts a cluster's members, and starts them again when one is lost."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from orbit_runner.launch.data_service import Opening
+from orbit_runner.launch.exit_status import Ending, by_weight
+from orbit_runner.launch.gathering import Gathered
+from orbit_runner.launch.job import Job, Verdict, leads, works
+from orbit_runner.launch.process import Spec
+from orbit_runner.launch.process_pool import PAUSE_SECONDS, named
+from orbit_runner.launch.restart import regroup, replace
+from orbit_runner.launch.shutdown import fail, follow_out, leave, turn_back
+
+# Makes the processes of this machine.
+Specs = Callable[[Gathered], Sequence[Spec]]
+
+
+def supervise(job: Job, specs: Specs) -> int:
+    """Runs attempts until one is the last; every process has ended when it returns.
+
+    Args:
+        job: The job; nothing of its cluster has been started yet.
+        specs: Makes the processes.
+
+    Returns:
+        The exit code: that of what failed first, 128 + n for signal n, or 0.
+
+    Raises:
+        RunnerError: A process cannot be started.
+    """
+    return _Supervisor(job, specs).run()
+
+
+class _Supervisor:
+    def __init__(self, job: Job, specs: Specs) -> None:
+        self._job, self._specs = job, specs
+        self._code = 0
+        self._reminder = ""
+        self._opening, self._waiting = Opening(()), list[Spec]()
+
+    def run(self) -> int:
+        job = self._job
+        verdict = Verdict(1, Ending("the launcher", 1))
+        try:
+            while True:
+                gathered = job.gathering.gather(job.asked)
+                if isinstance(gathered, Ending):
+                    if job.signals.received is not None:
+                        gathered = Ending("the launcher", 128 + job.signals.received)
+                    job.screen.note(str(gathered))
+                    verdict = Verdict(gathered.code, gathered)
+                    break
+                self._start(self._specs(gathered), gathered.services)
+                verdict = self._watch()
+                if not verdict.again:
+                    break
+                job.screen.note(
+                    f"{verdict.cause}; starting all again from the last checkpoint "
+                    f"{job.count_restart()}"
+                )
+            return verdict.code
+        finally:
+            job.crew.kill(job.crew.running())
+            job.gathering.close(verdict.cause)
+
+    def _start(self, specs: Sequence[Spec], services: tuple[str, ...]) -> None:
+        for spec in specs:
+            self._job.screen.introduce(spec.name)
+        # What is not of the group has lived on, or has done its work.
+        due = [s for s in specs if s.part.grouped or not self._job.crew.is_settled(s.name)]
+        for spec in due:
+            if spec.part.first:
+                self._job.crew.start(spec)
+        self._waiting = [spec for spec in due if not spec.part.first]
+        self._opening = Opening(services)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Starts those that wait for services, once these answer."""
+        if self._waiting and self._opening.done():
+            for spec in self._waiting:
+                self._job.crew.start(spec)
+            self._waiting = []
+
+    def _watch(self) -> Verdict:
+        """Watches one attempt.
+
+        In this order: what the launcher was asked, what other machines report, what ended here,
+        whether those that wait can start, whether training is done everywhere, whether those that
+        outlast training have ended.
+        """
+        job, over = self._job, False
+        while True:
+            if job.signals.received is not None:
+                depart = turn_back if self._waiting else leave
+                return depart(job, job.signals.received)
+            heard = None if over else job.gathering.heard()
+            verdict = self._follow(heard) if heard is not None else self._judged()
+            if verdict is not None:
+                return verdict
+            self._go_on()
+            if not over and self._has_trained():
+                over = True
+                job.end(job.crew.running(lambda part: part.serves and part.grouped))
+            if over and not job.crew.running(works):
+                job.end(job.crew.running())
+                return Verdict(self._code)
+            self._remind(over)
+            time.sleep(PAUSE_SECONDS)
+
+    def _follow(self, heard: Ending) -> Verdict:
+        """Does as another machine has to."""
+        if heard.kind == "left":
+            depart = turn_back if self._waiting else leave
+            return depart(self._job, heard.code - 128)
+        if heard.kind == "failed":
+            return fail(self._job, heard)
+        return regroup(self._job, heard)
+
+    def _judged(self) -> Verdict | None:
+        """Decides what the ends of processes mean, the most telling first."""
+        for ending in by_weight(self._job.crew.endings()):
+            verdict = self._judge(ending)
+            if verdict is not None:
+                return verdict
+        return None
+
+    def _judge(self, ending: Ending) -> Verdict | None:
+        if ending.kind == "done":
+            return None
+        if ending.kind == "failed":
+            return fail(self._job, ending)
+        part = self._job.crew.spec(ending.who).part
+        if ending.kind == "left" and part.leads:
+            return follow_out(self._job, ending)
+        if ending.kind == "left" and not part.serves:
+            self._job.screen.note(f"{ending}; the others go on")
+            self._code = self._code or ending.code
+            return None
+        # A member that reports a loss is well itself: starting it again would not help.
+        if part.alone and not (part.grouped and ending.kind == "lost"):
+            return replace(self._job, ending)
+        return regroup(self._job, ending)
+
+    def _has_trained(self) -> bool:
+        job = self._job
+        if not (job.gathering.all_done or self._waiting or job.crew.running(leads)):
+            job.gathering.done()
+        return job.gathering.all_done
+
+    def _remind(self, over: bool) -> None:
+        """Says once what there is to wait for when nothing trains here any more."""
+        if self._job.crew.running(leads):
+            return
+        text = "nothing trains here; waiting for the other machines"
+        if self._waiting:
+            seconds, silent = self._opening.seconds, ", ".join(self._opening.waiting)
+            text = f"waiting up to {seconds:.0f} s for data services to answer: {silent}"
+        if over:
+            text = f"training is done; waiting for {named(self._job.crew.running(works))}"
+        if text != self._reminder:
+            self._job.screen.note(text)
+        self._reminder = text

@@ -1,0 +1,1 @@
+"""Everything that knows Model Garden: its experiments, its tasks, its drivers' API."""

@@ -1,0 +1,148 @@
+"""What the installed Model Garden registers, read from its sources without importing any of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib.util
+import itertools
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from orbit_runner.config.errors import ConfigError, Problem
+from orbit_runner.errors import unknown
+
+PACKAGE = "official"
+PREFIX = f"{PACKAGE}/"
+_EXPERIMENT, _TASK = "register_config_factory", "register_task_cls"
+# What a project's networks and readers are looked up by, once their modules are imported.
+_PARTS = (
+    "register_backbone_builder",
+    "register_decoder_builder",
+    "register_model_builder",
+    "register_data_loader_cls",
+    "bind",
+)
+# Looked for in the text: parsing so many files takes five times as long, at each start.
+_DECORATOR = re.compile(
+    rf"""^@(?:\w+\.)*(?P<kind>{"|".join((_EXPERIMENT, _TASK, *_PARTS))})"""
+    r"""\(\s*(?:(?P<quote>['"])(?P<text>.+?)(?P=quote)|(?P<names>[\w.]+))""",
+    re.MULTILINE,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Registration:
+    """One decorator that registers something.
+
+    Attributes:
+        kind: The decorator's name, such as `register_config_factory`.
+        name: Its argument: a text, or the last name of what is passed.
+        module: Where it stands.
+    """
+
+    kind: str
+    name: str
+    module: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """An experiment of Model Garden.
+
+    Attributes:
+        name: The name that it is registered under, without `official/`.
+        module: The module that registers it.
+    """
+
+    name: str
+    module: str
+
+
+def is_installed() -> bool:
+    """Returns whether Model Garden is there."""
+    return importlib.util.find_spec(PACKAGE) is not None
+
+
+@functools.cache
+def experiments() -> dict[str, Entry]:
+    """Returns every experiment that a module of the package registers, by name and in order."""
+    found = (r for r in registrations() if r.kind == _EXPERIMENT)
+    return {r.name: Entry(r.name, r.module) for r in sorted(found, key=lambda r: r.name)}
+
+
+def unknown_experiment(name: str, own: Iterable[str] = ()) -> ConfigError:
+    """Returns the error for a name that no experiment has.
+
+    Args:
+        name: The name, without `official/`.
+        own: Names that modules of the user register.
+    """
+    known = [f"{PREFIX}{found}" for found in (*experiments(), *own)]
+    message, _, _ = unknown("experiment", f"{PREFIX}{name}", known).partition("\n")
+    text = f"{message}\nsee `runner list --official`; --import MODULE for your own"
+    return ConfigError([Problem("--experiment", text)])
+
+
+def task_modules(class_name: str, near: str) -> list[str]:
+    """Returns the modules that may register the task of a config class, the likeliest first.
+
+    Args:
+        class_name: The name of the task's config class.
+        near: The module that defines it.
+    """
+    found = {r.module for r in registrations() if r.kind == _TASK and r.name == class_name}
+    return sorted(found, key=lambda module: (-_shared(module, near), module))
+
+
+def part_modules(module: str) -> list[str]:
+    """Returns the modules of the same project that register networks and readers.
+
+    Args:
+        module: A module of the project.
+    """
+    project = project_of(module)
+    found = {r.module for r in registrations() if r.kind in _PARTS}
+    return sorted(part for part in found if project and project_of(part) == project)
+
+
+def project_of(module: str) -> str:
+    """Returns the project that a module belongs to, "" for what all of them share.
+
+    Args:
+        module: Its dotted name.
+    """
+    parts = module.split(".")
+    return ".".join(parts[:3]) if parts[:2] == [PACKAGE, "projects"] else ""
+
+
+def _shared(module: str, other: str) -> int:
+    pairs = zip(module.split("."), other.split("."), strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+@functools.cache
+def registrations() -> tuple[Registration, ...]:
+    """Returns all that is registered by a decorator at the top of a module."""
+    spec = importlib.util.find_spec(PACKAGE)
+    roots = [Path(root) for root in (spec.submodule_search_locations or ())] if spec else []
+    return tuple(found for root in roots for found in _below(root))
+
+
+def _below(root: Path) -> Iterator[Registration]:
+    for path in sorted(root.rglob("*.py")):
+        if path.stem.endswith("_test"):
+            continue
+        text = path.read_text(encoding="utf-8", errors="replace")
+        if any(f"{kind}(" in text for kind in (_EXPERIMENT, _TASK, *_PARTS)):
+            dotted = path.relative_to(root).with_suffix("").parts
+            yield from _in(text, ".".join([PACKAGE, *(p for p in dotted if p != "__init__")]))
+
+
+def _in(text: str, module: str) -> Iterator[Registration]:
+    for found in _DECORATOR.finditer(text):
+        # Not the examples that docstrings give.
+        if text.count('"""', 0, found.start()) % 2 == 0:
+            name = found["text"] or found["names"].rpartition(".")[2]
+            yield Registration(found["kind"], name, module)

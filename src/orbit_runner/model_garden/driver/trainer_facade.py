@@ -1,0 +1,450 @@
+"""Parts of a run in the shapes that Model Garden's `OrbitExperimentRunner` has them.
+
+A subclass of it replaces some parts and looks into others. Ours are shown to it as it knows them,
+and what it made itself is put in the place of ours.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import orbit
+import tensorflow as tf
+
+from orbit_runner.checkpoint.compatibility import match
+from orbit_runner.checkpoint.fingerprint import CheckpointContent
+from orbit_runner.checkpoint.finite_check import non_finite_error, non_finite_variables
+from orbit_runner.errors import RunnerError, listed
+from orbit_runner.train.evaluator import EXAMPLES
+from orbit_runner.train.run import Session
+from orbit_runner.utils.files import read_json_object
+from orbit_runner.utils.observer import Observer
+
+
+class GardenTrainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
+    """Trainer and evaluator of a run, with the attributes of Model Garden's `Trainer`.
+
+    Attributes:
+        session: The run.
+        config: The experiment, as it was given.
+        checkpoint_exporter: What a subclass of the runner exports the best checkpoint with.
+    """
+
+    def __init__(self, session: Session, config: Any, checkpoint_exporter: Any = None) -> None:
+        """Shows a run.
+
+        Args:
+            session: The run.
+            config: The experiment, as it was given.
+            checkpoint_exporter: Takes the place of the runner's best checkpoint where given.
+        """
+        self.session, self.config = session, config
+        self.checkpoint_exporter = checkpoint_exporter
+        if checkpoint_exporter is not None:
+            session.best = _Exported(session, checkpoint_exporter, self)  # type: ignore[assignment]
+
+    @property
+    def model(self) -> Any:
+        """The network."""
+        return self.session.state.model
+
+    @property
+    def optimizer(self) -> Any:
+        """What applies gradients; an average of the weights stands beside it, not around it."""
+        return self.session.state.optimizer
+
+    @property
+    def global_step(self) -> tf.Variable:
+        """The step, int64 scalar."""
+        return self.session.state.global_step
+
+    @property
+    def task(self) -> Any:
+        """What is learned."""
+        return self.session.task
+
+    @property
+    def strategy(self) -> tf.distribute.Strategy:
+        """Where it runs."""
+        return self.session.strategy
+
+    @functools.cached_property
+    def checkpoint(self) -> tf.train.Checkpoint:
+        """All that changes with a step."""
+        return self.session.state.checkpoint()
+
+    @property
+    def train_loss(self) -> Any:
+        """The mean training loss; None in modes that only evaluate."""
+        return getattr(self.session.trainer, "_loss", None)
+
+    @property
+    def train_metrics(self) -> list[Any]:
+        """The task's metrics of training."""
+        return list(getattr(self.session.trainer, "_metrics", ()))
+
+    @property
+    def validation_loss(self) -> Any:
+        """The mean loss of an evaluation; None in modes that only train."""
+        return getattr(self.session.evaluator, "_loss", None)
+
+    @property
+    def validation_metrics(self) -> list[Any]:
+        """The task's metrics of an evaluation."""
+        return list(getattr(self.session.evaluator, "_metrics", ()))
+
+    def initialize(self) -> None:
+        """Lets the task load weights from elsewhere."""
+        self.task.initialize(self.model)
+
+    def train(self, num_steps: tf.Tensor) -> dict[str, Any]:
+        """Runs some steps.
+
+        Args:
+            num_steps: int32 scalar.
+
+        Returns:
+            Loss, metrics and learning rate.
+        """
+        assert self.session.trainer is not None
+        return self.session.trainer.train(num_steps)
+
+    def evaluate(self, num_steps: tf.Tensor) -> dict[str, Any]:
+        """Evaluates some batches, and keeps the best checkpoint: for controllers not made here.
+
+        Args:
+            num_steps: int32 scalar; -1 for all there are.
+
+        Returns:
+            Loss and metrics.
+        """
+        assert self.session.evaluator is not None
+        logs = self.session.evaluator.evaluate(num_steps)
+        if self.session.best is not None:
+            self.session.best(logs)
+        return self.as_in_model_garden(logs)
+
+    def as_in_model_garden(self, logs: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns results under the names that Model Garden has for them, and no others.
+
+        Args:
+            logs: The result of an evaluation; {} where there was none.
+        """
+        found = _without_examples(logs)
+        if not logs or self.session.best is None:
+            return found
+        metric = self.config.trainer.best_checkpoint_eval_metric
+        return {**found, f"best_{metric}": self._best().get(metric, math.nan)}
+
+    def _best(self) -> Mapping[str, Any]:
+        if self.checkpoint_exporter is not None:
+            return self.checkpoint_exporter.best_ckpt_logs
+        folder = self.session.config.trainer.best_checkpoint_export_subdir
+        info = self.session.model_dir / folder / "info.json"
+        try:
+            return read_json_object(info)
+        except (OSError, ValueError):  # Removed or damaged while the run went on.
+            return {}
+
+
+def _without_examples(logs: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: _without_examples(value) if isinstance(value, Mapping) else value
+        for name, value in logs.items()
+        if name != EXAMPLES
+    }
+
+
+class _Exported:
+    """Hands the weights to an exporter after each evaluation, averaged where an average is kept."""
+
+    def __init__(self, session: Session, exporter: Any, trainer: GardenTrainer) -> None:
+        self._session, self._exporter, self._trainer = session, exporter, trainer
+
+    def __call__(self, logs: Mapping[str, Any]) -> None:
+        ema = self._session.state.ema
+        with ema.applied() if ema is not None else contextlib.nullcontext():
+            self._exporter.maybe_export_checkpoint(
+                self._trainer.checkpoint, dict(logs), self._session.step
+            )
+
+    def check_files(self) -> None:
+        """Does nothing: what an exporter writes is known to it alone."""
+
+
+class GardenCheckpoints(tf.train.CheckpointManager):
+    """The checkpoints of a run, with the methods of `tf.train.CheckpointManager`.
+
+    It is one by name, for Orbit's controller asks for that; nothing of it is used.
+    """
+
+    def __init__(self, session: Session, checkpoint: tf.train.Checkpoint) -> None:
+        """Shows the checkpoints of a run.
+
+        Args:
+            session: The run.
+            checkpoint: What is saved.
+        """
+        self._session, self._shown = session, checkpoint
+        self._saved_at = session.step
+
+    @property
+    def checkpoint(self) -> tf.train.Checkpoint:
+        """What is saved."""
+        return self._shown
+
+    @property
+    def checkpoint_interval(self) -> int:
+        """Steps between checkpoints."""
+        return self._session.plan.checkpoint_interval
+
+    @property
+    def directory(self) -> str:
+        """Their folder."""
+        return self._session.checkpoints.directory
+
+    @property
+    def checkpoints(self) -> list[str]:
+        """Their paths, the oldest first."""
+        folder = self._session.checkpoints.folder
+        return [str(folder.prefix(step)) for step in folder.committed()]
+
+    @property
+    def latest_checkpoint(self) -> str | None:
+        """The path of the newest; None where there is none."""
+        return self._session.checkpoints.newest()
+
+    def save(
+        self, checkpoint_number: Any = None, check_interval: bool = True, options: Any = None
+    ) -> str | None:
+        """Saves the state at the global step.
+
+        Args:
+            checkpoint_number: Not looked at: checkpoints are named after the global step.
+            check_interval: Whether to save only where the interval has passed.
+            options: Not looked at: `enable_async_checkpointing` said it.
+
+        Returns:
+            The path; None where nothing was saved.
+        """
+        step = self._session.step
+        if check_interval and step - self._saved_at < self.checkpoint_interval:
+            return None
+        self._session.checkpoints.save()
+        self._saved_at = step
+        return str(self._session.checkpoints.folder.prefix(step))
+
+    def restore_or_initialize(self) -> str | None:
+        """Restores the newest that is whole, or hands a new model to the task.
+
+        Returns:
+            The path of the checkpoint; None where there was none.
+        """
+        self._session.restore_or_initialize()
+        self._saved_at = self._session.step
+        return self._session.restored
+
+    def sync(self) -> None:
+        """Waits until the last save is on the disk."""
+        self._session.checkpoints.sync()
+
+
+class TrainerCheckpointManager(tf.train.CheckpointManager):
+    """The checkpoint manager of a trainer of the user's own.
+
+    TensorFlow's restores what fits without reporting the rest, and saves weights that are NaN.
+    """
+
+    def __init__(
+        self,
+        checkpoint: tf.train.Checkpoint,
+        *,
+        run_directory: str,
+        observer: Observer,
+        allow_partial: bool,
+        **kwargs: Any,
+    ) -> None:
+        """Makes the manager.
+
+        Args:
+            checkpoint: What is saved.
+            run_directory: The directory that all workers restore from.
+            observer: Gets a note of what is restored.
+            allow_partial: Whether a checkpoint may fit in part.
+            **kwargs: The other arguments of `tf.train.CheckpointManager`.
+        """
+        super().__init__(checkpoint, **kwargs)
+        self._run_directory, self._observer = run_directory, observer
+        self._allow_partial = allow_partial
+        self._saved_at: int | None = None
+
+    def save(
+        self, checkpoint_number: Any = None, check_interval: bool = True, options: Any = None
+    ) -> str | None:
+        """Saves the state, unless the weights are not finite.
+
+        Args:
+            checkpoint_number: The number in the name of the checkpoint.
+            check_interval: Whether to save only where the interval has passed.
+            options: A `tf.train.CheckpointOptions`.
+
+        Returns:
+            The path; None where nothing was saved.
+
+        Raises:
+            Diverged: The weights are not finite.
+        """
+        step, last = self._current_step(), self._saved_at
+        is_due = last is None or step >= last + (self.checkpoint_interval or 0)
+        model = getattr(self.checkpoint, "model", None)
+        if model is not None and (is_due or not check_interval):
+            found = non_finite_variables(model.trainable_variables)
+            if found:
+                raise non_finite_error(step, found)
+        path: str | None = super().save(checkpoint_number, check_interval, options)
+        if path is not None:
+            self._saved_at = step
+        return path
+
+    def _current_step(self) -> int:
+        return int(orbit.utils.get_value(self._step_counter))
+
+    def restore_or_initialize(self) -> str | None:
+        """Restores the latest checkpoint, or initializes the model if there is none.
+
+        Returns:
+            The path of the checkpoint; None if there was none.
+
+        Raises:
+            RunnerError: It does not fit, and `allow_partial` is false.
+        """
+        found = tf.train.latest_checkpoint(self._run_directory)
+        if found is not None:
+            self._check(found)
+        path: str | None = super().restore_or_initialize()
+        if found is not None:
+            self._saved_at = self._current_step()
+            self._observer.note(f"restored step {self._saved_at} from {found}")
+        return path
+
+    def _check(self, path: str) -> None:
+        items = dict(tf.train.TrackableView.children(self.checkpoint))
+        content = CheckpointContent(path)
+        found = match(items, content, lazily=True)
+        # Slots are made at the first gradient, so they may be in the checkpoint alone.
+        left = [*found.missing, *(line for line in found.unused if line.startswith("model."))]
+        if not left:
+            return
+        if not self._allow_partial:
+            raise RunnerError(
+                f"the checkpoint {path} does not fit this experiment "
+                f"({found.counts() or 'nothing'} would fit):\n{listed(left)}\n"
+                "give another --model_dir, the config that made it, or --allow_partial to restore "
+                "the rest"
+            )
+        self._observer.note(f"restored {found.counts()} from {path}; left out:\n{listed(left)}")
+
+
+class ManagedCheckpoints:
+    """A `tf.train.CheckpointManager` of a user's own, in the place of a run's checkpoints."""
+
+    def __init__(self, session: Session, manager: Any, *, asynchronous: bool) -> None:
+        """Takes a manager.
+
+        Args:
+            session: The run.
+            manager: The manager, of the session's state.
+            asynchronous: Whether saving runs beside training.
+        """
+        self._session, self._manager = session, manager
+        # A manager of one's own restores its newest checkpoint, as a whole, or raises; it keeps no
+        # record of it.
+        self.fell_back, self.restored_partly, self.restored = False, False, None
+        self._options = tf.train.CheckpointOptions(enable_async=asynchronous)
+        self._saved: int | None = None
+
+    @property
+    def directory(self) -> str:
+        """Its folder."""
+        return str(self._manager.directory)
+
+    def newest(self) -> str | None:
+        """Returns the newest checkpoint; None if there is none."""
+        return tf.train.latest_checkpoint(self.directory)
+
+    def check(self, path: str) -> None:
+        """Does nothing: no fingerprint is kept of what a manager of one's own writes.
+
+        Args:
+            path: The checkpoint.
+        """
+
+    def restore_or_initialize(self, task: Any) -> str | None:
+        """Lets the manager restore, or initialize where it has nothing.
+
+        Args:
+            task: Not asked: the manager has a function of its own for a new model.
+        """
+        with self._session.strategy.scope():
+            path: str | None = self._manager.restore_or_initialize()
+        if path is None and self._session.state.ema is not None:
+            self._session.state.ema.reset()
+        self._saved = self._session.step if path is not None else None
+        return path
+
+    def restore(self, path: str) -> None:
+        """Restores one checkpoint.
+
+        Args:
+            path: The checkpoint, without suffix.
+
+        Raises:
+            RunnerError: It cannot be read.
+        """
+        try:
+            with self._session.strategy.scope():
+                self._manager.checkpoint.restore(path)
+        except tf.errors.OpError as error:
+            raise RunnerError(f"the checkpoint {path} cannot be read: {error.message}") from error
+        self._saved = self._session.step
+
+    def restore_newest(self) -> str | None:
+        """Restores the newest checkpoint; returns its path, None where there is none."""
+        path = self.newest()
+        if path is not None:
+            self.restore(path)
+        return path
+
+    def raise_failure(self) -> None:
+        """Does nothing: a manager of one's own raises its errors itself."""
+
+    def save(self) -> None:
+        """Saves the state as it is at the global step, once a step.
+
+        Raises:
+            Diverged: The weights are not finite.
+        """
+        step = self._session.step
+        if step == self._saved:
+            return
+        found = non_finite_variables(self._session.state.model.trainable_variables)
+        if found:
+            raise non_finite_error(step, found)
+        self._manager.save(checkpoint_number=step, check_interval=False, options=self._options)
+        self._saved = step
+
+    @contextlib.contextmanager
+    def completed(self) -> Iterator[None]:
+        """Has the last save on the disk at the end of a `with` block, an error included."""
+        try:
+            yield
+        finally:
+            self.sync()
+
+    def sync(self) -> None:
+        """Waits until the last save is on the disk."""
+        self._manager.sync()

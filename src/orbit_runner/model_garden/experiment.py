@@ -1,0 +1,280 @@
+"""An experiment of Model Garden as a config of this runner."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import functools
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+from official.core import config_definitions
+from official.modeling.hyperparams import base_config
+
+from orbit_runner.config.errors import ConfigError
+from orbit_runner.config.parsing.builder import Builder
+from orbit_runner.config.parsing.tree import Section, section_of
+from orbit_runner.config.provenance import Origin
+from orbit_runner.config.schema.base import Config, setting
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.config.schema.modes import TRAINING
+from orbit_runner.config.schema.optimizers import Optimization
+from orbit_runner.config.schema.runtime import RuntimeConfig
+from orbit_runner.config.schema.trainer import TrainerConfig
+from orbit_runner.model_garden.schema import (
+    extra_fields,
+    mirrored,
+    mirrored_as,
+    nested,
+    plain,
+    signature,
+)
+from orbit_runner.model_garden.task_config import OfficialTask
+from orbit_runner.model_garden.to_native import laid_into
+
+# Where ours say more by default: "as long as a second takes", "where the task allows it".
+_LEFT_TO_US, _OUR_WORDS = ("steps_per_loop", "eval_tf_while_loop"), ("auto", None)
+
+_OPTIMIZERS = "official.modeling.optimization.configs."
+
+_CLASSES: dict[Any, type[OfficialExperiment]] = {}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OfficialOptimization(Config):
+    """How weights change, where Model Garden has a class of its own for that."""
+
+    ema: ClassVar[Any] = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OfficialTrainer(TrainerConfig):
+    """A trainer section whose optimizer may be of a kind that Model Garden has beside its own.
+
+    Many experiments leave rates and steps to the user, so they are looked at before training only.
+    """
+
+    checked_later: ClassVar[tuple[str, ...]] = ("optimizer_config",)
+
+    def _schedule_problems(self) -> Iterator[tuple[str, str]]:
+        if isinstance(self.optimizer_config, Optimization):
+            yield from super()._schedule_problems()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PartialRuntime(RuntimeConfig):
+    """The runtime section of a plain config without a strategy: its driver chooses one."""
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yields nothing: what can be set depends on the strategy."""
+        yield from ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OfficialExperiment(ExperimentConfig):
+    """A config that begins from one of Model Garden.
+
+    Attributes:
+        template: The config that it begins from, of Model Garden's class; never changed.
+    """
+
+    template: ClassVar[Any] = None
+    task: OfficialTask = setting(factory=OfficialTask, help="what is learned")  # type: ignore[assignment]
+    trainer: TrainerConfig = setting(factory=OfficialTrainer, help="how")
+
+    @functools.cached_property
+    def for_task(self) -> Any:
+        """The same as Model Garden's own class has it, locked: what its tasks take."""
+        made = laid_into(self.template, self.replace(trainer=self._said_to_model_garden()))
+        made.lock()
+        return made
+
+    def _said_to_model_garden(self) -> TrainerConfig:
+        ours, theirs = self.trainer, self.template.trainer
+        words = {name: getattr(theirs, name) for name in _LEFT_TO_US if hasattr(theirs, name)}
+        return ours.replace(**{n: w for n, w in words.items() if getattr(ours, n) in _OUR_WORDS})
+
+    def preflight(self, mode: str) -> Iterator[tuple[str, str]]:
+        """Yields what is missing for a run, by the rules of Model Garden's experiment too."""
+        yield from super().preflight(mode)
+        yield from broken_restrictions(self.for_task)
+        if mode in TRAINING:
+            yield from _unfinished(self.trainer.optimizer_config, "trainer.optimizer_config")
+
+
+def adopted(params: Any, name: str = "") -> OfficialExperiment:
+    """Makes a config of this runner of one of Model Garden.
+
+    Args:
+        params: An experiment's config, of any of Model Garden's classes.
+        name: The name that it is registered under; "" where it is not.
+
+    Returns:
+        A config with the same values.
+
+    Raises:
+        ConfigError: It has values that cannot be, by the rules of this runner.
+    """
+    builder = Builder()
+    built = builder.build(shaped_like(params, name), said_by(params, name))
+    if builder.problems:
+        raise ConfigError(builder.problems)
+    assert isinstance(built, OfficialExperiment)
+    return built
+
+
+def shaped_like(params: Any, name: str = "") -> OfficialExperiment:
+    """Makes a config with the fields of one of Model Garden, and the values of its task.
+
+    Args:
+        params: An experiment's config, of any of Model Garden's classes.
+        name: The name that it is registered under; "" where it is not.
+
+    Returns:
+        A config; what `said_by` returns is to be laid over it.
+    """
+    plain_config = is_plain(params)
+    extras = {
+        extra: mirrored(getattr(params, extra), fixed=plain_config)
+        for extra, *_ in _extra_sections(params)
+    }
+    task = mirrored_as(_section(params, "task"), bases=(OfficialTask,), fixed=plain_config)
+    return _class_of(params)(official=name, name=name.replace("/", "_"), task=task, **extras)
+
+
+def said_by(params: Any, name: str = "") -> Section:
+    """Returns what an experiment of Model Garden says of `trainer` and `runtime`.
+
+    Args:
+        params: Its config, of any of Model Garden's classes.
+        name: The name that it is registered under.
+
+    Returns:
+        A layer below all others.
+    """
+    return section_of(_common(params), Origin(f"official/{name}", None, -1))
+
+
+def _class_of(params: Any) -> type[OfficialExperiment]:
+    # One class for all that begin alike, so that equal configs are equal. The types count at any
+    # depth: a user's optimizer may have the values of one of Model Garden's.
+    key = signature(params)
+    if key not in _CLASSES:
+        _CLASSES[key] = _made_class(params)
+    return _CLASSES[key]
+
+
+def _made_class(params: Any) -> type[OfficialExperiment]:
+    trainer = setting(factory=_trainer_class(_section(params, "trainer")), help="how")
+    runtime = setting(factory=_runtime_class(_section(params, "runtime")), help="where")
+    made = dataclasses.make_dataclass(
+        "OfficialExperiment",
+        [
+            ("trainer", TrainerConfig, trainer),
+            ("runtime", RuntimeConfig, runtime),
+            *_extra_sections(params),
+        ],
+        bases=(OfficialExperiment,), frozen=True, kw_only=True,
+        namespace={"template": params},
+    )  # fmt: skip
+    made.__module__ = __name__
+    return made
+
+
+def is_plain(params: Any) -> bool:
+    """Returns whether an experiment is a plain `hyperparams.Config`, without declared sections.
+
+    Args:
+        params: The experiment's config.
+    """
+    return not isinstance(params, config_definitions.ExperimentConfig)
+
+
+def _section(params: Any, name: str) -> Any:
+    """Returns a section of an experiment; an empty one where a plain config has none."""
+    found = getattr(params, name) if name in vars(params) else None
+    return base_config.Config() if found is None else found
+
+
+def _extra_sections(params: Any) -> list[tuple[str, Any, Any]]:
+    return extra_fields(params, ExperimentConfig)
+
+
+def _runtime_class(runtime: Any) -> type[RuntimeConfig]:
+    """Returns ours, with the fields that a subclass of Model Garden's adds."""
+    extras = extra_fields(runtime, RuntimeConfig)
+    base = RuntimeConfig if "distribution_strategy" in vars(runtime) else PartialRuntime
+    if not extras:
+        return base
+    made = dataclasses.make_dataclass(
+        "OfficialRuntime", extras, bases=(base,), frozen=True, kw_only=True
+    )
+    made.__module__ = __name__
+    return made
+
+
+def _trainer_class(trainer: Any) -> type[TrainerConfig]:
+    """Returns ours, with what a trainer of Model Garden has beyond it."""
+    extras = extra_fields(trainer, TrainerConfig)
+    if not _has_our_optimizers(trainer):
+        own = mirrored_as(trainer.optimizer_config, bases=(OfficialOptimization,))
+        extras.append(
+            ("optimizer_config", type(own), setting(factory=lambda: own, help="how weights change"))
+        )
+    if not extras:
+        return OfficialTrainer
+    made = dataclasses.make_dataclass(
+        "OfficialTrainer", extras, bases=(OfficialTrainer,), frozen=True, kw_only=True
+    )
+    made.__module__ = __name__
+    return made
+
+
+def _has_our_optimizers(trainer: Any) -> bool:
+    """Returns whether all sections of the optimizer config are of Model Garden's own classes."""
+    found = vars(trainer).get("optimizer_config")
+    if found is None:
+        return True
+    if type(found) is not config_definitions.OptimizationConfig:
+        return False
+    return all(cls.__module__.startswith(_OPTIMIZERS) for cls in nested(found))
+
+
+def _common(params: Any) -> dict[str, Any]:
+    """Returns what is said in `trainer` and `runtime`, in words that ours have too."""
+    section = _section(params, "trainer")
+    trainer = plain(section)
+    optimizer = trainer.pop("optimizer_config", None)
+    if optimizer is not None and _has_our_optimizers(section):
+        trainer["optimizer_config"] = section.optimizer_config.as_dict()
+    ordinary = config_definitions.TrainerConfig()
+    for name in _LEFT_TO_US:
+        if trainer.get(name) == getattr(ordinary, name):
+            del trainer[name]
+    return {"trainer": trainer, "runtime": plain(_section(params, "runtime"))}
+
+
+def broken_restrictions(params: Any) -> Iterator[tuple[str, str]]:
+    """Yields the restrictions of an experiment that do not hold.
+
+    Args:
+        params: The experiment's config, of Model Garden's class.
+
+    Yields:
+        (dotted path, message) of each.
+    """
+    for rule in params._restrictions:
+        single = copy.copy(params)
+        vars(single)["_restrictions"] = [rule]
+        try:
+            single.validate()
+        except (KeyError, ValueError):
+            path = rule.split()[0]
+            yield path, f"Model Garden's experiment requires {rule.replace('None', 'null')}"
+
+
+def _unfinished(section: Config, path: str) -> Iterator[tuple[str, str]]:
+    builder = Builder()
+    builder.check(section, path)
+    for problem in builder.problems:
+        yield problem.path, problem.message

@@ -1,0 +1,151 @@
+"""Imports what an experiment of Model Garden needs, and no more, and says what cannot be."""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from orbit_runner.config.errors import ConfigError, Problem
+from orbit_runner.errors import RunnerError, first_line
+from orbit_runner.model_garden import catalogue
+
+# Tasks that Model Garden's own driver makes by name.
+_UNREGISTERED = {
+    "official.recommendation.ranking.configs.config.Task": "official.recommendation.ranking.task"
+}
+
+
+def experiment(name: str) -> Any:
+    """Makes the config that Model Garden registers under a name.
+
+    Args:
+        name: The name, without `official/`.
+
+    Returns:
+        A config of Model Garden's own class, not locked.
+
+    Raises:
+        ConfigError: There is no such experiment, or the package cannot import it.
+    """
+    entry = catalogue.experiments().get(name)
+    from orbit_runner.model_garden.annotations import remember_annotations
+
+    remember_annotations()
+    if entry is not None:
+        reason = import_failure(entry.module)
+        if reason:
+            raise _problem(f"Model Garden cannot import {entry.module}: {reason}")
+        _import_parts(entry.module)
+    factory = _registered(name)
+    if factory is None:
+        raise catalogue.unknown_experiment(name, dict(registered()))
+    return factory()
+
+
+def import_failure(module: str) -> str:
+    """Imports a module.
+
+    Args:
+        module: Its name.
+
+    Returns:
+        Why it cannot be imported, in one line; "" if it can.
+    """
+    try:
+        with warnings.catch_warnings():
+            # What its dependencies will have to change some day is nothing that a user can mend.
+            warnings.simplefilter("ignore")
+            _import(module)
+    except Exception as error:
+        return f"{type(error).__name__}: {first_line(error)}"
+    return ""
+
+
+def _import(module: str) -> None:
+    try:
+        importlib.import_module(module)
+    except ValueError as error:
+        if "mutable default" not in str(error):
+            raise
+        # Python 3.11 refuses what was fine before: a config, shared as the default of a field.
+        _let_defaults_be_shared()
+        importlib.import_module(module)
+
+
+def _let_defaults_be_shared() -> None:
+    from official.modeling.optimization.configs import optimization_config as configs
+
+    for cls in (configs.OptimizerConfig, configs.LrConfig, configs.WarmupConfig):
+        if cls.__hash__ is None:
+            cls.__hash__ = object.__hash__
+
+
+def registered() -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Yields what is registered by now, a user's own included: (name, factory)."""
+    from official.core import exp_factory
+
+    yield from _flat(exp_factory._REGISTERED_CONFIGS, "")
+
+
+def task_class(config: Any) -> Any:
+    """Finds the task that Model Garden registers for a task's config.
+
+    Args:
+        config: The config, of Model Garden's class.
+
+    Returns:
+        What makes the task of it.
+
+    Raises:
+        RunnerError: No module registers one, or it cannot be imported.
+    """
+    from official.core import task_factory
+
+    cls = type(config)
+    failures = []
+    # A user's own is imported by now, and stands beside its config more often than not.
+    unregistered = _UNREGISTERED.get(f"{cls.__module__}.{cls.__qualname__}", "")
+    modules = catalogue.task_modules(cls.__name__, cls.__module__)
+    for module in ("", cls.__module__, *modules, unregistered):
+        reason = import_failure(module) if module else ""
+        if reason:
+            failures.append(f"  {module}: {reason}")
+            continue
+        if config.BUILDER is not None or cls in task_factory._REGISTERED_TASK_CLS:
+            _import_parts(cls.__module__)
+            return config.BUILDER or task_factory.get_task_cls(cls)
+        if unregistered and module == unregistered:
+            return importlib.import_module(module).RankingTask
+    if failures:
+        looked = "\n".join(failures)
+        extra = "\npip install 'orbit-runner[ranking]'" if "recommenders" in looked else ""
+        message = f"Model Garden cannot import the task of {cls.__module__}:\n{looked}{extra}"
+        raise RunnerError(message)
+    raise RunnerError(
+        f"no task is registered for {cls.__module__}.{cls.__name__}\n"
+        "give --import MODULE, if it is your own"
+    )
+
+
+def _import_parts(module: str) -> None:
+    # One that fails is missed only by an experiment that names it, and then said by name.
+    for part in catalogue.part_modules(module):
+        import_failure(part)
+
+
+def _registered(name: str) -> Callable[[], Any] | None:
+    return dict(registered()).get(name)
+
+
+def _flat(found: dict[str, Any], path: str) -> Iterator[tuple[str, Callable[[], Any]]]:
+    for name, value in found.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{path}{name}/")
+        else:
+            yield f"{path}{name}", value
+
+
+def _problem(message: str) -> ConfigError:
+    return ConfigError([Problem("--experiment", message)])

@@ -1,0 +1,262 @@
+"""Model Garden's config classes as classes of ours: frozen, typed, with the same field names.
+
+Its classes check nothing but names, and not all of those, so types are taken from annotations and
+widened by what the values themselves are.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import dataclasses
+import functools
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Union
+
+from official.modeling.hyperparams import base_config, oneof
+
+from orbit_runner.config.parsing.builder import Mismatch, converted
+from orbit_runner.config.schema.base import Config, OneOf
+from orbit_runner.model_garden.unsupported_fields import why_dead
+
+_HELP = "a setting of Model Garden"
+_SCALARS = (str, int, float, bool, type(None))
+_LISTS = (list, tuple, collections.abc.Sequence)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OfficialSection(Config):
+    """A section of Model Garden; what the runner asks of data sections, where one has no field."""
+
+    global_batch_size: ClassVar[int] = 0
+    drop_remainder: ClassVar[bool] = False
+    is_training: ClassVar[bool | None] = None
+    enable_tf_data_service: ClassVar[bool] = False
+    tf_data_service_address: ClassVar[str | None] = None
+
+
+def mirrored(config: Any, *, fixed: bool = False) -> Any:
+    """Returns a value of Model Garden as one of ours.
+
+    Args:
+        config: A config, a scalar, or a list of such.
+        fixed: Whether a plain `hyperparams.Config` has exactly the settings that it holds.
+
+    Returns:
+        A config of the class that mirrors it; lists as tuples; configs of no fixed shape as
+        mappings.
+    """
+    if isinstance(config, base_config.Config):
+        if _is_free(config, fixed=fixed):
+            return types.MappingProxyType(plain(config))
+        return mirrored_as(config, fixed=fixed)
+    if isinstance(config, (list, tuple)):
+        return tuple(mirrored(item) for item in config)
+    return config
+
+
+def mirrored_as(config: Any, bases: tuple[type[Config], ...] = (), *, fixed: bool = False) -> Any:
+    """Returns a config of fixed shape as one of ours.
+
+    Args:
+        config: A config of Model Garden.
+        bases: What the class of the result derives from; chosen by the kind of config where empty.
+        fixed: Whether a plain `hyperparams.Config` has exactly the settings that it holds.
+    """
+    values = {name: mirrored(value, fixed=fixed) for name, value in _values(config).items()}
+    kind: Any = type(config)
+    cls = mirror_class(kind, _extras(config), bases, _misfits(kind, values))
+    known = {f.name for f in dataclasses.fields(cls)}
+    return cls(**{name: value for name, value in values.items() if name in known})
+
+
+def plain(config: Any) -> Any:
+    """Returns a config of Model Garden as nested dicts, lists and scalars.
+
+    Args:
+        config: A config, a scalar, or a list of such.
+    """
+    if isinstance(config, base_config.Config):
+        return {name: plain(value) for name, value in _values(config).items()}
+    return [plain(item) for item in config] if isinstance(config, (list, tuple)) else config
+
+
+def signature(value: Any) -> Any:
+    """Returns a hashable value that is equal for equal values of equal types, at any depth.
+
+    Args:
+        value: A config of Model Garden, a scalar, or a list of such.
+    """
+    if isinstance(value, base_config.Config):
+        items = ((name, signature(item)) for name, item in _values(value).items())
+        return type(value), tuple(items)
+    if isinstance(value, (list, tuple)):
+        return type(value), tuple(signature(item) for item in value)
+    return type(value), repr(value)
+
+
+def nested(config: Any) -> Iterator[type]:
+    """Yields the classes of a config of Model Garden and of all sections below it.
+
+    Args:
+        config: The config.
+    """
+    yield type(config)
+    for value in _values(config).values():
+        for item in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(item, base_config.Config):
+                yield from nested(item)
+
+
+@functools.cache
+def mirror_class(
+    cls: Any,
+    extras: tuple[str, ...] = (),
+    bases: tuple[type[Config], ...] = (),
+    wider: tuple[tuple[str, Any], ...] = (),
+) -> type[Config]:
+    """Makes the class that mirrors one of Model Garden's.
+
+    Args:
+        cls: Model Garden's class.
+        extras: Names that an instance of it has beyond its fields.
+        bases: What the new class derives from; chosen by the kind of the class where empty.
+        wider: (name, type) of fields that take values of that type as well.
+
+    Returns:
+        A frozen config class; its defaults are those of the class.
+    """
+    bases = bases or ((OneOf,) if issubclass(cls, oneof.OneOfConfig) else (OfficialSection,))
+    hints, more = _hints(cls), dict(wider)
+    specs: list[Any] = [
+        (
+            name,
+            _either(hints[name], more[name]) if name in more else hints[name],
+            _field(value, why_dead(cls, name)),
+        )
+        for name, value in _defaults(cls).items()
+        if name in hints
+    ]
+    specs += [(name, Any, _field(None)) for name in extras]
+    made = dataclasses.make_dataclass(
+        cls.__name__, specs, bases=bases, frozen=True, kw_only=True, eq=bases[0] is not OneOf,
+        namespace={"__doc__": f"{cls.__module__}.{cls.__qualname__}", "mirrors": cls},
+    )  # fmt: skip
+    made.__module__ = __name__
+    return made
+
+
+def extra_fields(config: Any, base: type) -> list[tuple[str, Any, Any]]:
+    """Returns the fields that a config of Model Garden has beyond those of a class of ours.
+
+    Args:
+        config: The config.
+        base: The class. Only names count.
+
+    Returns:
+        (name, type, dataclass field) of each.
+    """
+    known = {f.name for f in dataclasses.fields(base)}
+    cls: Any = type(config)
+    hints = _hints(cls)
+    declared = [
+        (name, hints[name], _field(value))
+        for name, value in _defaults(cls).items()
+        if name not in known and name in hints
+    ]
+    # A plain `hyperparams.Config` declares no fields; it holds whatever it was made with.
+    held = [
+        (name, Any, _field(mirrored(getattr(config, name), fixed=True)))
+        for name in _extras(config)
+        if name not in known
+    ]
+    return declared + held
+
+
+@functools.cache
+def _hints(cls: Any) -> dict[str, Any]:
+    hints, defaults = typing.get_type_hints(cls), _values(cls())
+    return {name: _hint(hints[name], value) for name, value in defaults.items() if name in hints}
+
+
+@functools.cache
+def _defaults(cls: Any) -> dict[str, Any]:
+    return {name: mirrored(value) for name, value in _values(cls()).items()}
+
+
+def _misfits(cls: Any, values: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """Returns the fields whose value in an experiment is not of the type that the class says."""
+    hints = _hints(cls)
+    return tuple(
+        (name, _natural(value))
+        for name, value in values.items()
+        if name in hints and not isinstance(value, Config) and not _fits(value, hints[name])
+    )
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    try:
+        converted(value, hint)
+    except Mismatch:
+        return False
+    return True
+
+
+def _field(default: Any, dead: str = "") -> Any:
+    metadata = {"help": _HELP, "merged": True, "refused": "", "ignored": dead}
+    return dataclasses.field(default_factory=lambda: default, metadata=metadata)
+
+
+def _values(config: Any) -> dict[str, Any]:
+    reserved = config.RESERVED_ATTR
+    return {name: value for name, value in vars(config).items() if name not in reserved}
+
+
+def _extras(config: Any) -> tuple[str, ...]:
+    # What stands in a choice beside its blocks is never read: only a block is ever chosen.
+    names = {f.name for f in dataclasses.fields(config)}
+    extras = tuple(name for name in _values(config) if name not in names)
+    return () if isinstance(config, oneof.OneOfConfig) else extras
+
+
+def _is_free(config: Any, *, fixed: bool = False) -> bool:
+    """Returns whether a config has no fixed shape: a bare one, or names that are no fields."""
+    is_bare = type(config) is base_config.Config and not fixed
+    return is_bare or not all(n.isidentifier() for n in _extras(config))
+
+
+def _hint(hint: Any, value: Any) -> Any:
+    """Returns the type of a setting, such that its own default fits."""
+    converted_hint = _converted_hint(hint)
+    if isinstance(value, base_config.Config):
+        return Mapping[str, Any] if _is_free(value) else converted_hint
+    fits = _fits(mirrored(value), converted_hint)
+    return converted_hint if fits else _either(converted_hint, _natural(value))
+
+
+def _natural(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return list[Any]
+    return type(value) if isinstance(value, _SCALARS) else Any  # a mapping among them
+
+
+def _converted_hint(hint: Any) -> Any:
+    origin, options = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return _either(*(_converted_hint(option) for option in options))
+    if origin in _LISTS:
+        items = [_converted_hint(option) for option in options if option is not Ellipsis]
+        return types.GenericAlias(list, (_either(*items),))
+    if isinstance(hint, type) and issubclass(hint, base_config.Config):
+        return Mapping[str, Any] if hint is base_config.Config else mirror_class(hint)
+    if hint in _LISTS:
+        return list[Any]
+    if hint in (dict, Mapping) or origin in (dict, collections.abc.Mapping):
+        return Mapping[str, Any]
+    return hint if hint in _SCALARS else Any
+
+
+def _either(*hints: Any) -> Any:
+    # Not `a | b`, which generic types and `Any` do not have in Python 3.10.
+    return Union[tuple(hints) or (Any,)]  # noqa: UP007

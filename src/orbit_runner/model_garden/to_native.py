@@ -1,0 +1,65 @@
+"""Lays the values of a resolved config into Model Garden's own, which its tasks take."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from official.modeling.hyperparams import base_config
+
+from orbit_runner.config.schema.base import Config, OneOf
+from orbit_runner.model_garden.schema import mirrored
+
+
+def laid_into(original: Any, config: Config) -> Any:
+    """Returns a copy of a config of Model Garden with the values of ours.
+
+    Names that only one of the two has are left alone, and so are values that are equal: a tuple
+    stays a tuple, a whole number that counts as a float stays one.
+
+    Args:
+        original: A config of Model Garden's class.
+        config: Ours.
+
+    Returns:
+        A config of the class of `original`, not locked.
+    """
+    made = copy.deepcopy(original)
+    made._locked = False
+    _lay(made, config)
+    return made
+
+
+def _lay(target: Any, config: Config) -> None:
+    for name in _in_use(config):
+        if name not in vars(target):
+            continue
+        value, there = getattr(config, name), vars(target)[name]
+        if isinstance(value, Config) and isinstance(there, base_config.Config):
+            there._locked = False
+            _lay(there, value)
+        elif value != mirrored(there):
+            vars(target)[name] = _original(value, there, type(target), name)
+
+
+def _in_use(config: Config) -> list[str]:
+    # A block that is not chosen keeps what the experiment says of it; nothing reads it.
+    if isinstance(config, OneOf):
+        return ["type", config.type] if config.type else ["type"]
+    return list(config.__dataclass_fields__)
+
+
+def _original(value: Any, there: Any, owner: Any, name: str) -> Any:
+    """Returns a value as Model Garden has it: lists and its own classes."""
+    if isinstance(value, Config):
+        # Sections that are ours as well as Model Garden's, such as `ema`, mirror no class.
+        made = (getattr(value, "mirrors", None) or owner._get_subconfig_type(name))()
+        _lay(made, value)
+        return made
+    if isinstance(value, Mapping):
+        return base_config.Config({k: _original(v, None, owner, name) for k, v in value.items()})
+    if isinstance(value, tuple):
+        items = [_original(item, None, owner, name) for item in value]
+        return tuple(items) if isinstance(there, tuple) else items
+    return value

@@ -1,1 +1,0 @@
-"""Networks that Model Garden does not have, as plain functions that return Keras models."""

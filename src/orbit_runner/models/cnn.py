@@ -1,0 +1,60 @@
+"""A small convolutional network, sized for MNIST."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tf_keras
+
+from orbit_runner.models.normalize import normalized_input
+
+
+def cnn(
+    *,
+    input_shape: Sequence[int],
+    num_classes: int,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    input_dtype: str = "uint8",
+    filters: Sequence[int] = (32, 64),
+    kernel_size: int = 5,
+    dense_units: int = 1024,
+    dropout_rate: float = 0.4,
+) -> tf_keras.Model:
+    """Builds convolutions with max-pooling, a dense layer, dropout and a classifier.
+
+    With the defaults and 28 x 28 x 1 pixels it has 3,274,634 parameters: the classic MNIST network
+    with LeNet's alternation of 5 x 5 convolutions and pooling (LeCun et al. 1998, section II.B).
+
+    Args:
+        input_shape: `(height, width, channels)` of one image.
+        num_classes: The number of logits.
+        mean: What to subtract from each channel, in raw pixel units; None for nothing.
+        std: What to divide each channel by, in raw pixel units; None for nothing.
+        input_dtype: The dtype of the raw pixels.
+        filters: The channels of each convolution; each is followed by a halving of the size.
+        kernel_size: The width and height of the kernels, in pixels.
+        dense_units: The width of the dense layer.
+        dropout_rate: The share of dense units left out in training.
+
+    Returns:
+        A model from `[batch, height, width, channels]` raw pixels to `[batch, num_classes]` logits
+        in float32.
+
+    Raises:
+        ValueError: If `mean` or `std` do not fit the channels.
+    """
+    layers = tf_keras.layers
+    inputs, x = normalized_input(input_shape, input_dtype, mean, std)
+    for index, width in enumerate(filters, start=1):
+        x = layers.Conv2D(
+            width, kernel_size, padding="same", activation="relu", name=f"conv{index}"
+        )(x)
+        x = layers.MaxPool2D(2, padding="same", name=f"pool{index}")(x)
+    x = layers.Flatten(name="flatten")(x)
+    x = layers.Dense(dense_units, activation="relu", name="dense")(x)
+    if dropout_rate:
+        x = layers.Dropout(dropout_rate, name="dropout")(x)
+    # The softmax of the loss loses too much in 16 bits.
+    logits = layers.Dense(num_classes, dtype="float32", name="logits")(x)
+    return tf_keras.Model(inputs, logits, name="cnn")

@@ -1,0 +1,120 @@
+"""Residual networks for images the size of ImageNet's, in three versions."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+import tf_keras
+
+from orbit_runner.models.heads import classifier
+from orbit_runner.models.normalize import normalized_input
+from orbit_runner.models.resnet_imagenet import features
+from orbit_runner.models.resnet_imagenet_blocks import Norms
+
+# Goyal et al. 2017, section 5.1.
+_HEAD = {"class_name": "RandomNormal", "config": {"stddev": 0.01}}
+
+
+def resnet(
+    *,
+    input_shape: Sequence[int],
+    num_classes: int,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    input_dtype: str = "uint8",
+    depth: int = 50,
+    version: float = 1.5,
+    zero_init_last_bn: bool = False,
+    dropout_rate: float = 0.0,
+    batch_norm_momentum: float = 0.9,
+    batch_norm_epsilon: float = 1e-5,
+    use_sync_bn: bool = False,
+) -> tf_keras.Model:
+    """Builds a residual network of four stages.
+
+    Version 1 is He et al. 2015 ("Deep residual learning"), table 1, with the stride in the first
+    convolution of a bottleneck; version 1.5 is Model Garden's, with the stride in the 3 x 3;
+    version 2 is He et al. 2016 ("Identity mappings"), pre-activation. All kernels start as in He et
+    al. 2015b ("Delving deep into rectifiers").
+
+    Args:
+        input_shape: `(height, width, channels)` of one image.
+        num_classes: The number of logits.
+        mean: What to subtract from each channel, in raw pixel units; None for nothing.
+        std: What to divide each channel by, in raw pixel units; None for nothing.
+        input_dtype: The dtype of the raw pixels.
+        depth: The number of layers with weights: 18, 34, 50, 101, 152 or 200.
+        version: 1, 1.5 or 2.
+        zero_init_last_bn: Whether the scale of the last batch normalisation of each block starts at
+            0, so that a block starts as its shortcut (Goyal et al. 2017, section 5.1); version 2
+            has none there.
+        dropout_rate: The share of the pooled features left out in training.
+        batch_norm_momentum: The share of the old moving average kept each step.
+        batch_norm_epsilon: What is added to the variance.
+        use_sync_bn: Whether mean and variance are those of all replicas' batches together.
+
+    Returns:
+        A model from `[batch, height, width, channels]` raw pixels to `[batch, num_classes]` logits
+        in float32.
+
+    Raises:
+        ValueError: If `mean` or `std` do not fit the channels, or version 2 is to start at zero.
+    """
+    if version == 2 and zero_init_last_bn:
+        raise ValueError("version 2 has no batch normalisation at the end of a block.")
+    norm: dict[str, Any] = {
+        "momentum": batch_norm_momentum,
+        "epsilon": batch_norm_epsilon,
+        "synchronized": use_sync_bn,
+    }
+    inputs, x = normalized_input(input_shape, input_dtype, mean, std)
+    if version == 1.5:
+        x = _garden(x, depth, norm, zero_init_last_bn)
+    else:
+        x = features(x, depth, int(version), _norms(norm, zero_init_last_bn))
+    return classifier(
+        inputs,
+        x,
+        num_classes=num_classes,
+        dropout_rate=dropout_rate,
+        kernel_initializer=_HEAD,
+        name=f"resnet{depth}_v{version:g}".replace(".", "_"),
+        depth=depth,
+    )
+
+
+def _norms(options: dict[str, Any], zero: bool) -> Norms:
+    def norm(x: tf.Tensor, name: str, gamma: str = "ones") -> tf.Tensor:
+        return tf_keras.layers.BatchNormalization(name=name, gamma_initializer=gamma, **options)(x)
+
+    return Norms(norm, functools.partial(norm, gamma="zeros") if zero else norm)
+
+
+def _garden(x: tf.Tensor, depth: int, norm: dict[str, Any], zero: bool) -> tf.Tensor:
+    from official.vision.modeling.backbones.resnet import ResNet
+
+    # Names count what was built before in this process; the names of a network must not.
+    tf_keras.backend.reset_uids()
+    backbone = ResNet(
+        depth,
+        tf_keras.layers.InputSpec(shape=x.shape),
+        use_sync_bn=norm["synchronized"],
+        norm_momentum=norm["momentum"],
+        norm_epsilon=norm["epsilon"],
+        kernel_initializer="he_normal",
+        name="backbone",
+    )
+    if zero:
+        _zero_last_scales(backbone)
+    return backbone(x)["5"]
+
+
+def _zero_last_scales(backbone: tf_keras.Model) -> None:
+    """Does what Model Garden has no setting for."""
+    for block in backbone.layers:
+        last = getattr(block, "_norm3", getattr(block, "_norm2", None))
+        if last is not None:
+            last.gamma.assign(tf.zeros_like(last.gamma))

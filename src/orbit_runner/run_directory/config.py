@@ -1,0 +1,111 @@
+"""Which config made a checkpoint: fingerprints, and the settings behind them.
+
+The record of a checkpoint has the fingerprint of its config. The settings behind each fingerprint
+are kept in `checkpoints/configs/`, so that a later version of this package, which has more
+settings, can compare them one by one. Runs of versions that did not keep them have a `config.yaml`
+that names each setting that there was.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from orbit_runner.config.errors import ConfigError
+from orbit_runner.config.fingerprint import (
+    config_fingerprint,
+    identity_settings,
+    same_settings,
+    settings_fingerprint,
+)
+from orbit_runner.config.parsing.tree import Section
+from orbit_runner.config.parsing.yaml_files import load_file
+from orbit_runner.config.resolve import Request, resolve
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.utils.files import read_json_object, write_whole
+
+CONFIG = "config.yaml"
+_FOLDER = "checkpoints/configs"
+
+
+def made_with(run: Path, fingerprint: str, config: ExperimentConfig) -> bool:
+    """Returns whether a checkpoint of a run was made with a config, as far as weights go.
+
+    Args:
+        run: The run directory.
+        fingerprint: That of the config in the record of the checkpoint; "" where it has none.
+        config: The config to compare with.
+    """
+    if fingerprint in ("", config_fingerprint(config)):
+        return True
+    settings = _kept_settings(run, fingerprint)
+    if settings is None:
+        settings = written_settings(run)
+        if settings is None or settings_fingerprint(settings) != fingerprint:
+            return False
+    return same_settings(settings, config)
+
+
+def keep_settings(run: Path, settings: dict[str, Any]) -> None:
+    """Writes the settings behind a fingerprint, once.
+
+    Args:
+        run: The run directory.
+        settings: What `identity_settings` or `written_settings` returned.
+    """
+    path = _path(run, settings_fingerprint(settings))
+    if not path.is_file():
+        write_whole(path, json.dumps(settings, indent=1, sort_keys=True) + "\n")
+
+
+def keep_config(run: Path, config: ExperimentConfig) -> None:
+    """Writes the settings of a config, and those of the `config.yaml` that it replaces.
+
+    Args:
+        run: The run directory.
+        config: The config.
+    """
+    if not (run / _FOLDER).is_dir():  # Else they were kept when that file was written.
+        before = written_settings(run)
+        if before is not None:
+            keep_settings(run, before)
+    keep_settings(run, identity_settings(config))
+
+
+def written_settings(run: Path) -> dict[str, Any] | None:
+    """Returns the settings that `config.yaml` names and that can touch the weights.
+
+    Args:
+        run: The run directory.
+
+    Returns:
+        Dotted path to value; None where there is no such file, or it does not load.
+    """
+    path = run / CONFIG
+    try:
+        named = set(_names(load_file(path, CONFIG, 0)))
+        config = resolve(Request(experiment=str(path))).config
+    except (ConfigError, OSError):
+        return None
+    return {name: value for name, value in identity_settings(config).items() if name in named}
+
+
+def _names(section: Section, prefix: str = "") -> Iterator[str]:
+    for name, node in section.children.items():
+        yield f"{prefix}{name}"
+        if isinstance(node, Section):
+            yield from _names(node, f"{prefix}{name}.")
+
+
+def _path(run: Path, fingerprint: str) -> Path:
+    return run / _FOLDER / f"{fingerprint[:16]}.json"
+
+
+def _kept_settings(run: Path, fingerprint: str) -> dict[str, Any] | None:
+    try:
+        settings = read_json_object(_path(run, fingerprint))
+    except (OSError, ValueError):
+        return None
+    return settings if settings_fingerprint(settings) == fingerprint else None

@@ -1,0 +1,224 @@
+"""`data.json`: the files that a run has read, and whether they changed since."""
+
+from __future__ import annotations
+
+import dataclasses
+import glob
+import json
+import os
+import re
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from orbit_runner.data.file_patterns import is_local, patterns
+from orbit_runner.data.fingerprint import (
+    DataDifference,
+    DataFile,
+    Fingerprint,
+    compare,
+    describe_files,
+)
+from orbit_runner.errors import RunnerError, listed
+from orbit_runner.utils.files import write_whole
+from orbit_runner.utils.observer import Observer
+
+NAME = "data.json"
+_FORMAT = 1
+# Settings that name a file, in sections of Model Garden and of a user's own tasks.
+_FILE_SETTING = re.compile(r"(.*_)?(file|files|path|paths)")
+
+
+class DataChanged(RunnerError):
+    """The data of a run is not what it was."""
+
+
+class DataRecord(Observer):
+    """Compares the data of a run with its record, and writes the record once the run is ready.
+
+    Attributes:
+        known: Whether the run has a record that can be read.
+        difference: What differs from it.
+        damage: Why the record cannot be read; "" if it can, or if there is none.
+        earlier: The changes that the run was continued with before.
+    """
+
+    records_data = True
+
+    def __init__(self, model_dir: Path, now: Fingerprint) -> None:
+        """Reads the record.
+
+        Args:
+            model_dir: The run directory.
+            now: The fingerprint of the data as it is.
+        """
+        self._path, self._now = model_dir / NAME, now
+        self.damage, self.known = "", False
+        self.difference, self.earlier = DataDifference(), list[dict[str, Any]]()
+        self._written = False
+        try:
+            before, self.earlier = read_record(model_dir)
+        except FileNotFoundError:
+            return
+        except (OSError, ValueError) as error:
+            self.damage = f"{self._path}: cannot be read ({error})"
+            return
+        self.known = True
+        self.difference = compare(before, now)
+
+    def of_new_run(self) -> DataRecord:
+        """Returns a record that compares nothing: no weights came of the data before."""
+        self.difference, self.earlier = DataDifference(), []
+        return self
+
+    def check(self) -> None:
+        """Checks that the contents are what they were.
+
+        Raises:
+            DataChanged: They are not.
+        """
+        if self.difference.changes:
+            raise DataChanged(
+                f"{self._path.parent}: the data changed since the run last started:\n"
+                f"{listed(self.difference.changes)}\n"
+                "restore these files, or pass another --model_dir, or --resume=override to "
+                "continue with the data as it is"
+            )
+
+    def notes(self) -> Iterator[str]:
+        """Yields what a user has to know although the run continues."""
+        if self.damage:
+            yield f"{self.damage}; whether the data changed is not known"
+        if self.difference.changes:
+            yield f"the data changed:\n{listed(self.difference.changes)}"
+        if self.difference.notes:
+            yield (
+                "these files were modified since the run last started; whether their contents "
+                f"changed is not known:\n{listed(self.difference.notes)}"
+            )
+
+    def ready(self, step: int) -> None:
+        """Writes the record, the first time.
+
+        Args:
+            step: The step from which the run continues.
+        """
+        if self._written:
+            return
+        if self.damage:
+            self._path.replace(self._path.with_name(f"{NAME}.damaged"))
+        changes = list(self.earlier)
+        if self.difference.changes:
+            date = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+            lines = list(self.difference.changes[:100])
+            changes.append({"step": step, "date": date, "changes": lines})
+        write_whole(self._path, _as_text(self._now, changes))
+        self._written = True
+
+
+def read_record(model_dir: Path) -> tuple[Fingerprint, list[dict[str, Any]]]:
+    """Reads the record of a run.
+
+    Args:
+        model_dir: The run directory.
+
+    Returns:
+        The fingerprint, and the changes that the run was continued with.
+
+    Raises:
+        FileNotFoundError: There is none.
+        OSError: It cannot be read.
+        ValueError: It is damaged.
+    """
+    found = json.loads((model_dir / NAME).read_text(encoding="utf-8"))
+    try:
+        if found["format"] != _FORMAT:
+            raise ValueError(f"format {found['format']!r} is not known")
+        sections = {
+            str(name): [_row(row) for row in rows] for name, rows in found["sections"].items()
+        }
+        changes = [{**change, "step": int(change["step"])} for change in found["changes"]]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"not a record of data: {error!r}") from None
+    return sections, changes
+
+
+def _as_text(sections: Fingerprint, changes: list[dict[str, Any]]) -> str:
+    """Returns the record with a file per line."""
+    parts = []
+    for name, rows in sections.items():
+        lines = ",".join(f"\n  {json.dumps(row.as_dict())}" for row in rows)
+        parts.append(f"\n {json.dumps(name)}: [{lines}]")
+    return (
+        f'{{"format": {_FORMAT},\n"sections": {{{",".join(parts)}}},\n'
+        f'"changes": {json.dumps(changes, indent=1)}}}\n'
+    )
+
+
+def _row(row: Mapping[str, Any]) -> DataFile:
+    kinds = {"name": str, "bytes": int, "mtime_ns": int, "digest": str, "files": int}
+    if not all(type(row[name]) is kind for name, kind in kinds.items()):
+        raise ValueError("not a record of data")
+    return DataFile(**{name: row[name] for name in kinds})
+
+
+def inexact_data(model_dir: Path) -> list[str]:
+    """Returns why the config of a run does not reproduce it, as far as its data goes.
+
+    Args:
+        model_dir: The run directory.
+    """
+    try:
+        changes = read_record(model_dir)[1]
+    except (OSError, ValueError):
+        return []
+    return [f"it continued from step {one['step']} with other data" for one in changes]
+
+
+def fingerprint_of(task: Any) -> Fingerprint:
+    """Returns the fingerprint of the data of a task.
+
+    Args:
+        task: The section `task` of a config.
+
+    Returns:
+        What the task's `data_files` returns; without that, names, sizes and times of the files
+        that its settings name.
+
+    Raises:
+        DataError: A file cannot be read.
+    """
+    found: Fingerprint | None = task.data_files()
+    return dict(_named_files(task)) if found is None else found
+
+
+def _named_files(section: Any, path: str = "") -> Iterator[tuple[str, list[DataFile]]]:
+    for field in dataclasses.fields(section):
+        value, place = getattr(section, field.name), f"{path}{field.name}"
+        if dataclasses.is_dataclass(value):
+            yield from _named_files(value, f"{place}.")
+        elif field.name == "tfds_name":
+            if prepared := _prepared_files(value, getattr(section, "tfds_data_dir", "")):
+                yield path.rstrip("."), prepared
+        elif _FILE_SETTING.fullmatch(field.name) and (files := _matches(value)):
+            name = path.rstrip(".") if field.name == "input_path" else place
+            yield name, describe_files(files)
+
+
+def _matches(value: Any) -> list[str]:
+    try:
+        named = patterns(value)
+    except (TypeError, AttributeError, RecursionError):
+        return []
+    found = (match for p in named if is_local(p) for match in sorted(glob.glob(p)))
+    return [match for match in dict.fromkeys(found) if os.path.isfile(match)]
+
+
+def _prepared_files(name: Any, data_dir: Any) -> list[DataFile]:
+    """Describes the files of a dataset that TensorFlow Datasets has prepared."""
+    above = data_dir or os.environ.get("TFDS_DATA_DIR", "") or "~/tensorflow_datasets"
+    if not isinstance(name, str) or not name or not is_local(above):
+        return []
+    root = Path(above).expanduser() / name.replace(":", "/")
+    return describe_files(sorted(path for path in root.rglob("*") if path.is_file()))

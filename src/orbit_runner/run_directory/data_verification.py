@@ -1,0 +1,100 @@
+"""Whether the files that a run has read are still what they were; reads all of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+
+from orbit_runner.config.resolve import Request, resolve
+from orbit_runner.data.fingerprint import DataDifference, DataFile, compare, read_digest
+from orbit_runner.data.text.lines import read_text_digest
+from orbit_runner.data.tfrecord.framing import scan
+from orbit_runner.errors import DataError, RunnerError
+from orbit_runner.run_directory.data_record import NAME, fingerprint_of, read_record
+from orbit_runner.storage.staged_config import localize
+from orbit_runner.utils.observer import Observer
+
+
+@dataclasses.dataclass(frozen=True)
+class DataVerification:
+    """What was found.
+
+    Attributes:
+        files: How many files were read.
+        difference: What differs from the record of the run, damaged files among the changes.
+        read: Whether the contents of all files could be compared.
+    """
+
+    files: int
+    difference: DataDifference
+    read: bool
+
+    @property
+    def well(self) -> bool:
+        """Whether nothing differs."""
+        return not self.difference.changes
+
+
+def verify_data(run: Path, observer: Observer) -> DataVerification:
+    """Reads all files of a run's data and compares them with its record.
+
+    Args:
+        run: The run directory.
+        observer: Is told what is read.
+
+    Returns:
+        What was found.
+
+    Raises:
+        RunnerError: The run has no record of its data, or its config does not load.
+    """
+    try:
+        before, _ = read_record(run)
+    except FileNotFoundError:
+        raise RunnerError(
+            f"--data: {run} has no {NAME}, so there is nothing to compare its data with\n"
+            "runs write it when they start"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise RunnerError(f"--data: {run / NAME}: cannot be read ({error})") from None
+    task = localize(resolve(Request(experiment=str(run / "config.yaml"))).config).task
+    problems = [f"{field}: {message}" for field, message in task.preflight()]
+    if problems:
+        return DataVerification(0, DataDifference(tuple(problems)), read=False)
+    now, damages, count = {}, list[str](), 0
+    for section, rows in fingerprint_of(task).items():
+        observer.phase(f"reading the files of {section}")
+        now[section] = [_read(row) for row in rows]
+        damages += [f"{section}: {line}" for row in rows for line in _damages(row)]
+        count += sum(row.files for row in rows)
+    found = compare(before, now)
+    read = all(row.digest for rows in now.values() for row in rows)
+    difference = DataDifference((*found.changes, *damages), found.notes)
+    return DataVerification(count, difference, read)
+
+
+def _read(row: DataFile) -> DataFile:
+    """Computes the digest of a file from its contents, whatever a cache says."""
+    kind = row.digest.partition(":")[0]
+    if kind == "sha256":
+        return dataclasses.replace(row, digest=read_digest(Path(row.path)))
+    if kind == "text":
+        return dataclasses.replace(row, digest=read_text_digest(Path(row.path)))
+    if kind == "records":
+        return dataclasses.replace(row, digest=f"records:{scan(Path(row.path)).digest}")
+    return row
+
+
+def _damages(row: DataFile) -> Iterator[str]:
+    """Yields what is wrong with a file of records: the digest is of their checksums alone."""
+    if not row.digest.startswith("records:"):
+        return
+    from orbit_runner.data.tfrecord.bad_record import damaged_record
+
+    try:
+        damage = damaged_record(Path(row.path))
+    except DataError as error:
+        damage = str(error)
+    if damage:
+        yield damage

@@ -1,0 +1,245 @@
+"""Uploads what changes in a working copy, beside training, in an order that readers can rely on."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+
+from orbit_runner.run_directory.remote.layout import (
+    Group,
+    committed_groups,
+    groups_of,
+    is_appended,
+    is_pointer,
+    list_files,
+)
+from orbit_runner.run_directory.remote.working_copy import WorkingCopy, orphans
+from orbit_runner.storage.objects import StorageError
+
+_POLL_SECONDS, _PAUSE_AFTER_FAILURE = 0.5, 15.0
+_APPENDED_SECONDS = 30.0
+_NOTICE_SECONDS = 2.0
+# Larger files are not read into memory.
+_LARGE_BYTES = 64 * 2**20
+
+_Files = Mapping[str, os.stat_result]
+
+
+class Mirror:
+    """Keeps the objects of a run equal to its working copy.
+
+    One pass uploads, in this order: other files; of each new checkpoint the data, then the record,
+    then the index, which makes it a checkpoint; the files that name the newest checkpoint. Last it
+    deletes what is gone. So a reader never finds an index without its data, nor a name without its
+    checkpoint, and an old checkpoint is deleted only after its successor is there.
+    """
+
+    def __init__(self, copy: WorkingCopy, holds: Callable[[], bool], *, keep: int | None) -> None:
+        """Makes the mirror; nothing is uploaded yet.
+
+        Args:
+            copy: The working copy.
+            holds: Returns whether this process still has the lock of the run.
+            keep: How many checkpoints stay in the store; None: all.
+        """
+        self._copy, self._store, self._holds, self._keep = copy, copy.store, holds, keep
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="run-upload", daemon=True)
+        self._uploaded_at: dict[str, float] = {}
+        self._failing = False
+
+    def start(self) -> None:
+        """Uploads from now on whatever changes."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the thread after the object that is being uploaded."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def finish(self) -> None:
+        """Uploads all that is left.
+
+        Raises:
+            StorageError: Something could not be uploaded.
+        """
+        self.stop()
+        self._stop.clear()
+        noticed = threading.Timer(_NOTICE_SECONDS, self._report_waiting)
+        noticed.daemon = True
+        noticed.start()
+        try:
+            while self._pass(final=True):
+                pass
+        finally:
+            noticed.cancel()
+
+    def _report_waiting(self) -> None:
+        print(f"uploading the last files to {self._store.url}", file=sys.stderr)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            pause = _POLL_SECONDS
+            try:
+                if self._holds():
+                    self._pass(final=False)
+                    self._report_recovery()
+            except StorageError as error:
+                self._report_failure(error)
+                pause = _PAUSE_AFTER_FAILURE
+            self._stop.wait(pause)
+
+    def _report_failure(self, error: StorageError) -> None:
+        if not self._failing:
+            print(
+                f"warning: {error}\n  training continues in {self._copy.path}; "
+                "uploads are tried again",
+                file=sys.stderr,
+            )
+        self._failing = True
+
+    def _report_recovery(self) -> None:
+        if self._failing:
+            print(f"note: uploads to {self._store.url} work again", file=sys.stderr)
+        self._failing = False
+
+    def _pass(self, *, final: bool) -> bool:
+        """Brings the store to the state of the working copy; returns whether anything changed."""
+        # Read first: what they name is then in the listing, or something newer is.
+        pointers = self._pointers()
+        files = list_files(self._copy.path)
+        groups = groups_of(files)
+        in_groups = {name for names in groups.values() for name in names}
+        new = {g: n for g, n in committed_groups(groups).items() if self._changed(n, files)}
+        linked = {group: self._link(group, names) for group, names in new.items()}
+        fresh = bool(new) or final
+        others = [
+            name
+            for name in self._changed(files, files)
+            if name not in in_groups and not is_pointer(name) and self._is_due(name, fresh)
+        ]
+        # The graph makes a directory a SavedModel.
+        for name in sorted(others, key=lambda name: name.endswith("saved_model.pb")):
+            self._upload_now(name)
+        for group, names in new.items():
+            if linked[group]:
+                self._upload_group(group, names)
+        changed_pointers = self._changed(pointers, files)
+        for name in changed_pointers:
+            self._write(name, pointers[name], files[name])
+        deleted = all(linked.values()) and self._delete(files)
+        return bool(others or new or changed_pointers or deleted)
+
+    def _pointers(self) -> dict[str, bytes]:
+        found = {}
+        for name in filter(is_pointer, list_files(self._copy.path)):
+            with contextlib.suppress(OSError):
+                found[name] = (self._copy.path / name).read_bytes()
+        return found
+
+    def _changed(self, names: Mapping[str, object] | list[str], files: _Files) -> list[str]:
+        synced = self._copy.synced
+        return [
+            name
+            for name in names
+            if name in files and not (name in synced and synced[name].matches(files[name]))
+        ]
+
+    def _is_due(self, name: str, fresh: bool) -> bool:
+        if fresh or not is_appended(name):
+            return True
+        return time.monotonic() - self._uploaded_at.get(name, 0.0) > _APPENDED_SECONDS
+
+    def _link(self, group: Group, names: list[str]) -> bool:
+        """Gives a checkpoint further names, so that its files outlive their rotation."""
+        try:
+            for name in names:
+                target = self._copy.outbox / name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.unlink(missing_ok=True)
+                os.link(self._copy.path / name, target)
+        except FileNotFoundError:
+            self._unlink(names)
+            return False
+        return True
+
+    def _unlink(self, names: list[str]) -> None:
+        for name in names:
+            (self._copy.outbox / name).unlink(missing_ok=True)
+
+    def _upload_group(self, group: Group, names: list[str]) -> None:
+        if group.index in self._copy.synced:
+            # A checkpoint of the same step that is replaced is none while it is.
+            self._remove(group.index)
+        for name in group.in_order(names):
+            path = self._copy.outbox / name
+            self._check()
+            self._store.upload(path, name)
+            self._remember(name, path.stat())
+        self._unlink(names)
+
+    def _upload_now(self, name: str) -> None:
+        path = self._copy.path / name
+        try:
+            stat = path.stat()
+            if stat.st_size > _LARGE_BYTES:
+                self._check()
+                self._store.upload(path, name)
+                self._remember(name, stat)
+                return
+            with path.open("rb") as file:
+                stat = os.fstat(file.fileno())
+                content = file.read(stat.st_size)
+        except FileNotFoundError:
+            return  # It was deleted; the next listing shows that.
+        if name.endswith(".jsonl"):
+            content = content[: content.rfind(b"\n") + 1]
+        self._write(name, content, stat)
+        self._uploaded_at[name] = time.monotonic()
+
+    def _write(self, name: str, content: bytes, stat: os.stat_result) -> None:
+        self._check()
+        self._store.write(name, content)
+        self._remember(name, stat)
+
+    def _remember(self, name: str, stat: os.stat_result) -> None:
+        info = self._store.info(name)
+        if info is None:
+            raise StorageError(f"{self._store.url_of(name)} is gone after it was written")
+        self._copy.remember(name, info.version, stat)
+
+    def _delete(self, files: _Files) -> list[str]:
+        synced = self._copy.synced
+        gone = [name for name, entry in synced.items() if entry.is_local and name not in files]
+        gone = [name for name in gone if not (self._copy.path / name).exists()]
+        gone += self._surplus()
+        for name in sorted(gone, key=lambda name: not name.endswith(".index")):
+            self._remove(name)
+        return gone
+
+    def _surplus(self) -> list[str]:
+        """Returns checkpoints that this process never had, and that are too many by now."""
+        synced = self._copy.synced
+        groups = groups_of(synced)
+        found = [n for n in orphans(synced) if not synced[n].is_local]
+        for series in {group.series for group in committed_groups(groups)}:
+            own = sorted(group for group in committed_groups(groups) if group.series == series)
+            old = own[: -self._keep] if self._keep else []
+            found += [n for g in old for n in groups[g] if not synced[n].is_local]
+        return found
+
+    def _remove(self, name: str) -> None:
+        self._check()
+        self._store.delete(name)
+        self._copy.forget(name)
+
+    def _check(self) -> None:
+        if not self._holds():
+            raise StorageError(
+                f"cannot write {self._store.url}: the lock of the run could not be renewed"
+            )

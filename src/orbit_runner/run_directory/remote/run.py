@@ -1,0 +1,248 @@
+"""Runs an experiment whose run directory is in an object store."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from orbit_runner.errors import RunnerError
+from orbit_runner.run_directory.remote.layout import Group, committed_groups, groups_of, record_only
+from orbit_runner.run_directory.remote.mirror import Mirror
+from orbit_runner.run_directory.remote.working_copy import WorkingCopy
+from orbit_runner.storage.cache import cache_folder
+from orbit_runner.storage.lease import Lease
+from orbit_runner.storage.objects import (
+    ObjectInfo,
+    ObjectStore,
+    StorageError,
+    blame_scope,
+    open_store,
+)
+from orbit_runner.storage.paths import PathError, path_problem
+from orbit_runner.storage.staging import stage
+
+_WHAT = "--model_dir"
+_POLL_SECONDS = 5.0
+
+
+@contextlib.contextmanager
+def training_scope(url: str, *, keep: int | None) -> Iterator[Path]:
+    """Trains in a local working copy of a run directory, and uploads what changes.
+
+    Args:
+        url: The run directory.
+        keep: How many checkpoints the run keeps; None: all.
+
+    Yields:
+        The working copy. At the end of the block all of it is in the store.
+
+    Raises:
+        PathError: The URL is not one that a run can be in, or cannot be written.
+        RunnerError: Another process trains there, or has taken the run over.
+        StorageError: What was trained could not be uploaded.
+    """
+    store = _open_store(url)
+    training = threading.Event()
+    lease = Lease(store, on_lost=lambda: _interrupt(training))
+    with blame_scope(_WHAT):
+        lease.acquire()
+    try:
+        with blame_scope(_WHAT):
+            copy = WorkingCopy(store)
+            copy.prepare(lease.owner, lease.previous)
+        print(f"{store.url}: the working copy of this run is {copy.path}", file=sys.stderr)
+        with _mirror_scope(copy, lease, training, keep):
+            yield copy.path
+    finally:
+        lease.release()
+
+
+@contextlib.contextmanager
+def _mirror_scope(
+    copy: WorkingCopy, lease: Lease, training: threading.Event, keep: int | None
+) -> Iterator[None]:
+    mirror = Mirror(copy, lease.holds, keep=keep)
+    mirror.start()
+    training.set()
+    try:
+        yield
+    except BaseException as error:
+        training.clear()
+        try:
+            _finish(mirror, copy, lease)
+        except StorageError as failure:
+            # The error that ended the run decides the exit code; the failed upload is only printed.
+            print(f"runner: {failure}", file=sys.stderr)
+        except RunnerError as taken:
+            raise taken from error
+        raise
+    training.clear()
+    _finish(mirror, copy, lease)
+
+
+def _finish(mirror: Mirror, copy: WorkingCopy, lease: Lease) -> None:
+    """Uploads what is left, unless another process has the run now."""
+    try:
+        if lease.lost is None:
+            mirror.finish()
+    except StorageError as failure:
+        if lease.lost is None:
+            message = _explained(failure, copy)
+            raise StorageError(message, permanent=failure.permanent) from failure
+    if lease.lost is not None:
+        mirror.stop()
+        raise RunnerError(lease.loss())
+
+
+def _explained(failure: StorageError, copy: WorkingCopy) -> str:
+    return (
+        f"{_WHAT}: {failure}\nthe run is whole in its working copy, {copy.path}\n"
+        "run the same command again on this machine, and it uploads what is missing"
+    )
+
+
+def _interrupt(training: threading.Event) -> None:
+    """Ends the training after its loop, as Ctrl-C does: another process writes the run now."""
+    if training.is_set():
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+
+@contextlib.contextmanager
+def evaluation_scope(url: str, *, summaries: str, follows: bool) -> Iterator[Path]:
+    """Evaluates a run of an object store, which may be training at the same time.
+
+    What training writes stays as it is: an evaluation uploads its own record and its summaries.
+
+    Args:
+        url: The run directory.
+        summaries: The subdirectory of summaries of evaluation.
+        follows: Whether to download new checkpoints as they appear.
+
+    Yields:
+        A local directory with the newest checkpoint.
+
+    Raises:
+        PathError: There is no run, or it cannot be read.
+        StorageError: The store does not answer.
+    """
+    store = _open_store(url)
+    above = cache_folder("evaluations")
+    above.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(dir=above)) / Path(store.url).name
+    try:
+        shutil.copytree(stage(store.url, _WHAT, newest_only), folder)
+        before = {path: path.stat().st_mtime_ns for path in _records(folder, summaries)}
+        with _following_scope(store, folder) if follows else contextlib.nullcontext():
+            try:
+                yield folder
+            except RunnerError as error:
+                error.args = (str(error).replace(str(folder), store.url), *error.args[1:])
+                raise
+        with blame_scope(_WHAT):
+            for path in _records(folder, summaries):
+                if before.get(path) != path.stat().st_mtime_ns:
+                    store.upload(path, path.relative_to(folder).as_posix())
+    finally:
+        shutil.rmtree(folder.parent, ignore_errors=True)
+
+
+def _records(folder: Path, summaries: str) -> list[Path]:
+    events = (folder / summaries).rglob("events.out.tfevents*")
+    return [*folder.glob("run.*.json"), *events]
+
+
+@contextlib.contextmanager
+def _following_scope(store: ObjectStore, folder: Path) -> Iterator[None]:
+    stop = threading.Event()
+
+    def follow() -> None:
+        while not stop.wait(_POLL_SECONDS):
+            # What is not there yet, or not there any more, is looked for again.
+            with contextlib.suppress(StorageError, OSError):
+                _fetch_newest(store, folder)
+
+    thread = threading.Thread(target=follow, name="run-follow", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def _fetch_newest(store: ObjectStore, folder: Path) -> None:
+    found = store.list()
+    chosen = newest_only(found)
+    groups = groups_of(chosen)
+    for group, names in groups.items():
+        if not (folder / group.index).exists():
+            for name in names:  # The index comes last.
+                store.download(name, folder / name)
+    for group, names in groups_of(
+        path.relative_to(folder).as_posix() for path in folder.rglob("*-*.*")
+    ).items():
+        older = [other for other in groups if other.series == group.series and other > group]
+        if older and group not in groups:
+            for name in reversed(names):
+                (folder / name).unlink(missing_ok=True)
+
+
+def newest_only(found: Mapping[str, ObjectInfo]) -> dict[str, ObjectInfo]:
+    """Returns what a run continues or is evaluated from: small files, the newest checkpoints.
+
+    Args:
+        found: All objects of the run.
+    """
+    groups = committed_groups(groups_of(found))
+    newest: dict[str, Group] = {}
+    for group in groups:
+        newest[group.series] = max(group, newest.get(group.series, group))
+    wanted = {name for group in newest.values() for name in groups[group]}
+    return _with_small_files(wanted, found)
+
+
+def checkpoint_of_step(step: int, found: Mapping[str, ObjectInfo]) -> dict[str, ObjectInfo]:
+    """Returns small files and the checkpoints of one step.
+
+    Args:
+        step: The step.
+        found: All objects of the run.
+    """
+    groups = committed_groups(groups_of(found))
+    wanted = {name for group, names in groups.items() if group.step == step for name in names}
+    return _with_small_files(wanted, found)
+
+
+def everything(found: Mapping[str, ObjectInfo]) -> dict[str, ObjectInfo]:
+    """Returns small files and all that there is of checkpoints.
+
+    Args:
+        found: All objects of the run.
+    """
+    in_groups = {name for names in groups_of(found).values() for name in names}
+    damaged = "checkpoints/damaged/"
+    wanted = {name for name in in_groups if not name.startswith(damaged)}
+    return _with_small_files(wanted, found)
+
+
+def _with_small_files(wanted: set[str], found: Mapping[str, ObjectInfo]) -> dict[str, ObjectInfo]:
+    in_groups = {name for names in groups_of(found).values() for name in names}
+    records = record_only(found)
+    return {
+        name: info
+        for name, info in found.items()
+        if name in wanted or not (name in in_groups or name in records or name.startswith("."))
+    }
+
+
+def _open_store(url: str) -> ObjectStore:
+    problem = path_problem(url, remote=True)
+    if problem:
+        raise PathError(f"{_WHAT}: {problem}")
+    return open_store(url, _WHAT)

@@ -1,0 +1,221 @@
+"""The local working copy of a run whose directory is in an object store."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from orbit_runner.checkpoint.directory import CheckpointFolder
+from orbit_runner.run_directory.remote.layout import (
+    Group,
+    committed_groups,
+    groups_of,
+    list_files,
+    record_only,
+)
+from orbit_runner.storage.cache import local_run_directory
+from orbit_runner.storage.lease import NAME as LOCK
+from orbit_runner.storage.objects import ObjectInfo, ObjectStore
+from orbit_runner.storage.progress import TransferProgress
+from orbit_runner.utils.files import write_whole
+
+
+@dataclasses.dataclass(frozen=True)
+class Synced:
+    """How an object and its local file looked when they were equal.
+
+    Attributes:
+        version: The version of the object.
+        size: The size of the local file; -1 where there is only the object.
+        mtime_ns: The time of the local file.
+    """
+
+    version: str
+    size: int = -1
+    mtime_ns: int = 0
+
+    @property
+    def is_local(self) -> bool:
+        """Whether there was a local file."""
+        return self.size >= 0
+
+    def matches(self, stat: os.stat_result) -> bool:
+        """Returns whether a local file is still as it was."""
+        return (self.size, self.mtime_ns) == (stat.st_size, stat.st_mtime_ns)
+
+
+class WorkingCopy:
+    """Files of a run on this machine, and which of them the store has.
+
+    Attributes:
+        store: The place of the run.
+        path: The local directory.
+        outbox: A directory of the same file system, for files that wait for their upload.
+        synced: What both sides have, by name.
+    """
+
+    def __init__(self, store: ObjectStore) -> None:
+        """Opens the copy that this machine has; it may be empty.
+
+        Args:
+            store: The place of the run.
+        """
+        self.store, self.path = store, local_run_directory(store.url)
+        self.outbox = self.path.parent / "outbox"
+        self._index = self.path.parent / "synced.json"
+        self._owner, self.synced = _read_index(self._index)
+
+    def remember(self, name: str, version: str, stat: os.stat_result | None) -> None:
+        """Notes that an object and its local file are equal.
+
+        Args:
+            name: The name of the object.
+            version: Its version.
+            stat: The local file; None where there is none.
+        """
+        entry = Synced(version)
+        if stat is not None:
+            entry = Synced(version, stat.st_size, stat.st_mtime_ns)
+        self.synced[name] = entry
+        self._save()
+
+    def forget(self, name: str) -> None:
+        """Notes that there is no such object any more.
+
+        Args:
+            name: Its name.
+        """
+        self.synced.pop(name, None)
+        self._save()
+
+    def _save(self) -> None:
+        entries = {name: dataclasses.astuple(entry) for name, entry in self.synced.items()}
+        write_whole(self._index, json.dumps({"owner": self._owner, "objects": entries}))
+
+    def unsent_files(self) -> list[str]:
+        """Returns the names of local files that the store does not have as they are now."""
+        files = list_files(self.path)
+        changed = [name for name, stat in files.items() if not self._has(name, stat)]
+        removed = [n for n, entry in self.synced.items() if entry.is_local and n not in files]
+        return [*changed, *removed]
+
+    def _has(self, name: str, stat: os.stat_result) -> bool:
+        entry = self.synced.get(name)
+        return entry is not None and entry.matches(stat)
+
+    def prepare(self, owner: str, previous: str) -> None:
+        """Makes the copy ready for training: the newest state that this machine and the store have.
+
+        Where this copy was the last to train, it is at least as new as the store, and counts. Else
+        the store counts, and what this machine has beyond it is set aside.
+
+        Args:
+            owner: Who trains now, as the lock has it.
+            previous: Who had the lock before; "" where nobody had.
+
+        Raises:
+            StorageError: The store cannot be read.
+        """
+        shutil.rmtree(self.outbox, ignore_errors=True)
+        self.outbox.mkdir(parents=True)
+        self.path.mkdir(parents=True, exist_ok=True)
+        objects = {name: info for name, info in self.store.list().items() if name != LOCK}
+        if previous and previous == self._owner:
+            self._adopt(objects)
+        else:
+            if self.unsent_files() and list_files(self.path):
+                self._set_aside()
+            self._download(objects)
+        self._owner = owner
+        self._save()
+
+    def _adopt(self, objects: Mapping[str, ObjectInfo]) -> None:
+        """Continues from the local files; what the store has of them is noted as it is."""
+        known = {name: self.synced.get(name) for name in objects}
+        self.synced = {
+            name: entry if entry and entry.version == objects[name].version
+            # Uploaded by a process that was killed before it could note that.
+            else Synced(objects[name].version)
+            for name, entry in known.items()
+        }  # fmt: skip
+        unsent = [name for name, stat in list_files(self.path).items() if not self._has(name, stat)]
+        if unsent:
+            _note(
+                f"note: {self.path} has {len(unsent)} files that were not uploaded; the run "
+                "continues from there"
+            )
+
+    def _set_aside(self) -> None:
+        aside = self.path.with_name(f"{self.path.name}.{time.strftime('%Y%m%d-%H%M%S')}")
+        self.path.replace(aside)
+        self.path.mkdir()
+        _note(
+            f"note: {self.store.url} has changed since this machine used it, and is what counts\n"
+            f"  the working copy of this machine is in {aside}"
+        )
+
+    def _download(self, objects: Mapping[str, ObjectInfo]) -> None:
+        shutil.rmtree(self.path)
+        self.path.mkdir()
+        self.synced = {name: Synced(info.version) for name, info in objects.items()}
+        groups = groups_of(objects)
+        in_groups = {name for files in groups.values() for name in files}
+        small = [name for name in objects if name not in in_groups | record_only(objects)]
+        self._fetch(small, objects)
+        whole = committed_groups(groups)
+        for series in sorted({group.series for group in whole}):
+            self._fetch_newest([g for g in whole if g.series == series], whole, objects)
+
+    def _fetch_newest(
+        self,
+        groups: list[Group],
+        files: Mapping[Group, list[str]],
+        objects: Mapping[str, ObjectInfo],
+    ) -> None:
+        """Downloads the newest checkpoint of a series, and older ones where that is damaged."""
+        for group in sorted(groups, reverse=True):
+            self._fetch(files[group], objects)
+            path = self.path / group.series
+            if not CheckpointFolder(path.parent, name=path.name).damage(group.step):
+                return
+
+    def _fetch(self, names: list[str], objects: Mapping[str, ObjectInfo]) -> None:
+        size = sum(objects[name].size for name in names)
+        progress = TransferProgress(f"downloading {self.store.url}", len(names), size)
+        for name in names:
+            path = self.path / name
+            self.store.download(name, path)
+            stat = path.stat()
+            self.synced[name] = Synced(objects[name].version, stat.st_size, stat.st_mtime_ns)
+            progress.add(stat.st_size)
+
+
+def _read_index(path: Path) -> tuple[str, dict[str, Synced]]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        objects = {name: Synced(*entry) for name, entry in found["objects"].items()}
+        return str(found["owner"]), objects
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return "", {}
+
+
+def orphans(objects: Mapping[str, object]) -> Iterator[str]:
+    """Yields objects of checkpoints whose upload never came to its end.
+
+    Args:
+        objects: The objects of a run, by name.
+    """
+    groups = groups_of(objects)
+    for group, names in groups.items():
+        if group not in committed_groups(groups):
+            yield from names
+
+
+def _note(text: str) -> None:
+    print(text, file=sys.stderr)

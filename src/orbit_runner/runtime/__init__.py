@@ -1,1 +1,0 @@
-"""The machine: devices, strategies, precision, threads and seeds."""

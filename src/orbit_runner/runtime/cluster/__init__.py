@@ -1,1 +1,0 @@
-"""What a cluster is made of, and where that is written: no tensorflow."""

@@ -1,1 +1,0 @@
-"""TPUs: where one is, how its devices are shared out to replicas, the strategy over them."""

@@ -1,0 +1,1 @@
+"""Trained models: loaded from a checkpoint, exported."""

@@ -1,0 +1,147 @@
+"""A SavedModel with named signatures, which a process with nothing but tensorflow loads."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from orbit_runner.checkpoint.fingerprint import weights_fingerprint
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.config.serialize import to_yaml
+from orbit_runner.distribute.sharded_variables import is_variable
+from orbit_runner.errors import RunnerError, first_line
+from orbit_runner.serving.export_directory import CONFIG, EXTRA, RECORD
+from orbit_runner.serving.loader import Served
+from orbit_runner.tasks.serving import DEFAULT_SIGNATURE, Serving
+from orbit_runner.utils.files import write_whole
+
+_PACKAGES = ("orbit-runner", "tensorflow", "tf_keras", "tf-models-official")
+
+
+def export(
+    served: Served,
+    config: ExperimentConfig,
+    run: Path,
+    folder: Path,
+    *,
+    replaces: bool = False,
+) -> dict[str, Any]:
+    """Writes a model to `<folder>/<step>`: aside, then renamed.
+
+    Args:
+        served: The model.
+        config: Its experiment.
+        run: The folder of its run.
+        folder: Where exports go, one a step, as TensorFlow Serving expects it.
+        replaces: Whether an export of that step makes room; else it is an error.
+
+    Returns:
+        What is noted of it.
+
+    Raises:
+        RunnerError: There is one already, or it cannot be written.
+    """
+    place = folder / str(served.choice.place.step)
+    record = _record(served, config, run)
+    aside, old = (folder / f".{what}-{place.name}-{os.getpid()}" for what in ("writing", "old"))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _save(served.model, served.serving, aside)
+        write_whole(aside / EXTRA / CONFIG, to_yaml(config))
+        write_whole(aside / EXTRA / RECORD, json.dumps(record, indent=2) + "\n")
+        if replaces and place.exists():
+            place.rename(old)
+        aside.rename(place)
+    except (OSError, tf.errors.OpError) as error:
+        there = f"there is {place} already" if place.exists() else first_line(error)
+        raise RunnerError(f"cannot write the export: {there}") from error
+    finally:
+        for folder_aside in (aside, old):
+            shutil.rmtree(folder_aside, ignore_errors=True)
+    return {"path": str(place), **record}
+
+
+def _save(model: Any, serving: Serving, path: Path) -> None:
+    root = tf.Module()
+    # Not the model itself: TensorFlow would trace each of its layers by itself, and keep Keras'
+    # description of it, which takes Keras to read.
+    found = tf.train.TrackableView(model).descendants()
+    root.weights = [each for each in found if is_variable(each)]
+    root.resources = list(serving.resources)
+    signatures = dict(serving.signatures)
+    signatures[DEFAULT_SIGNATURE] = signatures[serving.default]
+    tf.saved_model.save(root, str(path), signatures=signatures)
+
+
+def _record(served: Served, config: ExperimentConfig, run: Path) -> dict[str, Any]:
+    return {
+        "step": served.choice.place.step,
+        "experiment": config.name,
+        "task": config.task.name,
+        "run": str(run.resolve()),
+        "checkpoint": served.choice.place.name,
+        "weights": served.weights,
+        "fingerprint": weights_fingerprint(served.model),
+        "precision": config.runtime.mixed_precision_dtype or "float32",
+        "signatures": described(served.serving.signatures),
+        "default": served.serving.default,
+        "versions": dict(_versions()),
+    }
+
+
+def described(signatures: Mapping[str, Any]) -> dict[str, dict[str, dict[str, str]]]:
+    """Returns inputs and outputs of signatures by name, as text: `uint8 [?, 8, 8, 1]`.
+
+    Args:
+        signatures: Functions with an input signature, and a dict of tensors as their result.
+    """
+    found = {}
+    for name, function in signatures.items():
+        traced = function.get_concrete_function()
+        inputs = traced.structured_input_signature
+        named = {spec.name: spec for spec in tf.nest.flatten(inputs)}
+        found[name] = {
+            "inputs": {key: _spec(spec) for key, spec in named.items()},
+            "outputs": {key: _spec(spec) for key, spec in traced.structured_outputs.items()},
+        }
+    return found
+
+
+def load_signatures(path: Path) -> dict[str, Any]:
+    """Loads the signatures of a SavedModel.
+
+    Args:
+        path: Its folder.
+
+    Returns:
+        Functions by name; each takes keyword arguments and returns a dict of tensors.
+
+    Raises:
+        RunnerError: It cannot be read.
+    """
+    try:
+        return dict(tf.saved_model.load(str(path)).signatures)
+    except (OSError, ValueError, tf.errors.OpError) as error:
+        raise RunnerError(f"WHERE: {path} cannot be loaded: {first_line(error)}") from error
+
+
+def _spec(spec: tf.TensorSpec) -> str:
+    if spec.shape.rank is None:
+        return f"{spec.dtype.name} of any shape"
+    sizes = ", ".join("?" if size is None else str(size) for size in spec.shape)
+    return f"{spec.dtype.name} [{sizes}]"
+
+
+def _versions() -> Iterator[tuple[str, str]]:
+    for name in _PACKAGES:
+        try:
+            yield name, metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue

@@ -1,0 +1,1 @@
+"""What changes with a step, and under which names a checkpoint holds it."""

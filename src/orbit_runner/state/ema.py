@@ -1,0 +1,125 @@
+"""A moving average of the weights, kept beside them.
+
+It stands apart from the optimizer, so that it works with every optimizer and with loss scaling, and
+evaluating on it puts back the very bits that were there before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Iterator
+
+import tensorflow as tf
+import tf_keras
+
+from orbit_runner.config.schema.optimizers import Ema
+from orbit_runner.distribute.parameter_server import is_served
+from orbit_runner.distribute.sharded_variables import name_of, name_shards, pieces, whole
+
+
+class WeightAverage(tf.Module):
+    """Shadows of a model's weights; `averaging_optimizer.py` shows them to a checkpoint."""
+
+    def __init__(
+        self, config: Ema, model: tf_keras.Model, strategy: tf.distribute.Strategy
+    ) -> None:
+        """Makes the shadows, equal to the weights; to be called in the strategy's scope.
+
+        Args:
+            config: The settings.
+            model: The model, built.
+            strategy: The strategy in whose scope the model was built.
+        """
+        super().__init__(name="ema")
+        self._config, self._strategy = config, strategy
+        tracked = model.trainable_variables if config.trainable_weights_only else model.variables
+        weights = [variable for variable in whole(tracked) if variable.dtype.is_floating]
+        # Behind a function, for a checkpoint should find them in the model and nowhere else.
+        self._tracked_weights = lambda: weights
+        self.averages = [
+            tf.Variable(_initial(weight), trainable=False, name=f"{name_of(weight)}/average")
+            for weight in weights
+        ]
+        name_shards(self)
+
+    @property
+    def _weights(self) -> list[tf.Variable]:
+        return self._tracked_weights()
+
+    def pairs(self) -> Iterator[tuple[tf.Variable, tf.Variable]]:
+        """Yields each weight with its average."""
+        yield from zip(self._weights, self.averages, strict=True)
+
+    def _stored(self) -> Iterator[tuple[tf.Variable, tf.Variable]]:
+        """Yields them as they are stored: piece by piece, where they are cut over servers."""
+        for weight, average in self.pairs():
+            yield from zip(pieces(weight), pieces(average), strict=True)
+
+    def reset(self, kept: Collection[tf.Variable] = ()) -> None:
+        """Sets the average to the weights as they are now.
+
+        Args:
+            kept: Averages that stay as they are.
+        """
+        known = {id(average) for average in kept}
+        for weight, average in self.pairs():
+            if id(average) in known:
+                continue
+            for part, stored in zip(pieces(weight), pieces(average), strict=True):
+                stored.assign(part.read_value())
+
+    def update(self, step: tf.Tensor) -> None:
+        """Moves the average towards the weights; in the cross-replica context, in a graph.
+
+        Args:
+            step: int64 scalar, the number of updates of the weights so far.
+        """
+        share = 1.0 - self._decay(tf.cast(step, tf.float32))
+        served = is_served(self._strategy)
+        for weight, average in self._stored():
+            value = weight.read_value() if _is_per_replica(weight) else weight
+            if served:
+                # By way of the worker: parameter servers do not see each other.
+                value = tf.identity(weight)
+            self._strategy.extended.update(average, _move, args=(value, share), group=False)
+
+    def _decay(self, step: tf.Tensor) -> tf.Tensor:
+        config = self._config
+        decay = tf.constant(config.average_decay)
+        if config.dynamic_decay:
+            since = step - float(config.start_step)
+            decay = tf.minimum(decay, (1.0 + since) / (10.0 + since))
+        return tf.where(step < float(config.start_step), 0.0, decay)
+
+    @contextlib.contextmanager
+    def applied(self) -> Iterator[None]:
+        """Puts the average into the model for the time of a `with` block."""
+        stored = list(self._stored())
+        kept = [[part.numpy() for part in _parts(weight)] for weight, _ in stored]
+        for weight, average in stored:
+            value = average.numpy()
+            for part in _parts(weight):
+                part.assign(value)
+        try:
+            yield
+        finally:
+            for values, (weight, _) in zip(kept, stored, strict=True):
+                for value, part in zip(values, _parts(weight), strict=True):
+                    part.assign(value)
+
+
+def _move(average: tf.Variable, value: tf.Tensor, share: tf.Tensor) -> tf.Operation:
+    return average.assign_sub(tf.cast(share, average.dtype) * (average - value))
+
+
+def _is_per_replica(variable: tf.Variable) -> bool:
+    return variable.synchronization == tf.VariableSynchronization.ON_READ
+
+
+def _initial(weight: tf.Variable) -> tf.Tensor:
+    return tf.convert_to_tensor(weight) if len(pieces(weight)) > 1 else weight
+
+
+def _parts(variable: tf.Variable) -> tuple[tf.Variable, ...]:
+    """Returns the variable of each replica: copies made part by part come back to the bit."""
+    return tuple(getattr(variable, "values", (variable,)))

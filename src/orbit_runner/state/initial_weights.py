@@ -1,0 +1,109 @@
+"""What a task loads into a new model, counted: Model Garden's tasks do not say."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import tensorflow as tf
+import tf_keras
+
+from orbit_runner.distribute.sharded_variables import name_of, whole
+from orbit_runner.errors import RunnerError, SettingError, first_line, listed
+from orbit_runner.storage.staged_config import local_checkpoint
+from orbit_runner.utils.observer import Observer
+
+_SETTING = "task.init_checkpoint"
+
+
+def initialize(
+    task: Any, model: tf_keras.Model, observer: Observer, *, may_be_empty: bool = False
+) -> None:
+    """Calls the task's `initialize` on a new model. It may load weights from a checkpoint.
+
+    Args:
+        task: The task.
+        model: The model, built.
+        observer: Gets a note of what was loaded.
+        may_be_empty: Whether `init_checkpoint` may be a directory without a checkpoint, where the
+            task accepts that: many of Model Garden's tasks do.
+
+    Raises:
+        SettingError: There is no checkpoint at `task.init_checkpoint`, it does not fit, or it has
+            nothing of the model.
+    """
+    path = str(getattr(task.task_config, "init_checkpoint", None) or "")
+    if not path:
+        task.initialize(model)
+        return
+    where = local_checkpoint(path)
+    is_empty = may_be_empty and _is_empty_directory(where)
+    if not is_empty:
+        _require(where)
+    variables = whole(model.variables)
+    before = [_mark(variable) for variable in variables]
+    try:
+        task.initialize(model)
+    except RunnerError:
+        raise
+    except (AssertionError, ValueError, IndexError, tf.errors.OpError) as error:
+        if is_empty:
+            _require(path)
+        left = _unloaded(variables, before)
+        raise SettingError(_SETTING, _misfit(path, error, left, len(variables))) from error
+    left = _unloaded(variables, before)
+    if is_empty and len(left) == len(variables):
+        observer.note(
+            f"warning: {_SETTING}: there is no checkpoint in the directory {path!r}; "
+            "training starts from scratch"
+        )
+        return
+    if len(left) == len(variables):
+        raise SettingError(
+            _SETTING, f"{path} has nothing for any of the model's {len(variables)} variables"
+        )
+    observer.note(_told(path, left, len(variables)))
+
+
+def _is_empty_directory(path: str) -> bool:
+    return bool(tf.io.gfile.isdir(path)) and tf.train.latest_checkpoint(path) is None
+
+
+def _require(path: str) -> None:
+    """Raises an error if there is no checkpoint: some tasks ignore that."""
+    if tf.io.gfile.isdir(path):
+        there = tf.train.latest_checkpoint(path) is not None
+    else:
+        there = tf.io.gfile.exists(f"{path}.index") or tf.io.gfile.exists(path)
+    if not there:
+        raise SettingError(
+            _SETTING,
+            f"there is no checkpoint at {path!r}\n"
+            "allowed: the path of a checkpoint without its suffix, or a folder with a file "
+            "`checkpoint` in it, such as that of a run",
+        )
+
+
+def _mark(variable: Any) -> tuple[int, int]:
+    """Returns what changes when a variable is restored, or set in another way."""
+    # TensorFlow's mark tells of values, too, that are equal to those at the start, such as zeros.
+    value = zlib.crc32(variable.numpy().tobytes())
+    return getattr(variable, "_update_uid", -1), value
+
+
+def _unloaded(variables: list[Any], before: list[tuple[int, int]]) -> list[str]:
+    pairs = zip(variables, before, strict=True)
+    return [name_of(variable) for variable, mark in pairs if _mark(variable) == mark]
+
+
+def _told(path: str, left: list[str], total: int) -> str:
+    text = f"loaded {total - len(left)} of the model's {total} variables from {path}"
+    return f"{text}; these begin anew:\n{listed(left)}" if left else text
+
+
+def _misfit(path: str, error: Exception, left: list[str], total: int) -> str:
+    reason = f"{path} does not fit the model: {first_line(error)}"
+    if not left:
+        return reason
+    found = f"{total - len(left)} of the model's {total} variables have a value; without one:"
+    return f"{reason}\n{found}\n{listed(left)}"

@@ -1,0 +1,1 @@
+"""The run and its loop: trainer, evaluator, state, schedule."""

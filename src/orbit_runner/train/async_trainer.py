@@ -1,0 +1,151 @@
+"""The inner loop of training under `parameter_server`: pieces of it, for whoever is free."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.determinism.scopes import keyed_draws
+from orbit_runner.distribute.parameter_server import check_servers, strategy_servers
+from orbit_runner.distribute.sharded_variables import name_shards
+from orbit_runner.state.train_state import TrainState
+from orbit_runner.train.evaluator import as_scalar
+from orbit_runner.train.inputs.distribute import (
+    batch_at_step,
+    distribute,
+    starts_anywhere,
+    with_seed,
+)
+from orbit_runner.train.loops.pace import Pace
+from orbit_runner.train.schedule import Plan
+from orbit_runner.train.trainer import Trainer
+
+# What gives the batch of a step, steps being asked for in their order; from the iterator of the
+# worker, where it has one, and the number of the first step.
+Source = Callable[[Any, tf.Tensor], Callable[[tf.Tensor], Any]]
+
+_POLL_SECONDS = 0.001
+
+
+class AsyncTrainer(Trainer):
+    """Runs a task's training step on workers that do not wait for each other.
+
+    A worker is given a piece of the loop: the number of its first step and how many there are. Its
+    batches are a function of these, so each batch is used once whoever takes the piece, and another
+    worker can do what a lost one left. A piece may then be done in part twice, so pieces do not
+    count steps: that is done here once all are done, as the same numbers for the optimizer.
+    """
+
+    def __init__(
+        self,
+        config: ExperimentConfig,
+        task: Any,
+        state: TrainState,
+        plan: Plan,
+        strategy: tf.distribute.ParameterServerStrategy,
+    ) -> None:
+        """Makes a trainer; to be called in the strategy's scope.
+
+        Args:
+            config: The experiment.
+            task: Its task.
+            state: What is trained.
+            plan: When records end.
+            strategy: Where steps run.
+        """
+        super().__init__(config, task, state, plan, strategy, self._dataset)
+        name_shards(state.checkpoint())
+        servers = strategy_servers(strategy)
+        self._coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+        self._pace = Pace(sum(member.role == "worker" for member in servers))
+        self._config, self._addressed = config, starts_anywhere(task)
+
+    def record_in_graph(self) -> bool:
+        """Returns False: the workers share a loop, so none of them sees a record end."""
+        return False
+
+    def rewind(self) -> None:
+        """Makes the next loop start at the global step, which was set back, in another order."""
+        super().rewind()
+        self._train_loop_fn = None
+
+    def train_loop_begin(self) -> None:
+        """As in other trainers; batches that are made by the numbers of steps need no iterator."""
+        if self.train_dataset is None and self._addressed:
+            none: Any = ()
+            self.train_dataset = none
+        super().train_loop_begin()
+
+    def loop_fn(self) -> Callable[[Any, tf.Tensor], None]:
+        """Returns what runs a number of steps."""
+        data = self._data()
+        batch_at = batch_at_step(self._task, data)
+
+        def source(iterator: Any, first: tf.Tensor) -> Callable[[tf.Tensor], Any]:
+            if batch_at is not None:
+                return batch_at
+            if self._addressed:
+                iterator = iter(self._dataset(first, data))
+            return lambda step: next(iterator)
+
+        piece = tf.function(functools.partial(self._piece, source))
+
+        def loop(iterator: Any, num_steps: tf.Tensor) -> None:
+            first, steps = int(self.state.global_step.numpy()), int(num_steps)
+            updates = int(self.state.optimizer.iterations.numpy())
+            self._loss.add(*self._run(piece, iterator, first, steps))
+            self.state.optimizer.iterations.assign(updates + steps)
+            self.state.global_step.assign(first + steps)
+
+        return loop
+
+    def _data(self) -> Any:
+        config = self._config
+        recoveries = int(self.state.recoveries.numpy())
+        return with_seed(config.for_task.task.train_data, config.runtime, recoveries)
+
+    def _dataset(self, start_step: Any, data: Any = None) -> Any:
+        runtime = self._config.runtime
+        return distribute(self._strategy, self._task, data or self._data(), runtime, start_step)
+
+    def _run(self, piece: Any, iterator: Any, first: int, steps: int) -> tuple[tf.Tensor, float]:
+        losses, step = [], first
+        while step < first + steps:
+            start, lengths = time.monotonic(), self._pace.cut(first + steps - step)
+            for length in lengths:
+                span = tf.constant(step, tf.int64), tf.constant(length, tf.int64)
+                losses.append(self._coordinator.schedule(piece, args=(iterator, *span)))
+                step += length
+            self._join()
+            self._pace.took(lengths, time.monotonic() - start)
+        return tf.add_n(self._coordinator.fetch(losses)), float(steps)
+
+    def _join(self) -> None:
+        """Waits for all pieces; TensorFlow alone would wait forever for a member that hangs."""
+        while not self._coordinator.done():
+            check_servers(self._strategy)
+            time.sleep(_POLL_SECONDS)
+
+    def _piece(self, source: Source, iterator: Any, first: Any, length: Any) -> tf.Tensor:
+        """Takes some steps on one worker; returns the sum of their losses, float32 scalar."""
+        unconverted = tf.autograph.experimental.do_not_convert
+        batch = unconverted(unconverted(source)(iterator, first))
+        total = tf.zeros([])
+        for step in tf.range(first, first + length):
+            loss = self._strategy.run(self._replica_piece, args=(batch(step), step))
+            if self.state.ema is not None:
+                self.state.ema.update(step + 1)
+            total += tf.cast(loss, tf.float32)
+        return total
+
+    def _replica_piece(self, inputs: Any, step: tf.Tensor) -> tf.Tensor:
+        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+        with keyed_draws(self._seed, step, replica):
+            logs = self._step(inputs)
+        self._look_into_the_graph()
+        return as_scalar(logs[self._task.loss])

@@ -1,0 +1,82 @@
+"""Builds model, optimizer and what else changes with a step, from the seed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orbit
+import tensorflow as tf
+import tf_keras
+
+from orbit_runner.checkpoint.finite_check import non_finite_variables
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.determinism.numerics import seed_everything
+from orbit_runner.distribute.sharded_variables import whole
+from orbit_runner.state.ema import WeightAverage
+from orbit_runner.state.replica_state import ReplicaState
+from orbit_runner.state.train_state import TrainState
+from orbit_runner.train.error_messages import model_error_scope
+from orbit_runner.train.task_adapters.build_variables import complete
+from orbit_runner.train.task_adapters.task_optimizer import optimizer_of
+
+
+def build_state(
+    config: ExperimentConfig, task: Any, strategy: tf.distribute.Strategy
+) -> TrainState:
+    """Builds model and optimizer in the strategy's scope, from the seed.
+
+    Args:
+        config: The experiment.
+        task: Its task.
+        strategy: Where it runs.
+
+    Returns:
+        The state at step 0.
+    """
+    seed_everything(config.runtime.seed, keeps=config.for_task is not config)
+    with strategy.scope(), model_error_scope(config):
+        model = task.build_model()
+        optimizer, average = optimizer_of(config, task, model)
+        complete(config, task, model, optimizer, strategy)
+        _build_slots(optimizer, model.trainable_variables)
+        ema = WeightAverage(average, model, strategy) if average is not None else None
+        return TrainState(
+            model=model,
+            optimizer=optimizer,
+            ema=ema,
+            global_step=orbit.utils.create_global_step(),
+            recoveries=_host_variable(0, tf.int64, "recoveries"),
+            early_stopping=_host_variable([float("nan"), 0.0, -1.0], tf.float64, "early_stopping"),
+            best=_host_variable([float("nan"), -1.0], tf.float64, "best"),
+            replica_state=ReplicaState(model, strategy),
+            non_finite=tuple(one.name for one in non_finite_variables(_fixed(model))),
+        )
+
+
+def _fixed(model: tf_keras.Model) -> list[tf.Variable]:
+    """Returns the variables that are not trainable and that a worker can read alone."""
+    return [
+        variable
+        for variable in whole(model.non_trainable_variables)
+        if isinstance(variable, tf.Variable)
+        and variable.synchronization != tf.VariableSynchronization.ON_READ
+    ]
+
+
+def _host_variable(value: Any, dtype: tf.DType, name: str) -> tf.Variable:
+    return tf.Variable(
+        value,
+        dtype=dtype,
+        trainable=False,
+        name=name,
+        aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+    )
+
+
+def _build_slots(optimizer: Any, variables: list[tf.Variable]) -> None:
+    # Slots that are made at the first step would be missing when a checkpoint is restored.
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    if hasattr(inner, "build"):
+        inner.build(variables)
+    else:
+        inner._create_all_weights(variables)

@@ -1,0 +1,186 @@
+"""The trainer and the evaluator of a run: for one task, for several, and for parameter servers."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import tensorflow as tf
+
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.data.step_batches import Chunks
+from orbit_runner.distribute.parameter_server import is_served, own_strategy
+from orbit_runner.errors import SettingError, unknown
+from orbit_runner.state.train_state import TrainState
+from orbit_runner.tasks.several import Evaluated, tasks_evaluated
+from orbit_runner.train.async_trainer import AsyncTrainer
+from orbit_runner.train.chief_evaluator import OwnEvaluator
+from orbit_runner.train.evaluator import Evaluator, aggregates
+from orbit_runner.train.inputs.distribute import distribute, with_seed
+from orbit_runner.train.inputs.partition import Partition
+from orbit_runner.train.inputs.resident import resident
+from orbit_runner.train.schedule import Plan
+from orbit_runner.train.task_adapters.data_sections import num_examples, section_of
+from orbit_runner.train.task_adapters.multi_evaluator import MultiEvaluator, Part
+from orbit_runner.train.task_adapters.multitask import TRAINERS, JointTask, JointTrainer, model_of
+from orbit_runner.train.trainer import Trainer
+from orbit_runner.utils.observer import Observer
+
+
+@dataclasses.dataclass(frozen=True)
+class Parts:
+    """What trainer and evaluator are made of.
+
+    Attributes:
+        config: The experiment.
+        task: Its task; a `JointTask` where it has several.
+        strategy: Where it runs.
+        state: What is trained.
+        observer: Is told what takes long.
+        logging_dir: The folder of the run.
+        eval_tasks: The tasks of evaluations by name; those of the experiment where None.
+    """
+
+    config: ExperimentConfig
+    task: Any
+    strategy: tf.distribute.Strategy
+    state: TrainState
+    observer: Observer
+    logging_dir: str
+    eval_tasks: dict[str, Evaluated] | None = None
+
+    def trainer(self, plan: Plan) -> Trainer:
+        """Makes the trainer; to be called in the strategy's scope.
+
+        Args:
+            plan: When records end.
+
+        Raises:
+            SettingError: The strategy cannot train it.
+        """
+        if isinstance(self.task, JointTask):
+            return self._joint_trainer(self.task, plan)
+        data = section_of(self.config.for_task.task, "train_data")
+        if is_served(self.strategy):
+            return AsyncTrainer(self.config, self.task, self.state, plan, self.strategy)
+
+        def make_dataset(start_step: int) -> Any:
+            return self._train_data(self.task, data, start_step)
+
+        def make_chunks() -> Chunks | None:
+            return resident(self.config, self.strategy, self.task, self._seeded(data))
+
+        return Trainer(
+            self.config, self.task, self.state, plan, self.strategy, make_dataset, make_chunks
+        )
+
+    def _joint_trainer(self, joint: JointTask, plan: Plan) -> JointTrainer:
+        self._require_no_servers()
+        kind = self.config.for_task.trainer.trainer_type
+        if kind not in TRAINERS:
+            raise SettingError("trainer.trainer_type", unknown("trainer", kind, list(TRAINERS)))
+
+        def make_datasets(start_step: int) -> dict[str, Any]:
+            return {
+                name: self._train_data(
+                    joint.tasks[name],
+                    section_of(joint.tasks[name].task_config, "train_data", name),
+                    turns,
+                )
+                for name, turns in trainer.turns(start_step).items()
+            }
+
+        trainer = TRAINERS[kind](self.config, joint, self.state, plan, self.strategy, make_datasets)
+        return trainer
+
+    def _train_data(self, task: Any, data: Any, start_step: int) -> Any:
+        replays = self.config.trainer.replay_inputs
+        return distribute(
+            self.strategy, task, self._seeded(data), self.config.runtime, start_step,
+            replays=replays, tell=self.observer.note,
+        )  # fmt: skip
+
+    def _seeded(self, data: Any) -> Any:
+        return with_seed(data, self.config.runtime, int(self.state.recoveries.numpy()))
+
+    def evaluator(self, steps: int) -> Evaluator | MultiEvaluator:
+        """Makes the evaluator; to be called in the scope of the strategy that evaluates.
+
+        Args:
+            steps: The batches of an evaluation; -1 where not known.
+
+        Raises:
+            SettingError: The task cannot be evaluated as the settings say.
+        """
+        several = self._several()
+        if several:
+            self._require_no_servers()
+            return MultiEvaluator(
+                {
+                    name: Part(self._part(name, found), found.steps)
+                    for name, found in several.items()
+                },
+                self.state,
+            )
+        data = section_of(self.config.for_task.task, "validation_data")
+        return self._evaluator(self.task, data, self.state, steps)
+
+    def _several(self) -> dict[str, Evaluated]:
+        if self.eval_tasks is not None:
+            return self.eval_tasks
+        if isinstance(self.task, JointTask):
+            steps = self.task.multi.task_eval_steps
+            return {n: Evaluated(task, steps.get(n)) for n, task in self.task.tasks.items()}
+        with self.strategy.scope():
+            return tasks_evaluated(self.config, self.logging_dir)
+
+    def _part(self, name: str, found: Evaluated) -> Evaluator:
+        # The average is put in for all of them at once.
+        state = dataclasses.replace(self.state, model=model_of(self.state.model, name), ema=None)
+        data = section_of(found.task.task_config, "validation_data", name)
+        steps = found.steps or self.config.trainer.validation_steps
+        return self._evaluator(found.task, data, state, steps)
+
+    def _evaluator(self, task: Any, data: Any, state: TrainState, steps: int) -> Evaluator:
+        config, strategy = self.config, own_strategy(self.strategy)
+
+        def make_dataset() -> Any:
+            seeded = with_seed(data, config.runtime)
+            return distribute(strategy, task, seeded, config.runtime, must_end=steps < 0)
+
+        def make_chunks() -> Chunks | None:
+            if aggregates(task):
+                return None
+            return resident(config, strategy, task, with_seed(data, config.runtime))
+
+        made = OwnEvaluator if is_served(self.strategy) else Evaluator
+        return made(
+            task,
+            state,
+            strategy,
+            make_dataset,
+            seed=config.runtime.seed,
+            use_tf_function=config.trainer.eval_tf_function,
+            use_tf_while_loop=_in_one_graph(config, task),
+            counted=num_examples(task, data) is not None,
+            partition=Partition(config, self.strategy, is_training=False),
+            make_chunks=make_chunks,
+        )
+
+    def _require_no_servers(self) -> None:
+        if is_served(self.strategy):
+            raise SettingError(
+                "runtime.distribution_strategy",
+                "parameter_server trains and evaluates one task only; choose another",
+            )
+
+
+def _in_one_graph(config: ExperimentConfig, task: Any) -> bool:
+    trainer = config.trainer
+    if trainer.eval_tf_while_loop and aggregates(task):
+        raise SettingError(
+            "trainer.eval_tf_while_loop", "the task gathers what its steps give on the host"
+        )
+    if trainer.eval_tf_while_loop is not None:
+        return trainer.eval_tf_while_loop
+    return trainer.eval_tf_function and not aggregates(task)

@@ -1,0 +1,162 @@
+"""Records of a run: `metrics.jsonl` for machines, event files for TensorBoard."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orbit
+import tensorflow as tf
+from tensorflow.core.framework import summary_pb2, types_pb2
+
+from orbit_runner.utils.files import jsonable
+
+_MOST_PICTURES = 20
+
+
+class JsonLines:
+    """Appends one line a record; a line is written at once, so a reader never sees half of one."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+
+    def write(self, *records: Mapping[str, Any]) -> None:
+        """Appends records.
+
+        Args:
+            *records: Name to value; NaN and infinities become null, as JSON has none.
+        """
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write("".join(json.dumps(jsonable(record)) + "\n" for record in records))
+
+
+class Summaries(orbit.utils.SummaryManagerInterface):
+    """Writes what Orbit hands over, at the steps where a record ends."""
+
+    def __init__(
+        self,
+        directory: Path | None,
+        lines: JsonLines | None,
+        split: str,
+        global_step: tf.Variable,
+        is_record: Callable[[int], bool] = lambda step: True,
+    ) -> None:
+        """Makes the writers.
+
+        Args:
+            directory: Where event files go; None for none.
+            lines: Where records go; None for nowhere.
+            split: `train` or `validation`.
+            global_step: The step of a record.
+            is_record: Whether a record ends at a step.
+        """
+        self._manager = orbit.utils.SummaryManager(
+            str(directory) if directory else None, tf.summary.scalar, global_step=global_step
+        )
+        self._writes = directory is not None
+        self._lines, self._split = lines, split
+        self._global_step, self._is_record = global_step, is_record
+
+    def summary_writer(self, relative_path: str = "") -> Any:
+        """Returns the writer that is active inside steps."""
+        return self._manager.summary_writer(relative_path)
+
+    def write_summaries(self, summary_dict: Mapping[str, Any]) -> None:
+        """Writes one record if one ends at the global step.
+
+        Args:
+            summary_dict: Name to value, nested for further event files.
+        """
+        step = int(self._global_step.numpy())
+        if self._is_record(step):
+            self.write([(step, summary_dict)])
+
+    def write(self, records: Sequence[tuple[int, Mapping[str, Any]]]) -> None:
+        """Writes records.
+
+        Args:
+            records: The step of each, and name to value.
+        """
+        if self._writes:
+            for step, logs in records:
+                self._write(logs, "", step)
+        if self._lines is not None and records:
+            now = {"split": self._split, "time": round(time.time(), 3)}
+            self._lines.write(
+                *({"step": step, **now, **flat_scalars(logs)} for step, logs in records)
+            )
+
+    def _write(self, logs: Mapping[str, Any], subfolder: str, step: int) -> None:
+        scalars = {name: value for name, value in logs.items() if _is_scalar(value)}
+        with self._manager.summary_writer(subfolder).as_default(step):
+            if scalars:
+                # One op for all: `tf.summary.scalar` costs as much as evaluating some batches.
+                tf.summary.experimental.write_raw_pb(_event(scalars))
+            for name, value in logs.items():
+                if _is_pictures(value):
+                    tf.summary.image(name, value, max_outputs=_MOST_PICTURES)
+        for name, value in logs.items():
+            if isinstance(value, Mapping):
+                self._write(value, os.path.join(subfolder, name), step)
+
+    def flush(self) -> None:
+        """Writes out what is buffered, where a record ended."""
+        if self._is_record(int(self._global_step.numpy())):
+            self._manager.flush()
+
+
+def flat_scalars(logs: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Returns the numbers among nested results, `outer/inner` to value.
+
+    Args:
+        logs: Name to value, or to further results.
+        prefix: What the names begin with.
+    """
+    flat: dict[str, Any] = {}
+    for key, value in logs.items():
+        if isinstance(value, Mapping):
+            flat.update(flat_scalars(value, f"{prefix}{key}/"))
+        elif np.ndim(value) == 0:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def nested_scalars(logs: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the numbers among nested results, nested as they are.
+
+    Args:
+        logs: Name to value, or to further results.
+    """
+    nested = {
+        name: nested_scalars(value) for name, value in logs.items() if isinstance(value, Mapping)
+    }
+    return {**{name: value for name, value in logs.items() if _is_scalar(value)}, **nested}
+
+
+def _event(scalars: Mapping[str, Any]) -> bytes:
+    """Returns what `tf.summary.scalar` writes for each of some numbers, in one."""
+    summary = tf.compat.v1.Summary()
+    for name, value in scalars.items():
+        entry = summary.value.add(tag=name)
+        entry.metadata.plugin_data.plugin_name = "scalars"
+        entry.metadata.data_class = summary_pb2.DATA_CLASS_SCALAR
+        # As `tf.make_tensor_proto` has it, which takes twenty times as long.
+        entry.tensor.dtype = types_pb2.DT_FLOAT
+        entry.tensor.tensor_shape.SetInParent()
+        entry.tensor.float_val.append(np.float32(value))
+    return summary.SerializeToString()
+
+
+def _is_scalar(value: Any) -> bool:
+    return not isinstance(value, Mapping) and np.ndim(value) == 0
+
+
+def _is_pictures(value: Any) -> bool:
+    """Returns whether a value is [batch, height, width, channels] of pictures."""
+    return np.ndim(value) == 4 and np.shape(value)[-1] in (1, 3, 4)

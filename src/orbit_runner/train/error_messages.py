@@ -1,0 +1,113 @@
+"""Errors of TensorFlow that a setting causes, said in terms of that setting."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator
+
+import tensorflow as tf
+
+from orbit_runner.checkpoint.disk_errors import describe_disk_problem
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.config.serialize import flat
+from orbit_runner.data.tfrecord.bad_record import find_bad_record, with_offset
+from orbit_runner.distribute.spatial.grid import PartitionError
+from orbit_runner.errors import DataError, SettingError
+
+# What a pipeline found wrong with a record, in the words of `data/tfrecord/decode.py`.
+_BAD_RECORD = re.compile(r"(?:could not correctly convert string|assertion failed): \[?(.*\S: .*)")
+_UNCOMPILED = re.compile(
+    r"Detected unsupported operations when trying to compile graph .*? on \S+: (\w+)"
+    r"|tf2xla conversion failed"
+)
+_UNKNOWN_ACTIVATION = re.compile(r"Unknown activation function '(.+?)'")
+_IN_RECORDS = re.compile(r": record \d+ |: has changed since its records were counted")
+
+
+@contextlib.contextmanager
+def explained(step: Callable[[], int] = lambda: 0) -> Iterator[None]:
+    """Turns the errors of a `with` block that have a known cause into messages.
+
+    Args:
+        step: Returns the step at which training is.
+
+    Raises:
+        SettingError: A known cause was found.
+        DataError: A record is bad.
+    """
+    try:
+        yield
+    except PartitionError as error:
+        # Sizes that the model did not know when it was built; told while the first step is traced.
+        raise SettingError("runtime.train_input_partition_dims", str(error)) from error
+    except tf.errors.UnimplementedError as error:
+        line = _line(error, "deterministic")
+        if not line:
+            raise
+        raise SettingError(
+            "runtime.deterministic",
+            f"the model has an op without a deterministic kernel: {line}\n"
+            "set runtime.enable_xla=false where it is on, or runtime.deterministic=false",
+        ) from error
+    except tf.errors.InvalidArgumentError as error:
+        uncompiled = _UNCOMPILED.search(str(error))
+        if uncompiled:
+            raise SettingError(
+                "runtime.enable_xla",
+                f"XLA cannot compile the step: {uncompiled[1] or 'an op is not written for it'}\n"
+                "set it to false",
+            ) from error
+        _raise_bad_example(str(error), step, error)
+        raise
+    except tf.errors.DataLossError as error:
+        _raise_bad_example(str(error), step, error)
+        raise
+    except UnicodeDecodeError as error:
+        # TensorFlow puts the record into its message, which Python cannot decode then.
+        _raise_bad_example(bytes(error.object).decode(errors="replace"), step, error)
+        raise
+    except tf.errors.ResourceExhaustedError as error:
+        if describe_disk_problem(error):
+            raise
+        raise SettingError(
+            "task.train_data.global_batch_size",
+            f"out of memory: {_line(error, 'OOM') or _line(error, '')}\n"
+            "lower it, or raise trainer.gradient_accumulation_steps",
+        ) from error
+
+
+@contextlib.contextmanager
+def model_error_scope(config: ExperimentConfig) -> Iterator[None]:
+    """Turns the error of a model with an unknown activation into one about its setting.
+
+    Args:
+        config: The experiment.
+
+    Raises:
+        SettingError: Keras knows no such activation.
+    """
+    try:
+        yield
+    except ValueError as error:
+        name = match[1] if (match := _UNKNOWN_ACTIVATION.search(str(error))) else ""
+        paths = [path for path, value in flat(config).items() if name and value == name]
+        if not paths:
+            raise
+        raise SettingError(
+            paths[0], f"unknown activation {name!r}\nallowed: those of Keras, such as relu or gelu"
+        ) from error
+
+
+def _raise_bad_example(message: str, step: Callable[[], int], error: Exception) -> None:
+    """Raises a DataError if an error is about an example."""
+    named = _BAD_RECORD.search(message)
+    problem = with_offset(named[1].rstrip("]")) if named else find_bad_record(message, step())
+    if problem:
+        field = "input_path" if _IN_RECORDS.search(problem) else "data_dir"
+        raise DataError(problem, field=field) from error
+
+
+def _line(error: Exception, word: str) -> str:
+    lines = (line.strip() for line in str(error).splitlines() if line.strip())
+    return next((line[:200] for line in lines if word.lower() in line.lower()), "")

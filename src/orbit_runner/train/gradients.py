@@ -1,0 +1,119 @@
+"""Taking a task's gradients without letting it apply them.
+
+`Task.train_step` computes gradients and applies them in one go. Compiling only the forward and
+backward pass (XLA cannot take the rest under `mirrored`), or summing the gradients of several
+pieces of a batch, needs the two apart, for tasks of Model Garden too. So the step is handed an
+object that looks like the optimizer and keeps the gradients for itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from orbit_runner.determinism.scopes import keyed_piece
+from orbit_runner.errors import RunnerError
+
+Gradients = list[tf.Tensor]
+StepFn = Callable[[Any], dict[str, tf.Tensor]]
+
+
+class GradientTap:
+    """Passes for an optimizer, and records what it should apply."""
+
+    def __init__(self, optimizer: Any) -> None:
+        self._optimizer = optimizer
+        self.recorded: list[tuple[tf.Tensor, tf.Variable]] = []
+
+    def apply_gradients(self, grads_and_vars: Any, *args: Any, **kwargs: Any) -> None:
+        """Records the gradients that there are.
+
+        Raises:
+            RunnerError: It is not the first time in this step.
+        """
+        if self.recorded:
+            raise RunnerError(
+                "this task applies gradients more than once a step, so they cannot be parted from "
+                "their use\nset runtime.enable_xla to false and "
+                "trainer.gradient_accumulation_steps to 1"
+            )
+        self.recorded = [(grad, var) for grad, var in grads_and_vars if grad is not None]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._optimizer, name)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        """The optimizer's class: a task asks `isinstance` whether to scale the loss."""
+        return type(self._optimizer)
+
+
+def split_step(
+    train_step: Callable[[Any, Any], dict[str, tf.Tensor]],
+    optimizer: Any,
+    *,
+    pieces: int,
+    jit_compile: bool,
+    loss: str,
+) -> StepFn:
+    """Makes a step that computes gradients first and applies them after.
+
+    Args:
+        train_step: Computes a batch's logs and applies its gradients to the optimizer it is given;
+            converted by AutoGraph already, where it has to be.
+        optimizer: The real optimizer.
+        pieces: Equal parts that the batch is cut into; their gradients are averaged.
+        jit_compile: Whether XLA compiles the forward and backward pass.
+        loss: The key of the loss in the logs.
+
+    Returns:
+        A function from a replica's batch to `{loss: mean over the pieces}`.
+    """
+    variables: list[tf.Variable] = []
+
+    def gradients(inputs: Any) -> tuple[tf.Tensor, Gradients]:
+        tap = GradientTap(optimizer)
+        logs = train_step(inputs, tap)
+        variables[:] = [variable for _, variable in tap.recorded]
+        return logs[loss], [tf.convert_to_tensor(grad) for grad, _ in tap.recorded]
+
+    compute = gradients
+    if jit_compile:
+        compute = tf.function(gradients, autograph=False, jit_compile=True)
+    averaged = compute if pieces == 1 else _averaged(compute, pieces)
+
+    def step(inputs: Any) -> dict[str, tf.Tensor]:
+        mean_loss, grads = averaged(inputs)
+        optimizer.apply_gradients(list(zip(grads, variables, strict=True)))
+        return {loss: mean_loss}
+
+    return step
+
+
+def _averaged(
+    compute: Callable[[Any], tuple[tf.Tensor, Gradients]], pieces: int
+) -> Callable[[Any], tuple[tf.Tensor, Gradients]]:
+    def averaged(inputs: Any) -> tuple[tf.Tensor, Gradients]:
+        cut = tf.nest.map_structure(lambda tensor: _cut(tensor, pieces), inputs)
+
+        def piece(index: Any) -> tuple[tf.Tensor, Gradients]:
+            with keyed_piece(index):
+                return compute(tf.nest.map_structure(lambda tensor: tensor[index], cut))
+
+        def add(index: tf.Tensor, total: Any) -> tuple[tf.Tensor, Any]:
+            return index + 1, tf.nest.map_structure(tf.add, total, piece(index))
+
+        # A loop, one turn at a time, and not an unrolled sum: only so does a piece's memory go
+        # free before the next one begins.
+        _, total = tf.while_loop(
+            lambda index, _: index < pieces, add, (1, piece(0)), parallel_iterations=1
+        )
+        return tf.nest.map_structure(lambda tensor: tensor / pieces, total)
+
+    return averaged
+
+
+def _cut(tensor: tf.Tensor, pieces: int) -> tf.Tensor:
+    return tf.reshape(tensor, tf.concat([[pieces, -1], tf.shape(tensor)[1:]], axis=0))

@@ -1,0 +1,84 @@
+"""Whether a data set stays in the memory of the device, so that no pipeline feeds the steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.config.schema.partitioning import find_split
+from orbit_runner.data.options import PipelineOptions
+from orbit_runner.data.step_batches import Chunks
+from orbit_runner.distribute.devices import local_devices
+from orbit_runner.errors import SettingError
+from orbit_runner.train.inputs.distribute import blamed_on
+
+_MOST_BYTES = 2**30
+
+
+def resident(
+    config: ExperimentConfig, strategy: tf.distribute.Strategy, task: Any, data: Any
+) -> Chunks | None:
+    """Decides about one section.
+
+    Args:
+        config: The experiment.
+        strategy: Where steps run.
+        task: The task.
+        data: The section, its seed set.
+
+    Returns:
+        Its batches by their steps; None where a pipeline is to feed them.
+
+    Raises:
+        SettingError: The section asks for what cannot be.
+    """
+    asked = getattr(data, "on_device", False)
+    if asked is False:
+        return None
+    replicas = strategy.num_replicas_in_sync
+    obstacle = _obstacle(config, strategy, data)
+    # A batch that does not divide is the pipeline's to refuse.
+    chunks = None if obstacle or data.global_batch_size % replicas else _made(task, data, replicas)
+    if asked and chunks is None:
+        obstacle = obstacle or "this data set is read as it is needed, or prepared for each example"
+        reason = f"got true, but {obstacle}\nleave it out, for a pipeline where one is needed"
+        raise SettingError(f"task.{_section(data)}.on_device", reason)
+    if not asked and chunks is not None and chunks.nbytes > _MOST_BYTES:
+        return None
+    return chunks
+
+
+def _made(task: Any, data: Any, replicas: int) -> Chunks | None:
+    with blamed_on(data):
+        return getattr(task, "chunks", _none)(data, replicas)
+
+
+def _none(data: Any, replicas: int) -> None:
+    return None
+
+
+def _section(data: Any) -> str:
+    return "train_data" if data.is_training else "validation_data"
+
+
+def _obstacle(config: ExperimentConfig, strategy: tf.distribute.Strategy, data: Any) -> str:
+    """Returns why steps cannot make the batches; "" if they can."""
+    trainer, kind = config.trainer, config.runtime.distribution_strategy
+    in_graph = trainer.train_tf_while_loop if data.is_training else _evaluates_in_graph(config)
+    if not in_graph or config.runtime.run_eagerly:
+        return "a loop of steps is no graph"
+    if kind in ("parameter_server", "tpu"):
+        return f"runtime.distribution_strategy is {kind}"
+    if any("CPU" not in device.upper() for device in local_devices(strategy)):
+        return "steps run on a GPU"
+    if PipelineOptions.of(data).services:
+        return "tf.data services make the batches"
+    if find_split(config, data.is_training).parts > 1:
+        return "images are split over devices"
+    return ""
+
+
+def _evaluates_in_graph(config: ExperimentConfig) -> bool:
+    return config.trainer.eval_tf_function and config.trainer.eval_tf_while_loop is not False

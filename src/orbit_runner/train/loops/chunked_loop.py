@@ -1,0 +1,134 @@
+"""Loops whose steps make their batches themselves, several at once: no iterator, no pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from orbit_runner.data.step_batches import Chunks
+from orbit_runner.train.loops.recorder import Recorder
+
+Take = Callable[[Any, tf.Tensor], None]
+Loop = Callable[[tf.Tensor, tf.Tensor], None]
+
+
+def chunked_loop(
+    chunks: Chunks,
+    strategy: tf.distribute.Strategy,
+    take: Take,
+    *,
+    recorder: Recorder | None = None,
+    jit_compile: bool = False,
+) -> Loop:
+    """Makes a graph that takes steps.
+
+    Args:
+        chunks: The batches.
+        strategy: Where steps run.
+        take: Takes a step on all replicas, of the batches of several steps and the row to take.
+        recorder: Takes the records that end within a loop.
+        jit_compile: Whether XLA compiles as many steps as there are batches made at once.
+
+    Returns:
+        A function of the first step and of their number, int64 scalars.
+    """
+    if strategy.num_replicas_in_sync == 1:
+        return _overlapping(chunks, take, recorder, jit_compile=jit_compile)
+
+    def made(first: tf.Tensor, count: tf.Tensor) -> Any:
+        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+        return chunks(first, count, replica)
+
+    @tf.function(autograph=False)
+    def loop(first: tf.Tensor, steps: tf.Tensor) -> None:
+        def take_chunk(done: tf.Tensor) -> list[tf.Tensor]:
+            count = tf.minimum(_left(first, done, steps, recorder), chunks.length)
+            _take_all(take, strategy.run(made, args=(first + done, count)), count)
+            _record(recorder, first + done + count)
+            return [done + count]
+
+        _start(recorder, first)
+        tf.while_loop(lambda done: done < steps, take_chunk, [tf.zeros([], tf.int64)])
+
+    return loop
+
+
+def _overlapping(
+    chunks: Chunks, take: Take, recorder: Recorder | None, *, jit_compile: bool
+) -> Loop:
+    """Makes the next batches while steps are taken with those before, as a pipeline would."""
+    structure: list[Any] = []
+
+    # Traced once, though asked for at two places.
+    @tf.function(autograph=False)
+    def made(first: tf.Tensor, left: tf.Tensor) -> list[tf.Tensor]:
+        # XLA has to know all sizes; it has no use for what a short piece does not take.
+        count = chunks.length if jit_compile else tf.minimum(left, chunks.length)
+        batches = chunks(first, count, 0)
+        structure[:] = [batches]
+        return tf.nest.flatten(batches)
+
+    @tf.function(autograph=False, jit_compile=jit_compile or None)
+    def piece(batches: list[tf.Tensor], count: tf.Tensor) -> None:
+        _take_all(take, tf.nest.pack_sequence_as(structure[0], batches), count)
+
+    @tf.function(autograph=False)
+    def loop(first: tf.Tensor, steps: tf.Tensor) -> None:
+        def take_chunk(done: tf.Tensor, batches: list[tf.Tensor]) -> Any:
+            after = done + tf.minimum(_left(first, done, steps, recorder), chunks.length)
+            following = made(first + after, _left(first, after, steps, recorder))
+            piece(batches, after - done)
+            _record(recorder, first + after)
+            return after, following
+
+        _start(recorder, first)
+        none = tf.zeros([], tf.int64)
+        batches = made(first, _left(first, none, steps, recorder))
+        sizes = [tf.TensorShape([None, *tensor.shape[1:]]) for tensor in batches]
+        tf.while_loop(
+            lambda done, _: done < steps,
+            take_chunk,
+            (none, batches),
+            shape_invariants=(none.shape, sizes),
+        )
+
+    return loop
+
+
+def _left(
+    first: tf.Tensor, done: tf.Tensor, steps: tf.Tensor, recorder: Recorder | None
+) -> tf.Tensor:
+    """Returns the steps until the loop or the current record ends."""
+    left = steps - done
+    return left if recorder is None else tf.minimum(left, recorder.steps_left(first + done))
+
+
+def _start(recorder: Recorder | None, step: tf.Tensor) -> None:
+    if recorder is not None:
+        recorder.start(step)
+
+
+def _record(recorder: Recorder | None, step: tf.Tensor) -> None:
+    if recorder is not None:
+        recorder.record(step)
+
+
+def _take_all(take: Take, batches: Any, count: tf.Tensor) -> None:
+    def take_one(row: tf.Tensor) -> list[tf.Tensor]:
+        take(batches, row)
+        return [row + 1]
+
+    # No `maximum_iterations`: XLA would have to know its value, and compile each anew.
+    tf.while_loop(lambda row: row < count, take_one, [tf.zeros([], tf.int64)])
+
+
+def row_of(batches: Any, row: tf.Tensor) -> Any:
+    """Returns one of several batches of a replica.
+
+    Args:
+        batches: Nested tensors [k, ...].
+        row: int64 scalar.
+    """
+    return tf.nest.map_structure(lambda tensor: tf.gather(tensor, row), batches)

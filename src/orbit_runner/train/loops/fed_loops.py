@@ -1,0 +1,99 @@
+"""Many steps in one graph, on batches that an iterator gives.
+
+The loops are those of `tf.while_loop`, written out: AutoGraph would convert each function from here
+to the task before it found that there is nothing in it to convert.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from orbit_runner.train.loops.recorder import Recorder
+
+Loop = Callable[[Any, tf.Tensor], None]
+
+
+def counted_loop(step_fn: Callable[[Any], Any]) -> Loop:
+    """Makes a graph that takes some steps.
+
+    Args:
+        step_fn: Takes a step, with the next batch of an iterator.
+
+    Returns:
+        A function of an iterator and the number of steps, int32 scalar.
+    """
+
+    @tf.function(autograph=False)
+    def loop(iterator: Any, num_steps: tf.Tensor) -> None:
+        _take_steps(step_fn, iterator, num_steps)
+
+    return loop
+
+
+def recorded_loop(
+    step_fn: Callable[[Any], Any], recorder: Recorder
+) -> Callable[[Any, tf.Tensor, tf.Tensor], None]:
+    """Makes a graph that takes some steps and the records that end on the way.
+
+    Args:
+        step_fn: Takes a step, with the next batch of an iterator.
+        recorder: Takes the records.
+
+    Returns:
+        A function of an iterator, the global step and the number of steps, int64 scalars.
+    """
+
+    @tf.function(autograph=False)
+    def loop(iterator: Any, first: tf.Tensor, num_steps: tf.Tensor) -> None:
+        def take_record(done: tf.Tensor) -> list[tf.Tensor]:
+            count = tf.minimum(num_steps - done, recorder.steps_left(first + done))
+            _take_steps(step_fn, iterator, tf.cast(count, tf.int32))
+            recorder.record(first + done + count)
+            return [done + count]
+
+        recorder.start(first)
+        tf.while_loop(lambda done: done < num_steps, take_record, [tf.zeros([], tf.int64)])
+
+    return loop
+
+
+def _take_steps(step_fn: Callable[[Any], Any], iterator: Any, count: tf.Tensor) -> None:
+    def take(done: tf.Tensor) -> list[tf.Tensor]:
+        # Ops keep the names that they have outside of a loop.
+        with tf.name_scope(""):
+            step_fn(iterator)
+        return [done + 1]
+
+    tf.while_loop(lambda done: done < count, take, [tf.constant(0)])
+
+
+def to_the_end(step_fn: Callable[[Any], Any]) -> Loop:
+    """Makes a graph that evaluates batches until there are no more.
+
+    Args:
+        step_fn: Evaluates one batch.
+
+    Returns:
+        A function of an iterator and the most batches to take, int32 scalar.
+    """
+
+    @tf.function(autograph=False)
+    def loop(iterator: Any, num_steps: tf.Tensor) -> None:
+        def take(done: tf.Tensor, _: tf.Tensor) -> list[tf.Tensor]:
+            found = iterator.get_next_as_optional()
+
+            def evaluate() -> tf.Tensor:
+                step_fn(found.get_value())
+                return done + 1
+
+            more = found.has_value()
+            return [tf.cond(more, evaluate, lambda: done), more]
+
+        tf.while_loop(
+            lambda done, more: more & (done < num_steps), take, [tf.constant(0), tf.constant(True)]
+        )
+
+    return loop

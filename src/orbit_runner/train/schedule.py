@@ -1,0 +1,114 @@
+"""How many steps there are, and at which of them something happens."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from orbit_runner.config.schema.base import INT_MAX
+from orbit_runner.config.schema.trainer import TrainerConfig
+from orbit_runner.errors import SettingError
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """The steps of a run, in global steps.
+
+    Attributes:
+        train_steps: The step that training goes to.
+        steps_per_epoch: Steps that show each example once, a fraction; 0 where not known.
+        summary_interval: Steps that one record of training averages over.
+        checkpoint_interval: Steps between checkpoints; 0: only at the end.
+        validation_interval: Steps between evaluations; 0: only at the end.
+    """
+
+    train_steps: int
+    steps_per_epoch: float
+    summary_interval: int
+    checkpoint_interval: int
+    validation_interval: int
+
+    def is_record(self, step: int) -> bool:
+        """Returns whether a record of training ends at a step."""
+        return step % self.summary_interval == 0 or step >= self.train_steps
+
+    def evaluates_at(self, step: int) -> bool:
+        """Returns whether an evaluation is due at a step."""
+        return _is_multiple(step, self.validation_interval) or step >= self.train_steps
+
+    def saves_at(self, step: int) -> bool:
+        """Returns whether a checkpoint is due at a step."""
+        return _is_multiple(step, self.checkpoint_interval) or step >= self.train_steps
+
+    def next_stop(self, step: int, *, evaluates: bool) -> int:
+        """Returns the first step after this one at which training pauses.
+
+        Args:
+            step: The global step.
+            evaluates: Whether it pauses for evaluations as well as for checkpoints.
+        """
+        intervals = [self.checkpoint_interval, self.validation_interval if evaluates else 0]
+        stops = (_next_multiple(step, interval) for interval in intervals if interval)
+        return min((self.train_steps, *stops))
+
+    def next_record(self, step: int) -> int:
+        """Returns the first step after this one at which a record of training ends."""
+        return min(self.train_steps, _next_multiple(step, self.summary_interval))
+
+
+def _is_multiple(step: int, interval: int) -> bool:
+    return interval > 0 and step % interval == 0
+
+
+def _next_multiple(step: int, interval: int) -> int:
+    return (step // interval + 1) * interval
+
+
+def make_plan(trainer: TrainerConfig, steps_per_epoch: float) -> Plan:
+    """Turns epochs into steps.
+
+    A batch may straddle two epochs, so `e` epochs of `n` examples are ⌈e·n / batch⌉ steps.
+
+    Args:
+        trainer: The settings.
+        steps_per_epoch: Batches that show each example once, a fraction; 0 where not known.
+
+    Returns:
+        The plan.
+
+    Raises:
+        SettingError: Epochs were asked for and the size of the set is not known.
+    """
+
+    def steps(field: str, instead: str) -> int:
+        epochs = getattr(trainer, field)
+        if epochs and not steps_per_epoch:
+            raise SettingError(
+                f"trainer.{field}",
+                f"the task does not tell the size of its training set\nset trainer.{instead}",
+            )
+        if epochs * steps_per_epoch > INT_MAX:
+            most = INT_MAX / steps_per_epoch
+            raise SettingError(
+                f"trainer.{field}", f"got {epochs:g}, allowed: at most {most:g}, or {INT_MAX} steps"
+            )
+        # The rounding guards against 10.0 epochs becoming 10.000000000000002 · steps_per_epoch.
+        return math.ceil(round(epochs * steps_per_epoch, 6))
+
+    return Plan(
+        train_steps=trainer.train_steps or steps("train_epochs", "train_steps"),
+        steps_per_epoch=steps_per_epoch,
+        summary_interval=trainer.summary_interval,
+        checkpoint_interval=_checkpoint_interval(trainer),
+        validation_interval=steps("validation_epochs", "validation_interval")
+        or trainer.validation_interval,
+    )
+
+
+def _checkpoint_interval(trainer: TrainerConfig) -> int:
+    if trainer.checkpoint_interval >= 0:
+        return trainer.checkpoint_interval
+    # Where Model Garden saves after each loop. With `auto` loops are as long as the machine is
+    # fast, and end where a record does.
+    steps = trainer.steps_per_loop
+    return steps if isinstance(steps, int) else trainer.summary_interval

@@ -1,0 +1,92 @@
+"""Models whose variables are only made when they are first called, as Keras allows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+import tf_keras
+
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.train.gradients import GradientTap
+from orbit_runner.train.inputs.distribute import distribute, with_seed
+from orbit_runner.train.task_adapters.data_sections import section_of
+from orbit_runner.utils.autograph import converted
+
+
+def complete(
+    config: ExperimentConfig,
+    task: Any,
+    model: Any,
+    optimizer: Any,
+    strategy: tf.distribute.Strategy,
+) -> None:
+    """Makes the variables that a model still lacks, by tracing a step without running it.
+
+    A checkpoint could not be matched with them otherwise. To be called in the strategy's scope.
+
+    Args:
+        config: The experiment.
+        task: Its task.
+        model: Its model.
+        optimizer: Its optimizer, which is not touched.
+        strategy: Where it runs.
+    """
+    if not _lacks_variables(model):
+        return
+    if hasattr(task, "multi"):
+        _complete_joint(config, task, model, optimizer, strategy)
+        return
+    data = getattr(config.for_task.task, "train_data", None)
+    if data is None:
+        return
+    metrics = [*task.build_metrics(training=True), *getattr(model, "metrics", ())]
+
+    def step(inputs: Any) -> None:
+        task.train_step(inputs, model=model, optimizer=GradientTap(optimizer), metrics=metrics)
+
+    found = distribute(strategy, task, with_seed(data, config.runtime), config.runtime)
+    _trace(step, task, strategy, found.element_spec)
+
+
+def _complete_joint(
+    config: ExperimentConfig, joint: Any, model: Any, optimizer: Any, strategy: Any
+) -> None:
+    """Does so for a model of several tasks, by a step of all of them."""
+    metrics = {name: task.build_metrics(training=True) for name, task in joint.tasks.items()}
+
+    def step(inputs: Any) -> None:
+        joint.multi.joint_train_step(
+            inputs,
+            multi_task_model=model,
+            optimizer=GradientTap(optimizer),
+            task_metrics=metrics,
+        )
+
+    specs = {}
+    for name, task in joint.tasks.items():
+        data = with_seed(section_of(task.task_config, "train_data", name), config.runtime)
+        specs[name] = distribute(strategy, task, data, config.runtime).element_spec
+    _trace(step, joint.multi, strategy, specs)
+
+
+def _trace(step: Any, task: Any, strategy: tf.distribute.Strategy, spec: Any) -> None:
+    run = converted(lambda inputs: strategy.run(step, args=(inputs,)), task)
+    tf.function(run, autograph=False).get_concrete_function(spec)
+
+
+def _lacks_variables(model: Any) -> bool:
+    try:
+        _ = model.trainable_variables
+    except ValueError:  # Keras' word for a model that was never called.
+        return True
+    if getattr(model, "built", False) and getattr(model, "_is_graph_network", False):
+        return False
+    return any(map(_will_be_built, getattr(model, "submodules", ())))
+
+
+def _will_be_built(part: Any) -> bool:
+    base = tf_keras.layers.Layer
+    if not isinstance(part, base) or isinstance(part, tf_keras.Model) or part.built:
+        return False
+    return type(part).build is not base.build

@@ -1,0 +1,248 @@
+"""Training several tasks of Model Garden on one model, all in a step or one a step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+from official.core import base_task
+from official.modeling.multitask import task_sampler
+
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.errors import RunnerError, SettingError
+from orbit_runner.tasks.metrics import RunningMean
+from orbit_runner.train.evaluator import as_scalar, value_of
+from orbit_runner.train.gradients import StepFn
+from orbit_runner.train.learning_rates import learning_rates
+from orbit_runner.train.trainer import Trainer
+from orbit_runner.utils.autograph import converted
+
+TOTAL = "total_loss"
+
+
+def is_multitask(task: Any) -> bool:
+    """Returns whether a task is several: a `MultiTask` of Model Garden."""
+    return hasattr(task, "joint_train_step") and isinstance(getattr(task, "tasks", None), Mapping)
+
+
+class JointTask:
+    """Several tasks, with what a run asks of one: their model, their optimizer, their beginning.
+
+    Attributes:
+        multi: The `MultiTask`.
+        tasks: Its tasks by name.
+        task_config: Its config.
+        loss: The key of the weighted sum of the losses.
+    """
+
+    loss = TOTAL
+
+    def __init__(self, multi: Any, config: Any, model: Any = None) -> None:
+        """Makes it ready.
+
+        Args:
+            multi: The `MultiTask`.
+            config: Its config, of Model Garden's class.
+            model: The model of all tasks; `build_multitask_model` makes it where None.
+        """
+        self.multi, self.task_config, self._model = multi, config, model
+        self.tasks: Mapping[str, Any] = multi.tasks
+        self.create_optimizer = multi.create_optimizer
+
+    def build_model(self) -> Any:
+        """Builds the model of all tasks.
+
+        Raises:
+            RunnerError: The class of the tasks does not say how.
+        """
+        if self._model is not None:
+            return self._model
+        build = getattr(self.multi, "build_multitask_model", None)
+        if build is None:
+            raise RunnerError(
+                f"{type(self.multi).__name__} has no build_multitask_model(), which returns the "
+                "model of all tasks (a MultiTaskBaseModel, or one Keras model)"
+            )
+        model = build()
+        if hasattr(model, "sub_tasks"):
+            model.build()
+        return model
+
+    def initialize(self, model: Any) -> None:
+        """Gives a model the weights that it starts from.
+
+        Args:
+            model: The model of all tasks.
+        """
+        if hasattr(model, "sub_tasks"):
+            model.initialize()
+        if self.task_config.init_checkpoint:
+            base_task.Task.initialize(self, model)
+
+
+def model_of(model: Any, task: str) -> Any:
+    """Returns the part of a model that belongs to a task; the model itself where it has no parts.
+
+    Args:
+        model: A `MultiTaskBaseModel`, or a model that all tasks share.
+        task: The name of the task.
+
+    Raises:
+        RunnerError: The model has parts, and none for this task.
+    """
+    parts = getattr(model, "sub_tasks", None)
+    if parts is None:
+        return model
+    if task not in parts:
+        raise RunnerError(f"the model has no part for the task {task!r}, only for {list(parts)}")
+    return parts[task]
+
+
+class JointTrainer(Trainer):
+    """Trains all tasks in each step, on the weighted sum of their losses."""
+
+    _task: JointTask
+
+    def _built_metrics(self) -> dict[str, list[Any]]:
+        self._losses = {name: RunningMean("training_loss") for name in self._task.tasks}
+        return {name: task.build_metrics(training=True) for name, task in self._task.tasks.items()}
+
+    def record_in_graph(self) -> bool:
+        """Returns False: which task has had a turn, and so a record, is known on the host only."""
+        return False
+
+    def _step_fn(self, config: ExperimentConfig) -> StepFn:
+        _require_plain_steps(config)
+
+        def step(inputs: Any) -> dict[str, Any]:
+            return self._task.multi.joint_train_step(
+                inputs,
+                multi_task_model=self.state.model,
+                optimizer=self.state.optimizer,
+                task_metrics=self._metrics,
+            )
+
+        return step
+
+    def train_step(self, iterator: Any) -> None:
+        """Takes one step on all replicas.
+
+        Args:
+            iterator: The name of each task to the iterator of its data set.
+        """
+        self._run_step({name: next(own) for name, own in iterator.items()})
+        self._update_average()
+
+    def _in_graph(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        return converted(function, self._task.multi)
+
+    def _record(self, logs: dict[str, Any]) -> None:
+        super()._record(logs)
+        for name, loss in self._losses.items():
+            if name in logs:
+                loss.update_state(as_scalar(logs[name]))
+
+    def train_loop_end(self) -> dict[str, Any]:
+        """Reads the metrics.
+
+        Returns:
+            `training_loss`, `learning_rate`, and for each task that had a turn name to value.
+        """
+        logs: dict[str, Any] = {"training_loss": self._loss.result().numpy()}
+        for name, loss in self._losses.items():
+            if loss.weight() > 0:
+                found = [loss, *self._metrics[name]]
+                logs[name] = {metric.name: value_of(metric) for metric in found}
+        return {**logs, **learning_rates(self.state.optimizer)}
+
+    def _all_metrics(self) -> list[Any]:
+        of_tasks = [metric for metrics in self._metrics.values() for metric in metrics]
+        return [self._loss, *self._losses.values(), *of_tasks]
+
+    def turns(self, steps: int) -> dict[str, int]:
+        """Returns how many batches of each task the first steps took.
+
+        Args:
+            steps: How many steps.
+        """
+        return dict.fromkeys(self._task.tasks, steps)
+
+
+class InterleavingTrainer(JointTrainer):
+    """Trains one task in each step, drawn by the weights of the tasks."""
+
+    def record_in_graph(self) -> bool:
+        """Returns False: which task has had a turn, and so a record, is known on the host only."""
+        return False
+
+    def _step_fn(self, config: ExperimentConfig) -> StepFn:
+        _require_plain_steps(config)
+        self._sampler = task_sampler.get_task_sampler(
+            config.for_task.trainer.task_sampler, self._task.multi.task_weights
+        )
+
+        def step(inputs: Any) -> dict[str, Any]:
+            ((name, batch),) = inputs.items()
+            task = self._task.tasks[name]
+            logs = task.train_step(
+                batch,
+                model=model_of(self.state.model, name),
+                optimizer=self.state.optimizer,
+                metrics=self._metrics[name],
+            )
+            return {TOTAL: logs[task.loss], name: logs[task.loss]}
+
+        return step
+
+    def train_step(self, iterator: Any) -> None:
+        """Takes one step on all replicas.
+
+        Args:
+            iterator: The name of each task to the iterator of its data set.
+        """
+        turn = self._turn(self.state.global_step.read_value())
+        for number, name in enumerate(self._task.tasks):
+            if tf.equal(turn, number):
+                self._run_step({name: next(iterator[name])})
+        self._update_average()
+
+    def _turn(self, step: tf.Tensor) -> tf.Tensor:
+        """Draws the task of a step, as Model Garden does; int32 scalar."""
+        drawn = tf.random.stateless_uniform([], seed=tf.stack([tf.zeros_like(step), step]))
+        shares = self._sampler.task_cumulative_distribution(step)
+        # Rounding may leave the last sum below 1.
+        last = len(self._task.tasks) - 1
+        return tf.minimum(tf.searchsorted(shares, drawn[tf.newaxis], side="right")[0], last)
+
+    def turns(self, steps: int) -> dict[str, int]:
+        """Returns how many batches of each task the first steps took.
+
+        Args:
+            steps: How many steps.
+        """
+        if not steps:
+            return dict.fromkeys(self._task.tasks, 0)
+        counts = tf.math.bincount(self._turns(steps), minlength=len(self._task.tasks)).numpy()
+        return {name: int(count) for name, count in zip(self._task.tasks, counts, strict=True)}
+
+    def _turns(self, steps: int) -> tf.Tensor:
+        kind = tf.TensorSpec([], tf.int32)
+
+        @tf.function
+        def turns() -> tf.Tensor:
+            return tf.map_fn(self._turn, tf.range(steps, dtype=tf.int64), fn_output_signature=kind)
+
+        return turns()
+
+
+TRAINERS = {"joint": JointTrainer, "interleaving": InterleavingTrainer}
+
+
+def _require_plain_steps(config: ExperimentConfig) -> None:
+    for path, is_set in (
+        ("runtime.enable_xla", config.runtime.enable_xla),
+        ("trainer.gradient_accumulation_steps", config.trainer.gradient_accumulation_steps > 1),
+    ):
+        if is_set:
+            raise SettingError(path, "not where several tasks are trained: leave it out")

@@ -1,0 +1,65 @@
+"""The optimizer that a task makes, asked for as Model Garden asks for it."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from official.modeling import optimization
+
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.config.schema.optimizers import Ema
+from orbit_runner.errors import SettingError
+
+_SWITCH = "dp_config"
+
+
+def optimizer_of(config: ExperimentConfig, task: Any, model: Any) -> tuple[Any, Any]:
+    """Has a task make its optimizer.
+
+    The average of the weights is kept by `WeightAverage`, never by an optimizer around the
+    optimizer.
+
+    Args:
+        config: The experiment.
+        task: Its task.
+        model: Its model, which may have brought an optimizer.
+
+    Returns:
+        The optimizer, and the settings of the average; None where none is kept.
+
+    Raises:
+        SettingError: Noise on gradients was asked for, and the task takes no such settings.
+    """
+    settings = config.for_task.trainer.optimizer_config
+    average = getattr(settings, "ema", None)
+    if average is not None:
+        settings = settings.replace(ema=None)
+    made = task.create_optimizer(settings, config.for_task.runtime, **_privacy(config, task))
+    if made is None:
+        made = model.optimizer
+    if isinstance(made, optimization.ExponentialMovingAverage):
+        return made._optimizer, _settings_of(made)
+    return made, average
+
+
+def _privacy(config: ExperimentConfig, task: Any) -> dict[str, Any]:
+    asked = getattr(config.for_task.task, "differential_privacy_config", None)
+    if _SWITCH in inspect.signature(task.create_optimizer).parameters:
+        return {_SWITCH: asked}
+    if asked is None:
+        return {}
+    raise SettingError(
+        "task.differential_privacy_config",
+        f"{type(task).__name__}.create_optimizer takes no {_SWITCH}, so there would be no noise\n"
+        "leave it out",
+    )
+
+
+def _settings_of(made: Any) -> Ema:
+    return Ema(
+        average_decay=made._average_decay,
+        trainable_weights_only=made._trainable_weights_only,
+        start_step=int(made._start_step),
+        dynamic_decay=made._dynamic_decay,
+    )

@@ -1,0 +1,359 @@
+"""The inner loop of training: many steps in one graph."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from typing import Any
+
+import orbit
+import tensorflow as tf
+
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.data.step_batches import Chunks
+from orbit_runner.determinism.audit import unkeyed_draws
+from orbit_runner.determinism.scopes import keyed_draws
+from orbit_runner.distribute.devices import gpus_peak
+from orbit_runner.errors import SettingError
+from orbit_runner.state.train_state import TrainState
+from orbit_runner.tasks.metrics import Ratio, RunningMean
+from orbit_runner.train.evaluator import as_scalar, metrics_of, reset, value_of
+from orbit_runner.train.gradients import StepFn, split_step
+from orbit_runner.train.inputs.partition import Partition
+from orbit_runner.train.learning_rates import learning_rate_tensors, learning_rates
+from orbit_runner.train.loops.chunked_loop import chunked_loop, row_of
+from orbit_runner.train.loops.fed_loops import counted_loop, recorded_loop
+from orbit_runner.train.loops.loop_pieces import LoopPieces
+from orbit_runner.train.loops.recorder import Recorder
+from orbit_runner.train.schedule import Plan
+from orbit_runner.utils.autograph import converted
+from orbit_runner.utils.flops import step_flops
+from orbit_runner.utils.garbage_collection import paused_collection_scope
+from orbit_runner.utils.mfu import Work
+
+DatasetFn = Callable[[int], Any]
+
+
+class StepTimer:
+    """Steps per second inside loops; what happens between them does not count.
+
+    Attributes:
+        last: The steps of the last loop, and the seconds that they took.
+    """
+
+    def __init__(self) -> None:
+        self.last = 0, 0.0
+        self.reset()
+
+    def reset(self) -> None:
+        """Starts anew."""
+        self._steps, self._seconds = 0, 0.0
+
+    def add(self, steps: int, seconds: float) -> None:
+        """Adds a loop.
+
+        Args:
+            steps: Its steps.
+            seconds: How long it took.
+        """
+        self.last = steps, seconds
+        self._steps += steps
+        self._seconds += seconds
+
+    def steps_per_second(self) -> float:
+        """Returns the mean over the loops since the start."""
+        return self._steps / self._seconds if self._seconds else 0.0
+
+
+def compiles(config: ExperimentConfig) -> bool:
+    """Returns whether XLA compiles a step's forward and backward pass.
+
+    Model Garden's experiments ask for that, and mean GPUs: its own runner leaves a CPU alone.
+
+    Args:
+        config: The experiment.
+    """
+    on_cpu_only = config.for_task is not config and not config.runtime.num_gpus
+    return config.runtime.enable_xla and not on_cpu_only
+
+
+class Trainer(orbit.StandardTrainer):
+    """Runs a task's training step.
+
+    The data set is made at the first loop, after a checkpoint was restored, so that it starts at
+    the right step. Metrics are means over `summary_interval` steps, however long loops are.
+
+    Attributes:
+        timer: Measures steps per second.
+        unkeyed: Random draws of the step that are no function of (seed, step).
+        flops: Floating-point operations of a step of all replicas here; None where not known.
+        pieces: Runs the steps of a loop; may be replaced by one that stops in the middle.
+    """
+
+    def __init__(
+        self,
+        config: ExperimentConfig,
+        task: Any,
+        state: TrainState,
+        plan: Plan,
+        strategy: tf.distribute.Strategy,
+        make_dataset: DatasetFn,
+        make_chunks: Callable[[], Chunks | None] = lambda: None,
+    ) -> None:
+        """Makes a trainer; to be called in the strategy's scope.
+
+        Args:
+            config: The experiment.
+            task: Its task.
+            state: What is trained.
+            plan: When records end.
+            strategy: Where steps run.
+            make_dataset: Makes the distributed data set that starts at a given step.
+            make_chunks: Gives the batches by their steps, where no data set is needed.
+        """
+        options = orbit.StandardTrainerOptions(
+            use_tf_function=config.trainer.train_tf_function,
+            use_tf_while_loop=config.trainer.train_tf_while_loop,
+        )
+        super().__init__(None, options)
+        self.state, self._plan, self._strategy = state, plan, strategy
+        self._task, self._make_dataset = task, make_dataset
+        self._make_chunks = make_chunks
+        self._chunks: Chunks | None = None
+        self._compiles = compiles(config) and strategy.num_replicas_in_sync == 1
+        self._loss = RunningMean("training_loss")
+        self._metrics = self._built_metrics()
+        self._partition = Partition(config, strategy, is_training=True)
+        self._step = self._step_fn(config)
+        self._seed = config.runtime.seed
+        self.timer, self.pieces = StepTimer(), LoopPieces()
+        self._pieces = config.trainer.gradient_accumulation_steps
+        self._peak = gpus_peak(strategy, config.runtime.mixed_precision_dtype or "float32")
+        self.unkeyed: list[str] = []
+        self.flops: int | None = None
+        self._recorder: Recorder | None = None
+
+    @property
+    def earlier_records(self) -> list[tuple[int, dict[str, Any]]]:
+        """The records that ended within the last loop, before its end: global step and logs."""
+        # Not an attribute: a `tf.Module` wraps each list that is assigned, in milliseconds.
+        return [] if self._recorder is None else self._recorder.records
+
+    def record_in_graph(self) -> bool:
+        """Takes records inside the graph of a loop from now on, if all metrics allow that.
+
+        Returns:
+            Whether they do. If not, loops have to end where records do.
+        """
+        options, metrics = self._train_options, self._all_metrics()
+        in_graph = options.use_tf_function and options.use_tf_while_loop
+        # What other metrics do when they are read is not known.
+        if not in_graph or not all(type(m).result is Ratio.result for m in metrics):
+            return False
+        interval, optimizer = self._plan.summary_interval, self.state.optimizer
+        with self._strategy.scope():
+            self._recorder = Recorder(interval, metrics, lambda: learning_rate_tensors(optimizer))
+        return True
+
+    def _built_metrics(self) -> Any:
+        return [*self._task.build_metrics(training=True), *metrics_of(self.state.model)]
+
+    def _step_fn(self, config: ExperimentConfig) -> StepFn:
+        state, pieces = self.state, config.trainer.gradient_accumulation_steps
+        model = self._partition.model(state.model)
+
+        def train_step(inputs: Any, optimizer: Any) -> dict[str, tf.Tensor]:
+            return self._task.train_step(
+                inputs, model=model, optimizer=optimizer, metrics=self._metrics
+            )
+
+        jit_compile = compiles(config)
+        if pieces == 1 and not jit_compile:
+            return lambda inputs: train_step(inputs, state.optimizer)
+        return split_step(
+            self._in_graph(train_step),
+            state.optimizer,
+            pieces=pieces,
+            jit_compile=jit_compile,
+            loss=self._task.loss,
+        )
+
+    def train(self, num_steps: tf.Tensor) -> dict[str, Any]:
+        """Runs some steps.
+
+        Args:
+            num_steps: int32 scalar.
+
+        Returns:
+            `training_loss`, the task's metrics, `learning_rate` and `steps_per_second`.
+
+        Raises:
+            SettingError: There are fewer batches.
+        """
+        start, step = time.perf_counter(), self._global_step()
+        try:
+            with self._tracing_scope():
+                logs = super().train(num_steps)
+        except tf.errors.OutOfRangeError as error:
+            raise self._data_ended() from error
+        taken = self._global_step() - step
+        if taken < int(num_steps) and not self.pieces.stopped:
+            raise self._data_ended()
+        self.timer.add(taken, time.perf_counter() - start)
+        for one in (*(record for _, record in self.earlier_records), logs):
+            self._add_speed(one)
+        return logs
+
+    def _add_speed(self, logs: dict[str, Any]) -> None:
+        speed = logs["steps_per_second"] = self.timer.steps_per_second()
+        if self.flops:
+            logs.update(Work(self.flops, self._peak).logs(speed))
+
+    def _tracing_scope(self) -> contextlib.AbstractContextManager[None]:
+        # A loop that Python runs step by step makes garbage of its own.
+        in_graph = self._train_options.use_tf_while_loop and not tf.config.functions_run_eagerly()
+        if self._train_loop_fn is not None or not in_graph:
+            return contextlib.nullcontext()
+        return paused_collection_scope()
+
+    def _global_step(self) -> int:
+        return int(self.state.global_step.numpy())
+
+    def _data_ended(self) -> SettingError:
+        step = self._global_step()
+        return SettingError("task.train_data", f"has no more batches after step {step}")
+
+    def rewind(self) -> None:
+        """Makes the next loop start at the global step, which was set back."""
+        self.train_dataset = None
+        self._reset_metrics()
+
+    def train_loop_begin(self) -> None:
+        """Makes the data set where there is none yet, and starts metrics anew after a record."""
+        if self._recorder is not None:
+            self._recorder.records.clear()
+        if self._plan.is_record(self._global_step()):
+            if self._recorder is None or not self._recorder.ends_at(self._global_step()):
+                self._reset_metrics()
+            self.timer.reset()
+        if self.train_dataset is None:
+            self._chunks = self._make_chunks()
+            self.train_dataset = self._fed_by()
+
+    def _fed_by(self) -> Any:
+        if self._chunks is None:
+            return self._make_dataset(self._global_step())
+        self._train_loop_fn = None
+        return ()
+
+    def create_train_loop_fn(self) -> Callable[[Any, tf.Tensor], None]:
+        """Returns what runs a loop of steps, in pieces."""
+        loop = self.loop_fn()
+        return lambda iterator, steps: self.pieces.run(
+            loop, iterator, int(steps), self._end_piece, self._align
+        )
+
+    def _align(self, steps: int) -> int:
+        """Returns the steps to the last record that ends within some steps; all if none does."""
+        if self._recorder is None:
+            return steps
+        return self._recorder.steps_to_last_record(self._global_step(), steps)
+
+    def _end_piece(self) -> None:
+        """Waits for the steps of a piece, and reads the records that ended in it."""
+        step = self._global_step()
+        if self._recorder is not None:
+            self._recorder.read(step)
+
+    def loop_fn(self) -> Callable[[Any, tf.Tensor], None]:
+        """Returns what runs a number of steps as one piece."""
+        if self._chunks is None:
+            if not self._train_options.use_tf_while_loop:
+                return super().create_train_loop_fn()
+            step = self._in_graph(self.train_step)
+            if self._recorder is None:
+                return counted_loop(step)
+            recorded = recorded_loop(step, self._recorder)
+            return lambda iterator, steps: recorded(
+                iterator, self.state.global_step.read_value(), tf.cast(steps, tf.int64)
+            )
+        take = self._in_graph(self._take_row)
+        loop = chunked_loop(
+            self._chunks,
+            self._strategy,
+            take,
+            recorder=self._recorder,
+            jit_compile=self._compiles,
+        )
+        return lambda _, steps: loop(self.state.global_step.read_value(), tf.cast(steps, tf.int64))
+
+    def _in_graph(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        return converted(function, self._task)
+
+    def _take_row(self, batches: Any, row: tf.Tensor) -> None:
+        options = self._partition.options
+        self._strategy.run(self._replica_row, args=(batches, row), options=options)
+        self._update_average()
+
+    def _replica_row(self, batches: Any, row: tf.Tensor) -> None:
+        self._replica_step(row_of(batches, row))
+
+    def train_step(self, iterator: Any) -> None:
+        """Takes one step on all replicas.
+
+        Args:
+            iterator: Of the distributed data set.
+        """
+        self._run_step(next(iterator))
+        self._update_average()
+
+    def _update_average(self) -> None:
+        if self.state.ema is not None:
+            self.state.ema.update(self.state.global_step.read_value())
+
+    def _run_step(self, inputs: Any) -> None:
+        self._strategy.run(self._replica_step, args=(inputs,), options=self._partition.options)
+
+    def _replica_step(self, inputs: Any) -> None:
+        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+        with keyed_draws(self._seed, self.state.global_step, replica):
+            logs = self._logs(inputs)
+        self.state.replica_state.bring_together()
+        self._record(logs)
+        self.state.global_step.assign_add(1)
+        self._look_into_the_graph()
+
+    def _logs(self, inputs: Any) -> dict[str, Any]:
+        return self._step(self._partition.inputs(inputs))
+
+    def _record(self, logs: dict[str, Any]) -> None:
+        self._loss.update_state(as_scalar(logs[self._task.loss]))
+
+    @tf.autograph.experimental.do_not_convert
+    def _look_into_the_graph(self) -> None:
+        if not tf.executing_eagerly():
+            graph = tf.compat.v1.get_default_graph()
+            self.unkeyed = unkeyed_draws(graph)
+            # Of mirrored replicas, the last one to be traced finds the ops of all.
+            self.flops = step_flops(graph, self._pieces)
+
+    def train_loop_end(self) -> dict[str, Any]:
+        """Reads the metrics.
+
+        Returns:
+            Name to value.
+        """
+        if self._recorder is not None:
+            last = self._recorder.last_record(self._global_step())
+            if last is not None:
+                return last
+        logs = {metric.name: value_of(metric) for metric in self._all_metrics()}
+        return {**logs, **learning_rates(self.state.optimizer)}
+
+    def _reset_metrics(self) -> None:
+        for metric in self._all_metrics():
+            reset(metric)
+
+    def _all_metrics(self) -> list[Any]:
+        return [self._loss, *self._metrics]

@@ -1,1 +1,0 @@
-"""The Orbit trainer and evaluator, checkpoints, and what happens between loops."""

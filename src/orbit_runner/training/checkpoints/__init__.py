@@ -1,1 +1,0 @@
-"""Checkpoints: which there are, whether they are whole, what fits, writing and restoring them."""

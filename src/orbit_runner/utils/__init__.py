@@ -1,0 +1,1 @@
+"""What any package may use: files, streams, signals, the environment of TensorFlow."""
