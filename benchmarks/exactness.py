@@ -62,7 +62,7 @@ def _numerics(exact: bool) -> Iterator[None]:
         yield
         return
     private.disable_op_determinism()
-    with mock.patch.object(trainer, "keyed_draws", _unkeyed):
+    with mock.patch.object(trainer, "keyed_draws_scope", _unkeyed):
         yield
 
 

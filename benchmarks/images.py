@@ -11,10 +11,10 @@ import tensorflow as tf
 
 from benchmarks.harness import Figure, alternate
 from orbit_runner.data.images import files
-from orbit_runner.data.images.decode import cropped
+from orbit_runner.data.images.decode import crop
 from orbit_runner.data.images.decode_errors import BadImages
 from orbit_runner.data.images.pipeline import train_images
-from orbit_runner.data.images.train_image import Variation, varied
+from orbit_runner.data.images.train_image import Variation, augment
 from orbit_runner.data.options import PipelineOptions
 
 TITLE = "JPEGs of 500×375, a random part of each to 224×224: decode and crop at once / one by one"
@@ -39,10 +39,10 @@ def _one_by_one(paths: list[str], fused: bool) -> Callable[[], int]:
         encoded = tf.io.read_file(tf.gather(paths, number % _FILES))
         epoch = number // _FILES
         if fused:
-            return varied(encoded, number, epoch, shape=_SHAPE, seed=1, variation=_VARIATION)
+            return augment(encoded, number, epoch, shape=_SHAPE, seed=1, variation=_VARIATION)
         whole = tf.ensure_shape(tf.io.decode_jpeg(encoded, channels=3), [None, None, 3])
-        part = cropped(whole, _VARIATION.window(1, number, epoch))
-        return varied(
+        part = crop(whole, _VARIATION.window(1, number, epoch))
+        return augment(
             part, number, epoch, shape=_SHAPE, seed=1,
             variation=Variation(center_crop_fraction=None, flip=True),
         )  # fmt: skip

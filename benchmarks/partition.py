@@ -19,7 +19,7 @@ import tensorflow as tf
 import tf_keras
 
 from benchmarks.harness import Figure, alternate
-from orbit_runner.distribute.spatial import partitioned
+from orbit_runner.distribute.spatial import partition_model
 from orbit_runner.models.resnet_cifar import resnet_cifar
 
 SIZE, BATCH, STEPS = 128, 4, 3
@@ -48,7 +48,7 @@ def steps() -> tuple[tf_keras.Model, dict[str, Any]]:
     model = resnet_cifar(input_shape=(SIZE, SIZE, 3), num_classes=10, depth=8, mean=[120.0])
     calls: dict[str, Any] = {"whole": model}
     for name, dims in PARTS.items():
-        calls[name] = partitioned(model, dims, [_CPUS[: dims[1] * dims[2]]])
+        calls[name] = partition_model(model, dims, [_CPUS[: dims[1] * dims[2]]])
 
     def step_of(called: Any) -> Any:
         @tf.function

@@ -15,7 +15,7 @@ import pytest
 from orbit_runner.checkpoint.directory import CheckpointFolder
 from orbit_runner.cli.main import main
 from orbit_runner.config.resolve import Request, resolve
-from orbit_runner.run_directory.config import made_with
+from orbit_runner.run_directory.config import is_made_with
 
 KEPT = Path(__file__).parent / "kept_runs" / "0.1.0"
 WEIGHTS = "61472f91e6c530577f6c0d61cc997f93b9194df36dc8b700297217a255b3c827"
@@ -39,7 +39,7 @@ def test_its_checkpoints_were_made_with_its_config(step: int) -> None:
     record = CheckpointFolder(KEPT / "checkpoints").record(step)
     config = resolve(Request(experiment=str(KEPT / "config.yaml"))).config
     assert record is not None
-    assert made_with(KEPT, record.config, config)
+    assert is_made_with(KEPT, record.config, config)
 
 
 def test_it_is_resumed(

@@ -72,7 +72,7 @@ class SettingError(RunnerError):
         self.path, self.reason = path, reason
 
 
-def listed(lines: Sequence[str], most: int = 12) -> str:
+def format_list(lines: Sequence[str], most: int = 12) -> str:
     """Returns lines one below the other, indented, and how many there are beyond a screenful.
 
     Args:
@@ -93,7 +93,7 @@ def first_line(error: BaseException) -> str:
     return lines[0][:300] if lines else type(error).__name__
 
 
-def shortened(text: str, most: int = _NAME) -> str:
+def shorten(text: str, most: int = _NAME) -> str:
     """Returns a text, or its beginning and its length where it is longer than a limit.
 
     Args:
@@ -132,4 +132,4 @@ def unknown(kind: str, name: object, known: Sequence[str]) -> str:
         A message of two lines.
     """
     listed = ", ".join(sorted(known)) or "none"
-    return f"unknown {kind} {shortened(repr(name))}{nearest(str(name), known)}\nallowed: {listed}"
+    return f"unknown {kind} {shorten(repr(name))}{nearest(str(name), known)}\nallowed: {listed}"

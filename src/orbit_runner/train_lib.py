@@ -28,8 +28,8 @@ from orbit_runner.storage.paths import is_remote
 from orbit_runner.tasks.build import build_task
 from orbit_runner.train import loop
 from orbit_runner.train.controller import Action, build_controller, quiet_orbit
-from orbit_runner.train.error_messages import explained
-from orbit_runner.train.modes import check_mode, held, run_mode
+from orbit_runner.train.error_messages import error_message_scope
+from orbit_runner.train.modes import check_mode, run_mode, run_scope
 from orbit_runner.train.run import Session
 from orbit_runner.utils.observer import Observer
 
@@ -150,7 +150,7 @@ def run_experiment(
     exports = mode in TRAINING and bool(params.trainer.export_subdir)
     if exports:
         check_exportable(task)
-    with held(params, strategy, mode, model_dir):
+    with run_scope(params, strategy, mode, model_dir):
         session = Session(
             params,
             task,
@@ -172,7 +172,7 @@ def run_experiment(
             eval_summary_manager=eval_summary_manager,
         )
         session.restore_or_initialize()
-        with quiet_orbit(), session.own_strategy.scope(), explained(lambda: session.step):
+        with quiet_orbit(), session.own_strategy.scope(), error_message_scope(lambda: session.step):
             logs = run_mode(session, controller, mode)
             if run_post_eval and mode != "train_and_post_eval":
                 logs = loop.evaluate(session, controller)

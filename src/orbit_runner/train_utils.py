@@ -52,14 +52,14 @@ def parse_configuration(flags_obj: Any, lock_return: bool = True, print_return: 
         ConfigError: Something in it is wrong, or a restriction of the experiment does not hold.
             The message lists all problems of all sources.
     """
-    from orbit_runner.model_garden.driver.params import handed_on, remember
+    from orbit_runner.model_garden.driver.params import remember, to_driver
 
     resolved = resolve(_request(flags_obj))
     config = resolved.config
     if resolved.notes:
         logging.getLogger("absl").warning(note_text(resolved.notes))
     _check_restrictions(resolved)
-    params = handed_on(config)
+    params = to_driver(config)
     _set_sequence_types(params, resolved, _flag(flags_obj, "params_override"))
     if _is_given_empty(flags_obj, "tpu", "runtime.tpu") and params.runtime.tpu is None:
         params.runtime.tpu = ""  # Where a TPU is asked for, it is the one of this machine.
@@ -117,13 +117,13 @@ def _request(flags_obj: Any) -> Request:
     experiment = _flag(flags_obj, "experiment")
     if not experiment:
         raise RunnerError("--experiment: is not set; see `runner list --official`")
-    said = _said(flags_obj)
+    said = _overridden_paths(flags_obj)
     return Request(
         experiment=OFFICIAL + str(experiment).removeprefix(OFFICIAL),
         config_files=_texts(_flag(flags_obj, "config_file")),
         params_overrides=_texts(_flag(flags_obj, "params_override")),
         # Flags come last here, and before `params_override` there.
-        flags=tuple(found for found in _flags(flags_obj) if not _covered(found[1], said)),
+        flags=tuple(found for found in _flags(flags_obj) if not _is_covered(found[1], said)),
     )
 
 
@@ -148,10 +148,10 @@ def _flags(flags_obj: Any) -> Iterator[tuple[str, str, str]]:
 
 
 def _is_given_empty(flags_obj: Any, name: str, path: str) -> bool:
-    return _flag(flags_obj, name) == "" and not _covered(path, _said(flags_obj))
+    return _flag(flags_obj, name) == "" and not _is_covered(path, _overridden_paths(flags_obj))
 
 
-def _said(flags_obj: Any) -> list[str]:
+def _overridden_paths(flags_obj: Any) -> list[str]:
     """Returns the dotted paths that `params_override` sets; none where it cannot be read."""
     try:
         return [
@@ -171,7 +171,7 @@ def _paths(section: Section, prefix: str) -> Iterator[str]:
             yield f"{prefix}{name}"
 
 
-def _covered(path: str, said: list[str]) -> bool:
+def _is_covered(path: str, said: list[str]) -> bool:
     return any(path == found or path.startswith(f"{found}.") for found in said)
 
 
@@ -196,9 +196,9 @@ def serialize_config(params: Any, model_dir: str) -> None:
         if params.for_task is params:
             write_whole(Path(model_dir) / "params.yaml", to_yaml(params))
             return
-        from orbit_runner.model_garden.driver.params import handed_on
+        from orbit_runner.model_garden.driver.params import to_driver
 
-        params = handed_on(params)
+        params = to_driver(params)
     _official_serialize_config(params, model_dir)
 
 

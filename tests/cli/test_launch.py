@@ -79,7 +79,7 @@ def test_mistakes_are_told_once_and_before_anything_starts(
 
 
 def plan_of(*arguments: str) -> Plan:
-    own, theirs = launch._parted(list(arguments))
+    own, theirs = launch._split_at_dashes(list(arguments))
     assert theirs is not None
     flags: argparse.Namespace = launch.parse(launch._parser(), own)
     return make_plan(flags, theirs)

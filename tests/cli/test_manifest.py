@@ -86,8 +86,8 @@ def test_every_flag_of_a_run_is_passed_on() -> None:
 
     flags = parse(manifest._parser("slurm"), [*given, "--workers=2", "--name=a", "--num_gpus=1"])
 
-    assert [*manifest._passed(flags)] == given[:4]
-    assert [*manifest._passed(parse(manifest._parser("slurm"), []))] == []
+    assert [*manifest._run_flags(flags)] == given[:4]
+    assert [*manifest._run_flags(parse(manifest._parser("slurm"), []))] == []
 
 
 def test_no_flag_of_a_run_is_forgotten() -> None:

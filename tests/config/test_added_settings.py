@@ -14,7 +14,7 @@ from orbit_runner.config.schema.base import Config, setting
 from orbit_runner.config.schema.experiment import ExperimentConfig, TaskConfig
 from orbit_runner.config.serialize import to_yaml
 from orbit_runner.registry import TASKS
-from orbit_runner.run_directory.config import keep_config, made_with
+from orbit_runner.run_directory.config import is_made_with, keep_config
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -113,7 +113,7 @@ def test_only_what_is_set_makes_another_config(
     _version(After)
     config = _config(*changes, file=folder / "config.yaml")
     assert config_fingerprint(config) != fingerprint
-    assert made_with(folder, fingerprint, config) is not bool(changes)
+    assert is_made_with(folder, fingerprint, config) is not bool(changes)
 
 
 def test_it_is_known_after_the_config_is_written_anew(run: tuple[Path, str]) -> None:
@@ -122,8 +122,8 @@ def test_it_is_known_after_the_config_is_written_anew(run: tuple[Path, str]) -> 
     config = _config(file=folder / "config.yaml")
     keep_config(folder, config)  # What a resume does before it writes the file.
     (folder / "config.yaml").write_text(to_yaml(config))
-    assert made_with(folder, fingerprint, config)
-    assert made_with(folder, config_fingerprint(config), config)
+    assert is_made_with(folder, fingerprint, config)
+    assert is_made_with(folder, config_fingerprint(config), config)
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[]", b"\xff"])
@@ -132,9 +132,9 @@ def test_settings_that_were_damaged_are_not_believed(content: bytes, run: tuple[
     keep_config(folder, _config(file=folder / "config.yaml"))
     (path,) = (folder / "checkpoints" / "configs").iterdir()
     path.write_bytes(content)
-    assert made_with(folder, fingerprint, _config(file=folder / "config.yaml"))
+    assert is_made_with(folder, fingerprint, _config(file=folder / "config.yaml"))
     changed = _config(("task.network.units", "9"), file=folder / "config.yaml")
-    assert not made_with(folder, fingerprint, changed)
+    assert not is_made_with(folder, fingerprint, changed)
 
 
 def test_a_setting_that_is_no_more_is_a_difference() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from orbit_runner.cli.commands.run import chosen_model_dir, run_parser
+from orbit_runner.cli.commands.run import choose_model_dir, run_parser
 from orbit_runner.cli.flags.config_flags import parse
 from orbit_runner.cli.main import main
 from orbit_runner.config.errors import Problem
@@ -98,7 +98,7 @@ def test_a_tilde_in_a_path_is_the_home_directory(
     (tmp_path / "a.yaml").write_text("runtime: {seed: 5}\n")
     flags = parse(run_parser(), ["--model_dir=~/x", "--config_file=~/a.yaml"])
 
-    assert chosen_model_dir(flags, resolve(Request(experiment="digits"))) == tmp_path / "x"
+    assert choose_model_dir(flags, resolve(Request(experiment="digits"))) == tmp_path / "x"
     assert flags.config_file == [str(tmp_path / "a.yaml")]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.config.parsing.builder import Builder, Mismatch, converted, spoken
+from orbit_runner.config.parsing.builder import Builder, Mismatch, converted, describe_type
 from orbit_runner.config.parsing.tree import Leaf, Section
 from orbit_runner.config.provenance import Origin
 from orbit_runner.config.resolve import Request, resolve
@@ -106,7 +106,7 @@ def test_a_whole_number_beyond_all_floats_is_no_float() -> None:
 
 
 def test_the_words_for_types() -> None:
-    assert spoken(int | str | None) == "a whole number or a text or null"
+    assert describe_type(int | str | None) == "a whole number or a text or null"
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.cli.main import main
-from orbit_runner.data.tfrecord.bad_record import damaged_record, with_offset
+from orbit_runner.data.tfrecord.bad_record import find_damaged_record, with_offset
 from orbit_runner.data.tfrecord.example import example_problem
-from orbit_runner.data.tfrecord.framing import damaged_data, has_checksum, record_starts
+from orbit_runner.data.tfrecord.framing import find_damaged_data, has_checksum, record_starts
 from orbit_runner.data.tfrecord.index_cache import index_file
 from tests.tfrecords import example, pixels, write_file
 
@@ -147,15 +147,15 @@ def test_images_of_any_size_are_checked_as_well(run: Callable[..., str], tmp_pat
 @pytest.mark.parametrize("record", [0, BAD, 79])
 def test_a_file_is_read_to_its_first_damaged_record(record: int, tmp_path: Path) -> None:
     path = write_file(tmp_path / "some", GOOD)
-    assert damaged_record(path) == ""
+    assert find_damaged_record(path) == ""
     content = bytearray(path.read_bytes())
     starts = [s for at in index_file(path).offsets[:-1] for s in record_starts(path, int(at))[:-1]]
     starts.append(len(content))
-    assert damaged_data(bytes(content), starts) is None
+    assert find_damaged_data(bytes(content), starts) is None
     content[starts[record] + 20] ^= 1
     path.write_bytes(content)
-    assert f"{path}: record {record} at byte {starts[record]}: " in damaged_record(path)
-    assert damaged_data(bytes(content), starts) == record
+    assert f"{path}: record {record} at byte {starts[record]}: " in find_damaged_record(path)
+    assert find_damaged_data(bytes(content), starts) == record
     assert [has_checksum(path, start) for start in starts[:-1]].index(False) == record
 
 
@@ -164,7 +164,7 @@ def test_checksums_of_records_of_any_length(tmp_path: Path) -> None:
     records = [random.bytes(int(size)) for size in random.integers(0, 300, 50)]
     content = write_file(tmp_path / "some", records).read_bytes()
     starts = [0, *np.cumsum([16 + len(record) for record in records])]
-    assert damaged_data(content, starts) is None
+    assert find_damaged_data(content, starts) is None
 
 
 @pytest.mark.parametrize(

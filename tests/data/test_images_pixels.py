@@ -12,13 +12,13 @@ from official.vision.dataloaders import classification_input
 from official.vision.ops import preprocess_ops
 
 from orbit_runner.data.images.augment_policies import auto_augment, rand_augment
-from orbit_runner.data.images.color import jittered
+from orbit_runner.data.images.color import jitter
 from orbit_runner.data.images.crops import inception_window
-from orbit_runner.data.images.decode import decoded_window
+from orbit_runner.data.images.decode import decode_window
 from orbit_runner.data.images.erasing import Erasing
-from orbit_runner.data.images.eval_image import decoded_for_evaluation, seen_in_evaluation
+from orbit_runner.data.images.eval_image import decode_for_evaluation, seen_in_evaluation
 from orbit_runner.data.images.statistics import NATURAL_MEAN, NATURAL_STD
-from orbit_runner.data.images.train_image import Variation, varied
+from orbit_runner.data.images.train_image import Variation, augment
 from orbit_runner.errors import DataError
 from tests.images import jpeg, photo, png
 
@@ -46,7 +46,7 @@ def test_evaluation_sees_what_model_garden_sees(
     )
     seen = parser._parse_eval_image({"image/encoded": tf.constant(encoded)})
     pixels = seen * tf.constant(NATURAL_STD) + tf.constant(NATURAL_MEAN)
-    ours = decoded_for_evaluation(
+    ours = decode_for_evaluation(
         tf.constant(encoded), _SHAPE, center_crop_fraction=fraction, method=method
     )
     assert ours.dtype == tf.uint8
@@ -63,14 +63,14 @@ def test_formats_and_channels_are_alike() -> None:
     image = photo(5, 30, 40)
     encoded = tf.constant(png(5, 30, 40))
     expected = seen_in_evaluation(tf.constant(image), _SHAPE)
-    np.testing.assert_array_equal(decoded_for_evaluation(encoded, _SHAPE), expected)
+    np.testing.assert_array_equal(decode_for_evaluation(encoded, _SHAPE), expected)
     bitmap = tf.constant(_bmp(image))
-    np.testing.assert_array_equal(decoded_for_evaluation(bitmap, _SHAPE), expected)
+    np.testing.assert_array_equal(decode_for_evaluation(bitmap, _SHAPE), expected)
     grey = tf.image.rgb_to_grayscale(image)
     three = seen_in_evaluation(grey, _SHAPE)
     assert three.shape == _SHAPE
     np.testing.assert_array_equal(three[..., 0], three[..., 2])
-    assert decoded_for_evaluation(encoded, (24, 20, 1)).shape == (24, 20, 1)
+    assert decode_for_evaluation(encoded, (24, 20, 1)).shape == (24, 20, 1)
 
 
 def _bmp(image: np.ndarray) -> bytes:
@@ -85,7 +85,7 @@ def _bmp(image: np.ndarray) -> bytes:
 @pytest.mark.parametrize("encode", [jpeg, png])
 def test_a_part_is_what_cutting_the_whole_gives(encode: Any) -> None:
     encoded = tf.constant(encode(7, 50, 60))
-    part = decoded_window(encoded, 3, lambda size: tf.constant([7, 11, 20, 30]))
+    part = decode_window(encoded, 3, lambda size: tf.constant([7, 11, 20, 30]))
     whole = tf.io.decode_image(encoded)
     np.testing.assert_array_equal(part, whole[7:27, 11:41])
 
@@ -126,8 +126,8 @@ def test_half_of_the_images_are_flipped_and_no_pixel_else_changes() -> None:
     raw = tf.constant(photo(1, 24, 20))
     plain = Variation(center_crop_fraction=None)
     flips = Variation(center_crop_fraction=None, flip=True)
-    seen = [varied(raw, *_key(k), shape=_SHAPE, seed=1, variation=flips) for k in range(60)]
-    straight = varied(raw, *_key(0), shape=_SHAPE, seed=1, variation=plain)
+    seen = [augment(raw, *_key(k), shape=_SHAPE, seed=1, variation=flips) for k in range(60)]
+    straight = augment(raw, *_key(0), shape=_SHAPE, seed=1, variation=plain)
     np.testing.assert_array_equal(straight, raw)
     same = [bool(tf.reduce_all(image == raw)) for image in seen]
     mirrored = [bool(tf.reduce_all(image == raw[:, ::-1])) for image in seen]
@@ -137,7 +137,7 @@ def test_half_of_the_images_are_flipped_and_no_pixel_else_changes() -> None:
 
 def test_colours_vary_about_the_image_within_the_strength() -> None:
     image = tf.fill([8, 8, 3], 100.0)
-    values = np.array([jittered(image, 0.3, 1, *_key(k)).numpy()[0, 0, 0] for k in range(200)])
+    values = np.array([jitter(image, 0.3, 1, *_key(k)).numpy()[0, 0, 0] for k in range(200)])
     # Of a grey image contrast and saturation change nothing: brightness is all there is.
     assert values.min() >= 70
     assert values.max() <= 130
@@ -145,8 +145,8 @@ def test_colours_vary_about_the_image_within_the_strength() -> None:
     assert values.max() > 125
     assert abs(values.mean() - 100) < 4
     coloured = tf.cast(photo(2, 24, 20), tf.float32)
-    one = jittered(coloured, 0.3, 1, *_key(1))
-    np.testing.assert_array_equal(one, jittered(coloured, 0.3, 1, *_key(1)))
+    one = jitter(coloured, 0.3, 1, *_key(1))
+    np.testing.assert_array_equal(one, jitter(coloured, 0.3, 1, *_key(1)))
     assert np.abs(one - coloured).max() > 1
 
 
@@ -203,10 +203,10 @@ def test_served_images_need_nothing_but_tensorflow(tmp_path: Path) -> None:
     class Module(tf.Module):
         @tf.function(input_signature=[tf.TensorSpec([], tf.string)])
         def __call__(self, encoded: tf.Tensor) -> tf.Tensor:
-            return decoded_for_evaluation(encoded, _SHAPE)
+            return decode_for_evaluation(encoded, _SHAPE)
 
     tf.saved_model.save(Module(), str(tmp_path / "saved"))
     loaded = tf.saved_model.load(str(tmp_path / "saved"))
     for encoded in (jpeg(3, 40, 50), png(4, 50, 30)):
-        expected = decoded_for_evaluation(tf.constant(encoded), _SHAPE)
+        expected = decode_for_evaluation(tf.constant(encoded), _SHAPE)
         np.testing.assert_array_equal(loaded(tf.constant(encoded)), expected)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.data.sampling.keyed_random import keyed_bits, keyed_uniform_int, mix
+from orbit_runner.data.sampling.keyed_random import mix, random_bits, random_uniform_int
 
 _MASK = 2**64 - 1
 
@@ -29,7 +29,7 @@ def test_mix_is_that_of_splitmix64():
 @pytest.mark.parametrize("seed", [0, 17, -1, 2**63, 2**64 - 1])
 def test_bits_are_those_of_integer_arithmetic(seed):
     ids, epochs, salt = [0, 1, 2**40, 5], [0, 3, 2, 2**33], 9
-    got = keyed_bits(seed, tf.constant(ids, tf.int64), tf.constant(epochs, tf.int64), salt)
+    got = random_bits(seed, tf.constant(ids, tf.int64), tf.constant(epochs, tf.int64), salt)
     for bits, number, epoch in zip(got.numpy(), ids, epochs, strict=True):
         state = seed & _MASK
         for part in (salt, epoch, number):
@@ -39,14 +39,14 @@ def test_bits_are_those_of_integer_arithmetic(seed):
 
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_graphs_draw_the_same(jit_compile):
-    draw = tf.function(lambda i, e: keyed_bits(5, i, e, 1), jit_compile=jit_compile)
-    np.testing.assert_array_equal(draw(*_keys(50)), keyed_bits(5, *_keys(50), 1))
+    draw = tf.function(lambda i, e: random_bits(5, i, e, 1), jit_compile=jit_compile)
+    np.testing.assert_array_equal(draw(*_keys(50)), random_bits(5, *_keys(50), 1))
 
 
 @pytest.mark.parametrize("maxval", [1, 2, 81, 162, 1000])
 def test_integers_are_uniform(maxval):
     size = 200_000
-    drawn = keyed_uniform_int(3, *_keys(size), 7, maxval).numpy()
+    drawn = random_uniform_int(3, *_keys(size), 7, maxval).numpy()
     counts = np.bincount(drawn, minlength=maxval)
     expected = size / maxval
     assert len(counts) == maxval
@@ -58,11 +58,11 @@ def test_integers_are_uniform(maxval):
 @pytest.mark.parametrize("what", ["seed", "epoch", "salt", "id"])
 def test_draws_of_neighbouring_keys_are_independent(what):
     ids, zeros = _keys(100_000)
-    first = keyed_uniform_int(3, ids, zeros, 7, 2**31).numpy()
+    first = random_uniform_int(3, ids, zeros, 7, 2**31).numpy()
     second = {
-        "seed": lambda: keyed_uniform_int(4, ids, zeros, 7, 2**31),
-        "epoch": lambda: keyed_uniform_int(3, ids, zeros + 1, 7, 2**31),
-        "salt": lambda: keyed_uniform_int(3, ids, zeros, 8, 2**31),
-        "id": lambda: keyed_uniform_int(3, ids + 1, zeros, 7, 2**31),
+        "seed": lambda: random_uniform_int(4, ids, zeros, 7, 2**31),
+        "epoch": lambda: random_uniform_int(3, ids, zeros + 1, 7, 2**31),
+        "salt": lambda: random_uniform_int(3, ids, zeros, 8, 2**31),
+        "id": lambda: random_uniform_int(3, ids + 1, zeros, 7, 2**31),
     }[what]().numpy()
     assert abs(np.corrcoef(first, second)[0, 1]) < 0.016

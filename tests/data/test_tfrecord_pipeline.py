@@ -15,7 +15,7 @@ from orbit_runner.data.source import ArraySource
 from orbit_runner.data.tfrecord import reader
 from orbit_runner.data.tfrecord.decode import Decoder
 from orbit_runner.data.tfrecord.order import BlockOrder, WindowShuffle
-from orbit_runner.data.tfrecord.pipeline import owned, train_records
+from orbit_runner.data.tfrecord.pipeline import select_own, train_records
 from orbit_runner.data.tfrecord.source import RecordSource, load
 from orbit_runner.errors import DataError
 from tests.tfrecords import SHAPE, SIZES, example, pixels, write_file, write_set
@@ -167,9 +167,9 @@ def test_what_is_owned_are_the_positions_of_the_slices(replicas, pipelines, star
         positions = np.arange(start_step * 12, (start_step + 9) * 12)
         elements = tf.range(slices.elements(9), dtype=tf.int64)
         expected = slices.positions(elements, start_step).numpy().reshape(-1)
-        got = owned(slices, positions, start_step)
+        got = select_own(slices, positions, start_step)
         np.testing.assert_array_equal(positions[got], expected)
-        np.testing.assert_array_equal(owned(slices, tf.constant(positions), start_step), got)
+        np.testing.assert_array_equal(select_own(slices, tf.constant(positions), start_step), got)
 
 
 def test_augmentation_is_that_of_an_array_with_the_same_numbers(source):

@@ -14,7 +14,7 @@ from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.resolve import Request, Resolved, resolve
 from orbit_runner.config.serialize import to_yaml
 from orbit_runner.model_garden import catalogue, loading
-from orbit_runner.model_garden.provider import adopted
+from orbit_runner.model_garden.provider import adopt
 
 IMPORTABLE = [
     name for name, entry in catalogue.experiments().items()
@@ -27,7 +27,11 @@ def resolved(name: str, **said: Any) -> Resolved:
 
 
 def test_the_sources_name_all_that_imports_register() -> None:
-    own = {name for name, factory in loading.registered() if factory.__module__.startswith("offic")}
+    own = {
+        name
+        for name, factory in loading.registered_factories()
+        if factory.__module__.startswith("offic")
+    }
 
     assert own == {*IMPORTABLE}
     assert len(own) > 80
@@ -48,7 +52,7 @@ def test_a_registered_experiment(name: str, tmp_path: Path) -> None:
     train_utils.serialize_config(registered, str(tmp_path))
     written = resolved(name, config_files=(str(tmp_path / "params.yaml"),))
     assert written.config.for_task.as_dict() == registered.as_dict()
-    assert adopted(registered).for_task.as_dict() == registered.as_dict()
+    assert adopt(registered).for_task.as_dict() == registered.as_dict()
 
 
 @pytest.mark.parametrize("name", sorted({*catalogue.experiments()} - {*IMPORTABLE}))

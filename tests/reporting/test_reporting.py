@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.reporting.progress import PlainProgress, scalars, spoken
+from orbit_runner.reporting.progress import PlainProgress, format_logs, scalars
 from orbit_runner.reporting.results import Results, print_results, rows, sparkline
 from orbit_runner.reporting.run_record import RunRecord, describe_software
 
@@ -79,7 +79,7 @@ def test_json_has_no_nan() -> None:
 
 def test_a_line_says_the_loss_first() -> None:
     logs = {"accuracy": 0.5, "training_loss": 2.0, "learning_rate": 0.1, "matrix": [[1], [2]]}
-    assert spoken(logs, loss="training_loss") == "loss 2.0000  accuracy 0.5000"
+    assert format_logs(logs, loss="training_loss") == "loss 2.0000  accuracy 0.5000"
     assert scalars(logs) == {"accuracy": 0.5, "training_loss": 2.0, "learning_rate": 0.1}
 
 

@@ -11,7 +11,7 @@ from tensorflow.python.platform import tf_logging
 from orbit_runner.distribute import failure_detection, parameter_server
 from orbit_runner.distribute.cluster.description import Member
 from orbit_runner.distribute.cluster.errors import MemberLost
-from orbit_runner.distribute.failure_detection import watched
+from orbit_runner.distribute.failure_detection import failure_detection_scope
 from orbit_runner.errors import RunnerError
 from tests.clusters.members import free_ports
 
@@ -44,7 +44,7 @@ def strategy(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def _raised(strategy: Any, error: Exception) -> Exception:
-    with pytest.raises(Exception) as caught, watched(strategy):  # noqa: PT011
+    with pytest.raises(Exception) as caught, failure_detection_scope(strategy):  # noqa: PT011
         raise error
     return caught.value
 

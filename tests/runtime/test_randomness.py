@@ -15,7 +15,7 @@ import tf_keras
 
 from orbit_runner.determinism import op_patches
 from orbit_runner.determinism.audit import unkeyed_draws
-from orbit_runner.determinism.scopes import keyed_draws, keyed_piece
+from orbit_runner.determinism.scopes import keyed_draws_scope, keyed_piece_scope
 from tests.training.toy import make_strategy
 
 KEY = {"seed": 7, "step": 5, "replica": 1, "purpose": "train"}
@@ -27,7 +27,7 @@ def _uniform() -> tf.Tensor:
 
 def _drawn(draw: Callable[[], Any] = _uniform, **key: Any) -> Any:
     """Draws with a key, as numpy."""
-    with keyed_draws(**{**KEY, **key}):
+    with keyed_draws_scope(**{**KEY, **key}):
         return tf.nest.map_structure(np.asarray, draw())
 
 
@@ -36,7 +36,7 @@ def _step(draw: Callable[[], Any], seed: int = 7) -> Any:
 
     @tf.function(input_signature=[tf.TensorSpec([], tf.int64)])
     def step(index: tf.Tensor) -> Any:
-        with keyed_draws(seed, index, 0):
+        with keyed_draws_scope(seed, index, 0):
             return draw()
 
     return step
@@ -97,7 +97,7 @@ def test_calls_are_numbered_from_the_start_of_the_block() -> None:
 
 def test_graphs_draw_as_eager_steps_do() -> None:
     def draw() -> list[tf.Tensor]:
-        with keyed_piece(3):
+        with keyed_piece_scope(3):
             inner = _uniform()
         return [_uniform(), inner, _uniform()]
 
@@ -133,11 +133,14 @@ def test_a_draw_costs_two_constants_more() -> None:
 def test_uniform_draws_are_sound(varied: str) -> None:
     def draw(turn: tf.Tensor) -> tf.Tensor:
         step, replica = (turn if varied == name else 0 for name in ("step", "replica"))
-        with keyed_draws(3, step, replica), keyed_piece(turn if varied == "piece" else 0):
+        with (
+            keyed_draws_scope(3, step, replica),
+            keyed_piece_scope(turn if varied == "piece" else 0),
+        ):
             return tf.random.uniform([128], dtype=tf.float64)
 
     def calls() -> tf.Tensor:
-        with keyed_draws(3, 0, 0):
+        with keyed_draws_scope(3, 0, 0):
             return tf.stack([tf.random.uniform([128], dtype=tf.float64) for _ in range(1024)])
 
     turns = tf.range(1024)
@@ -260,7 +263,7 @@ def test_shapes_are_as_well_known_as_before(name: str) -> None:
             return drawn
 
         if keyed:
-            with keyed_draws(7, 1, 0):
+            with keyed_draws_scope(7, 1, 0):
                 traced.get_concrete_function()
         else:
             traced.get_concrete_function()
@@ -526,7 +529,7 @@ def test_pieces_draw_by_their_index(compiled: bool | None) -> None:
     draw = _uniform if compiled is None else tf.function(_uniform, jit_compile=compiled)
 
     def piece(index: Any) -> tf.Tensor:
-        with keyed_piece(index):
+        with keyed_piece_scope(index):
             return draw()
 
     def loop() -> list[tf.Tensor]:
@@ -550,10 +553,10 @@ def test_pieces_draw_by_their_index(compiled: bool | None) -> None:
 
 def test_calls_in_a_piece_are_numbered_anew() -> None:
     def draw(before: int) -> np.ndarray:
-        with keyed_draws(7, 5, 1):
+        with keyed_draws_scope(7, 5, 1):
             for _ in range(before):
                 _uniform()
-            with keyed_piece(2):
+            with keyed_piece_scope(2):
                 return np.stack([_uniform(), _uniform()])
 
     assert np.array_equal(draw(0), draw(3))
@@ -562,7 +565,7 @@ def test_calls_in_a_piece_are_numbered_anew() -> None:
 
 def test_a_piece_alone_does_nothing() -> None:
     def draw() -> tf.Tensor:
-        with keyed_piece(0):
+        with keyed_piece_scope(0):
             return _uniform()
 
     assert not np.array_equal(draw(), draw())
@@ -585,7 +588,7 @@ def test_mirrored_replicas_have_masks_of_their_own(name: str, inside: str) -> No
 
     def replica_step() -> tf.Tensor:
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-        with keyed_draws(7, step, replica):
+        with keyed_draws_scope(7, step, replica):
             outputs = compute()
         step.assign_add(1)
         return outputs
@@ -612,7 +615,7 @@ def test_nothing_changes_outside() -> None:
     before = unkeyed()
     _drawn()
     assert all(map(np.array_equal, before, unkeyed()))
-    with pytest.raises(KeyError), keyed_draws(7, 5, 1), keyed_piece(1):
+    with pytest.raises(KeyError), keyed_draws_scope(7, 5, 1), keyed_piece_scope(1):
         raise KeyError
     assert all(map(np.array_equal, before, unkeyed()))
 
@@ -620,7 +623,7 @@ def test_nothing_changes_outside() -> None:
 def test_blocks_inside_blocks_end_one_by_one() -> None:
     def draw() -> list[tf.Tensor]:
         first = _uniform()
-        with pytest.raises(KeyError), keyed_draws(8, 5, 1):
+        with pytest.raises(KeyError), keyed_draws_scope(8, 5, 1):
             raise KeyError
         return [first, _uniform()]
 
@@ -629,7 +632,7 @@ def test_blocks_inside_blocks_end_one_by_one() -> None:
 
 def test_another_thread_has_no_part_in_it() -> None:
     found: list[Any] = []
-    with keyed_draws(7, 5, 1):
+    with keyed_draws_scope(7, 5, 1):
         thread = threading.Thread(target=lambda: found.extend([_uniform(), _uniform()]))
         thread.start()
         thread.join()
@@ -655,7 +658,7 @@ def test_a_tensorflow_without_the_function_is_refused(monkeypatch: pytest.Monkey
     missing = (tf.random.Generator, "gone", None)
     monkeypatch.setattr(op_patches, "_installed", False)
     monkeypatch.setattr(op_patches, "STAND_INS", (missing,))
-    with pytest.raises(RuntimeError, match=r"has no `.*\.gone`"), keyed_draws(7, 5, 1):
+    with pytest.raises(RuntimeError, match=r"has no `.*\.gone`"), keyed_draws_scope(7, 5, 1):
         pass
 
 

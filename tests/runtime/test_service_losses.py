@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from orbit_runner.data.service import made_by
+from orbit_runner.data.service import apply_on_services
 from orbit_runner.distribute import data_service_failures
 from orbit_runner.distribute.cluster.errors import MemberLost
-from orbit_runner.distribute.failure_detection import watched
+from orbit_runner.distribute.failure_detection import failure_detection_scope
 from orbit_runner.errors import RunnerError, SettingError
 from orbit_runner.launch.ports import free_ports
 
@@ -40,7 +40,9 @@ def port() -> int:
 
 def _numbers(port: int) -> tf.data.Dataset:
     numbers = tf.data.Dataset.range(10**9)
-    return made_by([f"grpc://127.0.0.1:{port}"], numbers, lambda made: made.map(lambda n: n * 2))
+    return apply_on_services(
+        [f"grpc://127.0.0.1:{port}"], numbers, lambda made: made.map(lambda n: n * 2)
+    )
 
 
 @tf.function
@@ -64,7 +66,7 @@ def _take_on(port: int, server: Server, *, restart: bool) -> None:
 
 
 def _watched(port: int, silence: float = 600.0) -> Any:
-    return watched(tf.distribute.get_strategy(), [f"127.0.0.1:{port}"], silence)
+    return failure_detection_scope(tf.distribute.get_strategy(), [f"127.0.0.1:{port}"], silence)
 
 
 def test_a_function_that_waits_for_a_lost_service_ends(port: int) -> None:

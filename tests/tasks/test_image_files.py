@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.data.images.eval_image import decoded_for_evaluation
+from orbit_runner.data.images.eval_image import decode_for_evaluation
 from orbit_runner.data.images.statistics import NATURAL_MEAN
 from orbit_runner.data.source import Repeated
 from orbit_runner.errors import DataError
@@ -165,7 +165,7 @@ def test_an_evaluation_sees_the_middle_that_is_set(
     task = ImageClassificationTask(config.task)  # type: ignore[arg-type]
     image, *_ = next(iter(task.build_inputs(config.task.validation_data)))
     first = Path(load_source(config.task.validation_data).paths[0])  # type: ignore[union-attr]
-    expected = decoded_for_evaluation(
+    expected = decode_for_evaluation(
         tf.constant(first.read_bytes()), _SIZE, center_crop_fraction=fraction
     )
     np.testing.assert_array_equal(image[0], expected)

@@ -14,7 +14,7 @@ from orbit_runner.data.text.record_writer import write_token_records
 from orbit_runner.data.text.source import PairSource
 from orbit_runner.data.text.tokenizer.vocabulary import build
 from orbit_runner.tasks.translation.bleu import CorpusBleu
-from orbit_runner.tasks.translation.decoding import Translations, decoded
+from orbit_runner.tasks.translation.decoding import Translations, decode
 from orbit_runner.tasks.translation.task import TranslationTask
 from tests.tasks.translations import sentences, translation_config, write_set
 
@@ -70,7 +70,7 @@ def test_only_what_is_asked_for_is_translated(static: bool, rows: list[int]) -> 
     ids = tf.constant([3, 0, 9, 1], tf.int64)
     model, gathered = Echo(), Translations()
     for asked in ([False, True, False, True], [False] * 4):
-        logs = decoded(model, inputs, ids, tf.constant(asked), static=static)  # type: ignore[arg-type]
+        logs = decode(model, inputs, ids, tf.constant(asked), static=static)  # type: ignore[arg-type]
         logs = {name: (value,) for name, value in logs.items()}
         gathered.add(logs | {"sentences": (tf.constant(4),)})
     assert model.rows == (rows if not static else [4, 4])

@@ -17,7 +17,7 @@ from orbit_runner.checkpoint.disk_errors import DiskError, disk_error_scope
 from orbit_runner.checkpoint.writer import SaveError
 from orbit_runner.train import loop
 from orbit_runner.train.controller import build_controller
-from orbit_runner.train.error_messages import explained
+from orbit_runner.train.error_messages import error_message_scope
 from orbit_runner.train.run import Session
 from orbit_runner.utils.observer import Observer
 from tests.training.toy import make_strategy, toy_config, toy_task
@@ -86,7 +86,7 @@ _TF_FULL = "a/train/events; No space left on device"
     ],
 )
 def test_a_full_disk_is_recognized(error: Exception, reported: str, tmp_path: Path) -> None:
-    scopes = disk_error_scope(tmp_path), explained()
+    scopes = disk_error_scope(tmp_path), error_message_scope()
     with pytest.raises(DiskError, match=reported) as caught, scopes[0], scopes[1]:
         raise error
     assert str(caught.value).endswith(

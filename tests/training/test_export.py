@@ -20,7 +20,7 @@ from orbit_runner.errors import RunnerError, SettingError
 from orbit_runner.registry import TASKS
 from orbit_runner.serving.export import export
 from orbit_runner.serving.export_directory import find_export
-from orbit_runner.serving.loader import served
+from orbit_runner.serving.loader import load_scope
 from orbit_runner.utils.observer import Observer
 from tests.exported import ask_elsewhere
 from tests.training.digits import _BASE, digits_config
@@ -55,7 +55,7 @@ def exported(
     choice = choose_checkpoint(run_folder, checkpoint, subdir, print)
     averages = config.trainer.optimizer_config.ema is not None
     kind = choose_weights(weights, averages=averages, choice=choice)
-    with served(config, task, choice, kind, Observer()) as model:
+    with load_scope(config, task, choice, kind, Observer()) as model:
         return Path(export(model, config, run_folder, to)["path"])
 
 

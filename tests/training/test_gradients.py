@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.determinism.scopes import keyed_draws
+from orbit_runner.determinism.scopes import keyed_draws_scope
 from orbit_runner.train.gradients import GradientTap, split_step
 from tests.training.toy import make_strategy, state_of, toy_config, toy_task
 
@@ -131,7 +131,7 @@ def test_each_piece_draws_for_itself(jit_compile: bool, pieces: int) -> None:
 
         @tf.function
         def keyed(step: tf.Tensor) -> Any:
-            with keyed_draws(7, step, 0):
+            with keyed_draws_scope(7, step, 0):
                 return run(tf.zeros([4, 1]))["loss"]
 
         return [keyed(tf.constant(step)).numpy() for step in (3, 4, 3)]

@@ -16,7 +16,7 @@ from official.vision.tasks.image_classification import ImageClassificationTask
 
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.determinism.numerics import configure_numerics
-from orbit_runner.model_garden.provider import adopted
+from orbit_runner.model_garden.provider import adopt
 from orbit_runner.tasks.build import build_task
 from orbit_runner.train.inputs.distribute import distribute, with_seed
 from orbit_runner.train.task_adapters import resume_inputs
@@ -126,14 +126,14 @@ def _batches(data: Any, steps: int) -> list[np.ndarray]:
 
 
 def _line_data(start: int, **settings: Any) -> Any:
-    config = adopted(line())
+    config = adopt(line())
     data = with_seed(config.for_task.task.train_data, config.runtime)
     strategy = make_strategy("one_device")
     return distribute(strategy, build_task(config, None), data, config.runtime, start, **settings)
 
 
 def test_the_batches_that_follow_are_those_that_would_have_come() -> None:
-    configure_numerics(adopted(line()).runtime)
+    configure_numerics(adopt(line()).runtime)
     tf.random.set_seed(99)  # What was drawn before does not count.
     whole = _batches(_line_data(0), 5)
     for start in (1, 2, 4):
@@ -152,7 +152,7 @@ def test_crops_that_name_no_seed_are_repeatable() -> None:
             )
         return [offset.tolist() for offset in data.as_numpy_iterator()]
 
-    configure_numerics(adopted(line()).runtime)
+    configure_numerics(adopt(line()).runtime)
     assert crops(1) == crops(1)
     assert crops(1) != crops(2)
     with pytest.raises(ValueError, match="non-zero seed"):
@@ -170,7 +170,7 @@ def test_a_function_that_draws_may_wait_for_its_argument() -> None:
             data = tf.data.Dataset.range(4).map(drawn, num_parallel_calls=2)
         return [float(one) for one in data.as_numpy_iterator()]
 
-    configure_numerics(adopted(line()).runtime)
+    configure_numerics(adopt(line()).runtime)
     assert draws() == draws()
 
 

@@ -19,7 +19,7 @@ from official.utils.testing import mock_task
 
 from orbit_runner.determinism.numerics import configure_numerics
 from orbit_runner.errors import RunnerError, SettingError
-from orbit_runner.model_garden.provider import adopted
+from orbit_runner.model_garden.provider import adopt
 from orbit_runner.tasks.build import build_task
 from orbit_runner.train.gradients import GradientTap
 from orbit_runner.train.inputs.distribute import leading_size
@@ -35,7 +35,7 @@ def run_official(
     params: Any, folder: Path, mode: str = "train_and_eval", strategy: str = "one_device",
     task_class: Any = None, observer: Any = None, **trainer: Any,
 ) -> tuple[tf_keras.Model, dict[str, Any]]:  # fmt: skip
-    config = adopted(params)
+    config = adopt(params)
     config = config.replace(trainer=config.trainer.replace(**trainer))
     configure_numerics(config.runtime)
     scope = make_strategy(strategy)

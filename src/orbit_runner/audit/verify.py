@@ -11,7 +11,7 @@ from orbit_runner.checkpoint.discovery import BEST, Place, damage_now, find_plac
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.errors import first_line
-from orbit_runner.run_directory.config import made_with
+from orbit_runner.run_directory.config import is_made_with
 from orbit_runner.utils.observer import Observer
 
 # Whether a checkpoint whose record has a fingerprint was made with the config of the run.
@@ -112,7 +112,7 @@ def _config(run: Path | None) -> tuple[SameConfig, str, str]:
         config = resolve(Request(experiment=str(run / "config.yaml"))).config
     except ConfigError as error:
         return lambda fingerprint: True, str(error), BEST
-    same = functools.cache(functools.partial(made_with, run, config=config))
+    same = functools.cache(functools.partial(is_made_with, run, config=config))
     return same, "", config.trainer.best_checkpoint_export_subdir or BEST
 
 

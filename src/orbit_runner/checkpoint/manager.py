@@ -22,7 +22,7 @@ from orbit_runner.checkpoint.resume_points import path_of, places_of, pointed_st
 from orbit_runner.checkpoint.writer import CheckpointWriter
 from orbit_runner.determinism.numerics_record import changes
 from orbit_runner.distribute.process_group import Workers
-from orbit_runner.errors import RunnerError, listed
+from orbit_runner.errors import RunnerError, format_list
 from orbit_runner.state.initial_weights import initialize
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.utils.observer import Observer
@@ -287,7 +287,7 @@ class Checkpoints:
             self._observer.note(
                 "note: the last bits of the weights may come out otherwise than before, for this\n"
                 f"machine or installation is not as it was at step {record.step}:\n"
-                + listed(changed)
+                + format_list(changed)
             )
 
     def save(self) -> None:

@@ -18,7 +18,7 @@ from orbit_runner.checkpoint.layout import (
 from orbit_runner.checkpoint.metadata import CheckpointRecord
 from orbit_runner.distribute.parameter_server import io_device
 from orbit_runner.distribute.sharded_variables import hold_slots
-from orbit_runner.errors import RunnerError, first_line, listed
+from orbit_runner.errors import RunnerError, first_line, format_list
 from orbit_runner.state.averaging_optimizer import OWN
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.utils.observer import Observer
@@ -146,7 +146,7 @@ class Restorer:
             tf.train.Checkpoint(**model).restore(path, self._options).expect_partial()
         self._begin_averages([])
         left = [line for line in found.missing if line.startswith("model.")]
-        unchanged = f"; these keep their values:\n{listed(left)}" if left else ""
+        unchanged = f"; these keep their values:\n{format_list(left)}" if left else ""
         step = int(self._state.global_step.numpy())
         self._observer.note(
             f"note: {path} holds weights only: restored {len(taken)} variables of the model; "
@@ -171,7 +171,7 @@ class Restorer:
             for pair in found.pairs
             if not same_name(*pair.names)
         ]
-        left_out = listed([*found.missing, *found.unused, *others])
+        left_out = format_list([*found.missing, *found.unused, *others])
         if all(pair.path.partition(".")[0] in _NOT_WEIGHTS for pair in pairs):
             raise RunnerError(
                 f"nothing in the checkpoint {path} fits this experiment's model:\n{left_out}\n"
@@ -196,7 +196,7 @@ def _assign(pairs: list[Pair], content: CheckpointContent) -> None:
 
 
 def _misfit(path: str, found: Match, record: CheckpointRecord | None) -> str:
-    lines = listed([*found.missing, *found.unused])
+    lines = format_list([*found.missing, *found.unused])
     made = f" (made under {record.strategy})" if record and record.strategy else ""
     matched = f"{found.counts()} would fit" if found.pairs else "nothing in it fits"
     return (
@@ -209,5 +209,5 @@ def _of_model_garden(path: str, found: Match) -> str:
     lines = [f"note: {path} is Model Garden's; variables restored: {found.counts()}"]
     lines += ["the best result, early stopping and the count of recoveries begin anew"]
     if found.untouched:
-        lines += ["not made there yet, and so begun anew:", listed(found.untouched)]
+        lines += ["not made there yet, and so begun anew:", format_list(found.untouched)]
     return "\n".join(lines)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 
-from orbit_runner.cli.flags.config_flags import refuse_streams, request, spelled
+from orbit_runner.cli.flags.config_flags import normalize_spelling, refuse_streams, request
 from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.config.resolve import Resolved, resolve
 from orbit_runner.errors import RunnerError
@@ -49,11 +49,11 @@ def main(arguments: Sequence[str], flags: argparse.Namespace) -> int:
     """
     refuse_streams(flags, "the run of each checkpoint reads it")
     resolved = resolve(request(flags))
-    watched = _watched(resolved)
+    watched = _watched_directory(resolved)
     if not flags.model_dir:
         raise RunnerError(f"--model_dir: is not set, and --mode={MODE} keeps a run in it for each")
     model_dir = local_path(flags.model_dir, f"--model_dir with --mode={MODE}")
-    passed_on = _passed_on(arguments)
+    passed_on = _run_flags(arguments)
     timeout = resolved.config.trainer.continuous_eval_timeout
     for step, path in new_checkpoints(watched, timeout, flags.pretrain_steps):
         results = model_dir / f"metrics-{step}.json"
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str], flags: argparse.Namespace) -> int:
     return 0
 
 
-def _watched(resolved: Resolved) -> Path:
+def _watched_directory(resolved: Resolved) -> Path:
     path = resolved.config.task.init_checkpoint
     origin = resolved.origin(_PATH)
     if not path:
@@ -139,10 +139,10 @@ def _step_of(path: Path) -> int:
     return int(number)
 
 
-def _passed_on(arguments: Sequence[str]) -> list[str]:
+def _run_flags(arguments: Sequence[str]) -> list[str]:
     from orbit_runner.cli.commands.run import run_parser  # That module imports this one.
 
-    found, rest = ["--mode=train_and_eval", "--json"], spelled(run_parser(), arguments)
+    found, rest = ["--mode=train_and_eval", "--json"], normalize_spelling(run_parser(), arguments)
     while rest:
         argument = rest.pop(0)
         name, equals, _ = argument.removeprefix("--").partition("=")

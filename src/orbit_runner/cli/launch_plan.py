@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from orbit_runner.cli.commands.run import chosen_model_dir, run_parser
+from orbit_runner.cli.commands.run import choose_model_dir, run_parser
 from orbit_runner.cli.flags.config_flags import parse, refuse_streams, request
 from orbit_runner.cli.flags.path_flags import resolve_path_flags
 from orbit_runner.config.resolve import Resolved, resolve
@@ -78,7 +78,7 @@ def make_plan(own: argparse.Namespace, arguments: Sequence[str]) -> Plan:
         arguments=tuple(arguments),
         resolved=resolved,
         counts={role: count for role, count in counts.items() if count},
-        shared=_shared(own, theirs, chosen_model_dir(theirs, resolved)),
+        shared=_shared(own, theirs, choose_model_dir(theirs, resolved)),
         limits=Limits(
             restarts=own.max_restarts,
             grace=runtime.grace_period if own.grace is None else own.grace,

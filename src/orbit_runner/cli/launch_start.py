@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from orbit_runner.cli.launch_plan import Plan
-from orbit_runner.cli.preflight import blamed, check_before_start, check_same_config
+from orbit_runner.cli.preflight import check_before_start, check_same_config, setting_error_scope
 from orbit_runner.config.schema.cluster import ClusterConfig
 from orbit_runner.config.schema.modes import TRAINING
 from orbit_runner.config.schema.runtime import RuntimeConfig
@@ -74,7 +74,7 @@ class _Specs:
         if not self._begun:
             _check(plan, gathered)
         if plan.own.nnodes == 1:  # On several machines, a second launch does not get the port.
-            while not _created(self._logs(gathered)):
+            while not _create_directory(self._logs(gathered)):
                 self._taken += 1  # By another launch in the same directory.
         if not self._begun:
             self._job.screen.note(f"logs: {self._logs(gathered)}")
@@ -95,15 +95,15 @@ class _Specs:
     def _command(self, cluster: Cluster, gathered: Gathered) -> list[str]:
         added = [
             *gathered.shared["added"],
-            *_counted(self._plan.runtime, cluster),
-            *_served(gathered, cluster),
+            *_member_flags(self._plan.runtime, cluster),
+            *_service_flags(gathered, cluster),
             # Members stop their loops in time for it.
             *([f"--runtime.grace_period={self._plan.own.grace}"] if self._plan.own.grace else []),
         ]
         return [sys.executable, "-m", "orbit_runner", "run", *self._plan.arguments, *added]
 
 
-def _created(folder: Path) -> bool:
+def _create_directory(folder: Path) -> bool:
     """Makes a directory; returns False if it is there already."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -115,7 +115,7 @@ def _created(folder: Path) -> bool:
     return True
 
 
-def _served(gathered: Gathered, cluster: Cluster) -> list[str]:
+def _service_flags(gathered: Gathered, cluster: Cluster) -> list[str]:
     """Returns the flag that says which services make a member's batches."""
     if not gathered.services:
         return []
@@ -126,7 +126,7 @@ def _served(gathered: Gathered, cluster: Cluster) -> list[str]:
     return [f"--runtime.tf_data_service={services}"]
 
 
-def _counted(runtime: RuntimeConfig, cluster: Cluster) -> list[str]:
+def _member_flags(runtime: RuntimeConfig, cluster: Cluster) -> list[str]:
     """Returns the flags by which the numbers of members win over other ones in the config."""
     counts = {
         "num_workers": (runtime.num_workers, len(cluster.jobs.get("worker", ()))),
@@ -158,7 +158,7 @@ def _check(plan: Plan, gathered: Gathered) -> None:
     config = plan.resolved.config.replace(runtime=runtime)
     resolved = dataclasses.replace(plan.resolved, config=config)
     cluster = check_before_start(resolved, plan.theirs.mode, model_dir)
-    with blamed(resolved):
+    with setting_error_scope(resolved):
         in_role(config, plan.theirs.mode, cluster)
     if plan.theirs.mode in TRAINING and plan.theirs.resume == "same":
         check_same_config(plan.resolved, model_dir)

@@ -19,7 +19,7 @@ def official_experiments() -> dict[str, dict[str, str]]:
     """
     known = availability.read_cache()
     entries = availability.find_out(_failures) if known is None else known
-    own = _registered()
+    own = _registered_names()
     kinds = {
         "experiments of Model Garden": {
             name: module for name, (module, reason) in entries.items() if not reason
@@ -29,13 +29,13 @@ def official_experiments() -> dict[str, dict[str, str]]:
             name: f"{module}: {reason}" for name, (module, reason) in entries.items() if reason
         },
     }
-    return {kind: _named(found) for kind, found in kinds.items() if found}
+    return {kind: _with_prefix(found) for kind, found in kinds.items() if found}
 
 
-def _registered() -> dict[str, str]:
+def _registered_names() -> dict[str, str]:
     if "official.core.exp_factory" not in sys.modules:
         return {}  # No module has registered anything, and to ask would import tensorflow.
-    return {name: factory.__module__ for name, factory in loading.registered()}
+    return {name: factory.__module__ for name, factory in loading.registered_factories()}
 
 
 def _failures(modules: list[str]) -> dict[str, str]:
@@ -49,5 +49,5 @@ def _failures(modules: list[str]) -> dict[str, str]:
         return {module: loading.import_failure(module) for module in modules}
 
 
-def _named(found: dict[str, str]) -> dict[str, str]:
+def _with_prefix(found: dict[str, str]) -> dict[str, str]:
     return {f"{catalogue.PREFIX}{name}": text for name, text in sorted(found.items())}

@@ -72,14 +72,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         _check_encoding(arguments)
         return _dispatch(arguments)
     except RunnerError as error:
-        return _reported(error)
+        return _report(error)
     except KeyboardInterrupt as error:
         detail = f"; {error}" if str(error) else ""
         print(f"runner: interrupted{detail}", file=sys.stderr)
         return 130
 
 
-def _reported(error: RunnerError) -> int:
+def _report(error: RunnerError) -> int:
     if error.exit_code:
         print(f"runner: {error}", file=sys.stderr)
     return error.exit_code
@@ -167,7 +167,7 @@ def _run_command() -> int:
         streams.check_stdout()
     except OutputError as error:
         if code != error.exit_code:
-            code = code or _reported(error)
+            code = code or _report(error)
     return code
 
 

@@ -17,7 +17,7 @@ from orbit_runner.checkpoint.selection import (
 from orbit_runner.cli.flags.config_flags import FIELDS, Parser
 from orbit_runner.config.resolve import Request, Resolved, resolve
 from orbit_runner.errors import RunnerError
-from orbit_runner.run_directory.config import made_with
+from orbit_runner.run_directory.config import is_made_with
 
 # The other settings say how and where a run trains.
 _SETTINGS = (
@@ -101,12 +101,14 @@ def read_chosen(run: Path, flags: argparse.Namespace) -> Chosen:
     averages = trainer.optimizer_config.ema is not None
     weights = choose_weights(flags.weights, averages=averages, choice=choice)
     record = choice.record()
-    if record is not None and not made_with(run, record.config, written.config):
+    if record is not None and not is_made_with(run, record.config, written.config):
         _note(f"note: {choice.place.name} was made with another config than {run / 'config.yaml'}")
-    return Chosen(run=run, resolved=_moved(run, written, flags), choice=choice, weights=weights)
+    return Chosen(
+        run=run, resolved=_apply_flags(run, written, flags), choice=choice, weights=weights
+    )
 
 
-def _moved(run: Path, written: Resolved, flags: argparse.Namespace) -> Resolved:
+def _apply_flags(run: Path, written: Resolved, flags: argparse.Namespace) -> Resolved:
     """Returns the config with what the flags change in it."""
     changes = [(f"--{path}", path, text) for path, text in flags.dotted]
     if flags.data_dir is not None:

@@ -22,12 +22,12 @@ from orbit_runner.config.schema.data_services import services_of
 from orbit_runner.config.schema.modes import MODES, TRAINING
 from orbit_runner.config.schema.partition_checks import run_problems
 from orbit_runner.config.schema.partitioning import effective_runtime
-from orbit_runner.distribute.cluster.addresses import unanswered
+from orbit_runner.distribute.cluster.addresses import find_unreachable
 from orbit_runner.distribute.cluster.description import Cluster
 from orbit_runner.distribute.cluster.resolver import reach_problems, resolve_cluster
 from orbit_runner.distribute.tpu.address import tpu_problems
 from orbit_runner.errors import RunnerError, SettingError, unknown
-from orbit_runner.run_directory.config import made_with
+from orbit_runner.run_directory.config import is_made_with
 from orbit_runner.run_directory.data_record import NAME as DATA_RECORD
 from orbit_runner.storage.staged_config import localize
 
@@ -63,7 +63,7 @@ def check_before_start(resolved: Resolved, mode: str, model_dir: Path) -> Cluste
         ]
     for path, message in (*run_problems(config, mode), *tpu_problems(config.runtime, os.environ)):
         problems.append(Problem(path, message, resolved.origin(path)))
-    with blamed(resolved):
+    with setting_error_scope(resolved):
         local = localize(config)
     for path, message in local.preflight(mode):
         problems.append(Problem(path, message, resolved.origin(path)))
@@ -101,7 +101,7 @@ def _mode_problems(mode: str) -> Iterator[Problem]:
 
 def _service_problems(resolved: Resolved, mode: str) -> Iterator[Problem]:
     services = services_of(resolved.config, mode)
-    for address, reason in unanswered(services, _SERVICE_SECONDS).items():
+    for address, reason in find_unreachable(services, _SERVICE_SECONDS).items():
         path = services[address]
         section = path.rpartition(".")[0]
         off = f"{path}=null" if section == "runtime" else f"{section}.enable_tf_data_service=false"
@@ -181,7 +181,7 @@ def check_same_config(resolved: Resolved, model_dir: Path) -> None:
 def _check_newest_record(resolved: Resolved, checkpoints: CheckpointFolder, gone: Path) -> None:
     """Compares the config with the newest checkpoint, where `config.yaml` was removed."""
     record = newest_whole(checkpoints)
-    if record is not None and not made_with(gone.parent, record.config, resolved.config):
+    if record is not None and not is_made_with(gone.parent, record.config, resolved.config):
         raise RunnerError(
             f"{gone} is gone, and the checkpoint of step {record.step} was made with another "
             "config than this one\n"
@@ -193,7 +193,7 @@ def _check_newest_record(resolved: Resolved, checkpoints: CheckpointFolder, gone
 
 
 @contextlib.contextmanager
-def blamed(resolved: Resolved) -> Iterator[None]:
+def setting_error_scope(resolved: Resolved) -> Iterator[None]:
     """Adds the origin to an error that names a setting.
 
     Args:

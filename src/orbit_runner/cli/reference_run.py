@@ -14,7 +14,7 @@ from orbit_runner.cli.single_process import in_one_process
 from orbit_runner.config.resolve import Request, Resolved, resolve
 from orbit_runner.determinism.numerics_record import changes, describe_numerics
 from orbit_runner.errors import RunnerError
-from orbit_runner.run_directory.config import made_with
+from orbit_runner.run_directory.config import is_made_with
 from orbit_runner.run_directory.data_record import inexact_data
 from orbit_runner.run_directory.history import RunHistory, read_history
 
@@ -96,7 +96,7 @@ def read_original(
     start = None if last is None else _start(history.checkpoints, record.step, last)
     return Original(
         resolved=in_one_process(changed, record.strategy),
-        same_config=made_with(run, record.config, written.config),
+        same_config=is_made_with(run, record.config, written.config),
         history=history,
         record=record,
         start=start,

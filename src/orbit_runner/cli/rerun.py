@@ -15,7 +15,7 @@ from orbit_runner.cli.gin_bindings import bind_gin
 from orbit_runner.cli.train_job import ConfigWriter
 from orbit_runner.config.resolve import Resolved
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.distribute.process_group import described
+from orbit_runner.distribute.process_group import describe_strategy
 from orbit_runner.errors import Diverged, RunnerError, first_line
 from orbit_runner.reporting.run_record import RunRecord, describe_devices
 from orbit_runner.run_directory.history import RunHistory
@@ -79,7 +79,7 @@ def rerun(
     bind_gin(resolved)
     strategy, task = train_lib.prepare(config, str(folder))
     replicas = strategy.num_replicas_in_sync
-    done = Done(described(strategy))
+    done = Done(describe_strategy(strategy))
     record = RunRecord(folder / "run.json", ["runner", *sys.argv[1:]], mode, config.runtime.seed)
     record.update(devices=describe_devices(), replicas=replicas)
     observers = Observers(observer, ConfigWriter(folder, resolved))

@@ -33,11 +33,11 @@ def differences(left: Config, right: Config) -> list[Difference]:
     a, b = flat(left), flat(right)
     paths = [*a, *(path for path in b if path not in a)]
     return [
-        Difference(path, _shown(a.get(path, _ABSENT)), _shown(b.get(path, _ABSENT)))
+        Difference(path, _format(a.get(path, _ABSENT)), _format(b.get(path, _ABSENT)))
         for path in paths
         if a.get(path, _ABSENT) != b.get(path, _ABSENT)
     ]
 
 
-def _shown(value: Any) -> str:
+def _format(value: Any) -> str:
     return "-" if value is _ABSENT else inline(value)

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 
 from orbit_runner.config.provenance import Origin
-from orbit_runner.errors import RunnerError, shortened
+from orbit_runner.errors import RunnerError, shorten
 
 _SHOWN, _ALL = 12, 200
 # Longer than any list of allowed names, and short enough for a screen.
@@ -28,8 +28,8 @@ class Problem:
     origin: Origin | None = None
 
     def __str__(self) -> str:
-        place = " — ".join(shortened(str(part)) for part in (self.path, self.origin) if part)
-        body = "\n    ".join(shortened(line, _LINE) for line in self.message.split("\n"))
+        place = " — ".join(shorten(str(part)) for part in (self.path, self.origin) if part)
+        body = "\n    ".join(shorten(line, _LINE) for line in self.message.split("\n"))
         return f"  {place}\n    {body}" if place else f"  {body}"
 
 

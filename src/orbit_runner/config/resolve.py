@@ -169,7 +169,7 @@ class _Layers:
                 named = {"official": registered, "name": registered.replace("/", "_")}
                 self._sections.append(section_of(named, Origin("--experiment", None, 0)))
                 return
-            path = _found(name)
+            path = _find_file(name)
             # Resolved, because the parent of `../config.yaml` has no name.
             stem = path.resolve().parent.name if path.name == "config.yaml" else path.stem
             self._sections.append(section_of({"name": stem}, Origin("--experiment", None, 0)))
@@ -243,7 +243,7 @@ def _model_garden() -> Any:
     return PROVIDERS.get(OFFICIAL.rstrip("/")).load()
 
 
-def _found(name: str) -> Path:
+def _find_file(name: str) -> Path:
     """Finds an experiment's file, or says that Model Garden has one of that name."""
     try:
         return find_experiment(name)

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from orbit_runner.data.augment import CropFlip, CroppedImages
 from orbit_runner.data.sampling.index_sampler import IndexSampler
-from orbit_runner.data.sampling.sharding import checked_eval_steps
+from orbit_runner.data.sampling.sharding import count_eval_steps
 from orbit_runner.data.source import ArraySource, leaves
 from orbit_runner.data.step_batches import Chunks
 from orbit_runner.data.table import Table, stored_rows
@@ -89,7 +89,7 @@ def eval_chunks(
     Raises:
         DataError: No step is left.
     """
-    steps = checked_eval_steps(source.name, source.size, global_batch_size, drop_remainder)
+    steps = count_eval_steps(source.name, source.size, global_batch_size, drop_remainder)
     read, batch_size = _reader(source, None, 0), global_batch_size // replicas
 
     def make(positions: tf.Tensor) -> Any:

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
-from orbit_runner.data.sampling.keyed_random import keyed_uniform_int
+from orbit_runner.data.sampling.keyed_random import random_uniform_int
 from orbit_runner.data.source import Repeated
 from orbit_runner.data.table import on_cpu, stored_rows
 
@@ -44,7 +44,7 @@ class CropFlip:
         """
         places = 2 * self.padding + 1
         # One number for all three, for each draw is a dozen operations.
-        drawn = keyed_uniform_int(seed, ids, epochs, _SALT, places**2 * (1 + self.flip))
+        drawn = random_uniform_int(seed, ids, epochs, _SALT, places**2 * (1 + self.flip))
         pairs, left = drawn // places, drawn % places
         return pairs % places, left, pairs >= places
 

@@ -244,7 +244,7 @@ def _compare_section(
     for name in left:
         if name not in right:
             yield f"{name}: missing, it had {_size(left[name])}", True
-        elif line := _changed(left[name], right[name]):
+        elif line := _describe_change(left[name], right[name]):
             yield line, True
         elif not right[name].digest and left[name].mtime_ns != right[name].mtime_ns:
             yield f"{name}: modified {_time(right[name])}, of the same size as before", False
@@ -255,7 +255,7 @@ def _compare_section(
         yield "the same files in another order", True
 
 
-def _changed(before: DataFile, now: DataFile) -> str:
+def _describe_change(before: DataFile, now: DataFile) -> str:
     kinds = {row.digest.partition(":")[0] for row in (before, now)}
     comparable = len(kinds) == 1 and "" not in kinds
     if before.digest == now.digest if comparable else before.bytes == now.bytes:

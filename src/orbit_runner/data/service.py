@@ -14,7 +14,9 @@ import tensorflow as tf
 Stage = Callable[[tf.data.Dataset], tf.data.Dataset]
 
 
-def made_by(services: Sequence[str], pieces: tf.data.Dataset, make: Stage) -> tf.data.Dataset:
+def apply_on_services(
+    services: Sequence[str], pieces: tf.data.Dataset, make: Stage
+) -> tf.data.Dataset:
     """Applies the costly part of a pipeline, on services where there are any.
 
     Args:

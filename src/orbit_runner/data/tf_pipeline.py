@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from orbit_runner.data.options import PipelineOptions
 from orbit_runner.data.sampling.sharding import ReplicaSlices
-from orbit_runner.data.service import made_by
+from orbit_runner.data.service import apply_on_services
 from orbit_runner.data.step_batches import Chunks
 
 _ENDLESS = 2**62
@@ -34,7 +34,7 @@ def endless(
         return chunks.make(slices.positions(numbers, start_step))
 
     firsts = tf.data.Dataset.range(0, _ENDLESS, chunks.length)
-    batches = _unbatched(_made(firsts, chunk, options), chunks.length, options)
+    batches = _unbatch(_make_dataset(firsts, chunk, options), chunks.length, options)
     # A finite set would make a distributed iterator ask all replicas every step whether it ended.
     batches = batches.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
     return batches.with_options(options.tf_options())
@@ -59,21 +59,21 @@ def one_pass(
     def chunk(first: tf.Tensor) -> Any:
         return chunks.make(slices.positions(tf.range(first, tf.minimum(first + length, count))))
 
-    made = _made(tf.data.Dataset.range(0, count, length), chunk, options)
-    batches = _unbatched(made.cache() if cache else made, length, options)
+    made = _make_dataset(tf.data.Dataset.range(0, count, length), chunk, options)
+    batches = _unbatch(made.cache() if cache else made, length, options)
     batches = batches.apply(tf.data.experimental.assert_cardinality(count))
     return batches.with_options(options.tf_options())
 
 
-def _made(firsts: tf.data.Dataset, chunk: Any, options: PipelineOptions) -> tf.data.Dataset:
+def _make_dataset(firsts: tf.data.Dataset, chunk: Any, options: PipelineOptions) -> tf.data.Dataset:
     # There is nothing in it for AutoGraph to convert, which would take a second at the start.
     plain = tf.autograph.experimental.do_not_convert(chunk)
-    return made_by(
+    return apply_on_services(
         options.services, firsts, lambda d: d.map(plain, num_parallel_calls=tf.data.AUTOTUNE)
     )
 
 
-def _unbatched(made: tf.data.Dataset, length: int, options: PipelineOptions) -> tf.data.Dataset:
+def _unbatch(made: tf.data.Dataset, length: int, options: PipelineOptions) -> tf.data.Dataset:
     # Prefetched before `unbatch`: handing over single small batches costs more than cutting them.
     if options.prefetch is None:
         made = made.prefetch(tf.data.AUTOTUNE)

@@ -68,12 +68,12 @@ def _content(path: Path, field: str) -> bytes:
         if path.suffix != ".gz":
             return path.read_bytes()
         with gzip.open(path) as file:
-            return _unpacked(file)
+            return _unpack(file)
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path}: cannot be read ({error})", field=field) from None
 
 
-def _unpacked(file: gzip.GzipFile) -> bytes:
+def _unpack(file: gzip.GzipFile) -> bytes:
     """Reads what the header promises, and a byte more: a small file may unpack to a huge one."""
     content = file.read(4)
     if content[:3] != _MAGIC:

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from orbit_runner.data.files import data_folder, getting, named_files
 from orbit_runner.data.ratings.interactions import Interactions
-from orbit_runner.data.ratings.parse_cache import cached
+from orbit_runner.data.ratings.parse_cache import load_or_parse
 from orbit_runner.data.ratings.parsing import Layout, parse_ratings
 from orbit_runner.errors import DataError
 
@@ -39,12 +39,12 @@ def load(*, data_dir: str = "", input_path: Sequence[str] = (), variant: str = "
         DataError: The file is missing or mangled, or there is more than one.
     """
     if input_path:
-        path, variant, field = *_named(data_dir, input_path, variant), "input_path"
+        path, variant, field = *_named_file(data_dir, input_path, variant), "input_path"
     else:
-        path, variant, field = *_found(data_dir, variant), "data_dir"
+        path, variant, field = *_find_file(data_dir, variant), "data_dir"
     layout = _FILES[variant][1]
     try:
-        users, items, times = cached(
+        users, items, times = load_or_parse(
             path, lambda: parse_ratings(path, layout, field=field), f"ratings of {variant}"
         )
     except OSError as error:
@@ -52,7 +52,7 @@ def load(*, data_dir: str = "", input_path: Sequence[str] = (), variant: str = "
     return Interactions(f"movielens {variant}", users, items, times, files=(path,))
 
 
-def _named(data_dir: str, input_path: Sequence[str], variant: str) -> tuple[Path, str]:
+def _named_file(data_dir: str, input_path: Sequence[str], variant: str) -> tuple[Path, str]:
     files = named_files("movielens", data_dir, input_path)
     if len(files) != 1:
         raise DataError(f"movielens: got {len(files)} files, expected 1", field="input_path")
@@ -67,7 +67,7 @@ def _named(data_dir: str, input_path: Sequence[str], variant: str) -> tuple[Path
     return files[0], kind
 
 
-def _found(data_dir: str, variant: str) -> tuple[Path, str]:
+def _find_file(data_dir: str, variant: str) -> tuple[Path, str]:
     kinds = [variant] if variant else ["1m", "100k", "20m"]
     hint = getting(*(f"ml-{kind}" for kind in kinds), data_dir=data_dir)
     folder = data_folder("movielens", data_dir, hint)

@@ -76,7 +76,7 @@ class PublicSet:
         return sum(file.size for file in self.files)
 
 
-def spelled(count: int) -> str:
+def format_bytes(count: int) -> str:
     """Returns a number of bytes as a person would say it.
 
     Args:

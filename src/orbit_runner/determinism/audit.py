@@ -54,10 +54,10 @@ def unkeyed_draws(function: Any) -> list[str]:
     """
     graph_def = getattr(function, "graph", function).as_graph_def()
     library = {entry.signature.name: entry.node_def for entry in graph_def.library.function}
-    return [f"{path} ({op})" for path, op in _found(graph_def.node, library, "", set())]
+    return [f"{path} ({op})" for path, op in _find_draws(graph_def.node, library, "", set())]
 
 
-def _found(
+def _find_draws(
     nodes: Iterable[Any], library: dict[str, Any], path: str, seen: set[str]
 ) -> Iterator[tuple[str, str]]:
     for node in nodes:
@@ -67,7 +67,7 @@ def _found(
         for called in (node.op, *_functions(node)):
             if called in library and called not in seen:
                 seen.add(called)
-                yield from _found(library[called], library, f"{name}/", seen)
+                yield from _find_draws(library[called], library, f"{name}/", seen)
 
 
 def _functions(node: Any) -> Iterator[str]:

@@ -72,7 +72,7 @@ class Stream:
 
     def _new_calls(self, graph: FuncGraph | None) -> Calls:
         if graph is self._home:
-            return Calls(_built_in(graph, self._make_key))
+            return Calls(_build_key(graph, self._make_key))
         assert graph is not None, "a stream that started eagerly is at home outside of graphs"
         if not _in_control_flow(graph):
             return Calls(self._handed_in(graph))
@@ -80,7 +80,7 @@ class Stream:
         if not isinstance(graph, (WhileBodyFuncGraph, WhileCondFuncGraph)):
             return outer
         # Its first input counts the turns; TensorFlow adds it for the gradient.
-        return Calls(_built_in(graph, lambda: outer.below(graph.inputs[0])))
+        return Calls(_build_key(graph, lambda: outer.below(graph.inputs[0])))
 
     def _handed_in(self, graph: FuncGraph) -> tf.Tensor:
         # A function is traced once and called from many graphs, so each call hands it a key. By
@@ -103,7 +103,7 @@ def _in_control_flow(graph: FuncGraph | None) -> bool:
     return getattr(graph, "is_control_flow_graph", False)
 
 
-def _built_in(graph: FuncGraph | None, build: Callable[[], tf.Tensor]) -> tf.Tensor:
+def _build_key(graph: FuncGraph | None, build: Callable[[], tf.Tensor]) -> tf.Tensor:
     if graph is _graph():
         return build()
     assert graph is not None

@@ -47,7 +47,7 @@ class Calls:
         Returns:
             uint64 [1].
         """
-        return _derived(self.key, index, _BELOW | self.next())
+        return _derive(self.key, index, _BELOW | self.next())
 
     def piece(self, index: tf.Tensor | int) -> tf.Tensor:
         """Makes the key of a piece, whatever was drawn before.
@@ -58,7 +58,7 @@ class Calls:
         Returns:
             uint64 [1].
         """
-        return _derived(self.key, index, _PIECE)
+        return _derive(self.key, index, _PIECE)
 
 
 def step_key(seed: int, purpose: str, step: tf.Tensor | int, replica: tf.Tensor | int) -> tf.Tensor:
@@ -75,10 +75,10 @@ def step_key(seed: int, purpose: str, step: tf.Tensor | int, replica: tf.Tensor 
     """
     digest = hashlib.sha256(f"{seed} {purpose}".encode()).digest()
     root = tf.constant(np.frombuffer(digest[:8], "<u8").astype(np.uint64))
-    return _derived(root, step, replica)
+    return _derive(root, step, replica)
 
 
-def _derived(key: tf.Tensor, low: tf.Tensor | int, high: tf.Tensor | int) -> tf.Tensor:
+def _derive(key: tf.Tensor, low: tf.Tensor | int, high: tf.Tensor | int) -> tf.Tensor:
     if isinstance(low, int) and isinstance(high, int):
         counter = tf.constant(np.array([low % 2**64, high % 2**64], np.uint64))
     else:

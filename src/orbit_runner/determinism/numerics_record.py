@@ -195,11 +195,11 @@ def _gpus(asked: int, folder: Path = Path("/proc/driver/nvidia/gpus")) -> str:
 
 
 def _variable(*names: str) -> str:
-    values = (" ".join(_told(name)) for name in names)
+    values = (" ".join(_describe_differences(name)) for name in names)
     return next(filter(None, values), _UNSET)
 
 
-def _told(name: str) -> list[str]:
+def _describe_differences(name: str) -> list[str]:
     return without_cache() if name == VARIABLE else os.environ.get(name, "").split()
 
 

@@ -48,7 +48,7 @@ def install(next_draw: Callable[[], Draw | None], turn: Turn) -> None:
                 )
         for module, name, stand_in in STAND_INS:
             setattr(module, name, _either(getattr(module, name), stand_in, next_draw))
-        parallel_for._pfor_impl = _turned(parallel_for._pfor_impl, turn)
+        parallel_for._pfor_impl = _patch_vectorized(parallel_for._pfor_impl, turn)
         _installed = True
 
 
@@ -61,7 +61,7 @@ def _either(original: Any, stand_in: Any, next_draw: Callable[[], Draw | None]) 
     return draw
 
 
-def _turned(original: Any, turn: Turn) -> Any:
+def _patch_vectorized(original: Any, turn: Turn) -> Any:
     @functools.wraps(original)
     def vectorised(loop_fn: Any, *args: Any, **kwargs: Any) -> Any:
         def body(index: tf.Tensor) -> Any:

@@ -32,7 +32,7 @@ _streams = _Streams()
 
 
 @contextlib.contextmanager
-def keyed_draws(
+def keyed_draws_scope(
     seed: int,
     step: tf.Tensor | int | Callable[[], tf.Tensor],
     replica: tf.Tensor | int,
@@ -57,7 +57,7 @@ def keyed_draws(
     Raises:
         RuntimeError: This TensorFlow cannot be made to draw with keys.
     """
-    install(_next_draw, _keyed_turn)
+    install(_next_draw, _keyed_turn_scope)
 
     def key() -> tf.Tensor:
         # A variable can be called too, but is no function that makes a step.
@@ -69,10 +69,10 @@ def keyed_draws(
 
 
 @contextlib.contextmanager
-def keyed_piece(index: tf.Tensor | int) -> Iterator[None]:
+def keyed_piece_scope(index: tf.Tensor | int) -> Iterator[None]:
     """Adds a counter to the keys of the draws in a with block, whose calls are numbered anew.
 
-    Does nothing outside of `keyed_draws`. Two blocks with the same index draw the same.
+    Does nothing outside of `keyed_draws_scope`. Two blocks with the same index draw the same.
 
     Args:
         index: Integer scalar, such as the number of a piece of an accumulated batch.
@@ -89,7 +89,7 @@ def keyed_piece(index: tf.Tensor | int) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _keyed_turn(index: tf.Tensor) -> Iterator[None]:
+def _keyed_turn_scope(index: tf.Tensor) -> Iterator[None]:
     outer = _stream()
     if outer is None:
         yield

@@ -61,10 +61,10 @@ def services_watched(
         reason = "" if _is_known(error) else watch.reason or _reason(error, watch.services)
         if not reason:
             raise
-        raise _kept(MemberLost(f"{reason}\n{_ADVICE}")) from error
+        raise _keep_alive(MemberLost(f"{reason}\n{_ADVICE}")) from error
 
 
-def _kept(error: MemberLost) -> MemberLost:
+def _keep_alive(error: MemberLost) -> MemberLost:
     """Has an error live for ever, and with it the iterators that its traceback holds.
 
     Some of them wait for the service. To take these apart would wait as well, also when the process

@@ -32,7 +32,7 @@ def select_devices(runtime: RuntimeConfig) -> tuple[str, ...]:
     wanted = len(gpus) if runtime.num_gpus < 0 else runtime.num_gpus
     if wanted > len(gpus):
         raise DeviceError(
-            f"got {wanted}, and this machine has {_described(gpus)}\n"
+            f"got {wanted}, and this machine has {_describe(gpus)}\n"
             f"allowed: 0 (the CPU){f' to {len(gpus)}' if gpus else ''}, or -1 for all there are"
             "\nTF_CPP_MIN_LOG_LEVEL=0 shows why TensorFlow does not find a GPU"
         )
@@ -44,7 +44,7 @@ def select_devices(runtime: RuntimeConfig) -> tuple[str, ...]:
     return _cpus(runtime.num_virtual_devices)
 
 
-def _described(gpus: list[object]) -> str:
+def _describe(gpus: list[object]) -> str:
     return f"{len(gpus)} GPU{'s' if len(gpus) > 1 else ''}" if gpus else "no GPU"
 
 

@@ -30,7 +30,7 @@ _TASK = re.compile(r"/job:(\w+)(?:/replica:\d+)?/task:(\d+)")
 
 
 @contextlib.contextmanager
-def watched(
+def failure_detection_scope(
     strategy: tf.distribute.Strategy, services: Iterable[str] = (), silence: float = 10.0
 ) -> Iterator[None]:
     """Turns what a lost worker or data service does to a `with` block into `MemberLost`.

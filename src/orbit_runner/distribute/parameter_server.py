@@ -16,8 +16,8 @@ from orbit_runner.distribute.cluster.errors import MemberLost
 from orbit_runner.distribute.cluster.liveness import (
     Sign,
     Watch,
+    format_members,
     lost_message,
-    named,
     sign_of_life,
     wait_for_servers,
 )
@@ -61,8 +61,9 @@ def build_parameter_server(
             resolver, partitioner(runtime, len(jobs["ps"]))
         )
     except (tf.errors.OpError, RuntimeError, ValueError) as error:
+        servers = format_members(servers_of(jobs))
         raise RunnerError(
-            f"TensorFlow cannot use the servers {named(servers_of(jobs))}: {first_line(error)}"
+            f"TensorFlow cannot use the servers {servers}: {first_line(error)}"
         ) from error
     _make_whole_first(strategy.extended)
     replicas = strategy.num_replicas_in_sync
@@ -238,7 +239,7 @@ def _loss(error: Exception, servers: list[Member]) -> str:
     gone = [m for m in holders if sign_of_life(m.address) is not Sign.ALIVE]
     if not gone and not isinstance(cause, _LOST):
         return ""
-    who = named(gone) if gone else "a parameter server, which was started anew since,"
+    who = format_members(gone) if gone else "a parameter server, which was started anew since,"
     return f"{who} was lost, and variables with it\n  {first_line(cause)}"
 
 

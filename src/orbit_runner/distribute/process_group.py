@@ -77,7 +77,7 @@ class Workers:
         return self._strategy.experimental_local_results(results)[0]
 
 
-def described(strategy: tf.distribute.Strategy) -> str:
+def describe_strategy(strategy: tf.distribute.Strategy) -> str:
     """Returns a strategy's name and its number of replicas, as checkpoints note them.
 
     Args:

@@ -107,7 +107,7 @@ def serve_until(
         raise RunnerError(f"{name}: {problem}")
     with _signals() as asked:
         print(f"{name}: starting at {address} …", file=sys.stderr, flush=True)
-        server = _started(start, name)
+        server = _start(start, name)
         print(f"{name} serves at {address}", flush=True)
         code = None
         while code is None and not asked.numbers:
@@ -131,7 +131,7 @@ def _last_word(left: Left, asked: _Asked) -> int | None:
     return code
 
 
-def _started(start: Callable[[], Any], name: str) -> Any:
+def _start(start: Callable[[], Any], name: str) -> Any:
     import tensorflow as tf
 
     try:

@@ -50,7 +50,7 @@ def _one_device(place: Place) -> tf.distribute.Strategy:
     return tf.distribute.OneDeviceStrategy(place.leads[0])
 
 
-def _mirrored(place: Place) -> tf.distribute.Strategy:
+def _build_mirrored(place: Place) -> tf.distribute.Strategy:
     runtime = place.runtime
     ops = cross_device_ops(runtime.effective_all_reduce, runtime.num_packs)
     return tf.distribute.MirroredStrategy(place.leads, cross_device_ops=ops)
@@ -86,7 +86,7 @@ def _parameter_server(place: Place) -> tf.distribute.Strategy:
 FACTORIES: dict[str, Callable[[Place], tf.distribute.Strategy]] = {
     "off": _off,
     "one_device": _one_device,
-    "mirrored": _mirrored,
+    "mirrored": _build_mirrored,
     "multi_worker_mirrored": _multi_worker_mirrored,
     "parameter_server": _parameter_server,
     "tpu": lambda place: build_tpu_strategy(place.runtime),

@@ -10,7 +10,7 @@ from typing import Any
 from orbit_runner.distribute.cluster.addresses import listening_socket
 from orbit_runner.errors import RunnerError
 from orbit_runner.launch.exit_status import LOST, Ending
-from orbit_runner.launch.wire import Line, Message, told
+from orbit_runner.launch.wire import Line, Message, ending_message
 
 
 class Hub:
@@ -127,7 +127,7 @@ class Hub:
 
     def _fail(self, node: int, ending: Ending) -> None:
         if self._round and len(self._done) < self._nodes and self._last_word is None:
-            self._pass_on(node, {"kind": "failed", **told(ending, node)})
+            self._pass_on(node, {"kind": "failed", **ending_message(ending, node)})
 
     def _pass_on(self, node: int, message: Message) -> None:
         self._tell_all({**message, "round": self._round}, but=node)

@@ -14,7 +14,7 @@ from orbit_runner.launch.roles import Part
 PAUSE_SECONDS = 0.1
 
 
-def named(processes: Iterable[Process]) -> str:
+def format_names(processes: Iterable[Process]) -> str:
     """Returns the names of processes, for a message.
 
     Args:

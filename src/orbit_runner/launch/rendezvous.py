@@ -14,7 +14,7 @@ from orbit_runner.launch.exit_status import LOST, Ending
 from orbit_runner.launch.gathering import Gathered, addresses_for, merged
 from orbit_runner.launch.hub import Hub
 from orbit_runner.launch.log_multiplexer import Screen
-from orbit_runner.launch.wire import Line, Message, ending_of, told
+from orbit_runner.launch.wire import Line, Message, ending_message, ending_of
 
 _PAUSE_SECONDS, _SILENCE_SECONDS, _CONNECT_SECONDS = 0.1, 2.0, 5.0
 
@@ -162,7 +162,9 @@ class Rendezvous:
         """Tells the others, once, that this attempt failed here; not what they told themselves."""
         if ending not in self._known:
             self._known.add(ending)
-            self._send({"kind": "failed", "round": self._round, **told(ending, self._node)})
+            self._send(
+                {"kind": "failed", "round": self._round, **ending_message(ending, self._node)}
+            )
 
     def done(self) -> None:
         """Tells the others, once, that training is done here."""
@@ -174,7 +176,7 @@ class Rendezvous:
         """Leaves for good; where not all is well, the others end as this one did."""
         word: Message | None = None
         if ending is not None and self.over is None:
-            word = {"kind": "over", **told(ending, self._node)}
+            word = {"kind": "over", **ending_message(ending, self._node)}
             self._send(word)
         self._send({"kind": "bye"})
         if self._hub is not None:

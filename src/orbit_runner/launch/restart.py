@@ -7,7 +7,7 @@ import dataclasses
 from orbit_runner.launch.exit_status import LOST, Ending, by_weight
 from orbit_runner.launch.job import Job, Verdict, grouped, leads
 from orbit_runner.launch.process import Process
-from orbit_runner.launch.process_pool import named, until
+from orbit_runner.launch.process_pool import format_names, until
 from orbit_runner.launch.shutdown import fail, follow_out
 
 
@@ -47,14 +47,16 @@ def _settle(job: Job, first: Ending) -> str:
     """
     leaders, seconds = job.crew.running(leads), job.limits.settle
     if leaders:
-        job.screen.note(f"{first}; waiting up to {seconds:.0f} s for {named(leaders)} to notice")
+        job.screen.note(
+            f"{first}; waiting up to {seconds:.0f} s for {format_names(leaders)} to notice"
+        )
 
     def unsettled() -> list[Process]:
         return [p for p in leaders if p.ending() is None and not p.is_stopped()]
 
     until(lambda: job.asked() or not unsettled(), seconds)
     stopped = [process for process in job.crew.running(grouped) if process.is_stopped()]
-    return f"{named(stopped)} was stopped" if stopped else ""
+    return f"{format_names(stopped)} was stopped" if stopped else ""
 
 
 def replace(job: Job, ending: Ending) -> Verdict | None:

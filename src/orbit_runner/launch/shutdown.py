@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from orbit_runner.launch.exit_status import Ending, signal_name
 from orbit_runner.launch.job import Job, Verdict, leads, works
-from orbit_runner.launch.process_pool import named, until
+from orbit_runner.launch.process_pool import format_names, until
 
 
 def fail(job: Job, cause: Ending) -> Verdict:
@@ -41,7 +41,7 @@ def follow_out(job: Job, first: Ending) -> Verdict:
     leaders = job.crew.running(leads)
     if leaders:
         grace = job.limits.grace
-        job.screen.note(f"{first}; waiting up to {grace:.0f} s for {named(leaders)} to save")
+        job.screen.note(f"{first}; waiting up to {grace:.0f} s for {format_names(leaders)} to save")
         until(lambda: job.asked() or not job.crew.running(leads), grace)
     job.end(job.crew.running(works), job.limits.grace)
     job.end(job.crew.running())
@@ -84,7 +84,7 @@ def leave(job: Job, number: int) -> Verdict:
     working = job.crew.running(works)
     for process in working:
         process.send(job.signals.passed_on)
-    whom = named(working) or "the other machines"
+    whom = format_names(working) or "the other machines"
     job.screen.note(
         f"{signal_name(number)}: waiting up to {job.limits.grace:.0f} s for {whom} to save and "
         "leave; Ctrl-C ends them at once"
@@ -92,7 +92,7 @@ def leave(job: Job, number: int) -> Verdict:
     until(lambda: job.signals.at_once or not _is_needed(job, bool(working)), job.limits.grace)
     late = job.crew.kill(job.crew.running(works))
     if late:
-        job.screen.note(f"{named(late)} did not leave and was killed before it had saved")
+        job.screen.note(f"{format_names(late)} did not leave and was killed before it had saved")
     endings = job.crew.endings(works)
     job.end(job.crew.running())
     failed = next((ending for ending in endings if ending.kind == "failed"), None)

@@ -10,7 +10,7 @@ from orbit_runner.launch.exit_status import Ending, by_weight
 from orbit_runner.launch.gathering import Gathered
 from orbit_runner.launch.job import Job, Verdict, leads, works
 from orbit_runner.launch.process import Spec
-from orbit_runner.launch.process_pool import PAUSE_SECONDS, named
+from orbit_runner.launch.process_pool import PAUSE_SECONDS, format_names
 from orbit_runner.launch.restart import regroup, replace
 from orbit_runner.launch.shutdown import fail, follow_out, leave, turn_back
 
@@ -160,7 +160,7 @@ class _Supervisor:
             seconds, silent = self._opening.seconds, ", ".join(self._opening.waiting)
             text = f"waiting up to {seconds:.0f} s for data services to answer: {silent}"
         if over:
-            text = f"training is done; waiting for {named(self._job.crew.running(works))}"
+            text = f"training is done; waiting for {format_names(self._job.crew.running(works))}"
         if text != self._reminder:
             self._job.screen.note(text)
         self._reminder = text

@@ -63,7 +63,7 @@ def _keep_alive(talk: socket.socket) -> None:
         talk.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(_SEND_SECONDS * 1000))
 
 
-def told(ending: Ending, node: int) -> Message:
+def ending_message(ending: Ending, node: int) -> Message:
     """Puts an ending into a message.
 
     Args:
@@ -77,6 +77,6 @@ def ending_of(message: Message) -> Ending:
     """Returns the ending in a message.
 
     Args:
-        message: What `told` returned.
+        message: What `ending_message` returned.
     """
     return Ending(str(message["who"]), int(message["status"]), str(message["words"]))

@@ -93,7 +93,7 @@ def task_modules(class_name: str, near: str) -> list[str]:
         near: The module that defines it.
     """
     found = {r.module for r in registrations() if r.kind == _TASK and r.name == class_name}
-    return sorted(found, key=lambda module: (-_shared(module, near), module))
+    return sorted(found, key=lambda module: (-_shared_prefix(module, near), module))
 
 
 def part_modules(module: str) -> list[str]:
@@ -117,7 +117,7 @@ def project_of(module: str) -> str:
     return ".".join(parts[:3]) if parts[:2] == [PACKAGE, "projects"] else ""
 
 
-def _shared(module: str, other: str) -> int:
+def _shared_prefix(module: str, other: str) -> int:
     pairs = zip(module.split("."), other.split("."), strict=False)
     return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
 

@@ -23,14 +23,14 @@ from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.config.schema.trainer import TrainerConfig
 from orbit_runner.model_garden.schema import (
     extra_fields,
-    mirrored,
-    mirrored_as,
-    nested,
+    mirror,
+    mirror_as,
+    nested_classes,
     plain,
     signature,
 )
 from orbit_runner.model_garden.task_config import OfficialTask
-from orbit_runner.model_garden.to_native import laid_into
+from orbit_runner.model_garden.to_native import to_native
 
 # Where ours say more by default: "as long as a second takes", "where the task allows it".
 _LEFT_TO_US, _OUR_WORDS = ("steps_per_loop", "eval_tf_while_loop"), ("auto", None)
@@ -85,7 +85,7 @@ class OfficialExperiment(ExperimentConfig):
     @functools.cached_property
     def for_task(self) -> Any:
         """The same as Model Garden's own class has it, locked: what its tasks take."""
-        made = laid_into(self.template, self.replace(trainer=self._said_to_model_garden()))
+        made = to_native(self.template, self.replace(trainer=self._said_to_model_garden()))
         made.lock()
         return made
 
@@ -99,10 +99,10 @@ class OfficialExperiment(ExperimentConfig):
         yield from super().preflight(mode)
         yield from broken_restrictions(self.for_task)
         if mode in TRAINING:
-            yield from _unfinished(self.trainer.optimizer_config, "trainer.optimizer_config")
+            yield from _unset_required(self.trainer.optimizer_config, "trainer.optimizer_config")
 
 
-def adopted(params: Any, name: str = "") -> OfficialExperiment:
+def adopt(params: Any, name: str = "") -> OfficialExperiment:
     """Makes a config of this runner of one of Model Garden.
 
     Args:
@@ -116,14 +116,14 @@ def adopted(params: Any, name: str = "") -> OfficialExperiment:
         ConfigError: It has values that cannot be, by the rules of this runner.
     """
     builder = Builder()
-    built = builder.build(shaped_like(params, name), said_by(params, name))
+    built = builder.build(build_like(params, name), explicit_settings(params, name))
     if builder.problems:
         raise ConfigError(builder.problems)
     assert isinstance(built, OfficialExperiment)
     return built
 
 
-def shaped_like(params: Any, name: str = "") -> OfficialExperiment:
+def build_like(params: Any, name: str = "") -> OfficialExperiment:
     """Makes a config with the fields of one of Model Garden, and the values of its task.
 
     Args:
@@ -131,18 +131,18 @@ def shaped_like(params: Any, name: str = "") -> OfficialExperiment:
         name: The name that it is registered under; "" where it is not.
 
     Returns:
-        A config; what `said_by` returns is to be laid over it.
+        A config; what `explicit_settings` returns is to be laid over it.
     """
     plain_config = is_plain(params)
     extras = {
-        extra: mirrored(getattr(params, extra), fixed=plain_config)
+        extra: mirror(getattr(params, extra), fixed=plain_config)
         for extra, *_ in _extra_sections(params)
     }
-    task = mirrored_as(_section(params, "task"), bases=(OfficialTask,), fixed=plain_config)
+    task = mirror_as(_section(params, "task"), bases=(OfficialTask,), fixed=plain_config)
     return _class_of(params)(official=name, name=name.replace("/", "_"), task=task, **extras)
 
 
-def said_by(params: Any, name: str = "") -> Section:
+def explicit_settings(params: Any, name: str = "") -> Section:
     """Returns what an experiment of Model Garden says of `trainer` and `runtime`.
 
     Args:
@@ -160,11 +160,11 @@ def _class_of(params: Any) -> type[OfficialExperiment]:
     # depth: a user's optimizer may have the values of one of Model Garden's.
     key = signature(params)
     if key not in _CLASSES:
-        _CLASSES[key] = _made_class(params)
+        _CLASSES[key] = _make_class(params)
     return _CLASSES[key]
 
 
-def _made_class(params: Any) -> type[OfficialExperiment]:
+def _make_class(params: Any) -> type[OfficialExperiment]:
     trainer = setting(factory=_trainer_class(_section(params, "trainer")), help="how")
     runtime = setting(factory=_runtime_class(_section(params, "runtime")), help="where")
     made = dataclasses.make_dataclass(
@@ -217,7 +217,7 @@ def _trainer_class(trainer: Any) -> type[TrainerConfig]:
     """Returns ours, with what a trainer of Model Garden has beyond it."""
     extras = extra_fields(trainer, TrainerConfig)
     if not _has_our_optimizers(trainer):
-        own = mirrored_as(trainer.optimizer_config, bases=(OfficialOptimization,))
+        own = mirror_as(trainer.optimizer_config, bases=(OfficialOptimization,))
         extras.append(
             ("optimizer_config", type(own), setting(factory=lambda: own, help="how weights change"))
         )
@@ -237,7 +237,7 @@ def _has_our_optimizers(trainer: Any) -> bool:
         return True
     if type(found) is not config_definitions.OptimizationConfig:
         return False
-    return all(cls.__module__.startswith(_OPTIMIZERS) for cls in nested(found))
+    return all(cls.__module__.startswith(_OPTIMIZERS) for cls in nested_classes(found))
 
 
 def _common(params: Any) -> dict[str, Any]:
@@ -273,7 +273,7 @@ def broken_restrictions(params: Any) -> Iterator[tuple[str, str]]:
             yield path, f"Model Garden's experiment requires {rule.replace('None', 'null')}"
 
 
-def _unfinished(section: Config, path: str) -> Iterator[tuple[str, str]]:
+def _unset_required(section: Config, path: str) -> Iterator[tuple[str, str]]:
     builder = Builder()
     builder.check(section, path)
     for problem in builder.problems:

@@ -38,9 +38,9 @@ def experiment(name: str) -> Any:
         if reason:
             raise _problem(f"Model Garden cannot import {entry.module}: {reason}")
         _import_parts(entry.module)
-    factory = _registered(name)
+    factory = _find_factory(name)
     if factory is None:
-        raise catalogue.unknown_experiment(name, dict(registered()))
+        raise catalogue.unknown_experiment(name, dict(registered_factories()))
     return factory()
 
 
@@ -82,7 +82,7 @@ def _let_defaults_be_shared() -> None:
             cls.__hash__ = object.__hash__
 
 
-def registered() -> Iterator[tuple[str, Callable[[], Any]]]:
+def registered_factories() -> Iterator[tuple[str, Callable[[], Any]]]:
     """Yields what is registered by now, a user's own included: (name, factory)."""
     from official.core import exp_factory
 
@@ -135,8 +135,8 @@ def _import_parts(module: str) -> None:
         import_failure(part)
 
 
-def _registered(name: str) -> Callable[[], Any] | None:
-    return dict(registered()).get(name)
+def _find_factory(name: str) -> Callable[[], Any] | None:
+    return dict(registered_factories()).get(name)
 
 
 def _flat(found: dict[str, Any], path: str) -> Iterator[tuple[str, Callable[[], Any]]]:

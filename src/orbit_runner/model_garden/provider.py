@@ -42,10 +42,10 @@ def registered_experiment(name: str, said: Section) -> tuple[ExperimentConfig, S
         print(f"importing tensorflow, for official/{name}", file=sys.stderr)
     with paused_collection_scope():
         from orbit_runner.model_garden import loading
-        from orbit_runner.model_garden.experiment import said_by, shaped_like
+        from orbit_runner.model_garden.experiment import build_like, explicit_settings
 
         params = loading.experiment(name)
-    return shaped_like(params, name), said_by(params, name)
+    return build_like(params, name), explicit_settings(params, name)
 
 
 class Experiments:
@@ -55,7 +55,7 @@ class Experiments:
     make = staticmethod(registered_experiment)
 
 
-def adopted(params: Any) -> ExperimentConfig:
+def adopt(params: Any) -> ExperimentConfig:
     """Makes a config of this runner of one of Model Garden's.
 
     Args:
@@ -69,7 +69,7 @@ def adopted(params: Any) -> ExperimentConfig:
     """
     from orbit_runner.model_garden import experiment
 
-    return experiment.adopted(params)
+    return experiment.adopt(params)
 
 
 def _section(root: Section, name: str) -> Section:

@@ -36,7 +36,7 @@ class OfficialSection(Config):
     tf_data_service_address: ClassVar[str | None] = None
 
 
-def mirrored(config: Any, *, fixed: bool = False) -> Any:
+def mirror(config: Any, *, fixed: bool = False) -> Any:
     """Returns a value of Model Garden as one of ours.
 
     Args:
@@ -50,13 +50,13 @@ def mirrored(config: Any, *, fixed: bool = False) -> Any:
     if isinstance(config, base_config.Config):
         if _is_free(config, fixed=fixed):
             return types.MappingProxyType(plain(config))
-        return mirrored_as(config, fixed=fixed)
+        return mirror_as(config, fixed=fixed)
     if isinstance(config, (list, tuple)):
-        return tuple(mirrored(item) for item in config)
+        return tuple(mirror(item) for item in config)
     return config
 
 
-def mirrored_as(config: Any, bases: tuple[type[Config], ...] = (), *, fixed: bool = False) -> Any:
+def mirror_as(config: Any, bases: tuple[type[Config], ...] = (), *, fixed: bool = False) -> Any:
     """Returns a config of fixed shape as one of ours.
 
     Args:
@@ -64,7 +64,7 @@ def mirrored_as(config: Any, bases: tuple[type[Config], ...] = (), *, fixed: boo
         bases: What the class of the result derives from; chosen by the kind of config where empty.
         fixed: Whether a plain `hyperparams.Config` has exactly the settings that it holds.
     """
-    values = {name: mirrored(value, fixed=fixed) for name, value in _values(config).items()}
+    values = {name: mirror(value, fixed=fixed) for name, value in _values(config).items()}
     kind: Any = type(config)
     cls = mirror_class(kind, _extras(config), bases, _misfits(kind, values))
     known = {f.name for f in dataclasses.fields(cls)}
@@ -96,7 +96,7 @@ def signature(value: Any) -> Any:
     return type(value), repr(value)
 
 
-def nested(config: Any) -> Iterator[type]:
+def nested_classes(config: Any) -> Iterator[type]:
     """Yields the classes of a config of Model Garden and of all sections below it.
 
     Args:
@@ -106,7 +106,7 @@ def nested(config: Any) -> Iterator[type]:
     for value in _values(config).values():
         for item in value if isinstance(value, (list, tuple)) else (value,):
             if isinstance(item, base_config.Config):
-                yield from nested(item)
+                yield from nested_classes(item)
 
 
 @functools.cache
@@ -167,7 +167,7 @@ def extra_fields(config: Any, base: type) -> list[tuple[str, Any, Any]]:
     ]
     # A plain `hyperparams.Config` declares no fields; it holds whatever it was made with.
     held = [
-        (name, Any, _field(mirrored(getattr(config, name), fixed=True)))
+        (name, Any, _field(mirror(getattr(config, name), fixed=True)))
         for name in _extras(config)
         if name not in known
     ]
@@ -182,7 +182,7 @@ def _hints(cls: Any) -> dict[str, Any]:
 
 @functools.cache
 def _defaults(cls: Any) -> dict[str, Any]:
-    return {name: mirrored(value) for name, value in _values(cls()).items()}
+    return {name: mirror(value) for name, value in _values(cls()).items()}
 
 
 def _misfits(cls: Any, values: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
@@ -228,10 +228,10 @@ def _is_free(config: Any, *, fixed: bool = False) -> bool:
 
 def _hint(hint: Any, value: Any) -> Any:
     """Returns the type of a setting, such that its own default fits."""
-    converted_hint = _converted_hint(hint)
+    converted_hint = _convert_hint(hint)
     if isinstance(value, base_config.Config):
         return Mapping[str, Any] if _is_free(value) else converted_hint
-    fits = _fits(mirrored(value), converted_hint)
+    fits = _fits(mirror(value), converted_hint)
     return converted_hint if fits else _either(converted_hint, _natural(value))
 
 
@@ -241,12 +241,12 @@ def _natural(value: Any) -> Any:
     return type(value) if isinstance(value, _SCALARS) else Any  # a mapping among them
 
 
-def _converted_hint(hint: Any) -> Any:
+def _convert_hint(hint: Any) -> Any:
     origin, options = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
-        return _either(*(_converted_hint(option) for option in options))
+        return _either(*(_convert_hint(option) for option in options))
     if origin in _LISTS:
-        items = [_converted_hint(option) for option in options if option is not Ellipsis]
+        items = [_convert_hint(option) for option in options if option is not Ellipsis]
         return types.GenericAlias(list, (_either(*items),))
     if isinstance(hint, type) and issubclass(hint, base_config.Config):
         return Mapping[str, Any] if hint is base_config.Config else mirror_class(hint)

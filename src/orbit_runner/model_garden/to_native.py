@@ -9,10 +9,10 @@ from typing import Any
 from official.modeling.hyperparams import base_config
 
 from orbit_runner.config.schema.base import Config, OneOf
-from orbit_runner.model_garden.schema import mirrored
+from orbit_runner.model_garden.schema import mirror
 
 
-def laid_into(original: Any, config: Config) -> Any:
+def to_native(original: Any, config: Config) -> Any:
     """Returns a copy of a config of Model Garden with the values of ours.
 
     Names that only one of the two has are left alone, and so are values that are equal: a tuple
@@ -39,7 +39,7 @@ def _lay(target: Any, config: Config) -> None:
         if isinstance(value, Config) and isinstance(there, base_config.Config):
             there._locked = False
             _lay(there, value)
-        elif value != mirrored(there):
+        elif value != mirror(there):
             vars(target)[name] = _original(value, there, type(target), name)
 
 

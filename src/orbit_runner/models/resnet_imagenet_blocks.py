@@ -35,7 +35,7 @@ Block = Callable[[tf.Tensor, int, int, str, Norms], tf.Tensor]
 `[batch, ceil(height / stride), ceil(width / stride), filters]`."""
 
 
-def _projected(x: tf.Tensor, filters: int, stride: int, name: str, norms: Norms) -> tf.Tensor:
+def _project(x: tf.Tensor, filters: int, stride: int, name: str, norms: Norms) -> tf.Tensor:
     """Shortcut of kind B: a projection where the shape changes, else nothing.
 
     He et al. 2015, section 3.3 (B).
@@ -46,7 +46,7 @@ def _projected(x: tf.Tensor, filters: int, stride: int, name: str, norms: Norms)
     return norms.inner(projection, f"{name}_shortcut_bn")
 
 
-def _added(x: tf.Tensor, shortcut: tf.Tensor, name: str) -> tf.Tensor:
+def _add(x: tf.Tensor, shortcut: tf.Tensor, name: str) -> tf.Tensor:
     x = tf_keras.layers.Add(name=f"{name}_add")([x, shortcut])
     return tf_keras.layers.ReLU(name=f"{name}_relu")(x)
 
@@ -66,10 +66,10 @@ def basic_v1(x: tf.Tensor, filters: int, stride: int, name: str, norms: Norms) -
     Returns:
         `[batch, ceil(height / stride), ceil(width / stride), filters]`.
     """
-    shortcut = _projected(x, filters, stride, name, norms)
+    shortcut = _project(x, filters, stride, name, norms)
     x = convolution(x, filters, 3, f"{name}_conv1", stride)
     x = convolution(norm_relu(x, f"{name}_conv1", norms.inner), filters, 3, f"{name}_conv2")
-    return _added(norms.last(x, f"{name}_conv2_bn"), shortcut, name)
+    return _add(norms.last(x, f"{name}_conv2_bn"), shortcut, name)
 
 
 def bottleneck_v1(x: tf.Tensor, filters: int, stride: int, name: str, norms: Norms) -> tf.Tensor:
@@ -88,14 +88,14 @@ def bottleneck_v1(x: tf.Tensor, filters: int, stride: int, name: str, norms: Nor
     Returns:
         `[batch, ceil(height / stride), ceil(width / stride), filters]`.
     """
-    shortcut, inner = _projected(x, filters, stride, name, norms), filters // _SQUEEZE
+    shortcut, inner = _project(x, filters, stride, name, norms), filters // _SQUEEZE
     x = convolution(x, inner, 1, f"{name}_conv1", stride)
     x = convolution(norm_relu(x, f"{name}_conv1", norms.inner), inner, 3, f"{name}_conv2")
     x = convolution(norm_relu(x, f"{name}_conv2", norms.inner), filters, 1, f"{name}_conv3")
-    return _added(norms.last(x, f"{name}_conv3_bn"), shortcut, name)
+    return _add(norms.last(x, f"{name}_conv3_bn"), shortcut, name)
 
 
-def _activated(
+def _activate(
     x: tf.Tensor, filters: int, stride: int, name: str, norms: Norms, activated: bool
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the activated input of a pre-activation block, and its shortcut."""
@@ -124,7 +124,7 @@ def basic_v2(
     Returns:
         `[batch, ceil(height / stride), ceil(width / stride), filters]`.
     """
-    x, shortcut = _activated(x, filters, stride, name, norms, activated)
+    x, shortcut = _activate(x, filters, stride, name, norms, activated)
     x = convolution(x, filters, 3, f"{name}_conv1", stride)
     x = convolution(norm_relu(x, f"{name}_conv2", norms.inner), filters, 3, f"{name}_conv2")
     return tf_keras.layers.Add(name=f"{name}_add")([x, shortcut])
@@ -150,7 +150,7 @@ def bottleneck_v2(
     Returns:
         `[batch, ceil(height / stride), ceil(width / stride), filters]`.
     """
-    x, shortcut = _activated(x, filters, stride, name, norms, activated)
+    x, shortcut = _activate(x, filters, stride, name, norms, activated)
     inner = filters // _SQUEEZE
     x = convolution(x, inner, 1, f"{name}_conv1")
     x = convolution(norm_relu(x, f"{name}_conv2", norms.inner), inner, 3, f"{name}_conv2", stride)

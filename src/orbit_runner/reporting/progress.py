@@ -69,7 +69,7 @@ def scalars(logs: Mapping[str, Any]) -> dict[str, float]:
     return numbers
 
 
-def spoken(logs: Mapping[str, Any], *, loss: str) -> str:
+def format_logs(logs: Mapping[str, Any], *, loss: str) -> str:
     """Words the results of a loop: the loss, then the metrics.
 
     Args:
@@ -129,13 +129,13 @@ class PlainProgress(History):
         if time.monotonic() - self._last_line > _LINE_SECONDS or step >= self.target:
             rate = float(logs["steps_per_second"])
             left = (self.target - step) / rate if rate else 0.0
-            words = spoken(logs, loss="training_loss")
+            words = format_logs(logs, loss="training_loss")
             self._line(f"step {step}/{self.target}  {words}  {rate:.4g} steps/s  {left:.0f} s left")
 
     def evaluated(self, step: int, logs: Mapping[str, Any]) -> None:
         """Writes the result."""
         super().evaluated(step, logs)
-        self._line(f"evaluation at step {step}: {spoken(logs, loss='validation_loss')}")
+        self._line(f"evaluation at step {step}: {format_logs(logs, loss='validation_loss')}")
 
     def note(self, text: str) -> None:
         """Writes the note."""
@@ -184,7 +184,7 @@ class BarProgress(History):
         super().trained(step, logs)
         rate = float(logs["steps_per_second"])
         left = (self.target - step) / rate if rate else 0.0
-        words = f"{spoken(logs, loss='training_loss')}  {rate:.4g} steps/s  {left:.0f} s left"
+        words = f"{format_logs(logs, loss='training_loss')}  {rate:.4g} steps/s  {left:.0f} s left"
         description = f"step {step}/{self.target}"
         self._bar.update(self._task, description=description, completed=step, words=words)
 
@@ -192,7 +192,8 @@ class BarProgress(History):
         """Writes the result above the bar."""
         super().evaluated(step, logs)
         self._bar.console.print(
-            f"evaluation at step {step}: {spoken(logs, loss='validation_loss')}", highlight=False
+            f"evaluation at step {step}: {format_logs(logs, loss='validation_loss')}",
+            highlight=False,
         )
 
     def note(self, text: str) -> None:

@@ -30,7 +30,7 @@ CONFIG = "config.yaml"
 _FOLDER = "checkpoints/configs"
 
 
-def made_with(run: Path, fingerprint: str, config: ExperimentConfig) -> bool:
+def is_made_with(run: Path, fingerprint: str, config: ExperimentConfig) -> bool:
     """Returns whether a checkpoint of a run was made with a config, as far as weights go.
 
     Args:

@@ -20,7 +20,7 @@ from orbit_runner.data.fingerprint import (
     compare,
     describe_files,
 )
-from orbit_runner.errors import RunnerError, listed
+from orbit_runner.errors import RunnerError, format_list
 from orbit_runner.utils.files import write_whole
 from orbit_runner.utils.observer import Observer
 
@@ -81,7 +81,7 @@ class DataRecord(Observer):
         if self.difference.changes:
             raise DataChanged(
                 f"{self._path.parent}: the data changed since the run last started:\n"
-                f"{listed(self.difference.changes)}\n"
+                f"{format_list(self.difference.changes)}\n"
                 "restore these files, or pass another --model_dir, or --resume=override to "
                 "continue with the data as it is"
             )
@@ -91,11 +91,11 @@ class DataRecord(Observer):
         if self.damage:
             yield f"{self.damage}; whether the data changed is not known"
         if self.difference.changes:
-            yield f"the data changed:\n{listed(self.difference.changes)}"
+            yield f"the data changed:\n{format_list(self.difference.changes)}"
         if self.difference.notes:
             yield (
                 "these files were modified since the run last started; whether their contents "
-                f"changed is not known:\n{listed(self.difference.notes)}"
+                f"changed is not known:\n{format_list(self.difference.notes)}"
             )
 
     def ready(self, step: int) -> None:

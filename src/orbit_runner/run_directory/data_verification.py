@@ -90,10 +90,10 @@ def _damages(row: DataFile) -> Iterator[str]:
     """Yields what is wrong with a file of records: the digest is of their checksums alone."""
     if not row.digest.startswith("records:"):
         return
-    from orbit_runner.data.tfrecord.bad_record import damaged_record
+    from orbit_runner.data.tfrecord.bad_record import find_damaged_record
 
     try:
-        damage = damaged_record(Path(row.path))
+        damage = find_damaged_record(Path(row.path))
     except DataError as error:
         damage = str(error)
     if damage:

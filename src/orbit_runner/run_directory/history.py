@@ -79,7 +79,7 @@ def read_history(folder: Path) -> RunHistory:
     """
     return RunHistory(
         folder=folder,
-        fingerprints={**_recorded(folder), **_trail(folder / _FINGERPRINTS)},
+        fingerprints={**_read_records(folder), **_trail(folder / _FINGERPRINTS)},
         losses={
             line["step"]: line["training_loss"]
             for line in _lines(folder / "metrics.jsonl")
@@ -97,7 +97,7 @@ def _trail(path: Path) -> dict[int, Fingerprints]:
     }
 
 
-def _recorded(folder: Path) -> dict[int, Fingerprints]:
+def _read_records(folder: Path) -> dict[int, Fingerprints]:
     """Returns what the records of checkpoints say: a kill may have come before the trail's line."""
     found, checkpoints = {}, CheckpointFolder(folder / "checkpoints")
     for step in checkpoints.steps():

@@ -136,7 +136,7 @@ class RunLock:
     def _lock(self, file: int) -> None:
         for last in _turns():
             try:
-                if _taken(file):
+                if _is_taken(file):
                     return
             except OSError as error:
                 if error.errno not in _NO_LOCKS:
@@ -151,7 +151,7 @@ class RunLock:
                 raise RunnerError(_refusal(self._shown, holder))
 
 
-def _taken(file: int) -> bool:
+def _is_taken(file: int) -> bool:
     if fcntl is None:
         raise OSError(errno.ENOSYS, "this platform has no flock")
     try:

@@ -90,13 +90,13 @@ def _record(served: Served, config: ExperimentConfig, run: Path) -> dict[str, An
         "weights": served.weights,
         "fingerprint": weights_fingerprint(served.model),
         "precision": config.runtime.mixed_precision_dtype or "float32",
-        "signatures": described(served.serving.signatures),
+        "signatures": describe_signatures(served.serving.signatures),
         "default": served.serving.default,
         "versions": dict(_versions()),
     }
 
 
-def described(signatures: Mapping[str, Any]) -> dict[str, dict[str, dict[str, str]]]:
+def describe_signatures(signatures: Mapping[str, Any]) -> dict[str, dict[str, dict[str, str]]]:
     """Returns inputs and outputs of signatures by name, as text: `uint8 [?, 8, 8, 1]`.
 
     Args:

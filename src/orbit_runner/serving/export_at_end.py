@@ -11,7 +11,7 @@ import tensorflow as tf
 from orbit_runner.checkpoint.selection import BEST, choose_checkpoint, choose_weights
 from orbit_runner.errors import RunnerError, SettingError
 from orbit_runner.serving.export import export
-from orbit_runner.serving.loader import require, served
+from orbit_runner.serving.loader import load_scope, require
 from orbit_runner.train.run import Session
 
 
@@ -71,7 +71,9 @@ def _export(session: Session) -> None:
     weights = choose_weights(trainer.export_weights, averages=averages, choice=choice)
     folder = run / trainer.export_subdir
     # On the CPU: what training holds may leave no room for a second model on an accelerator.
-    loaded = served(session.config, session.task, choice, weights, session.observer, device="CPU:0")
+    loaded = load_scope(
+        session.config, session.task, choice, weights, session.observer, device="CPU:0"
+    )
     with _graphs(), loaded as model:
         session.observer.phase(f"writing {folder}")
         record = export(model, session.config, run, folder, replaces=True)

@@ -108,7 +108,7 @@ def require(task: Any, method: str) -> None:
 
 
 @contextlib.contextmanager
-def served(
+def load_scope(
     config: ExperimentConfig,
     task: Any,
     choice: Choice,

@@ -9,7 +9,7 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.distribute.sharded_variables import name_of, whole
-from orbit_runner.errors import RunnerError, SettingError, first_line, listed
+from orbit_runner.errors import RunnerError, SettingError, first_line, format_list
 from orbit_runner.storage.staged_config import local_checkpoint
 from orbit_runner.utils.observer import Observer
 
@@ -49,9 +49,9 @@ def initialize(
     except (AssertionError, ValueError, IndexError, tf.errors.OpError) as error:
         if is_empty:
             _require(path)
-        left = _unloaded(variables, before)
+        left = _find_unloaded(variables, before)
         raise SettingError(_SETTING, _misfit(path, error, left, len(variables))) from error
-    left = _unloaded(variables, before)
+    left = _find_unloaded(variables, before)
     if is_empty and len(left) == len(variables):
         observer.note(
             f"warning: {_SETTING}: there is no checkpoint in the directory {path!r}; "
@@ -62,7 +62,7 @@ def initialize(
         raise SettingError(
             _SETTING, f"{path} has nothing for any of the model's {len(variables)} variables"
         )
-    observer.note(_told(path, left, len(variables)))
+    observer.note(_describe_loaded(path, left, len(variables)))
 
 
 def _is_empty_directory(path: str) -> bool:
@@ -91,14 +91,14 @@ def _mark(variable: Any) -> tuple[int, int]:
     return getattr(variable, "_update_uid", -1), value
 
 
-def _unloaded(variables: list[Any], before: list[tuple[int, int]]) -> list[str]:
+def _find_unloaded(variables: list[Any], before: list[tuple[int, int]]) -> list[str]:
     pairs = zip(variables, before, strict=True)
     return [name_of(variable) for variable, mark in pairs if _mark(variable) == mark]
 
 
-def _told(path: str, left: list[str], total: int) -> str:
+def _describe_loaded(path: str, left: list[str], total: int) -> str:
     text = f"loaded {total - len(left)} of the model's {total} variables from {path}"
-    return f"{text}; these begin anew:\n{listed(left)}" if left else text
+    return f"{text}; these begin anew:\n{format_list(left)}" if left else text
 
 
 def _misfit(path: str, error: Exception, left: list[str], total: int) -> str:
@@ -106,4 +106,4 @@ def _misfit(path: str, error: Exception, left: list[str], total: int) -> str:
     if not left:
         return reason
     found = f"{total - len(left)} of the model's {total} variables have a value; without one:"
-    return f"{reason}\n{found}\n{listed(left)}"
+    return f"{reason}\n{found}\n{format_list(left)}"

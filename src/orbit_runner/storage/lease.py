@@ -95,7 +95,7 @@ class Lease:
     def _take_if_free(self, seen: str, since: float) -> bool:
         version, holder = self._current()
         expired = version == seen and time.monotonic() - since >= self._seconds
-        if version and not (expired or "released" in holder or _died_here(holder)):
+        if version and not (expired or "released" in holder or _is_dead_here(holder)):
             return False
         self.previous = str(holder.get("owner", ""))
         return self._write(version or None)
@@ -162,25 +162,25 @@ class Lease:
         """Returns the message that another process has taken the lock over."""
         return (
             f"another process has taken over {self._store.url}, because this one did not renew its "
-            f"lock for {self._seconds:.0f} s\n  {_described(self.lost or {})}\n"
+            f"lock for {self._seconds:.0f} s\n  {_describe(self.lost or {})}\n"
             "this process has stopped uploading; the other one continues from its last checkpoint"
         )
 
     def _refusal(self, holder: dict[str, Any]) -> str:
         return (
-            f"--model_dir: another process trains in {self._store.url}\n  {_described(holder)}\n"
+            f"--model_dir: another process trains in {self._store.url}\n  {_describe(holder)}\n"
             "wait for it or end it, or give another --model_dir (modes that only evaluate may run "
             "beside it)"
         )
 
     def _waiting(self, holder: dict[str, Any]) -> str:
         return (
-            f"note: {self._store.url} is locked by {_described(holder)}\n"
+            f"note: {self._store.url} is locked by {_describe(holder)}\n"
             f"  waiting up to {self._seconds:.0f} s to see whether that process still renews it"
         )
 
 
-def _described(holder: dict[str, Any]) -> str:
+def _describe(holder: dict[str, Any]) -> str:
     if not holder:
         return "a process that did not say which"
     return (
@@ -232,7 +232,7 @@ def _lives_here(holder: dict[str, Any]) -> bool:
     return int(holder["process"]) != os.getpid() or holder.get("owner") in _active
 
 
-def _died_here(holder: dict[str, Any]) -> bool:
+def _is_dead_here(holder: dict[str, Any]) -> bool:
     return _is_here(holder) and not _lives_here(holder)
 
 

@@ -35,7 +35,7 @@ def localize(config: Any) -> Any:
         StorageError: A store does not answer.
     """
     # Those of Model Garden have a template of its own class.
-    task = _localized(config.task, "task", data=getattr(config, "template", None) is None)
+    task = _localize_section(config.task, "task", data=getattr(config, "template", None) is None)
     return config if task is config.task else config.replace(task=task)
 
 
@@ -55,13 +55,13 @@ def local_checkpoint(path: str, what: str = "task.init_checkpoint") -> str:
         raise SettingError(what, str(error).removeprefix(f"{what}: ")) from error
 
 
-def _localized(section: Any, path: str, *, data: bool) -> Any:
+def _localize_section(section: Any, path: str, *, data: bool) -> Any:
     """Returns a section with local paths; the same object where it has nothing to change."""
     changes: dict[str, Any] = {}
     for field in dataclasses.fields(section):
         value, below = getattr(section, field.name), f"{path}.{field.name}"
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            new = _localized(value, below, data=data)
+            new = _localize_section(value, below, data=data)
         else:
             new = _local_value(section, field.name, value, below, data=data)
         if new is not value:

@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.determinism.scopes import keyed_draws
+from orbit_runner.determinism.scopes import keyed_draws_scope
 from orbit_runner.distribute.parameter_server import check_servers, strategy_servers
 from orbit_runner.distribute.sharded_variables import name_shards
 from orbit_runner.state.train_state import TrainState
@@ -145,7 +145,7 @@ class AsyncTrainer(Trainer):
 
     def _replica_piece(self, inputs: Any, step: tf.Tensor) -> tf.Tensor:
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-        with keyed_draws(self._seed, step, replica):
+        with keyed_draws_scope(self._seed, step, replica):
             logs = self._step(inputs)
         self._look_into_the_graph()
         return as_scalar(logs[self._task.loss])

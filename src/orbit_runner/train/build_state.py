@@ -49,11 +49,11 @@ def build_state(
             early_stopping=_host_variable([float("nan"), 0.0, -1.0], tf.float64, "early_stopping"),
             best=_host_variable([float("nan"), -1.0], tf.float64, "best"),
             replica_state=ReplicaState(model, strategy),
-            non_finite=tuple(one.name for one in non_finite_variables(_fixed(model))),
+            non_finite=tuple(one.name for one in non_finite_variables(_fixed_variables(model))),
         )
 
 
-def _fixed(model: tf_keras.Model) -> list[tf.Variable]:
+def _fixed_variables(model: tf_keras.Model) -> list[tf.Variable]:
     """Returns the variables that are not trainable and that a worker can read alone."""
     return [
         variable

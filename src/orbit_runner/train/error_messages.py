@@ -26,7 +26,7 @@ _IN_RECORDS = re.compile(r": record \d+ |: has changed since its records were co
 
 
 @contextlib.contextmanager
-def explained(step: Callable[[], int] = lambda: 0) -> Iterator[None]:
+def error_message_scope(step: Callable[[], int] = lambda: 0) -> Iterator[None]:
     """Turns the errors of a `with` block that have a known cause into messages.
 
     Args:

@@ -11,7 +11,7 @@ import tensorflow as tf
 from official.core import base_task
 
 from orbit_runner.data.step_batches import Chunks
-from orbit_runner.determinism.scopes import keyed_draws
+from orbit_runner.determinism.scopes import keyed_draws_scope
 from orbit_runner.errors import SettingError
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.tasks.metrics import Ratio, RunningMean
@@ -19,7 +19,7 @@ from orbit_runner.train.inputs.distribute import leading_size
 from orbit_runner.train.inputs.partition import Partition
 from orbit_runner.train.loops.chunked_loop import chunked_loop, row_of
 from orbit_runner.train.loops.fed_loops import counted_loop, to_the_end
-from orbit_runner.utils.autograph import converted
+from orbit_runner.utils.autograph import convert
 
 LOSS = "validation_loss"
 EXAMPLES = "validation_examples"
@@ -114,14 +114,14 @@ class Evaluator(orbit.StandardEvaluator):
     def create_eval_loop_fn(self, has_state: bool) -> Any:
         """Returns what runs an evaluation."""
         if self._chunks is not None:
-            take = converted(self._take_row, self._task)
+            take = convert(self._take_row, self._task)
             loop = chunked_loop(self._chunks, self._strategy, take)
             return lambda _, steps: loop(tf.zeros([], tf.int64), tf.cast(steps, tf.int64))
         if not self._eval_options.use_tf_while_loop:
             return super().create_eval_loop_fn(has_state)
         if self._counted:
-            return counted_loop(converted(self.eval_step, self._task))
-        return to_the_end(converted(self._evaluate_batch, self._task))
+            return counted_loop(convert(self.eval_step, self._task))
+        return to_the_end(convert(self._evaluate_batch, self._task))
 
     def eval_begin(self) -> None:
         """Starts the metrics and the count of draws anew, from the global step."""
@@ -157,7 +157,9 @@ class Evaluator(orbit.StandardEvaluator):
         # Counted first: tasks of Model Garden may take their inputs apart.
         rows = leading_size(inputs)
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-        with keyed_draws(self._seed, lambda: self._draws.assign_add(1), replica, "evaluation"):
+        with keyed_draws_scope(
+            self._seed, lambda: self._draws.assign_add(1), replica, "evaluation"
+        ):
             parts = self._partition.inputs(inputs) if self._partition else inputs
             logs = self._task.validation_step(parts, model=self._model, metrics=self._metrics)
         if self._task.loss in logs:

@@ -13,7 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from orbit_runner.determinism.scopes import keyed_piece
+from orbit_runner.determinism.scopes import keyed_piece_scope
 from orbit_runner.errors import RunnerError
 
 Gradients = list[tf.Tensor]
@@ -82,7 +82,7 @@ def split_step(
     compute = gradients
     if jit_compile:
         compute = tf.function(gradients, autograph=False, jit_compile=True)
-    averaged = compute if pieces == 1 else _averaged(compute, pieces)
+    averaged = compute if pieces == 1 else _average(compute, pieces)
 
     def step(inputs: Any) -> dict[str, tf.Tensor]:
         mean_loss, grads = averaged(inputs)
@@ -92,14 +92,14 @@ def split_step(
     return step
 
 
-def _averaged(
+def _average(
     compute: Callable[[Any], tuple[tf.Tensor, Gradients]], pieces: int
 ) -> Callable[[Any], tuple[tf.Tensor, Gradients]]:
     def averaged(inputs: Any) -> tuple[tf.Tensor, Gradients]:
         cut = tf.nest.map_structure(lambda tensor: _cut(tensor, pieces), inputs)
 
         def piece(index: Any) -> tuple[tf.Tensor, Gradients]:
-            with keyed_piece(index):
+            with keyed_piece_scope(index):
                 return compute(tf.nest.map_structure(lambda tensor: tensor[index], cut))
 
         def add(index: tf.Tensor, total: Any) -> tuple[tf.Tensor, Any]:

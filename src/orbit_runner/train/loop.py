@@ -138,7 +138,7 @@ def evaluate_continuously(session: Session, controller: orbit.Controller) -> Log
     while True:
         newest = session.checkpoints.newest()
         if newest is not None and newest != seen:
-            if not _restored(session, newest):
+            if not _restore(session, newest):
                 continue
             logs, seen, waiting_since = evaluate(session, controller), newest, time.monotonic()
             if 0 < session.plan.train_steps <= session.step:
@@ -153,7 +153,7 @@ def evaluate_continuously(session: Session, controller: orbit.Controller) -> Log
             time.sleep(_POLL_SECONDS)
 
 
-def _restored(session: Session, path: str) -> bool:
+def _restore(session: Session, path: str) -> bool:
     problem = None
     try:
         session.checkpoints.check(path)

@@ -13,7 +13,7 @@ import tensorflow as tf
 from orbit_runner.config.schema.data_services import services_of
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.modes import MODES, TRAINING
-from orbit_runner.distribute.failure_detection import watched
+from orbit_runner.distribute.failure_detection import failure_detection_scope
 from orbit_runner.distribute.parameter_server import servers_watched
 from orbit_runner.distribute.process_group import Workers
 from orbit_runner.errors import RunnerError, unknown
@@ -36,7 +36,7 @@ def check_mode(mode: str) -> None:
 
 
 @contextlib.contextmanager
-def held(
+def run_scope(
     config: ExperimentConfig, strategy: tf.distribute.Strategy, mode: str, model_dir: str | Path
 ) -> Iterator[None]:
     """Holds the folder of a run, and looks after the other processes that take part in it.
@@ -54,13 +54,17 @@ def held(
     """
     owns = mode in TRAINING and Workers(strategy).is_chief
     services, silence = services_of(config, mode), config.runtime.heartbeat_timeout
-    lock = _locked(model_dir) if owns else contextlib.nullcontext()
-    with lock, watched(strategy, services, silence), servers_watched(strategy, config.runtime):
+    lock = _lock_scope(model_dir) if owns else contextlib.nullcontext()
+    with (
+        lock,
+        failure_detection_scope(strategy, services, silence),
+        servers_watched(strategy, config.runtime),
+    ):
         yield
 
 
 @contextlib.contextmanager
-def _locked(model_dir: str | Path) -> Iterator[None]:
+def _lock_scope(model_dir: str | Path) -> Iterator[None]:
     with RunLock(model_dir) as lock:
         try:
             yield

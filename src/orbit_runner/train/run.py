@@ -18,9 +18,9 @@ from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.determinism.numerics_record import changes, describe_numerics
 from orbit_runner.distribute.cluster.shutdown import Host
 from orbit_runner.distribute.parameter_server import is_served, own_strategy
-from orbit_runner.distribute.process_group import Workers, described
+from orbit_runner.distribute.process_group import Workers, describe_strategy
 from orbit_runner.errors import Diverged, RunnerError, SettingError
-from orbit_runner.run_directory.config import made_with
+from orbit_runner.run_directory.config import is_made_with
 from orbit_runner.run_directory.data_record import DataRecord, fingerprint_of, inexact_data
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.storage.staged_config import localize
@@ -42,7 +42,7 @@ from orbit_runner.train.task_adapters.data_sections import (
 from orbit_runner.train.task_adapters.multitask import JointTask, is_multitask
 from orbit_runner.train.task_adapters.pruning import pruning_action
 from orbit_runner.train.trainer import compiles
-from orbit_runner.utils.files import cut_records, recorded, remove_leftovers, repair_records
+from orbit_runner.utils.files import cut_records, recorded_steps, remove_leftovers, repair_records
 from orbit_runner.utils.observer import Observer
 
 Action = Callable[[Any], None]
@@ -117,7 +117,7 @@ class Session:
         self.plan: Plan = self._plan(trains)
         self._circumstances = Circumstances(
             config=config_fingerprint(self._written_config),
-            strategy=described(strategy),
+            strategy=describe_strategy(strategy),
             numerics=describe_numerics(config.runtime),
         )
         self.checkpoints = Checkpoints(
@@ -273,7 +273,7 @@ class Session:
         return found
 
     def _made_with(self, fingerprint: str) -> bool:
-        return made_with(self.model_dir, fingerprint, self._written_config)
+        return is_made_with(self.model_dir, fingerprint, self._written_config)
 
     def _prepare_records(self) -> None:
         """Drops the records of steps that are about to be taken again."""
@@ -288,7 +288,7 @@ class Session:
             self.observer.note(f"the records of later steps are kept in {kept}")
         for path in (records, self.model_dir / FINGERPRINTS):
             cut_records(path, after=self.step)
-        if self.restored and (self.step, "validation") in recorded(records):
+        if self.restored and (self.step, "validation") in recorded_steps(records):
             self._recorded_evaluation = self.step
 
     def _record_data(self) -> None:

@@ -13,7 +13,7 @@ import tensorflow as tf
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.data.step_batches import Chunks
 from orbit_runner.determinism.audit import unkeyed_draws
-from orbit_runner.determinism.scopes import keyed_draws
+from orbit_runner.determinism.scopes import keyed_draws_scope
 from orbit_runner.distribute.devices import gpus_peak
 from orbit_runner.errors import SettingError
 from orbit_runner.state.train_state import TrainState
@@ -27,7 +27,7 @@ from orbit_runner.train.loops.fed_loops import counted_loop, recorded_loop
 from orbit_runner.train.loops.loop_pieces import LoopPieces
 from orbit_runner.train.loops.recorder import Recorder
 from orbit_runner.train.schedule import Plan
-from orbit_runner.utils.autograph import converted
+from orbit_runner.utils.autograph import convert
 from orbit_runner.utils.flops import step_flops
 from orbit_runner.utils.garbage_collection import paused_collection_scope
 from orbit_runner.utils.mfu import Work
@@ -289,7 +289,7 @@ class Trainer(orbit.StandardTrainer):
         return lambda _, steps: loop(self.state.global_step.read_value(), tf.cast(steps, tf.int64))
 
     def _in_graph(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        return converted(function, self._task)
+        return convert(function, self._task)
 
     def _take_row(self, batches: Any, row: tf.Tensor) -> None:
         options = self._partition.options
@@ -317,7 +317,7 @@ class Trainer(orbit.StandardTrainer):
 
     def _replica_step(self, inputs: Any) -> None:
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-        with keyed_draws(self._seed, self.state.global_step, replica):
+        with keyed_draws_scope(self._seed, self.state.global_step, replica):
             logs = self._logs(inputs)
         self.state.replica_state.bring_together()
         self._record(logs)

@@ -15,7 +15,7 @@ from tensorflow.python.autograph.core import ag_ctx  # there is no public way to
 _PACKAGE = __name__.partition(".")[0]
 
 
-def converted(function: Callable[..., Any], owner: Any) -> Callable[..., Any]:
+def convert(function: Callable[..., Any], owner: Any) -> Callable[..., Any]:
     """Makes a function ready for a graph that is traced with `autograph=False`.
 
     Args:

@@ -144,7 +144,7 @@ def cut_records(path: Path, *, after: int) -> None:
         write_whole(path, "".join(f"{line}\n" for line in kept))
 
 
-def recorded(path: Path) -> set[tuple[int, str]]:
+def recorded_steps(path: Path) -> set[tuple[int, str]]:
     """Returns step and split of each record in a file of JSON lines.
 
     Args:

@@ -39,7 +39,7 @@ def _ops(graph: Any, turns: int, inside: int = 1) -> Iterator[tuple[Any, int]]:
     for op in graph.get_operations():
         yield op, inside
         loops = op.type in ("While", "StatelessWhile")
-        for called in _called(graph, op):
+        for called in _called_functions(graph, op):
             yield from _ops(called, turns, inside * (turns if loops else 1))
 
 
@@ -49,7 +49,7 @@ def _is_used(op: Any) -> bool:
     return returned or bool(output.consumers())
 
 
-def _called(graph: Any, op: Any) -> Iterator[Any]:
+def _called_functions(graph: Any, op: Any) -> Iterator[Any]:
     for name in ("f", "body", "then_branch"):  # Of two branches, one runs.
         try:
             function = op.get_attr(name)

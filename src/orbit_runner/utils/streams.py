@@ -135,8 +135,8 @@ def _ascii(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
     text = error.object[error.start : error.end]
-    return "".join(_ASCII.get(letter, _escaped(letter)) for letter in text), error.end
+    return "".join(_ASCII.get(letter, _escape(letter)) for letter in text), error.end
 
 
-def _escaped(letter: str) -> str:
+def _escape(letter: str) -> str:
     return letter.encode("ascii", "backslashreplace").decode()

@@ -11,7 +11,7 @@ import pytest
 from orbit_runner.config.parsing.search_path import experiment_files
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.datasets.catalogue import SETS, find
-from orbit_runner.datasets.published import PublicSet, spelled
+from orbit_runner.datasets.published import PublicSet, format_bytes
 from orbit_runner.errors import RunnerError
 
 ALL = pytest.mark.parametrize("data", SETS.values(), ids=lambda data: data.name)
@@ -77,11 +77,11 @@ def test_an_unknown_name() -> None:
     [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (999_600, "1 MB"), (1.555e11, "156 GB")],
 )
 def test_spelled(count: int, text: str) -> None:
-    assert spelled(count) == text
+    assert format_bytes(count) == text
 
 
 def test_the_page_has_a_row_for_every_set() -> None:
     lines = PAGE.read_text(encoding="utf-8").splitlines()
     rows = [line.split(" | ")[:2] for line in lines if line.startswith("| `")]
 
-    assert rows == [[f"| `{name}`", spelled(data.size)] for name, data in SETS.items()]
+    assert rows == [[f"| `{name}`", format_bytes(data.size)] for name, data in SETS.items()]

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.distribute.spatial import partitioned
+from orbit_runner.distribute.spatial import partition_model
 
 CPUS = [f"CPU:{index}" for index in range(4)]
 
@@ -53,7 +53,7 @@ def steps() -> Callable[..., tuple[Step, Step]]:
         before = model.get_weights()
         whole = _step(model, model, inputs, training)
         model.set_weights(before)
-        parts = partitioned(model, dims, [CPUS[: math.prod(dims)]])
+        parts = partition_model(model, dims, [CPUS[: math.prod(dims)]])
         return whole, _step(parts, model, inputs, training)
 
     return both

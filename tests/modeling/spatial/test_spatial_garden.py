@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tf_keras
 
-from orbit_runner.distribute.spatial import PartitionError, partitioned
+from orbit_runner.distribute.spatial import PartitionError, partition_model
 
 # Of a small network in float32 one number on the other side of 0 shows in the gradients.
 FLOAT64 = tf_keras.mixed_precision.Policy("float64")
@@ -55,11 +55,11 @@ def test_what_has_no_rule_within_a_block_is_named():
     model = _classifier(18, init_stochastic_depth_rate=0.2)
     found = r"layer res_net\w*/residual_block\w*/stochastic_depth \(StochasticDepth\) is of a class"
     with pytest.raises(PartitionError, match=found):
-        partitioned(model, [1, 2, 1, 1], [["CPU:0", "CPU:1"]])
+        partition_model(model, [1, 2, 1, 1], [["CPU:0", "CPU:1"]])
 
 
 def test_the_model_passes_for_a_garden_model():
     model = _classifier(18)
-    parts = partitioned(model, [1, 2, 1, 1], [["CPU:0", "CPU:1"]])
+    parts = partition_model(model, [1, 2, 1, 1], [["CPU:0", "CPU:1"]])
     assert parts.backbone is model.backbone
     assert parts.checkpoint_items.keys() == {"backbone"}

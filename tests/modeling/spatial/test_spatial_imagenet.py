@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tf_keras
 
-from orbit_runner.distribute.spatial import PartitionError, partitioned
+from orbit_runner.distribute.spatial import PartitionError, partition_model
 from orbit_runner.models.efficientnet import efficientnet
 from orbit_runner.models.resnet import resnet
 from orbit_runner.models.vit import vit
@@ -32,4 +32,4 @@ def test_residual_networks_of_all_versions_in_parts_are_the_networks(version, st
 def test_what_others_are_made_of_has_no_rule(builder, layer):
     options = {"model_name": "vit-ti16"} if builder is vit else {}
     with pytest.raises(PartitionError, match=layer):
-        partitioned(builder(**_SHAPE, **options), [1, 2, 1, 1], [["CPU:0", "CPU:1"]])
+        partition_model(builder(**_SHAPE, **options), [1, 2, 1, 1], [["CPU:0", "CPU:1"]])

@@ -10,7 +10,7 @@ from orbit_runner.distribute.spatial import (
     RULES,
     PartitionError,
     Rule,
-    partitioned,
+    partition_model,
     pointwise,
     register,
 )
@@ -39,7 +39,7 @@ def _model(*stack, size=(8, 8)):
 )
 def test_dims_that_do_not_fit(dims, devices, message):
     with pytest.raises(PartitionError, match=message):
-        partitioned(_model(layers.ReLU()), dims, devices)
+        partition_model(_model(layers.ReLU()), dims, devices)
 
 
 @pytest.mark.parametrize(
@@ -61,13 +61,13 @@ def test_dims_that_do_not_fit(dims, devices, message):
 )
 def test_layers_that_cannot_be_run_on_parts(layer, message):
     with pytest.raises(PartitionError, match=message):
-        partitioned(_model(layer), [1, 2, 1, 1], HALVES)
+        partition_model(_model(layer), [1, 2, 1, 1], HALVES)
 
 
 def test_all_reasons_are_told_at_once():
     model = _model(layers.UpSampling2D(name="up"), layers.Conv2D(6, 3, groups=3, name="conv"))
     with pytest.raises(PartitionError) as error:
-        partitioned(model, [1, 2, 1, 1], HALVES)
+        partition_model(model, [1, 2, 1, 1], HALVES)
     lines = str(error.value).splitlines()
     assert lines[0] == "net cannot be partitioned:"
     assert [line.split()[1] for line in lines[1:]] == ["up", "conv"]
@@ -77,26 +77,26 @@ def test_functions_that_mix_pixels():
     inputs = tf_keras.Input((8, 8, 3))
     model = tf_keras.Model(inputs, tf.reverse(inputs, [1]))
     with pytest.raises(PartitionError, match="is reverse, which is not known to treat each pixel"):
-        partitioned(model, [1, 2, 1, 1], HALVES)
+        partition_model(model, [1, 2, 1, 1], HALVES)
 
 
 def test_layers_within_models():
     model = _model(_model(layers.UpSampling2D(name="up")))
     with pytest.raises(PartitionError, match="layer net/up "):
-        partitioned(model, [1, 2, 1, 1], HALVES)
+        partition_model(model, [1, 2, 1, 1], HALVES)
 
 
 def test_more_parts_than_pixels():
     model = resnet_cifar(input_shape=(8, 8, 3), num_classes=10, depth=8)
     with pytest.raises(PartitionError, match="layer stage3_block1_conv1: 2 pixels wide, and 4 pa"):
-        partitioned(model, [1, 1, 4, 1], [[f"CPU:{index}" for index in range(4)]])
+        partition_model(model, [1, 1, 4, 1], [[f"CPU:{index}" for index in range(4)]])
 
 
 def test_inputs_that_are_no_images():
     inputs = tf_keras.Input((8,))
     model = tf_keras.Model(inputs, layers.Dense(3)(inputs))
     with pytest.raises(PartitionError, match=r"\(None, 8\)\) is a batch of images"):
-        partitioned(model, [1, 2, 1, 1], HALVES)
+        partition_model(model, [1, 2, 1, 1], HALVES)
 
 
 def test_models_without_a_graph():
@@ -104,12 +104,12 @@ def test_models_without_a_graph():
         pass
 
     with pytest.raises(PartitionError, match="only functional models"):
-        partitioned(Subclassed(), [1, 2, 1, 1], HALVES)
+        partition_model(Subclassed(), [1, 2, 1, 1], HALVES)
 
 
 def test_images_whose_size_is_not_known():
     inputs = tf_keras.Input((None, None, 3))
-    parts = partitioned(tf_keras.Model(inputs, layers.ReLU()(inputs)), [1, 2, 1, 1], HALVES)
+    parts = partition_model(tf_keras.Model(inputs, layers.ReLU()(inputs)), [1, 2, 1, 1], HALVES)
 
     @tf.function(input_signature=[tf.TensorSpec([2, None, 8, 3])])
     def run(images):
@@ -129,7 +129,7 @@ def test_a_layer_of_ones_own_after_one_line(steps, close):
 
     model = _model(layers.Conv2D(2, 3), Halve(name="halve"))
     with pytest.raises(PartitionError, match=r"layer halve \(Halve\) is of a class without a rule"):
-        partitioned(model, [1, 2, 1, 1], HALVES)
+        partition_model(model, [1, 2, 1, 1], HALVES)
     register(Halve)(Rule(pointwise))
     try:
         images = tf.random.normal([2, 8, 8, 3]).numpy()

@@ -9,8 +9,8 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.determinism.scopes import keyed_draws
-from orbit_runner.distribute.spatial import partitioned
+from orbit_runner.determinism.scopes import keyed_draws_scope
+from orbit_runner.distribute.spatial import partition_model
 from orbit_runner.models.normalize import normalized_input
 from orbit_runner.models.resnet_blocks import basic_block
 from orbit_runner.tasks.base import Task
@@ -56,7 +56,7 @@ def _trained(strategy, groups, steps=3, **options):
     """Trains with a task's own step; returns losses, metrics and all variables."""
     with strategy.scope():
         model = _model(**options)
-        called = partitioned(model, [1, 2, 1, 1], groups) if groups else model
+        called = partition_model(model, [1, 2, 1, 1], groups) if groups else model
         optimizer = tf_keras.optimizers.SGD(0.05, momentum=0.9)
         accuracy = tf_keras.metrics.SparseCategoricalAccuracy("accuracy")
         task, step_number = Classify(None), tf.Variable(0, dtype=tf.int64)
@@ -65,7 +65,7 @@ def _trained(strategy, groups, steps=3, **options):
     def step(batch):
         def replica(batch):
             index = tf.distribute.get_replica_context().replica_id_in_sync_group
-            with keyed_draws(7, step_number, index):
+            with keyed_draws_scope(7, step_number, index):
                 logs = task.train_step(batch, called, optimizer, [accuracy])
             return logs[task.loss]
 
@@ -99,7 +99,7 @@ def test_mirrored_replicas_have_devices_of_their_own():
 def test_mirrored_replicas_work_on_their_own_devices():
     strategy, groups = _mirrored(), [["CPU:0", "CPU:1"], ["CPU:2", "CPU:3"]]
     with strategy.scope():
-        called = partitioned(_model(), [1, 2, 1, 1], groups)
+        called = partition_model(_model(), [1, 2, 1, 1], groups)
 
     @tf.function
     def run():
@@ -122,7 +122,7 @@ def test_mirrored_replicas_share_moments_where_batch_norm_is_synchronized():
             x = norm(x)
             x = layers.GlobalAveragePooling2D()(x * tf.nn.relu(x))
             model = tf_keras.Model(inputs, x)
-            called = partitioned(model, [1, 2, 1, 1], groups) if groups else model
+            called = partition_model(model, [1, 2, 1, 1], groups) if groups else model
 
         @tf.function
         def step(pixels):
@@ -156,11 +156,11 @@ def _drawn(layer, dims, step):
     inputs = tf_keras.Input((8, 8, 6))
     x = layer(inputs)
     model = tf_keras.Model(inputs, [x, layers.Dropout(0.5)(layers.Flatten()(x))])
-    called = partitioned(model, dims, [["CPU:0", "CPU:1"]]) if dims else model
+    called = partition_model(model, dims, [["CPU:0", "CPU:1"]]) if dims else model
 
     @tf.function
     def run(step):
-        with keyed_draws(7, step, 0):
+        with keyed_draws_scope(7, step, 0):
             return called(tf.ones([4, 8, 8, 6]), training=True)
 
     return [output.numpy() for output in run(tf.constant(step, tf.int64))]
@@ -190,7 +190,7 @@ def test_dropout_of_pixels_is_a_function_of_the_step_and_moves_no_other_draw():
 
 def test_it_passes_for_its_model():
     model = _model()
-    parts = partitioned(model, [1, 2, 1, 1], [["CPU:0", "CPU:1"]])
+    parts = partition_model(model, [1, 2, 1, 1], [["CPU:0", "CPU:1"]])
     assert [v.name for v in parts.trainable_variables] == [
         v.name for v in model.trainable_variables
     ]
@@ -207,7 +207,7 @@ def test_it_passes_for_its_model():
 
 def test_whole_and_parts_can_be_called_in_turn_and_saved_alike(tmp_path):
     model = _model()
-    parts = partitioned(model, [1, 2, 1, 1], [["CPU:0", "CPU:1"]])
+    parts = partition_model(model, [1, 2, 1, 1], [["CPU:0", "CPU:1"]])
     parts(PIXELS, training=True)
     path = tf.train.Checkpoint(model=model).write(str(tmp_path / "weights"))
     other = _model()

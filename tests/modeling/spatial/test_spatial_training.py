@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.distribute.spatial import partitioned
+from orbit_runner.distribute.spatial import partition_model
 from orbit_runner.models.resnet_cifar import resnet_cifar
 
 
@@ -46,7 +46,7 @@ def test_some_steps_of_descent_have_the_same_losses():
     def losses(dims):
         tf_keras.utils.set_random_seed(5)
         model = _cifar(8, 1, 16)
-        called = model if dims is None else partitioned(model, dims, [_cpus(dims)])
+        called = model if dims is None else partition_model(model, dims, [_cpus(dims)])
         optimizer = tf_keras.optimizers.SGD(0.05, momentum=0.9)
 
         @tf.function
@@ -88,7 +88,7 @@ def test_mixed_precision(policy, tolerance, steps):
 def test_without_graphs():
     tf_keras.utils.set_random_seed(5)
     model = _cifar(8, 1, 16)
-    parts = partitioned(model, [1, 2, 1, 1], [_cpus([1, 2, 1, 1])])
+    parts = partition_model(model, [1, 2, 1, 1], [_cpus([1, 2, 1, 1])])
     before, found = model.get_weights(), []
     for called in (model, parts):
         model.set_weights(before)
@@ -102,7 +102,7 @@ def test_without_graphs():
 
 def test_the_work_of_both_passes_lies_on_the_device_of_its_part():
     model = _cifar(8, 1, 32)
-    parts = partitioned(model, [1, 2, 2, 1], [_cpus([1, 2, 2, 1])])
+    parts = partition_model(model, [1, 2, 2, 1], [_cpus([1, 2, 2, 1])])
 
     @tf.function
     def step(pixels):

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from orbit_runner.distribute.cluster.addresses import address_problem, split_address
-from orbit_runner.distribute.cluster.description import Cluster, ClusterError, Member, checked
+from orbit_runner.distribute.cluster.description import Cluster, ClusterError, Member, check_cluster
 
 JOBS = {"worker": ("w0:1", "w1:1"), "chief": ("c:1",), "ps": ("p:1",), "evaluator": ("e:1",)}
 
@@ -58,7 +58,7 @@ def test_what_is_no_address_is_said(address: object, said: str) -> None:
 
 
 def test_members_come_in_the_order_of_roles_and_the_chief_first() -> None:
-    cluster = checked(JOBS, "worker", 1, "here")
+    cluster = check_cluster(JOBS, "worker", 1, "here")
 
     assert [str(member) for member in cluster.members()] == [
         "chief 0", "worker 0", "worker 1", "ps 0", "evaluator 0",
@@ -85,7 +85,7 @@ def test_members_come_in_the_order_of_roles_and_the_chief_first() -> None:
     ],
 )
 def test_one_writes(jobs: dict[str, tuple[str, ...]], role: str, index: int, chief: bool) -> None:
-    assert checked(jobs, role, index, "here").is_chief is chief
+    assert check_cluster(jobs, role, index, "here").is_chief is chief
 
 
 @pytest.mark.parametrize("index", [0, 3])
@@ -93,9 +93,9 @@ def test_an_evaluator_may_stand_outside_of_the_cluster(index: int) -> None:
     jobs = {"worker": ("a:1", "b:1")}
     if index:
         with pytest.raises(ClusterError, match=r"task\.index: got 3, allowed: 0"):
-            checked(jobs, "evaluator", index, "here")
+            check_cluster(jobs, "evaluator", index, "here")
         return
-    cluster = checked(jobs, "evaluator", 0, "here")
+    cluster = check_cluster(jobs, "evaluator", 0, "here")
 
     assert cluster.me == Member("evaluator", 0, "")
     assert not cluster.is_chief
@@ -132,7 +132,7 @@ def test_what_cannot_be_right_is_refused(
     jobs: dict[str, tuple[str, ...]], role: str, index: int, said: str
 ) -> None:
     with pytest.raises(ClusterError) as caught:
-        checked(jobs, role, index, "here")
+        check_cluster(jobs, role, index, "here")
 
     assert said in str(caught.value)
     assert caught.value.exit_code == 2
@@ -140,7 +140,7 @@ def test_what_cannot_be_right_is_refused(
 
 def test_all_is_said_at_once_and_no_more_than_a_screen() -> None:
     with pytest.raises(ClusterError) as caught:
-        checked({"worker": ("bad",) * 200, "pss": ("a:1",)}, "worker", 900, "here")
+        check_cluster({"worker": ("bad",) * 200, "pss": ("a:1",)}, "worker", 900, "here")
 
     lines = str(caught.value).splitlines()
     assert len(lines) <= 9

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from orbit_runner.distribute.cluster.addresses import (
+    find_unreachable,
     listening_socket,
     port_problem,
-    unanswered,
     unknown_hosts,
 )
 from orbit_runner.distribute.cluster.description import Cluster, Member
@@ -196,7 +196,7 @@ def test_a_hundred_unknown_hosts_are_one_screen(free: int, monkeypatch: pytest.M
 def test_addresses_at_which_nobody_listens(free: int) -> None:
     with listening_socket(0) as other:
         there = f"127.0.0.1:{other.getsockname()[1]}"
-        found = unanswered([there, f"127.0.0.1:{free}", f"{NOWHERE}:1"], 20)
+        found = find_unreachable([there, f"127.0.0.1:{free}", f"{NOWHERE}:1"], 20)
 
     assert [*found] == [f"127.0.0.1:{free}", f"{NOWHERE}:1"]
     assert found[f"127.0.0.1:{free}"] == "nobody listens there"
@@ -205,5 +205,5 @@ def test_addresses_at_which_nobody_listens(free: int) -> None:
 def test_an_address_that_is_slow_to_answer_is_no_mistake(slow: SlowNames) -> None:
     begun = time.monotonic()
 
-    assert unanswered(["far-away:1"], 0.2) == {}
+    assert find_unreachable(["far-away:1"], 0.2) == {}
     assert time.monotonic() - begun < 15

@@ -13,7 +13,7 @@ from orbit_runner.datasets.download.errors import DownloadError
 from orbit_runner.datasets.download.install import Order, get
 from orbit_runner.datasets.download.progress import for_standard_error
 from orbit_runner.datasets.download.sources import source
-from orbit_runner.datasets.published import PublicSet, spelled
+from orbit_runner.datasets.published import PublicSet, format_bytes
 from orbit_runner.errors import RunnerError, unknown
 from orbit_runner.utils.streams import use_utf8
 
@@ -50,19 +50,19 @@ def _list(arguments: Sequence[str]) -> int:
     to.add_argument("--json", action="store_true", help="name to what is known about it")
     flags = parse(to, arguments)
     if flags.json:
-        found = {name: _described(data) for name, data in SETS.items()}
+        found = {name: _describe(data) for name, data in SETS.items()}
         use_utf8()
         print(json.dumps(found, indent=2, ensure_ascii=False))
         return 0
     width = max(map(len, SETS))
     for data in SETS.values():
         uses = ", ".join(data.experiments) or "none"
-        print(f"{data.name:<{width}}  {spelled(data.size):>7}  {data.help}")
+        print(f"{data.name:<{width}}  {format_bytes(data.size):>7}  {data.help}")
         print(f"{'':<{width + 11}}experiments: {uses}\n{'':<{width + 11}}terms: {data.terms}")
     return 0
 
 
-def _described(data: PublicSet) -> dict[str, object]:
+def _describe(data: PublicSet) -> dict[str, object]:
     return {
         "help": data.help,
         "size": data.size,

@@ -10,7 +10,7 @@ from typing import Any
 from orbit_runner.cli.flags.config_flags import add_progress_flag, parse, parser
 from orbit_runner.cli.gin_bindings import bind_gin
 from orbit_runner.cli.model_selection import Chosen, add_choice_flags, read_chosen
-from orbit_runner.cli.preflight import blamed
+from orbit_runner.cli.preflight import setting_error_scope
 from orbit_runner.cli.remote_runs import local_run_scope
 from orbit_runner.errors import RunnerError
 from orbit_runner.storage.paths import is_remote, without_file_scheme
@@ -43,25 +43,25 @@ def main(arguments: Sequence[str]) -> int:
     with local_run_scope(flags.run, "RUN", flags.checkpoint) as run:
         chosen = read_chosen(run, flags)
         place = flags.to or f"{flags.run.rstrip('/')}/export"
-        record = _exported_to(place, chosen, flags.progress)
+        record = _export_to(place, chosen, flags.progress)
     print(json.dumps(record, indent=2) if flags.json else "\n".join(_lines(record)))
     return 0
 
 
-def _exported_to(to: str, chosen: Chosen, kind: str) -> dict[str, Any]:
+def _export_to(to: str, chosen: Chosen, kind: str) -> dict[str, Any]:
     if not is_remote(to):
         folder = Path(without_file_scheme(to))
         _check_free(folder, chosen)
-        return _exported(chosen, folder, kind)
+        return _export(chosen, folder, kind)
     from orbit_runner.storage.objects import blame_scope, open_store
     from orbit_runner.storage.upload import upload_scope
 
     place = f"{to}/{chosen.choice.place.step}"
     with blame_scope("--to"):
         if open_store(place, "--to").list():
-            raise RunnerError(_taken(place, f"{to}-{chosen.weights}"))
+            raise RunnerError(_taken_message(place, f"{to}-{chosen.weights}"))
     with upload_scope(to, "--to", last="saved_model.pb") as folder:
-        record = _exported(chosen, folder, kind)
+        record = _export(chosen, folder, kind)
     return {**record, "path": place}
 
 
@@ -69,18 +69,18 @@ def _check_free(folder: Path, chosen: Chosen) -> None:
     place = folder / str(chosen.choice.place.step)
     if place.exists():
         other = folder.with_name(f"{folder.name}-{chosen.weights}")
-        raise RunnerError(_taken(str(place), str(other)))
+        raise RunnerError(_taken_message(str(place), str(other)))
     if folder.exists() and not folder.is_dir():
         raise RunnerError(f"--to: {folder} is a file, expected a folder")
 
 
-def _taken(place: str, other: str) -> str:
+def _taken_message(place: str, other: str) -> str:
     return (
         f"--to: there is {place} already\ngive another folder, such as --to={other}, or remove that"
     )
 
 
-def _exported(chosen: Chosen, folder: Path, kind: str) -> dict[str, Any]:
+def _export(chosen: Chosen, folder: Path, kind: str) -> dict[str, Any]:
     from orbit_runner.distribute.tf_environment import prepare_environment
     from orbit_runner.reporting.progress import make_progress
     from orbit_runner.utils.garbage_collection import paused_collection_scope
@@ -92,12 +92,12 @@ def _exported(chosen: Chosen, folder: Path, kind: str) -> dict[str, Any]:
         prepare_environment(config.runtime)
         with paused_collection_scope():
             from orbit_runner.serving.export import export
-            from orbit_runner.serving.loader import make_task, served
+            from orbit_runner.serving.loader import load_scope, make_task
 
         bind_gin(chosen.resolved)
-        with blamed(chosen.resolved):
+        with setting_error_scope(chosen.resolved):
             task = make_task(config, chosen.run)
-            with served(config, task, chosen.choice, chosen.weights, progress) as model:
+            with load_scope(config, task, chosen.choice, chosen.weights, progress) as model:
                 progress.phase(f"writing {folder}")
                 return export(model, config, chosen.run, folder)
 

@@ -54,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
     Raises:
         RunnerError: The cluster cannot be started as it is described.
     """
-    own, theirs = _parted(list(arguments))
+    own, theirs = _split_at_dashes(list(arguments))
     flags = parse(_parser(), own)
     _check(flags)
     if theirs is None:
@@ -64,7 +64,7 @@ def main(arguments: Sequence[str]) -> int:
     return launch(make_plan(flags, theirs), screen)
 
 
-def _parted(arguments: list[str]) -> tuple[list[str], list[str] | None]:
+def _split_at_dashes(arguments: list[str]) -> tuple[list[str], list[str] | None]:
     if "--" not in arguments:
         return arguments, None
     at = arguments.index("--")

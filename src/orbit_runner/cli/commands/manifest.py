@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from orbit_runner.cli.commands.run import run_parser
 from orbit_runner.cli.flags.config_flags import Parser, add_config_flags, parse, parser, request
-from orbit_runner.cli.preflight import blamed
+from orbit_runner.cli.preflight import setting_error_scope
 from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.config.resolve import Request, Resolved, resolve
 from orbit_runner.config.schema.batch_checks import batch_problems
@@ -81,7 +81,7 @@ def main(arguments: Sequence[str]) -> int:
     if place not in PLACES:
         raise RunnerError(unknown("place", place, [*PLACES]))
     flags = parse(_parser(place), arguments[1:])
-    resolved = resolve(_asked(flags))
+    resolved = resolve(_build_request(flags))
     source, write = PLACES[place]
     _check(resolved, flags, source)
     order = _order(resolved, flags, ["runner", "manifest", *arguments])
@@ -107,7 +107,7 @@ def _parser(place: str) -> Parser:
     return to
 
 
-def _asked(flags: argparse.Namespace) -> Request:
+def _build_request(flags: argparse.Namespace) -> Request:
     asked = request(flags)
     more = [
         (f"--{flag}", path, getattr(flags, flag))
@@ -138,7 +138,7 @@ def _fit(resolved: Resolved, mode: str) -> Iterator[tuple[str, str]]:
     roles = roles_of(config.runtime)
     if "evaluator" in roles:
         jobs = {role: tuple(f"{role}-{i}:1" for i in range(n)) for role, n in roles.items()}
-        with blamed(resolved):
+        with setting_error_scope(resolved):
             in_role(config, mode, Cluster(jobs, Member("worker", 0), "manifest"))
     replicas = effective_runtime(config, mode).num_replicas(roles["worker"])
     if replicas:
@@ -188,7 +188,7 @@ def _order(resolved: Resolved, flags: argparse.Namespace, command: Sequence[str]
         gpus=config.runtime.num_gpus,
         experiment=to_yaml(config),
         model_dir=flags.model_dir or "",
-        arguments=tuple(_passed(flags)),
+        arguments=tuple(_run_flags(flags)),
         cpus=int(getattr(flags, "cpus", None) or 0),
         memory=mebibytes(getattr(flags, "memory", None) or "0Mi") or 0,
         seconds=seconds_of(flags.time or "0") or 0,
@@ -206,7 +206,7 @@ def _header(config: ExperimentConfig, command: Sequence[str]) -> Iterator[str]:
         yield from (f"  {text}" for text in needed)
 
 
-def _passed(flags: argparse.Namespace) -> Iterator[str]:
+def _run_flags(flags: argparse.Namespace) -> Iterator[str]:
     """Yields the flags of `runner run` that are no part of the config."""
     of_config = parser("run", "")
     add_config_flags(of_config)

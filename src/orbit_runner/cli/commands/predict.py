@@ -15,7 +15,7 @@ from orbit_runner.cli.flags.path_flags import resolve_path_flags
 from orbit_runner.cli.gin_bindings import bind_gin
 from orbit_runner.cli.model_selection import Chosen, add_choice_flags, read_chosen
 from orbit_runner.cli.predictions import answer_all
-from orbit_runner.cli.preflight import blamed
+from orbit_runner.cli.preflight import setting_error_scope
 from orbit_runner.cli.remote_runs import local_run_scope
 from orbit_runner.config.resolve import Request, Resolved, resolve
 from orbit_runner.errors import RunnerError
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str]) -> int:
     Raises:
         RunnerError: There is no such model, or nothing is asked.
     """
-    options, words = _parted(arguments)
+    options, words = _split_flags(arguments)
     flags = parse(_parser(), options)
     if not words:
         raise RunnerError(f"WHERE is not given\nusage: {_USAGE}")
@@ -72,7 +72,7 @@ def main(arguments: Sequence[str]) -> int:
     return UNANSWERED if failed else 0
 
 
-def _parted(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+def _split_flags(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """Parts flags from words, which argparse does not take on both sides of a flag."""
     options, words, rest = list[str](), list[str](), list(arguments)
     while rest:
@@ -142,7 +142,7 @@ def _config(exported: Path, flags: argparse.Namespace) -> Resolved:
 
 @contextlib.contextmanager
 def _of_export(exported: Path, resolved: Resolved, flags: argparse.Namespace) -> Iterator[Any]:
-    with _progress(flags, resolved) as progress, blamed(resolved):
+    with _progress(flags, resolved) as progress, setting_error_scope(resolved):
         from orbit_runner.serving.export import load_signatures
         from orbit_runner.serving.loader import make_task, require
 
@@ -157,13 +157,13 @@ def _of_export(exported: Path, resolved: Resolved, flags: argparse.Namespace) ->
 def _of_run(chosen: Chosen, flags: argparse.Namespace) -> Iterator[Any]:
     config = chosen.resolved.config
     with contextlib.ExitStack() as stack:
-        with _progress(flags, chosen.resolved) as progress, blamed(chosen.resolved):
-            from orbit_runner.serving.loader import make_task, require, served
+        with _progress(flags, chosen.resolved) as progress, setting_error_scope(chosen.resolved):
+            from orbit_runner.serving.loader import load_scope, make_task, require
 
             task = make_task(config, chosen.run, num_gpus=-1)
             require(task, "predictor")
             model = stack.enter_context(
-                served(config, task, chosen.choice, chosen.weights, progress)
+                load_scope(config, task, chosen.choice, chosen.weights, progress)
             )
             predictor = task.predictor(model.serving.signatures, top_k=flags.top_k)
         yield predictor

@@ -14,7 +14,7 @@ from typing import Any
 
 from orbit_runner.cli.commands.verify import DIFFERENT
 from orbit_runner.cli.flags.config_flags import Parser, add_progress_flag, parse, parser
-from orbit_runner.cli.preflight import blamed, check_before_start
+from orbit_runner.cli.preflight import check_before_start, setting_error_scope
 from orbit_runner.cli.reference_run import (
     MACHINE_SETTINGS,
     Original,
@@ -24,7 +24,7 @@ from orbit_runner.cli.reference_run import (
 )
 from orbit_runner.cli.remote_runs import local_run_scope
 from orbit_runner.config.resolve import Resolved
-from orbit_runner.errors import RunnerError, listed
+from orbit_runner.errors import RunnerError, format_list
 from orbit_runner.run_directory.data_record import DataChanged, DataRecord, fingerprint_of
 from orbit_runner.run_directory.history import read_history
 from orbit_runner.storage.paths import is_remote
@@ -57,11 +57,11 @@ def main(arguments: Sequence[str]) -> int:
     flags = parse(_parser(), arguments)
     needed = None if flags.last is None else "all"
     with local_run_scope(flags.run, "RUN", needed) as run:
-        result = _reproduced(flags, run)
+        result = _reproduce(flags, run)
     return 0 if result.equal else DIFFERENT
 
 
-def _reproduced(flags: argparse.Namespace, run: Path) -> Any:
+def _reproduce(flags: argparse.Namespace, run: Path) -> Any:
     original = read_original(
         run,
         flags.last,
@@ -140,28 +140,28 @@ def _again(original: Original, folder: Path, kind: str) -> tuple[Any, Exception 
     check_before_start(
         _up_to(original.resolved, original.record.step), original.history.mode, folder
     )
-    data = _checked_data(original)
+    data = _check_data(original)
     if original.start is not None:
         copy_checkpoint(original.history.checkpoints, original.start, folder)
     progress, said = make_progress(kind), [*notes(original), *data.notes()]
     with progress.shown():
         if said:
             run = original.history.folder
-            progress.note(f"note: what differs from when {run} was made:\n{listed(said)}")
+            progress.note(f"note: what differs from when {run} was made:\n{format_list(said)}")
         progress.phase("importing tensorflow")
         prepare_environment(original.resolved.config.runtime)
-        with blamed(original.resolved):
-            return _compared(original, folder, progress, said)
+        with setting_error_scope(original.resolved):
+            return _compare(original, folder, progress, said)
 
 
-def _checked_data(original: Original) -> DataRecord:
-    with blamed(original.resolved):
+def _check_data(original: Original) -> DataRecord:
+    with setting_error_scope(original.resolved):
         now = fingerprint_of(localize(original.resolved.config).task)
     data = DataRecord(original.history.folder, now)
     if data.difference.changes:
         error = DataChanged(
             f"{original.history.folder}: the data changed since the run last started:\n"
-            f"{listed(data.difference.changes)}\n"
+            f"{format_list(data.difference.changes)}\n"
             "the run cannot be reproduced until these files are restored"
         )
         error.exit_code = DIFFERENT
@@ -174,7 +174,7 @@ def _up_to(resolved: Resolved, step: int) -> Resolved:
     return dataclasses.replace(resolved, config=resolved.config.replace(trainer=trainer))
 
 
-def _compared(
+def _compare(
     original: Original, folder: Path, progress: Any, said: list[str]
 ) -> tuple[Any, Exception | None]:
     with paused_collection_scope():

@@ -25,7 +25,12 @@ from orbit_runner.cli.flags.config_flags import (
     request,
 )
 from orbit_runner.cli.flags.path_flags import SHARED
-from orbit_runner.cli.preflight import blamed, check_before_start, check_mode, check_same_config
+from orbit_runner.cli.preflight import (
+    check_before_start,
+    check_mode,
+    check_same_config,
+    setting_error_scope,
+)
 from orbit_runner.cli.train_job import Job, make_ready, run_job, serve
 from orbit_runner.config.resolve import Resolved, resolve
 from orbit_runner.config.schema.modes import MODES, TRAINING
@@ -76,10 +81,10 @@ def main(arguments: Sequence[str]) -> int:
             return serve(job)
         if job.mode in TRAINING and job.writes:
             with disk_error_scope(job.model_dir):
-                _hold(job.model_dir)
+                _lock_run_directory(job.model_dir)
             if flags.resume == "same":
                 check_same_config(resolved, job.model_dir)
-            job = dataclasses.replace(job, data=checked_data(job, flags.resume))
+            job = dataclasses.replace(job, data=check_data(job, flags.resume))
         return _run(job, flags)
 
 
@@ -87,7 +92,7 @@ def main(arguments: Sequence[str]) -> int:
 def _run_directory(flags: argparse.Namespace, resolved: Resolved) -> Iterator[Path]:
     """Yields the run directory; of one in an object store, the local copy of it."""
     if not is_remote(flags.model_dir or ""):
-        yield chosen_model_dir(flags, resolved)
+        yield choose_model_dir(flags, resolved)
         return
     from orbit_runner.run_directory.remote.run import evaluation_scope, training_scope
 
@@ -116,7 +121,7 @@ def _job(flags: argparse.Namespace, resolved: Resolved, model_dir: Path) -> Job:
             "--model_dir: is not set, and the members of a cluster share one folder\n"
             "give the same to all, in a place that all of them see"
         )
-    with blamed(resolved):
+    with setting_error_scope(resolved):
         config, mode = in_role(resolved.config, flags.mode, cluster)
     return Job(
         resolved=resolved,
@@ -129,7 +134,7 @@ def _job(flags: argparse.Namespace, resolved: Resolved, model_dir: Path) -> Job:
     )
 
 
-def checked_data(job: Job, resume: str) -> DataRecord:
+def check_data(job: Job, resume: str) -> DataRecord:
     """Compares the data of a run with what it read before, and prints what has to be known.
 
     Args:
@@ -142,7 +147,7 @@ def checked_data(job: Job, resume: str) -> DataRecord:
     Raises:
         RunnerError: The data changed.
     """
-    with blamed(job.resolved):
+    with setting_error_scope(job.resolved):
         record = DataRecord(job.model_dir, fingerprint_of(localize(job.config).task))
     if not any((job.model_dir / "checkpoints").glob("*.index")):
         return record.of_new_run()
@@ -193,7 +198,7 @@ def run_parser() -> Parser:
     return to
 
 
-def chosen_model_dir(flags: argparse.Namespace, resolved: Resolved) -> Path:
+def choose_model_dir(flags: argparse.Namespace, resolved: Resolved) -> Path:
     """Returns the folder of a run: as the flags say, or named after the experiment and the time.
 
     Args:
@@ -205,7 +210,7 @@ def chosen_model_dir(flags: argparse.Namespace, resolved: Resolved) -> Path:
     return Path("runs") / (resolved.config.name or "run") / time.strftime("%Y%m%d-%H%M%S")
 
 
-def _hold(model_dir: Path) -> None:
+def _lock_run_directory(model_dir: Path) -> None:
     # Never given back: threads that save may write to the folder until the process ends.
     lock = RunLock(model_dir)
     lock.acquire()
@@ -222,7 +227,7 @@ def _run(job: Job, flags: argparse.Namespace) -> int:
         progress.phase("importing tensorflow")
         if job.writes:
             early_check.begin(job.model_dir)
-        with blamed(job.resolved), disk_error_scope(job.model_dir):
+        with setting_error_scope(job.resolved), disk_error_scope(job.model_dir):
             make_ready(job)
             results = run_job(job, progress)
     if not job.writes:

@@ -10,7 +10,7 @@ from orbit_runner.cli.flags.config_flags import Parser, add_config_flags, parse,
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.distribute.cluster.addresses import address_problem
-from orbit_runner.distribute.cluster.description import Cluster, checked
+from orbit_runner.distribute.cluster.description import Cluster, check_cluster
 from orbit_runner.distribute.cluster.from_config import from_config, parse_remote
 from orbit_runner.distribute.cluster.tf_config import NAME, from_tf_config
 from orbit_runner.errors import RunnerError
@@ -74,10 +74,10 @@ def _parser() -> Parser:
 def _check_used(flags: argparse.Namespace) -> None:
     """Refuses flags that have no effect beside the others."""
     if flags.role == "data":
-        unused = [*_given(flags, "index", "cluster"), *_config_flags(flags)]
+        unused = [*_given_flags(flags, "index", "cluster"), *_config_flags(flags)]
         _refuse(unused, "--role=data takes --port and --host")
         return
-    _refuse(_given(flags, "port", "host"), "--port and --host belong to --role=data")
+    _refuse(_given_flags(flags, "port", "host"), "--port and --host belong to --role=data")
     if flags.cluster:
         _refuse(_config_flags(flags), "--cluster describes the cluster")
     elif os.environ.get(NAME, "").strip():
@@ -89,12 +89,14 @@ def _refuse(unused: Sequence[str], reason: str) -> None:
         raise RunnerError(f"{', '.join(unused)}: no effect here, because {reason}\nleave it out")
 
 
-def _given(flags: argparse.Namespace, *names: str) -> list[str]:
+def _given_flags(flags: argparse.Namespace, *names: str) -> list[str]:
     return [f"--{name}" for name in names if getattr(flags, name) not in (None, [])]
 
 
 def _config_flags(flags: argparse.Namespace) -> list[str]:
-    files = _given(flags, "experiment", "config_file", "gin_file", "params_override", "gin_param")
+    files = _given_flags(
+        flags, "experiment", "config_file", "gin_file", "params_override", "gin_param"
+    )
     asked = request(flags)
     imports = ["--import"] if asked.imports else []
     return list(dict.fromkeys([*files, *(flag for flag, _, _ in asked.flags), *imports]))
@@ -105,16 +107,16 @@ def _cluster(flags: argparse.Namespace) -> Cluster:
         jobs = parse_remote(flags.cluster, "--cluster")
         if flags.role is None:
             raise RunnerError(f"--role: is not set, allowed: {', '.join(_ROLES)}")
-        return checked(jobs, flags.role, _index(flags, jobs), "--cluster")
-    found = _described(flags)
+        return check_cluster(jobs, flags.role, _index(flags, jobs), "--cluster")
+    found = _describe_cluster(flags)
     if flags.role is None and flags.index is None:
         return found
     role = flags.role or found.me.role
     index = flags.index if flags.index is not None else _default_index(found, role)
-    return checked(found.jobs, role, index, found.source)
+    return check_cluster(found.jobs, role, index, found.source)
 
 
-def _described(flags: argparse.Namespace) -> Cluster:
+def _describe_cluster(flags: argparse.Namespace) -> Cluster:
     if os.environ.get(NAME, "").strip():
         return from_tf_config(os.environ[NAME])
     runtime = RuntimeConfig()

@@ -35,14 +35,14 @@ def main(arguments: Sequence[str]) -> int:
     resolved = resolve(request(flags))
     print_notes(resolved)
     if flags.json:
-        print(json.dumps(_described(resolved), indent=2))
+        print(json.dumps(_describe(resolved), indent=2))
     else:
         use_utf8()
         print(to_yaml(resolved.config, resolved.origins if flags.origins else None), end="")
     return 0
 
 
-def _described(resolved: Resolved) -> dict[str, object]:
+def _describe(resolved: Resolved) -> dict[str, object]:
     return {
         path: {"value": value, "origin": str(resolved.origins.get(path, DEFAULT))}
         for path, value in flat(resolved.config).items()

@@ -11,7 +11,7 @@ from orbit_runner.audit.verify import Verdict, Verification, verify
 from orbit_runner.cli.flags.config_flags import parse, parser
 from orbit_runner.cli.remote_runs import local_run_scope
 from orbit_runner.config.schema.runtime import RuntimeConfig
-from orbit_runner.errors import listed
+from orbit_runner.errors import format_list
 from orbit_runner.run_directory.data_verification import DataVerification, verify_data
 
 DIFFERENT = 4
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str]) -> int:
     to.add_argument("--json", action="store_true", help="print what was found as JSON")
     flags = parse(to, arguments)
     with local_run_scope(flags.run, "RUN") as run:
-        found, data = _verified(run, data=flags.data)
+        found, data = _verify(run, data=flags.data)
     if flags.json:
         print(json.dumps(_as_dict(found, flags.run) | _data_as_dict(data), indent=2))
     else:
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str]) -> int:
     return 0 if found.well and (data is None or data.well) else DIFFERENT
 
 
-def _verified(run: Path, *, data: bool) -> tuple[Verification, DataVerification | None]:
+def _verify(run: Path, *, data: bool) -> tuple[Verification, DataVerification | None]:
     from orbit_runner.distribute.tf_environment import prepare_environment
     from orbit_runner.reporting.progress import make_progress
 
@@ -79,11 +79,10 @@ def _data_lines(found: DataVerification | None) -> Iterator[str]:
     if found is None:
         return
     if found.difference.changes:
-        yield f"data: changed since the run last started\n{listed(found.difference.changes)}"
+        yield f"data: changed since the run last started\n{format_list(found.difference.changes)}"
     elif found.difference.notes:
-        yield (
-            f"data: sizes are the same, contents are not known\n{listed(found.difference.notes)}"
-        )
+        notes = format_list(found.difference.notes)
+        yield f"data: sizes are the same, contents are not known\n{notes}"
     else:
         what = "contents are" if found.read else "sizes and times are"
         yield f"data: {what} as recorded, {found.files:,} files"

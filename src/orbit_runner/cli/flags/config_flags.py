@@ -20,7 +20,7 @@ from orbit_runner.cli.flags.path_flags import resolve_path_flags
 from orbit_runner.config.errors import note_text
 from orbit_runner.config.parsing.search_path import is_stream
 from orbit_runner.config.resolve import Request, Resolved
-from orbit_runner.errors import RunnerError, nearest, shortened
+from orbit_runner.errors import RunnerError, nearest, shorten
 
 FIELDS: dict[str, tuple[str, ...]] = {
     "distribution_strategy": ("runtime.distribution_strategy",),
@@ -157,7 +157,7 @@ def parse(to: Parser, arguments: Sequence[str]) -> argparse.Namespace:
     Raises:
         RunnerError: A flag is not known, lacks its value, or is none that the command takes.
     """
-    flags, rest = to.parse_known_args(spelled(to, arguments))
+    flags, rest = to.parse_known_args(normalize_spelling(to, arguments))
     flags.dotted = []
     while rest:
         match = _DOTTED.match(rest[0])
@@ -202,7 +202,7 @@ def _name_of(action: argparse.Action) -> str:
     return action.option_strings[0] if action.option_strings else str(action.metavar or action.dest)
 
 
-def spelled(to: argparse.ArgumentParser, arguments: Sequence[str]) -> list[str]:
+def normalize_spelling(to: argparse.ArgumentParser, arguments: Sequence[str]) -> list[str]:
     """Returns arguments in the one spelling that the parser knows.
 
     Args:
@@ -229,7 +229,7 @@ def _unknown(rest: Sequence[str], to: Parser) -> str:
                 return answer
     known = [option for action in to._actions for option in action.option_strings]
     kind = "flag" if name.startswith("-") else "argument"
-    return f"unknown {kind} {shortened(name)}{nearest(name, known)}"
+    return f"unknown {kind} {shorten(name)}{nearest(name, known)}"
 
 
 def _of_other_drivers(name: str, rest: Sequence[str]) -> str:
@@ -260,10 +260,10 @@ def request(flags: argparse.Namespace) -> Request:
     ]
     return Request(
         experiment=flags.experiment,
-        config_files=_given(flags.config_file),
-        gin_files=_given(flags.gin_file),
-        params_overrides=_given(flags.params_override),
-        gin_params=_given(flags.gin_param),
+        config_files=_non_empty(flags.config_file),
+        gin_files=_non_empty(flags.gin_file),
+        params_overrides=_non_empty(flags.params_override),
+        gin_params=_non_empty(flags.gin_param),
         flags=(*fields, *((f"--{path}", path, text) for path, text in flags.dotted)),
         imports=tuple(flags.imports or ()),
         strict=getattr(flags, "strict", False),
@@ -297,5 +297,5 @@ def print_notes(resolved: Resolved) -> None:
         print(note_text(resolved.notes), file=sys.stderr)
 
 
-def _given(texts: Sequence[str] | None) -> tuple[str, ...]:
+def _non_empty(texts: Sequence[str] | None) -> tuple[str, ...]:
     return tuple(text for text in texts or () if text)

@@ -254,7 +254,7 @@ def explain_old_flag(name: str, others: Sequence[str] = ()) -> str:
     if not found:
         return ""
     start = f"--{name} is a flag of the older drivers; here:"
-    size = _refused_size(others) if name in ("resnet_size", "resnet_version") else ""
+    size = _size_problem(others) if name in ("resnet_size", "resnet_version") else ""
     if size:
         return f"--{name} is a flag of the older drivers\n{size}"
     if len({*found.values()}) == 1:
@@ -279,7 +279,7 @@ def _answer(row: Row) -> str:
     return f"{text} ({note})" if note else text
 
 
-def _refused_size(others: Sequence[str]) -> str:
+def _size_problem(others: Sequence[str]) -> str:
     """Says why a size of version 2 cannot be carried over; "" for another version."""
     given = {}
     for index, argument in enumerate(others):

@@ -75,7 +75,7 @@ def resolve_path_flags(command: str, flags: argparse.Namespace) -> None:
         given: Any = getattr(flags, name, None)
         if not given:
             continue
-        texts = [_expanded(text, shown) for text in ([given] if isinstance(given, str) else given)]
+        texts = [_expand(text, shown) for text in ([given] if isinstance(given, str) else given)]
         if name not in _ANY_URL:
             found = [_problem(command, name, text) for text in texts]
             problems += [f"{shown}: {problem}" for problem in found if problem]
@@ -85,7 +85,7 @@ def resolve_path_flags(command: str, flags: argparse.Namespace) -> None:
         raise RunnerError("\n".join(problems))
 
 
-def _expanded(text: str, shown: str) -> str:
+def _expand(text: str, shown: str) -> str:
     found = os.path.expanduser(text)
     if found.startswith("~"):
         user = found.partition("/")[0]

@@ -21,7 +21,7 @@ from orbit_runner.config.parsing.tree import (
 from orbit_runner.config.parsing.yaml_files import scalar
 from orbit_runner.config.provenance import Origin
 from orbit_runner.config.schema.base import FLOAT_MAX, INT_MAX, Config, OneOf
-from orbit_runner.errors import shortened, unknown
+from orbit_runner.errors import shorten, unknown
 
 _ABSENT = object()
 _WORDS = {"yes": True, "on": True, "no": False, "off": False}
@@ -149,7 +149,7 @@ class Builder:
         for index, value in enumerate(values):
             below = f"{path}[{index}]"
             if not isinstance(value, Mapping):
-                self._problem(below, f"got {_shown(value)}, expected a section", origin)
+                self._problem(below, f"got {_format(value)}, expected a section", origin)
                 continue
             start = there[index] if there and isinstance(there[index], Config) else item()
             built.append(self.build(start, section_of(value, origin), below))
@@ -176,7 +176,7 @@ class Builder:
             return _ABSENT
         ignored = field.metadata.get("ignored")
         if ignored and value != usual:
-            self._note(path, _no_effect(_shown(value), ignored), node.origin)
+            self._note(path, _no_effect(_format(value), ignored), node.origin)
         return value
 
     def _variant(self, registry: Any, base: Any, section: Section, path: str) -> Any:
@@ -208,7 +208,7 @@ class Builder:
 def _unknown_setting(key: str, known: Sequence[str]) -> str:
     section, dot, name = key.partition(".")
     if dot and section in known:
-        return f"unknown setting {shortened(repr(key))}; nest it: {section}: {{{name}: …}}"
+        return f"unknown setting {shorten(repr(key))}; nest it: {section}: {{{name}: …}}"
     return unknown("setting", key, known)
 
 
@@ -366,19 +366,19 @@ def _refuse(value: Any, hint: Any) -> Any:
     hint_text = "; put it in quotes" if hint is str and isinstance(value, (int, float)) else ""
     if bool in _options(hint) and isinstance(value, str) and value.lower() in _WORDS:
         hint_text = "; yes, no, on and off are texts in YAML 1.2"
-    raise Mismatch(f"got {_shown(value)}, expected {spoken(hint)}{hint_text}")
+    raise Mismatch(f"got {_format(value)}, expected {describe_type(hint)}{hint_text}")
 
 
-def _shown(value: Any) -> str:
+def _format(value: Any) -> str:
     if value is None:
         return "null"
-    return "a section" if isinstance(value, Mapping) else shortened(repr(value))
+    return "a section" if isinstance(value, Mapping) else shorten(repr(value))
 
 
 _SPOKEN = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
 
 
-def spoken(hint: Any) -> str:
+def describe_type(hint: Any) -> str:
     """Says what a type is, in words for a person.
 
     Args:
@@ -395,10 +395,10 @@ def spoken(hint: Any) -> str:
         return "a section"
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
-        return " or ".join(spoken(option) for option in args)
+        return " or ".join(describe_type(option) for option in args)
     if isinstance(origin, type) and issubclass(origin, Mapping):
         return "a section"
-    return f"a list, each item {spoken(args[0])}" if args else str(hint)
+    return f"a list, each item {describe_type(args[0])}" if args else str(hint)
 
 
 def _check_choice(value: Any, owner: type[OneOf]) -> None:
@@ -410,7 +410,7 @@ def _check_choice(value: Any, owner: type[OneOf]) -> None:
 def _check(value: Any, field: dataclasses.Field[Any], usual: Any) -> None:
     meta = field.metadata
     if meta.get("refused") and value != usual:
-        raise Mismatch(_no_effect(_shown(value), meta["refused"]))
+        raise Mismatch(_no_effect(_format(value), meta["refused"]))
     allowed = meta.get("allowed")
     if allowed and value not in allowed:
         names = [str(option) for option in allowed if isinstance(option, str)]
@@ -418,7 +418,7 @@ def _check(value: Any, field: dataclasses.Field[Any], usual: Any) -> None:
         near = unknown("value", value, names).split("\n")[0]
         raise Mismatch(f"{near}\nallowed: {listed}")
     if meta.get("subdirectory") and (problem := subdirectory_problem(value)):
-        raise Mismatch(f"got {shortened(repr(value))}, {problem}")
+        raise Mismatch(f"got {shorten(repr(value))}, {problem}")
     for number in value if isinstance(value, tuple) else (value,):
         if isinstance(number, (int, float)) and not isinstance(number, bool):
             _check_range(number, meta)
@@ -481,7 +481,7 @@ def _limits(value: float, meta: Mapping[str, Any]) -> tuple[float | None, float 
 
 
 def _number(value: float) -> str:
-    return shortened(repr(value), 40)
+    return shorten(repr(value), 40)
 
 
 def _limit(value: float) -> str:

@@ -210,13 +210,13 @@ def tree_of(layer: GinLayer, macros: dict[str, tuple[Any, Origin]]) -> Section:
         except ValueError as error:
             problems.append(Problem(".".join(binding.path), str(error), binding.origin))
             continue
-        merge(root, assignment(binding.path, value, _blamed(binding, macros)))
+        merge(root, assignment(binding.path, value, _find_origin(binding, macros)))
     if problems:
         raise ConfigError(problems)
     return root
 
 
-def _blamed(binding: Binding, macros: dict[str, tuple[Any, Origin]]) -> Origin:
+def _find_origin(binding: Binding, macros: dict[str, tuple[Any, Origin]]) -> Origin:
     """Returns where the value was written: at the macro, where another layer set that."""
     if not isinstance(binding.value, Macro):
         return binding.origin

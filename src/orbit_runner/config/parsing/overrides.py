@@ -10,7 +10,7 @@ from orbit_runner.config.parsing.search_path import find_file
 from orbit_runner.config.parsing.tree import MAX_DEPTH, Leaf, Section, assignment, merge
 from orbit_runner.config.parsing.yaml_files import load_file, load_text
 from orbit_runner.config.provenance import Origin
-from orbit_runner.errors import shortened
+from orbit_runner.errors import shorten
 
 _ASSIGNMENT = re.compile(r"\s*[A-Za-z_][\w.]*(\[\d+\])?\s*=")
 _INDEXED = re.compile(r"\s*([A-Za-z_][\w.]*)\[(\d+)\]\s*=")
@@ -110,7 +110,7 @@ def value_at(path: tuple[str, ...], text: str, label: str, layer: int) -> Sectio
     """
     if len(path) > MAX_DEPTH:
         message = f"a name has at most {MAX_DEPTH} parts, got {len(path)}"
-        raise ConfigError([Problem("", message, Origin(shortened(label)))])
+        raise ConfigError([Problem("", message, Origin(shorten(label)))])
     wrapped = load_text(f"value: {text}", label, layer, with_lines=False).children["value"]
     if isinstance(wrapped, Leaf):
         return assignment(path, wrapped.value, Origin(label, None, layer))

@@ -287,7 +287,7 @@ class _Reader:
         if isinstance(node, yaml.MappingNode):
             self._check_tag(node, path)
             section = self._section(node, path, self._origin(node.start_mark))
-            return {key: _unwrapped(child) for key, child in section.children.items()}
+            return {key: _unwrap(child) for key, child in section.children.items()}
         if id(node) in self.tags:
             return self._tagged(node, path, self.tags[id(node)])
         if node.style is not None:
@@ -335,7 +335,7 @@ def _whole_characters(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def _unwrapped(node: Leaf | Section) -> Any:
+def _unwrap(node: Leaf | Section) -> Any:
     if isinstance(node, Leaf):
         return node.value
-    return {key: _unwrapped(child) for key, child in node.children.items()}
+    return {key: _unwrap(child) for key, child in node.children.items()}

@@ -54,7 +54,7 @@ def unserved_sections(config: ExperimentConfig) -> Iterator[tuple[str, str]]:
             )
 
 
-def served_problems(config: ExperimentConfig) -> Iterator[tuple[str, str]]:
+def parameter_server_problems(config: ExperimentConfig) -> Iterator[tuple[str, str]]:
     """Yields settings of other sections that mean nothing under `parameter_server`.
 
     Args:

@@ -24,11 +24,11 @@ def services_of(config: ExperimentConfig, mode: str) -> dict[str, str]:
     Returns:
         `host:port` to the dotted path of the setting that names it.
     """
-    found = {address: path for path, address in _named(config, mode)}
+    found = {address: path for path, address in _service_addresses(config, mode)}
     return {address.partition("://")[2]: path for address, path in found.items()}
 
 
-def _named(config: ExperimentConfig, mode: str) -> Iterator[tuple[str, str]]:
+def _service_addresses(config: ExperimentConfig, mode: str) -> Iterator[tuple[str, str]]:
     common = config.runtime.tf_data_service
     if common is not None:
         for address in common.split(","):

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from orbit_runner.config.schema.base import Config, setting
-from orbit_runner.config.schema.batch_checks import served_problems, unserved_sections
+from orbit_runner.config.schema.batch_checks import parameter_server_problems, unserved_sections
 from orbit_runner.config.schema.data import DataConfig
 from orbit_runner.config.schema.partitioning import setting_problems
 from orbit_runner.config.schema.runtime import RuntimeConfig
@@ -136,7 +136,7 @@ class ExperimentConfig(Config):
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yields settings of different sections that contradict each other."""
         yield from setting_problems(self)
-        yield from served_problems(self)
+        yield from parameter_server_problems(self)
 
     def inert(self) -> Iterator[tuple[str, str]]:
         """Yields settings of different sections that do nothing together."""

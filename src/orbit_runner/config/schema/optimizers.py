@@ -38,7 +38,7 @@ def _names(help: str) -> list[str] | None:
     return setting(None, help=f"patterns of variable names {help}")
 
 
-def _compiled() -> bool:
+def _jit_compile_setting() -> bool:
     return setting(False, help="compile the update with XLA")
 
 
@@ -74,7 +74,7 @@ class SgdExperimental(Optimizer):
     name: str = _name("SGD")
     nesterov: bool = _nesterov()
     momentum: float = _momentum()
-    jit_compile: bool = _compiled()
+    jit_compile: bool = _jit_compile_setting()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -112,7 +112,7 @@ class Adam(Optimizer):
 class AdamExperimental(Adam):
     """Adam, Keras' newer class."""
 
-    jit_compile: bool = _compiled()
+    jit_compile: bool = _jit_compile_setting()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

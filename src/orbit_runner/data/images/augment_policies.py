@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from orbit_runner.determinism.scopes import keyed_draws
+from orbit_runner.determinism.scopes import keyed_draws_scope
 from orbit_runner.errors import DataError
 
 # From image, seed, number of the example and epoch to an image; uint8 [height, width, 3].
@@ -56,7 +56,7 @@ def rand_augment(
         prob_to_apply=prob_to_apply,
         exclude_ops=list(exclude_ops),
     )
-    return _keyed(made)
+    return _keyed_policy(made)
 
 
 def auto_augment(*, augmentation_name: str, cutout_const: float, translate_const: float) -> Policy:
@@ -77,14 +77,14 @@ def auto_augment(*, augmentation_name: str, cutout_const: float, translate_const
         cutout_const=cutout_const,
         translate_const=translate_const,
     )
-    return _keyed(made)
+    return _keyed_policy(made)
 
 
-def _keyed(augmenter: Any) -> Policy:
+def _keyed_policy(augmenter: Any) -> Policy:
     # Nothing of it needs AutoGraph, which would take more time than all the rest of the tracing.
     @tf.autograph.experimental.do_not_convert
     def policy(image: tf.Tensor, seed: int, number: tf.Tensor, epoch: tf.Tensor) -> tf.Tensor:
-        with keyed_draws(seed, number, epoch, "augmentation"):
+        with keyed_draws_scope(seed, number, epoch, "augmentation"):
             return tf.ensure_shape(augmenter.distort(image), image.shape)
 
     return policy

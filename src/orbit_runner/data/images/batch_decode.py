@@ -13,7 +13,7 @@ MakeImage = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor]
 _IMAGES_AT_ONCE = 32
 
 
-def decoded(
+def decode_batches(
     batches: tf.data.Dataset, make: MakeImage, shape: tuple[int, int, int], batch_size: int
 ) -> tf.data.Dataset:
     """Makes the images of each batch.

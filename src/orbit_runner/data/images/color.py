@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from orbit_runner.data.sampling.keyed_random import keyed_bits
+from orbit_runner.data.sampling.keyed_random import random_bits
 
 _SALT = 0x6A6974746572
 
 
-def jittered(
+def jitter(
     image: tf.Tensor, strength: float, seed: int, number: tf.Tensor, epoch: tf.Tensor
 ) -> tf.Tensor:
     """Varies brightness, then contrast, then saturation, each by a factor of its own.
@@ -27,7 +27,7 @@ def jittered(
     Returns:
         float32 [height, width, 3], 0 to 255.
     """
-    key = tf.bitcast(keyed_bits(seed, number, epoch, _SALT), tf.int32)
+    key = tf.bitcast(random_bits(seed, number, epoch, _SALT), tf.int32)
     least = max(0.0, 1.0 - strength)
     drawn = tf.random.stateless_uniform([3], key, minval=least, maxval=1.0 + strength)
     brightness, contrast, saturation = tf.unstack(drawn)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from orbit_runner.data.sampling.keyed_random import keyed_bits
+from orbit_runner.data.sampling.keyed_random import random_bits
 
 _SALT = 0x696E636570
 _ASPECTS = (3 / 4, 4 / 3)
@@ -57,7 +57,7 @@ def inception_window(
     Returns:
         First row, first column, height and width, int32 [4].
     """
-    bits = keyed_bits(seed, number, epoch, _SALT)
+    bits = random_bits(seed, number, epoch, _SALT)
     first, length, _ = tf.image.stateless_sample_distorted_bounding_box(
         tf.concat([size, [3]], axis=0),
         tf.constant([[[0.0, 0.0, 1.0, 1.0]]]),

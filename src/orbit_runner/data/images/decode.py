@@ -10,7 +10,7 @@ import tensorflow as tf
 Window = Callable[[tf.Tensor], tf.Tensor]
 
 
-def decoded_window(encoded: tf.Tensor, channels: int, window: Window | None = None) -> tf.Tensor:
+def decode_window(encoded: tf.Tensor, channels: int, window: Window | None = None) -> tf.Tensor:
     """Decodes a part of a JPEG, PNG, BMP or GIF file; of a JPEG, little more than the part.
 
     Args:
@@ -24,12 +24,12 @@ def decoded_window(encoded: tf.Tensor, channels: int, window: Window | None = No
     image = tf.cond(
         tf.io.is_jpeg(encoded),
         lambda: _jpeg(encoded, channels, window),
-        lambda: cropped(_other(encoded, channels), window),
+        lambda: crop(_other(encoded, channels), window),
     )
     return tf.ensure_shape(image, [None, None, channels])
 
 
-def cropped(image: tf.Tensor, window: Window | None) -> tf.Tensor:
+def crop(image: tf.Tensor, window: Window | None) -> tf.Tensor:
     """Cuts a part out of an image.
 
     Args:
@@ -57,7 +57,7 @@ def _other(encoded: tf.Tensor, channels: int) -> tf.Tensor:
     return tf.ensure_shape(image, [None, None, channels])
 
 
-def resized(image: tf.Tensor, size: tuple[int, int], method: str) -> tf.Tensor:
+def resize(image: tf.Tensor, size: tuple[int, int], method: str) -> tf.Tensor:
     """Brings an image to a size.
 
     Args:

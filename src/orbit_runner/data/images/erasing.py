@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from orbit_runner.data.images.decode import as_pixels
 from orbit_runner.data.images.statistics import NATURAL_MEAN, NATURAL_STD
-from orbit_runner.data.sampling.keyed_random import keyed_bits
+from orbit_runner.data.sampling.keyed_random import random_bits
 
 _SALT = 0x6572617365
 _TRIALS = 10
@@ -46,7 +46,7 @@ class Erasing:
             uint8 [height, width, 3].
         """
         height, width = image.shape[:2]
-        key = tf.bitcast(keyed_bits(seed, number, epoch, _SALT), tf.int32)
+        key = tf.bitcast(random_bits(seed, number, epoch, _SALT), tf.int32)
         drawn = tf.random.stateless_uniform([_TRIALS, 4], key)
         area = height * width * (self.min_area + (self.max_area - self.min_area) * drawn[:, 0])
         aspect = tf.exp(math.log(self.min_aspect) * (1 - 2 * drawn[:, 1]))

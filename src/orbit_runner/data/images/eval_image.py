@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from orbit_runner.data.images.crops import central_window
-from orbit_runner.data.images.decode import Window, as_pixels, cropped, decoded_window, resized
+from orbit_runner.data.images.decode import Window, as_pixels, crop, decode_window, resize
 
 
-def decoded_for_evaluation(
+def decode_for_evaluation(
     encoded: tf.Tensor,
     shape: Sequence[int],
     *,
@@ -30,8 +30,8 @@ def decoded_for_evaluation(
         uint8 of that shape: what evaluation feeds the network with.
     """
     window = _central(center_crop_fraction)
-    image = decoded_window(encoded, shape[2], window)
-    return as_pixels(resized(image, (shape[0], shape[1]), method))
+    image = decode_window(encoded, shape[2], window)
+    return as_pixels(resize(image, (shape[0], shape[1]), method))
 
 
 def seen_in_evaluation(
@@ -52,8 +52,8 @@ def seen_in_evaluation(
     Returns:
         uint8 of that shape.
     """
-    part = cropped(with_channels(image, shape[2]), _central(center_crop_fraction))
-    return as_pixels(resized(part, (shape[0], shape[1]), method))
+    part = crop(with_channels(image, shape[2]), _central(center_crop_fraction))
+    return as_pixels(resize(part, (shape[0], shape[1]), method))
 
 
 def with_channels(image: tf.Tensor, channels: int) -> tf.Tensor:

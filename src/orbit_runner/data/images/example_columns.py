@@ -47,7 +47,7 @@ def training_columns(
     if isinstance(source, RecordSource):
         rows = training_rows(source, slices, seed, start_step, shuffle_buffer_size)
         return rows.map(
-            lambda record, ids, epochs: _sized(
+            lambda record, ids, epochs: _with_sizes(
                 slices.batch_size, {"record": record, "id": ids, "epoch": epochs}
             )
         )
@@ -55,7 +55,7 @@ def training_columns(
 
     def batch(element: tf.Tensor) -> Columns:
         ids, epochs = sampler(slices.positions(element[tf.newaxis], start_step)[0])
-        return _sized(slices.batch_size, {"id": ids, "epoch": epochs})
+        return _with_sizes(slices.batch_size, {"id": ids, "epoch": epochs})
 
     return tf.data.Dataset.range(_ENDLESS).map(batch)
 
@@ -75,7 +75,7 @@ def evaluation_columns(source: ImageSource, slices: ReplicaSlices, steps: int) -
     if isinstance(source, RecordSource):
         rows = evaluation_rows(source, slices, steps).rebatch(slices.batch_size).take(count)
         return rows.map(
-            lambda record, ids, weights: _sized(
+            lambda record, ids, weights: _with_sizes(
                 slices.batch_size,
                 {"record": record, "id": ids, "epoch": tf.zeros_like(ids), "weight": weights},
             )
@@ -89,7 +89,7 @@ def evaluation_columns(source: ImageSource, slices: ReplicaSlices, steps: int) -
             "epoch": tf.zeros_like(positions),
             "weight": tf.cast(real, tf.float32),
         }
-        return _sized(slices.batch_size, columns)
+        return _with_sizes(slices.batch_size, columns)
 
     return tf.data.Dataset.range(count).map(batch)
 
@@ -174,5 +174,5 @@ def _namer(source: ImageSource) -> Callable[[tf.Tensor], tf.Tensor]:
     return lambda ids: tf.strings.join([name, ": example ", tf.strings.as_string(ids)])
 
 
-def _sized(size: int, columns: Columns) -> Columns:
+def _with_sizes(size: int, columns: Columns) -> Columns:
     return {name: tf.ensure_shape(column, [size]) for name, column in columns.items()}

@@ -126,13 +126,13 @@ def _split_folders(folder: Path, split: str) -> tuple[list[Path], list[Path]]:
 def _subfolders(folder: Path) -> Iterator[Path]:
     if not folder.is_dir():
         return
-    with _scanned(folder) as entries:
+    with _scan_scope(folder) as entries:
         names = sorted(e.name for e in entries if e.is_dir() and not e.name.startswith("."))
     yield from (folder / name for name in names)
 
 
 @contextlib.contextmanager
-def _scanned(folder: str | Path) -> Iterator[Iterator[os.DirEntry[str]]]:
+def _scan_scope(folder: str | Path) -> Iterator[Iterator[os.DirEntry[str]]]:
     try:
         with os.scandir(folder) as entries:
             yield entries
@@ -177,7 +177,7 @@ class _Listing:
         found: list[str] = []
         rest = [str(folder)]
         while rest:
-            with _scanned(rest.pop()) as entries:
+            with _scan_scope(rest.pop()) as entries:
                 for entry in entries:
                     if entry.is_dir():
                         # A link may lead back to where it is.
@@ -212,7 +212,7 @@ class _Listing:
         if self._links:
             yield f"links to directories are not followed: {_some(self._links)}"
         for folder in folders:
-            with _scanned(folder) as entries:
+            with _scan_scope(folder) as entries:
                 stray = sorted(e.path for e in entries if e.name.lower().endswith(SUFFIXES))
             if stray:
                 yield f"images outside of class folders are left out: {_some(stray)}"

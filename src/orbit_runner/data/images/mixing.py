@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from orbit_runner.data.images.decode import as_pixels
-from orbit_runner.data.sampling.keyed_random import keyed_bits
+from orbit_runner.data.sampling.keyed_random import random_bits
 from orbit_runner.data.table import on_cpu
 
 _SALTS = {"mixed": 0x6D697831, "cut": 0x6D697832, "share": 0x6D697833, "row": 0x6D697834,
@@ -83,7 +83,7 @@ class Mixer:
             [b, num_classes].
         """
         unit = {
-            name: _unit(keyed_bits(self._seed, ids, epochs, salt)) for name, salt in _SALTS.items()
+            name: _unit(random_bits(self._seed, ids, epochs, salt)) for name, salt in _SALTS.items()
         }
         keeps = (unit["mixed"] >= self._mixing.prob) | ~_neighbours(good)
         cut = unit["cut"] < self._switch

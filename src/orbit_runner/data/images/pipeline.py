@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from orbit_runner.data.augment import CropFlip, crop_flip
-from orbit_runner.data.images.batch_decode import MakeImage, decoded
+from orbit_runner.data.images.batch_decode import MakeImage, decode_batches
 from orbit_runner.data.images.decode_errors import BadImages
 from orbit_runner.data.images.example_columns import (
     ImageSource,
@@ -18,10 +18,10 @@ from orbit_runner.data.images.example_columns import (
 )
 from orbit_runner.data.images.files import FileSource
 from orbit_runner.data.images.mixing import Mixer, Mixing
-from orbit_runner.data.images.train_image import Variation, varied
+from orbit_runner.data.images.train_image import Variation, augment
 from orbit_runner.data.options import PipelineOptions
-from orbit_runner.data.sampling.sharding import checked_eval_steps, replica_slices
-from orbit_runner.data.service import made_by
+from orbit_runner.data.sampling.sharding import count_eval_steps, replica_slices
+from orbit_runner.data.service import apply_on_services
 from orbit_runner.errors import DataError
 
 Shape = tuple[int, int, int]
@@ -93,11 +93,11 @@ def train_images(
 
     def costly(columns: tf.data.Dataset) -> tf.data.Dataset:
         found = columns.map(look_up, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-        made = decoded(found, make, shape, slices.batch_size)
+        made = decode_batches(found, make, shape, slices.batch_size)
         return made.map(finished, num_parallel_calls=tf.data.AUTOTUNE)
 
     columns = training_columns(source, slices, seed, start_step, shuffle_buffer_size)
-    batches = made_by(options.services, columns, costly).map(_checker(bad, look_up))
+    batches = apply_on_services(options.services, columns, costly).map(_checker(bad, look_up))
     # A finite set would make a distributed iterator ask all replicas every step whether it ended.
     endless = tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
     return options.ahead(batches.apply(endless)).with_options(options.tf_options())
@@ -140,15 +140,15 @@ def eval_images(
         DataError: The batch does not divide by the replicas, or no step is left.
     """
     slices = replica_slices(global_batch_size, input_context)
-    steps = checked_eval_steps(source.name, source.size, global_batch_size, drop_remainder)
+    steps = count_eval_steps(source.name, source.size, global_batch_size, drop_remainder)
     look_up, make = LookUp(source, num_classes), _maker(source, shape, resize, 0, variation)
 
     def costly(columns: tf.data.Dataset) -> tf.data.Dataset:
         found = columns.map(look_up, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-        return decoded(found, make, shape, slices.batch_size)
+        return decode_batches(found, make, shape, slices.batch_size)
 
     columns = evaluation_columns(source, slices, steps)
-    batches = made_by(options.services, columns, costly).map(_checker(bad, look_up))
+    batches = apply_on_services(options.services, columns, costly).map(_checker(bad, look_up))
     if cache:
         batches = batches.cache()
     count = tf.data.experimental.assert_cardinality(slices.elements(steps))
@@ -161,7 +161,7 @@ def _maker(
     def make(raw: tf.Tensor, number: tf.Tensor, epoch: tf.Tensor) -> tf.Tensor:
         data = tf.io.read_file(raw) if isinstance(source, FileSource) else raw
         if resize:
-            return varied(data, number, epoch, shape=shape, seed=seed, variation=variation)
+            return augment(data, number, epoch, shape=shape, seed=seed, variation=variation)
         image = tf.io.decode_image(data, channels=shape[2], expand_animations=False)
         return tf.ensure_shape(image, shape)
 

@@ -55,10 +55,10 @@ def load(
         DataError: The set is not prepared, not in such files, or has no such split.
     """
     folder = _version_folder(tfds_name, data_dir)
-    with _described(folder / "dataset_info.json"):
+    with _description_error_scope(folder / "dataset_info.json"):
         info = _json(folder / "dataset_info.json")
         splits = {str(each["name"]): each for each in info.get("splits", [])}
-    with _described(folder / "features.json"):
+    with _description_error_scope(folder / "features.json"):
         _check_features(folder)
     split = split or next((each for each in usual if each in splits), usual[0])
     asked = _SLICE.fullmatch(split)
@@ -68,7 +68,7 @@ def load(
             "part such as train[:90%] or train[1000:2000]",
             field="tfds_split",
         )
-    with _described(folder / "dataset_info.json"):
+    with _description_error_scope(folder / "dataset_info.json"):
         found = _files(folder, info, splits[asked["name"]])
     indexes = index_files(found.files)
     size = sum(index.records for index in indexes)
@@ -123,7 +123,7 @@ def _nearby(above: Path) -> str:
 
 
 @contextlib.contextmanager
-def _described(path: Path) -> Iterator[None]:
+def _description_error_scope(path: Path) -> Iterator[None]:
     """Turns what goes wrong when a description is read into a message that names the file."""
     try:
         yield

@@ -7,12 +7,12 @@ import dataclasses
 import tensorflow as tf
 
 from orbit_runner.data.images.augment_policies import Policy
-from orbit_runner.data.images.color import jittered
+from orbit_runner.data.images.color import jitter
 from orbit_runner.data.images.crops import central_window, inception_window
-from orbit_runner.data.images.decode import Window, as_pixels, cropped, decoded_window, resized
+from orbit_runner.data.images.decode import Window, as_pixels, crop, decode_window, resize
 from orbit_runner.data.images.erasing import Erasing
 from orbit_runner.data.images.eval_image import with_channels
-from orbit_runner.data.sampling.keyed_random import keyed_uniform_int
+from orbit_runner.data.sampling.keyed_random import random_uniform_int
 
 _FLIP_SALT = 0x666C6970
 
@@ -54,7 +54,7 @@ class Variation:
         return None if fraction is None else lambda size: central_window(size, fraction)
 
 
-def varied(
+def augment(
     raw: tf.Tensor,
     number: tf.Tensor,
     epoch: tf.Tensor,
@@ -79,15 +79,15 @@ def varied(
     key = seed, number, epoch
     window = variation.window(*key)
     if raw.dtype == tf.string:
-        part = decoded_window(raw, shape[2], window)
+        part = decode_window(raw, shape[2], window)
     else:
-        part = cropped(with_channels(raw, shape[2]), window)
-    image = resized(part, shape[:2], variation.method)
+        part = crop(with_channels(raw, shape[2]), window)
+    image = resize(part, shape[:2], variation.method)
     if variation.flip:
-        flipped = keyed_uniform_int(*key, _FLIP_SALT, 2) == 1
+        flipped = random_uniform_int(*key, _FLIP_SALT, 2) == 1
         image = tf.cond(flipped, lambda: tf.reverse(image, [1]), lambda: image)
     if variation.jitter:
-        image = jittered(image, variation.jitter, *key)
+        image = jitter(image, variation.jitter, *key)
     pixels = as_pixels(tf.ensure_shape(image, shape))
     if variation.policy is not None:
         pixels = variation.policy(pixels, *key)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from orbit_runner.data.sampling.permutation import walked
+from orbit_runner.data.sampling.permutation import walk_cycles
 
 
 def distinct(sizes: tf.Tensor, keys: tf.Tensor, count: int) -> tf.Tensor:
@@ -22,4 +22,4 @@ def distinct(sizes: tf.Tensor, keys: tf.Tensor, count: int) -> tf.Tensor:
     # A square just large enough.
     sides = tf.cast(tf.math.ceil(tf.sqrt(tf.cast(sizes, tf.float64))), tf.uint64)[:, tf.newaxis]
     places = tf.range(count, dtype=tf.int64)[tf.newaxis] + tf.zeros_like(sizes)[:, tf.newaxis]
-    return walked(tf.cast(places, tf.uint64), limits, sides, sides, keys[:, tf.newaxis])
+    return walk_cycles(tf.cast(places, tf.uint64), limits, sides, sides, keys[:, tf.newaxis])

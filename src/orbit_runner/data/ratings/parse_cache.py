@@ -19,7 +19,7 @@ _FORMAT = 1
 _SMALLEST_BYTES = 2**23
 
 
-def cached(path: Path, make: Callable[[], np.ndarray], what: str) -> np.ndarray:
+def load_or_parse(path: Path, make: Callable[[], np.ndarray], what: str) -> np.ndarray:
     """Returns what a file was parsed to, from the cache where the file has not changed since.
 
     Args:

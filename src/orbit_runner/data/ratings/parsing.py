@@ -59,7 +59,7 @@ def parse_ratings(path: Path, layout: Layout, *, field: str) -> np.ndarray:
                 chunk = _without_header(path, chunk, layout, field)
                 line += 1
             if chunk:
-                parts.append(_parsed(path, chunk, layout, line, field))
+                parts.append(_parse(path, chunk, layout, line, field))
                 line += parts[-1].shape[1]
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}", field=field) from None
@@ -80,13 +80,13 @@ def _without_header(path: Path, chunk: bytes, layout: Layout, field: str) -> byt
     first, _, rest = chunk.partition(b"\n")
     if first != layout.header:
         raise DataError(
-            f"{path}:1: got {_shown(first)}, expected the header {_shown(layout.header)}",
+            f"{path}:1: got {_format(first)}, expected the header {_format(layout.header)}",
             field=field,
         )
     return rest
 
 
-def _parsed(path: Path, chunk: bytes, layout: Layout, line: int, field: str) -> np.ndarray:
+def _parse(path: Path, chunk: bytes, layout: Layout, line: int, field: str) -> np.ndarray:
     found = _fields(np.frombuffer(chunk, np.uint8), layout)
     if found is not None:
         return found
@@ -96,7 +96,7 @@ def _parsed(path: Path, chunk: bytes, layout: Layout, line: int, field: str) -> 
         if not pattern.fullmatch(text):
             parted = repr(layout.separator.decode())
             raise DataError(
-                f"{path}:{number}: got {_shown(text)}, expected {', '.join(_FIELDS)}: four "
+                f"{path}:{number}: got {_format(text)}, expected {', '.join(_FIELDS)}: four "
                 f"numbers parted by {parted}",
                 field=field,
             )
@@ -154,6 +154,6 @@ def _are_ratings(text: np.ndarray, begins: np.ndarray, stops: np.ndarray) -> boo
     return bool((fine[stops] - fine[begins] == lengths).all())
 
 
-def _shown(text: bytes) -> str:
+def _format(text: bytes) -> str:
     said = repr(text.decode("utf-8", "replace"))
     return said if len(said) <= 80 else f"{said[:77]}…'"

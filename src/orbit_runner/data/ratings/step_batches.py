@@ -11,8 +11,8 @@ from orbit_runner.data.ratings.distinct import distinct
 from orbit_runner.data.ratings.interactions import RatingSource
 from orbit_runner.data.ratings.negatives import Unchosen
 from orbit_runner.data.sampling.index_sampler import IndexSampler
-from orbit_runner.data.sampling.keyed_random import keyed_bits, scale
-from orbit_runner.data.sampling.sharding import checked_eval_steps
+from orbit_runner.data.sampling.keyed_random import random_bits, scale
+from orbit_runner.data.sampling.sharding import count_eval_steps
 from orbit_runner.data.step_batches import Chunks
 from orbit_runner.data.table import on_cpu
 
@@ -59,7 +59,7 @@ class TrainingPairs:
         choices = ids // self._each
         chosen = tf.equal(ids, choices * self._each)
         users = tf.gather(self._users, choices)
-        bits = keyed_bits(self._seed, ids, epochs, _NEGATIVE_SALT)
+        bits = random_bits(self._seed, ids, epochs, _NEGATIVE_SALT)
         free = tf.cast(self._unchosen.count(users), tf.uint64)
         drawn = self._unchosen(users, tf.cast(scale(bits, free), tf.int64))
         items = tf.where(chosen, tf.gather(self._items, choices), tf.cast(drawn, tf.int32))
@@ -141,7 +141,7 @@ class Candidates:
         """
         free, count = self._unchosen.count(users), self.width - 1
         if self._count:
-            keys = keyed_bits(self._seed, users, tf.zeros_like(users), _EVALUATION_SALT)
+            keys = random_bits(self._seed, users, tf.zeros_like(users), _EVALUATION_SALT)
             ranks = distinct(tf.maximum(free, 1), keys, count)
         else:
             ranks = tf.range(count, dtype=tf.int64) + tf.zeros_like(users)[:, tf.newaxis]
@@ -181,7 +181,7 @@ def user_chunks(
     Raises:
         DataError: No step is left.
     """
-    steps = checked_eval_steps(source.name, source.num_users, global_batch_size, drop_remainder)
+    steps = count_eval_steps(source.name, source.num_users, global_batch_size, drop_remainder)
     candidates = Candidates(source, num_negatives=num_negatives, seed=seed)
     batch_size = global_batch_size // replicas
     return Chunks(

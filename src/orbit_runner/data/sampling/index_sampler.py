@@ -6,7 +6,7 @@ import dataclasses
 
 import tensorflow as tf
 
-from orbit_runner.data.sampling.keyed_random import keyed_bits
+from orbit_runner.data.sampling.keyed_random import random_bits
 from orbit_runner.data.sampling.permutation import permute
 
 _SALT = 0x6F72646572
@@ -39,5 +39,5 @@ class IndexSampler:
         places = positions - epochs * self.size
         if not self.shuffle:
             return places, epochs
-        keys = keyed_bits(self.seed, tf.zeros_like(epochs), epochs, _SALT)
+        keys = random_bits(self.seed, tf.zeros_like(epochs), epochs, _SALT)
         return permute(places, self.size, keys), epochs

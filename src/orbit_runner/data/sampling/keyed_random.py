@@ -26,7 +26,7 @@ def mix(values: tf.Tensor) -> tf.Tensor:
     return _fold(values, 31)
 
 
-def keyed_bits(seed: int, ids: tf.Tensor, epochs: tf.Tensor, salt: int) -> tf.Tensor:
+def random_bits(seed: int, ids: tf.Tensor, epochs: tf.Tensor, salt: int) -> tf.Tensor:
     """Draws 64 random bits a key.
 
     Args:
@@ -44,7 +44,7 @@ def keyed_bits(seed: int, ids: tf.Tensor, epochs: tf.Tensor, salt: int) -> tf.Te
     return state
 
 
-def keyed_uniform_int(
+def random_uniform_int(
     seed: int, ids: tf.Tensor, epochs: tf.Tensor, salt: int, maxval: int
 ) -> tf.Tensor:
     """Draws a uniform integer a key.
@@ -59,7 +59,7 @@ def keyed_uniform_int(
     Returns:
         int64 [b] of 0 to `maxval` - 1.
     """
-    return tf.cast(scale(keyed_bits(seed, ids, epochs, salt), maxval), tf.int64)
+    return tf.cast(scale(random_bits(seed, ids, epochs, salt), maxval), tf.int64)
 
 
 def scale(bits: tf.Tensor, maxval: int | tf.Tensor) -> tf.Tensor:

@@ -32,10 +32,10 @@ def permute(places: tf.Tensor, size: int, keys: tf.Tensor) -> tf.Tensor:
     places, lefts, rights = tf.cast(places, tf.uint64), uint64(left), uint64(right)
     if left * right == size:
         return tf.cast(_network(places, lefts, rights, keys), tf.int64)
-    return walked(places, uint64(size), lefts, rights, keys)
+    return walk_cycles(places, uint64(size), lefts, rights, keys)
 
 
-def walked(
+def walk_cycles(
     places: tf.Tensor, limits: tf.Tensor, lefts: tf.Tensor, rights: tf.Tensor, keys: tf.Tensor
 ) -> tf.Tensor:
     """Reads permutations of sizes that may differ from place to place, walking where they differ.

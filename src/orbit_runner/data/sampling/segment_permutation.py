@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from orbit_runner.data.sampling.permutation import walked
+from orbit_runner.data.sampling.permutation import walk_cycles
 from orbit_runner.data.table import on_cpu
 
 
@@ -37,4 +37,4 @@ class SegmentPermutation:
             int64 [b], one to one in the places of each segment.
         """
         sizes, lefts, rights = (tf.gather(column, segments) for column in self._columns)
-        return walked(tf.cast(places, tf.uint64), sizes, lefts, rights, keys)
+        return walk_cycles(tf.cast(places, tf.uint64), sizes, lefts, rights, keys)

@@ -116,7 +116,7 @@ def eval_steps(size: int, global_batch_size: int, drop_remainder: bool = False) 
     return size // global_batch_size if drop_remainder else -(-size // global_batch_size)
 
 
-def checked_eval_steps(name: str, size: int, global_batch_size: int, drop_remainder: bool) -> int:
+def count_eval_steps(name: str, size: int, global_batch_size: int, drop_remainder: bool) -> int:
     """Counts the steps of one pass, of which there has to be one.
 
     Args:

@@ -61,13 +61,13 @@ class PairReader:
             # Of the global batch, so that no replica's numbers depend on how many there are.
             width = tf.reduce_max(side.lengths(ids)) if self._width is None else self._width
             found[name] = side(ids[own], width)
-        return {name: _parted(rows, slices.replicas, share) for name, rows in found.items()}
+        return {name: _split(rows, slices.replicas, share) for name, rows in found.items()}
 
     def _share(self, ids: tf.Tensor) -> tf.Tensor:
         tokens = tf.reduce_sum(self._sides["targets"].lengths(ids))
         return tf.cast(tf.size(ids), tf.float32) / tf.cast(tokens, tf.float32)
 
 
-def _parted(rows: tf.Tensor, replicas: int, share: int | tf.Tensor) -> tf.Tensor:
+def _split(rows: tf.Tensor, replicas: int, share: int | tf.Tensor) -> tf.Tensor:
     columns = [tf.shape(rows)[1] if size is None else size for size in rows.shape[1:]]
     return tf.reshape(rows, [replicas, share, *columns])

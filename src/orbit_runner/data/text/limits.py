@@ -40,23 +40,23 @@ def within_limits(source: PairSource, max_length: int, *, is_training: bool) -> 
     }
     if not keep.any():
         raise DataError(
-            f"{source.name}: got {_listed(source, left_out)}, expected some others",
+            f"{source.name}: got {_format_list(source, left_out)}, expected some others",
             field="max_length",
         )
     _tell(source, left_out, "left out")
-    return _chosen(source, keep, left_out)
+    return _choose(source, keep, left_out)
 
 
-def _chosen(source: PairSource, keep: np.ndarray, left_out: dict[str, int]) -> PairSource:
+def _choose(source: PairSource, keep: np.ndarray, left_out: dict[str, int]) -> PairSource:
     sources, targets = source.sources.kept(keep), source.targets.kept(keep)
     return PairSource(source.name, sources, targets, source.vocab_size, left_out=left_out)
 
 
 def _tell(source: PairSource, counts: dict[str, int], what: str) -> None:
     if any(counts.values()):
-        print(f"{source.name}: {what}: {_listed(source, counts)}", file=sys.stderr)
+        print(f"{source.name}: {what}: {_format_list(source, counts)}", file=sys.stderr)
 
 
-def _listed(source: PairSource, counts: dict[str, int]) -> str:
+def _format_list(source: PairSource, counts: dict[str, int]) -> str:
     some = [f"{count:,} {reason}" for reason, count in counts.items() if count]
     return f"{' and '.join(some)} of {source.size:,} pairs"

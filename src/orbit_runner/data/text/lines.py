@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from orbit_runner.data.text.scan_cache import remembered
+from orbit_runner.data.text.scan_cache import load_or_count
 from orbit_runner.errors import DataError
 from orbit_runner.utils.progress_line import Progress
 
@@ -36,7 +36,7 @@ def read_lines(path: Path) -> Iterator[str]:
         DataError: It cannot be read, is cut short, or is no UTF-8; field `input_path`.
     """
     number = 0
-    with _opened(path) as file:
+    with _open_scope(path) as file:
         for number, line in enumerate(file, 1):
             try:
                 text = line.rstrip(b"\n").removesuffix(b"\r").decode()
@@ -57,7 +57,7 @@ def count_lines(paths: Sequence[Path]) -> tuple[int, str]:
     Raises:
         DataError: As `read_lines`, or a file is empty.
     """
-    counted = [remembered(path, _count) for path in paths]
+    counted = [load_or_count(path, _count) for path in paths]
     for path, (count, _) in zip(paths, counted, strict=True):
         if not count:
             raise _error(f"{path}: got an empty file, expected a sentence a line")
@@ -74,7 +74,7 @@ def lines_digest(path: Path) -> str:
     Raises:
         DataError: As `count_lines`.
     """
-    return f"text:{remembered(path, _count)[1]}"
+    return f"text:{load_or_count(path, _count)[1]}"
 
 
 def read_text_digest(path: Path) -> str:
@@ -93,7 +93,7 @@ def _count(path: Path) -> tuple[int, str]:
     count, digest, block = 0, hashlib.sha256(), b""
     decoder, progress = codecs.getincrementaldecoder("utf-8")(), Progress(f"reading {path.name}")
     try:
-        with _opened(path) as file:
+        with _open_scope(path) as file:
             while more := file.read(_BLOCK_BYTES):
                 block = more
                 digest.update(block)
@@ -110,7 +110,7 @@ def _count(path: Path) -> tuple[int, str]:
 
 
 @contextlib.contextmanager
-def _opened(path: Path) -> Iterator[BinaryIO]:
+def _open_scope(path: Path) -> Iterator[BinaryIO]:
     try:
         with path.open("rb") as file:
             if file.peek(2)[:2] != _GZIP:

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from orbit_runner.data.sampling.index_sampler import IndexSampler
-from orbit_runner.data.sampling.keyed_random import keyed_bits
+from orbit_runner.data.sampling.keyed_random import random_bits
 from orbit_runner.data.sampling.permutation import permute
 from orbit_runner.data.sampling.segment_permutation import SegmentPermutation
 from orbit_runner.data.table import on_cpu
@@ -62,7 +62,7 @@ class BucketOrder:
         epoch = step // self._steps
         batch = step - epoch * self._steps
         if self._shuffle:
-            key = keyed_bits(self._seed, tf.zeros([1], tf.int64), epoch, _BATCH_SALT)
+            key = random_bits(self._seed, tf.zeros([1], tf.int64), epoch, _BATCH_SALT)
             batch = permute(batch[tf.newaxis], self._steps, key)[0]
         first = tf.gather(self._starts, batch)
         places = first + tf.range(tf.gather(self._rows, batch))
@@ -75,7 +75,7 @@ class BucketOrder:
             return places
         buckets = tf.searchsorted(self._offsets, places, side="right", out_type=tf.int64) - 1
         firsts = tf.gather(self._offsets, buckets)
-        keys = keyed_bits(self._seed, buckets, epoch, _PAIR_SALT)
+        keys = random_bits(self._seed, buckets, epoch, _PAIR_SALT)
         return firsts + self._within(places - firsts, buckets, keys)
 
 

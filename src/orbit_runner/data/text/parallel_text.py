@@ -93,7 +93,7 @@ def load(
         DataError: A file is missing, empty, no UTF-8, or the numbers of lines differ.
     """
     sides = find(split=split, data_dir=data_dir, input_path=input_path, languages=languages)
-    digests = _paired(*sides)
+    digests = _pair_digests(*sides)
     sources, targets = (
         encode_files(vocabulary, files, digest)
         for files, digest in zip(sides, digests, strict=True)
@@ -114,18 +114,18 @@ def _find(folder: Path, split: str, language: str) -> Path:
     raise DataError(f"{_NAME}: no {names[0]} (nor .gz) in {folder}; {there}", field="split")
 
 
-def _paired(sources: Sequence[Path], targets: Sequence[Path]) -> tuple[str, str]:
+def _pair_digests(sources: Sequence[Path], targets: Sequence[Path]) -> tuple[str, str]:
     """Returns the digests of both sides, which have as many lines."""
     (source_lines, source), (target_lines, target) = count_lines(sources), count_lines(targets)
     if source_lines != target_lines:
         raise DataError(
-            f"got {source_lines:,} lines in {_named(sources)} and {target_lines:,} in "
-            f"{_named(targets)}, expected as many: line by line each other's translation",
+            f"got {source_lines:,} lines in {_format_paths(sources)} and {target_lines:,} in "
+            f"{_format_paths(targets)}, expected as many: line by line each other's translation",
             field="input_path",
         )
     return source, target
 
 
-def _named(paths: Sequence[Path]) -> str:
+def _format_paths(paths: Sequence[Path]) -> str:
     more = f" and {len(paths) - 1} more" if paths[1:] else ""
     return f"{paths[0]}{more}"

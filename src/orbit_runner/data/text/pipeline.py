@@ -8,8 +8,8 @@ from typing import Any
 import tensorflow as tf
 
 from orbit_runner.data.options import PipelineOptions
-from orbit_runner.data.sampling.sharding import ReplicaSlices, checked_eval_steps, replica_slices
-from orbit_runner.data.service import made_by
+from orbit_runner.data.sampling.sharding import ReplicaSlices, count_eval_steps, replica_slices
+from orbit_runner.data.service import apply_on_services
 from orbit_runner.data.text.batches import Batch, PairReader
 from orbit_runner.data.text.buckets import fixed_rows, plan_batches
 from orbit_runner.data.text.order import BucketOrder, OncePerPair, Order, RowOrder
@@ -79,7 +79,7 @@ def train_pairs(
         found = {name: batch[name] for name in _TRAINING}
         return found if element is None else element(found)
 
-    batches = _made(tf.data.Dataset.range(_ENDLESS), turn, options)
+    batches = _make_dataset(tf.data.Dataset.range(_ENDLESS), turn, options)
     # A finite set would make a distributed iterator ask all replicas every step whether it ended.
     endless = tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
     return batches.unbatch().apply(endless).with_options(options.tf_options())
@@ -170,7 +170,7 @@ def eval_pairs(
         DataError: The batch does not divide by the replicas, or no step is left.
     """
     slices = replica_slices(global_batch_size, input_context)
-    steps = checked_eval_steps(source.name, source.size, global_batch_size, drop_remainder)
+    steps = count_eval_steps(source.name, source.size, global_batch_size, drop_remainder)
     order = OncePerPair(source.lengths, global_batch_size, by_length=by_length)
     read = PairReader(source, order, max_length if static_shapes else None)
 
@@ -182,7 +182,7 @@ def eval_pairs(
 
     count = slices.elements(steps)
     turns = tf.data.Dataset.range(count // slices.replicas)
-    batches = _made(turns, turn, options, cache=cache).unbatch()
+    batches = _make_dataset(turns, turn, options, cache=cache).unbatch()
     batches = batches.apply(tf.data.experimental.assert_cardinality(count))
     return batches.with_options(options.tf_options())
 
@@ -224,7 +224,7 @@ def _train_order(
     return BucketOrder(plan, seed, shuffle=shuffle)
 
 
-def _made(
+def _make_dataset(
     turns: tf.data.Dataset,
     turn: Callable[[tf.Tensor], Any],
     options: PipelineOptions,
@@ -233,7 +233,7 @@ def _made(
 ) -> tf.data.Dataset:
     # No branch in it depends on a tensor, and to convert it takes longer than to trace it.
     plain = tf.autograph.experimental.do_not_convert(turn)
-    batches = made_by(
+    batches = apply_on_services(
         options.services, turns, lambda d: d.map(plain, num_parallel_calls=tf.data.AUTOTUNE)
     )
     if cache:

@@ -34,10 +34,10 @@ def write_token_records(source: PairSource, path: str | Path) -> None:
         )
         for number in range(source.size)
     ]
-    write_aside(Path(path), b"".join(_framed(records)))
+    write_aside(Path(path), b"".join(_frame(records)))
 
 
-def _framed(records: Sequence[bytes]) -> list[bytes]:
+def _frame(records: Sequence[bytes]) -> list[bytes]:
     heads = [struct.pack("<Q", len(record)) for record in records]
     return [
         head + check + record + tail

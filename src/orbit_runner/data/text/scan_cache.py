@@ -25,7 +25,7 @@ def text_cache() -> Path:
     return cache_folder("text")
 
 
-def remembered(path: Path, count: Callable[[Path], _Counted]) -> _Counted:
+def load_or_count(path: Path, count: Callable[[Path], _Counted]) -> _Counted:
     """Counts a file, or finds what was counted while the file was the same.
 
     Args:

@@ -35,7 +35,7 @@ def load(
     _check(num_examples, vocab_size, max_length, kind)
     if kind == "constant":
         lengths = np.full(num_examples, max_length)
-        side = _ended(np.full(lengths.sum(), _FIRST, np.int32), lengths)
+        side = _append_end(np.full(lengths.sum(), _FIRST, np.int32), lengths)
         return PairSource("synthetic", side, side, vocab_size)
     generator = np.random.Generator(np.random.Philox(seed % 2**64))
     sources = generator.integers(_SHORTEST, max_length + 1, num_examples)
@@ -43,13 +43,13 @@ def load(
     factors = generator.uniform(0.8, 1.2, num_examples)
     targets = np.clip(np.rint(sources * factors).astype(np.int64), _SHORTEST, max_length)
     inputs, outputs = (
-        _ended(generator.integers(_FIRST, vocab_size, lengths.sum(), np.int32), lengths)
+        _append_end(generator.integers(_FIRST, vocab_size, lengths.sum(), np.int32), lengths)
         for lengths in (sources, targets)
     )
     return PairSource("synthetic", inputs, outputs, vocab_size)
 
 
-def _ended(values: np.ndarray, lengths: np.ndarray) -> Ragged:
+def _append_end(values: np.ndarray, lengths: np.ndarray) -> Ragged:
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     values[offsets[1:] - 1] = EOS
     return Ragged(values, offsets)

@@ -42,11 +42,13 @@ def encode_files(vocabulary: Vocabulary, files: Sequence[Path], digest: str) -> 
         DataError: A file cannot be read.
     """
     model = hashlib.sha256(vocabulary.model).hexdigest()
-    (rows,) = kept([model, digest], lambda: [Ragged.concatenate(list(_parts(vocabulary, files)))])
+    (rows,) = load_or_encode(
+        [model, digest], lambda: [Ragged.concatenate(list(_parts(vocabulary, files)))]
+    )
     return rows
 
 
-def kept(key: Any, make: Callable[[], list[Ragged]]) -> list[Ragged]:
+def load_or_encode(key: Any, make: Callable[[], list[Ragged]]) -> list[Ragged]:
     """Makes rows, or finds those that were made before.
 
     Args:

@@ -13,14 +13,14 @@ from orbit_runner.data.files import named_files
 from orbit_runner.data.text.limits import within_limits
 from orbit_runner.data.text.packed_varints import PackedRows, int64_list
 from orbit_runner.data.text.source import EOS, PAD, PairSource, Ragged
-from orbit_runner.data.text.token_cache import kept
+from orbit_runner.data.text.token_cache import load_or_encode
 from orbit_runner.data.tfrecord.example import features_of
 from orbit_runner.data.tfrecord.framing import (
     BLOCK_RECORDS,
     HEAD_BYTES,
     TAIL_BYTES,
     FileIndex,
-    damaged_data,
+    find_damaged_data,
     record_starts,
     unreadable,
 )
@@ -71,7 +71,7 @@ def load(
     indexes = index_files(files)
     if not any(index.records for index in indexes):
         raise DataError(f"{_NAME}: got no record in {len(files)} files", field="input_path")
-    sources, targets = kept(_key(files), lambda: _sides(files, indexes))
+    sources, targets = load_or_encode(_key(files), lambda: _sides(files, indexes))
     for side, rows in zip(SIDES, (sources, targets), strict=True):
         _check(side, rows, vocab_size, files, indexes)
     pairs = PairSource(f"{_NAME} {files[0].name}", sources, targets, vocab_size)
@@ -106,7 +106,7 @@ def _records(path: Path, index: FileIndex) -> Iterator[tuple[int, bytes]]:
     while starts[-1] < len(content):
         length = int.from_bytes(content[starts[-1] : starts[-1] + 8], "little")
         starts.append(starts[-1] + HEAD_BYTES + length + TAIL_BYTES)
-    damaged = damaged_data(content, starts)
+    damaged = find_damaged_data(content, starts)
     if damaged is not None:
         raise DataError(
             f"{path}: record {damaged} at byte {starts[damaged]}: the data do not have the "

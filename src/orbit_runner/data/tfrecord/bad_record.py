@@ -83,7 +83,7 @@ def find_bad_record(message: str, step: int) -> str:
     if checksum:
         sources = list(_ORDERS)[::-1]
         places = ((path, i) for s in sources for path, i in zip(s.files, s.indexes, strict=True))
-        return _damaged_at(int(checksum[1]), places)
+        return _find_damaged_at(int(checksum[1]), places)
     if any(word in message for word in _UNPARSED):
         return _first_bad(step, _unlike_example)
     if any(word in message for word in _UNDECODED):
@@ -111,7 +111,7 @@ def with_offset(problem: str) -> str:
     return f"{named['file']}: record {named['record']} at byte {offset}: {named['rest']}"
 
 
-def damaged_record(path: Path) -> str:
+def find_damaged_record(path: Path) -> str:
     """Reads a file and compares all checksums.
 
     Args:
@@ -128,12 +128,12 @@ def damaged_record(path: Path) -> str:
         records.reduce(np.int64(0), lambda count, _: count + 1)
     except tf.errors.DataLossError as error:
         found = _CHECKSUM.search(str(error))
-        place = _damaged_at(int(found[1]), [(path, scan(path))]) if found else ""
+        place = _find_damaged_at(int(found[1]), [(path, scan(path))]) if found else ""
         return place or f"{path}: {error.message.splitlines()[0]}"
     return ""
 
 
-def _damaged_at(offset: int, places: Iterable[tuple[Path, FileIndex]]) -> str:
+def _find_damaged_at(offset: int, places: Iterable[tuple[Path, FileIndex]]) -> str:
     """Returns the record whose data start at a byte of some file and differ from their checksum."""
     start = offset - HEAD_BYTES
     for path, index in places:

@@ -122,13 +122,13 @@ def image_shape(encoded: bytes) -> tuple[int, int, int]:
     Raises:
         ValueError: It is neither, has channels that are not decoded, or is too large for that.
     """
-    height, width, channels = _stored_shape(encoded)
+    height, width, channels = _read_shape(encoded)
     if not 0 < height * width * channels < _MOST_BYTES:
         raise ValueError(f"an image of {width} × {height} pixels, which is not decoded")
     return height, width, channels
 
 
-def _stored_shape(encoded: bytes) -> tuple[int, int, int]:
+def _read_shape(encoded: bytes) -> tuple[int, int, int]:
     try:
         if encoded.startswith(_PNG):
             width, height, _, colour = struct.unpack_from(">IIBB", encoded, 16)

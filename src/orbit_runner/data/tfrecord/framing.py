@@ -153,7 +153,7 @@ def has_checksum(path: Path, offset: int) -> bool:
     return masked == int.from_bytes(stored, "little")
 
 
-def damaged_data(content: bytes, starts: Sequence[int]) -> int | None:
+def find_damaged_data(content: bytes, starts: Sequence[int]) -> int | None:
     """Compares the checksums of the data of many records at once.
 
     Args:
@@ -174,7 +174,7 @@ def damaged_data(content: bytes, starts: Sequence[int]) -> int | None:
         crc[:left] = _TABLE[(crc[:left] ^ rows[firsts[:left] + place]) & 0xFF] ^ (crc[:left] >> 8)
     tails = (edges[1:] - TAIL_BYTES)[order, np.newaxis] + np.arange(TAIL_BYTES)
     stored = np.ascontiguousarray(rows[tails]).view("<u4")[:, 0]
-    wrong = order[_masked(~crc) != stored]
+    wrong = order[_mask(~crc) != stored]
     return int(wrong.min()) if len(wrong) else None
 
 
@@ -237,10 +237,10 @@ def masked_crc32c(rows: np.ndarray) -> np.ndarray:
     crc = np.full(len(rows), 0xFFFFFFFF, np.uint32)
     for column in rows.T:
         crc = _TABLE[(crc ^ column) & 0xFF] ^ (crc >> 8)
-    return _masked(~crc)
+    return _mask(~crc)
 
 
-def _masked(crc: np.ndarray) -> np.ndarray:
+def _mask(crc: np.ndarray) -> np.ndarray:
     return (crc >> 15 | crc << 17) + np.uint32(0xA282EAD8)
 
 

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
-from orbit_runner.data.sampling.keyed_random import keyed_bits
+from orbit_runner.data.sampling.keyed_random import random_bits
 from orbit_runner.data.sampling.permutation import permute
 from orbit_runner.data.table import on_cpu
 
@@ -40,7 +40,7 @@ class BlockOrder:
         """
         blocks = tf.range(self._size, dtype=tf.int64)
         if self._shuffle:
-            key = keyed_bits(self._seed, tf.zeros([1], tf.int64), epoch, _BLOCK_SALT)
+            key = random_bits(self._seed, tf.zeros([1], tf.int64), epoch, _BLOCK_SALT)
             blocks = permute(blocks, self._size, key)
         return blocks, tf.cumsum(tf.gather(self._records, blocks), exclusive=True)
 
@@ -74,7 +74,7 @@ class WindowShuffle:
         windows = places // self.window
         first = windows * self.window
         inner = places - first
-        keys = keyed_bits(self.seed, windows, epoch, _WINDOW_SALT)
+        keys = random_bits(self.seed, windows, epoch, _WINDOW_SALT)
         moved = permute(inner, min(self.window, self.size), keys)
         rest = self.size % self.window
         if rest:

@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from orbit_runner.data.augment import CropFlip, crop_flip
 from orbit_runner.data.options import PipelineOptions
-from orbit_runner.data.sampling.sharding import ReplicaSlices, checked_eval_steps, replica_slices
-from orbit_runner.data.service import made_by
+from orbit_runner.data.sampling.sharding import ReplicaSlices, count_eval_steps, replica_slices
+from orbit_runner.data.service import apply_on_services
 from orbit_runner.data.tfrecord.bad_record import ReadingOrder, remember_order
 from orbit_runner.data.tfrecord.decode import Decoder
 from orbit_runner.data.tfrecord.reader import Reader
@@ -107,7 +107,7 @@ def eval_records(
         DataError: The batch does not divide by the replicas, or no step is left.
     """
     slices = replica_slices(global_batch_size, input_context)
-    steps = checked_eval_steps(source.name, source.size, global_batch_size, drop_remainder)
+    steps = count_eval_steps(source.name, source.size, global_batch_size, drop_remainder)
     decode, count = Decoder(source, num_classes), slices.elements(steps)
 
     def batch(records: tf.Tensor, ids: tf.Tensor, weights: tf.Tensor) -> Any:
@@ -150,12 +150,12 @@ def training_rows(
     rows = reader.rows(
         start=start_step * slices.global_batch_size,
         epochs=_ENDLESS,
-        keep=lambda positions: owned(slices, positions, start_step),
+        keep=lambda positions: select_own(slices, positions, start_step),
     )
     return rows.rebatch(slices.batch_size)
 
 
-def owned(slices: ReplicaSlices, positions: Any, start_step: int | tf.Tensor = 0) -> Any:
+def select_own(slices: ReplicaSlices, positions: Any, start_step: int | tf.Tensor = 0) -> Any:
     """Tells which examples are a pipeline's own: those that its `slices.positions` gives.
 
     Args:
@@ -191,8 +191,10 @@ def evaluation_rows(source: RecordSource, slices: ReplicaSlices, steps: int) -> 
     def weighted(records: tf.Tensor, ids: tf.Tensor, epochs: tf.Tensor) -> tuple[tf.Tensor, ...]:
         return records, ids, tf.cast(epochs == 0, tf.float32)
 
-    rows = reader.rows(start=0, epochs=1, keep=lambda places: owned(slices, places)).map(weighted)
-    missing = int(owned(slices, np.arange(reader.size, max(reader.size, positions))).sum())
+    rows = reader.rows(start=0, epochs=1, keep=lambda places: select_own(slices, places)).map(
+        weighted
+    )
+    missing = int(select_own(slices, np.arange(reader.size, max(reader.size, positions))).sum())
     if not missing:
         return rows
     filling = reader.rows(start=0, epochs=1, keep=lambda places: places == 0).take(1)
@@ -209,6 +211,6 @@ def _sized(size: int, *tensors: tf.Tensor) -> list[tf.Tensor]:
 def _decoded(
     raw: tf.data.Dataset, batch: Callable[..., Any], options: PipelineOptions
 ) -> tf.data.Dataset:
-    return made_by(
+    return apply_on_services(
         options.services, raw, lambda d: d.map(batch, num_parallel_calls=tf.data.AUTOTUNE)
     )

@@ -33,7 +33,7 @@ def is_file_of(path: Path, size: int, expected: str) -> bool:
     return path.is_file() and path.stat().st_size == size and sha256(path) == expected
 
 
-def copied(source: Path, target: Path, report: Callable[[int], None]) -> None:
+def copy(source: Path, target: Path, report: Callable[[int], None]) -> None:
     """Copies a file piece by piece.
 
     Args:

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from orbit_runner.datasets.download.errors import DownloadError
-from orbit_runner.datasets.published import spelled
-from orbit_runner.errors import RunnerError, listed
+from orbit_runner.datasets.published import format_bytes
+from orbit_runner.errors import RunnerError, format_list
 
 try:
     import fcntl
@@ -75,7 +75,7 @@ def check_free(folder: Path, need: int) -> None:
     free = shutil.disk_usage(folder).free
     if need > free:
         raise DownloadError(
-            f"{folder}: {spelled(free)} are free on its disk, {spelled(need)} are needed"
+            f"{folder}: {format_bytes(free)} are free on its disk, {format_bytes(need)} are needed"
         )
 
 
@@ -95,7 +95,7 @@ def put(made: Sequence[str], aside: Path, folder: Path, *, replace: bool) -> Non
     if other and not replace:
         raise RunnerError(
             f"{folder}: these are there, but are not those of the published set:\n"
-            f"{listed(other)}\nmove them away, choose another --dir, or give --replace"
+            f"{format_list(other)}\nmove them away, choose another --dir, or give --replace"
         )
     for name in made:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)

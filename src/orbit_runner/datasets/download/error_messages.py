@@ -27,7 +27,7 @@ def reason(error: Exception) -> Dropped | Unavailable:
         The error to raise: whether asking again may help, and why there is nothing.
     """
     if isinstance(error, urllib.error.HTTPError):
-        return _answered(error)
+        return _describe_status(error)
     cause = error.reason if isinstance(error, urllib.error.URLError) else error
     if isinstance(cause, ssl.SSLCertVerificationError):
         return Unavailable(f"its certificate is not trusted here ({cause.verify_message})")
@@ -42,7 +42,7 @@ def reason(error: Exception) -> Dropped | Unavailable:
     return Unreachable(f"no connection ({cause or type(cause).__name__})")
 
 
-def _answered(error: urllib.error.HTTPError) -> Dropped | Unavailable:
+def _describe_status(error: urllib.error.HTTPError) -> Dropped | Unavailable:
     said = f"the server answered {error.code} {error.reason}".rstrip()
     if error.code == 416:
         return Dropped(said)

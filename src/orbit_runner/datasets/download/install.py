@@ -10,7 +10,7 @@ from pathlib import Path
 
 from orbit_runner.datasets.download import manifest
 from orbit_runner.datasets.download.archives import unpack
-from orbit_runner.datasets.download.checksums import copied, is_file_of, sha256
+from orbit_runner.datasets.download.checksums import copy, is_file_of, sha256
 from orbit_runner.datasets.download.directory import check_free, holding, put, writable
 from orbit_runner.datasets.download.errors import DownloadError
 from orbit_runner.datasets.download.fetch import PAUSES, fetch
@@ -18,7 +18,7 @@ from orbit_runner.datasets.download.progress import Progress
 from orbit_runner.datasets.download.sgm import sentences
 from orbit_runner.datasets.download.sources import Source
 from orbit_runner.datasets.download.transfer import forget
-from orbit_runner.datasets.published import Archive, PublicSet, RemoteFile, spelled
+from orbit_runner.datasets.published import Archive, PublicSet, RemoteFile, format_bytes
 from orbit_runner.errors import RunnerError
 
 _ASIDE = ".unpacking"
@@ -65,7 +65,7 @@ def get(data: PublicSet, order: Order) -> bool:
         check_free(order.folder, sum(_space(file, order.folder) for file in missing))
         for file in missing:
             if file.archive is None:
-                os.replace(_fetched(file, order), order.folder / file.name)
+                os.replace(_fetch(file, order), order.folder / file.name)
                 forget(_part(file, order.folder))
             else:
                 _take_out(file, file.archive, order)
@@ -80,7 +80,7 @@ def _is_there(file: RemoteFile, order: Order) -> bool:
     """Returns whether a file's results are there and right."""
     target = order.folder / file.name
     if file.archive is not None:
-        found = bool(manifest.unpacked(order.folder, file))
+        found = bool(manifest.unpacked_files(order.folder, file))
     else:
         found = is_file_of(target, file.size, file.sha256)
         if not found and target.exists() and not order.replace:
@@ -102,13 +102,15 @@ def _space(file: RemoteFile, folder: Path) -> int:
     return max(0, file.size - have) + (file.archive.limit if file.archive else 0)
 
 
-def _fetched(file: RemoteFile, order: Order) -> Path:
+def _fetch(file: RemoteFile, order: Order) -> Path:
     """Returns the published bytes, aside."""
     part = _part(file, order.folder)
     resumed = part.is_file() and part.stat().st_size > 0
     with order.progress.file(file.name, file.size):
         if resumed:
-            order.progress.note(f"{file.name}: {spelled(part.stat().st_size)} are there already")
+            order.progress.note(
+                f"{file.name}: {format_bytes(part.stat().st_size)} are there already"
+            )
         _bring(file, part, order)
         got = sha256(part)
         if got != file.sha256 and resumed:
@@ -134,7 +136,7 @@ def _bring(file: RemoteFile, part: Path, order: Order) -> None:
         return
     origin = order.source.folder / file.name
     try:
-        copied(origin, part, order.progress.at)
+        copy(origin, part, order.progress.at)
     except OSError as error:
         raise DownloadError(f"{origin}: cannot be copied ({error.strerror})") from None
 
@@ -142,13 +144,13 @@ def _bring(file: RemoteFile, part: Path, order: Order) -> None:
 def _take_out(file: RemoteFile, archive: Archive, order: Order) -> None:
     """Fetches an archive, unpacks it aside, and moves what came out into place."""
     kept = order.folder / file.name
-    path = kept if is_file_of(kept, file.size, file.sha256) else _fetched(file, order)
+    path = kept if is_file_of(kept, file.size, file.sha256) else _fetch(file, order)
     aside = order.folder / _ASIDE
     shutil.rmtree(aside, ignore_errors=True)
     order.progress.note(f"{file.name}: unpacking …")
     try:
         aside.mkdir()
-        made = _unpacked(path, aside, archive)
+        made = _unpack(path, aside, archive)
         put(made, aside, order.folder, replace=order.replace)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
@@ -158,7 +160,7 @@ def _take_out(file: RemoteFile, archive: Archive, order: Order) -> None:
     forget(_part(file, order.folder))
 
 
-def _unpacked(path: Path, aside: Path, archive: Archive) -> list[str]:
+def _unpack(path: Path, aside: Path, archive: Archive) -> list[str]:
     """Returns the files that came out, the text of SGML files in their place."""
     members = archive.members
     marked = {

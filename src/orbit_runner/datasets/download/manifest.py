@@ -31,7 +31,7 @@ def remember(folder: Path, file: RemoteFile, made: Iterable[str]) -> None:
     os.replace(aside, folder / NAME)
 
 
-def unpacked(folder: Path, file: RemoteFile) -> list[str]:
+def unpacked_files(folder: Path, file: RemoteFile) -> list[str]:
     """Returns the files that an archive gave; none unless all are there and unchanged.
 
     Args:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from orbit_runner.datasets.published import spelled
+from orbit_runner.datasets.published import format_bytes
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
@@ -34,7 +34,7 @@ class Progress:
         """
         self._name, self._total, self._first = name, total, None
         self._since = self._last_line = time.monotonic()
-        self.note(f"{name}: {spelled(total)} …")
+        self.note(f"{name}: {format_bytes(total)} …")
         yield
 
     def at(self, done: int) -> None:
@@ -51,8 +51,8 @@ class Progress:
             rate = max(0, done - self._first) / (now - self._since)
             left = f", {(self._total - done) / rate:.0f} s left" if rate else ""
             self.note(
-                f"{self._name}: {spelled(done)} of {spelled(self._total)}, "
-                f"{spelled(int(rate))}/s{left}"
+                f"{self._name}: {format_bytes(done)} of {format_bytes(self._total)}, "
+                f"{format_bytes(int(rate))}/s{left}"
             )
 
     def note(self, text: str) -> None:

@@ -63,7 +63,7 @@ def unknown_hosts(addresses: Iterable[str], seconds: float) -> dict[str, str]:
     return _problems((split_address(address)[0] for address in addresses), _look_up, seconds)
 
 
-def unanswered(addresses: Iterable[str], seconds: float) -> dict[str, str]:
+def find_unreachable(addresses: Iterable[str], seconds: float) -> dict[str, str]:
     """Tries whether somebody listens at addresses, all at once.
 
     Args:

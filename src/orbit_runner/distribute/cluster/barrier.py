@@ -89,7 +89,7 @@ class _Host:
                     self._greet(member)
             if self._quarrel:
                 raise ClusterError(self._quarrel)
-            now, names = time.monotonic(), _named(missing)
+            now, names = time.monotonic(), _format_members(missing)
             if now > deadline:
                 raise MemberLost(
                     f"{self._me}: waited {now - begun:.0f} s, and nothing was heard of {names}\n"
@@ -159,7 +159,7 @@ def _exchange(talk: socket.socket, greeting: dict[str, Any]) -> dict[str, Any]:
     return answer
 
 
-def _named(members: Iterable[Member]) -> str:
+def _format_members(members: Iterable[Member]) -> str:
     return ", ".join(f"{member} ({member.address})" for member in members)
 
 

@@ -100,7 +100,7 @@ class Cluster:
         return {"from": self.source, "me": str(self.me), "members": jobs}
 
 
-def checked(
+def check_cluster(
     jobs: Jobs, role: str, index: int, source: str, *, named_early: bool = False
 ) -> Cluster:
     """Makes a cluster of a description that is not known to be right.

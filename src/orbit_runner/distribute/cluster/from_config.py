@@ -8,7 +8,7 @@ from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.distribute.cluster.description import (
     Cluster,
     ClusterError,
-    checked,
+    check_cluster,
     job_problems,
     refuse,
 )
@@ -46,7 +46,7 @@ def from_config(runtime: RuntimeConfig) -> Cluster:
             f"runtime.task_index: is not set, and {source} has {len(jobs[role])} members of the "
             f"role {role}\nset it on each: 0 to {len(jobs[role]) - 1}"
         )
-    return checked(jobs, role, max(index, 0), source)
+    return check_cluster(jobs, role, max(index, 0), source)
 
 
 def parse_remote(text: str, source: str = "runtime.remote_cluster") -> dict[str, tuple[str, ...]]:

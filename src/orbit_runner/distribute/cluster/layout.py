@@ -42,7 +42,7 @@ def layout(runtime: RuntimeConfig, processes: int, source: str) -> Layout:
     return {role: count for role, count in counts.items() if count}
 
 
-def placed(counts: Layout, addresses: Sequence[str]) -> dict[str, tuple[str, ...]]:
+def place_members(counts: Layout, addresses: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """Gives each role its addresses.
 
     Args:

@@ -46,7 +46,7 @@ def sign_of_life(address: str, seconds: float = _PROBE_SECONDS) -> Sign:
         return Sign.GONE
 
 
-def named(members: Iterable[Member]) -> str:
+def format_members(members: Iterable[Member]) -> str:
     """Returns members with their addresses, as messages show them."""
     return ", ".join(f"{member} ({member.address})" for member in members)
 
@@ -72,12 +72,12 @@ def wait_for_servers(
             return
         if waited > timeout:
             raise MemberLost(
-                f"waited {waited:.0f} s, and nothing was heard of {named(missing)}\n"
+                f"waited {waited:.0f} s, and nothing was heard of {format_members(missing)}\n"
                 "see whether that process runs and its port can be reached; "
                 "runtime.cluster_start_timeout says how long to wait"
             )
-        if waited > _QUIET_SECONDS and named(missing) != told:
-            told = named(missing)
+        if waited > _QUIET_SECONDS and format_members(missing) != told:
+            told = format_members(missing)
             tell(f"waiting for {told}")
         time.sleep(_PAUSE_SECONDS)
 
@@ -135,11 +135,11 @@ class Watch:
             sign, silent = self._signs[member], now - self._seen[member]
             gone = sign is Sign.GONE and member.role == "ps"
             if gone or (sign is Sign.SILENT and silent > self._silence):
-                return f"{named([member])}: {sign.value}"
+                return f"{format_members([member])}: {sign.value}"
         workers = [member for member in self._members if member.role == "worker"]
         away = [m for m in workers if self._signs[m] is not Sign.ALIVE]
         if away == workers and all(now - self._seen[m] > self._patience for m in workers):
-            return f"{named(workers)}: no worker is left"
+            return f"{format_members(workers)}: no worker is left"
         return ""
 
     def _look(self) -> None:
@@ -163,7 +163,7 @@ class Watch:
         gone = [worker for worker in workers if self._signs[worker] is Sign.GONE]
         for worker in gone:
             if worker not in self._away:
-                who = f"{named([worker])} is gone: {Sign.GONE.value} there"
+                who = f"{format_members([worker])} is gone: {Sign.GONE.value} there"
                 self._away.add(worker)
                 self._tell(
                     f"{who}; the other workers take its steps"
@@ -172,7 +172,7 @@ class Watch:
                 )
         for worker in self._away.intersection(alive):
             self._away.remove(worker)
-            self._tell(f"{named([worker])} is back")
+            self._tell(f"{format_members([worker])} is back")
 
 
 def lost_message(reason: str) -> str:

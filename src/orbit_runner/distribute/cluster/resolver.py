@@ -86,7 +86,7 @@ def _contradictions(runtime: RuntimeConfig, cluster: Cluster) -> Iterator[str]:
     if strategy not in CLUSTERED:
         if cluster.me.role != "evaluator" and (trainers > 1 or jobs.get("ps")):
             yield (
-                f"describes {_described(jobs)}, and runtime.distribution_strategy is `{strategy}`, "
+                f"describes {_describe(jobs)}, and runtime.distribution_strategy is `{strategy}`, "
                 "which runs in one process\nallowed: multi_worker_mirrored, parameter_server"
             )
         return
@@ -111,7 +111,7 @@ def _counts(runtime: RuntimeConfig, cluster: Cluster) -> Iterator[str]:
             yield f"describes {there}, and runtime.{field} is {asked}"
 
 
-def _described(jobs: Mapping[str, tuple[str, ...]]) -> str:
+def _describe(jobs: Mapping[str, tuple[str, ...]]) -> str:
     return ", ".join(f"{len(addresses)} × {role}" for role, addresses in jobs.items())
 
 

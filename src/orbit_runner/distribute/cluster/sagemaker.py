@@ -10,8 +10,8 @@ import json
 from collections.abc import Mapping
 
 from orbit_runner.config.schema.runtime import RuntimeConfig
-from orbit_runner.distribute.cluster.description import Cluster, ClusterError, checked
-from orbit_runner.distribute.cluster.layout import layout, placed, role_of
+from orbit_runner.distribute.cluster.description import Cluster, ClusterError, check_cluster
+from orbit_runner.distribute.cluster.layout import layout, place_members, role_of
 
 SOURCE = "SageMaker"
 _PORT = 2222
@@ -45,7 +45,7 @@ def from_sagemaker(runtime: RuntimeConfig, environ: Mapping[str, str]) -> Cluste
     roles = layout(runtime, len(hosts), SOURCE)
     addresses = [f"{host}:{_PORT}" for host in hosts]
     role, index = role_of(roles, hosts.index(me))
-    return checked(placed(roles, addresses), role, index, SOURCE, named_early=True)
+    return check_cluster(place_members(roles, addresses), role, index, SOURCE, named_early=True)
 
 
 def _hosts(environ: Mapping[str, str]) -> list[str]:

@@ -12,8 +12,8 @@ import re
 from collections.abc import Mapping
 
 from orbit_runner.config.schema.runtime import RuntimeConfig
-from orbit_runner.distribute.cluster.description import Cluster, ClusterError, checked
-from orbit_runner.distribute.cluster.layout import layout, placed, role_of
+from orbit_runner.distribute.cluster.description import Cluster, ClusterError, check_cluster
+from orbit_runner.distribute.cluster.layout import layout, place_members, role_of
 from orbit_runner.distribute.cluster.slurm_lists import (
     SOURCE,
     expand_counts,
@@ -47,8 +47,8 @@ def from_slurm(runtime: RuntimeConfig, environ: Mapping[str, str]) -> Cluster:
     Raises:
         ClusterError: A variable is missing or malformed.
     """
-    hosts = expand_nodes(_needed(environ, "SLURM_STEP_NODELIST"))
-    counts = expand_counts(_needed(environ, "SLURM_STEP_TASKS_PER_NODE"))
+    hosts = expand_nodes(_require(environ, "SLURM_STEP_NODELIST"))
+    counts = expand_counts(_require(environ, "SLURM_STEP_TASKS_PER_NODE"))
     if len(hosts) != len(counts):
         raise ClusterError(f"{SOURCE}: {len(hosts)} nodes, but task counts of {len(counts)}")
     ports = _ports(environ, max(counts))
@@ -57,10 +57,10 @@ def from_slurm(runtime: RuntimeConfig, environ: Mapping[str, str]) -> Cluster:
     rank = _number(environ, "SLURM_PROCID")
     if rank >= len(addresses):
         raise ClusterError(f"{SOURCE}: SLURM_PROCID is {rank}, of {len(addresses)} tasks")
-    return checked(placed(roles, addresses), *role_of(roles, rank), SOURCE)
+    return check_cluster(place_members(roles, addresses), *role_of(roles, rank), SOURCE)
 
 
-def _needed(environ: Mapping[str, str], name: str) -> str:
+def _require(environ: Mapping[str, str], name: str) -> str:
     if not environ.get(name):
         raise ClusterError(
             f"{SOURCE}: {name} is not set; start the tasks with `srun runner …`, "
@@ -70,7 +70,7 @@ def _needed(environ: Mapping[str, str], name: str) -> str:
 
 
 def _number(environ: Mapping[str, str], name: str, default: str = "") -> int:
-    text = environ.get(name, default) or _needed(environ, name)
+    text = environ.get(name, default) or _require(environ, name)
     if not _NUMBER.fullmatch(text):
         raise ClusterError(f"{SOURCE}: {name} is {text[:60]!r}, expected a number")
     return int(text)

@@ -31,16 +31,16 @@ def expand_nodes(text: str) -> list[str]:
         raise ClusterError(
             f"{SOURCE}: got the list of nodes {text[:60]!r}, expected one such as n[01-03,7],gpu1"
         )
-    return [node for name in re.findall(_NAME, text) for node in _expanded(name)]
+    return [node for name in re.findall(_NAME, text) for node in _expand(name)]
 
 
-def _expanded(name: str) -> Iterator[str]:
+def _expand(name: str) -> Iterator[str]:
     found = _BRACKETS.search(name)
     if found is None:
         yield name
         return
     for number in expand_numbers(found[1], f"the nodes {name[:60]!r}"):
-        yield from _expanded(f"{name[: found.start()]}{number}{name[found.end() :]}")
+        yield from _expand(f"{name[: found.start()]}{number}{name[found.end() :]}")
 
 
 def expand_numbers(text: str, what: str) -> Iterator[str]:

@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from orbit_runner.distribute.cluster.description import Cluster, ClusterError, checked
+from orbit_runner.distribute.cluster.description import Cluster, ClusterError, check_cluster
 
 NAME = "TF_CONFIG"
 
@@ -37,7 +37,7 @@ def from_tf_config(text: str) -> Cluster:
     # Said by the Training Operator, Vertex AI and SageMaker, in whose clusters a host has a name
     # once its container runs.
     early = value.get("environment") == "cloud"
-    return checked(_jobs(cluster), role, index, NAME, named_early=early)
+    return check_cluster(_jobs(cluster), role, index, NAME, named_early=early)
 
 
 _FORM = 'expected {"cluster": {"worker": ["host:port", …]}, "task": {"type": "worker", "index": 0}}'

@@ -4,13 +4,13 @@ The halves of an image take half of the activations' memory each. Convolutions a
 of the neighbouring parts, batch normalisation takes its moments over all parts, and what comes out,
 gradients included, is what the network gives without a partition, up to rounding.
 
-    from orbit_runner.distribute.spatial import partitioned
+    from orbit_runner.distribute.spatial import partition_model
 """
 
 from orbit_runner.distribute.spatial import convolutions, layers, normalization  # noqa: F401
 from orbit_runner.distribute.spatial.composite_layers import BLOCK
 from orbit_runner.distribute.spatial.grid import Grid, PartitionError
-from orbit_runner.distribute.spatial.model import PartitionedModel, partitioned
+from orbit_runner.distribute.spatial.model import PartitionedModel, partition_model
 from orbit_runner.distribute.spatial.rules import RULES, Rule, pointwise, register
 
 __all__ = [
@@ -20,7 +20,7 @@ __all__ = [
     "PartitionError",
     "PartitionedModel",
     "Rule",
-    "partitioned",
+    "partition_model",
     "pointwise",
     "register",
 ]

@@ -12,7 +12,7 @@ import tensorflow as tf
 _PIXELS = [0, 1, 2]
 
 
-def _fused(x: tf.Tensor) -> bool:
+def _has_fused_kernel(x: tf.Tensor) -> bool:
     return x.dtype != tf.float64
 
 
@@ -26,7 +26,7 @@ def moments(x: tf.Tensor, count: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     Returns:
         Mean and variance, [channels], the latter divided by `count`.
     """
-    if not _fused(x):
+    if not _has_fused_kernel(x):
         return tf.nn.moments(x, _PIXELS)
     ones, none = tf.ones([x.shape[-1]]), tf.zeros([0])
     kernel = tf.raw_ops.FusedBatchNormV3(x=x, scale=ones, offset=ones, mean=none, variance=none)
@@ -34,7 +34,7 @@ def moments(x: tf.Tensor, count: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     return kernel.batch_mean, kernel.batch_variance * (tf.maximum(count - 1.0, 1.0) / count)
 
 
-def normalised(
+def normalize(
     x: tf.Tensor,
     mean: tf.Tensor,
     variance: tf.Tensor,
@@ -55,7 +55,7 @@ def normalised(
     Returns:
         The shape and type of `x`.
     """
-    if not _fused(x):
+    if not _has_fused_kernel(x):
         scale = gamma * tf.math.rsqrt(variance + epsilon)
         return x * scale + (beta - mean * scale)
     return tf.raw_ops.FusedBatchNormV3(
@@ -78,7 +78,7 @@ def gradients(
     epsilon: float,
     device: str,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Computes the gradients of `normalised`, the moments taken as given.
+    """Computes the gradients of `normalize`, the moments taken as given.
 
     Args:
         above: The gradient of its output.
@@ -93,7 +93,7 @@ def gradients(
         The gradients of `x`, `gamma` and `beta`.
     """
     # On a GPU the kernel adds in any order, and refuses where runs have to be repeatable.
-    if _fused(x) and "GPU" not in device.upper():
+    if _has_fused_kernel(x) and "GPU" not in device.upper():
         kernel = tf.raw_ops.FusedBatchNormGradV3(
             y_backprop=above,
             x=x,
@@ -125,4 +125,4 @@ def affine(x: tf.Tensor, scale: tf.Tensor, shift: tf.Tensor) -> tf.Tensor:
     # cuDNN has a least epsilon; together with the variance it makes one.
     epsilon = 1e-3
     variance = tf.fill(tf.shape(scale), tf.constant(1.0 - epsilon, scale.dtype))
-    return normalised(x, tf.zeros_like(scale), variance, scale, shift, epsilon)
+    return normalize(x, tf.zeros_like(scale), variance, scale, shift, epsilon)

@@ -14,7 +14,7 @@ import tf_keras
 
 from orbit_runner.distribute.spatial.grid import Grid
 from orbit_runner.distribute.spatial.rules import Call, Layer, Rule, register
-from orbit_runner.distribute.spatial.walk import Functional, walked
+from orbit_runner.distribute.spatial.walk import Functional, run_layers
 
 _GARDEN = "official.vision.modeling.layers.nn_blocks"
 _inner: weakref.WeakKeyDictionary[Any, dict[bool, Functional]] = weakref.WeakKeyDictionary()
@@ -31,7 +31,7 @@ def _model(layer: Layer, training: bool) -> Functional:
 
 
 def _block(layer: Layer, call: Call, grid: Grid, **kwargs: Any) -> Any:
-    return walked(_model(layer, call.training), [grid], call)
+    return run_layers(_model(layer, call.training), [grid], call)
 
 
 BLOCK = Rule(_block, inner=lambda layer: _model(layer, True))

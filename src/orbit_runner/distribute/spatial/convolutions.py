@@ -9,15 +9,15 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.distribute.spatial.grid import Grid
-from orbit_runner.distribute.spatial.halo import Pads, Window, exchanged, window
-from orbit_runner.distribute.spatial.placement import placed
+from orbit_runner.distribute.spatial.halo import Pads, Window, exchange_halo, window
+from orbit_runner.distribute.spatial.placement import run_on_device
 from orbit_runner.distribute.spatial.rules import Call, Layer, Rule, register
 from orbit_runner.models.resnet_blocks import PadShortcut
 
 _layers = tf_keras.layers
 
 
-def _padded(x: tf.Tensor, pads: Pads, value: Any = 0) -> tf.Tensor:
+def _pad(x: tf.Tensor, pads: Pads, value: Any = 0) -> tf.Tensor:
     if pads == ((0, 0), (0, 0)):
         return x
     return tf.pad(x, [(0, 0), *pads, (0, 0)], constant_values=tf.cast(value, x.dtype))
@@ -44,18 +44,20 @@ def _weights(layer: Layer, kernel: tf.Variable) -> list[tf.Tensor]:
     return [tf.cast(variable, layer.compute_dtype) for variable in variables]
 
 
-def _activated(layer: Layer, grid: Grid) -> Grid:
+def _activate(layer: Layer, grid: Grid) -> Grid:
     # Apart from the convolution, which would otherwise be run again for the activation's gradient.
     if layer.activation in (None, tf_keras.activations.linear):
         return grid
-    return grid.mapped(lambda device, x: placed(device, lambda y: [layer.activation(y)], x)[0])
+    return grid.mapped(
+        lambda device, x: run_on_device(device, lambda y: [layer.activation(y)], x)[0]
+    )
 
 
 def _convolution(layer: Layer, call: Call, grid: Grid) -> Grid:
     def run(x: tf.Tensor, pads: Pads, kernel: tf.Tensor, *bias: tf.Tensor) -> tf.Tensor:
         # As the layer does it: `conv2d` itself has no gradient for dilations on a CPU.
         x = tf.nn.convolution(
-            _padded(tf.cast(x, layer.compute_dtype), pads),
+            _pad(tf.cast(x, layer.compute_dtype), pads),
             kernel,
             layer.strides,
             "VALID",
@@ -64,13 +66,13 @@ def _convolution(layer: Layer, call: Call, grid: Grid) -> Grid:
         return tf.nn.bias_add(x, bias[0]) if bias else x
 
     windows = _windows(layer, grid, layer.kernel_size, layer.strides, layer.dilation_rate)
-    return _activated(layer, exchanged(grid, windows, run, *_weights(layer, layer.kernel)))
+    return _activate(layer, exchange_halo(grid, windows, run, *_weights(layer, layer.kernel)))
 
 
 def _depthwise(layer: Layer, call: Call, grid: Grid) -> Grid:
     def run(x: tf.Tensor, pads: Pads, kernel: tf.Tensor, *bias: tf.Tensor) -> tf.Tensor:
         x = tf.nn.depthwise_conv2d(
-            _padded(tf.cast(x, layer.compute_dtype), pads),
+            _pad(tf.cast(x, layer.compute_dtype), pads),
             kernel,
             (1, *layer.strides, 1),
             "VALID",
@@ -80,23 +82,23 @@ def _depthwise(layer: Layer, call: Call, grid: Grid) -> Grid:
 
     windows = _windows(layer, grid, layer.kernel_size, layer.strides, layer.dilation_rate)
     weights = _weights(layer, layer.depthwise_kernel)
-    return _activated(layer, exchanged(grid, windows, run, *weights))
+    return _activate(layer, exchange_halo(grid, windows, run, *weights))
 
 
 def _max_pooling(layer: Layer, call: Call, grid: Grid) -> Grid:
     def run(x: tf.Tensor, pads: Pads) -> tf.Tensor:
-        x = _padded(x, pads, x.dtype.min)
+        x = _pad(x, pads, x.dtype.min)
         return tf.nn.max_pool2d(x, layer.pool_size, layer.strides, "VALID")
 
     windows = _windows(layer, grid, layer.pool_size, layer.strides, (1, 1))
-    return exchanged(grid, windows, run)
+    return exchange_halo(grid, windows, run)
 
 
 def _average_pooling(layer: Layer, call: Call, grid: Grid) -> Grid:
     def run(x: tf.Tensor, pads: Pads) -> tf.Tensor:
         # Padding counts for nothing: each mean is over the pixels that are there.
         there = [[1.0] * length for length in (x.shape[1], x.shape[2])]
-        pooled = tf.nn.avg_pool2d(_padded(x, pads), layer.pool_size, layer.strides, "VALID")
+        pooled = tf.nn.avg_pool2d(_pad(x, pads), layer.pool_size, layer.strides, "VALID")
         if pads == ((0, 0), (0, 0)):
             return pooled
         shares = [
@@ -108,7 +110,7 @@ def _average_pooling(layer: Layer, call: Call, grid: Grid) -> Grid:
         return pooled / tf.constant(np.outer(*shares)[None, :, :, None], pooled.dtype)
 
     windows = _windows(layer, grid, layer.pool_size, layer.strides, (1, 1))
-    return exchanged(grid, windows, run)
+    return exchange_halo(grid, windows, run)
 
 
 def _shares(there: np.ndarray, size: int, stride: int) -> np.ndarray:
@@ -121,7 +123,7 @@ def _padding(layer: Layer, call: Call, grid: Grid) -> Grid:
         Window(1, 1, before, length + before + after)
         for length, (before, after) in zip((grid.height, grid.width), layer.padding, strict=True)
     ]
-    return exchanged(grid, windows, _padded)
+    return exchange_halo(grid, windows, _pad)
 
 
 def _cropping(layer: Layer, call: Call, grid: Grid) -> Grid:
@@ -129,14 +131,14 @@ def _cropping(layer: Layer, call: Call, grid: Grid) -> Grid:
         Window(1, 1, -before, length - before - after)
         for length, (before, after) in zip((grid.height, grid.width), layer.cropping, strict=True)
     ]
-    return exchanged(grid, windows, _padded)
+    return exchange_halo(grid, windows, _pad)
 
 
 def _pad_shortcut(layer: Layer, call: Call, grid: Grid) -> Grid:
     lengths = grid.height, grid.width
     windows = [window(length, 1, layer.stride, 1, "same") for length in lengths]
     # Each part begins at a pixel that is kept.
-    return exchanged(grid, windows, lambda x, pads: call(layer, x))
+    return exchange_halo(grid, windows, lambda x, pads: call(layer, x))
 
 
 register(_layers.Conv2D)(Rule(_convolution, _not_convolved))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import tensorflow as tf
 
-from orbit_runner.distribute.spatial.placement import fanned_out, placed
+from orbit_runner.distribute.spatial.placement import fan_out, run_on_device
 
 Place = tuple[int, int, int]
 """Which part: along the batch, the height, the width."""
@@ -130,7 +130,7 @@ def batch_slices(tensor: tf.Tensor, count: int) -> list[tf.Tensor]:
     return [tensor[size * i // count : size * (i + 1) // count] for i in range(count)]
 
 
-def scattered(tensor: tf.Tensor, layout: Layout) -> Grid:
+def scatter(tensor: tf.Tensor, layout: Layout) -> Grid:
     """Cuts a tensor into parts and sends them to their devices.
 
     Args:
@@ -160,10 +160,10 @@ def scattered(tensor: tf.Tensor, layout: Layout) -> Grid:
         ]
 
     # On the first device, so that the others are sent no more than their part.
-    pieces = placed(layout.first, cut, tensor)
+    pieces = run_on_device(layout.first, cut, tensor)
     # The part is on its own device from here on, also for a gradient of the input.
     parts = {
-        place: placed(layout.device(place), lambda x: [tf.identity(x)], piece)[0]
+        place: run_on_device(layout.device(place), lambda x: [tf.identity(x)], piece)[0]
         for place, piece in zip(layout.places(), pieces, strict=True)
     }
     return Grid(layout, height, width, parts)
@@ -184,7 +184,7 @@ def spread(pixel: tf.Tensor, like: Grid) -> Grid:
     tensors = [
         copy
         for images in batch_slices(pixel, layout.dims[0])
-        for copy in fanned_out(layout.first, images, each)
+        for copy in fan_out(layout.first, images, each)
     ]
     return like.replaced(tensors)
 
@@ -211,4 +211,4 @@ def gathered(grid: Grid) -> tf.Tensor:
         ]
         return [tf.concat(images, axis=0)]
 
-    return placed(grid.layout.first, join, *grid.parts.values())[0]
+    return run_on_device(grid.layout.first, join, *grid.parts.values())[0]

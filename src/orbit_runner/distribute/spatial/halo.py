@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from orbit_runner.distribute.spatial.grid import Grid, Place, cuts
-from orbit_runner.distribute.spatial.placement import placed
+from orbit_runner.distribute.spatial.placement import run_on_device
 from orbit_runner.distribute.spatial.slices import Box, Interval, slices
 
 Pads = tuple[Interval, Interval]
@@ -104,7 +104,7 @@ def reach(needed: Interval, parts: list[Interval]) -> Reach:
     return Reach(pieces, (start - needed[0], needed[1] - stop))
 
 
-def exchanged(
+def exchange_halo(
     grid: Grid,
     windows: Sequence[Window],
     function: Callable[..., tf.Tensor],
@@ -147,11 +147,11 @@ def exchanged(
         breadth, pads = len(across[j].pieces), (down[i].pads, across[j].pads)
 
         def run(*inputs: tf.Tensor) -> list[tf.Tensor]:
-            part = _joined(inputs[: len(keys)], breadth)
+            part = _join(inputs[: len(keys)], breadth)
             return [function(part, pads, *inputs[len(keys) :])]
 
         own = [pieces[key] for key in keys]
-        return placed(layout.device(place), run, *own, *tensors, recompute=True)[0]
+        return run_on_device(layout.device(place), run, *own, *tensors, recompute=True)[0]
 
     parts = {place: output(place) for place in layout.places()}
     return Grid(layout, rows.outputs, columns.outputs, parts)
@@ -176,7 +176,7 @@ def _pieces(
     return pieces
 
 
-def _joined(pieces: tuple[tf.Tensor, ...], breadth: int) -> tf.Tensor:
+def _join(pieces: tuple[tf.Tensor, ...], breadth: int) -> tf.Tensor:
     rows = [
         _concat(pieces[start : start + breadth], axis=2) for start in range(0, len(pieces), breadth)
     ]

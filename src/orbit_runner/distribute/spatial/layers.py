@@ -11,7 +11,7 @@ import tf_keras
 from tf_keras.src.layers.core.tf_op_layer import TFOpLambda
 
 from orbit_runner.distribute.spatial.grid import Grid
-from orbit_runner.distribute.spatial.placement import placed
+from orbit_runner.distribute.spatial.placement import run_on_device
 from orbit_runner.distribute.spatial.rules import Call, Layer, Rule, pointwise, register, whole
 from orbit_runner.models.normalize import Normalize
 
@@ -59,7 +59,7 @@ def _global_average(layer: Layer, call: Call, grid: Grid) -> tf.Tensor:
     # Not in 16 bits, which a sum soon leaves.
     dtype = tf.float64 if grid.dtype == tf.float64 else tf.float32
     sums = grid.mapped(
-        lambda device, part: placed(
+        lambda device, part: run_on_device(
             device,
             lambda x: [tf.reduce_sum(tf.cast(x, dtype), [1, 2], keepdims=layer.keepdims)],
             part,
@@ -71,7 +71,7 @@ def _global_average(layer: Layer, call: Call, grid: Grid) -> tf.Tensor:
         images = [tf.add_n(tensors[batch * each : (batch + 1) * each]) for batch in range(batches)]
         return [tf.cast(tf.concat(images, axis=0) / pixels, grid.dtype)]
 
-    return placed(grid.layout.first, mean, *sums.parts.values())[0]
+    return run_on_device(grid.layout.first, mean, *sums.parts.values())[0]
 
 
 def _dropout(layer: Layer, call: Call, grid: Grid) -> Grid:
@@ -88,7 +88,7 @@ def _dropout(layer: Layer, call: Call, grid: Grid) -> Grid:
         def run(x: tf.Tensor, key: tf.Tensor) -> list[tf.Tensor]:
             return [tf.nn.experimental.stateless_dropout(x, layer.rate, tf.stack([key, number]))]
 
-        return placed(device, run, part, seed)[0]
+        return run_on_device(device, run, part, seed)[0]
 
     return grid.mapped(dropped)
 

@@ -89,13 +89,13 @@ def _replica() -> int:
     return int(index or 0)
 
 
-def partitioned(
+def partition_model(
     model: tf_keras.Model, dims: Sequence[int], devices: Sequence[Sequence[str]]
 ) -> PartitionedModel:
     """Makes a model run on parts of its images.
 
         model = task.build_model()
-        parts = partitioned(model, [1, 2, 2, 1], [["GPU:0", "GPU:1", "GPU:2", "GPU:3"]])
+        parts = partition_model(model, [1, 2, 2, 1], [["GPU:0", "GPU:1", "GPU:2", "GPU:3"]])
         logits = parts(images, training=True)
 
     Args:

@@ -15,7 +15,7 @@ import tf_keras
 
 from orbit_runner.distribute.spatial import batch_norm_kernels as kernels
 from orbit_runner.distribute.spatial.grid import Grid
-from orbit_runner.distribute.spatial.placement import placed, placed_with_gradient
+from orbit_runner.distribute.spatial.placement import run_on_device, run_on_device_with_gradient
 from orbit_runner.distribute.spatial.rules import Call, Layer, Rule, register
 
 _LEAST_EPSILON = 1.001e-5
@@ -60,10 +60,10 @@ def _batch_norm(layer: Layer, call: Call, grid: Grid) -> Grid:
         variance = tf.convert_to_tensor(layer.moving_variance)
     # TensorFlow's fused kernels take no less.
     epsilon = max(layer.epsilon, _LEAST_EPSILON) if layer.fused else layer.epsilon
-    return _normalised(grid, mean, variance, gamma, beta, epsilon)
+    return _normalize(grid, mean, variance, gamma, beta, epsilon)
 
 
-def _normalised(
+def _normalize(
     grid: Grid,
     mean: tf.Tensor,
     variance: tf.Tensor,
@@ -74,7 +74,7 @@ def _normalised(
     """Normalises each part; what is kept for the gradient are the parts, in their own type."""
 
     def forward(x: Any, mean: Any, variance: Any, gamma: Any, beta: Any) -> list[tf.Tensor]:
-        return [kernels.normalised(x, mean, variance, gamma, beta, epsilon)]
+        return [kernels.normalize(x, mean, variance, gamma, beta, epsilon)]
 
     def on(device: str, part: tf.Tensor) -> tf.Tensor:
         def backward(upstream: Any, inputs: Any, _: Any) -> list[tf.Tensor]:
@@ -87,7 +87,7 @@ def _normalised(
             return [for_x, for_mean, for_variance, for_gamma, for_beta]
 
         values = (mean, variance, gamma, beta)
-        return placed_with_gradient(device, forward, backward, part, *values)[0]
+        return run_on_device_with_gradient(device, forward, backward, part, *values)[0]
 
     return grid.mapped(on)
 
@@ -105,7 +105,7 @@ def _with_moments(grid: Grid, dtype: tf.DType) -> tuple[Grid, Moments]:
         return [above + kernels.affine(x, slope, for_mean / count - slope * mean)]
 
     found = [
-        placed_with_gradient(grid.layout.device(place), forward, backward, part)
+        run_on_device_with_gradient(grid.layout.device(place), forward, backward, part)
         for place, part in grid.parts.items()
     ]
     parts, counts, means, variances = zip(*found, strict=True)
@@ -119,7 +119,7 @@ def _with_moments(grid: Grid, dtype: tf.DType) -> tuple[Grid, Moments]:
         spread = tf.stack(values[2 * number :]) + tf.square(means - mean)
         return [tf.reduce_sum(counts), mean, tf.reduce_sum(shares * spread, axis=0)]
 
-    moments = placed(grid.layout.first, together, *counts, *means, *variances)
+    moments = run_on_device(grid.layout.first, together, *counts, *means, *variances)
     return grid.replaced(parts), Moments(*moments)
 
 

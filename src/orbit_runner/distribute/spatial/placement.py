@@ -17,7 +17,7 @@ Forward = Callable[..., Sequence[tf.Tensor]]
 Backward = Callable[..., Sequence[tf.Tensor | None]]
 
 
-def placed(
+def run_on_device(
     device: str, forward: Forward, *tensors: tf.Tensor, recompute: bool = False
 ) -> list[tf.Tensor]:
     """Runs a function on a device, and its gradient too.
@@ -35,11 +35,11 @@ def placed(
         The outputs, on the device.
     """
     if recompute:
-        return placed_with_gradient(device, forward, _again(forward), *tensors)
+        return run_on_device_with_gradient(device, forward, _again(forward), *tensors)
     taped: list[Any] = []
 
     def recorded(*inputs: tf.Tensor) -> list[tf.Tensor]:
-        outputs, tape = _taped(forward, inputs)
+        outputs, tape = _record(forward, inputs)
         taped[:] = [tape, outputs, inputs]
         return outputs
 
@@ -47,20 +47,20 @@ def placed(
         tape, outputs, inputs = taped
         return tape.gradient(outputs, inputs, upstream)
 
-    return placed_with_gradient(device, recorded, backward, *tensors)
+    return run_on_device_with_gradient(device, recorded, backward, *tensors)
 
 
 def _again(forward: Forward) -> Backward:
     def backward(
         upstream: Sequence[tf.Tensor], inputs: Sequence[tf.Tensor], _: Sequence[tf.Tensor]
     ) -> list[tf.Tensor | None]:
-        outputs, tape = _taped(forward, inputs)
+        outputs, tape = _record(forward, inputs)
         return tape.gradient(outputs, inputs, upstream)
 
     return backward
 
 
-def _taped(
+def _record(
     forward: Forward, inputs: Sequence[tf.Tensor]
 ) -> tuple[list[tf.Tensor], tf.GradientTape]:
     with tf.GradientTape() as tape:
@@ -68,14 +68,14 @@ def _taped(
         return list(forward(*inputs)), tape
 
 
-def placed_with_gradient(
+def run_on_device_with_gradient(
     device: str, forward: Forward, backward: Backward, *tensors: tf.Tensor
 ) -> list[tf.Tensor]:
     """Runs a function on a device, and on the same device another one for its gradient.
 
     Args:
         device: Its name.
-        forward: As in `placed`.
+        forward: As in `run_on_device`.
         backward: Is given the gradients of the outputs, the tensors and the outputs, each a
             sequence, and returns the gradients of the tensors; None for those without. What it does
             not use is not kept.
@@ -103,7 +103,7 @@ def placed_with_gradient(
         return run(*tensors)
 
 
-def fanned_out(device: str, tensor: tf.Tensor, count: int) -> list[tf.Tensor]:
+def fan_out(device: str, tensor: tf.Tensor, count: int) -> list[tf.Tensor]:
     """Gives a tensor to several readers, whose gradients are added up on its device.
 
     Args:
@@ -123,4 +123,4 @@ def fanned_out(device: str, tensor: tf.Tensor, count: int) -> list[tf.Tensor]:
     def backward(upstream: Sequence[tf.Tensor], *_: Any) -> list[tf.Tensor]:
         return [tf.add_n(upstream)]
 
-    return placed_with_gradient(device, forward, backward, tensor)
+    return run_on_device_with_gradient(device, forward, backward, tensor)

@@ -16,8 +16,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from orbit_runner.distribute.spatial.grid import Grid, gathered, scattered, spread
-from orbit_runner.distribute.spatial.placement import placed
+from orbit_runner.distribute.spatial.grid import Grid, gathered, scatter, spread
+from orbit_runner.distribute.spatial.placement import run_on_device
 
 Layer = Any
 Run = Callable[..., Any]
@@ -134,7 +134,9 @@ def pointwise(layer: Layer, call: Call, *args: Any, **kwargs: Any) -> Grid:
         return [call(layer, *new_args, **new_kwargs)]
 
     return like.replaced(
-        placed(like.layout.device(place), run, *(values[index].parts[place] for index in places))[0]
+        run_on_device(
+            like.layout.device(place), run, *(values[index].parts[place] for index in places)
+        )[0]
         for place in like.parts
     )
 
@@ -144,7 +146,7 @@ def _fitting(value: Any, like: Grid) -> Any:
     if not tf.is_tensor(value) or value.shape.rank != 4:
         return value
     if (value.shape[1], value.shape[2]) == (like.height, like.width):
-        return scattered(value, like.layout)
+        return scatter(value, like.layout)
     return spread(value, like)
 
 

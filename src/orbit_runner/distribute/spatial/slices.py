@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from orbit_runner.distribute.spatial.placement import placed_with_gradient
+from orbit_runner.distribute.spatial.placement import run_on_device_with_gradient
 
 Interval = tuple[int, int]
 """Start and stop, in pixels."""
@@ -38,15 +38,15 @@ def slices(device: str, image: tf.Tensor, boxes: Sequence[Box]) -> list[tf.Tenso
         return [image]
 
     def cut(whole: tf.Tensor) -> list[tf.Tensor]:
-        return [_sliced(whole, box, (0, 0)) for box in boxes]
+        return [_slice(whole, box, (0, 0)) for box in boxes]
 
     def added(upstream: Sequence[tf.Tensor], *_: Any) -> list[tf.Tensor]:
-        return [_added(boxes, upstream, height, width)]
+        return [_add(boxes, upstream, height, width)]
 
-    return placed_with_gradient(device, cut, added, image)
+    return run_on_device_with_gradient(device, cut, added, image)
 
 
-def _sliced(image: tf.Tensor, box: Box, origin: tuple[int, int]) -> tf.Tensor:
+def _slice(image: tf.Tensor, box: Box, origin: tuple[int, int]) -> tf.Tensor:
     (top, bottom), (left, right) = box
     top, bottom = top - origin[0], bottom - origin[0]
     left, right = left - origin[1], right - origin[1]
@@ -55,7 +55,7 @@ def _sliced(image: tf.Tensor, box: Box, origin: tuple[int, int]) -> tf.Tensor:
     return image[:, top:bottom, left:right]
 
 
-def _added(
+def _add(
     boxes: Sequence[Box], gradients: Sequence[tf.Tensor], height: int, width: int
 ) -> tf.Tensor:
     row_edges = _edges([rows for rows, _ in boxes], height)
@@ -75,7 +75,7 @@ def _edges(intervals: Sequence[Interval], size: int) -> list[Interval]:
 def _cell(boxes: Sequence[Box], gradients: Sequence[tf.Tensor], cell: Box) -> tf.Tensor:
     (top, bottom), (left, right) = cell
     covering = [
-        _sliced(gradient, cell, (rows[0], columns[0]))
+        _slice(gradient, cell, (rows[0], columns[0]))
         for (rows, columns), gradient in zip(boxes, gradients, strict=True)
         if rows[0] <= top and bottom <= rows[1] and columns[0] <= left and right <= columns[1]
     ]

@@ -16,8 +16,8 @@ import tf_keras
 # The class of every model that is made of inputs and outputs, subclasses of Model Garden included.
 from tf_keras.src.engine.functional import Functional
 
-from orbit_runner.distribute.spatial.grid import Grid, Layout, gathered, scattered
-from orbit_runner.distribute.spatial.placement import fanned_out
+from orbit_runner.distribute.spatial.grid import Grid, Layout, gathered, scatter
+from orbit_runner.distribute.spatial.placement import fan_out
 from orbit_runner.distribute.spatial.rules import Call, rule_of
 
 
@@ -50,12 +50,12 @@ def run_partitioned(model: Functional, inputs: Any, layout: Layout, call: Call) 
             model._flatten_to_reference_inputs(inputs), model.inputs, strict=True
         )
     ]
-    values = [scattered(x, layout) if x.shape.rank == 4 else x for x in tensors]
-    outputs = walked(model, values, call)
+    values = [scatter(x, layout) if x.shape.rank == 4 else x for x in tensors]
+    outputs = run_layers(model, values, call)
     return tf.nest.map_structure(lambda x: gathered(x) if isinstance(x, Grid) else x, outputs)
 
 
-def walked(model: Functional, inputs: list[Any], call: Call) -> Any:
+def run_layers(model: Functional, inputs: list[Any], call: Call) -> Any:
     """Runs a model some of whose inputs are in parts already.
 
     Args:
@@ -93,7 +93,7 @@ def _output(layer: tf_keras.layers.Layer, call: Call, args: Any, kwargs: Any) ->
     if training is not None:
         call = dataclasses.replace(call, training=bool(training))
     if isinstance(layer, Functional):
-        return walked(layer, layer._flatten_to_reference_inputs(args[0]), call)
+        return run_layers(layer, layer._flatten_to_reference_inputs(args[0]), call)
     rule = rule_of(layer)
     assert rule is not None, "checked before"
     with tf.name_scope(layer.name):
@@ -106,7 +106,7 @@ def _for_readers(value: Any, count: int) -> list[Any]:
         return [value] * count
     layout = value.layout
     parts = {
-        place: fanned_out(layout.device(place), part, count) for place, part in value.parts.items()
+        place: fan_out(layout.device(place), part, count) for place, part in value.parts.items()
     }
     return [
         Grid(layout, value.height, value.width, {place: parts[place][i] for place in parts})

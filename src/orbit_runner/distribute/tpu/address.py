@@ -189,7 +189,7 @@ def _name_problems(
             )
             return
     missing = [
-        f"tpu_{field}" for field in ("zone", "project") if not _known(field, runtime, environ)
+        f"tpu_{field}" for field in ("zone", "project") if not _is_known(field, runtime, environ)
     ]
     if missing and not _inside_the_cloud(environ):
         yield (
@@ -199,7 +199,7 @@ def _name_problems(
         )
 
 
-def _known(field: str, runtime: RuntimeConfig, environ: Environ) -> bool:
+def _is_known(field: str, runtime: RuntimeConfig, environ: Environ) -> bool:
     if getattr(runtime, f"tpu_{field}"):
         return True
     # TensorFlow reads the rest of this variable only where it takes the name from there too.

@@ -35,8 +35,8 @@ from orbit_runner.train import loop
 from orbit_runner.train.callbacks.interrupts import SignalAction, SignalGuard
 from orbit_runner.train.callbacks.summaries import JsonLines, Summaries
 from orbit_runner.train.controller import Action, build_controller, quiet_orbit
-from orbit_runner.train.error_messages import explained
-from orbit_runner.train.modes import check_mode, held, run_mode
+from orbit_runner.train.error_messages import error_message_scope
+from orbit_runner.train.modes import check_mode, run_mode, run_scope
 from orbit_runner.train.run import Session
 from orbit_runner.utils.files import cut_records
 from orbit_runner.utils.observer import Observer
@@ -126,7 +126,7 @@ class OrbitExperimentRunner:
                 self._model_dir = str(until_run.enter_context(remote))
             if mode in TRAINING and Workers(self.strategy).is_chief:
                 until_run.enter_context(RunLock(self._model_dir))
-            with held(self._config, self.strategy, mode, self._model_dir):
+            with run_scope(self._config, self.strategy, mode, self._model_dir):
                 self._build(
                     task,
                     trainer,
@@ -184,9 +184,9 @@ class OrbitExperimentRunner:
         """The experiment as parts of Model Garden take it."""
         if not isinstance(self._params, ExperimentConfig) or self._params.for_task is self._params:
             return self._params
-        from orbit_runner.model_garden.driver.params import handed_on
+        from orbit_runner.model_garden.driver.params import to_driver
 
-        return handed_on(self._params)
+        return to_driver(self._params)
 
     def _build_trainer(self, task: Any, train: bool, evaluate: bool) -> Any:
         """Makes what trains and evaluates.
@@ -345,7 +345,7 @@ class OrbitExperimentRunner:
             Diverged: The loss diverged.
             Interrupted: A signal ended the run, its checkpoint saved.
         """
-        held_run = held(self._config, self.strategy, self._mode, self._model_dir)
+        held_run = run_scope(self._config, self.strategy, self._mode, self._model_dir)
         with self._until_run, held_run, self._output():
             if self._session is not None and self._controller is self._own_controller:
                 logs = self._run_session(self._session)
@@ -364,7 +364,7 @@ class OrbitExperimentRunner:
         if self._reports is not None:
             self._reports.restart()
         guard = self._signals.installed() if self._mode in TRAINING else contextlib.nullcontext()
-        with self.strategy.scope(), explained(), guard:
+        with self.strategy.scope(), error_message_scope(), guard:
             logs = drive(self, settings, self._mode, evaluates_at_end=self._evaluates_at_end)
         if self._mode in TRAINING:
             observer.reproducible(_INEXACT_TRAINER)
@@ -383,7 +383,7 @@ class OrbitExperimentRunner:
         exports = self._mode in TRAINING and bool(self._config.trainer.export_subdir)
         if exports:
             check_exportable(session.task)
-        with session.own_strategy.scope(), explained(lambda: session.step):
+        with session.own_strategy.scope(), error_message_scope(lambda: session.step):
             if self._mode == "eval" and self._evaluates_new_weights(session):
                 logs = loop.evaluate(session, self.controller)
             else:
@@ -451,9 +451,9 @@ def run_config(params: Any) -> ExperimentConfig:
     """
     if isinstance(params, ExperimentConfig):
         return params
-    from orbit_runner.model_garden.driver.params import taken_over
+    from orbit_runner.model_garden.driver.params import from_driver
 
-    return taken_over(params)
+    return from_driver(params)
 
 
 def gin_names_a_trainer() -> bool:

@@ -9,13 +9,13 @@ from typing import Any
 import tensorflow as tf
 
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.model_garden.provider import adopted
+from orbit_runner.model_garden.provider import adopt
 
 # What a config was made of, by the identity of Model Garden's: that has no place for it.
 _made_of: dict[int, ExperimentConfig] = {}
 
 
-def taken_over(params: Any) -> ExperimentConfig:
+def from_driver(params: Any) -> ExperimentConfig:
     """Returns a config that a driver hands over, as one of this runner.
 
     Args:
@@ -27,7 +27,7 @@ def taken_over(params: Any) -> ExperimentConfig:
     Raises:
         ConfigError: It has values that cannot be, by the rules of this runner.
     """
-    config, before = adopted(params), _made_of.get(id(params))
+    config, before = adopt(params), _made_of.get(id(params))
     # The driver has decided by now whether ops are deterministic, and it need not have.
     changes: dict[str, Any] = {"deterministic": False}
     seed, _ = tf.compat.v1.get_seed(None)
@@ -67,7 +67,7 @@ def remember(params: Any, config: ExperimentConfig) -> Any:
     return params
 
 
-def handed_on(config: Any) -> Any:
+def to_driver(config: Any) -> Any:
     """Returns a config of this runner as Model Garden's own parts take it.
 
     Args:

@@ -18,7 +18,7 @@ import tensorflow as tf
 from orbit_runner.checkpoint.compatibility import match
 from orbit_runner.checkpoint.fingerprint import CheckpointContent
 from orbit_runner.checkpoint.finite_check import non_finite_error, non_finite_variables
-from orbit_runner.errors import RunnerError, listed
+from orbit_runner.errors import RunnerError, format_list
 from orbit_runner.train.evaluator import EXAMPLES
 from orbit_runner.train.run import Session
 from orbit_runner.utils.files import read_json_object
@@ -342,11 +342,13 @@ class TrainerCheckpointManager(tf.train.CheckpointManager):
         if not self._allow_partial:
             raise RunnerError(
                 f"the checkpoint {path} does not fit this experiment "
-                f"({found.counts() or 'nothing'} would fit):\n{listed(left)}\n"
+                f"({found.counts() or 'nothing'} would fit):\n{format_list(left)}\n"
                 "give another --model_dir, the config that made it, or --allow_partial to restore "
                 "the rest"
             )
-        self._observer.note(f"restored {found.counts()} from {path}; left out:\n{listed(left)}")
+        self._observer.note(
+            f"restored {found.counts()} from {path}; left out:\n{format_list(left)}"
+        )
 
 
 class ManagedCheckpoints:

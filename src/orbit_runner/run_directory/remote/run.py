@@ -93,14 +93,14 @@ def _finish(mirror: Mirror, copy: WorkingCopy, lease: Lease) -> None:
             mirror.finish()
     except StorageError as failure:
         if lease.lost is None:
-            message = _explained(failure, copy)
+            message = _explain(failure, copy)
             raise StorageError(message, permanent=failure.permanent) from failure
     if lease.lost is not None:
         mirror.stop()
         raise RunnerError(lease.loss())
 
 
-def _explained(failure: StorageError, copy: WorkingCopy) -> str:
+def _explain(failure: StorageError, copy: WorkingCopy) -> str:
     return (
         f"{_WHAT}: {failure}\nthe run is whole in its working copy, {copy.path}\n"
         "run the same command again on this machine, and it uploads what is missing"

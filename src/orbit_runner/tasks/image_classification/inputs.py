@@ -19,7 +19,7 @@ from orbit_runner.data.tfrecord.pipeline import eval_records, train_records
 from orbit_runner.data.tfrecord.source import RecordSource
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
 from orbit_runner.tasks.image_classification.sources import Size, Source, image_spec, load_source
-from orbit_runner.tasks.image_classification.variation import variation, varied_images
+from orbit_runner.tasks.image_classification.variation import variation, varies_images
 
 
 def train_inputs(
@@ -96,7 +96,7 @@ def chunks(
             global_batch_size=params.global_batch_size,
             replicas=replicas,
             drop_remainder=params.drop_remainder,
-            element=_weighted,
+            element=_add_weights,
         )
     shuffle = params.shuffle_buffer_size > 1
     return train_chunks(
@@ -132,9 +132,9 @@ def eval_inputs(
         "cache": params.cache,
     }
     if is_ready(source, params, input_size):
-        return eval_dataset(source, element=_weighted, **settings)
+        return eval_dataset(source, element=_add_weights, **settings)
     if _is_plain(source, params, input_size):
-        return eval_records(source, num_classes=num_classes, element=_weighted, **settings)
+        return eval_records(source, num_classes=num_classes, element=_add_weights, **settings)
     shape, _ = image_spec(source, input_size)
     batches = eval_images(
         source,
@@ -161,7 +161,7 @@ def is_ready(source: Source, params: ImageDataConfig, input_size: Size) -> TypeG
     if params.source == "synthetic":
         return True
     same = image_spec(source, input_size)[0] == image_spec(source)[0]
-    return same and not varied_images(params) and params.mixup_and_cutmix is None
+    return same and not varies_images(params) and params.mixup_and_cutmix is None
 
 
 def _is_plain(source: Source, params: ImageDataConfig, size: Size) -> TypeGuard[RecordSource]:
@@ -178,7 +178,7 @@ def _triple(batch: dict[str, Any]) -> Any:
     return batch["image"], batch["label"], batch["weight"]
 
 
-def _weighted(batch: dict[str, Any], weight: tf.Tensor) -> Any:
+def _add_weights(batch: dict[str, Any], weight: tf.Tensor) -> Any:
     return batch["image"], batch["label"], weight
 
 

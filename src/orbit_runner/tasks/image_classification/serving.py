@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.data.images.eval_image import decoded_for_evaluation
+from orbit_runner.data.images.eval_image import decode_for_evaluation
 from orbit_runner.data.images.train_image import Variation
 from orbit_runner.errors import first_line
 from orbit_runner.tasks.serving import Prediction, Serving
@@ -74,7 +74,7 @@ def decoder(
         From the bytes of a JPEG, PNG, BMP or GIF, string scalar, to uint8 of that shape.
     """
     return functools.partial(
-        decoded_for_evaluation,
+        decode_for_evaluation,
         shape=shape,
         center_crop_fraction=variation.center_crop_fraction if resize else None,
         method=variation.method,

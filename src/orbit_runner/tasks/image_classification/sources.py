@@ -117,11 +117,11 @@ def _synthetic(config: ImageDataConfig, size: Sequence[int], num_classes: int) -
         "image": {"shape": list(size), "dtype": "uint8", "low": 0, "high": 256},
         "label": {"shape": [], "dtype": "int32", "low": 0, "high": num_classes},
     }
-    return _made_up(json.dumps(features), spec["num_examples"], spec["kind"], config.seed or 0)
+    return _synthesize(json.dumps(features), spec["num_examples"], spec["kind"], config.seed or 0)
 
 
 @functools.lru_cache(maxsize=4)
-def _made_up(features: str, num_examples: int, kind: str, seed: int) -> Source:
+def _synthesize(features: str, num_examples: int, kind: str, seed: int) -> Source:
     return SOURCES.get("synthetic").load()(
         features=json.loads(features),
         num_examples=num_examples,

@@ -10,7 +10,7 @@ from orbit_runner.tasks.image_classification.data_config import ImageDataConfig,
 from orbit_runner.tasks.image_classification.sources import Source
 
 
-def varied_images(params: ImageDataConfig) -> bool:
+def varies_images(params: ImageDataConfig) -> bool:
     """Tells whether images are varied one by one.
 
     Args:

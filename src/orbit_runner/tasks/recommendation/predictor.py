@@ -40,7 +40,7 @@ class UserPredictor:
         """
         for argument in arguments or ["-"]:
             if argument == "-":
-                yield from _filled(lines)
+                yield from _fill(lines)
             elif _is_id(argument):
                 yield argument.strip()
             else:
@@ -59,7 +59,7 @@ class UserPredictor:
         asked = [user for user in ids if user is not None]
         answers = iter(self._answers(asked) if asked else [])
         return [
-            _refused(f"got {item!r}, expected a user's id, a whole number", item)
+            _refusal(f"got {item!r}, expected a user's id, a whole number", item)
             if user is None
             else next(answers)
             for item, user in zip(items, ids, strict=True)
@@ -73,7 +73,7 @@ class UserPredictor:
         return [
             _answer(user, item[row], score[row])
             if known[row]
-            else _refused(f"user {user} is not in the training set", user)
+            else _refusal(f"user {user} is not in the training set", user)
             for row, user in enumerate(users)
         ]
 
@@ -87,7 +87,7 @@ def _answer(user: int, items: np.ndarray, scores: np.ndarray) -> Prediction:
     )
 
 
-def _refused(reason: str, user: int | str) -> Prediction:
+def _refusal(reason: str, user: int | str) -> Prediction:
     return Prediction(text=reason, data={"user": user, "error": reason})
 
 
@@ -101,12 +101,12 @@ def _is_id(text: str) -> bool:
 def _lines_of(name: str) -> Iterator[str]:
     try:
         with Path(name).expanduser().open(encoding="utf-8") as file:
-            yield from _filled(file)
+            yield from _fill(file)
     except (OSError, UnicodeDecodeError):
         raise RunnerError(
             f"got {name!r}, expected a user's id, a text file of ids, or - for standard input"
         ) from None
 
 
-def _filled(lines: Iterable[str]) -> Iterator[str]:
+def _fill(lines: Iterable[str]) -> Iterator[str]:
     return (line.strip() for line in lines if line.strip())

@@ -69,7 +69,7 @@ def misfits(
     if not same:
         yield (
             "validation_data.source",
-            f"got {_said(validation)}, expected those of train_data: {_said(train)}\n"
+            f"got {_describe(validation)}, expected those of train_data: {_describe(train)}\n"
             "both sections read the same set: one choice of each user is held out of training",
         )
     if num_negatives >= validation.num_items:
@@ -80,5 +80,5 @@ def misfits(
         )
 
 
-def _said(source: RatingSource) -> str:
+def _describe(source: RatingSource) -> str:
     return f"{source.num_users:,} users and {source.num_items:,} items of {source.name}"

@@ -146,7 +146,7 @@ class TranslationConfig(TaskConfig):
             try:
                 check_files(self, section)
             except DataError as error:
-                yield blamed(section, error), str(error)
+                yield setting_of_error(section, error), str(error)
 
     def data_files(self) -> Mapping[str, Sequence[Any]]:
         """Returns the files of both sections, and that of the vocabulary."""
@@ -155,7 +155,7 @@ class TranslationConfig(TaskConfig):
         return text_files(self)
 
 
-def blamed(section: str, error: DataError) -> str:
+def setting_of_error(section: str, error: DataError) -> str:
     """Returns the path, below `task`, of the setting that a data set's error is about.
 
     Args:

@@ -13,7 +13,7 @@ OUTPUTS, IDS, SENTENCES = "outputs", "ids", "sentences"
 _LEFT_OUT = -1
 
 
-def decoded(
+def decode(
     model: tf_keras.Model,
     inputs: tf.Tensor,
     ids: tf.Tensor,
@@ -60,7 +60,7 @@ class Translations:
         """Adds a step.
 
         Args:
-            logs: For each replica the number of sentences, and what `decoded` gave.
+            logs: For each replica the number of sentences, and what `decode` gave.
         """
         self.sentences += sum(int(count) for count in logs[SENTENCES])
         for ids, outputs in zip(logs.get(IDS, ()), logs.get(OUTPUTS, ()), strict=True):

@@ -23,9 +23,9 @@ from orbit_runner.tasks.translation.bleu import CorpusBleu
 from orbit_runner.tasks.translation.config import (
     TranslationConfig,
     TranslationDataConfig,
-    blamed,
+    setting_of_error,
 )
-from orbit_runner.tasks.translation.decoding import SENTENCES, Translations, decoded
+from orbit_runner.tasks.translation.decoding import SENTENCES, Translations, decode
 from orbit_runner.tasks.translation.inputs import (
     batches_per_epoch,
     eval_inputs,
@@ -126,7 +126,7 @@ class TranslationTask(Task):
 
         Returns:
             `loss`, the mean over the batch's target tokens; `examples`, the number of these, which
-            is what it weighs; and what `decoded` gives.
+            is what it weighs; and what `decode` gives.
         """
         features, labels, weights = inputs
         targets = labels["targets"]
@@ -141,7 +141,7 @@ class TranslationTask(Task):
             return logs
         asked = tf.logical_and(weights > 0, labels["id"] < self._bleu_examples)
         static = self.task_config.validation_data.static_batch
-        return logs | decoded(model, features["inputs"], labels["id"], asked, static=static)
+        return logs | decode(model, features["inputs"], labels["id"], asked, static=static)
 
     def aggregate_logs(self, state: Any = None, step_outputs: Any = None) -> Any:
         """Gathers the translations of a step on the host.
@@ -210,7 +210,9 @@ class TranslationTask(Task):
         try:
             return load_vocabulary(self.task_config, self.logging_dir)
         except DataError as error:
-            raise SettingError(f"task.{blamed('train_data', error)}", str(error)) from error
+            raise SettingError(
+                f"task.{setting_of_error('train_data', error)}", str(error)
+            ) from error
 
     @property
     def vocab_size(self) -> int:
@@ -230,7 +232,7 @@ class TranslationTask(Task):
         try:
             return load_pairs(params, self.vocab_size, self.vocabulary)
         except DataError as error:
-            raise SettingError(f"task.{blamed(section, error)}", str(error)) from error
+            raise SettingError(f"task.{setting_of_error(section, error)}", str(error)) from error
 
     def _cross_entropy(self, targets: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         return smoothed_cross_entropy(targets, logits, self.task_config.model.label_smoothing)

@@ -90,7 +90,7 @@ def distribute(
 
     def build(input_context: tf.distribute.InputContext | None = None) -> tf.data.Dataset:
         with _drawing(data, runtime, draws_for_itself=not takes_start):
-            dataset = _built(task, data, input_context, extra)
+            dataset = _build(task, data, input_context, extra)
         if must_end and int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY:
             raise SettingError("trainer.validation_steps", "is -1, and the set has no end; set it")
         options = _options(runtime, autotune=bool(not takes_start or asked))
@@ -112,16 +112,16 @@ def distribute(
     return Replayed(dataset, taken, tell) if taken else dataset
 
 
-def _built(task: Any, data: Any, context: Any, extra: dict[str, Any]) -> tf.data.Dataset:
+def _build(task: Any, data: Any, context: Any, extra: dict[str, Any]) -> tf.data.Dataset:
     # Tasks that do not care where they run leave the context out, as Orbit lets them.
     takes_context = "input_context" in inspect.signature(task.build_inputs).parameters
     given = {"input_context": context} if takes_context else {}
-    with blamed_on(data):
+    with data_error_scope(data):
         return task.build_inputs(data, **given, **extra)
 
 
 @contextlib.contextmanager
-def blamed_on(data: Any) -> Iterator[None]:
+def data_error_scope(data: Any) -> Iterator[None]:
     """Turns what is wrong with a data set into a message that names the setting.
 
     Args:

@@ -47,11 +47,11 @@ class Partition:
         """
         if self._split.parts == 1 or self._by_xla:
             return model
-        from orbit_runner.distribute.spatial import PartitionError, partitioned
+        from orbit_runner.distribute.spatial import PartitionError, partition_model
 
         groups = device_groups(self._strategy, self._split.parts)
         try:
-            return partitioned(model, self._split.dims, groups)
+            return partition_model(model, self._split.dims, groups)
         except PartitionError as error:
             raise SettingError(self._split.path, str(error)) from error
 

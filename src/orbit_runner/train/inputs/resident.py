@@ -12,7 +12,7 @@ from orbit_runner.data.options import PipelineOptions
 from orbit_runner.data.step_batches import Chunks
 from orbit_runner.distribute.devices import local_devices
 from orbit_runner.errors import SettingError
-from orbit_runner.train.inputs.distribute import blamed_on
+from orbit_runner.train.inputs.distribute import data_error_scope
 
 _MOST_BYTES = 2**30
 
@@ -40,7 +40,7 @@ def resident(
     replicas = strategy.num_replicas_in_sync
     obstacle = _obstacle(config, strategy, data)
     # A batch that does not divide is the pipeline's to refuse.
-    chunks = None if obstacle or data.global_batch_size % replicas else _made(task, data, replicas)
+    chunks = None if obstacle or data.global_batch_size % replicas else _make(task, data, replicas)
     if asked and chunks is None:
         obstacle = obstacle or "this data set is read as it is needed, or prepared for each example"
         reason = f"got true, but {obstacle}\nleave it out, for a pipeline where one is needed"
@@ -50,8 +50,8 @@ def resident(
     return chunks
 
 
-def _made(task: Any, data: Any, replicas: int) -> Chunks | None:
-    with blamed_on(data):
+def _make(task: Any, data: Any, replicas: int) -> Chunks | None:
+    with data_error_scope(data):
         return getattr(task, "chunks", _none)(data, replicas)
 
 

@@ -32,7 +32,7 @@ class WorkerDatasets:
         self._coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
         self._workers = self._coordinator._cluster.workers
         self._functions = [
-            _traced(make, tf.distribute.InputContext(len(self._workers), index, 1))
+            _trace(make, tf.distribute.InputContext(len(self._workers), index, 1))
             for index in range(len(self._workers))
         ]
 
@@ -46,5 +46,5 @@ class WorkerDatasets:
         return values.PerWorkerDistributedIterator(tuple(made))
 
 
-def _traced(make: Callable[[Any], tf.data.Dataset], context: tf.distribute.InputContext) -> Any:
+def _trace(make: Callable[[Any], tf.data.Dataset], context: tf.distribute.InputContext) -> Any:
     return tf.function(lambda: make(context)).get_concrete_function()

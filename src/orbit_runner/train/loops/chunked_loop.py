@@ -44,7 +44,7 @@ def chunked_loop(
     @tf.function(autograph=False)
     def loop(first: tf.Tensor, steps: tf.Tensor) -> None:
         def take_chunk(done: tf.Tensor) -> list[tf.Tensor]:
-            count = tf.minimum(_left(first, done, steps, recorder), chunks.length)
+            count = tf.minimum(_remaining_steps(first, done, steps, recorder), chunks.length)
             _take_all(take, strategy.run(made, args=(first + done, count)), count)
             _record(recorder, first + done + count)
             return [done + count]
@@ -77,15 +77,15 @@ def _overlapping(
     @tf.function(autograph=False)
     def loop(first: tf.Tensor, steps: tf.Tensor) -> None:
         def take_chunk(done: tf.Tensor, batches: list[tf.Tensor]) -> Any:
-            after = done + tf.minimum(_left(first, done, steps, recorder), chunks.length)
-            following = made(first + after, _left(first, after, steps, recorder))
+            after = done + tf.minimum(_remaining_steps(first, done, steps, recorder), chunks.length)
+            following = made(first + after, _remaining_steps(first, after, steps, recorder))
             piece(batches, after - done)
             _record(recorder, first + after)
             return after, following
 
         _start(recorder, first)
         none = tf.zeros([], tf.int64)
-        batches = made(first, _left(first, none, steps, recorder))
+        batches = made(first, _remaining_steps(first, none, steps, recorder))
         sizes = [tf.TensorShape([None, *tensor.shape[1:]]) for tensor in batches]
         tf.while_loop(
             lambda done, _: done < steps,
@@ -97,7 +97,7 @@ def _overlapping(
     return loop
 
 
-def _left(
+def _remaining_steps(
     first: tf.Tensor, done: tf.Tensor, steps: tf.Tensor, recorder: Recorder | None
 ) -> tf.Tensor:
     """Returns the steps until the loop or the current record ends."""

@@ -52,12 +52,12 @@ class LoopLength:
     def _adapted(self, step: int) -> float:
         steps, seconds = self._last_loop()
         if self._step is not None and step > self._step and steps:
-            self._length = adapted(self._length, steps, seconds, target=_SECONDS)
+            self._length = adapt(self._length, steps, seconds, target=_SECONDS)
         self._step = step
         return self._length
 
 
-def adapted(length: float, steps: int, seconds: float, *, target: float) -> float:
+def adapt(length: float, steps: int, seconds: float, *, target: float) -> float:
     """Returns the number of steps that take a given time; it grows slowly, and is at least 1.
 
     Args:

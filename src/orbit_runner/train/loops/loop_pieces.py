@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from orbit_runner.train.loops.loop_length import adapted
+from orbit_runner.train.loops.loop_length import adapt
 
 # The rest of the grace period is for saving.
 _SHARE_OF_GRACE = 1 / 6
@@ -72,7 +72,7 @@ class LoopPieces:
             synchronize()
             left -= steps
             seconds = time.perf_counter() - start
-            self._length = adapted(self._length, steps, seconds, target=self._seconds)
+            self._length = adapt(self._length, steps, seconds, target=self._seconds)
 
 
 def _expect_fewer_steps() -> None:

@@ -11,7 +11,7 @@ from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.train.gradients import GradientTap
 from orbit_runner.train.inputs.distribute import distribute, with_seed
 from orbit_runner.train.task_adapters.data_sections import section_of
-from orbit_runner.utils.autograph import converted
+from orbit_runner.utils.autograph import convert
 
 
 def complete(
@@ -71,7 +71,7 @@ def _complete_joint(
 
 
 def _trace(step: Any, task: Any, strategy: tf.distribute.Strategy, spec: Any) -> None:
-    run = converted(lambda inputs: strategy.run(step, args=(inputs,)), task)
+    run = convert(lambda inputs: strategy.run(step, args=(inputs,)), task)
     tf.function(run, autograph=False).get_concrete_function(spec)
 
 

@@ -16,7 +16,7 @@ from orbit_runner.train.evaluator import as_scalar, value_of
 from orbit_runner.train.gradients import StepFn
 from orbit_runner.train.learning_rates import learning_rates
 from orbit_runner.train.trainer import Trainer
-from orbit_runner.utils.autograph import converted
+from orbit_runner.utils.autograph import convert
 
 TOTAL = "total_loss"
 
@@ -135,7 +135,7 @@ class JointTrainer(Trainer):
         self._update_average()
 
     def _in_graph(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        return converted(function, self._task.multi)
+        return convert(function, self._task.multi)
 
     def _record(self, logs: dict[str, Any]) -> None:
         super()._record(logs)

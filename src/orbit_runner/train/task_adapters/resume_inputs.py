@@ -38,13 +38,13 @@ class Replayed:
     def __iter__(self) -> Any:
         """Makes an iterator that stands before the first step that was not taken."""
         iterator = iter(self._dataset)
-        with _told(f"the input of {self._steps} steps is made again", self._tell):
+        with _progress_scope(f"the input of {self._steps} steps is made again", self._tell):
             next(iterator)
         return iterator
 
 
 @contextlib.contextmanager
-def _told(what: str, tell: Callable[[str], None]) -> Iterator[None]:
+def _progress_scope(what: str, tell: Callable[[str], None]) -> Iterator[None]:
     start = time.monotonic()
     words = f"{what}, for the same batches to follow (trainer.replay_inputs)"
     timer = threading.Timer(_SECONDS_UNTOLD, tell, [words])

@@ -33,7 +33,7 @@ def repeatable_draws(seed: int, seed_after: int) -> Iterator[None]:
     random.seed(seed)
     np.random.seed(seed % 2**32)
     try:
-        with _seeded_crops(), _splittable_functions():
+        with _seeded_crops_scope(), _splittable_functions():
             yield
     finally:
         random.setstate(python)
@@ -42,7 +42,7 @@ def repeatable_draws(seed: int, seed_after: int) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _seeded_crops() -> Iterator[None]:
+def _seeded_crops_scope() -> Iterator[None]:
     """Gives random crops that name no seed the one that other ops would have.
 
     TensorFlow refuses them where ops are to be deterministic, though the global seed is set.

@@ -80,7 +80,7 @@ def _best_endings(trie: Trie, starting: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor
         better = new.sums > old.sums
         best = _Ahead(*(tf.where(better, a, b) for a, b in zip(new, old, strict=True)))
         found = [out.write(place, state[:, 0]) for out, state in zip(found, best[1:], strict=True)]
-        ahead = _Ahead(*map(_moved_on, best, _NO_WAY))
+        ahead = _Ahead(*map(_advance, best, _NO_WAY))
         return place + 1, best.sums[:, :1], ahead, found
 
     ahead = _Ahead(*(tf.fill([rows, trie.longest], value) for value in _NO_WAY))
@@ -90,7 +90,7 @@ def _best_endings(trie: Trie, starting: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor
     return ids, taken
 
 
-def _moved_on(state: tf.Tensor, last: np.generic) -> tf.Tensor:
+def _advance(state: tf.Tensor, last: np.generic) -> tf.Tensor:
     return tf.pad(state[:, 1:], [[0, 0], [0, 1]], constant_values=last)
 
 

@@ -199,12 +199,12 @@ def _check_ids(processor: Any, name: str) -> None:
     expected = {"pad": PAD, "eos": EOS, "unk": UNKNOWN}
     if got != expected:
         raise _error(
-            f"{name}: got ids {_listed(got)}, expected {_listed(expected)}; train it with "
-            "--pad_id=0 --eos_id=1 --unk_id=2 --bos_id=-1, or leave it unset"
+            f"{name}: got ids {_format_list(got)}, expected {_format_list(expected)}; "
+            "train it with --pad_id=0 --eos_id=1 --unk_id=2 --bos_id=-1, or leave it unset"
         )
 
 
-def _listed(ids: dict[str, int]) -> str:
+def _format_list(ids: dict[str, int]) -> str:
     return ", ".join(f"{name} {number}" for name, number in ids.items())
 
 
