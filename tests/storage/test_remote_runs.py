@@ -32,8 +32,6 @@ _DIGITS = (
     "--trainer.validation_interval=100",
     "--trainer.max_to_keep=3",
     "--trainer.steps_per_loop=20",
-    # The threads of the process that runs the tests are settled by its first op.
-    "--runtime.intra_op_threads=0",
     "--progress=plain",
     "--json",
 )
