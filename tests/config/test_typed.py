@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.config.parsing.builder import Builder, Mismatch, converted, describe_type
+from orbit_runner.config.parsing.builder import Builder, Mismatch, convert, describe_type
 from orbit_runner.config.parsing.tree import Leaf, Section
 from orbit_runner.config.provenance import Origin
 from orbit_runner.config.resolve import Request, resolve
@@ -46,7 +46,7 @@ LR = "trainer.optimizer_config.learning_rate"
     ],
 )
 def test_a_value_of_the_type_is_taken(value: Any, hint: Any, expected: Any) -> None:
-    got = converted(value, hint)
+    got = convert(value, hint)
 
     assert got == expected
     assert isinstance(got, Mapping) or type(got) is type(expected)
@@ -95,14 +95,14 @@ def test_a_value_of_the_type_is_taken(value: Any, hint: Any, expected: Any) -> N
 )
 def test_a_value_of_another_type_is_refused(value: Any, hint: Any, message: str) -> None:
     with pytest.raises(Mismatch) as caught:
-        converted(value, hint)
+        convert(value, hint)
 
     assert str(caught.value) == message
 
 
 def test_a_whole_number_beyond_all_floats_is_no_float() -> None:
     with pytest.raises(Mismatch):
-        converted(10**400, float)
+        convert(10**400, float)
 
 
 def test_the_words_for_types() -> None:

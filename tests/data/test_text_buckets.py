@@ -94,7 +94,7 @@ def test_rows_in_flat_arrays():
     both = Ragged.concatenate([rows, Ragged.of([]), rows])
     assert both.size == 6
     assert both.row(5).tolist() == [5, 6, 7, 1]
-    kept = rows.kept(np.array([True, False, True]))
+    kept = rows.select(np.array([True, False, True]))
     assert [kept.row(k).tolist() for k in range(2)] == [[3, 4, 1], [5, 6, 7, 1]]
     cut = rows.cut(3)
     assert [cut.row(k).tolist() for k in range(3)] == [[3, 4, 1], [1], [5, 6, 1]]

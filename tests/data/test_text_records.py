@@ -83,7 +83,7 @@ def test_limits_are_those_of_text(tmp_path, capsys):
     _write(tmp_path, source)
     keep = source.lengths <= 30
     found = _load(tmp_path, max_length=30)
-    _assert_same(found.targets, source.targets.kept(keep))
+    _assert_same(found.targets, source.targets.select(keep))
     assert found.left_out["longer than 30 tokens"] == (~keep).sum() > 0
     assert "left out" in capsys.readouterr().err
     cut = _load(tmp_path, max_length=30, is_training=False)

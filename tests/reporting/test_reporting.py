@@ -85,7 +85,7 @@ def test_a_line_says_the_loss_first() -> None:
 
 def test_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
     progress = PlainProgress()
-    with progress.shown():
+    with progress.shown_scope():
         progress.phase("building the model")
         progress.started(0, 20)
         for step in (5, 10, 15, 20):

@@ -132,10 +132,10 @@ def test_early_stop(rule: dict[str, Any], values: list[float], ends_at: int | No
     for index, value in enumerate(values, start=1):
         # Made anew each time, as in a run that is resumed after each evaluation.
         stop = EarlyStop(EarlyStopping(metric="m", **rule), memory)
-        assert not stop.remembered()
+        assert not stop.earlier_reason()
         if stop.reason({"m": np.float32(value)}, 10 * index):
             ended = index
-            assert stop.remembered()
+            assert stop.earlier_reason()
             break
         assert memory.numpy()[2] == 10 * index
     assert ended == ends_at

@@ -92,12 +92,12 @@ def test_applying_and_taking_back_leaves_every_bit(name: str, tmp_path: Path) ->
         return [p.numpy().tobytes() for v in state.model.variables for p in _parts(v)]
 
     before = bits()
-    with state.ema.applied():
+    with state.ema.applied_scope():
         for weight, average in zip(state.model.variables, state.ema.averages, strict=True):
             np.testing.assert_array_equal(weight.numpy(), average.numpy())
         assert bits() != before
     assert bits() == before
-    with pytest.raises(KeyError), state.ema.applied():
+    with pytest.raises(KeyError), state.ema.applied_scope():
         raise KeyError
     assert bits() == before
 

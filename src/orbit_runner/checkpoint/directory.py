@@ -77,11 +77,11 @@ class CheckpointFolder:
         except (OSError, ValueError) as error:
             return f"{self._name}-{step}.json cannot be read: {error}"
         try:
-            return self._damaged_file(step, record)
+            return self._find_damaged_file(step, record)
         except OSError as error:
             return f"{Path(error.filename or '').name} cannot be read: {error.strerror}"
 
-    def _damaged_file(self, step: int, record: CheckpointRecord | None) -> str:
+    def _find_damaged_file(self, step: int, record: CheckpointRecord | None) -> str:
         if record is not None:
             damages = (mark.damage(self.path / name) for name, mark in record.files.items())
             return next(filter(None, damages), "")
@@ -99,9 +99,9 @@ class CheckpointFolder:
         """
         if self.prefix(step).with_suffix(".index").exists():
             return False
-        return step not in self._listed()
+        return step not in self._list_steps()
 
-    def _listed(self) -> list[int]:
+    def _list_steps(self) -> list[int]:
         try:
             text = (self.path / "checkpoint").read_text(encoding="utf-8", errors="replace")
         except OSError:

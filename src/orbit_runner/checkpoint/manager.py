@@ -131,7 +131,7 @@ class Checkpoints:
         All workers have to ask at the same point.
         """
         places = self._places() if self._workers.is_chief else []
-        return self._agreed(places[-1] if places else None)
+        return self._agree_on_checkpoint(places[-1] if places else None)
 
     def _places(self, *, unfinished: bool = False) -> list[Place]:
         """Returns the checkpoints to resume from, the latest last."""
@@ -145,7 +145,7 @@ class Checkpoints:
             if place.folder is self.folder or not _holds_weights_only(path_of(place))
         ]
 
-    def _agreed(self, place: Place | None) -> str | None:
+    def _agree_on_checkpoint(self, place: Place | None) -> str | None:
         """Returns the path of the checkpoint that the chief found, on every worker."""
         own = place is not None and place.folder is self.folder
         found = self._workers.of_chief(-1 if place is None else 2 * place.step + own)
@@ -190,7 +190,7 @@ class Checkpoints:
         Raises:
             RunnerError: The checkpoint does not fit the model.
         """
-        path = self._agreed(self._newest_usable() if self._workers.is_chief else None)
+        path = self._agree_on_checkpoint(self._newest_usable() if self._workers.is_chief else None)
         if path is not None:
             self.restore(path)
         return path
@@ -304,7 +304,7 @@ class Checkpoints:
         self._saved = step
 
     @contextlib.contextmanager
-    def completed(self) -> Iterator[None]:
+    def completed_saves_scope(self) -> Iterator[None]:
         """Has the last save on the disk at the end of a `with` block, an error included."""
         try:
             yield

@@ -78,7 +78,7 @@ def make_plan(own: argparse.Namespace, arguments: Sequence[str]) -> Plan:
         arguments=tuple(arguments),
         resolved=resolved,
         counts={role: count for role, count in counts.items() if count},
-        shared=_shared(own, theirs, choose_model_dir(theirs, resolved)),
+        shared=_shared_settings(own, theirs, choose_model_dir(theirs, resolved)),
         limits=Limits(
             restarts=own.max_restarts,
             grace=runtime.grace_period if own.grace is None else own.grace,
@@ -137,7 +137,9 @@ def _check_counts(runtime: RuntimeConfig, counts: Mapping[str, int], nodes: int)
             raise RunnerError(f"{flag}: is 0, or not set; give it, or runtime.{setting}")
 
 
-def _shared(own: argparse.Namespace, theirs: argparse.Namespace, model_dir: Path) -> dict[str, Any]:
+def _shared_settings(
+    own: argparse.Namespace, theirs: argparse.Namespace, model_dir: Path
+) -> dict[str, Any]:
     logs = Path(own.logs) if own.logs else model_dir / "logs"
     shared: dict[str, Any] = {"model_dir": str(model_dir), "attempts": _attempts(logs)}
     shared["added"] = []

@@ -40,7 +40,7 @@ def launch(plan: Plan, screen: Screen) -> int:
         RunnerError: The members could not run as the config is written.
     """
     signals = Signals()
-    with signals.installed():
+    with signals.installed_scope():
         gathering = _gathering(plan, screen)
         job = Job(gathering, screen, signals, plan.limits)
         return supervise(job, _Specs(plan, job))

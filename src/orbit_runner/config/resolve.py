@@ -99,7 +99,7 @@ def resolve(request: Request) -> Resolved:
     """
     layers = _Layers()
     _read(request, layers)
-    root = layers.merged(request.imports)
+    root = layers.merge(request.imports)
     layers.import_all(root)
     if layers.problems and layers.lacks_names:
         raise ConfigError(layers.problems)
@@ -219,7 +219,7 @@ class _Layers:
 
         self.attempt(read)
 
-    def merged(self, imports: tuple[str, ...]) -> Section:
+    def merge(self, imports: tuple[str, ...]) -> Section:
         gin = [layer for layer in self._sections if isinstance(layer, GinLayer)]
         macros = {name: value for layer in gin for name, value in layer.macros.items()}
         root, statements = Section(Origin("default")), dict[str, Origin]()

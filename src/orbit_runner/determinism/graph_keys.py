@@ -75,14 +75,14 @@ class Stream:
             return Calls(_build_key(graph, self._make_key))
         assert graph is not None, "a stream that started eagerly is at home outside of graphs"
         if not _in_control_flow(graph):
-            return Calls(self._handed_in(graph))
+            return Calls(self._pass_in(graph))
         outer = self._calls_in(_outer(graph))
         if not isinstance(graph, (WhileBodyFuncGraph, WhileCondFuncGraph)):
             return outer
         # Its first input counts the turns; TensorFlow adds it for the gradient.
         return Calls(_build_key(graph, lambda: outer.below(graph.inputs[0])))
 
-    def _handed_in(self, graph: FuncGraph) -> tf.Tensor:
+    def _pass_in(self, graph: FuncGraph) -> tf.Tensor:
         # A function is traced once and called from many graphs, so each call hands it a key. By
         # itself TensorFlow would ask for it in the outermost call, outside of all graphs.
         key = graph.capture_call_time_value(self._call_key, _SPEC, key=_CAPTURE)

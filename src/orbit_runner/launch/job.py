@@ -83,7 +83,7 @@ class Job:
         self.restarts += 1
         return f"({self.restarts} of {self.limits.restarts})"
 
-    def asked(self) -> bool:
+    def was_asked_to_stop(self) -> bool:
         """Returns whether the launcher was sent a signal."""
         return self.signals.received is not None
 
@@ -108,6 +108,6 @@ def works(part: Part) -> bool:
     return not part.serves
 
 
-def grouped(part: Part) -> bool:
+def is_grouped(part: Part) -> bool:
     """Returns whether it starts and ends with the others."""
     return part.grouped

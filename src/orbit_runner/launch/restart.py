@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from orbit_runner.launch.exit_status import LOST, Ending, by_weight
-from orbit_runner.launch.job import Job, Verdict, grouped, leads
+from orbit_runner.launch.job import Job, Verdict, is_grouped, leads
 from orbit_runner.launch.process import Process
 from orbit_runner.launch.process_pool import format_names, until
 from orbit_runner.launch.shutdown import fail, follow_out
@@ -26,7 +26,7 @@ def regroup(job: Job, first: Ending) -> Verdict:
     job.gathering.tell(first)
     stopped = _settle(job, first)
     # Here, and on other machines.
-    ends = [*job.crew.endings(grouped), *iter(job.gathering.heard, None)]
+    ends = [*job.crew.endings(is_grouped), *iter(job.gathering.heard, None)]
     # A loss that a member reports is explained by what happened to others; a death is not.
     cause = by_weight([first, *ends])[0] if first.kind == "lost" else first
     job.gathering.tell(cause)
@@ -36,7 +36,7 @@ def regroup(job: Job, first: Ending) -> Verdict:
         return follow_out(job, cause)
     if cause.kind == "failed" or not job.may_restart:
         return fail(job, cause)
-    job.end(job.crew.running(grouped))
+    job.end(job.crew.running(is_grouped))
     return Verdict(cause.code, cause, again=True)
 
 
@@ -54,8 +54,8 @@ def _settle(job: Job, first: Ending) -> str:
     def unsettled() -> list[Process]:
         return [p for p in leaders if p.ending() is None and not p.is_stopped()]
 
-    until(lambda: job.asked() or not unsettled(), seconds)
-    stopped = [process for process in job.crew.running(grouped) if process.is_stopped()]
+    until(lambda: job.was_asked_to_stop() or not unsettled(), seconds)
+    stopped = [process for process in job.crew.running(is_grouped) if process.is_stopped()]
     return f"{format_names(stopped)} was stopped" if stopped else ""
 
 

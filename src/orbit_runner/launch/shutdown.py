@@ -42,7 +42,7 @@ def follow_out(job: Job, first: Ending) -> Verdict:
     if leaders:
         grace = job.limits.grace
         job.screen.note(f"{first}; waiting up to {grace:.0f} s for {format_names(leaders)} to save")
-        until(lambda: job.asked() or not job.crew.running(leads), grace)
+        until(lambda: job.was_asked_to_stop() or not job.crew.running(leads), grace)
     job.end(job.crew.running(works), job.limits.grace)
     job.end(job.crew.running())
     return Verdict(first.code, first)

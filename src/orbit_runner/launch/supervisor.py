@@ -46,7 +46,7 @@ class _Supervisor:
         verdict = Verdict(1, Ending("the launcher", 1))
         try:
             while True:
-                gathered = job.gathering.gather(job.asked)
+                gathered = job.gathering.gather(job.was_asked_to_stop)
                 if isinstance(gathered, Ending):
                     if job.signals.received is not None:
                         gathered = Ending("the launcher", 128 + job.signals.received)

@@ -85,11 +85,11 @@ class OfficialExperiment(ExperimentConfig):
     @functools.cached_property
     def for_task(self) -> Any:
         """The same as Model Garden's own class has it, locked: what its tasks take."""
-        made = to_native(self.template, self.replace(trainer=self._said_to_model_garden()))
+        made = to_native(self.template, self.replace(trainer=self._native_trainer()))
         made.lock()
         return made
 
-    def _said_to_model_garden(self) -> TrainerConfig:
+    def _native_trainer(self) -> TrainerConfig:
         ours, theirs = self.trainer, self.template.trainer
         words = {name: getattr(theirs, name) for name in _LEFT_TO_US if hasattr(theirs, name)}
         return ours.replace(**{n: w for n, w in words.items() if getattr(ours, n) in _OUR_WORDS})

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Union
 
 from official.modeling.hyperparams import base_config, oneof
 
-from orbit_runner.config.parsing.builder import Mismatch, converted
+from orbit_runner.config.parsing.builder import Mismatch, convert
 from orbit_runner.config.schema.base import Config, OneOf
 from orbit_runner.model_garden.unsupported_fields import why_dead
 
@@ -197,7 +197,7 @@ def _misfits(cls: Any, values: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]
 
 def _fits(value: Any, hint: Any) -> bool:
     try:
-        converted(value, hint)
+        convert(value, hint)
     except Mismatch:
         return False
     return True

@@ -92,7 +92,7 @@ class PlainProgress(History):
         self._lock, self._done = threading.Lock(), threading.Event()
 
     @contextlib.contextmanager
-    def shown(self) -> Iterator[None]:
+    def shown_scope(self) -> Iterator[None]:
         """Shows progress for the time of a `with` block."""
         ticker = threading.Thread(target=self._tick, daemon=True)
         ticker.start()
@@ -163,7 +163,7 @@ class BarProgress(History):
         self._task = self._bar.add_task("starting", total=None, words="")
 
     @contextlib.contextmanager
-    def shown(self) -> Iterator[None]:
+    def shown_scope(self) -> Iterator[None]:
         """Shows the bar for the time of a `with` block."""
         with self._bar:
             yield

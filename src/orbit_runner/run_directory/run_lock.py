@@ -74,7 +74,7 @@ class RunLock:
         """
         with _guard:
             if self._folder not in _held:
-                _held[self._folder] = [self._locked_file(), 0]
+                _held[self._folder] = [self._lock_file(), 0]
             _held[self._folder][1] += 1
 
     def release(self) -> None:
@@ -116,7 +116,7 @@ class RunLock:
     ) -> None:
         self.release()
 
-    def _locked_file(self) -> int:
+    def _lock_file(self) -> int:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)

@@ -146,7 +146,7 @@ def load_scope(
     _restore(state, choice, strategy, observer)
     # The best checkpoint has the average in the place of the weights; both ways are the same then.
     averaged = weights == AVERAGE and state.ema is not None and not choice.is_best
-    with state.ema.applied() if averaged and state.ema else contextlib.nullcontext():
+    with state.ema.applied_scope() if averaged and state.ema else contextlib.nullcontext():
         yield Served(state.model, task.serving(state.model), choice, weights)
 
 

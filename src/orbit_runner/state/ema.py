@@ -50,7 +50,7 @@ class WeightAverage(tf.Module):
         """Yields each weight with its average."""
         yield from zip(self._weights, self.averages, strict=True)
 
-    def _stored(self) -> Iterator[tuple[tf.Variable, tf.Variable]]:
+    def _stored_pairs(self) -> Iterator[tuple[tf.Variable, tf.Variable]]:
         """Yields them as they are stored: piece by piece, where they are cut over servers."""
         for weight, average in self.pairs():
             yield from zip(pieces(weight), pieces(average), strict=True)
@@ -76,7 +76,7 @@ class WeightAverage(tf.Module):
         """
         share = 1.0 - self._decay(tf.cast(step, tf.float32))
         served = is_served(self._strategy)
-        for weight, average in self._stored():
+        for weight, average in self._stored_pairs():
             value = weight.read_value() if _is_per_replica(weight) else weight
             if served:
                 # By way of the worker: parameter servers do not see each other.
@@ -92,9 +92,9 @@ class WeightAverage(tf.Module):
         return tf.where(step < float(config.start_step), 0.0, decay)
 
     @contextlib.contextmanager
-    def applied(self) -> Iterator[None]:
+    def applied_scope(self) -> Iterator[None]:
         """Puts the average into the model for the time of a `with` block."""
-        stored = list(self._stored())
+        stored = list(self._stored_pairs())
         kept = [[part.numpy() for part in _parts(weight)] for weight, _ in stored]
         for weight, average in stored:
             value = average.numpy()

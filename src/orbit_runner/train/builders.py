@@ -68,7 +68,7 @@ class Parts:
             return self._train_data(self.task, data, start_step)
 
         def make_chunks() -> Chunks | None:
-            return resident(self.config, self.strategy, self.task, self._seeded(data))
+            return resident(self.config, self.strategy, self.task, self._with_seed(data))
 
         return Trainer(
             self.config, self.task, self.state, plan, self.strategy, make_dataset, make_chunks
@@ -96,11 +96,11 @@ class Parts:
     def _train_data(self, task: Any, data: Any, start_step: int) -> Any:
         replays = self.config.trainer.replay_inputs
         return distribute(
-            self.strategy, task, self._seeded(data), self.config.runtime, start_step,
+            self.strategy, task, self._with_seed(data), self.config.runtime, start_step,
             replays=replays, tell=self.observer.note,
         )  # fmt: skip
 
-    def _seeded(self, data: Any) -> Any:
+    def _with_seed(self, data: Any) -> Any:
         return with_seed(data, self.config.runtime, int(self.state.recoveries.numpy()))
 
     def evaluator(self, steps: int) -> Evaluator | MultiEvaluator:

@@ -108,7 +108,7 @@ class Evaluator(orbit.StandardEvaluator):
         if self._eval_options.use_tf_while_loop and num_steps == -1:
             num_steps = tf.constant(tf.int32.max)
         ema = self._state.ema
-        with ema.applied() if ema is not None else contextlib.nullcontext():
+        with ema.applied_scope() if ema is not None else contextlib.nullcontext():
             return super().evaluate(num_steps)
 
     def create_eval_loop_fn(self, has_state: bool) -> Any:

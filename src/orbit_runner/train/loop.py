@@ -34,7 +34,7 @@ def train(session: Session, controller: orbit.Controller, *, evaluates: bool) ->
     """
     plan, logs = session.plan, Logs()
     session.observer.started(session.step, plan.train_steps)
-    stop_reason = session.early_stop.remembered() if session.early_stop else ""
+    stop_reason = session.early_stop.earlier_reason() if session.early_stop else ""
     if session.step >= plan.train_steps or stop_reason:
         found = stop_reason or f"step {session.step} of {plan.train_steps}"
         session.observer.note(f"the run is finished: {found}")

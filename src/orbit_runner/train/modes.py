@@ -92,7 +92,7 @@ def run_mode(session: Session, controller: orbit.Controller, mode: str) -> dict[
         return loop.evaluate_checkpoint(session, controller)
     if mode == "continuous_eval":
         return loop.evaluate_continuously(session, controller)
-    with session.signals.installed(), session.checkpoints.completed():
+    with session.signals.installed_scope(), session.checkpoints.completed_saves_scope():
         logs = loop.train(session, controller, evaluates=mode == "train_and_eval")
         if mode == "train_and_post_eval":
             logs = loop.evaluate(session, controller)

@@ -260,7 +260,7 @@ class Session:
         if record is None:
             changed = ["from a checkpoint without a record, such as Model Garden's"]
         else:
-            changed = [] if self._made_with(record.config) else ["with another config"]
+            changed = [] if self._is_made_with(record.config) else ["with another config"]
             if record.strategy != now.strategy:
                 changed.append(f"under another strategy ({record.strategy} → {now.strategy})")
             if changes(record.numerics, now.numerics):
@@ -272,7 +272,7 @@ class Session:
             found.append(f"it was resumed at step {self.step} {', '.join(changed)}")
         return found
 
-    def _made_with(self, fingerprint: str) -> bool:
+    def _is_made_with(self, fingerprint: str) -> bool:
         return is_made_with(self.model_dir, fingerprint, self._written_config)
 
     def _prepare_records(self) -> None:

@@ -239,9 +239,9 @@ class Trainer(orbit.StandardTrainer):
             self.timer.reset()
         if self.train_dataset is None:
             self._chunks = self._make_chunks()
-            self.train_dataset = self._fed_by()
+            self.train_dataset = self._feed_from()
 
-    def _fed_by(self) -> Any:
+    def _feed_from(self) -> Any:
         if self._chunks is None:
             return self._make_dataset(self._global_step())
         self._train_loop_fn = None

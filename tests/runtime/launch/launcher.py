@@ -33,7 +33,7 @@ def main() -> int:
 
     members = Members(strategy=told["strategy"], command=command_of, logs=logs)
     signals = Signals()
-    with signals.installed():
+    with signals.installed_scope():
         if "rendezvous" in told:
             gathering = Rendezvous(
                 **told["rendezvous"], counts=told["counts"], shared={}, screen=screen

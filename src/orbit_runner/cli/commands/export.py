@@ -87,7 +87,7 @@ def _export(chosen: Chosen, folder: Path, kind: str) -> dict[str, Any]:
 
     progress = make_progress(kind)
     config = chosen.resolved.config
-    with progress.shown():
+    with progress.shown_scope():
         progress.phase("importing tensorflow")
         prepare_environment(config.runtime)
         with paused_collection_scope():

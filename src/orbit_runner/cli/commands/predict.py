@@ -176,7 +176,7 @@ def _progress(flags: argparse.Namespace, resolved: Resolved) -> Iterator[Any]:
     from orbit_runner.reporting.progress import make_progress
 
     progress = make_progress(flags.progress)
-    with progress.shown():
+    with progress.shown_scope():
         progress.phase("importing tensorflow")
         prepare_environment(resolved.config.runtime)
         with paused_collection_scope():

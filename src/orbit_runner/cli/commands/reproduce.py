@@ -144,7 +144,7 @@ def _again(original: Original, folder: Path, kind: str) -> tuple[Any, Exception 
     if original.start is not None:
         copy_checkpoint(original.history.checkpoints, original.start, folder)
     progress, said = make_progress(kind), [*notes(original), *data.notes()]
-    with progress.shown():
+    with progress.shown_scope():
         if said:
             run = original.history.folder
             progress.note(f"note: what differs from when {run} was made:\n{format_list(said)}")

@@ -223,7 +223,7 @@ def _run(job: Job, flags: argparse.Namespace) -> int:
     from orbit_runner.reporting.results import print_results
 
     progress = make_progress(flags.progress, brief=not job.writes)
-    with progress.shown():
+    with progress.shown_scope():
         progress.phase("importing tensorflow")
         if job.writes:
             early_check.begin(job.model_dir)

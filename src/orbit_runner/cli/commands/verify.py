@@ -63,7 +63,7 @@ def _verify(run: Path, *, data: bool) -> tuple[Verification, DataVerification | 
 
     prepare_environment(RuntimeConfig())
     progress = make_progress()
-    with progress.shown():
+    with progress.shown_scope():
         of_data = verify_data(run, progress) if data else None
         return verify(run, progress), of_data
 

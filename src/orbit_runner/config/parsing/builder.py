@@ -166,7 +166,7 @@ class Builder:
         # What Model Garden's experiments begin with need not be the default of their classes.
         usual = base if field.metadata.get("merged") else _default(field)
         try:
-            value = converted(written, hint, lenient=self._lenient)
+            value = convert(written, hint, lenient=self._lenient)
             if issubclass(owner, OneOf) and field.name == "type":
                 _check_choice(value, owner)
             _check(value, field, usual)
@@ -295,7 +295,7 @@ def _plain(node: Leaf | Section) -> Any:
     return {key: _plain(child) for key, child in node.children.items()}
 
 
-def converted(value: Any, hint: Any, *, lenient: bool = False) -> Any:
+def convert(value: Any, hint: Any, *, lenient: bool = False) -> Any:
     """Converts a value to the type of its field.
 
     Args:
@@ -311,7 +311,7 @@ def converted(value: Any, hint: Any, *, lenient: bool = False) -> Any:
     """
     origin = typing.get_origin(hint)
     if origin in (typing.Union, types.UnionType):
-        return _converted_union(value, typing.get_args(hint), hint, lenient)
+        return _convert_union(value, typing.get_args(hint), hint, lenient)
     if hint is Any:
         return _frozen(value)
     if origin is not None and issubclass(origin, Mapping):
@@ -320,17 +320,17 @@ def converted(value: Any, hint: Any, *, lenient: bool = False) -> Any:
         if not isinstance(value, (list, tuple)):
             _refuse(value, hint)
         (item, *_) = typing.get_args(hint)
-        return tuple(converted(part, item, lenient=lenient) for part in value)
-    return _converted_scalar(_reread(value, hint) if lenient else value, hint)
+        return tuple(convert(part, item, lenient=lenient) for part in value)
+    return _convert_scalar(_reread(value, hint) if lenient else value, hint)
 
 
-def _converted_union(value: Any, options: tuple[Any, ...], hint: Any, lenient: bool) -> Any:
+def _convert_union(value: Any, options: tuple[Any, ...], hint: Any, lenient: bool) -> Any:
     exact = [option for option in options if isinstance(option, type) and type(value) is option]
     # What fits as it was written is taken so: a text that looks like a number may stay one.
     for reread in (False, True) if lenient else (False,):
         for option in exact + list(options):
             try:
-                return converted(value, option, lenient=reread)
+                return convert(value, option, lenient=reread)
             except Mismatch:
                 continue
     return _refuse(value, hint)
@@ -344,7 +344,7 @@ def _reread(value: Any, hint: Any) -> Any:
     return number if type(number) in (int, float) else value
 
 
-def _converted_scalar(value: Any, hint: Any) -> Any:
+def _convert_scalar(value: Any, hint: Any) -> Any:
     if hint in (None, type(None)):
         return None if value is None else _refuse(value, hint)
     if type(value) is hint:

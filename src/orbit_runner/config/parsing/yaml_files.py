@@ -289,7 +289,7 @@ class _Reader:
             section = self._section(node, path, self._origin(node.start_mark))
             return {key: _unwrap(child) for key, child in section.children.items()}
         if id(node) in self.tags:
-            return self._tagged(node, path, self.tags[id(node)])
+            return self._read_tagged(node, path, self.tags[id(node)])
         if node.style is not None:
             return _whole_characters(node.value)
         if _AMBIGUOUS.match(node.value):
@@ -302,7 +302,7 @@ class _Reader:
             self._visit(below, self._origin(item.start_mark))
             yield self._value(item, below)
 
-    def _tagged(self, node: yaml.ScalarNode, path: str, tag: str) -> Any:
+    def _read_tagged(self, node: yaml.ScalarNode, path: str, tag: str) -> Any:
         """Reads a scalar with a tag of the core schema, whose quotes do not count then."""
         kind = tag.removeprefix(_TAGS)
         if kind == "str":

@@ -76,7 +76,7 @@ class BadImages:
                 bad = names(tf.boolean_mask(ids, ~good))
                 # In a call of Python, for the count goes through all pipelines of the run. None is
                 # made where all is well.
-                told = tf.numpy_function(self._told, [bad], tf.string, stateful=True)
+                told = tf.numpy_function(self._report, [bad], tf.string, stateful=True)
                 return tf.ensure_shape(told, [])
 
         else:
@@ -87,7 +87,7 @@ class BadImages:
 
         return zero_or_raise(tf.reduce_all(good), problem)
 
-    def _told(self, names: np.ndarray) -> bytes:
+    def _report(self, names: np.ndarray) -> bytes:
         return self.found(names).encode()
 
 

@@ -120,9 +120,9 @@ class LookUp:
         """
         raw, labels = self._find(columns)
         rest = {name: column for name, column in columns.items() if name != "record"}
-        return rest | {"raw": raw, "label": self._checked(labels, columns["id"])}
+        return rest | {"raw": raw, "label": self._check(labels, columns["id"])}
 
-    def _checked(self, labels: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
+    def _check(self, labels: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
         narrow, classes = tf.cast(labels, tf.int32), self._num_classes
         if classes is None:
             return narrow

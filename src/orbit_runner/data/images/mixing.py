@@ -89,7 +89,7 @@ class Mixer:
         cut = unit["cut"] < self._switch
         mixup = _read(self._mixup, unit["share"])[:, tf.newaxis, tf.newaxis]
         height, width = images.shape[1:3]
-        kept = self._kept(unit, height, width)
+        kept = self._draw_kept_pixels(unit, height, width)
         share = tf.where(cut[:, tf.newaxis, tf.newaxis], tf.cast(kept, tf.float32), mixup)
         share = tf.where(keeps[:, tf.newaxis, tf.newaxis], 1.0, share)
         pixels = tf.cast(images, tf.float32)
@@ -99,7 +99,7 @@ class Mixer:
         part = tf.reduce_mean(share, axis=[1, 2])[:, tf.newaxis]
         return mixed, part * classes + (1.0 - part) * _neighbours(classes)
 
-    def _kept(self, unit: dict[str, tf.Tensor], height: int, width: int) -> tf.Tensor:
+    def _draw_kept_pixels(self, unit: dict[str, tf.Tensor], height: int, width: int) -> tf.Tensor:
         """Draws the pixels that an image keeps under cutmix, bool [b, height, width].
 
         A rectangle around a uniform point is cut off at the edges, so that the share of the label

@@ -48,7 +48,7 @@ def within_limits(source: PairSource, max_length: int, *, is_training: bool) -> 
 
 
 def _choose(source: PairSource, keep: np.ndarray, left_out: dict[str, int]) -> PairSource:
-    sources, targets = source.sources.kept(keep), source.targets.kept(keep)
+    sources, targets = source.sources.select(keep), source.targets.select(keep)
     return PairSource(source.name, sources, targets, source.vocab_size, left_out=left_out)
 
 

@@ -70,7 +70,7 @@ class Ragged:
         """
         return self.values[self.offsets[number] : self.offsets[number + 1]]
 
-    def kept(self, keep: np.ndarray) -> Ragged:
+    def select(self, keep: np.ndarray) -> Ragged:
         """Leaves out rows.
 
         Args:

@@ -49,10 +49,10 @@ class Decoder:
         image = tf.stack([tf.reshape(image, size) for image in images])
         return {
             "image": tf.ensure_shape(image, [len(images), *self._shape]),
-            "label": self._checked_labels(parsed[self._label] - self._offset, ids),
+            "label": self._check_labels(parsed[self._label] - self._offset, ids),
         }
 
-    def _checked_labels(self, labels: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
+    def _check_labels(self, labels: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
         if self._num_classes is None:
             return tf.cast(labels, tf.int32)
         known = (labels >= 0) & (labels < self._num_classes)

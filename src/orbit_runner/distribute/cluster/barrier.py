@@ -83,7 +83,7 @@ class _Host:
     ) -> None:
         """Greets until all have been reached and have come."""
         begun, told = time.monotonic(), ""
-        while missing := [m for m in others if not self._met(m)]:
+        while missing := [m for m in others if not self._have_all_met(m)]:
             for member in missing:
                 if (member.role, member.index) not in self._reached:
                     self._greet(member)
@@ -101,7 +101,7 @@ class _Host:
                 told = names
             time.sleep(_PAUSE_SECONDS)
 
-    def _met(self, member: Member) -> bool:
+    def _have_all_met(self, member: Member) -> bool:
         key = (member.role, member.index)
         return key in self._reached and key in self._came
 

@@ -48,7 +48,7 @@ def _activate(layer: Layer, grid: Grid) -> Grid:
     # Apart from the convolution, which would otherwise be run again for the activation's gradient.
     if layer.activation in (None, tf_keras.activations.linear):
         return grid
-    return grid.mapped(
+    return grid.map_parts(
         lambda device, x: run_on_device(device, lambda y: [layer.activation(y)], x)[0]
     )
 

@@ -91,7 +91,7 @@ class Grid:
         """The number of channels of all parts."""
         return self.parts[0, 0, 0].shape[-1]
 
-    def mapped(self, function: Callable[[str, tf.Tensor], tf.Tensor]) -> Grid:
+    def map_parts(self, function: Callable[[str, tf.Tensor], tf.Tensor]) -> Grid:
         """Makes a part of each part, of the same height and width.
 
         Args:
@@ -100,11 +100,11 @@ class Grid:
         Returns:
             The results.
         """
-        return self.replaced(
+        return self.replace_parts(
             [function(self.layout.device(place), part) for place, part in self.parts.items()]
         )
 
-    def replaced(self, parts: Iterable[tf.Tensor]) -> Grid:
+    def replace_parts(self, parts: Iterable[tf.Tensor]) -> Grid:
         """Returns a tensor of the same height and width.
 
         Args:
@@ -186,10 +186,10 @@ def spread(pixel: tf.Tensor, like: Grid) -> Grid:
         for images in batch_slices(pixel, layout.dims[0])
         for copy in fan_out(layout.first, images, each)
     ]
-    return like.replaced(tensors)
+    return like.replace_parts(tensors)
 
 
-def gathered(grid: Grid) -> tf.Tensor:
+def gather(grid: Grid) -> tf.Tensor:
     """Brings the parts together on the first device.
 
     Args:

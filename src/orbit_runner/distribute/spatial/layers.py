@@ -58,7 +58,7 @@ def _global_average(layer: Layer, call: Call, grid: Grid) -> tf.Tensor:
     pixels = grid.height * grid.width
     # Not in 16 bits, which a sum soon leaves.
     dtype = tf.float64 if grid.dtype == tf.float64 else tf.float32
-    sums = grid.mapped(
+    sums = grid.map_parts(
         lambda device, part: run_on_device(
             device,
             lambda x: [tf.reduce_sum(tf.cast(x, dtype), [1, 2], keepdims=layer.keepdims)],
@@ -90,7 +90,7 @@ def _dropout(layer: Layer, call: Call, grid: Grid) -> Grid:
 
         return run_on_device(device, run, part, seed)[0]
 
-    return grid.mapped(dropped)
+    return grid.map_parts(dropped)
 
 
 def _has_noise_shape(layer: Layer) -> str | None:

@@ -89,7 +89,7 @@ def _normalize(
         values = (mean, variance, gamma, beta)
         return run_on_device_with_gradient(device, forward, backward, part, *values)[0]
 
-    return grid.mapped(on)
+    return grid.map_parts(on)
 
 
 def _with_moments(grid: Grid, dtype: tf.DType) -> tuple[Grid, Moments]:
@@ -120,7 +120,7 @@ def _with_moments(grid: Grid, dtype: tf.DType) -> tuple[Grid, Moments]:
         return [tf.reduce_sum(counts), mean, tf.reduce_sum(shares * spread, axis=0)]
 
     moments = run_on_device(grid.layout.first, together, *counts, *means, *variances)
-    return grid.replaced(parts), Moments(*moments)
+    return grid.replace_parts(parts), Moments(*moments)
 
 
 def _of_all_replicas(own: Moments) -> Moments:

@@ -16,7 +16,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from orbit_runner.distribute.spatial.grid import Grid, gathered, scatter, spread
+from orbit_runner.distribute.spatial.grid import Grid, gather, scatter, spread
 from orbit_runner.distribute.spatial.placement import run_on_device
 
 Layer = Any
@@ -133,7 +133,7 @@ def pointwise(layer: Layer, call: Call, *args: Any, **kwargs: Any) -> Grid:
         new_args, new_kwargs = tf.nest.pack_sequence_as((args, kwargs), filled)
         return [call(layer, *new_args, **new_kwargs)]
 
-    return like.replaced(
+    return like.replace_parts(
         run_on_device(
             like.layout.device(place), run, *(values[index].parts[place] for index in places)
         )[0]
@@ -162,4 +162,4 @@ def whole(layer: Layer, call: Call, grid: Grid, **kwargs: Any) -> Any:
     Returns:
         Its output, which is not partitioned.
     """
-    return call(layer, gathered(grid), **kwargs)
+    return call(layer, gather(grid), **kwargs)

@@ -16,7 +16,7 @@ import tf_keras
 # The class of every model that is made of inputs and outputs, subclasses of Model Garden included.
 from tf_keras.src.engine.functional import Functional
 
-from orbit_runner.distribute.spatial.grid import Grid, Layout, gathered, scatter
+from orbit_runner.distribute.spatial.grid import Grid, Layout, gather, scatter
 from orbit_runner.distribute.spatial.placement import fan_out
 from orbit_runner.distribute.spatial.rules import Call, rule_of
 
@@ -52,7 +52,7 @@ def run_partitioned(model: Functional, inputs: Any, layout: Layout, call: Call) 
     ]
     values = [scatter(x, layout) if x.shape.rank == 4 else x for x in tensors]
     outputs = run_layers(model, values, call)
-    return tf.nest.map_structure(lambda x: gathered(x) if isinstance(x, Grid) else x, outputs)
+    return tf.nest.map_structure(lambda x: gather(x) if isinstance(x, Grid) else x, outputs)
 
 
 def run_layers(model: Functional, inputs: list[Any], call: Call) -> Any:

@@ -363,7 +363,9 @@ class OrbitExperimentRunner:
             observer.started(int(self.trainer.global_step.numpy()), settings.train_steps)
         if self._reports is not None:
             self._reports.restart()
-        guard = self._signals.installed() if self._mode in TRAINING else contextlib.nullcontext()
+        guard = (
+            self._signals.installed_scope() if self._mode in TRAINING else contextlib.nullcontext()
+        )
         with self.strategy.scope(), error_message_scope(), guard:
             logs = drive(self, settings, self._mode, evaluates_at_end=self._evaluates_at_end)
         if self._mode in TRAINING:

@@ -167,7 +167,7 @@ class _Exported:
 
     def __call__(self, logs: Mapping[str, Any]) -> None:
         ema = self._session.state.ema
-        with ema.applied() if ema is not None else contextlib.nullcontext():
+        with ema.applied_scope() if ema is not None else contextlib.nullcontext():
             self._exporter.maybe_export_checkpoint(
                 self._trainer.checkpoint, dict(logs), self._session.step
             )
@@ -440,7 +440,7 @@ class ManagedCheckpoints:
         self._saved = step
 
     @contextlib.contextmanager
-    def completed(self) -> Iterator[None]:
+    def completed_saves_scope(self) -> Iterator[None]:
         """Has the last save on the disk at the end of a `with` block, an error included."""
         try:
             yield

@@ -115,12 +115,12 @@ class Mirror:
         files = list_files(self._copy.path)
         groups = groups_of(files)
         in_groups = {name for names in groups.values() for name in names}
-        new = {g: n for g, n in committed_groups(groups).items() if self._changed(n, files)}
+        new = {g: n for g, n in committed_groups(groups).items() if self._changed_files(n, files)}
         linked = {group: self._link(group, names) for group, names in new.items()}
         fresh = bool(new) or final
         others = [
             name
-            for name in self._changed(files, files)
+            for name in self._changed_files(files, files)
             if name not in in_groups and not is_pointer(name) and self._is_due(name, fresh)
         ]
         # The graph makes a directory a SavedModel.
@@ -129,7 +129,7 @@ class Mirror:
         for group, names in new.items():
             if linked[group]:
                 self._upload_group(group, names)
-        changed_pointers = self._changed(pointers, files)
+        changed_pointers = self._changed_files(pointers, files)
         for name in changed_pointers:
             self._write(name, pointers[name], files[name])
         deleted = all(linked.values()) and self._delete(files)
@@ -142,7 +142,7 @@ class Mirror:
                 found[name] = (self._copy.path / name).read_bytes()
         return found
 
-    def _changed(self, names: Mapping[str, object] | list[str], files: _Files) -> list[str]:
+    def _changed_files(self, names: Mapping[str, object] | list[str], files: _Files) -> list[str]:
         synced = self._copy.synced
         return [
             name

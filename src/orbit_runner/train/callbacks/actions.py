@@ -69,7 +69,7 @@ class BestCheckpoint:
         if not self.comparison.is_better(value, self._best()):
             return
         ema = self._state.ema
-        with ema.applied() if ema is not None else contextlib.nullcontext():
+        with ema.applied_scope() if ema is not None else contextlib.nullcontext():
             self._writer.write(record_of(self._state, self._circumstances))
         step = self._step()
         if self._writes:
@@ -156,7 +156,7 @@ class AverageCheckpoints:
             logs: The result of an evaluation.
         """
         assert self._state.ema is not None
-        with self._state.ema.applied():
+        with self._state.ema.applied_scope():
             self._writer.write(record_of(self._state, self._circumstances))
 
 
@@ -173,7 +173,7 @@ class EarlyStop:
         self._rule, self._memory = rule, memory
         self.comparison = Comparison(rule.metric, rule.metric_comp == "higher")
 
-    def remembered(self) -> str:
+    def earlier_reason(self) -> str:
         """Returns why training ended early before, so that it is not started anew; "" if not."""
         best, since, _ = self._memory.numpy()
         return self._verdict(best, best, since)

@@ -46,7 +46,7 @@ class SignalGuard:
         self.received: int | None = None
 
     @contextlib.contextmanager
-    def installed(self) -> Iterator[None]:
+    def installed_scope(self) -> Iterator[None]:
         """Catches the signals for the time of a `with` block."""
         if threading.current_thread() is not threading.main_thread():
             yield  # Python delivers signals to the main thread only.

@@ -40,7 +40,7 @@ class LoopLength:
 
     def __call__(self, step: int) -> int:
         """Returns the length of the loop that starts at a step."""
-        length = self._fixed or round(self._adapted(int(step)))
+        length = self._fixed or round(self._adapt(int(step)))
         # Orbit itself ends loops where training pauses for an evaluation or a checkpoint.
         to_record = self._plan.next_record(int(step)) - int(step)
         if length <= to_record:
@@ -49,7 +49,7 @@ class LoopLength:
         more = min((length - to_record) // self._plan.summary_interval, self._records - 1)
         return to_record + more * self._plan.summary_interval
 
-    def _adapted(self, step: int) -> float:
+    def _adapt(self, step: int) -> float:
         steps, seconds = self._last_loop()
         if self._step is not None and step > self._step and steps:
             self._length = adapt(self._length, steps, seconds, target=_SECONDS)

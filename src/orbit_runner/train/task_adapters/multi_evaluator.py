@@ -63,7 +63,7 @@ class MultiEvaluator(orbit.AbstractEvaluator):
             For each task what `Evaluator.evaluate` returns.
         """
         ema = self._state.ema
-        with ema.applied() if ema is not None else contextlib.nullcontext():
+        with ema.applied_scope() if ema is not None else contextlib.nullcontext():
             return {
                 name: part.evaluator.evaluate(
                     num_steps if not part.steps else tf.constant(part.steps)
