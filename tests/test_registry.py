@@ -103,13 +103,13 @@ def plugin(folder: Path, entry_point: str, module: str) -> None:
 
 MODULE = """
 import dataclasses
-from orbit_runner.config.schema.base import setting
+from orbit_runner.config.schema.base import field
 from orbit_runner.config.schema.experiment import TaskConfig
 from orbit_runner.registry import TASKS
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MineConfig(TaskConfig):
-    width: int = setting(3, help="how wide")
+    width: int = field(3, help="how wide")
 
 def register():
     TASKS.register("mine", config=MineConfig, target="plug:Missing", help="a task of my own")

@@ -10,7 +10,7 @@ import pytest
 
 from orbit_runner.config.fingerprint import config_fingerprint, identity_settings, same_settings
 from orbit_runner.config.resolve import Request, resolve
-from orbit_runner.config.schema.base import Config, setting
+from orbit_runner.config.schema.base import Config, field
 from orbit_runner.config.schema.experiment import ExperimentConfig, TaskConfig
 from orbit_runner.config.serialize import to_yaml
 from orbit_runner.registry import TASKS
@@ -21,38 +21,38 @@ from orbit_runner.run_directory.config import is_made_with, keep_config
 class NetworkBefore(Config):
     """A section of the earlier version."""
 
-    units: int = setting(4, help="width")
+    units: int = field(4, help="width")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Before(TaskConfig):
     """The task of the earlier version."""
 
-    network: NetworkBefore = setting(factory=NetworkBefore, help="the network")
-    names: list[str] = setting(factory=list, help="a list")
+    network: NetworkBefore = field(factory=NetworkBefore, help="the network")
+    names: list[str] = field(factory=list, help="a list")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Extra(Config):
     """A section that is new."""
 
-    rate: float = setting(0.5, help="a setting in it")
+    rate: float = field(0.5, help="a setting in it")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NetworkAfter(NetworkBefore):
     """A section with a new setting."""
 
-    dropout_rate: float = setting(0.0, help="new")
+    dropout_rate: float = field(0.0, help="new")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class After(Before):
     """The task of the later version."""
 
-    network: NetworkAfter = setting(factory=NetworkAfter, help="the network")
-    extra: Extra = setting(factory=Extra, help="new")
-    sizes: list[int] = setting(factory=lambda: [1, 2], help="new, a list")
+    network: NetworkAfter = field(factory=NetworkAfter, help="the network")
+    extra: Extra = field(factory=Extra, help="new")
+    sizes: list[int] = field(factory=lambda: [1, 2], help="new, a list")
 
 
 def _version(config: type) -> None:

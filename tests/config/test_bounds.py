@@ -112,7 +112,7 @@ def _numeric() -> Iterator[tuple[type[Config], str, type, bool]]:
             continue
         for field in dataclasses.fields(cls):
             kind, is_list = _kind(_hints(cls)[field.name])
-            chosen = any(field.metadata.get(key) for key in ("allowed", "refused", "ignored"))
+            chosen = any(field.metadata.get(key) for key in ("allowed", "unsupported", "ignored"))
             if kind is not None and not chosen and cls.__name__ not in _NOT_SHIPPED:
                 yield cls, field.name, kind, is_list
 

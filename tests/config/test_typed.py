@@ -247,7 +247,7 @@ def settings(config: Config, path: str = "") -> list[tuple[str, dataclasses.Fiel
 REFUSED = [
     (path, field, value)
     for path, field, value in settings(resolve(Request(experiment="digits")).config)
-    if field.metadata["refused"] or field.metadata["ignored"]
+    if field.metadata["unsupported"] or field.metadata["ignored"]
 ]
 
 
@@ -269,7 +269,7 @@ def test_a_refused_setting_loads_at_its_default_and_says_why_otherwise(
     (problem,) = refused(flags=(("--x", path, other),))
 
     assert problem.path == path
-    reason = field.metadata["refused"] or field.metadata["ignored"]
+    reason = field.metadata["unsupported"] or field.metadata["ignored"]
     assert "which has no effect here: " + reason in problem.message
 
 
@@ -281,7 +281,7 @@ def test_every_setting_says_what_it_does() -> None:
     found = settings(resolve(Request(experiment="digits")).config)
 
     assert [path for path, field, _ in found
-            if not field.metadata.get("help") and not field.metadata["refused"]] == []  # fmt: skip
+            if not field.metadata.get("help") and not field.metadata["unsupported"]] == []  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.config.resolve import Request, resolve
-from orbit_runner.config.schema.base import setting
+from orbit_runner.config.schema.base import field
 from orbit_runner.config.schema.experiment import ExperimentConfig, TaskConfig
 from orbit_runner.determinism.numerics import configure_numerics
 from orbit_runner.registry import TASKS
@@ -30,14 +30,14 @@ from orbit_runner.utils.observer import Observer
 class ToyConfig(TaskConfig):
     """Settings of the toy."""
 
-    num_examples: int = setting(20, minimum=1, help="size of both sets")
-    nan_from: int = setting(10**9, help="step from which training data is not a number")
-    knows_its_size: bool = setting(True, help="whether it tells the size of its sets")
-    aggregates: bool = setting(False, help="whether it gathers outputs on the host")
-    outputs: int = setting(1, help="width of the output, to make another model")
-    batch_norm: bool = setting(False, help="whether the model has moving averages")
-    relu: bool = setting(False, help="whether a ReLU hides what is not a number from the loss")
-    mask: bool = setting(False, help="whether the model has a constant of -inf")
+    num_examples: int = field(20, ge=1, help="size of both sets")
+    nan_from: int = field(10**9, help="step from which training data is not a number")
+    knows_its_size: bool = field(True, help="whether it tells the size of its sets")
+    aggregates: bool = field(False, help="whether it gathers outputs on the host")
+    outputs: int = field(1, help="width of the output, to make another model")
+    batch_norm: bool = field(False, help="whether the model has moving averages")
+    relu: bool = field(False, help="whether a ReLU hides what is not a number from the loss")
+    mask: bool = field(False, help="whether the model has a constant of -inf")
 
 
 class ToyTask(Task):

@@ -182,6 +182,23 @@ def config_fingerprint(config: ExperimentConfig) -> str:
     return settings_fingerprint(identity_settings(config))
 
 
+def is_fingerprint_of(fingerprint: str, config: ExperimentConfig) -> bool:
+    """Returns whether a fingerprint is that of a config, by this version or an earlier one.
+
+    Earlier versions counted the directory of the data as a setting that can touch the weights.
+
+    Args:
+        fingerprint: What was recorded.
+        config: A resolved config.
+    """
+    settings = identity_settings(config)
+    if fingerprint == settings_fingerprint(settings):
+        return True
+    everything = flat(config)
+    earlier = {path: everything[path] for path in DATA_DIRECTORIES if path in everything}
+    return fingerprint == settings_fingerprint(settings | earlier)
+
+
 def same_settings(before: Mapping[str, Any], config: ExperimentConfig) -> bool:
     """Returns whether a config says the same about the weights as the settings of an earlier one.
 

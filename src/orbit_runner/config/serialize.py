@@ -74,7 +74,7 @@ def entries(
     """
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
-        if field.metadata.get("refused"):
+        if field.metadata.get("unsupported"):
             continue
         if field.metadata.get("ignored") and not (ignored and _may_differ(field, value)):
             continue

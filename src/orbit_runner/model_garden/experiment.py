@@ -15,7 +15,7 @@ from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.parsing.builder import Builder
 from orbit_runner.config.parsing.tree import Section, section_of
 from orbit_runner.config.provenance import Origin
-from orbit_runner.config.schema.base import Config, setting
+from orbit_runner.config.schema.base import Config, field
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.modes import TRAINING
 from orbit_runner.config.schema.optimizers import Optimization
@@ -79,8 +79,8 @@ class OfficialExperiment(ExperimentConfig):
     """
 
     template: ClassVar[Any] = None
-    task: OfficialTask = setting(factory=OfficialTask, help="what is learned")  # type: ignore[assignment]
-    trainer: TrainerConfig = setting(factory=OfficialTrainer, help="how")
+    task: OfficialTask = field(factory=OfficialTask, help="what is learned")  # type: ignore[assignment]
+    trainer: TrainerConfig = field(factory=OfficialTrainer, help="how")
 
     @functools.cached_property
     def for_task(self) -> Any:
@@ -165,8 +165,8 @@ def _class_of(params: Any) -> type[OfficialExperiment]:
 
 
 def _make_class(params: Any) -> type[OfficialExperiment]:
-    trainer = setting(factory=_trainer_class(_section(params, "trainer")), help="how")
-    runtime = setting(factory=_runtime_class(_section(params, "runtime")), help="where")
+    trainer = field(factory=_trainer_class(_section(params, "trainer")), help="how")
+    runtime = field(factory=_runtime_class(_section(params, "runtime")), help="where")
     made = dataclasses.make_dataclass(
         "OfficialExperiment",
         [
@@ -219,7 +219,7 @@ def _trainer_class(trainer: Any) -> type[TrainerConfig]:
     if not _has_our_optimizers(trainer):
         own = mirror_as(trainer.optimizer_config, bases=(OfficialOptimization,))
         extras.append(
-            ("optimizer_config", type(own), setting(factory=lambda: own, help="how weights change"))
+            ("optimizer_config", type(own), field(factory=lambda: own, help="how weights change"))
         )
     if not extras:
         return OfficialTrainer

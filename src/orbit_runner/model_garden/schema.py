@@ -204,7 +204,7 @@ def _fits(value: Any, hint: Any) -> bool:
 
 
 def _field(default: Any, dead: str = "") -> Any:
-    metadata = {"help": _HELP, "merged": True, "refused": "", "ignored": dead}
+    metadata = {"help": _HELP, "merged": True, "unsupported": "", "ignored": dead}
     return dataclasses.field(default_factory=lambda: default, metadata=metadata)
 
 

@@ -15,8 +15,8 @@ from typing import Any
 
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.fingerprint import (
-    config_fingerprint,
     identity_settings,
+    is_fingerprint_of,
     same_settings,
     settings_fingerprint,
 )
@@ -38,7 +38,7 @@ def is_made_with(run: Path, fingerprint: str, config: ExperimentConfig) -> bool:
         fingerprint: That of the config in the record of the checkpoint; "" where it has none.
         config: The config to compare with.
     """
-    if fingerprint in ("", config_fingerprint(config)):
+    if not fingerprint or is_fingerprint_of(fingerprint, config):
         return True
     settings = _kept_settings(run, fingerprint)
     if settings is None:

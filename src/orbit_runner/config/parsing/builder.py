@@ -127,7 +127,7 @@ class Builder:
         if isinstance(node, Section) and (cls := _config_class(hint, base)) is not None:
             self.origins[path] = node.origin
             built = self.build(base if isinstance(base, cls) else cls(), node, path)
-            for kind, add in (("refused", self._problem), ("ignored", self._note)):
+            for kind, add in (("unsupported", self._problem), ("ignored", self._note)):
                 if meta.get(kind) and built != base:
                     add(path, _no_effect("other values", meta[kind]), node.origin)
             return built
@@ -237,7 +237,7 @@ def _not_overruled(
     kept = dict(children)
     for key, node in children.items():
         meta = fields[key].metadata if key in fields else {}
-        other = meta.get("instead_of")
+        other = meta.get("exclusive_with")
         there = children.get(other) if other else None
         says_something = isinstance(node, Leaf) and (
             bool(node.value) or (node.value == 0 and meta.get("holds_at_zero"))
@@ -409,8 +409,8 @@ def _check_choice(value: Any, owner: type[OneOf]) -> None:
 
 def _check(value: Any, field: dataclasses.Field[Any], usual: Any) -> None:
     meta = field.metadata
-    if meta.get("refused") and value != usual:
-        raise Mismatch(_no_effect(_format(value), meta["refused"]))
+    if meta.get("unsupported") and value != usual:
+        raise Mismatch(_no_effect(_format(value), meta["unsupported"]))
     allowed = meta.get("allowed")
     if allowed and value not in allowed:
         names = [str(option) for option in allowed if isinstance(option, str)]
@@ -457,7 +457,7 @@ def _default(field: dataclasses.Field[Any]) -> Any:
 def _check_range(value: float, meta: Mapping[str, Any]) -> None:
     if value != value:
         raise Mismatch("got NaN, allowed: a number")
-    above, below = meta.get("above"), meta.get("below")
+    above, below = meta.get("gt"), meta.get("lt")
     minimum, maximum = _limits(value, meta)
     if above is not None and value <= above:
         raise Mismatch(f"got {value}, allowed: more than {above:g}")
@@ -470,7 +470,7 @@ def _check_range(value: float, meta: Mapping[str, Any]) -> None:
 
 
 def _limits(value: float, meta: Mapping[str, Any]) -> tuple[float | None, float | None]:
-    minimum, maximum = meta.get("minimum"), meta.get("maximum")
+    minimum, maximum = meta.get("ge"), meta.get("le")
     if meta.get("merged"):  # Model Garden's own fields, which have no limits.
         return minimum, maximum
     widest = INT_MAX if isinstance(value, int) else FLOAT_MAX

@@ -16,22 +16,22 @@ _UNSET: Any = dataclasses.MISSING
 INT_MAX, FLOAT_MAX = 2**31 - 1, 3.4e38
 
 
-def setting(
+def field(
     default: Any = _UNSET,
     *,
     factory: Callable[[], Any] = _UNSET,
     help: str,
     allowed: tuple[Any, ...] = (),
-    minimum: float | None = None,
-    above: float | None = None,
-    maximum: float | None = None,
-    below: float | None = None,
-    refused: str = "",
+    ge: float | None = None,
+    gt: float | None = None,
+    le: float | None = None,
+    lt: float | None = None,
+    unsupported: str = "",
     ignored: str = "",
     lowercase: bool = False,
     formerly: str = "",
     variants: Any = None,
-    instead_of: str = "",
+    exclusive_with: str = "",
     subdirectory: bool = False,
     holds_at_zero: bool = False,
 ) -> Any:
@@ -42,22 +42,22 @@ def setting(
         factory: Makes the default where it is a section.
         help: What the setting does, in one line.
         allowed: The values there are; empty for any of the type.
-        minimum: The smallest number allowed; of a list, in each of its items.
-        above: A number that the value has to exceed.
-        maximum: The largest number allowed; `INT_MAX` or `FLOAT_MAX` where none is given. A number
+        ge: The smallest number allowed; of a list, in each of its items.
+        gt: A number that the value has to exceed.
+        le: The largest number allowed; `INT_MAX` or `FLOAT_MAX` where none is given. A number
             is never infinite.
-        below: A number that the value has to stay under.
-        refused: Why no value but the default is accepted. For settings of Model Garden that have
-            no meaning here: they load at their default, and say why otherwise.
+        lt: A number that the value has to stay under.
+        unsupported: Why no value but the default is accepted. For settings of Model Garden that
+            have no meaning here: they load at their default, and say why otherwise.
         ignored: Why a value other than the default does nothing. It is an error in our own
             experiments and a note in those of Model Garden, whose files are to load unchanged.
         lowercase: Whether upper and lower case mean the same; the value is kept in lower case.
         formerly: What older drivers took here; errors of the setting end with it.
         variants: A `Registry` whose entry named by the section's `name` key gives the section's
             class.
-        instead_of: A setting of the same section that says the same in other words; the one that
-            a higher layer sets holds.
-        holds_at_zero: Whether 0 is a value that holds against `instead_of`, and not "unset".
+        exclusive_with: A setting of the same section that says the same in other words; the one
+            that a higher layer sets holds.
+        holds_at_zero: Whether 0 is a value that holds against `exclusive_with`, and not "unset".
         subdirectory: Whether a directory below another one is named after the text, so that it
             may not lead elsewhere.
 
@@ -67,16 +67,16 @@ def setting(
     metadata = {
         "help": help,
         "allowed": allowed,
-        "minimum": minimum,
-        "above": above,
-        "maximum": maximum,
-        "below": below,
-        "refused": refused,
+        "ge": ge,
+        "gt": gt,
+        "le": le,
+        "lt": lt,
+        "unsupported": unsupported,
         "ignored": ignored,
         "lowercase": lowercase,
         "formerly": formerly,
         "variants": variants,
-        "instead_of": instead_of,
+        "exclusive_with": exclusive_with,
         "subdirectory": subdirectory,
         "holds_at_zero": holds_at_zero,
     }
@@ -134,7 +134,7 @@ class OneOf(Config):
     required: ClassVar[bool] = False
     # Blocks that files may hold and that cannot be chosen: name to the reason.
     unavailable: ClassVar[Mapping[str, str]] = types.MappingProxyType({})
-    type: str | None = setting(None, help="the block below that is used")
+    type: str | None = field(None, help="the block below that is used")
 
     @classmethod
     def choices(cls) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from orbit_runner.config.schema.base import Config, setting
+from orbit_runner.config.schema.base import Config, field
 
 ROLES = ("chief", "worker", "ps", "evaluator")
 SOURCES = ("auto", "tf_config", "config", "slurm", "sagemaker", "none")
@@ -14,10 +14,10 @@ SOURCES = ("auto", "tf_config", "config", "slurm", "sagemaker", "none")
 class ClusterConfig(Config):
     """Addresses, `host:port`, of each role's members in the order of their indices."""
 
-    chief: list[str] = setting((), help="the one that writes; worker 0 where there is none")
-    worker: list[str] = setting((), help="those that train")
-    ps: list[str] = setting((), help="parameter servers, which hold the variables")
-    evaluator: list[str] = setting((), help="evaluates checkpoints beside training")
+    chief: list[str] = field((), help="the one that writes; worker 0 where there is none")
+    worker: list[str] = field((), help="those that train")
+    ps: list[str] = field((), help="parameter servers, which hold the variables")
+    evaluator: list[str] = field((), help="evaluates checkpoints beside training")
 
     def jobs(self) -> dict[str, tuple[str, ...]]:
         """Returns the roles that have members, with their addresses."""

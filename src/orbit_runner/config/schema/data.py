@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from orbit_runner.config.schema.base import Config, setting
+from orbit_runner.config.schema.base import Config, field
 
 _NO_TFDS = "image_classification alone reads TFDS"
 _OWN_READER = "image and label are read from the files, and images are decoded as late as can be"
@@ -19,11 +19,11 @@ _NO_SERVICE = "each pipeline has a job of its own, so that the order stays exact
 class SyntheticConfig(Config):
     """What `source: synthetic` makes."""
 
-    kind: str = setting(
+    kind: str = field(
         "random", allowed=("constant", "random"), help="the same value, or seeded random ones"
     )
-    num_examples: int = setting(1024, minimum=1, maximum=10**8, help="size of the set")
-    features: Mapping[str, Any] | None = setting(
+    num_examples: int = field(1024, ge=1, le=10**8, help="size of the set")
+    features: Mapping[str, Any] | None = field(
         None,
         help="nested names, each leaf {shape, dtype, low, high, value}; the task's own where unset",
     )
@@ -33,74 +33,70 @@ class SyntheticConfig(Config):
 class DataConfig(Config):
     """One data set and how it is fed; fields of Model Garden's `DataConfig` and some more."""
 
-    source: str = setting("", help="the data set: a name that `runner list` shows")
-    data_dir: str = setting("", help="folder of the data set's files")
-    split: str = setting(
+    source: str = field("", help="the data set: a name that `runner list` shows")
+    data_dir: str = field("", help="folder of the data set's files")
+    split: str = field(
         "", allowed=("", "train", "test", "all"), help="part of the set; by is_training where unset"
     )
-    augment: str = setting(
+    augment: str = field(
         "none", allowed=("none", "crop", "crop_flip"), help="change of the training images"
     )
-    augment_padding: int = setting(
-        4, minimum=0, maximum=1024, help="pixels of zeros around an image to crop"
-    )
-    synthetic: SyntheticConfig = setting(factory=SyntheticConfig, help="for `source: synthetic`")
-    input_path: str | list[str] = setting(
+    augment_padding: int = field(4, ge=0, le=1024, help="pixels of zeros around an image to crop")
+    synthetic: SyntheticConfig = field(factory=SyntheticConfig, help="for `source: synthetic`")
+    input_path: str | list[str] = field(
         "", help="files, or patterns, in place of the source's usual names"
     )
-    tfds_name: str = setting("", help="name of a TFDS data set", refused=_NO_TFDS)
-    tfds_split: str = setting("", help="split of a TFDS data set", refused=_NO_TFDS)
-    global_batch_size: int = setting(
-        0, minimum=0, maximum=2**24, help="examples of one step on all replicas"
-    )
-    is_training: bool | None = setting(None, help="repeat, shuffle and augment")
-    drop_remainder: bool = setting(
+    tfds_name: str = field("", help="name of a TFDS data set", unsupported=_NO_TFDS)
+    tfds_split: str = field("", help="split of a TFDS data set", unsupported=_NO_TFDS)
+    global_batch_size: int = field(0, ge=0, le=2**24, help="examples of one step on all replicas")
+    is_training: bool | None = field(None, help="repeat, shuffle and augment")
+    drop_remainder: bool = field(
         True,
         help="leave out an evaluation's last, part-filled batch; training repeats and has none",
     )
-    shuffle_buffer_size: int = setting(
+    shuffle_buffer_size: int = field(
         100,
-        minimum=0,
+        ge=0,
         help="0 or 1: in order; more: each epoch is a permutation of the whole set, of `tfrecord` "
         "one of all blocks of 64 records and then within that many",
     )
-    cache: bool = setting(False, help="keep evaluation batches in memory")
-    on_device: bool | None = setting(
+    cache: bool = field(False, help="keep evaluation batches in memory")
+    on_device: bool | None = field(
         None,
         help="keep the set in memory and make batches in the step, without a pipeline; "
         "null: where it fits",
     )
-    cycle_length: int | None = setting(None, help="files read at once", refused=_NO_FILES)
-    block_length: int = setting(1, help="records read from one file at once", refused=_NO_FILES)
-    ram_budget: int | None = setting(
-        None, minimum=1, maximum=2**20, help="GiB that tf.data may buffer"
+    cycle_length: int | None = field(None, help="files read at once", unsupported=_NO_FILES)
+    block_length: int = field(1, help="records read from one file at once", unsupported=_NO_FILES)
+    ram_budget: int | None = field(None, ge=1, le=2**20, help="GiB that tf.data may buffer")
+    deterministic: bool | None = field(None, help="tf.data keeps the order of batches")
+    sharding: bool = field(
+        True,
+        help="share out the set",
+        unsupported="each pipeline computes its own slice of a batch",
     )
-    deterministic: bool | None = setting(None, help="tf.data keeps the order of batches")
-    sharding: bool = setting(
-        True, help="share out the set", refused="each pipeline computes its own slice of a batch"
-    )
-    enable_tf_data_service: bool = setting(False, help="have tf.data services make the batches")
-    tf_data_service_address: str | None = setting(
+    enable_tf_data_service: bool = field(False, help="have tf.data services make the batches")
+    tf_data_service_address: str | None = field(
         None, help="their addresses, grpc://host:port parted by commas; runtime.tf_data_service"
     )
-    tf_data_service_job_name: str | None = setting(None, help="its job", refused=_NO_SERVICE)
-    tfds_data_dir: str = setting("", help="folder of TFDS", refused=_NO_TFDS)
-    tfds_as_supervised: bool = setting(False, help="pairs from TFDS", refused=_OWN_READER)
-    tfds_skip_decoding_feature: str = setting("", help="raw features", refused=_OWN_READER)
-    enable_shared_tf_data_service_between_parallel_trainers: bool = setting(
-        False, help="share a service", refused=_NO_SERVICE
+    tf_data_service_job_name: str | None = field(None, help="its job", unsupported=_NO_SERVICE)
+    tfds_data_dir: str = field("", help="folder of TFDS", unsupported=_NO_TFDS)
+    tfds_as_supervised: bool = field(False, help="pairs from TFDS", unsupported=_OWN_READER)
+    tfds_skip_decoding_feature: str = field("", help="raw features", unsupported=_OWN_READER)
+    enable_shared_tf_data_service_between_parallel_trainers: bool = field(
+        False, help="share a service", unsupported=_NO_SERVICE
     )
-    apply_tf_data_service_before_batching: bool = setting(
-        False, help="service before batching", refused=_NO_SERVICE
+    apply_tf_data_service_before_batching: bool = field(
+        False, help="service before batching", unsupported=_NO_SERVICE
     )
-    trainer_id: str | None = setting(None, help="trainer at a service", refused=_NO_SERVICE)
-    seed: int | None = setting(
-        None, maximum=2**32 - 1, help="seed of order and augmentation; runtime.seed if unset"
+    trainer_id: str | None = field(None, help="trainer at a service", unsupported=_NO_SERVICE)
+    seed: int | None = field(
+        None, le=2**32 - 1, help="seed of order and augmentation; runtime.seed if unset"
     )
-    prefetch_buffer_size: int | None = setting(
-        None, minimum=0, maximum=10**6, help="batches made ahead; tf.data decides where unset"
+    prefetch_buffer_size: int | None = field(
+        None, ge=0, le=10**6, help="batches made ahead; tf.data decides where unset"
     )
-    autotune_algorithm: str | None = setting(
+    autotune_algorithm: str | None = field(
         None,
         allowed=(None, "DEFAULT", "HILL_CLIMB", "GRADIENT_DESCENT", "MAX_PARALLELISM"),
         help="how tf.data tunes itself",

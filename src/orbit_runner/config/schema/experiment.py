@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from orbit_runner.config.schema.base import Config, setting
+from orbit_runner.config.schema.base import Config, field
 from orbit_runner.config.schema.batch_checks import parameter_server_problems, unserved_sections
 from orbit_runner.config.schema.data import DataConfig
 from orbit_runner.config.schema.partitioning import setting_problems
@@ -29,8 +29,8 @@ def validation_data() -> DataConfig:
 class DifferentialPrivacy(Config):
     """Noise on clipped gradients."""
 
-    clipping_norm: float = setting(1e8, above=0.0, help="largest norm of each gradient")
-    noise_multiplier: float = setting(0.0, minimum=0.0, help="noise as a multiple of that norm")
+    clipping_norm: float = field(1e8, gt=0.0, help="largest norm of each gradient")
+    noise_multiplier: float = field(0.0, ge=0.0, help="noise as a multiple of that norm")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,22 +38,22 @@ class TaskConfig(Config):
     """What every task has; fields of Model Garden's `TaskConfig`."""
 
     input_rank: ClassVar[int] = 4  # Of what partition dims split: images in batches.
-    name: str | None = setting(None, help="the task: a name that `runner list` shows")
-    init_checkpoint: str = setting("", help="checkpoint, or folder of one, that weights start from")
-    model: Config | None = setting(None, help="the network")
-    train_data: DataConfig = setting(factory=training_data, help="what is trained on")
-    validation_data: DataConfig = setting(factory=validation_data, help="what is evaluated on")
-    differential_privacy_config: DifferentialPrivacy | None = setting(
+    name: str | None = field(None, help="the task: a name that `runner list` shows")
+    init_checkpoint: str = field("", help="checkpoint, or folder of one, that weights start from")
+    model: Config | None = field(None, help="the network")
+    train_data: DataConfig = field(factory=training_data, help="what is trained on")
+    validation_data: DataConfig = field(factory=validation_data, help="what is evaluated on")
+    differential_privacy_config: DifferentialPrivacy | None = field(
         None, help="noise on gradients, for optimizers of Keras' older kind"
     )
-    allow_image_summary: bool = setting(
-        False, help="pictures in TensorBoard", refused="this task draws no pictures"
+    allow_image_summary: bool = field(
+        False, help="pictures in TensorBoard", unsupported="this task draws no pictures"
     )
-    train_input_partition_dims: list[int] | None = setting(
-        None, maximum=65536, help="the same as in `runtime`; where Model Garden has it"
+    train_input_partition_dims: list[int] | None = field(
+        None, le=65536, help="the same as in `runtime`; where Model Garden has it"
     )
-    eval_input_partition_dims: list[int] | None = setting(
-        None, maximum=65536, help="the same as in `runtime`; where Model Garden has it"
+    eval_input_partition_dims: list[int] | None = field(
+        None, le=65536, help="the same as in `runtime`; where Model Garden has it"
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:
@@ -108,16 +108,16 @@ class TaskConfig(Config):
 class ExperimentConfig(Config):
     """An experiment: what is learned, how, and where."""
 
-    name: str = setting(
+    name: str = field(
         "", subdirectory=True, help="name of the experiment; its file's name where unset"
     )
-    description: str = setting("", help="one line for `runner list`")
-    official: str = setting("", help="the experiment of Model Garden that this one begins from")
-    imports: list[str] = setting((), help="modules to import first: tasks of one's own")
-    gin_bindings: list[str] = setting((), help="gin statements for @gin.configurable functions")
-    task: TaskConfig = setting(factory=TaskConfig, help="what is learned", variants=TASKS)
-    trainer: TrainerConfig = setting(factory=TrainerConfig, help="how")
-    runtime: RuntimeConfig = setting(factory=RuntimeConfig, help="where")
+    description: str = field("", help="one line for `runner list`")
+    official: str = field("", help="the experiment of Model Garden that this one begins from")
+    imports: list[str] = field((), help="modules to import first: tasks of one's own")
+    gin_bindings: list[str] = field((), help="gin statements for @gin.configurable functions")
+    task: TaskConfig = field(factory=TaskConfig, help="what is learned", variants=TASKS)
+    trainer: TrainerConfig = field(factory=TrainerConfig, help="how")
+    runtime: RuntimeConfig = field(factory=RuntimeConfig, help="where")
 
     @property
     def for_task(self) -> Any:
@@ -130,8 +130,8 @@ class ExperimentConfig(Config):
         Args:
             mode: What the run is to do.
         """
-        for field, message in self.task.preflight():
-            yield f"task.{field}", message
+        for name, message in self.task.preflight():
+            yield f"task.{name}", message
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yields settings of different sections that contradict each other."""

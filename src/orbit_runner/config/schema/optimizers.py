@@ -5,50 +5,50 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
-from orbit_runner.config.schema.base import Config, OneOf, setting
+from orbit_runner.config.schema.base import Config, OneOf, field
 from orbit_runner.config.schema.schedules import LearningRate, Warmup
 
 
 def _name(default: str) -> str:
-    return setting(default, help="name of the optimizer")
+    return field(default, help="name of the optimizer")
 
 
 def _momentum(default: float = 0.0) -> float:
-    return setting(default, minimum=0.0, maximum=1.0, help="share of the last update kept")
+    return field(default, ge=0.0, le=1.0, help="share of the last update kept")
 
 
 def _nesterov() -> bool:
-    return setting(False, help="look ahead along the momentum")
+    return field(False, help="look ahead along the momentum")
 
 
 def _beta(default: float, which: str) -> float:
-    return setting(default, minimum=0.0, below=1.0, help=f"decay of the {which} moment")
+    return field(default, ge=0.0, lt=1.0, help=f"decay of the {which} moment")
 
 
 def _epsilon(default: float) -> float:
     # A smaller one is 0 in float32.
-    return setting(default, above=0.0, minimum=1.2e-38, help="keeps the denominator away from 0")
+    return field(default, gt=0.0, ge=1.2e-38, help="keeps the denominator away from 0")
 
 
 def _decay_rate() -> float:
-    return setting(0.0, minimum=0.0, help="weight decay, decoupled from the gradient")
+    return field(0.0, ge=0.0, help="weight decay, decoupled from the gradient")
 
 
 def _names(help: str) -> list[str] | None:
-    return setting(None, help=f"patterns of variable names {help}")
+    return field(None, help=f"patterns of variable names {help}")
 
 
 def _jit_compile_setting() -> bool:
-    return setting(False, help="compile the update with XLA")
+    return field(False, help="compile the update with XLA")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Optimizer(Config):
     """What every optimizer has."""
 
-    clipnorm: float | None = setting(None, above=0.0, help="largest norm of each gradient")
-    clipvalue: float | None = setting(None, above=0.0, help="largest absolute value in a gradient")
-    global_clipnorm: float | None = setting(None, above=0.0, help="largest norm of all gradients")
+    clipnorm: float | None = field(None, gt=0.0, help="largest norm of each gradient")
+    clipvalue: float | None = field(None, gt=0.0, help="largest absolute value in a gradient")
+    global_clipnorm: float | None = field(None, gt=0.0, help="largest norm of all gradients")
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yields two ways of clipping that exclude each other."""
@@ -62,7 +62,7 @@ class Sgd(Optimizer):
     """Stochastic gradient descent."""
 
     name: str = _name("SGD")
-    decay: float = setting(0.0, minimum=0.0, help="rate / (1 + decay · step)")
+    decay: float = field(0.0, ge=0.0, help="rate / (1 + decay · step)")
     nesterov: bool = _nesterov()
     momentum: float = _momentum()
 
@@ -85,7 +85,7 @@ class RmsProp(Optimizer):
     rho: float = _beta(0.9, "second")
     momentum: float = _momentum()
     epsilon: float = _epsilon(1e-7)
-    centered: bool = setting(False, help="use the variance in place of the second moment")
+    centered: bool = field(False, help="use the variance in place of the second moment")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -93,7 +93,7 @@ class Adagrad(Optimizer):
     """Gradients over the root of their squares' sum."""
 
     name: str = _name("Adagrad")
-    initial_accumulator_value: float = setting(0.1, minimum=0.0, help="start of the sum")
+    initial_accumulator_value: float = field(0.1, ge=0.0, help="start of the sum")
     epsilon: float = _epsilon(1e-7)
 
 
@@ -105,7 +105,7 @@ class Adam(Optimizer):
     beta_1: float = _beta(0.9, "first")
     beta_2: float = _beta(0.999, "second")
     epsilon: float = _epsilon(1e-7)
-    amsgrad: bool = setting(False, help="keep the largest second moment")
+    amsgrad: bool = field(False, help="keep the largest second moment")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -123,7 +123,7 @@ class AdamW(Adam):
     weight_decay_rate: float = _decay_rate()
     include_in_weight_decay: list[str] | str | None = _names("that decay in any case")
     exclude_from_weight_decay: list[str] | None = _names("that do not decay")
-    gradient_clip_norm: float = setting(1.0, minimum=0.0, help="largest norm of all gradients")
+    gradient_clip_norm: float = field(1.0, ge=0.0, help="largest norm of all gradients")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -132,7 +132,7 @@ class AdamWExperimental(AdamExperimental):
 
     name: str = _name("AdamWeightDecayExperimental")
     weight_decay: float = _decay_rate()
-    global_clipnorm: float = setting(1.0, above=0.0, help="largest norm of all gradients")
+    global_clipnorm: float = field(1.0, gt=0.0, help="largest norm of all gradients")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -154,10 +154,10 @@ class Lars(Optimizer):
 
     name: str = _name("LARS")
     momentum: float = _momentum(0.9)
-    eeta: float = setting(0.001, above=0.0, help="trust coefficient")
+    eeta: float = field(0.001, gt=0.0, help="trust coefficient")
     weight_decay_rate: float = _decay_rate()
     nesterov: bool = _nesterov()
-    classic_momentum: bool = setting(True, help="apply the rate before the momentum")
+    classic_momentum: bool = field(True, help="apply the rate before the momentum")
     exclude_from_weight_decay: list[str] | None = _names("that do not decay")
     exclude_from_layer_adaptation: list[str] | None = _names("whose rate is not adapted")
 
@@ -171,14 +171,14 @@ class Slide(Optimizer):
     beta_2: float = _beta(0.999, "second")
     epsilon: float = _epsilon(1e-6)
     weight_decay_rate: float = _decay_rate()
-    weight_decay_type: str = setting("inner", help="where the decay is applied")
+    weight_decay_type: str = field("inner", help="where the decay is applied")
     exclude_from_weight_decay: list[str] | None = _names("that do not decay")
     exclude_from_layer_adaptation: list[str] | None = _names("whose rate is not adapted")
     include_in_sparse_layer_adaptation: list[str] | None = _names("adapted sparsely")
-    sparse_layer_learning_rate: float = setting(0.1, help="rate of sparse layers")
-    do_gradient_rescaling: bool = setting(True, help="rescale gradients")
-    norm_type: str = setting("layer", help="kind of norm")
-    ratio_clip_norm: float = setting(1e5, help="largest ratio")
+    sparse_layer_learning_rate: float = field(0.1, help="rate of sparse layers")
+    do_gradient_rescaling: bool = field(True, help="rescale gradients")
+    norm_type: str = field("layer", help="kind of norm")
+    ratio_clip_norm: float = field(1e5, help="largest ratio")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -186,17 +186,17 @@ class Adafactor(Optimizer):
     """Adafactor: named by Model Garden, which does not ship it."""
 
     name: str = _name("Adafactor")
-    factored: bool = setting(True, help="factor second moments")
-    multiply_by_parameter_scale: bool = setting(True, help="scale updates by the weights")
-    beta1: float | None = setting(None, help="decay of the first moment")
-    decay_rate: float = setting(0.8, help="decay of the second moment")
-    step_offset: int = setting(0, help="steps by which the decay is shifted")
-    clipping_threshold: float = setting(1.0, help="largest root mean square of an update")
-    min_dim_size_to_factor: int = setting(128, help="smallest dimension that is factored")
-    epsilon1: float = setting(1e-30, help="keeps the second moment from 0")
-    epsilon2: float = setting(1e-3, help="keeps the scale from 0")
-    weight_decay: float | None = setting(None, help="weight decay")
-    include_in_weight_decay: str | None = setting(None, help="pattern of names that decay")
+    factored: bool = field(True, help="factor second moments")
+    multiply_by_parameter_scale: bool = field(True, help="scale updates by the weights")
+    beta1: float | None = field(None, help="decay of the first moment")
+    decay_rate: float = field(0.8, help="decay of the second moment")
+    step_offset: int = field(0, help="steps by which the decay is shifted")
+    clipping_threshold: float = field(1.0, help="largest root mean square of an update")
+    min_dim_size_to_factor: int = field(128, help="smallest dimension that is factored")
+    epsilon1: float = field(1e-30, help="keeps the second moment from 0")
+    epsilon2: float = field(1e-3, help="keeps the scale from 0")
+    weight_decay: float | None = field(None, help="weight decay")
+    include_in_weight_decay: str | None = field(None, help="pattern of names that decay")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -204,16 +204,16 @@ class AdafactorKeras(Optimizer):
     """Adafactor (Shazeer and Stern 2018), Keras' class."""
 
     name: str = _name("Adafactor")
-    learning_rate: float = setting(
+    learning_rate: float = field(
         0.001,
         help="learning rate",
         ignored="the schedule in trainer.optimizer_config.learning_rate gives the rate",
     )
-    beta_2_decay: float = setting(-0.8, help="power of the step in the second moment's decay")
+    beta_2_decay: float = field(-0.8, help="power of the step in the second moment's decay")
     epsilon_1: float = _epsilon(1e-30)
     epsilon_2: float = _epsilon(1e-3)
-    clip_threshold: float = setting(1.0, above=0.0, help="largest root mean square of an update")
-    relative_step: bool = setting(True, help="bound the rate by the inverse root of the step")
+    clip_threshold: float = field(1.0, gt=0.0, help="largest root mean square of an update")
+    relative_step: bool = field(True, help="bound the rate by the inverse root of the step")
 
 
 _NOT_SHIPPED = {
@@ -228,46 +228,46 @@ class OptimizerChoice(OneOf):
 
     required = True
     unavailable = _NOT_SHIPPED
-    sgd: Sgd = setting(factory=Sgd, help="stochastic gradient descent")
-    sgd_experimental: SgdExperimental = setting(factory=SgdExperimental, help="Keras' newer SGD")
-    adam: Adam = setting(factory=Adam, help="Adam")
-    adam_experimental: AdamExperimental = setting(factory=AdamExperimental, help="newer Adam")
-    adamw: AdamW = setting(factory=AdamW, help="Adam with weight decay")
-    adamw_experimental: AdamWExperimental = setting(factory=AdamWExperimental, help="newer AdamW")
-    lamb: Lamb = setting(factory=Lamb, help="LAMB")
-    rmsprop: RmsProp = setting(factory=RmsProp, help="RMSprop")
-    lars: Lars = setting(factory=Lars, help="LARS")
-    adagrad: Adagrad = setting(factory=Adagrad, help="Adagrad")
-    slide: Slide = setting(factory=Slide, help="not shipped")
-    adafactor: Adafactor = setting(factory=Adafactor, help="not shipped")
-    adafactor_keras: AdafactorKeras = setting(factory=AdafactorKeras, help="Adafactor")
+    sgd: Sgd = field(factory=Sgd, help="stochastic gradient descent")
+    sgd_experimental: SgdExperimental = field(factory=SgdExperimental, help="Keras' newer SGD")
+    adam: Adam = field(factory=Adam, help="Adam")
+    adam_experimental: AdamExperimental = field(factory=AdamExperimental, help="newer Adam")
+    adamw: AdamW = field(factory=AdamW, help="Adam with weight decay")
+    adamw_experimental: AdamWExperimental = field(factory=AdamWExperimental, help="newer AdamW")
+    lamb: Lamb = field(factory=Lamb, help="LAMB")
+    rmsprop: RmsProp = field(factory=RmsProp, help="RMSprop")
+    lars: Lars = field(factory=Lars, help="LARS")
+    adagrad: Adagrad = field(factory=Adagrad, help="Adagrad")
+    slide: Slide = field(factory=Slide, help="not shipped")
+    adafactor: Adafactor = field(factory=Adafactor, help="not shipped")
+    adafactor_keras: AdafactorKeras = field(factory=AdafactorKeras, help="Adafactor")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ema(Optimizer):
     """A moving average of the weights, used for evaluation and the best checkpoint."""
 
-    name: str = setting(
+    name: str = field(
         "ExponentialMovingAverage", help="name", ignored="the average is no optimizer here"
     )
-    clipnorm: float | None = setting(None, help="", refused="clip in the optimizer's own block")
-    clipvalue: float | None = setting(None, help="", refused="clip in the optimizer's own block")
-    global_clipnorm: float | None = setting(
-        None, help="", refused="clip in the optimizer's own block"
+    clipnorm: float | None = field(None, help="", unsupported="clip in the optimizer's own block")
+    clipvalue: float | None = field(None, help="", unsupported="clip in the optimizer's own block")
+    global_clipnorm: float | None = field(
+        None, help="", unsupported="clip in the optimizer's own block"
     )
-    trainable_weights_only: bool = setting(
+    trainable_weights_only: bool = field(
         True, help="leave out batch norm's moving averages and the like"
     )
-    average_decay: float = setting(0.99, minimum=0.0, maximum=1.0, help="share of the old average")
-    start_step: int = setting(0, minimum=0, help="step up to which the average follows the weights")
-    dynamic_decay: bool = setting(True, help="cap the decay at (1 + n) / (10 + n) after n steps")
+    average_decay: float = field(0.99, ge=0.0, le=1.0, help="share of the old average")
+    start_step: int = field(0, ge=0, help="step up to which the average follows the weights")
+    dynamic_decay: bool = field(True, help="cap the decay at (1 + n) / (10 + n) after n steps")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Optimization(Config):
     """The optimizer, its learning rate, and an average of the weights."""
 
-    optimizer: OptimizerChoice = setting(factory=OptimizerChoice, help="the optimizer")
-    ema: Ema | None = setting(None, help="moving average of the weights")
-    learning_rate: LearningRate = setting(factory=LearningRate, help="the learning rate")
-    warmup: Warmup = setting(factory=Warmup, help="what comes before the learning rate's schedule")
+    optimizer: OptimizerChoice = field(factory=OptimizerChoice, help="the optimizer")
+    ema: Ema | None = field(None, help="moving average of the weights")
+    learning_rate: LearningRate = field(factory=LearningRate, help="the learning rate")
+    warmup: Warmup = field(factory=Warmup, help="what comes before the learning rate's schedule")

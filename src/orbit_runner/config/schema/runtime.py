@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Iterator
 
-from orbit_runner.config.schema.base import Config, setting
+from orbit_runner.config.schema.base import Config, field
 from orbit_runner.config.schema.cluster import ROLES, SOURCES, ClusterConfig
 from orbit_runner.config.schema.runtime_rules import inert_settings, runtime_problems
 
@@ -26,145 +26,133 @@ _NO_SHARD_DIM = "set train_input_partition_dims and eval_input_partition_dims"
 class RuntimeConfig(Config):
     """Where an experiment runs; fields of Model Garden's `RuntimeConfig` and some more."""
 
-    distribution_strategy: str = setting(
+    distribution_strategy: str = field(
         "mirrored", allowed=STRATEGIES, lowercase=True, help="how replicas work together"
     )
-    num_gpus: int = setting(
+    num_gpus: int = field(
         0,
-        minimum=-1,
-        maximum=1024,
+        ge=-1,
+        le=1024,
         help="of each worker; 0: the CPU; n: that many GPUs; -1: all there are",
     )
-    num_virtual_devices: int = setting(
-        1, minimum=1, maximum=1024, help="devices on one CPU, to try `mirrored` without a GPU"
+    num_virtual_devices: int = field(
+        1, ge=1, le=1024, help="devices on one CPU, to try `mirrored` without a GPU"
     )
-    seed: int = setting(
-        0, minimum=0, maximum=2**32 - 1, help="seed of weights, order of examples, augmentation"
+    seed: int = field(
+        0, ge=0, le=2**32 - 1, help="seed of weights, order of examples, augmentation"
     )
-    deterministic: bool = setting(True, help="only ops that give the same bits each time")
-    enable_xla: bool = setting(
+    deterministic: bool = field(True, help="only ops that give the same bits each time")
+    enable_xla: bool = field(
         False,
         help="compile with XLA: whole steps on one device, else the forward and backward pass",
     )
-    xla_cache_dir: str = setting(
+    xla_cache_dir: str = field(
         "", help="folder that keeps what XLA compiled, so that the next run need not"
     )
-    mixed_precision_dtype: str | None = setting(
+    mixed_precision_dtype: str | None = field(
         None,
         allowed=(None, "float32", "float16", "bfloat16"),
         help="type of activations; weights stay float32",
     )
-    loss_scale: str | float | None = setting(
+    loss_scale: str | float | None = field(
         None, help="for float16: a number, or 'dynamic' (also where unset)"
     )
-    run_eagerly: bool = setting(False, help="no graphs, to debug a step line by line")
-    all_reduce_alg: str | None = setting(
+    run_eagerly: bool = field(False, help="no graphs, to debug a step line by line")
+    all_reduce_alg: str | None = field(
         None, allowed=ALL_REDUCE, help="how gradients of the replicas are added up"
     )
-    num_packs: int = setting(
-        1, minimum=0, maximum=65536, help="gradients are packed into that many pieces"
-    )
-    intra_op_threads: int = setting(
+    num_packs: int = field(1, ge=0, le=65536, help="gradients are packed into that many pieces")
+    intra_op_threads: int = field(
         0,
-        minimum=0,
-        maximum=4096,
+        ge=0,
+        le=4096,
         help="threads inside one op; 0: one for each core. Changes the weights' bits",
     )
-    inter_op_threads: int = setting(
-        0, minimum=0, maximum=4096, help="ops at once; 0: TensorFlow decides"
+    inter_op_threads: int = field(0, ge=0, le=4096, help="ops at once; 0: TensorFlow decides")
+    dataset_num_private_threads: int | None = field(
+        None, ge=1, le=4096, help="threads that only input pipelines use"
     )
-    dataset_num_private_threads: int | None = setting(
-        None, minimum=1, maximum=4096, help="threads that only input pipelines use"
-    )
-    gpu_thread_mode: str | None = setting(
+    gpu_thread_mode: str | None = field(
         None, allowed=(None, "global", "gpu_private", "gpu_shared"), help="threads that feed a GPU"
     )
-    per_gpu_thread_count: int = setting(
-        0, minimum=0, maximum=1024, help="their number; 0: TensorFlow decides"
-    )
-    batchnorm_spatial_persistent: bool = setting(False, help="cuDNN's faster batch norm")
-    enable_winograd_nonfused: bool | None = setting(
+    per_gpu_thread_count: int = field(0, ge=0, le=1024, help="their number; 0: TensorFlow decides")
+    batchnorm_spatial_persistent: bool = field(False, help="cuDNN's faster batch norm")
+    enable_winograd_nonfused: bool | None = field(
         None, help="cuDNN's Winograd convolutions in several kernels; TensorFlow's own where unset"
     )
-    cluster_source: str = setting(
+    cluster_source: str = field(
         "auto", allowed=SOURCES, help="where the cluster is described; auto: the first that is"
     )
-    cluster: ClusterConfig = setting(factory=ClusterConfig, help="its members")
-    num_workers: int = setting(
+    cluster: ClusterConfig = field(factory=ClusterConfig, help="its members")
+    num_workers: int = field(
         0,
-        minimum=0,
-        maximum=65536,
+        ge=0,
+        le=65536,
         help="members that train, the chief included; 0: as many as are described",
     )
-    num_parameter_servers: int = setting(
-        0, minimum=0, maximum=65536, help="the same of parameter servers"
-    )
-    num_evaluators: int = setting(0, minimum=0, maximum=1, help="1: evaluates beside training")
-    worker_hosts: str | None = setting(
+    num_parameter_servers: int = field(0, ge=0, le=65536, help="the same of parameter servers")
+    num_evaluators: int = field(0, ge=0, le=1, help="1: evaluates beside training")
+    worker_hosts: str | None = field(
         None, help="its workers, host:port parted by commas, where there are no other roles"
     )
-    task_type: str | None = setting(
+    task_type: str | None = field(
         None, allowed=(None, *ROLES), help="the role of this process; worker where unset"
     )
-    task_index: int = setting(
-        -1, minimum=-1, maximum=65536, help="its index among those of its role"
-    )
-    remote_cluster: str | None = setting(
+    task_index: int = field(-1, ge=-1, le=65536, help="its index among those of its role")
+    remote_cluster: str | None = field(
         None, help="servers to run on, such as worker=a:2222,b:2222;ps=c:2222"
     )
-    cluster_start_timeout: int = setting(
-        120, minimum=1, maximum=10**6, help="seconds that members wait for each other at the start"
+    cluster_start_timeout: int = field(
+        120, ge=1, le=10**6, help="seconds that members wait for each other at the start"
     )
-    heartbeat_timeout: int = setting(
-        10, minimum=2, maximum=10**5, help="seconds of silence after which a member counts as lost"
+    heartbeat_timeout: int = field(
+        10, ge=2, le=10**5, help="seconds of silence after which a member counts as lost"
     )
-    grace_period: float = setting(
+    grace_period: float = field(
         30.0,
-        above=0.0,
+        gt=0.0,
         help="seconds from SIGTERM to SIGKILL on this platform: a loop of steps stops within a "
         "sixth of it, and the rest is for saving",
     )
-    variable_partitioner: str | None = setting(
+    variable_partitioner: str | None = field(
         None,
         allowed=(None, "fixed", "min_size", "max_size"),
         help="how `parameter_server` cuts variables over the servers; whole where unset",
     )
-    variable_shards: int = setting(
-        0, minimum=0, maximum=65536, help="most shards; 0: one a parameter server"
+    variable_shards: int = field(0, ge=0, le=65536, help="most shards; 0: one a parameter server")
+    variable_shard_bytes: int = field(
+        262144, ge=1, le=2**40, help="smallest (min_size) or largest (max_size) shard"
     )
-    variable_shard_bytes: int = setting(
-        262144, minimum=1, maximum=2**40, help="smallest (min_size) or largest (max_size) shard"
-    )
-    tf_data_service: str | None = setting(
+    tf_data_service: str | None = field(
         None, help="addresses of tf.data services that make the batches: grpc://host:port, …"
     )
-    tpu: str | None = setting(
+    tpu: str | None = field(
         None, help="name or address of a TPU, or local; from the environment where unset"
     )
-    tpu_zone: str | None = setting(None, help="zone of a TPU that is given by name")
-    tpu_project: str | None = setting(None, help="cloud project of a TPU that is given by name")
-    tpu_platform: str | None = setting(
+    tpu_zone: str | None = field(None, help="zone of a TPU that is given by name")
+    tpu_project: str | None = field(None, help="cloud project of a TPU that is given by name")
+    tpu_platform: str | None = field(
         None, help="kind of TPU, such as v3-8, to check partitions before it is reached"
     )
-    tpu_enable_xla_dynamic_padder: bool | None = setting(
+    tpu_enable_xla_dynamic_padder: bool | None = field(
         None, help="whether XLA pads part-filled batches on a TPU"
     )
-    num_cores_per_replica: int = setting(
+    num_cores_per_replica: int = field(
         1,
-        minimum=1,
-        maximum=65536,
+        ge=1,
+        le=65536,
         help="TPU cores that share a replica: the product of the partition dims",
     )
-    train_input_partition_dims: list[int] | None = setting(
+    train_input_partition_dims: list[int] | None = field(
         None,
-        maximum=65536,
+        le=65536,
         help="parts of a training image batch along each dimension, such as [1, 2, 2, 1]",
     )
-    eval_input_partition_dims: list[int] | None = setting(
-        None, maximum=65536, help="the same for evaluation"
+    eval_input_partition_dims: list[int] | None = field(
+        None, le=65536, help="the same for evaluation"
     )
-    default_shard_dim: int = setting(-1, help="dimension that is split", refused=_NO_SHARD_DIM)
-    use_tpu_mp_strategy: bool = setting(False, help="model parallelism", refused=_NO_SHARD_DIM)
+    default_shard_dim: int = field(-1, help="dimension that is split", unsupported=_NO_SHARD_DIM)
+    use_tpu_mp_strategy: bool = field(False, help="model parallelism", unsupported=_NO_SHARD_DIM)
 
     def model_parallelism(self) -> dict[str, int]:
         """Returns the arguments that Model Garden's strategy factory takes."""

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 from typing import ClassVar
 
-from orbit_runner.config.schema.base import Config, OneOf, setting
+from orbit_runner.config.schema.base import Config, OneOf, field
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -14,29 +14,29 @@ class Schedule(Config):
     """A schedule some of whose numbers have no sensible default."""
 
     needs: ClassVar[tuple[str, ...]] = ()
-    name: str = setting("", help="name of the schedule's ops")
+    name: str = field("", help="name of the schedule's ops")
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yields the numbers that have to be given and are not."""
-        for field in self.needs:
-            if getattr(self, field) is None:
-                yield field, "has to be set for this schedule"
+        for name in self.needs:
+            if getattr(self, name) is None:
+                yield name, "has to be set for this schedule"
 
 
 def _rate(help: str = "learning rate at the start") -> float | None:
-    return setting(None, minimum=0.0, help=help)
+    return field(None, ge=0.0, help=help)
 
 
 def _offset() -> int:
-    return setting(0, help="number of steps by which the schedule is shifted to the right")
+    return field(0, help="number of steps by which the schedule is shifted to the right")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ConstantLr(Schedule):
     """The same rate at every step."""
 
-    name: str = setting("Constant", help="name of the schedule's ops")
-    learning_rate: float = setting(0.1, minimum=0.0, help="the rate")
+    name: str = field("Constant", help="name of the schedule's ops")
+    learning_rate: float = field(0.1, ge=0.0, help="the rate")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,10 +45,8 @@ class Pieces(Schedule):
 
     needs = ("boundaries", "values")
     extra_values: ClassVar[int] = 1
-    boundaries: list[int] | None = setting(
-        None, minimum=0, help="steps at which a piece ends, rising"
-    )
-    values: list[float] | None = setting(None, minimum=0.0, help="learning rate of each piece")
+    boundaries: list[int] | None = field(None, ge=0, help="steps at which a piece ends, rising")
+    values: list[float] | None = field(None, ge=0.0, help="learning rate of each piece")
     offset: int = _offset()
 
     def problems(self) -> Iterator[tuple[str, str]]:
@@ -70,7 +68,7 @@ class Pieces(Schedule):
 class StepwiseLr(Pieces):
     """One constant rate a piece; `values[i]` holds up to and with `boundaries[i]`."""
 
-    name: str = setting("PiecewiseConstantDecay", help="name of the schedule's ops")
+    name: str = field("PiecewiseConstantDecay", help="name of the schedule's ops")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -81,7 +79,7 @@ class StepCosineLr(Pieces):
     """
 
     extra_values = 0
-    name: str = setting("StepCosineDecayWithOffset", help="name of the schedule's ops")
+    name: str = field("StepCosineDecayWithOffset", help="name of the schedule's ops")
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yields boundaries that leave no piece."""
@@ -95,11 +93,11 @@ class ExponentialLr(Schedule):
     """initial · decay_rate ^ (step / decay_steps)."""
 
     needs = ("initial_learning_rate", "decay_steps", "decay_rate")
-    name: str = setting("ExponentialDecay", help="name of the schedule's ops")
+    name: str = field("ExponentialDecay", help="name of the schedule's ops")
     initial_learning_rate: float | None = _rate()
-    decay_steps: int | None = setting(None, minimum=1, help="steps for one factor of decay_rate")
-    decay_rate: float | None = setting(None, above=0.0, help="factor over decay_steps")
-    staircase: bool | None = setting(None, help="decay at whole multiples of decay_steps only")
+    decay_steps: int | None = field(None, ge=1, help="steps for one factor of decay_rate")
+    decay_rate: float | None = field(None, gt=0.0, help="factor over decay_steps")
+    staircase: bool | None = field(None, help="decay at whole multiples of decay_steps only")
     offset: int = _offset()
 
 
@@ -108,12 +106,12 @@ class PolynomialLr(Schedule):
     """From the initial rate to the end rate along (1 − step / decay_steps) ^ power."""
 
     needs = ("initial_learning_rate", "decay_steps")
-    name: str = setting("PolynomialDecay", help="name of the schedule's ops")
+    name: str = field("PolynomialDecay", help="name of the schedule's ops")
     initial_learning_rate: float | None = _rate()
-    decay_steps: int | None = setting(None, minimum=1, help="steps to the end rate")
-    end_learning_rate: float = setting(0.0001, minimum=0.0, help="rate from then on")
-    power: float = setting(1.0, help="power of the polynomial; 1 is a line")
-    cycle: bool = setting(False, help="start again after decay_steps")
+    decay_steps: int | None = field(None, ge=1, help="steps to the end rate")
+    end_learning_rate: float = field(0.0001, ge=0.0, help="rate from then on")
+    power: float = field(1.0, help="power of the polynomial; 1 is a line")
+    cycle: bool = field(False, help="start again after decay_steps")
     offset: int = _offset()
 
 
@@ -122,10 +120,10 @@ class CosineLr(Schedule):
     """Half a cosine from the initial rate to alpha times it."""
 
     needs = ("initial_learning_rate", "decay_steps")
-    name: str = setting("CosineDecay", help="name of the schedule's ops")
+    name: str = field("CosineDecay", help="name of the schedule's ops")
     initial_learning_rate: float | None = _rate()
-    decay_steps: int | None = setting(None, minimum=1, help="steps to the end of the cosine")
-    alpha: float = setting(0.0, minimum=0.0, help="last rate as a fraction of the initial one")
+    decay_steps: int | None = field(None, ge=1, help="steps to the end of the cosine")
+    alpha: float = field(0.0, ge=0.0, help="last rate as a fraction of the initial one")
     offset: int = _offset()
 
 
@@ -134,9 +132,9 @@ class DirectPowerLr(Schedule):
     """initial · step ^ power."""
 
     needs = ("initial_learning_rate",)
-    name: str = setting("DirectPowerDecay", help="name of the schedule's ops")
+    name: str = field("DirectPowerDecay", help="name of the schedule's ops")
     initial_learning_rate: float | None = _rate("factor of the power")
-    power: float = setting(-0.5, help="power of the step")
+    power: float = field(-0.5, help="power of the step")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -144,12 +142,12 @@ class PowerAndLinearDecayLr(Schedule):
     """initial · step ^ power, times a line down to zero over the last part."""
 
     needs = ("initial_learning_rate", "total_decay_steps")
-    name: str = setting("PowerAndLinearDecay", help="name of the schedule's ops")
+    name: str = field("PowerAndLinearDecay", help="name of the schedule's ops")
     initial_learning_rate: float | None = _rate("factor of the power")
-    total_decay_steps: int | None = setting(None, minimum=1, help="step at which the rate is 0")
-    power: float = setting(-0.5, help="power of the step")
-    linear_decay_fraction: float = setting(
-        0.1, minimum=0.0, maximum=1.0, help="share of the steps, the last ones, under the line"
+    total_decay_steps: int | None = field(None, ge=1, help="step at which the rate is 0")
+    power: float = field(-0.5, help="power of the step")
+    linear_decay_fraction: float = field(
+        0.1, ge=0.0, le=1.0, help="share of the steps, the last ones, under the line"
     )
     offset: int = _offset()
 
@@ -159,11 +157,11 @@ class PowerDecayWithOffsetLr(Schedule):
     """initial · (step − offset) ^ power, and a constant rate before the offset."""
 
     needs = ("initial_learning_rate",)
-    name: str = setting("PowerDecayWithOffset", help="name of the schedule's ops")
+    name: str = field("PowerDecayWithOffset", help="name of the schedule's ops")
     initial_learning_rate: float | None = _rate("factor of the power")
-    power: float = setting(-0.5, help="power of the step")
+    power: float = field(-0.5, help="power of the step")
     offset: int = _offset()
-    pre_offset_learning_rate: float = setting(1.0e6, help="rate before the offset")
+    pre_offset_learning_rate: float = field(1.0e6, help="rate before the offset")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -171,19 +169,19 @@ class LearningRate(OneOf):
     """The learning rate at each step."""
 
     required = True
-    constant: ConstantLr = setting(factory=ConstantLr, help="one rate")
-    stepwise: StepwiseLr = setting(factory=StepwiseLr, help="one rate a piece")
-    exponential: ExponentialLr = setting(factory=ExponentialLr, help="exponential decay")
-    polynomial: PolynomialLr = setting(factory=PolynomialLr, help="polynomial decay")
-    cosine: CosineLr = setting(factory=CosineLr, help="half a cosine")
-    power: DirectPowerLr = setting(factory=DirectPowerLr, help="power of the step")
-    power_linear: PowerAndLinearDecayLr = setting(
+    constant: ConstantLr = field(factory=ConstantLr, help="one rate")
+    stepwise: StepwiseLr = field(factory=StepwiseLr, help="one rate a piece")
+    exponential: ExponentialLr = field(factory=ExponentialLr, help="exponential decay")
+    polynomial: PolynomialLr = field(factory=PolynomialLr, help="polynomial decay")
+    cosine: CosineLr = field(factory=CosineLr, help="half a cosine")
+    power: DirectPowerLr = field(factory=DirectPowerLr, help="power of the step")
+    power_linear: PowerAndLinearDecayLr = field(
         factory=PowerAndLinearDecayLr, help="power, then a line to zero"
     )
-    power_with_offset: PowerDecayWithOffsetLr = setting(
+    power_with_offset: PowerDecayWithOffsetLr = field(
         factory=PowerDecayWithOffsetLr, help="power of the step after an offset"
     )
-    step_cosine_with_offset: StepCosineLr = setting(factory=StepCosineLr, help="one cosine a piece")
+    step_cosine_with_offset: StepCosineLr = field(factory=StepCosineLr, help="one cosine a piece")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -191,9 +189,9 @@ class LinearWarmup(Schedule):
     """A line from warmup_learning_rate up to the schedule's rate at warmup_steps."""
 
     needs = ("warmup_steps",)
-    name: str = setting("linear", help="name of the warm-up's ops")
-    warmup_learning_rate: float = setting(0.0, minimum=0.0, help="rate at step 0")
-    warmup_steps: int | None = setting(None, minimum=0, help="length of the warm-up; 0: none")
+    name: str = field("linear", help="name of the warm-up's ops")
+    warmup_learning_rate: float = field(0.0, ge=0.0, help="rate at step 0")
+    warmup_steps: int | None = field(None, ge=0, help="length of the warm-up; 0: none")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -201,14 +199,14 @@ class PolynomialWarmup(Schedule):
     """(step / warmup_steps) ^ power times the schedule's rate at warmup_steps."""
 
     needs = ("warmup_steps",)
-    name: str = setting("polynomial", help="name of the warm-up's ops")
-    power: float = setting(1.0, help="power of the polynomial")
-    warmup_steps: int | None = setting(None, minimum=0, help="length of the warm-up; 0: none")
+    name: str = field("polynomial", help="name of the warm-up's ops")
+    power: float = field(1.0, help="power of the polynomial")
+    warmup_steps: int | None = field(None, ge=0, help="length of the warm-up; 0: none")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Warmup(OneOf):
     """What comes before the schedule; none where no type is given."""
 
-    linear: LinearWarmup = setting(factory=LinearWarmup, help="a line")
-    polynomial: PolynomialWarmup = setting(factory=PolynomialWarmup, help="a power")
+    linear: LinearWarmup = field(factory=LinearWarmup, help="a line")
+    polynomial: PolynomialWarmup = field(factory=PolynomialWarmup, help="a power")

@@ -7,7 +7,7 @@ import math
 import os.path
 from collections.abc import Iterator
 
-from orbit_runner.config.schema.base import Config, setting
+from orbit_runner.config.schema.base import Config, field
 from orbit_runner.config.schema.optimizers import Optimization
 
 
@@ -15,13 +15,13 @@ from orbit_runner.config.schema.optimizers import Optimization
 class EarlyStopping(Config):
     """When to end before the last step; looked at after each evaluation."""
 
-    metric: str = setting("validation_loss", help="the metric that is watched")
-    metric_comp: str = setting("lower", allowed=("higher", "lower"), help="which is better")
-    patience: int | None = setting(
-        None, minimum=1, help="evaluations without a better value before the end"
+    metric: str = field("validation_loss", help="the metric that is watched")
+    metric_comp: str = field("lower", allowed=("higher", "lower"), help="which is better")
+    patience: int | None = field(
+        None, ge=1, help="evaluations without a better value before the end"
     )
-    min_delta: float = setting(0.0, minimum=0.0, help="what counts as better, at least")
-    threshold: float | None = setting(None, help="end as soon as the metric is this good")
+    min_delta: float = field(0.0, ge=0.0, help="what counts as better, at least")
+    threshold: float | None = field(None, help="end as soon as the metric is this good")
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yields a rule that never ends anything."""
@@ -33,101 +33,101 @@ class EarlyStopping(Config):
 class TrainerConfig(Config):
     """How an experiment trains; fields of Model Garden's `TrainerConfig` and some more."""
 
-    optimizer_config: Optimization = setting(factory=Optimization, help="how weights change")
-    train_steps: int = setting(
-        0, minimum=0, holds_at_zero=True, instead_of="train_epochs", help="steps in all"
+    optimizer_config: Optimization = field(factory=Optimization, help="how weights change")
+    train_steps: int = field(
+        0, ge=0, holds_at_zero=True, exclusive_with="train_epochs", help="steps in all"
     )
-    train_epochs: float = setting(
+    train_epochs: float = field(
         0.0,
-        minimum=0.0,
-        maximum=1e6,
-        instead_of="train_steps",
+        ge=0.0,
+        le=1e6,
+        exclusive_with="train_steps",
         help="passes over the data, in place of steps",
     )
-    steps_per_loop: int | str = setting(
-        "auto", minimum=1, help="steps between two looks by the host; auto: about a second's worth"
+    steps_per_loop: int | str = field(
+        "auto", ge=1, help="steps between two looks by the host; auto: about a second's worth"
     )
-    gradient_accumulation_steps: int = setting(
-        1, minimum=1, maximum=65536, help="pieces a replica's batch is cut into, to save memory"
+    gradient_accumulation_steps: int = field(
+        1, ge=1, le=65536, help="pieces a replica's batch is cut into, to save memory"
     )
-    validation_steps: int = setting(-1, minimum=-1, help="batches an evaluation; -1: all there are")
-    validation_interval: int = setting(
+    validation_steps: int = field(-1, ge=-1, help="batches an evaluation; -1: all there are")
+    validation_interval: int = field(
         1000,
-        minimum=0,
+        ge=0,
         holds_at_zero=True,
-        instead_of="validation_epochs",
+        exclusive_with="validation_epochs",
         help="steps between evaluations; 0: only at the end",
     )
-    validation_epochs: float = setting(
+    validation_epochs: float = field(
         0.0,
-        minimum=0.0,
-        maximum=1e6,
-        instead_of="validation_interval",
+        ge=0.0,
+        le=1e6,
+        exclusive_with="validation_interval",
         help="passes over the data between evaluations; in place of validation_interval where set",
     )
-    summary_interval: int = setting(1000, minimum=1, help="steps that one record averages over")
-    checkpoint_interval: int = setting(
+    summary_interval: int = field(1000, ge=1, help="steps that one record averages over")
+    checkpoint_interval: int = field(
         1000,
-        minimum=-1,
+        ge=-1,
         help="steps between checkpoints; 0: only at the end; -1: after each steps_per_loop steps, "
         "or summary_interval steps where that is auto",
     )
-    max_to_keep: int | None = setting(5, minimum=1, help="checkpoints kept; null: all")
-    continuous_eval_timeout: int | None = setting(
+    max_to_keep: int | None = field(5, ge=1, help="checkpoints kept; null: all")
+    continuous_eval_timeout: int | None = field(
         3600,
-        minimum=0,
+        ge=0,
         help="seconds that continuous_eval waits for a new checkpoint; null or 0: no limit",
     )
-    best_checkpoint_export_subdir: str = setting(
+    best_checkpoint_export_subdir: str = field(
         "", subdirectory=True, help="folder of the best checkpoint, if any"
     )
-    best_checkpoint_eval_metric: str = setting("", help="the metric that tells which is best")
-    best_checkpoint_metric_comp: str = setting(
+    best_checkpoint_eval_metric: str = field("", help="the metric that tells which is best")
+    best_checkpoint_metric_comp: str = field(
         "higher", allowed=("higher", "lower"), help="which value is better"
     )
-    export_subdir: str = setting(
+    export_subdir: str = field(
         "",
         subdirectory=True,
         help="folder of the SavedModel that is written after training, as `runner export` does; "
         "best_checkpoint_export_subdir holds a checkpoint",
     )
-    export_checkpoint: str | None = setting(
+    export_checkpoint: str | None = field(
         None, allowed=(None, "newest", "best"), help="what is exported; the newest where unset"
     )
-    export_weights: str | None = setting(
+    export_weights: str | None = field(
         None,
         allowed=(None, "average", "plain"),
         help="with an average of the weights or without; as evaluation does where unset",
     )
-    early_stopping: EarlyStopping | None = setting(None, help="when to end before the last step")
-    loss_upper_bound: float = setting(
-        1e6, maximum=math.inf, help="a larger training loss counts as diverged; .inf: no bound"
+    early_stopping: EarlyStopping | None = field(None, help="when to end before the last step")
+    loss_upper_bound: float = field(
+        1e6, le=math.inf, help="a larger training loss counts as diverged; .inf: no bound"
     )
-    recovery_begin_steps: int = setting(0, minimum=0, help="step from which the bound holds")
-    recovery_max_trials: int = setting(
+    recovery_begin_steps: int = field(0, ge=0, help="step from which the bound holds")
+    recovery_max_trials: int = field(
         0,
-        minimum=-1,
+        ge=-1,
         help="times to return to the last checkpoint after training diverged; 0: end; "
         "-1: do not check the loss",
     )
-    preemption_on_demand_checkpoint: bool = setting(
+    preemption_on_demand_checkpoint: bool = field(
         True, help="save on SIGTERM before leaving, as SIGHUP and Ctrl-C always do"
     )
-    replay_inputs: bool = setting(
+    replay_inputs: bool = field(
         True,
         help="on resume, have pipelines that can only begin at their beginning make the batches "
         "before once more, for exactness; false: they begin anew",
     )
-    validation_summary_subdir: str = setting(
+    validation_summary_subdir: str = field(
         "validation", subdirectory=True, help="folder of evaluation summaries"
     )
-    train_tf_while_loop: bool = setting(True, help="run a loop of steps as one graph")
-    train_tf_function: bool = setting(True, help="run a training step as a graph")
-    eval_tf_function: bool = setting(True, help="run an evaluation step as a graph")
-    eval_tf_while_loop: bool | None = setting(
+    train_tf_while_loop: bool = field(True, help="run a loop of steps as one graph")
+    train_tf_function: bool = field(True, help="run a training step as a graph")
+    eval_tf_function: bool = field(True, help="run an evaluation step as a graph")
+    eval_tf_while_loop: bool | None = field(
         None, help="run an evaluation as one graph; null: where the task allows it"
     )
-    allow_tpu_summary: bool = setting(
+    allow_tpu_summary: bool = field(
         False,
         help="summaries inside a step on TPUs",
         ignored="summaries are written between loops, on the host",
@@ -152,17 +152,17 @@ class TrainerConfig(Config):
     def inert(self) -> Iterator[tuple[str, str]]:
         """Yields half of what a best checkpoint needs."""
         subdir, metric = "best_checkpoint_export_subdir", "best_checkpoint_eval_metric"
-        for field, other in ((subdir, metric), (metric, subdir)):
-            value = getattr(self, field)
+        for name, other in ((subdir, metric), (metric, subdir)):
+            value = getattr(self, name)
             if value and not getattr(self, other):
-                yield field, f"got {value!r}, which has no effect without {other}\nset both or none"
+                yield name, f"got {value!r}, which has no effect without {other}\nset both or none"
 
     def _export_problems(self) -> Iterator[tuple[str, str]]:
         best, ema = self.best_checkpoint_export_subdir, self.optimizer_config.ema
         if not self.export_subdir:
-            for field in ("export_checkpoint", "export_weights"):
-                if getattr(self, field) is not None:
-                    yield "export_subdir", f"has to be set too: {field} says what is exported"
+            for name in ("export_checkpoint", "export_weights"):
+                if getattr(self, name) is not None:
+                    yield "export_subdir", f"has to be set too: {name} says what is exported"
             return
         if _same_folder(self.export_subdir, "checkpoints", best):
             yield "export_subdir", f"got {self.export_subdir!r}, where checkpoints are"

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from orbit_runner.config.schema.base import Config, setting
+from orbit_runner.config.schema.base import Config, field
 from orbit_runner.config.schema.experiment import TaskConfig
 from orbit_runner.errors import DataError, unknown
 from orbit_runner.registry import IMAGE_MODELS, SOURCES
@@ -25,12 +25,12 @@ _SECTIONS = ("train_data", "validation_data")
 class ClassificationLosses(Config):
     """The loss; fields of Model Garden's image classification."""
 
-    loss_weight: float = setting(1.0, above=0.0, help="factor of the cross entropy")
-    label_smoothing: float = setting(
-        0.0, minimum=0.0, maximum=1.0, help="share of labels spread over all classes, unless mixed"
+    loss_weight: float = field(1.0, gt=0.0, help="factor of the cross entropy")
+    label_smoothing: float = field(
+        0.0, ge=0.0, le=1.0, help="share of labels spread over all classes, unless mixed"
     )
-    l2_weight_decay: float = setting(
-        0.0, minimum=0.0, help="half this times the squared kernels is added to the loss"
+    l2_weight_decay: float = field(
+        0.0, ge=0.0, help="half this times the squared kernels is added to the loss"
     )
 
 
@@ -38,15 +38,13 @@ class ClassificationLosses(Config):
 class ImageClassificationConfig(TaskConfig):
     """One label an image."""
 
-    model: ImageModelConfig = setting(
+    model: ImageModelConfig = field(
         factory=ImageModelConfig, help="the network", variants=IMAGE_MODELS
     )
-    train_data: ImageDataConfig = setting(factory=training_images, help="what is trained on")
-    validation_data: ImageDataConfig = setting(
-        factory=validation_images, help="what is evaluated on"
-    )
-    losses: ClassificationLosses = setting(factory=ClassificationLosses, help="the loss")
-    top_k: int = setting(5, minimum=2, help="k of the second accuracy, for k+1 classes or more")
+    train_data: ImageDataConfig = field(factory=training_images, help="what is trained on")
+    validation_data: ImageDataConfig = field(factory=validation_images, help="what is evaluated on")
+    losses: ClassificationLosses = field(factory=ClassificationLosses, help="the loss")
+    top_k: int = field(5, ge=2, help="k of the second accuracy, for k+1 classes or more")
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yields what is missing or does not exist."""
@@ -65,14 +63,14 @@ class ImageClassificationConfig(TaskConfig):
 
     def _variation_problems(self) -> Iterator[tuple[str, str]]:
         data, size = self.train_data, self.model.input_size
-        fields = [field for field in varying(data) if field != "mixup_and_cutmix"]
+        fields = [name for name in varying(data) if name != "mixup_and_cutmix"]
         if data.augment == "inception":
             fields.append("augment")
-        for field in fields:
+        for name in fields:
             if size is None:
-                yield f"train_data.{field}", "needs model.input_size, which is not set"
-            elif field != "augment" and size[-1] != 3:
-                yield f"train_data.{field}", f"needs images of 3 channels, got {size[-1]}"
+                yield f"train_data.{name}", "needs model.input_size, which is not set"
+            elif name != "augment" and size[-1] != 3:
+                yield f"train_data.{name}", f"needs images of 3 channels, got {size[-1]}"
 
     def preflight(self) -> Iterator[tuple[str, str]]:
         """Yields what is wrong with the data sets' files."""

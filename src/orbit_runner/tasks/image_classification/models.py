@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 
-from orbit_runner.config.schema.base import Config, setting
+from orbit_runner.config.schema.base import Config, field
 from orbit_runner.models.resnet_depths import nearest_depths, valid_depth
 from orbit_runner.models.vit_sizes import VIT_NAMES, patch_problem
 
@@ -14,14 +14,14 @@ from orbit_runner.models.vit_sizes import VIT_NAMES, patch_problem
 class ImageModelConfig(Config):
     """A network for images, by name."""
 
-    name: str = setting("", help="the network: a name that `runner list` shows")
-    num_classes: int | None = setting(
-        None, minimum=1, maximum=2**20, help="number of labels; from the data set where unset"
+    name: str = field("", help="the network: a name that `runner list` shows")
+    num_classes: int | None = field(
+        None, ge=1, le=2**20, help="number of labels; from the data set where unset"
     )
-    input_size: list[int] | None = setting(
+    input_size: list[int] | None = field(
         None,
-        minimum=1,
-        maximum=16384,
+        ge=1,
+        le=16384,
         help="height, width and channels that images are brought to; their own where unset",
     )
 
@@ -49,44 +49,34 @@ class ImageModelConfig(Config):
 class CnnConfig(ImageModelConfig):
     """Two convolutions and a dense layer."""
 
-    filters: list[int] = setting(
-        (32, 64), minimum=1, maximum=4096, help="channels of each convolution"
-    )
-    kernel_size: int = setting(
-        5, minimum=1, maximum=255, help="width and height of the kernels, in pixels"
-    )
-    dense_units: int = setting(1024, minimum=1, maximum=65536, help="width of the dense layer")
-    dropout_rate: float = setting(0.4, minimum=0.0, maximum=0.99, help="share of units left out")
+    filters: list[int] = field((32, 64), ge=1, le=4096, help="channels of each convolution")
+    kernel_size: int = field(5, ge=1, le=255, help="width and height of the kernels, in pixels")
+    dense_units: int = field(1024, ge=1, le=65536, help="width of the dense layer")
+    dropout_rate: float = field(0.4, ge=0.0, le=0.99, help="share of units left out")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MlpConfig(ImageModelConfig):
     """Dense layers."""
 
-    hidden_units: list[int] = setting(
-        (128, 64), minimum=1, maximum=65536, help="width of each hidden layer"
-    )
-    dropout_rate: float = setting(0.0, minimum=0.0, maximum=0.99, help="share of units left out")
+    hidden_units: list[int] = field((128, 64), ge=1, le=65536, help="width of each hidden layer")
+    dropout_rate: float = field(0.0, ge=0.0, le=0.99, help="share of units left out")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ResNetCifarConfig(ImageModelConfig):
     """Residual networks for small images."""
 
-    depth: int = setting(
-        20, maximum=2000, help="layers with weights: 6n+2 in version 1, 9n+2 in version 2"
+    depth: int = field(
+        20, le=2000, help="layers with weights: 6n+2 in version 1, 9n+2 in version 2"
     )
-    version: int = setting(1, allowed=(1, 2), help="1: He et al. 2015; 2: pre-activation, 2016")
-    batch_norm_momentum: float = setting(
-        0.9, minimum=0.0, maximum=1.0, help="share of the old moving average"
-    )
-    batch_norm_epsilon: float = setting(1e-5, above=0.0, help="added to the variance")
-    use_sync_bn: bool = setting(
+    version: int = field(1, allowed=(1, 2), help="1: He et al. 2015; 2: pre-activation, 2016")
+    batch_norm_momentum: float = field(0.9, ge=0.0, le=1.0, help="share of the old moving average")
+    batch_norm_epsilon: float = field(1e-5, gt=0.0, help="added to the variance")
+    use_sync_bn: bool = field(
         False, help="mean and variance over the batches of all replicas, not of each"
     )
-    dropout_rate: float = setting(
-        0.0, minimum=0.0, maximum=0.99, help="share of the pooled features left out"
-    )
+    dropout_rate: float = field(0.0, ge=0.0, le=0.99, help="share of the pooled features left out")
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yields a depth that the version does not have."""
@@ -101,32 +91,32 @@ class ResNetCifarConfig(ImageModelConfig):
 
 
 def _batch_norm_momentum(default: float) -> float:
-    return setting(default, minimum=0.0, maximum=1.0, help="share of the old moving average")
+    return field(default, ge=0.0, le=1.0, help="share of the old moving average")
 
 
 def _batch_norm_epsilon(default: float) -> float:
-    return setting(default, above=0.0, help="added to the variance")
+    return field(default, gt=0.0, help="added to the variance")
 
 
 def _use_sync_bn() -> bool:
-    return setting(False, help="mean and variance over the batches of all replicas, not of each")
+    return field(False, help="mean and variance over the batches of all replicas, not of each")
 
 
 def _rate(default: float, help: str) -> float:
-    return setting(default, minimum=0.0, maximum=0.99, help=help)
+    return field(default, ge=0.0, le=0.99, help=help)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ResNetConfig(ImageModelConfig):
     """Residual networks for images the size of ImageNet's."""
 
-    depth: int = setting(50, allowed=(18, 34, 50, 101, 152, 200), help="layers with weights")
-    version: float = setting(
+    depth: int = field(50, allowed=(18, 34, 50, 101, 152, 200), help="layers with weights")
+    version: float = field(
         1.5,
         allowed=(1.0, 1.5, 2.0),
         help="1: He et al. 2015; 1.5: stride in the 3×3, Model Garden's; 2: pre-activation, 2016",
     )
-    zero_init_last_bn: bool = setting(
+    zero_init_last_bn: bool = field(
         False, help="each block starts as its shortcut: the scale of its last batch norm is 0"
     )
     dropout_rate: float = _rate(0.0, "share of the pooled features left out")
@@ -145,8 +135,8 @@ class ResNetConfig(ImageModelConfig):
 class VitConfig(ImageModelConfig):
     """Vision transformers."""
 
-    model_name: str = setting("vit-b16", allowed=VIT_NAMES, help="size, and width of the patches")
-    pooler: str = setting(
+    model_name: str = field("vit-b16", allowed=VIT_NAMES, help="size, and width of the patches")
+    pooler: str = field(
         "token", allowed=("token", "gap"), help="what is classified: a token, or the patches' mean"
     )
     dropout_rate: float = _rate(0.0, "share left out of embeddings and of what a perceptron adds")
@@ -156,7 +146,7 @@ class VitConfig(ImageModelConfig):
     init_stochastic_depth_rate: float = _rate(
         0.0, "how often the last block adds nothing; those before it less, linearly"
     )
-    original_init: bool = setting(
+    original_init: bool = field(
         True, help="kernels start as in Dosovitskiy et al. 2020; if not, as in DeiT"
     )
 
@@ -173,15 +163,15 @@ class VitConfig(ImageModelConfig):
 class EfficientNetConfig(ImageModelConfig):
     """EfficientNet."""
 
-    model_id: str = setting(
+    model_id: str = field(
         "b0", allowed=tuple(f"b{size}" for size in range(8)), help="width and depth: b0 to b7"
     )
     dropout_rate: float = _rate(0.2, "share of the pooled features left out")
     stochastic_depth_drop_rate: float = _rate(
         0.2, "how often a block past the last would add nothing; others less, linearly"
     )
-    se_ratio: float = setting(
-        0.25, minimum=0.0, maximum=1.0, help="width of squeeze and excitation; 0 for none"
+    se_ratio: float = field(
+        0.25, ge=0.0, le=1.0, help="width of squeeze and excitation; 0 for none"
     )
     batch_norm_momentum: float = _batch_norm_momentum(0.99)
     batch_norm_epsilon: float = _batch_norm_epsilon(1e-3)

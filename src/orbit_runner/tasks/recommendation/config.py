@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from orbit_runner.config.schema.base import Config, setting
+from orbit_runner.config.schema.base import Config, field
 from orbit_runner.config.schema.data import DataConfig, SyntheticConfig
 from orbit_runner.config.schema.experiment import TaskConfig
 from orbit_runner.errors import DataError, unknown
@@ -22,18 +22,18 @@ SECTIONS = ("train_data", "validation_data")
 class NeuMFConfig(Config):
     """GMF, MLP, or both; fields of Model Garden's flags of NCF."""
 
-    name: str = setting("", help="the network: a name that `runner list` shows")
-    kind: str = setting("neumf", allowed=("gmf", "mlp", "neumf"), help="which of them; both: neumf")
-    mf_dim: int = setting(8, minimum=1, maximum=65536, help="width of GMF's embeddings")
-    layers: list[int] = setting(
-        (64, 32, 16, 8), minimum=1, maximum=65536, help="widths of the MLP, that of its input first"
+    name: str = field("", help="the network: a name that `runner list` shows")
+    kind: str = field("neumf", allowed=("gmf", "mlp", "neumf"), help="which of them; both: neumf")
+    mf_dim: int = field(8, ge=1, le=65536, help="width of GMF's embeddings")
+    layers: list[int] = field(
+        (64, 32, 16, 8), ge=1, le=65536, help="widths of the MLP, that of its input first"
     )
-    mf_regularization: float = setting(
-        0.0, minimum=0.0, help="weight of GMF's squared embeddings in the loss"
+    mf_regularization: float = field(
+        0.0, ge=0.0, help="weight of GMF's squared embeddings in the loss"
     )
-    mlp_regularization: float = setting(
+    mlp_regularization: float = field(
         0.0,
-        minimum=0.0,
+        ge=0.0,
         help="weight of the MLP's squared embeddings and kernels in the loss",
         formerly="older drivers took one number for each layer; now one holds for all layers",
     )
@@ -43,45 +43,45 @@ class NeuMFConfig(Config):
         if not self.layers or self.layers[0] % 2:
             got = list(self.layers)
             yield "layers", f"got {got}, expected an even number first: two embeddings side by side"
-        for kind, field in (("gmf", "mlp_regularization"), ("mlp", "mf_regularization")):
-            if self.kind == kind and getattr(self, field):
-                yield field, f"got {getattr(self, field)}, of no effect with kind: {kind}"
+        for kind, name in (("gmf", "mlp_regularization"), ("mlp", "mf_regularization")):
+            if self.kind == kind and getattr(self, name):
+                yield name, f"got {getattr(self, name)}, of no effect with kind: {kind}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SyntheticRatingsConfig(SyntheticConfig):
     """What `source: synthetic` makes."""
 
-    num_examples: int = setting(
+    num_examples: int = field(
         1024,
-        minimum=1,
-        maximum=10**8,
+        ge=1,
+        le=10**8,
         help="choices, at least; users are added until there are as many",
     )
-    num_items: int = setting(500, minimum=64, maximum=10**8, help="items to choose from")
-    seed: int = setting(
-        0, maximum=2**32 - 1, help="seed of the choices; a smaller set begins a larger one"
+    num_items: int = field(500, ge=64, le=10**8, help="items to choose from")
+    seed: int = field(
+        0, le=2**32 - 1, help="seed of the choices; a smaller set begins a larger one"
     )
-    features: Mapping[str, Any] | None = setting(None, help="shapes", refused=_NO_FEATURES)
+    features: Mapping[str, Any] | None = field(None, help="shapes", unsupported=_NO_FEATURES)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RecommendationDataConfig(DataConfig):
     """Choices of users, and how they are fed."""
 
-    variant: str = setting(
+    variant: str = field(
         "",
         allowed=("", "100k", "1m", "20m"),
         help="which MovieLens; what is there where unset",
         formerly="older drivers called these ml-100k, ml-1m and ml-20m",
     )
-    min_interactions: int = setting(
-        20, minimum=2, help="users with fewer choices are left out; the published sets have none"
+    min_interactions: int = field(
+        20, ge=2, help="users with fewer choices are left out; the published sets have none"
     )
-    split: str = setting("", help="part of the set", refused=_NO_SPLIT)
-    augment: str = setting("none", help="change of images", refused=_NO_IMAGES)
-    augment_padding: int = setting(4, help="pixels around an image", refused=_NO_IMAGES)
-    synthetic: SyntheticRatingsConfig = setting(
+    split: str = field("", help="part of the set", unsupported=_NO_SPLIT)
+    augment: str = field("none", help="change of images", unsupported=_NO_IMAGES)
+    augment_padding: int = field(4, help="pixels around an image", unsupported=_NO_IMAGES)
+    synthetic: SyntheticRatingsConfig = field(
         factory=SyntheticRatingsConfig, help="for `source: synthetic`"
     )
 
@@ -90,14 +90,14 @@ class RecommendationDataConfig(DataConfig):
 class RatingTrainData(RecommendationDataConfig):
     """What is trained on; a batch has pairs of a user and an item."""
 
-    num_negatives: int = setting(
+    num_negatives: int = field(
         4,
-        minimum=1,
-        maximum=10**5,
+        ge=1,
+        le=10**5,
         help="items not chosen that are drawn for each choice, anew each epoch",
     )
-    shuffle_buffer_size: int = setting(
-        100, minimum=0, help="0 or 1: in order; more: each epoch is a permutation of all pairs"
+    shuffle_buffer_size: int = field(
+        100, ge=0, help="0 or 1: in order; more: each epoch is a permutation of all pairs"
     )
 
 
@@ -105,10 +105,10 @@ class RatingTrainData(RecommendationDataConfig):
 class RatingEvalData(RecommendationDataConfig):
     """What is evaluated on; a batch has users."""
 
-    num_eval_negatives: int = setting(
+    num_eval_negatives: int = field(
         99,
-        minimum=0,
-        maximum=10**6,
+        ge=0,
+        le=10**6,
         help="items not chosen that a user's latest is ranked among; 0: all of them",
     )
 
@@ -125,10 +125,10 @@ def _validation() -> RatingEvalData:
 class RecommendationConfig(TaskConfig):
     """Items for users, from what each chose before."""
 
-    model: NeuMFConfig = setting(factory=NeuMFConfig, help="the network", variants=RATING_MODELS)
-    train_data: RatingTrainData = setting(factory=_train, help="what is trained on")
-    validation_data: RatingEvalData = setting(factory=_validation, help="what is evaluated on")
-    top_k: int = setting(10, minimum=1, help="k of HR@k and NDCG@k")
+    model: NeuMFConfig = field(factory=NeuMFConfig, help="the network", variants=RATING_MODELS)
+    train_data: RatingTrainData = field(factory=_train, help="what is trained on")
+    validation_data: RatingEvalData = field(factory=_validation, help="what is evaluated on")
+    top_k: int = field(10, ge=1, help="k of HR@k and NDCG@k")
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yields what is missing or does not exist."""

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from orbit_runner.config.schema.base import setting
+from orbit_runner.config.schema.base import field
 from orbit_runner.config.schema.data import DataConfig
 from orbit_runner.config.schema.experiment import TaskConfig
 from orbit_runner.errors import DataError, unknown
@@ -22,51 +22,51 @@ _NO_AUGMENT = "sentences are not augmented"
 class TranslationDataConfig(DataConfig):
     """Pairs of sentences and how they are fed."""
 
-    src_lang: str = setting("", help="language that is translated: the end of its files' names")
-    tgt_lang: str = setting("", help="language it is translated to: the end of its files' names")
-    split: str = setting(
+    src_lang: str = field("", help="language that is translated: the end of its files' names")
+    tgt_lang: str = field("", help="language it is translated to: the end of its files' names")
+    split: str = field(
         "", help="start of the files' names; `train` or `validation`, by is_training, where unset"
     )
-    batch_tokens: int = setting(
+    batch_tokens: int = field(
         0,
-        minimum=0,
-        maximum=2**28,
-        instead_of="global_batch_size",
+        ge=0,
+        le=2**28,
+        exclusive_with="global_batch_size",
         help="tokens of each language in one training step on all replicas, padding included",
     )
-    global_batch_size: int = setting(
+    global_batch_size: int = field(
         0,
-        minimum=0,
-        maximum=2**24,
-        instead_of="batch_tokens",
+        ge=0,
+        le=2**24,
+        exclusive_with="batch_tokens",
         help="sentences of one step on all replicas",
     )
-    batch_rows_multiple: int = setting(
+    batch_rows_multiple: int = field(
         8,
-        minimum=1,
-        maximum=2**20,
+        ge=1,
+        le=2**20,
         help="what the sentences of a batch by tokens are a multiple of; "
         "replicas × accumulation steps have to divide it",
     )
-    max_seq_length: int = setting(
+    max_seq_length: int = field(
         256,
-        minimum=2,
-        maximum=2**20,
+        ge=2,
+        le=2**20,
         help="tokens of the longest sentence, its end included; longer ones are left out of "
         "training, and cut in evaluation",
     )
-    static_batch: bool = setting(
+    static_batch: bool = field(
         False, help="pad all batches to the same shape, as TPUs and XLA need"
     )
-    augment: str = setting("none", help="change of the examples", refused=_NO_AUGMENT)
-    augment_padding: int = setting(4, help="edge of an image to crop", refused=_NO_AUGMENT)
+    augment: str = field("none", help="change of the examples", unsupported=_NO_AUGMENT)
+    augment_padding: int = field(4, help="edge of an image to crop", unsupported=_NO_AUGMENT)
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yields settings of the data set that contradict each other."""
         by_tokens = self.is_training and self.batch_tokens
-        for field, message in super().problems():
-            if field != "global_batch_size" or not by_tokens:
-                yield field, message
+        for name, message in super().problems():
+            if name != "global_batch_size" or not by_tokens:
+                yield name, message
         if self.batch_tokens and self.global_batch_size:
             yield "batch_tokens", f"global_batch_size is {self.global_batch_size}; set one of them"
         if self.batch_tokens and not self.is_training:
@@ -89,38 +89,38 @@ def validation_data() -> TranslationDataConfig:
 class TranslationConfig(TaskConfig):
     """Sentences of one language from those of another."""
 
-    model: TextModelConfig = setting(
+    model: TextModelConfig = field(
         factory=TextModelConfig, help="the network", variants=TEXT_MODELS
     )
-    train_data: TranslationDataConfig = setting(factory=training_data, help="what is trained on")
-    validation_data: TranslationDataConfig = setting(
+    train_data: TranslationDataConfig = field(factory=training_data, help="what is trained on")
+    validation_data: TranslationDataConfig = field(
         factory=validation_data, help="what is evaluated on"
     )
-    sentencepiece_model_path: str = setting(
+    sentencepiece_model_path: str = field(
         "", help="vocabulary of both languages; built from the training text where unset"
     )
-    vocab_size: int = setting(
+    vocab_size: int = field(
         8000,
-        minimum=8,
-        maximum=2**24,
+        ge=8,
+        le=2**24,
         help="ids of a vocabulary that is built, or of data that is but ids",
     )
-    vocab_character_coverage: float = setting(
-        1.0, above=0.0, maximum=1.0, help="share of the text's characters that it has pieces for"
+    vocab_character_coverage: float = field(
+        1.0, gt=0.0, le=1.0, help="share of the text's characters that it has pieces for"
     )
-    bleu_examples: int | None = setting(
-        None, minimum=0, help="sentences, the set's first ones, that BLEU is of; null: all; 0: none"
+    bleu_examples: int | None = field(
+        None, ge=0, help="sentences, the set's first ones, that BLEU is of; null: all; 0: none"
     )
-    bleu_tokenize: str = setting(
+    bleu_tokenize: str = field(
         "13a",
         allowed=("13a", "intl", "char", "zh", "none"),
         help="how sacrebleu cuts words",
     )
-    bleu_lowercase: bool = setting(False, help="BLEU without regard to case")
-    print_translations: bool | None = setting(
+    bleu_lowercase: bool = field(False, help="BLEU without regard to case")
+    print_translations: bool | None = field(
         None,
         help="translations on the screen",
-        refused="`runner predict` translates; evaluations give the score",
+        unsupported="`runner predict` translates; evaluations give the score",
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:
@@ -168,5 +168,5 @@ def setting_of_error(section: str, error: DataError) -> str:
         "vocab_character_coverage": "vocab_character_coverage",
     }
     of_data = {"max_length": "max_seq_length"}
-    field = error.field
-    return of_task.get(field) or f"{section}.{of_data.get(field, field)}"
+    name = error.field
+    return of_task.get(name) or f"{section}.{of_data.get(name, name)}"

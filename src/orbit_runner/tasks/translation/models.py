@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
-from orbit_runner.config.schema.base import Config, setting
+from orbit_runner.config.schema.base import Config, field
 from orbit_runner.models.transformer_sizes import SIZES
 
 # Those of Keras that are functions of one number.
@@ -14,16 +14,16 @@ ACTIVATIONS = ("elu", "exponential", "gelu", "hard_sigmoid", "leaky_relu", "line
 
 
 def _rate(help: str) -> float | None:
-    return setting(None, minimum=0.0, maximum=0.99, help=help)
+    return field(None, ge=0.0, le=0.99, help=help)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextModelConfig(Config):
     """A network for text, by name."""
 
-    name: str = setting("", help="the network: a name that `runner list` shows")
-    label_smoothing: float = setting(
-        0.1, minimum=0.0, maximum=0.99, help="share of the target spread over all other tokens"
+    name: str = field("", help="the network: a name that `runner list` shows")
+    label_smoothing: float = field(
+        0.1, ge=0.0, le=0.99, help="share of the target spread over all other tokens"
     )
 
 
@@ -31,63 +31,59 @@ class TextModelConfig(Config):
 class StackConfig(Config):
     """The layers of an encoder or a decoder; what is null is the preset's."""
 
-    num_layers: int | None = setting(None, minimum=1, maximum=1000, help="number of layers")
-    num_attention_heads: int | None = setting(
-        None, minimum=1, maximum=1024, help="heads of each attention"
+    num_layers: int | None = field(None, ge=1, le=1000, help="number of layers")
+    num_attention_heads: int | None = field(None, ge=1, le=1024, help="heads of each attention")
+    intermediate_size: int | None = field(
+        None, ge=1, le=2**18, help="inner width of the feed-forward layers"
     )
-    intermediate_size: int | None = setting(
-        None, minimum=1, maximum=2**18, help="inner width of the feed-forward layers"
-    )
-    activation: str = setting(
+    activation: str = field(
         "relu", allowed=ACTIVATIONS, help="between the two feed-forward matrices"
     )
     dropout_rate: float | None = _rate(
         "share left out behind attention and feed-forward layers; null: the model's"
     )
-    attention_dropout_rate: float = setting(
-        0.1, minimum=0.0, maximum=0.99, help="share of attention weights left out"
+    attention_dropout_rate: float = field(
+        0.1, ge=0.0, le=0.99, help="share of attention weights left out"
     )
-    intermediate_dropout: float = setting(
-        0.1, minimum=0.0, maximum=0.99, help="share left out inside the feed-forward layers"
+    intermediate_dropout: float = field(
+        0.1, ge=0.0, le=0.99, help="share left out inside the feed-forward layers"
     )
-    use_bias: bool = setting(False, help="biases in attention")
-    norm_first: bool = setting(
+    use_bias: bool = field(False, help="biases in attention")
+    norm_first: bool = field(
         True, help="normalise what goes into a layer; else its sum with what comes out (the paper)"
     )
-    norm_epsilon: float = setting(1e-6, above=0.0, help="added to the variance")
+    norm_epsilon: float = field(1e-6, gt=0.0, help="added to the variance")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TransformerConfig(TextModelConfig):
     """The Transformer of Vaswani et al. 2017; what is null is the preset's."""
 
-    preset: str = setting("base", allowed=tuple(SIZES), help="sizes and dropout, by name")
-    encoder: StackConfig = setting(factory=StackConfig, help="what reads the source")
-    decoder: StackConfig = setting(factory=StackConfig, help="what writes the target")
-    embedding_width: int | None = setting(
-        None, minimum=2, maximum=65536, help="width of the embeddings and of all layers"
+    preset: str = field("base", allowed=tuple(SIZES), help="sizes and dropout, by name")
+    encoder: StackConfig = field(factory=StackConfig, help="what reads the source")
+    decoder: StackConfig = field(factory=StackConfig, help="what writes the target")
+    embedding_width: int | None = field(
+        None, ge=2, le=65536, help="width of the embeddings and of all layers"
     )
     dropout_rate: float | None = _rate("share of the embeddings left out")
-    padded_decode: bool = setting(
+    padded_decode: bool = field(
         False, help="decode with fixed shapes, as TPUs need; wants decode_max_length"
     )
-    decode_max_length: int | None = setting(
+    decode_max_length: int | None = field(
         None,
-        minimum=1,
-        maximum=2**16,
+        ge=1,
+        le=2**16,
         help="tokens a translation has at most; by the source where null",
     )
-    extra_decode_length: int = setting(
+    extra_decode_length: int = field(
         50,
-        minimum=0,
-        maximum=2**16,
+        ge=0,
+        le=2**16,
         help="tokens by which a translation may be longer than its source",
     )
-    beam_size: int = setting(
-        4, minimum=1, maximum=1000, help="translations followed at once; 1: greedy"
-    )
-    alpha: float = setting(
-        0.6, minimum=0.0, help="how much beam search favours length (Wu et al. 2016, equation 14)"
+    beam_size: int = field(4, ge=1, le=1000, help="translations followed at once; 1: greedy")
+    alpha: float = field(
+        0.6, ge=0.0, help="how much beam search favours length (Wu et al. 2016, equation 14)"
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:
