@@ -3,10 +3,12 @@
 An entry is a config class and an implementation, both given as `"module:name"` (or as the object
 itself), so that listing and checking names imports neither them nor tensorflow:
 
-    TASKS.register("my_task", config="my_pkg.config:MyTaskConfig", target="my_pkg.task:MyTask")
+    register_task("my_task", config="my_pkg.config:MyTaskConfig", task="my_pkg.task:MyTask")
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 from orbit_runner.registration import Entry, Registry
 
@@ -21,6 +23,7 @@ __all__ = [
     "TEXT_SOURCES",
     "Entry",
     "Registry",
+    "register_task",
 ]
 
 # Makers of experiments whose names begin with the provider's: `official/NAME`.
@@ -32,6 +35,23 @@ RATING_MODELS = Registry("model")
 SOURCES = Registry("data source")
 TEXT_SOURCES = Registry("data source")
 RATING_SOURCES = Registry("data source")
+
+
+def register_task(name: str, *, config: Any, task: Any, help: str = "") -> None:
+    """Registers a task, so that configs may name it.
+
+    Args:
+        name: Its name in configs: `task.name`.
+        config: Its config class, a subclass of `TaskConfig`, or `"module:name"` of it.
+        task: The task, a subclass of `Task`, or `"module:name"` of it; with the latter, the config
+            can be read without importing tensorflow.
+        help: One line for `runner list`.
+
+    Raises:
+        RunnerError: The name is taken by another task.
+    """
+    TASKS.register(name, config=config, target=task, help=help)
+
 
 PROVIDERS.register("official", config=None, target="orbit_runner.model_garden.provider:Experiments")
 TASKS.register(

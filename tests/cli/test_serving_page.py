@@ -55,7 +55,7 @@ def test_a_task_of_ones_own_is_exported(tmp_path: Path) -> None:
         (tmp_path / name).write_text(content)
     with (tmp_path / "moons/task.py").open("a") as task:
         task.write("\n" + _block("this is enough to be exported:"))
-        task.write("\n\nfrom orbit_runner.tasks.serving import Serving\n")
+        task.write("\n\nfrom orbit_runner import Serving\n")
     flags = ["--experiment=moons.yaml", "--train_steps=3", "--trainer.export_subdir=export"]
     done = subprocess.run(
         [sys.executable, "-m", "orbit_runner", *flags, "--model_dir=a"],

@@ -9,8 +9,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib
+import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,32 @@ def resolve(request: Request) -> Resolved:
         raise ConfigError([*layers.problems, *builder.problems])
     notes = tuple(builder.notes) if base.official else ()
     return Resolved(config, builder.origins, notes)
+
+
+def load_config(
+    experiment: str, *config_files: str, overrides: Mapping[str, Any] | None = None
+) -> ExperimentConfig:
+    """Loads an experiment.
+
+    Args:
+        experiment: A name that `runner list` shows, a file, or a run directory.
+        *config_files: YAML, JSON or gin files, each merged over what stands before it.
+        overrides: Dotted path to value, merged last.
+
+    Returns:
+        The config, frozen.
+
+    Raises:
+        ConfigError: Something in it is wrong; the error lists all problems.
+    """
+    texts = ((path, json.dumps(value)) for path, value in (overrides or {}).items())
+    request = Request(
+        experiment=experiment,
+        config_files=tuple(name for name in config_files if not name.endswith(".gin")),
+        gin_files=tuple(name for name in config_files if name.endswith(".gin")),
+        flags=tuple((f"overrides[{path!r}]", path, text) for path, text in texts),
+    )
+    return resolve(request).config
 
 
 def _read(request: Request, layers: _Layers) -> None:

@@ -1,0 +1,53 @@
+"""The names that `orbit_runner` offers: importable, documented, and light."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import orbit_runner
+from orbit_runner.config.errors import ConfigError
+
+PUBLIC = [name for name in orbit_runner.__all__ if name != "__version__"]
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_every_name_is_there_and_has_a_docstring(name: str) -> None:
+    assert getattr(orbit_runner, name).__doc__
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'run_experimnt'"):
+        _ = orbit_runner.run_experimnt
+
+
+def test_the_package_and_the_names_of_a_config_import_no_tensorflow() -> None:
+    code = (
+        "import json, sys, orbit_runner\n"
+        "from orbit_runner import TaskConfig, field, load_config, register_task\n"
+        "load_config('digits')\n"
+        "print(json.dumps(sorted({'tensorflow', 'official', 'orbit'} & set(sys.modules))))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == []
+
+
+def test_load_config_merges_files_then_overrides(tmp_path: Path) -> None:
+    first, second = tmp_path / "a.yaml", tmp_path / "b.gin"
+    first.write_text("trainer: {train_steps: 5, checkpoint_interval: 5}\n")
+    second.write_text("trainer.checkpoint_interval = 6\n")
+    overrides = {"trainer.train_steps": 7, "task.model.filters": [3, 4], "name": "mine"}
+    config = orbit_runner.load_config("digits", str(first), str(second), overrides=overrides)
+    assert (config.trainer.train_steps, config.trainer.checkpoint_interval) == (7, 6)
+    assert config.task.model.filters == (3, 4)
+    assert config.name == "mine"
+
+
+def test_load_config_names_a_wrong_override() -> None:
+    with pytest.raises(ConfigError, match=r"trainer\.train_stps") as caught:
+        orbit_runner.load_config("digits", overrides={"trainer.train_stps": 7})
+    assert "did you mean 'train_steps'?" in str(caught.value)
