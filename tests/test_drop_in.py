@@ -47,6 +47,7 @@ app.run(train.main)
 """
 
 
+@pytest.mark.slow
 def test_a_script_that_wraps_a_driver_runs_here(tmp_path: Path) -> None:
     script, run = tmp_path / "wrapper.py", tmp_path / "run"
     script.write_text(_DRIVER)
@@ -96,6 +97,7 @@ def biases(model: Any) -> list[float]:
     return [float(v.numpy()[0]) for v in model.trainable_variables if v.shape.rank == 1]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("built", [True, False])
 def test_several_tasks_are_trained_as_in_model_garden(built: bool, tmp_path: Path) -> None:
     found = []
@@ -149,6 +151,7 @@ def test_a_model_is_evaluated_on_the_given_tasks(tmp_path: Path) -> None:
     assert (tmp_path / "b/checkpoints/ckpt-10.json").exists()
 
 
+@pytest.mark.slow
 def test_a_trainer_of_ones_own_is_run_by_model_garden(tmp_path: Path) -> None:
     params, strategy = two_tasks(), tf.distribute.OneDeviceStrategy("cpu:0")
     with strategy.scope():

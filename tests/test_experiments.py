@@ -38,6 +38,7 @@ def test_what_is_made_smaller_exists() -> None:
     assert set(SMALLER) <= set(_NAMES)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", sampled(_NAMES))
 def test_it_trains_three_steps_and_evaluates(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -42,6 +42,7 @@ def test_its_checkpoints_were_made_with_its_config(step: int) -> None:
     assert is_made_with(KEPT, record.config, config)
 
 
+@pytest.mark.slow
 def test_it_is_resumed(
     cli: Callable[..., "subprocess.CompletedProcess[str]"],
     tmp_path: Path,

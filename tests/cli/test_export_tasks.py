@@ -169,6 +169,7 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return case, Made(run, model, task)
 
 
+@pytest.mark.sample(1)
 def test_an_export_answers_as_the_trained_model(made: tuple[Case, Made], tmp_path: Path) -> None:
     case, trained = made
     asked = case.asked(trained.model, trained.task)
@@ -181,6 +182,7 @@ def test_an_export_answers_as_the_trained_model(made: tuple[Case, Made], tmp_pat
                 assert found[key].tolist() == value.tolist(), (name, key)
 
 
+@pytest.mark.sample(1)
 def test_predict_says_the_same_of_a_run_and_of_its_export(
     made: tuple[Case, Made], capsys: pytest.CaptureFixture[str]
 ) -> None:

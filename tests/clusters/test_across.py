@@ -39,6 +39,7 @@ def at_ten(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {name: folder / name for name in ("one", "mirrored", "workers")}
 
 
+@pytest.mark.slow
 def test_workers_go_on_from_one_device_as_replicas_do(
     at_ten: dict[str, Path], tmp_path: Path
 ) -> None:

@@ -59,6 +59,7 @@ def test_two_replicas_see_the_batches_of_one(expected: list[list[str]], tmp_path
     assert _of_one_process(tmp_path, 2) == expected
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("workers", [2, 3])
 def test_workers_see_the_batches_of_one_process(
     expected: list[list[str]], tmp_path: Path, workers: int

@@ -55,6 +55,7 @@ def test_a_pipeline_starts_at_a_step_of_a_graph() -> None:
         )
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("buffer", [1, 7, 1000])
 def test_records_start_at_a_step_of_a_graph(
     buffer: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -76,6 +76,7 @@ def _replicas(count: int) -> list[str]:
     return ["--distribution_strategy=mirrored", f"--runtime.num_virtual_devices={count}"]
 
 
+@pytest.mark.sample(1)
 def test_the_weights_are_those_of_the_unkilled_run(
     name: str, replicas: int, kills: int, tmp_path: Path
 ) -> None:

@@ -39,6 +39,7 @@ def test_the_record_of_a_run_does_not_name_the_folder(
     assert changes(before, describe_numerics(runtime))
 
 
+@pytest.mark.slow
 def test_a_second_run_finds_what_the_first_compiled(tmp_path: Path) -> None:
     cache, weights = tmp_path / "cache", []
     for run in ("a", "b"):

@@ -81,6 +81,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return json.loads(out.getvalue())
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_resumes_exactly_on_another_machine(
     undisturbed: dict[str, Any],
     store: ObjectStore,
@@ -119,6 +120,7 @@ def test_a_run_that_is_killed_resumes_exactly_on_another_machine(
     assert {path.name for path in tmp_path.iterdir()} == {"err", "cache", "another"}
 
 
+@pytest.mark.slow
 def test_commands_read_a_run_in_a_store(
     store: ObjectStore,
     tmp_path: Path,
@@ -158,6 +160,7 @@ def test_commands_read_a_run_in_a_store(
     assert "ckpt-40.data-00000-of-00001 has 7 bytes" in answer("verify", store.url, code=4)
 
 
+@pytest.mark.slow
 def test_a_store_that_fails_for_a_while_does_not_end_a_run(
     undisturbed: dict[str, Any],
     store: ObjectStore,
@@ -178,6 +181,7 @@ def test_a_store_that_fails_for_a_while_does_not_end_a_run(
     assert "released" in json.loads(store.read(".lock"))
 
 
+@pytest.mark.slow
 def test_a_store_that_is_gone_for_good_is_one_error_that_names_the_working_copy(
     undisturbed: dict[str, Any],
     store: ObjectStore,

@@ -74,6 +74,7 @@ def test_a_run_trains_and_evaluates(
     assert capsys.readouterr().err.count(signature) == 1
 
 
+@pytest.mark.slow
 def test_mirrored_gives_the_loss_of_one_device(tmp_path: Path) -> None:
     config = translation_config(write_set(tmp_path / "set"), **_no_dropout())
     accumulating = config.replace(trainer=config.trainer.replace(gradient_accumulation_steps=2))
@@ -94,6 +95,7 @@ def test_mirrored_gives_the_loss_of_one_device(tmp_path: Path) -> None:
     np.testing.assert_allclose(one_logs["bleu"], two_logs["bleu"], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_run_that_stops_and_goes_on_ends_with_the_same_weights(tmp_path: Path) -> None:
     folder = write_set(tmp_path / "set")
     whole, half = (translation_config(folder, trainer__train_steps=steps) for steps in (4, 2))
@@ -145,6 +147,7 @@ def test_an_epoch_shows_each_pair_once(tmp_path: Path) -> None:
     assert task.steps_per_epoch(by_rows) == 12.5  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_it_learns_to_translate_word_by_word(tmp_path: Path) -> None:
     config = translation_config(
         write_set(tmp_path / "set", train=400),

@@ -39,6 +39,7 @@ def served(task: TranslationTask) -> Any:
     return task.serving(model)
 
 
+@pytest.mark.slow
 def test_text_goes_through_the_ids(task: TranslationTask, served: Any) -> None:
     assert served.default == "text"
     words, lines = task.vocabulary, [line for line in LINES if line.strip()]

@@ -109,6 +109,7 @@ def test_it_begins_as_one_device_does(trained: Any, tmp_path: Path) -> None:
     assert losses.get(2, found[1]) == pytest.approx(found[1], rel=1e-5)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
 def test_everything_is_restored_elsewhere(strategy: str, trained: Any, tmp_path: Path) -> None:
     folder, _, _, last = trained
@@ -160,6 +161,7 @@ def test_training_goes_back_when_it_diverged(chiefs: Any) -> None:
     assert [event["trained"] for event in chief.events if "trained" in event][-1] == 20
 
 
+@pytest.mark.slow
 def test_streams_are_shared_out_to_workers(chiefs: Any, servers: Servers, tmp_path: Path) -> None:
     chief = chiefs(wrap="streaming", trainer__train_steps=30)
     code, _ = chief.finish()
@@ -170,6 +172,7 @@ def test_streams_are_shared_out_to_workers(chiefs: Any, servers: Servers, tmp_pa
     assert saved.tensor("optimizer/iter/.ATTRIBUTES/VARIABLE_VALUE") == 30
 
 
+@pytest.mark.slow
 def test_a_lost_worker_is_done_without_and_comes_back(
     chiefs: Any, servers: Servers, tmp_path: Path
 ) -> None:

@@ -51,6 +51,7 @@ def _message(done: "subprocess.CompletedProcess[str]") -> list[str]:
     return lines[-2:]
 
 
+@pytest.mark.slow
 def test_a_disk_that_becomes_full(small_disk: Path) -> None:
     done = subprocess.run(COMMAND, cwd=small_disk, capture_output=True, text=True, check=False)
     problem, left = _message(done)
@@ -60,6 +61,7 @@ def test_a_disk_that_becomes_full(small_disk: Path) -> None:
     assert not list((small_disk / "a" / "checkpoints").glob(".writing-*"))
 
 
+@pytest.mark.slow
 def test_files_that_may_not_grow(tmp_path: Path) -> None:
     done = subprocess.run(
         COMMAND,

@@ -51,6 +51,7 @@ def test_a_run_uses_what_was_found(trained: Path, reads: list[str]) -> None:
     assert sorted(name for name in reads if "-20." in name) == [f"ckpt-20.{DATA}", "ckpt-20.index"]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("spoil", [_truncate, _flip])
 @pytest.mark.parametrize("before", [True, False])
 def test_damage_is_found(before: bool, spoil: Callable[[Path], None], tmp_path: Path) -> None:

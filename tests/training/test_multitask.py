@@ -60,6 +60,7 @@ class _FromThere(BothTasks):
         return model
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["joint", "interleaving"])
 def test_training_agrees_with_model_gardens_own(kind: str, tmp_path: Path) -> None:
     params = lines()

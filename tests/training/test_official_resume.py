@@ -91,6 +91,7 @@ class _LateTask(LineTask):
 _TASKS = {"photos": _SmallTask, "late, mirrored2": _LateTask}
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["line", "late, mirrored2", "lines", "photos"])
 def test_a_killed_run_ends_with_the_same_weights(name: str, tmp_path: Path) -> None:
     task_class = _TASKS.get(name)

@@ -62,6 +62,7 @@ def _parts(dims: list[int], strategy: str, devices: int) -> dict[str, Any]:
     }
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("dims", "strategy", "devices"),
     [
@@ -81,6 +82,7 @@ def test_losses_are_those_of_whole_images(
     assert parts == pytest.approx(whole, rel=0, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_a_residual_network_with_batch_norm(tmp_path: Path) -> None:
     whole = _losses(config_of(_RESNET, runtime__distribution_strategy="one_device"), tmp_path / "a")
     parts = _losses(config_of(_RESNET, **_parts([1, 2, 2, 1], "one_device", 4)), tmp_path / "b")
@@ -92,6 +94,7 @@ def test_a_residual_network_with_batch_norm(tmp_path: Path) -> None:
     assert contents[0].state_keys() == contents[1].state_keys()
 
 
+@pytest.mark.slow
 def test_under_the_name_that_model_garden_has(tmp_path: Path) -> None:
     dims = {"task__train_input_partition_dims": [1, 1, 2, 1]}
     both = {**dims, "task__eval_input_partition_dims": [1, 1, 2, 1]}

@@ -46,6 +46,7 @@ def _numbers(folder: Path) -> list[dict[str, Any]]:
     return [{name: one[name] for name in one if name not in _TIMES} for one in found]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("case", "strategy"),
     [

@@ -44,6 +44,7 @@ def test_a_small_network_gets_one_note(tmp_path: Path) -> None:
     assert "runtime.intra_op_threads=1 often trains it faster" in note
 
 
+@pytest.mark.slow
 def test_a_large_network_gets_no_note(tmp_path: Path) -> None:
     assert _advice(tmp_path, task__model__hidden_units=[1000, 1000]) == []
 

@@ -27,6 +27,7 @@ def _images():
     return np.random.default_rng(1).normal(size=(4, 64, 64, 3)).astype("float32")
 
 
+@pytest.mark.slow
 def test_a_residual_network_in_parts_is_the_network(steps, close):
     whole, parts = steps(_classifier(18), [1, 1, 2, 1], _images())
     close(whole, parts, outputs=1e-5, gradients=1e-4, state=1e-5)
@@ -43,6 +44,7 @@ def test_a_bottleneck_in_parts_is_the_bottleneck(steps, close):
     close(whole, parts, outputs=1e-10, gradients=1e-10, state=1e-10)
 
 
+@pytest.mark.slow
 def test_a_frozen_backbone_stays_as_it_is(steps, close):
     model = _classifier(18)
     model.backbone.trainable = False
@@ -58,6 +60,7 @@ def test_what_has_no_rule_within_a_block_is_named():
         partition_model(model, [1, 2, 1, 1], [["CPU:0", "CPU:1"]])
 
 
+@pytest.mark.slow
 def test_the_model_passes_for_a_garden_model():
     model = _classifier(18)
     parts = partition_model(model, [1, 2, 1, 1], [["CPU:0", "CPU:1"]])

@@ -51,6 +51,7 @@ def same_weights():
     tf_keras.utils.set_random_seed(5)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("dims", [[1, 1, 2, 1], [1, 2, 2, 1]], ids=str)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_network_in_parts_is_the_network(name, dims, steps, close):
@@ -58,6 +59,7 @@ def test_a_network_in_parts_is_the_network(name, dims, steps, close):
     close(*steps(model, dims, _pixels(size)), **CLOSE)
 
 
+@pytest.mark.slow
 def test_evaluation(steps, close):
     model, size = NETWORKS["resnet8_v1"]()
     close(*steps(model, [1, 4, 1, 1], _pixels(size), training=False), **CLOSE)

@@ -27,6 +27,7 @@ def same_weights():
     tf_keras.utils.set_random_seed(5)
 
 
+@pytest.mark.slow
 def test_sizes_that_do_not_divide(steps, close):
     size = 37
     # In float32 one number that rounds to the other side of 0 changes a small gradient by 1e-2.
@@ -39,6 +40,7 @@ def test_sizes_that_do_not_divide(steps, close):
     )
 
 
+@pytest.mark.slow
 def test_some_steps_of_descent_have_the_same_losses():
     labels = tf.constant([1, 2, 3, 4])
     pixels = tf.constant(_pixels(16))
@@ -71,6 +73,7 @@ def _cpus(dims):
     return [f"CPU:{index}" for index in range(math.prod(dims))]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("policy", "tolerance"), [("mixed_float16", 0.02), ("mixed_bfloat16", 0.1)]
 )
@@ -100,6 +103,7 @@ def test_without_graphs():
         np.testing.assert_allclose(got, expected, rtol=0, atol=bound)
 
 
+@pytest.mark.slow
 def test_the_work_of_both_passes_lies_on_the_device_of_its_part():
     model = _cifar(8, 1, 32)
     parts = partition_model(model, [1, 2, 2, 1], [_cpus([1, 2, 2, 1])])
