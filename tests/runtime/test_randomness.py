@@ -52,9 +52,9 @@ def _distinct(arrays: Any) -> bool:
 def test_equal_keys_draw_the_same_in_another_process() -> None:
     code = (
         "import tensorflow as tf, json\n"
-        "from orbit_runner.determinism.scopes import keyed_draws\n"
+        "from orbit_runner.determinism.scopes import keyed_draws_scope\n"
         "tf.random.uniform([9])\n"
-        "with keyed_draws(7, 5, 1):\n"
+        "with keyed_draws_scope(7, 5, 1):\n"
         "    print(json.dumps([tf.random.uniform([4]).numpy().tolist() for _ in range(2)]))\n"
     )
     done = subprocess.run(
