@@ -7,7 +7,8 @@ import pytest
 
 from orbit_runner.utils.observer import Observer, Observers
 
-EVENTS = [name for name in vars(Observer) if not name.startswith("_")]
+EVENTS = [name for name, value in vars(Observer).items() if inspect.isfunction(value)
+          and not name.startswith("_")]  # fmt: skip
 
 
 class Recorder(Observer):
@@ -28,3 +29,10 @@ def test_every_event_is_passed_on_in_order(event: str) -> None:
 def test_an_observer_need_not_listen(event: str) -> None:
     arguments = [*range(len(inspect.signature(getattr(Observer, event)).parameters) - 1)]
     assert getattr(Observer(), event)(*arguments) is None
+
+
+def test_several_observers_record_data_if_one_of_them_does() -> None:
+    recording = Observer()
+    recording.records_data = True
+    assert Observers(Observer(), recording).records_data
+    assert not Observers(Observer(), Observer()).records_data
