@@ -69,7 +69,7 @@ def test_the_folder_of_validation_has_a_name_of_choice(tmp_path: Path) -> None:
 def test_nothing_is_written_where_none_is_wanted(tmp_path: Path) -> None:
     run(toy_config(), tmp_path, save_summary=False)
     names = sorted(path.name for path in tmp_path.iterdir())
-    assert names == [".lock", "checkpoint", "checkpoints"]
+    assert names == [".lock", "checkpoint", "checkpoints", "data.json"]
 
 
 def test_a_resumed_run_goes_on_in_the_same_file(tmp_path: Path) -> None:
