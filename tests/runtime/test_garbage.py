@@ -25,7 +25,7 @@ def test_commands_called_from_a_program_change_nothing() -> None:
     before = gc.get_freeze_count()
     assert main(["--version"]) == main(["list"]) == 0
     assert gc.isenabled()
-    assert gc.get_freeze_count() == before
+    assert gc.get_freeze_count() <= before  # Frozen objects may be freed.
 
 
 @pytest.mark.parametrize("freezes", [False, True])
