@@ -81,7 +81,7 @@ def test_the_mode_has_a_default_and_all_modes_are_listed(said: Said) -> None:
 )
 def test_pages_spell_flags_as_help_does(path: Path) -> None:
     flags = {
-        *("max_restarts", "data_workers", "node_rank", "rendezvous_timeout", "volume_claim"),
+        *("max_restarts", "data_workers", "volume_claim"),
         *("gpus_per_worker", "accelerator_type", "machine_type"),
         *(option.lstrip("-") for a in run_parser()._actions for option in a.option_strings),
     }

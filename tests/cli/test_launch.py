@@ -19,7 +19,7 @@ from orbit_runner.cli import launch_start
 from orbit_runner.cli.commands import launch
 from orbit_runner.cli.launch_plan import Plan, make_plan
 from orbit_runner.errors import RunnerError
-from orbit_runner.launch.gathering import Gathered, OneMachine
+from orbit_runner.launch.attempt import make_attempt
 from orbit_runner.launch.job import Job, Limits
 from orbit_runner.launch.log_multiplexer import Screen
 from orbit_runner.launch.process import Spec
@@ -58,11 +58,7 @@ SERVERS = "--runtime.distribution_strategy=parameter_server"
         ),
         (["--workers=2", "--", MLP, WORKERS, "--mode=trian"], "did you mean 'train'?"),
         (["--workers=2", "--", MLP, WORKERS, "--model_dir=setup.cfg/a"], "--model_dir"),
-        (["--workers=1", "--nnodes=2", "--", MLP, WORKERS], "--rendezvous: got None, expected"),
-        (
-            ["--workers=1", "--nnodes=2", "--node-rank=2", "--", MLP, WORKERS],
-            "--node_rank: got 2, allowed: 0 to 1 (--nnodes=2)",
-        ),
+        (["--workers=1", "--nnodes=2", "--", MLP, WORKERS], "unknown flag --nnodes"),
     ],
 )  # fmt: skip
 def test_mistakes_are_told_once_and_before_anything_starts(
@@ -86,15 +82,12 @@ def plan_of(*arguments: str) -> Plan:
 
 
 def specs_of(plan: Plan, attempts: int = 1) -> list[Spec]:
-    """Gathers on one machine, and returns what the last attempt would start."""
+    """Returns what the last of some attempts would start."""
     with open(os.devnull, "wb") as nowhere:
-        gathering = OneMachine(plan.counts, plan.shared)
-        job = Job(gathering, Screen(nowhere, nowhere), Signals(), Limits())
+        job = Job(Screen(nowhere, nowhere), Signals(), Limits())
         make = launch_start._Specs(plan, job)
-        for _ in range(attempts):
-            gathered = gathering.gather(lambda: False)
-            assert isinstance(gathered, Gathered)
-            specs = [*make(gathered)]
+        for number in range(1, attempts + 1):
+            specs = [*make(make_attempt(number, plan.counts))]
     return specs
 
 
@@ -138,13 +131,6 @@ def test_numbers_come_from_the_config_and_flags_win() -> None:
     specs = specs_of(plan_of("--workers=4", "--", *config))
     assert [spec.name.split()[0] for spec in specs].count("worker") == 4
     assert specs[0].command[-1:] == ("--runtime.num_workers=4",)
-
-
-def test_machines_share_the_numbers_of_the_config() -> None:
-    config = ("--", MLP, SERVERS, "--runtime.num_workers=3")
-    where = ("--nnodes=2", "--rendezvous=h:1")
-    zero, one = (plan_of(*where, f"--node_rank={rank}", *config).counts for rank in (0, 1))
-    assert (zero, one) == ({"chief": 1, "worker": 2, "ps": 1}, {"worker": 1})
 
 
 def test_logs_of_a_run_that_goes_on_are_kept(in_folder: Path) -> None:

@@ -7,7 +7,6 @@ import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from orbit_runner.cli.commands.run import choose_model_dir, run_parser
 from orbit_runner.cli.flags.config_flags import parse, refuse_streams, request
@@ -15,25 +14,26 @@ from orbit_runner.cli.flags.path_flags import resolve_path_flags
 from orbit_runner.config.resolve import Resolved, resolve
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.errors import RunnerError
-from orbit_runner.launch.gathering import DATA
+from orbit_runner.launch.attempt import DATA
 from orbit_runner.launch.job import Limits
-from orbit_runner.launch.roles import PARTS, share
+from orbit_runner.launch.roles import PARTS
 
 _ATTEMPT = re.compile(r"attempt-(\d+)")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What this machine starts.
+    """What is started.
 
     Attributes:
         own: The flags of `runner launch`.
         theirs: The flags of the members, parsed.
         arguments: The same as the user wrote them.
         resolved: The config of the members.
-        counts: Role to the number of members on this machine, and `data` to that of services.
-        shared: What this machine decides for all, where it is machine 0: `model_dir`, `added`
-            flags of the members, how many `attempts` have logs.
+        counts: Role to the number of members, and `data` to that of services.
+        model_dir: The run directory.
+        logs: The directory of the logs.
+        attempts: How many attempts have logs already: a run that is started again keeps them.
         limits: How often and how long.
     """
 
@@ -42,7 +42,9 @@ class Plan:
     arguments: tuple[str, ...]
     resolved: Resolved
     counts: Mapping[str, int]
-    shared: Mapping[str, Any]
+    model_dir: Path
+    logs: Path
+    attempts: int
     limits: Limits
 
     @property
@@ -71,14 +73,18 @@ def make_plan(own: argparse.Namespace, arguments: Sequence[str]) -> Plan:
     runtime = resolved.config.runtime
     _check_strategy(runtime)
     counts = _counts(own, runtime)
-    _check_counts(runtime, counts, own.nnodes)
+    _check_counts(runtime, counts)
+    model_dir = choose_model_dir(theirs, resolved)
+    logs = Path(own.logs) if own.logs else model_dir / "logs"
     return Plan(
         own=own,
         theirs=theirs,
         arguments=tuple(arguments),
         resolved=resolved,
         counts={role: count for role, count in counts.items() if count},
-        shared=_shared_settings(own, theirs, choose_model_dir(theirs, resolved)),
+        model_dir=model_dir,
+        logs=logs,
+        attempts=_count_attempts(logs),
         limits=Limits(
             restarts=own.max_restarts,
             grace=runtime.grace_period if own.grace is None else own.grace,
@@ -89,18 +95,13 @@ def make_plan(own: argparse.Namespace, arguments: Sequence[str]) -> Plan:
 
 
 def _counts(own: argparse.Namespace, runtime: RuntimeConfig) -> dict[str, int]:
-    served, first = runtime.distribution_strategy == "parameter_server", own.node_rank == 0
-    workers, servers = own.workers, own.ps
-    if workers is None:
-        workers = share(runtime.num_workers, own.nnodes, own.node_rank)
-    if servers is None:
-        asked = runtime.num_parameter_servers or 1
-        servers = share(asked, own.nnodes, own.node_rank) if served else 0
+    served = runtime.distribution_strategy == "parameter_server"
+    servers = (runtime.num_parameter_servers or 1) if served else 0
     return {
-        "chief": int(served and first),
-        "worker": workers,
-        "ps": servers,
-        "evaluator": int((own.evaluator or runtime.num_evaluators > 0) and first),
+        "chief": int(served),
+        "worker": runtime.num_workers if own.workers is None else own.workers,
+        "ps": servers if own.ps is None else own.ps,
+        "evaluator": int(own.evaluator or runtime.num_evaluators > 0),
         DATA: own.data_workers,
     }
 
@@ -122,13 +123,11 @@ def _check_strategy(runtime: RuntimeConfig) -> None:
         )
 
 
-def _check_counts(runtime: RuntimeConfig, counts: Mapping[str, int], nodes: int) -> None:
+def _check_counts(runtime: RuntimeConfig, counts: Mapping[str, int]) -> None:
     if counts[DATA] and runtime.distribution_strategy == "parameter_server":
         raise RunnerError("--data_workers: under `parameter_server` workers make their batches")
     if counts["ps"] and runtime.distribution_strategy != "parameter_server":
         raise RunnerError(f"--ps: `{runtime.distribution_strategy}` has no parameter servers")
-    if nodes > 1:
-        return  # A machine may have members of one role only; the whole is checked once known.
     for role, flag, setting in (
         ("worker", "--workers", "num_workers"),
         ("ps", "--ps", "num_parameter_servers"),
@@ -137,19 +136,6 @@ def _check_counts(runtime: RuntimeConfig, counts: Mapping[str, int], nodes: int)
             raise RunnerError(f"{flag}: is 0, or not set; give it, or runtime.{setting}")
 
 
-def _shared_settings(
-    own: argparse.Namespace, theirs: argparse.Namespace, model_dir: Path
-) -> dict[str, Any]:
-    logs = Path(own.logs) if own.logs else model_dir / "logs"
-    shared: dict[str, Any] = {"model_dir": str(model_dir), "attempts": _attempts(logs)}
-    shared["added"] = []
-    if not theirs.model_dir:
-        # Its default is a time of day, and the members have to have the same.
-        shared["added"].append(f"--model_dir={model_dir}")
-    return shared
-
-
-def _attempts(logs: Path) -> int:
-    """Returns the number of attempts that have logs already: a run that goes on keeps them."""
+def _count_attempts(logs: Path) -> int:
     found = [_ATTEMPT.fullmatch(path.name) for path in logs.glob("attempt-*")]
     return max((int(match[1]) for match in found if match), default=0)

@@ -15,13 +15,12 @@ from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.distribute.cluster.description import Cluster
 from orbit_runner.distribute.cluster.roles import in_role
 from orbit_runner.errors import RunnerError
+from orbit_runner.launch.attempt import Attempt
 from orbit_runner.launch.data_service import service_specs
-from orbit_runner.launch.gathering import Gathered, Gathering, OneMachine
 from orbit_runner.launch.job import Job
 from orbit_runner.launch.log_multiplexer import Screen
-from orbit_runner.launch.members import Members, here
+from orbit_runner.launch.members import Members
 from orbit_runner.launch.process import Spec
-from orbit_runner.launch.rendezvous import Rendezvous
 from orbit_runner.launch.signals import Signals
 from orbit_runner.launch.supervisor import supervise
 
@@ -41,25 +40,8 @@ def launch(plan: Plan, screen: Screen) -> int:
     """
     signals = Signals()
     with signals.installed_scope():
-        gathering = _gathering(plan, screen)
-        job = Job(gathering, screen, signals, plan.limits)
-        return supervise(job, _Specs(plan, job))
-
-
-def _gathering(plan: Plan, screen: Screen) -> Gathering:
-    own = plan.own
-    if own.nnodes == 1:
-        return OneMachine(plan.counts, plan.shared)
-    return Rendezvous(
-        own.rendezvous,
-        node=own.node_rank,
-        nodes=own.nnodes,
-        counts=plan.counts,
-        shared=plan.shared,
-        screen=screen,
-        host=own.host,
-        timeout=own.rendezvous_timeout,
-    )
+        job = Job(screen, signals, plan.limits)
+        return supervise(job, plan.counts, _Specs(plan, job))
 
 
 class _Specs:
@@ -69,15 +51,14 @@ class _Specs:
         self._plan, self._job = plan, job
         self._begun, self._taken = False, 0
 
-    def __call__(self, gathered: Gathered) -> Sequence[Spec]:
+    def __call__(self, attempt: Attempt) -> Sequence[Spec]:
         plan = self._plan
         if not self._begun:
-            _check(plan, gathered)
-        if plan.own.nnodes == 1:  # On several machines, a second launch does not get the port.
-            while not _create_directory(self._logs(gathered)):
-                self._taken += 1  # By another launch in the same directory.
+            _check(plan, attempt)
+        while not _create_directory(self._logs(attempt)):
+            self._taken += 1  # By another launch in the same directory.
         if not self._begun:
-            self._job.screen.note(f"logs: {self._logs(gathered)}")
+            self._job.screen.note(f"logs: {self._logs(attempt)}")
             self._begun = True
         members = Members(
             strategy=plan.runtime.distribution_strategy,
@@ -85,22 +66,22 @@ class _Specs:
             logs=self._logs,
             gpus=plan.runtime.num_gpus,
         )
-        return [*service_specs(gathered, self._logs(gathered)), *members.specs(gathered)]
+        return [*service_specs(attempt.services, self._logs(attempt)), *members.specs(attempt)]
 
-    def _logs(self, gathered: Gathered) -> Path:
-        own, shared = self._plan.own, gathered.shared
-        logs = Path(own.logs) if own.logs else Path(shared["model_dir"]) / "logs"
-        return logs / f"attempt-{shared['attempts'] + gathered.attempt + self._taken}"
+    def _logs(self, attempt: Attempt) -> Path:
+        return self._plan.logs / f"attempt-{self._plan.attempts + attempt.number + self._taken}"
 
-    def _command(self, cluster: Cluster, gathered: Gathered) -> list[str]:
+    def _command(self, cluster: Cluster, attempt: Attempt) -> list[str]:
+        plan = self._plan
         added = [
-            *gathered.shared["added"],
-            *_member_flags(self._plan.runtime, cluster),
-            *_service_flags(gathered, cluster),
+            # Its default is a time of day, and the members have to have the same.
+            *([] if plan.theirs.model_dir else [f"--model_dir={plan.model_dir}"]),
+            *_member_flags(plan.runtime, cluster),
+            *_service_flags(attempt, cluster),
             # Members stop their loops in time for it.
-            *([f"--runtime.grace_period={self._plan.own.grace}"] if self._plan.own.grace else []),
+            *([f"--runtime.grace_period={plan.own.grace}"] if plan.own.grace else []),
         ]
-        return [sys.executable, "-m", "orbit_runner", "run", *self._plan.arguments, *added]
+        return [sys.executable, "-m", "orbit_runner", "run", *plan.arguments, *added]
 
 
 def _create_directory(folder: Path) -> bool:
@@ -115,14 +96,14 @@ def _create_directory(folder: Path) -> bool:
     return True
 
 
-def _service_flags(gathered: Gathered, cluster: Cluster) -> list[str]:
+def _service_flags(attempt: Attempt, cluster: Cluster) -> list[str]:
     """Returns the flag that says which services make a member's batches."""
-    if not gathered.services:
+    if not attempt.services:
         return []
     if cluster.me.role == "evaluator":
         # It outlives attempts, and the services of an attempt go with it.
         return ["--runtime.tf_data_service=null"]
-    services = ",".join(f"grpc://{address}" for address in gathered.services)
+    services = ",".join(f"grpc://{address}" for address in attempt.services)
     return [f"--runtime.tf_data_service={services}"]
 
 
@@ -139,12 +120,9 @@ def _member_flags(runtime: RuntimeConfig, cluster: Cluster) -> list[str]:
     ]
 
 
-def _check(plan: Plan, gathered: Gathered) -> None:
+def _check(plan: Plan, attempt: Attempt) -> None:
     """Checks what each member will check, so that a mistake is told once, and before any starts."""
-    first = next(here(gathered), None)
-    if first is None:
-        return
-    model_dir = Path(gathered.shared["model_dir"])
+    first = next(attempt.clusters())
     runtime = plan.runtime.replace(
         cluster_source="config",
         cluster=ClusterConfig(**{role: list(there) for role, there in first.jobs.items()}),
@@ -153,12 +131,12 @@ def _check(plan: Plan, gathered: Gathered) -> None:
         worker_hosts=None,
         num_workers=0,
         num_parameter_servers=0,
-        tf_data_service=None if gathered.services else plan.runtime.tf_data_service,
+        tf_data_service=None if attempt.services else plan.runtime.tf_data_service,
     )
     config = plan.resolved.config.replace(runtime=runtime)
     resolved = dataclasses.replace(plan.resolved, config=config)
-    cluster = check_before_start(resolved, plan.theirs.mode, model_dir)
+    cluster = check_before_start(resolved, plan.theirs.mode, plan.model_dir)
     with setting_error_scope(resolved):
         in_role(config, plan.theirs.mode, cluster)
     if plan.theirs.mode in TRAINING and plan.theirs.resume == "same":
-        check_same_config(plan.resolved, model_dir)
+        check_same_config(plan.resolved, plan.model_dir)

@@ -12,7 +12,6 @@ from pathlib import Path
 from orbit_runner.distribute.cluster.addresses import split_address
 from orbit_runner.distribute.cluster.liveness import Sign, sign_of_life
 from orbit_runner.errors import RunnerError
-from orbit_runner.launch.gathering import DATA, Gathered
 from orbit_runner.launch.process import Spec
 from orbit_runner.launch.roles import SERVICE
 
@@ -31,22 +30,20 @@ def runner_server(flags: Sequence[str]) -> list[str]:
     return [sys.executable, "-m", "orbit_runner", "server", *flags]
 
 
-def service_specs(gathered: Gathered, logs: Path, server: Server = runner_server) -> list[Spec]:
-    """Makes the services of this machine.
+def service_specs(
+    addresses: Sequence[str], logs: Path, server: Server = runner_server
+) -> list[Spec]:
+    """Makes the services.
 
     Args:
-        gathered: Their addresses, and which of them are here.
+        addresses: Their addresses.
         logs: The folder of their logs.
         server: Makes command lines.
 
     Returns:
         How to start each.
     """
-    first = gathered.first.get(DATA, 0)
-    return [
-        _spec(first + number, gathered.services[first + number], logs, server)
-        for number in range(gathered.counts.get(DATA, 0))
-    ]
+    return [_spec(number, address, logs, server) for number, address in enumerate(addresses)]
 
 
 def _spec(number: int, address: str, logs: Path, server: Server) -> Spec:
@@ -64,7 +61,7 @@ def _spec(number: int, address: str, logs: Path, server: Server) -> Spec:
 
 @dataclasses.dataclass
 class Opening:
-    """Waits until the services of all machines answer: members look for them when they start.
+    """Waits until the services answer: members look for them when they start.
 
     Attributes:
         waiting: Their addresses, as long as they have not answered.

@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Sequence
 
 from orbit_runner.launch.exit_status import Ending
-from orbit_runner.launch.gathering import Gathering
 from orbit_runner.launch.log_multiplexer import Screen
 from orbit_runner.launch.process import Process
 from orbit_runner.launch.process_pool import Crew
@@ -51,25 +50,21 @@ class Job:
 
     Attributes:
         crew: The processes.
-        gathering: The launchers of all machines.
         screen: Where lines go.
         signals: What the launcher was sent.
         limits: How often and how long.
         restarts: How many lost members, or groups, were replaced so far.
     """
 
-    def __init__(
-        self, gathering: Gathering, screen: Screen, signals: Signals, limits: Limits
-    ) -> None:
+    def __init__(self, screen: Screen, signals: Signals, limits: Limits) -> None:
         """Starts nothing.
 
         Args:
-            gathering: The launchers of all machines.
             screen: Where lines go.
             signals: What the launcher was sent.
             limits: How often and how long.
         """
-        self.crew, self.gathering = Crew(screen), gathering
+        self.crew = Crew(screen)
         self.screen, self.signals, self.limits = screen, signals, limits
         self.restarts = 0
 

@@ -1,20 +1,20 @@
-"""From an agreed cluster to the processes that one machine starts for it."""
+"""From the cluster of an attempt to the processes that the launcher starts for it."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from orbit_runner.distribute.cluster.description import Cluster, Member
+from orbit_runner.distribute.cluster.description import Cluster
 from orbit_runner.distribute.cluster.tf_config import NAME
-from orbit_runner.launch.gathering import Gathered
+from orbit_runner.launch.attempt import Attempt
 from orbit_runner.launch.process import Spec
 from orbit_runner.launch.roles import PARTS, visible_gpus
 
 # The program and arguments of a member.
-Command = Callable[[Cluster, Gathered], Sequence[str]]
+Command = Callable[[Cluster, Attempt], Sequence[str]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -30,30 +30,31 @@ class Members:
 
     strategy: str
     command: Command
-    logs: Callable[[Gathered], Path]
+    logs: Callable[[Attempt], Path]
     gpus: int = 0
 
-    def specs(self, gathered: Gathered) -> list[Spec]:
+    def specs(self, attempt: Attempt) -> list[Spec]:
         """Makes them.
 
         Args:
-            gathered: The cluster, and which of its members are here.
+            attempt: The cluster.
 
         Returns:
             How to start each.
         """
         return [
-            self._spec(cluster, number, gathered) for number, cluster in enumerate(here(gathered))
+            self._spec(cluster, number, attempt)
+            for number, cluster in enumerate(attempt.clusters())
         ]
 
-    def _spec(self, cluster: Cluster, number: int, gathered: Gathered) -> Spec:
+    def _spec(self, cluster: Cluster, number: int, attempt: Attempt) -> Spec:
         me = cluster.me
         return Spec(
             name=str(me),
             part=PARTS[self.strategy][me.role],
-            command=tuple(self.command(cluster, gathered)),
+            command=tuple(self.command(cluster, attempt)),
             environ=self._environ(cluster, number),
-            log=self.logs(gathered) / f"{me.role}-{me.index}.log",
+            log=self.logs(attempt) / f"{me.role}-{me.index}.log",
             results=cluster.is_chief,
         )
 
@@ -64,15 +65,3 @@ class Members:
             there = os.environ.get("CUDA_VISIBLE_DEVICES")
             added["CUDA_VISIBLE_DEVICES"] = visible_gpus(number, self.gpus, there)
         return {**os.environ, **added}
-
-
-def here(gathered: Gathered) -> Iterator[Cluster]:
-    """Yields the cluster as each member of this machine sees it.
-
-    Args:
-        gathered: The cluster.
-    """
-    for role, addresses in gathered.jobs.items():
-        for number in range(gathered.counts.get(role, 0)):
-            index = gathered.first[role] + number
-            yield Cluster(gathered.jobs, Member(role, index, addresses[index]), NAME)

@@ -23,13 +23,10 @@ def regroup(job: Job, first: Ending) -> Verdict:
     """
     if first.kind == "left":  # A server that was asked to leave is lost to those that it served.
         first = Ending(first.who, LOST, str(first))
-    job.gathering.tell(first)
     stopped = _settle(job, first)
-    # Here, and on other machines.
-    ends = [*job.crew.endings(is_grouped), *iter(job.gathering.heard, None)]
+    ends = job.crew.endings(is_grouped)
     # A loss that a member reports is explained by what happened to others; a death is not.
     cause = by_weight([first, *ends])[0] if first.kind == "lost" else first
-    job.gathering.tell(cause)
     if stopped:
         cause = dataclasses.replace(cause, words=f"{cause}; {stopped}")
     if cause.kind == "left":

@@ -1,4 +1,4 @@
-"""What the launcher expects of each role, and how many members of it a machine has."""
+"""What the launcher expects of each role, and which GPUs each member sees."""
 
 from __future__ import annotations
 
@@ -41,17 +41,6 @@ PARTS: Mapping[str, Mapping[str, Part]] = {
         "evaluator": _EVALUATOR,
     },
 }
-
-
-def share(total: int, nodes: int, rank: int) -> int:
-    """Returns how many of a number of members fall to one machine; the first have one more.
-
-    Args:
-        total: The members of all machines.
-        nodes: The machines.
-        rank: Which one of them.
-    """
-    return total // nodes + (rank < total % nodes)
 
 
 def visible_gpus(local: int, each: int, inherited: str | None) -> str:

@@ -22,7 +22,6 @@ def fail(job: Job, cause: Ending) -> Verdict:
         tried = f" after {job.limits.restarts} restart{'s' if job.limits.restarts > 1 else ''}"
     log = f" (log: {job.crew.spec(cause.who).log})" if job.crew.has(cause.who) else ""
     job.screen.note(f"{cause}{log}; giving up{tried}")
-    job.gathering.tell(cause)
     job.end(job.crew.running())
     return Verdict(cause.code, cause)
 
@@ -37,7 +36,6 @@ def follow_out(job: Job, first: Ending) -> Verdict:
     Returns:
         Its exit code.
     """
-    job.gathering.tell(first)
     leaders = job.crew.running(leads)
     if leaders:
         grace = job.limits.grace
@@ -53,14 +51,12 @@ def turn_back(job: Job, number: int) -> Verdict:
 
     Args:
         job: The job.
-        number: The signal that the launcher was sent, here or on another machine.
+        number: The signal that the launcher was sent.
 
     Returns:
         128 + the signal.
     """
     own = Ending("the launcher", 128 + number)
-    job.signals.received = job.signals.received or number
-    job.gathering.tell(own)
     job.screen.note(f"{signal_name(number)}: leaving before anything has begun")
     job.end(job.crew.running())
     return Verdict(own.code, own)
@@ -73,23 +69,21 @@ def leave(job: Job, number: int) -> Verdict:
 
     Args:
         job: The job.
-        number: The signal that the launcher was sent, here or on another machine.
+        number: The signal that the launcher was sent.
 
     Returns:
         128 + the signal; 0 where all were done just then; or the exit code of what failed.
     """
     own = Ending("the launcher", 128 + number)
-    job.signals.received = job.signals.received or number
-    job.gathering.tell(own)
     working = job.crew.running(works)
     for process in working:
         process.send(job.signals.passed_on)
-    whom = format_names(working) or "the other machines"
-    job.screen.note(
-        f"{signal_name(number)}: waiting up to {job.limits.grace:.0f} s for {whom} to save and "
-        "leave; Ctrl-C ends them at once"
-    )
-    until(lambda: job.signals.at_once or not _is_needed(job, bool(working)), job.limits.grace)
+    if working:
+        job.screen.note(
+            f"{signal_name(number)}: waiting up to {job.limits.grace:.0f} s for "
+            f"{format_names(working)} to save and leave; Ctrl-C ends them at once"
+        )
+    until(lambda: job.signals.at_once or not job.crew.running(works), job.limits.grace)
     late = job.crew.kill(job.crew.running(works))
     if late:
         job.screen.note(f"{format_names(late)} did not leave and was killed before it had saved")
@@ -101,11 +95,3 @@ def leave(job: Job, number: int) -> Verdict:
     if working and not late and all(ending.kind == "done" for ending in endings):
         return Verdict(0)
     return Verdict(own.code, own)
-
-
-def _is_needed(job: Job, works_here: bool) -> bool:
-    if works_here:
-        return bool(job.crew.running(works))
-    # Only servers are here: the machine that they serve says when it has no use for them.
-    job.gathering.heard()
-    return not job.gathering.all_done and job.gathering.over is None

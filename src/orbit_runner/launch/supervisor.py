@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+from orbit_runner.launch.attempt import Attempt, make_attempt
 from orbit_runner.launch.data_service import Opening
 from orbit_runner.launch.exit_status import Ending, by_weight
-from orbit_runner.launch.gathering import Gathered
 from orbit_runner.launch.job import Job, Verdict, leads, works
 from orbit_runner.launch.process import Spec
 from orbit_runner.launch.process_pool import PAUSE_SECONDS, format_names
 from orbit_runner.launch.restart import regroup, replace
 from orbit_runner.launch.shutdown import fail, follow_out, leave, turn_back
 
-# Makes the processes of this machine.
-Specs = Callable[[Gathered], Sequence[Spec]]
+# Makes the processes of an attempt.
+Specs = Callable[[Attempt], Sequence[Spec]]
 
 
-def supervise(job: Job, specs: Specs) -> int:
+def supervise(job: Job, counts: Mapping[str, int], specs: Specs) -> int:
     """Runs attempts until one is the last; every process has ended when it returns.
 
     Args:
         job: The job; nothing of its cluster has been started yet.
+        counts: Role, or `DATA`, to the number of members.
         specs: Makes the processes.
 
     Returns:
@@ -31,40 +33,32 @@ def supervise(job: Job, specs: Specs) -> int:
     Raises:
         RunnerError: A process cannot be started.
     """
-    return _Supervisor(job, specs).run()
+    return _Supervisor(job, counts, specs).run()
 
 
 class _Supervisor:
-    def __init__(self, job: Job, specs: Specs) -> None:
-        self._job, self._specs = job, specs
+    def __init__(self, job: Job, counts: Mapping[str, int], specs: Specs) -> None:
+        self._job, self._counts, self._specs = job, counts, specs
         self._code = 0
         self._reminder = ""
         self._opening, self._waiting = Opening(()), list[Spec]()
 
     def run(self) -> int:
         job = self._job
-        verdict = Verdict(1, Ending("the launcher", 1))
         try:
-            while True:
-                gathered = job.gathering.gather(job.was_asked_to_stop)
-                if isinstance(gathered, Ending):
-                    if job.signals.received is not None:
-                        gathered = Ending("the launcher", 128 + job.signals.received)
-                    job.screen.note(str(gathered))
-                    verdict = Verdict(gathered.code, gathered)
-                    break
-                self._start(self._specs(gathered), gathered.services)
+            for number in itertools.count(1):
+                attempt = make_attempt(number, self._counts)
+                self._start(self._specs(attempt), attempt.services)
                 verdict = self._watch()
                 if not verdict.again:
-                    break
+                    return verdict.code
                 job.screen.note(
                     f"{verdict.cause}; starting all again from the last checkpoint "
                     f"{job.count_restart()}"
                 )
-            return verdict.code
+            raise AssertionError
         finally:
             job.crew.kill(job.crew.running())
-            job.gathering.close(verdict.cause)
 
     def _start(self, specs: Sequence[Spec], services: tuple[str, ...]) -> None:
         for spec in specs:
@@ -88,17 +82,15 @@ class _Supervisor:
     def _watch(self) -> Verdict:
         """Watches one attempt.
 
-        In this order: what the launcher was asked, what other machines report, what ended here,
-        whether those that wait can start, whether training is done everywhere, whether those that
-        outlast training have ended.
+        In this order: what the launcher was asked, what ended, whether those that wait can start,
+        whether training is done, whether those that outlast training have ended.
         """
         job, over = self._job, False
         while True:
             if job.signals.received is not None:
                 depart = turn_back if self._waiting else leave
                 return depart(job, job.signals.received)
-            heard = None if over else job.gathering.heard()
-            verdict = self._follow(heard) if heard is not None else self._judged()
+            verdict = self._judge_all()
             if verdict is not None:
                 return verdict
             self._go_on()
@@ -111,16 +103,7 @@ class _Supervisor:
             self._remind(over)
             time.sleep(PAUSE_SECONDS)
 
-    def _follow(self, heard: Ending) -> Verdict:
-        """Does as another machine has to."""
-        if heard.kind == "left":
-            depart = turn_back if self._waiting else leave
-            return depart(self._job, heard.code - 128)
-        if heard.kind == "failed":
-            return fail(self._job, heard)
-        return regroup(self._job, heard)
-
-    def _judged(self) -> Verdict | None:
+    def _judge_all(self) -> Verdict | None:
         """Decides what the ends of processes mean, the most telling first."""
         for ending in by_weight(self._job.crew.endings()):
             verdict = self._judge(ending)
@@ -146,21 +129,18 @@ class _Supervisor:
         return regroup(self._job, ending)
 
     def _has_trained(self) -> bool:
-        job = self._job
-        if not (job.gathering.all_done or self._waiting or job.crew.running(leads)):
-            job.gathering.done()
-        return job.gathering.all_done
+        return not (self._waiting or self._job.crew.running(leads))
 
     def _remind(self, over: bool) -> None:
         """Says once what there is to wait for when nothing trains here any more."""
         if self._job.crew.running(leads):
             return
-        text = "nothing trains here; waiting for the other machines"
+        text = ""
         if self._waiting:
             seconds, silent = self._opening.seconds, ", ".join(self._opening.waiting)
             text = f"waiting up to {seconds:.0f} s for data services to answer: {silent}"
         if over:
             text = f"training is done; waiting for {format_names(self._job.crew.running(works))}"
-        if text != self._reminder:
+        if text and text != self._reminder:
             self._job.screen.note(text)
         self._reminder = text

@@ -7,7 +7,6 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,7 +22,6 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Launch]]:
         plan: dict[str, list[str]],
         strategy: str = "multi_worker_mirrored",
         counts: dict[str, int] | None = None,
-        rendezvous: dict[str, Any] | None = None,
         **limits: float,
     ) -> Launch:
         (tmp_path / "plan.json").write_text(json.dumps(plan))
@@ -35,7 +33,6 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Launch]]:
             "strategy": strategy,
             "counts": counts,
             "limits": {"restarts": 2, "grace": 60.0, "settle": 30.0, **limits},
-            **({"rendezvous": rendezvous} if rendezvous else {}),
         }
         launches.append(Launch(tmp_path, told))
         return launches[-1]

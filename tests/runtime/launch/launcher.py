@@ -6,11 +6,9 @@ from pathlib import Path
 
 from orbit_runner.errors import RunnerError
 from orbit_runner.launch.data_service import service_specs
-from orbit_runner.launch.gathering import OneMachine
 from orbit_runner.launch.job import Job, Limits
 from orbit_runner.launch.log_multiplexer import Screen
 from orbit_runner.launch.members import Members
-from orbit_runner.launch.rendezvous import Rendezvous
 from orbit_runner.launch.signals import Signals
 from orbit_runner.launch.supervisor import supervise
 
@@ -22,11 +20,11 @@ def main() -> int:
     folder, screen = Path(told["folder"]), Screen(sys.stdout.buffer, sys.stderr.buffer)
     command = [sys.executable, "-S", MEMBER, str(folder)]
 
-    def logs(gathered):
-        return folder / "logs" / f"attempt-{gathered.attempt}"
+    def logs(attempt):
+        return folder / "logs" / f"attempt-{attempt.number}"
 
-    def command_of(cluster, gathered):
-        return [*command, str(cluster.me), *gathered.services]
+    def command_of(cluster, attempt):
+        return [*command, str(cluster.me), *attempt.services]
 
     def server(flags):
         return [*command, "data", *(flag.partition("=")[2] for flag in flags)]
@@ -34,21 +32,15 @@ def main() -> int:
     members = Members(strategy=told["strategy"], command=command_of, logs=logs)
     signals = Signals()
     with signals.installed_scope():
-        if "rendezvous" in told:
-            gathering = Rendezvous(
-                **told["rendezvous"], counts=told["counts"], shared={}, screen=screen
-            )
-        else:
-            gathering = OneMachine(told["counts"], {})
-        job = Job(gathering, screen, signals, Limits(**told["limits"]))
+        job = Job(screen, signals, Limits(**told["limits"]))
 
-        def specs(gathered):
+        def specs(attempt):
             return [
-                *service_specs(gathered, logs(gathered), server),
-                *members.specs(gathered),
+                *service_specs(attempt.services, logs(attempt), server),
+                *members.specs(attempt),
             ]
 
-        return supervise(job, specs)
+        return supervise(job, told["counts"], specs)
 
 
 try:

@@ -1,4 +1,4 @@
-"""`runner launch`: a whole cluster on this machine, or this machine's part of one."""
+"""`runner launch`: a whole cluster on this machine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from orbit_runner.cli.flags.config_flags import Parser, parse, parser
 from orbit_runner.cli.launch_plan import make_plan
 from orbit_runner.cli.launch_start import launch
-from orbit_runner.distribute.cluster.addresses import address_problem
 from orbit_runner.errors import RunnerError
 from orbit_runner.launch.log_multiplexer import Screen
 
@@ -25,8 +24,7 @@ with their names before it, on stderr, and kept in MODEL_DIR/logs; the results c
 from `runner run`. A member that is lost is replaced, and training goes on from the last checkpoint;
 one that fails ends all. Ctrl-C saves and leaves, a second one leaves at once.
 
-On several machines, start the same command on each with its own --node_rank; the numbers of
-members are then those of each machine.
+On several machines, Slurm, Kubernetes and Vertex AI start the members: see `runner manifest`.
 
 exit codes: 0 done, 2 usage or config, 138 a member was lost once too often, 130 and 143 asked to
 leave, 128 + n killed by signal n, else that of the member that failed first"""
@@ -38,7 +36,6 @@ _MOST = {
     "data_workers": 1024,
     "max_restarts": 10**6,
     "grace": 10**6,
-    "rendezvous_timeout": 10**6,
 }
 
 
@@ -83,19 +80,6 @@ def _parser() -> Parser:
     add("--max_restarts", type=int, default=3, metavar="K", help="lost members to replace")
     add("--grace", type=float, metavar="SECONDS", help="to save and leave; runtime.grace_period")
     add("--logs", metavar="DIR", help="default: MODEL_DIR/logs")
-    group = to.add_argument_group("several machines, one command on each")
-    add = group.add_argument
-    add("--nnodes", type=int, default=1, metavar="N", help="how many")
-    add("--node_rank", type=int, default=0, metavar="R", help="which one this is, from 0")
-    add("--rendezvous", metavar="HOST:PORT", help="of machine 0, which listens there")
-    add(
-        "--rendezvous_timeout",
-        type=float,
-        default=300.0,
-        metavar="SECONDS",
-        help="to wait for the other machines",
-    )
-    add("--host", default="", help="what others reach this machine by; found out where unset")
     return to
 
 
@@ -104,12 +88,3 @@ def _check(flags: argparse.Namespace) -> None:
         value = getattr(flags, name)
         if value is not None and not 0 <= value <= most:  # so that NaN is refused, too
             raise RunnerError(f"--{name}: got {value}, allowed: 0 to {most}")
-    if not 1 <= flags.nnodes <= _MOST["workers"]:
-        raise RunnerError(f"--nnodes: got {flags.nnodes}, allowed: 1 to {_MOST['workers']}")
-    if not 0 <= flags.node_rank < flags.nnodes:
-        allowed = f"0 to {flags.nnodes - 1} (--nnodes={flags.nnodes})"
-        raise RunnerError(f"--node_rank: got {flags.node_rank}, allowed: {allowed}")
-    if flags.nnodes > 1 and (problem := address_problem(flags.rendezvous)):
-        raise RunnerError(f"--rendezvous: {problem}")
-    if flags.nnodes == 1 and flags.rendezvous:
-        raise RunnerError("--rendezvous: is for several machines, and --nnodes is 1")
