@@ -9,8 +9,8 @@ READY := $(VENV)/.ready
 
 help:
 	@echo "make run      train a small network on real handwritten digits, and show the result"
-	@echo "make test     every behavior, in twelve minutes"
-	@echo "make test-all the same, then every slow case: all tests, in an hour"
+	@echo "make test     the quick tests, six in seven; a quarter of an hour"
+	@echo "make test-all all tests; an hour"
 	@echo "make lint     ruff and mypy"
 	@echo "make format   ruff format"
 	@echo "make kills    kill seven runs twenty times each, and compare their weights; an hour"

@@ -97,7 +97,7 @@ def biases(model: Any) -> list[float]:
     return [float(v.numpy()[0]) for v in model.trainable_variables if v.shape.rank == 1]
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("built", [True, False])
 def test_several_tasks_are_trained_as_in_model_garden(built: bool, tmp_path: Path) -> None:
     found = []
@@ -126,6 +126,7 @@ def test_several_tasks_are_trained_as_in_model_garden(built: bool, tmp_path: Pat
     assert (tmp_path / "b/checkpoints/ckpt-10.json").exists()
 
 
+@pytest.mark.slow
 def test_a_model_is_evaluated_on_the_given_tasks(tmp_path: Path) -> None:
     settings = {"foo": test_utils.FooConfig(), "bar": test_utils.BarConfig()}
     routines = tuple(

@@ -164,7 +164,7 @@ class WithAction(train_lib.OrbitExperimentRunner):
         self.heard += (float(logs["training_loss"]),)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("cls", "newest", "best"),
     [

@@ -128,6 +128,7 @@ def test_every_package_has_a_layer() -> None:
     assert there - {"__init__", "__main__"} == {name for name in LAYERS if "." not in name}
 
 
+@pytest.mark.sample(21)
 @pytest.mark.parametrize("layer", LAYERS)
 def test_no_import_goes_to_a_higher_layer(layer: str) -> None:
     paths = [path for path in FILES if layer_of(module_of(path)) == layer]

@@ -57,6 +57,7 @@ def test_the_installed_runner_finds_what_the_checkout_has(elsewhere: Path) -> No
     }
 
 
+@pytest.mark.slow
 def test_the_installed_runner_trains(elsewhere: Path) -> None:
     printed = _run(
         elsewhere / "venv" / "bin" / "runner",

@@ -58,6 +58,7 @@ def test_no_steps_are_told(tmp_path: Path) -> None:
         run(toy_config(trainer__train_steps=0), tmp_path)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("section", ["train_data", "validation_data"])
 def test_a_batch_that_cannot_be_shared_out_is_told(section: str, tmp_path: Path) -> None:
     config = digits_config(**{f"task__{section}__global_batch_size": 63})
@@ -138,7 +139,7 @@ def _fingerprint(config: ExperimentConfig, folder: Path, **kwargs: Any) -> str:
 DROPOUT = {"task__model__dropout_rate": 0.3}
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("dropout", [{"task__model__dropout_rate": 0.0}, DROPOUT])
 def test_the_weights_do_not_depend_on_when_one_looks(
     dropout: dict[str, Any], tmp_path: Path
@@ -181,6 +182,7 @@ def test_the_weights_do_not_depend_on_how_examples_are_made_ready(
     assert _fingerprint(other, tmp_path / "other") == expected
 
 
+@pytest.mark.slow
 def test_the_weights_depend_on_the_seed(tmp_path: Path) -> None:
     one = _fingerprint(cnn_config(trainer__train_steps=3), tmp_path / "a")
     assert one == _fingerprint(cnn_config(trainer__train_steps=3), tmp_path / "b")

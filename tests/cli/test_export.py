@@ -110,7 +110,7 @@ def test_data_that_has_moved_is_told(run: Path, capsys: pytest.CaptureFixture[st
     assert not (run / "export").exists()
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -81,6 +81,7 @@ def test_a_run_names_each_mistake_with_its_line(module: str) -> None:
         assert expected in message
 
 
+@pytest.mark.slow
 def test_validate_says_the_same_as_a_run(module: str, capsys: pytest.CaptureFixture[str]) -> None:
     name = _write(module, BAD)
     Path("good.gin").write_text(GOOD.format(module=module))
@@ -96,6 +97,7 @@ def test_validate_says_the_same_as_a_run(module: str, capsys: pytest.CaptureFixt
     assert "Traceback" not in said.err
 
 
+@pytest.mark.slow
 def test_a_module_that_fails_is_named(module: str, capsys: pytest.CaptureFixture[str]) -> None:
     Path("broken_module.py").write_text("import gin\nraise SystemExit('no licence')\n")
     Path("a.gin").write_text("import broken_module\nf.x = 1\n")

@@ -47,7 +47,7 @@ def interrupted(command: str, module: str, folder: Path, **environ: str) -> list
     return done.stderr.splitlines()
 
 
-@pytest.mark.sample(10)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("command", "module"),
     [
@@ -69,6 +69,7 @@ def test_an_interrupt_during_imports_is_one_line(
     assert found == ["runner: interrupted"]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("module", ["tensorflow", "tensorflow.python.eager.context"])
 def test_an_interrupt_while_tensorflow_is_imported_is_one_line(module: str, tmp_path: Path) -> None:
     found = interrupted("--experiment=digits --model_dir=a", module, tmp_path)

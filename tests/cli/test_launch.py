@@ -31,7 +31,7 @@ WORKERS = "--runtime.distribution_strategy=multi_worker_mirrored"
 SERVERS = "--runtime.distribution_strategy=parameter_server"
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [

@@ -42,6 +42,7 @@ def told(capsys: pytest.CaptureFixture[str]) -> Told:
     return run_it
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("place", PLACES)
 def test_it_needs_no_tensorflow(
     place: str, tmp_path: Path, without_tensorflow: dict[str, str]

@@ -206,7 +206,7 @@ def test_a_task_without_answers_is_told(tmp_path: Path, capsys: pytest.CaptureFi
     assert "ToyTask does not say how it answers files: it has no `predictor`" in err
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -233,6 +233,7 @@ def test_a_mistake_is_told_before_tensorflow_is_imported(
     assert message in refused(made, "predict", *arguments, env=without_tensorflow)
 
 
+@pytest.mark.slow
 def test_answers_come_as_items_are_typed(made: Path) -> None:
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "orbit_runner", "predict", "run/export", "-", "--json"]

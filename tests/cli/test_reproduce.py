@@ -110,6 +110,7 @@ def test_the_last_steps(made: Path, reproduced: Reproduced, temporary: Path) -> 
     assert [*temporary.glob("reproduce-*")] == []
 
 
+@pytest.mark.slow
 def test_another_seed(run: Path, tmp_path: Path) -> None:
     """As a process: its exit code, and the folder that stays."""
     _change(run, "seed: 17", "seed: 18")
@@ -232,7 +233,7 @@ def test_a_run_that_was_killed_and_goes_on(tmp_path: Path, reproduced: Reproduce
     assert (code, f"up to step {target}\n" in out) == (0, True), out
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

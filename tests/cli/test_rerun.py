@@ -158,6 +158,7 @@ def test_a_run_that_diverged(tmp_path: Path) -> None:
     _equal(config, tmp_path, [4, 8])
 
 
+@pytest.mark.slow
 def test_mirrored(tmp_path: Path) -> None:
     config = _config(
         runtime__distribution_strategy="mirrored", runtime__num_virtual_devices=2,

@@ -209,6 +209,7 @@ def test_a_signal_saves_and_the_run_goes_on(
     assert fingerprints[0] == fingerprints[1]
 
 
+@pytest.mark.slow
 def test_a_directory_that_is_removed_during_training_is_one_message(tmp_path: Path) -> None:
     arguments = [*MLP, "--train_steps=10000000", "--trainer.steps_per_loop=10", "--model_dir=a"]
     process = subprocess.Popen(
@@ -274,6 +275,7 @@ def test_evaluation_beside_training_in_two_processes(tmp_path: Path) -> None:
     assert attempts[0]["outcome"] == "done"
 
 
+@pytest.mark.slow
 def test_gin_reaches_functions_of_ones_own(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "import dataclasses\n"
@@ -348,7 +350,7 @@ def test_a_bar_on_a_terminal_and_the_table_on_stdout(tmp_path: Path) -> None:
     assert "weights              sha256 " in out
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("beside", ["true", "false"])
 def test_checkpoints_are_whole_at_the_end(cli: Cli, beside: str, tmp_path: Path) -> None:
     done = cli(

@@ -61,7 +61,7 @@ def starts(without_tensorflow: dict[str, str]) -> Callable[..., str]:
     return run
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "changes",
     [
@@ -80,7 +80,7 @@ def test_what_cannot_touch_the_weights_may_change(
     assert (folder / "a" / "config.yaml").read_bytes() == before
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -114,6 +114,7 @@ def test_what_can_is_shown_and_refused(
     starts(folder, *arguments, "--resume=override")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("change", ["", "--seed=18"])
 def test_a_config_that_was_removed(
     change: str, tmp_path: Path, starts: Callable[..., str], refused: Refused,
@@ -215,6 +216,7 @@ def test_a_live_run_is_refused_and_a_killed_one_goes_on(
     assert json.loads(rest.stdout)["fingerprint"] == json.loads(whole.stdout)["fingerprint"]
 
 
+@pytest.mark.slow
 def test_a_finished_run_says_so_and_evaluates(cli: Cli, tmp_path: Path) -> None:
     arguments = [*MLP, "--train_steps=20", "--model_dir=a", "--json"]
     first, second = (cli(*arguments) for _ in range(2))

@@ -22,7 +22,7 @@ def _mnist(folder: Path, *, truncated: bool) -> None:
             file.write(labels)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

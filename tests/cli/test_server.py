@@ -18,7 +18,7 @@ COMMAND = [sys.executable, "-m", "orbit_runner", "server"]
 Server = Callable[..., "subprocess.Popen[str]"]
 
 
-@pytest.mark.sample(8)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -139,7 +139,7 @@ print(variable.device, variable.numpy())
         assert err.splitlines()[-1].endswith(f" 0: {number.name}: leaving")
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 def test_a_data_server_makes_batches_and_leaves_when_asked(server: Server, host: str) -> None:
     (port,) = free_ports(1)

@@ -22,6 +22,7 @@ def _block(before: str) -> str:
     return str(found)
 
 
+@pytest.mark.slow
 def test_the_program_says_what_predict_says(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -47,6 +48,7 @@ def test_the_program_says_what_predict_says(
     )
 
 
+@pytest.mark.slow
 def test_a_task_of_ones_own_is_exported(tmp_path: Path) -> None:
     own = (DOCS / "own_task.md").read_text(encoding="utf-8")
     files = re.findall(r"^`([\w/]+\.(?:py|yaml))`:\n\n```\w+\n(.*?)^```", own, re.M | re.S)

@@ -46,6 +46,7 @@ def test_help_names_every_command(cli: Cli, arguments: tuple[str, ...]) -> None:
         assert f"\n  {command} " in text
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("command", "flags"),
     [
@@ -68,7 +69,7 @@ def test_version(cli: Cli) -> None:
     assert accepted(cli, "--version").strip().count(".") == 2
 
 
-@pytest.mark.sample(9)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -176,6 +177,7 @@ def test_show_as_json_names_value_and_origin_of_each_setting(cli: Cli) -> None:
     assert found["trainer.early_stopping"] == {"value": None, "origin": "default"}
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "spelled",
     [
@@ -285,7 +287,7 @@ def test_diff_shows_what_differs(cli: Cli, tmp_path: Path) -> None:
     assert accepted(cli, "diff", "digits", "digits") == "no differences\n"
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "arguments",
     [

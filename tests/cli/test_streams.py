@@ -26,7 +26,7 @@ def shell(command: str, folder: Path, **environ: str) -> "subprocess.CompletedPr
     )
 
 
-@pytest.mark.sample(7)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("command", "code", "message"),
     [
@@ -54,6 +54,7 @@ def test_every_command_ends_with_its_exit_code(
     assert len(done.stderr.splitlines()) == (2 if code == 6 else bool(message))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_text_is_written_in_the_encoding_of_the_stream(encoding: str, tmp_path: Path) -> None:
     done = shell(f"{RUNNER} list", tmp_path, PYTHONIOENCODING=encoding)
@@ -63,6 +64,7 @@ def test_text_is_written_in_the_encoding_of_the_stream(encoding: str, tmp_path: 
     assert expected in done.stdout.decode(encoding)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("command", ["show --experiment=digits --config_file=a", "list --json"])
 def test_yaml_and_json_are_utf8_in_every_locale(command: str, tmp_path: Path) -> None:
     (tmp_path / "a").write_text("task: {train_data: {data_dir: dïgits}}", encoding="utf-8")
@@ -78,7 +80,7 @@ def test_yaml_and_json_are_utf8_in_every_locale(command: str, tmp_path: Path) ->
         assert "32×32" in found["models of image_classification"]["resnet_cifar"]
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("redirection", "code"), [("", 0), (">/dev/full", 6), ("2>&1 | head -1", 0), ("2>&-", 0)]
 )

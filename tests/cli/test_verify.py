@@ -271,6 +271,7 @@ def test_files_are_looked_at_without_tensorflow(
     assert "reading the files of 4 checkpoints" in done.stderr
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("name", "said"), [("nowhere", "nowhere does not exist"), ("empty", "empty holds no check")]
 )

@@ -66,7 +66,7 @@ def _marked(experiment: str, strategy: str) -> Any:
 _PAIRS = [_marked(experiment, strategy) for experiment in _EXPERIMENTS for strategy in _STRATEGIES]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(("experiment", "strategy"), _PAIRS)
 def test_every_mode_ends_and_counts_each_example(
     experiment: str, strategy: str, tmp_path: Path

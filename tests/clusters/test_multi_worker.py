@@ -75,7 +75,7 @@ def test_only_the_chief_writes(workers: Path) -> None:
     assert "accuracy" not in (workers / "worker1.log").read_text()
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 def test_one_process_makes_the_run_again(workers: Path) -> None:
     command = [sys.executable, "-m", "orbit_runner", "reproduce", str(workers / "run"), "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
@@ -96,7 +96,7 @@ def test_two_workers_equal_two_replicas_to_the_bit(tmp_path: Path) -> None:
     assert content(tmp_path / "workers") == content(tmp_path / "mirrored")
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "mode", ["eval", pytest.param("continuous_eval", marks=pytest.mark.matrix)]
 )
@@ -108,6 +108,7 @@ def test_modes_that_only_evaluate(workers: Path, one_device: Path, mode: str) ->
     assert ours["accuracy"] == pytest.approx(records(one_device, "validation")[0]["accuracy"])
 
 
+@pytest.mark.slow
 def test_a_chief_of_its_own_role_and_an_evaluator_beside_it(tmp_path: Path) -> None:
     best = "--trainer.best_checkpoint_export_subdir=best"
     metric = "--trainer.best_checkpoint_eval_metric=accuracy"
@@ -139,7 +140,7 @@ _LOSSES = [
 ]
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("lost", "number", "code"), _LOSSES)
 def test_a_lost_worker_is_noticed_and_the_run_resumes(
     tmp_path: Path, undisturbed: dict[str, object], number: signal.Signals, code: int, lost: str
@@ -199,6 +200,7 @@ def test_all_workers_return_and_end_where_weights_are_not_finite(
     ]
 
 
+@pytest.mark.slow
 def test_a_worker_that_does_not_come_is_named(tmp_path: Path) -> None:
     wait = "--runtime.cluster_start_timeout=3"
     with cluster(tmp_path, *EXPERIMENT, STEPS, MULTI_WORKER, wait, worker=2) as members:
@@ -209,6 +211,7 @@ def test_a_worker_that_does_not_come_is_named(tmp_path: Path) -> None:
     assert "Traceback" not in members["worker0"].text
 
 
+@pytest.mark.slow
 def test_workers_with_other_flags_do_not_start(tmp_path: Path) -> None:
     own = {"worker1": ["--trainer.validation_interval=7"]}
     with cluster(tmp_path, *EXPERIMENT, STEPS, MULTI_WORKER, own=own, worker=2) as members:

@@ -55,11 +55,12 @@ def test_two_epochs_show_each_example_twice_before_any_a_third_time(
     assert first != second
 
 
+@pytest.mark.slow
 def test_two_replicas_see_the_batches_of_one(expected: list[list[str]], tmp_path: Path) -> None:
     assert _of_one_process(tmp_path, 2) == expected
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [2, 3])
 def test_workers_see_the_batches_of_one_process(
     expected: list[list[str]], tmp_path: Path, workers: int

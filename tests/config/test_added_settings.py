@@ -102,6 +102,7 @@ CHANGES = [
 ]
 
 
+@pytest.mark.sample(11)
 @pytest.mark.parametrize("kept", [False, True])
 @pytest.mark.parametrize("changes", CHANGES)
 def test_only_what_is_set_makes_another_config(

@@ -39,6 +39,7 @@ MACROS = "A0 = [1]\n" + "".join(
 MACRO_CHAIN = "A0 = [1]\n" + "".join(f"A{i} = [%A{i - 1}]\n" for i in range(1, 500))
 
 
+@pytest.mark.sample(9)
 @pytest.mark.parametrize(
     ("name", "content", "expected"),
     [

@@ -166,6 +166,7 @@ def test_every_choice_has_a_case() -> None:
     assert [*WARMUPS] == [*Warmup.choices()]
 
 
+@pytest.mark.sample(21)
 @pytest.mark.parametrize("warmup", [None, *WARMUPS])
 @pytest.mark.parametrize("rate", RATES)
 def test_the_factory_builds_the_same_rates(

@@ -36,6 +36,7 @@ def test_an_experiment_is_complete(name: str, write: Callable[..., str]) -> None
     assert "runtime.seed" in resolved.origins
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("name", FRAGMENTS)
 def test_a_fragment_fits_an_experiment_and_changes_it(name: str, write: Callable[..., str]) -> None:
     fitting = []
@@ -51,6 +52,7 @@ def test_a_fragment_fits_an_experiment_and_changes_it(name: str, write: Callable
     assert fitting
 
 
+@pytest.mark.sample(23)
 @pytest.mark.parametrize("fragment", ["configs/data/synthetic.yaml", "configs/trainer/smoke.yaml"])
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
 def test_generated_data_fits_every_experiment_without_a_file(

@@ -27,7 +27,7 @@ def _reference(augmentation: CropFlip, images: np.ndarray, ids, epochs) -> np.nd
     return np.stack(out)
 
 
-@pytest.mark.sample(15)
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("padding", [0, 1, 4])
 @pytest.mark.parametrize("flip", [False, True])
 @pytest.mark.parametrize("images", [_IMAGES, _IMAGES[..., :1], _IMAGES.astype(np.float32)])

@@ -23,6 +23,7 @@ def source() -> ArraySource:
     return ArraySource("images", {"image": images, "label": np.arange(SIZE, dtype=np.int32)})
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("augmentation", [None, CropFlip(padding=1)])
 @pytest.mark.parametrize("shuffle", [True, False])
 def test_a_batch_is_that_of_the_pipeline(shuffle: bool, augmentation: CropFlip | None) -> None:

@@ -67,7 +67,7 @@ def _take(dataset: tf.data.Dataset, count: int) -> list[Any]:
     return list(dataset.take(count).as_numpy_iterator())
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "replicas", "pipelines"), [("image_folder", 4, 2), ("tfrecord", 2, 1)]
 )
@@ -90,7 +90,7 @@ def test_batches_depend_on_the_seed_and_the_step_alone(
     assert whole[0]["label"].shape == (8, 3)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["tfds", "arrays"])
 def test_an_epoch_has_each_image_once(made: Callable[[str], ImageSource], kind: str) -> None:
     source = made(kind)
@@ -109,7 +109,7 @@ def _columns(batch: Any) -> tuple[Any, Any]:
     return batch["image"], batch["label"]
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "drop_remainder"), [("image_folder", False), ("tfrecord", False), ("arrays", True)]
 )
@@ -185,7 +185,7 @@ def spoilt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tup
     return make
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["image_folder", "tfrecord"])
 def test_bad_images_are_counted_and_named_once_and_have_no_weight(
     spoilt: Callable[..., Any], capfd: pytest.CaptureFixture[str], kind: str
@@ -209,7 +209,7 @@ def test_bad_images_are_counted_and_named_once_and_have_no_weight(
     np.testing.assert_array_equal(counted, expected)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["image_folder", "tfrecord"])
 @pytest.mark.parametrize("limit", [0, 1])
 def test_one_bad_image_too_many_ends_it_with_a_name(
@@ -251,6 +251,7 @@ def test_a_good_image_is_not_mixed_with_a_bad_one(spoilt: Callable[..., Any]) ->
     np.testing.assert_array_equal(batch["label"][1::2, 0], 1)
 
 
+@pytest.mark.slow
 def test_cached_batches_need_no_file(made: Callable[[str], ImageSource], tmp_path: Path) -> None:
     dataset = _evaluate(made("image_folder"), global_batch_size=8, cache=True)
     expected = _take(dataset, 4)

@@ -171,7 +171,7 @@ def test_erasing_fills_one_rectangle_of_the_areas_asked_for() -> None:
     np.testing.assert_array_equal(always(image, *keys[0]), always(image, *keys[0]))
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["randaug", "autoaug"])
 def test_policies_are_functions_of_seed_example_and_epoch(policy: str) -> None:
     made = (

@@ -73,7 +73,7 @@ def test_batches_are_those_of_the_sampler(size, batch, shuffle):
         np.testing.assert_array_equal(got["image"], source.arrays["image"][ids])
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("replicas", "pipelines"), [(2, 1), (4, 1), (2, 2), (4, 2), (4, 4)])
 @pytest.mark.parametrize("start_step", [0, 3])
 def test_replicas_share_the_batch_of_one(replicas, pipelines, start_step):
@@ -83,6 +83,7 @@ def test_replicas_share_the_batch_of_one(replicas, pipelines, start_step):
     _assert_equal(shared, alone)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("start_step", [1, 7, 129])
 def test_starting_later_gives_the_same_batches(start_step):
     source, settings = _source(50), {"augmentation": CropFlip(2)}
@@ -128,6 +129,7 @@ for batch in itertools.islice(distributed, 3):
 """
 
 
+@pytest.mark.slow
 def test_a_mirrored_strategy_pulls_slices_in_the_order_of_its_replicas():
     run = subprocess.run(
         [sys.executable, "-c", _MIRRORED],
@@ -179,6 +181,7 @@ def test_element_changes_the_structure():
     np.testing.assert_array_equal(label, _train(_source(50), 1, 16)[0]["label"])
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["constant", "random"])
 @pytest.mark.parametrize("augmentation", [None, CropFlip(2, flip=False)])
 def test_synthetic_data(kind, augmentation):
@@ -202,7 +205,7 @@ def _evaluate(source, batch, replicas, pipelines, **settings):
     return _global_batches(make, replicas, pipelines, steps)
 
 
-@pytest.mark.sample(10)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("size", "batch"), [(10, 4), (12, 4), (3, 8), (1, 4), (5001, 24), (100, 100)]
 )
@@ -218,6 +221,7 @@ def test_each_example_counts_once_in_order(size, batch, replicas, pipelines):
     assert all(len(weight) == batch for _, weight in pairs)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("size", "batch", "kept"), [(10, 4, 8), (12, 4, 12), (5001, 8, 5000)])
 def test_the_remainder_can_be_dropped(size, batch, kept):
     pairs = _evaluate(_source(size), batch, 2, 1, drop_remainder=True)
@@ -297,6 +301,7 @@ def test_options_reach_tf_data():
     assert plain.deterministic is None
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("prefetch", [None, 0, 1, 5000])
 def test_making_ahead_changes_nothing(prefetch):
     got = _train(_source(50), 5, 16, options=PipelineOptions(prefetch=prefetch))

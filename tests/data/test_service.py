@@ -77,7 +77,7 @@ def test_evaluation_has_each_example_once_in_order_each_time(
         _same(list(dataset.as_numpy_iterator()), expected)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 2])
 def test_records_are_the_same(addresses: tuple[str, ...], count: int, tmp_path: Path) -> None:
     paths = write_set(tmp_path)

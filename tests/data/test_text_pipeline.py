@@ -118,7 +118,7 @@ def test_in_order_where_nothing_is_shuffled():
                   batches)  # fmt: skip
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("replicas", "pipelines"), [(4, 1), (2, 2), (4, 2)])
 @pytest.mark.parametrize("mode", _MODES)
 def test_replicas_share_the_batch_of_one(mode, replicas, pipelines):
@@ -126,6 +126,7 @@ def test_replicas_share_the_batch_of_one(mode, replicas, pipelines):
     _assert_equal(_batches(6, **settings), _alone(mode)[3:9])
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("mode", _MODES)
 @pytest.mark.parametrize("start_step", [1, 60])
 def test_starting_later_gives_the_same_batches(mode, start_step):
@@ -139,7 +140,7 @@ def test_starting_far_out_costs_nothing():
     assert sorted(np.concatenate([_numbers(b) for b in batches])) == list(range(_SIZE))
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("mode", _MODES)
 def test_workers_that_do_not_wait_take_turns_at_whole_batches(mode):
     rows = [
@@ -156,7 +157,7 @@ def test_workers_that_do_not_wait_take_turns_at_whole_batches(mode):
     _assert_equal(list(itertools.islice(turns, 6)), _alone(mode)[:6])
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("mode", _MODES)
 def test_batches_by_step_are_those_of_the_pipeline(mode):
     at = tf.function(
@@ -179,6 +180,7 @@ def test_a_pipeline_starts_at_a_step_that_only_its_graph_knows():
         np.testing.assert_array_equal(inputs(tf.constant(step, tf.int64)), expected)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_static_shapes(replicas):
     context = tf.distribute.InputContext(1, 0, replicas)
@@ -260,6 +262,7 @@ def _evaluate(batch, *, replicas=1, pipelines=1, **settings):
     ]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("by_length", [True, False])
 @pytest.mark.parametrize("static_shapes", [True, False])
 @pytest.mark.parametrize("batch", [16, 203, 256])
@@ -281,6 +284,7 @@ def test_evaluation_shows_each_pair_once(batch, static_shapes, by_length):
     assert batches[-1]["weight"].sum() == (_SIZE % batch or batch)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("replicas", "pipelines"), [(2, 1), (4, 2)])
 def test_replicas_share_an_evaluation(replicas, pipelines):
     _assert_equal(_evaluate(16, replicas=replicas, pipelines=pipelines), _evaluate(16))

@@ -55,6 +55,7 @@ def test_ids_are_those_of_the_library(case):
     _assert_same(vocabulary, encode, [" ".join(lines[:40])])
 
 
+@pytest.mark.sample(1)
 def test_ids_of_odd_text_are_those_of_the_library(case):
     _, vocabulary, encode, _ = case
     odd = _odd_text(600, 5)
@@ -114,6 +115,7 @@ def test_text_of_any_ids_is_that_of_the_library(case):
     assert [text.decode() for text in decode(ids).numpy()] == vocabulary.decode(ids)
 
 
+@pytest.mark.sample(2)
 def test_long_sentences_are_cut(case):
     lines, vocabulary, _, _ = case
     tokenizer = GraphTokenizer(vocabulary)

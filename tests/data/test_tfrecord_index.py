@@ -31,6 +31,7 @@ def _some(count: int, largest: int = 40) -> list[bytes]:
     return [_GENERATOR.bytes(_GENERATOR.integers(0, largest)) for _ in range(count)]
 
 
+@pytest.mark.sample(17)
 @pytest.mark.parametrize("count", [0, 1, 63, 64, 65, 128, 1000])
 @pytest.mark.parametrize("largest", [1, 40, 50_000])
 def test_blocks_are_where_tensorflow_finds_the_records(tmp_path, count, largest):

@@ -143,7 +143,7 @@ def test_replicas_share_the_batch_of_one(
     _assert_equal(shared, alone)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("start_step", [0, 16])
 def test_workers_that_do_not_wait_take_turns(source, start_step):
     settings = {"start_step": start_step, "shuffle_buffer_size": 100}
@@ -245,7 +245,7 @@ def test_records_keep_their_numbers_where_batches_may_swap(source, deterministic
     assert {tuple(got["label"]) for got in batches} <= steps
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("prefetch", [None, 0, 1, 50])
 def test_making_ahead_changes_nothing(source, prefetch):
     options = PipelineOptions(prefetch=prefetch)
@@ -289,6 +289,7 @@ def _own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.usefixtures("_own_cache")
 @pytest.mark.parametrize(
     ("shape", "label", "message"),

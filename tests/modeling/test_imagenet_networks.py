@@ -107,6 +107,7 @@ def test_raw_pixels_are_normalised(kind: str) -> None:
     np.testing.assert_allclose(shifted(pixels + 10), logits, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.sample(1)
 def test_a_gradient_reaches_every_trainable_variable(kind: str) -> None:
     model = _built(kind)
     kernel = model.get_layer("logits").kernel

@@ -67,7 +67,7 @@ def _pieces(version: int) -> collections.Counter[tuple[int, int] | str]:
     return sizes
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("depth", "version"), [key for key in _PUBLISHED if key[0] >= 50])
 def test_parameters_of_bottlenecks(depth: int, version: int) -> None:
     """Blocks of a kind cost the same, so that the deepest need not be built."""
@@ -87,13 +87,14 @@ def test_parameters_of_basic_blocks(depth: int) -> None:
     assert _size(_build(depth, 2).trainable_variables) == _PUBLISHED[depth, 1] - 2 * 896
 
 
+@pytest.mark.slow
 def test_the_deepest_network_builds() -> None:
     model = _build(200, 2)
     convolutions = [x for x in model.layers if isinstance(x, tf_keras.layers.Conv2D)]
     assert len([x for x in convolutions if not x.name.endswith("_shortcut")]) == 199
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("version", [1, 1.5, 2])
 @pytest.mark.parametrize(("size", "left"), [(224, 7), (64, 2), (33, 2), (32, 1)])
 def test_an_image_is_made_32_times_smaller(version: float, size: int, left: int) -> None:
@@ -107,6 +108,7 @@ def _strided(model: tf_keras.Model) -> set[str]:
             if isinstance(x, tf_keras.layers.Conv2D) and x.strides == (2, 2)}  # fmt: skip
 
 
+@pytest.mark.slow
 def test_where_the_stride_is() -> None:
     assert _strided(_build(50, 1)) == {"conv", "block1_conv1", "block1_shortcut"}
     assert _strided(_build(50, 2)) == {"conv", "block1_conv2", "block1_shortcut"}
@@ -135,7 +137,7 @@ def _norms(model: tf_keras.Model) -> list[Any]:
     return [x for x in model._flatten_layers() if isinstance(x, kind)]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("version", [1, 1.5, 2])
 def test_settings_reach_every_batch_norm(version: float) -> None:
     model = _build(18, version, batch_norm_momentum=0.8, batch_norm_epsilon=1e-3, use_sync_bn=True)

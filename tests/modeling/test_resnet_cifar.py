@@ -50,6 +50,7 @@ def test_parameters_of_version_1_with_1202_layers():
     assert _in_millions(one + 199 * (two - one), 1) == 19.4
 
 
+@pytest.mark.slow
 def test_parameters_of_version_2():
     """He et al. 2016, table 4."""
     model = _build(164, 2)
@@ -66,7 +67,7 @@ def test_parameters_of_version_2_with_1001_layers():
     assert _in_millions(one + 110 * (two - one), 1) == 10.2
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("depth", "version"), [(20, 1), (26, 1), (20, 2), (29, 2)])
 def test_depth_counts_the_layers_with_weights(depth, version):
     layers = _build(depth, version).layers
@@ -91,7 +92,7 @@ def test_sizes_of_the_stages(version, last, shape):
         assert layer.output_shape[1:] == expected
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("version", [1, 2])
 def test_convolutions_have_no_bias_and_batch_norm_is_fused(version, policy):
     layers = _build(20, version, batch_norm_momentum=0.8, batch_norm_epsilon=1e-3).layers

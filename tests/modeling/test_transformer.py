@@ -28,7 +28,7 @@ def _ids(*rows: list[int]) -> tf.Tensor:
 
 # 37,000 is the vocabulary of Vaswani et al. 2017, whose table 3 has 65 and 213 million; 33,708 that
 # of Model Garden.
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("preset", "vocab_size", "millions"),
     [
@@ -62,7 +62,7 @@ def test_sizes_can_be_set_one_by_one() -> None:
     assert model.decoder_layer.num_attention_heads == SIZES["tiny"].num_attention_heads
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("settings", "rates"),
     [

@@ -47,6 +47,7 @@ def test_parameters_of_the_large_ones() -> None:
     assert large.count_params() + patches - positions == _PUBLISHED["vit-l32"]
 
 
+@pytest.mark.slow
 def test_the_mean_of_the_patches_needs_no_token() -> None:
     token, gap = _build(), _build(pooler="gap")
     # The token, and its position.
@@ -76,6 +77,7 @@ def test_nothing_is_left_out_by_default() -> None:
     np.testing.assert_array_equal(features(pixels, training=True), features(pixels))
 
 
+@pytest.mark.slow
 def test_kernels_start_as_in_the_one_paper_or_the_other() -> None:
     def deviation(original: bool) -> float:
         model = _build(original_init=original)

@@ -113,6 +113,7 @@ def in_this_runner(experiment: str, config_file: Path, folder: Path) -> tuple[li
     return outputs, model
 
 
+@pytest.mark.slow
 def test_losses_of_fifty_steps_are_those_of_model_gardens_runner(
     config_file: Path, tmp_path: Path
 ) -> None:

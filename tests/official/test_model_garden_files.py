@@ -166,6 +166,7 @@ def test_strict_makes_settings_without_effect_errors(row: tuple[Path, str, list[
     assert sorted(problem.path for problem in caught.value.problems) == ignored
 
 
+@pytest.mark.sample(11)
 def test_what_is_written_of_a_file_loads_again_to_the_same_tree(
     row: tuple[Path, str, list[str]], tmp_path: Path
 ) -> None:
@@ -259,6 +260,7 @@ trainer: {train_steps: 6, steps_per_loop: 2, checkpoint_interval: 2, validation_
 """
 
 
+@pytest.mark.slow
 def test_a_file_for_gpus_trains_on_a_cpu(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -37,7 +37,7 @@ def test_the_sources_name_all_that_imports_register() -> None:
     assert len(own) > 80
 
 
-@pytest.mark.sample(15)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", IMPORTABLE)
 def test_a_registered_experiment(name: str, tmp_path: Path) -> None:
     registered = loading.experiment(name)
@@ -80,5 +80,6 @@ for backbone in ("maxvit", "movinet"):
 """
 
 
+@pytest.mark.slow
 def test_networks_of_a_project_are_there_though_its_task_is_shared() -> None:
     subprocess.run([sys.executable, "-c", _LOOKED_UP], check=True)

@@ -90,7 +90,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     IMAGE_MODELS.register("branching", config=MlpConfig, target=branching_mlp)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.usefixtures("registered")
 @pytest.mark.parametrize("way", _WAYS)
 def test_tasks_of_others_branch_over_tensors(way: str, tmp_path: Path) -> None:

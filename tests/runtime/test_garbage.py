@@ -67,7 +67,7 @@ entry()
 _FLAGS = ("--experiment=digits", "--config_file=configs/trainer/smoke.yaml", "--mode=train")
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("eager", [False, True])
 def test_collection_is_paused_while_the_first_step_is_traced(eager: bool, tmp_path: object) -> None:
     flags = [*_FLAGS, f"--model_dir={tmp_path}", f"--runtime.run_eagerly={str(eager).lower()}"]

@@ -93,7 +93,7 @@ def test_only_cores_that_the_process_may_use_count() -> None:
     assert elsewhere(code) == ["1"]
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("value", [None, "0", "1", "False", "TRUE", "perhaps"])
 def test_onednn_is_on_where_tensorflow_says_so(
     value: str | None, monkeypatch: pytest.MonkeyPatch

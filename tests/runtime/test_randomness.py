@@ -49,6 +49,7 @@ def _distinct(arrays: Any) -> bool:
 # What the key is made of
 
 
+@pytest.mark.slow
 def test_equal_keys_draw_the_same_in_another_process() -> None:
     code = (
         "import tensorflow as tf, json\n"
@@ -238,7 +239,7 @@ def test_ops_draw_what_they_drew(name: str) -> None:
     assert values.std() == pytest.approx(spread, rel=0.25)
 
 
-@pytest.mark.sample(21)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("name", OPS)
 def test_ops_are_functions_of_the_key(name: str) -> None:
     draw = OPS[name][0]
@@ -249,6 +250,7 @@ def test_ops_are_functions_of_the_key(name: str) -> None:
     assert unkeyed_draws(step.get_concrete_function()) == []
 
 
+@pytest.mark.sample(19)
 @pytest.mark.parametrize("name", OPS)
 def test_shapes_are_as_well_known_as_before(name: str) -> None:
     draw = OPS[name][0]
@@ -499,6 +501,7 @@ LOOPS = {
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", LOOPS)
 def test_turns_of_a_loop_draw_differently(name: str) -> None:
     def draw() -> list[tf.Tensor]:
@@ -574,7 +577,7 @@ def test_a_piece_alone_does_nothing() -> None:
 # Replicas
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", ["mirrored2", "mirrored4"])
 @pytest.mark.parametrize("inside", ["plain", "function", "xla"])
 def test_mirrored_replicas_have_masks_of_their_own(name: str, inside: str) -> None:

@@ -101,6 +101,7 @@ def test_virtual_devices_beyond_those_there_are_are_told() -> None:
     assert select_devices(_runtime(num_virtual_devices=3)) == ("CPU:0", "CPU:1", "CPU:2")
 
 
+@pytest.mark.slow
 def test_a_new_process_gets_its_virtual_devices_and_threads() -> None:
     found = _elsewhere("""
 runtime = RuntimeConfig(num_virtual_devices=3, intra_op_threads=3, inter_op_threads=2)

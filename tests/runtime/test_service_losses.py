@@ -115,6 +115,7 @@ def _raise_after_the_notice(port: int, error: Exception, watches: list[Any]) -> 
         raise error
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("code", [3, 143])
 def test_what_has_a_cause_of_its_own_keeps_it_though_a_service_is_lost(
     port: int, code: int, watches: list[Any]
@@ -145,6 +146,7 @@ def test_an_error_that_came_before_the_notice_is_explained(port: int) -> None:
         raise tf.errors.UnavailableError(None, None, "collective ops is aborted by: worker 1")
 
 
+@pytest.mark.slow
 def test_a_caller_of_the_library_can_go_on_and_end(port: int) -> None:
     text = f"""
 import gc, sys

@@ -79,6 +79,7 @@ def test_a_store_that_fails_for_a_while_is_tried_again(
     assert store.read("x") == b"2"
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("mode", ["busy", "down"])
 def test_a_store_that_is_gone_is_an_error_that_names_object_and_reason(
     mode: str, store: ObjectStore, proxy: Proxy, monkeypatch: pytest.MonkeyPatch

@@ -215,6 +215,7 @@ def test_a_store_that_is_gone_for_good_is_one_error_that_names_the_working_copy(
     assert "a-secret-of-the-tests" not in store.read("run.json").decode()
 
 
+@pytest.mark.slow
 def test_a_run_that_another_process_took_over_stops_uploading(
     store: ObjectStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -143,6 +143,7 @@ def _train(start_step: int = 0, **changes: Any) -> tuple[np.ndarray, ...]:
     return _first(task.build_inputs(config.task.train_data, start_step=start_step))
 
 
+@pytest.mark.slow
 def test_training_inputs_follow_every_setting() -> None:
     source = load_source(digits_config().task.train_data)
 

@@ -85,6 +85,7 @@ def test_a_run_on_files(
     assert 0 <= results["accuracy"] <= 1
 
 
+@pytest.mark.slow
 def test_bad_images_have_no_part_in_training_and_are_told(
     files_config: Callable[..., ExperimentConfig],
     tmp_path: Path,
@@ -157,6 +158,7 @@ def test_what_cannot_be_is_told_before_the_start(
     assert found == {"task.train_data.data_dir": "is not read by `source: tfds`; set tfds_data_dir"}
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("fraction", [0.5, None])
 def test_an_evaluation_sees_the_middle_that_is_set(
     files_config: Callable[..., ExperimentConfig], tmp_path: Path, fraction: float | None

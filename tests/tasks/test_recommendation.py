@@ -125,7 +125,7 @@ def _random_model(config: ExperimentConfig, coarse: bool = False) -> tf_keras.Mo
     return model
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("coarse", [False, True])
 @pytest.mark.parametrize("batch", [16, 64])
 def test_an_evaluation_among_all_items_against_brute_force(coarse: bool, batch: int) -> None:
@@ -193,6 +193,7 @@ def _same(one: Any, other: Any) -> bool:
     return all(np.array_equal(left, right) for left, right in pairs)
 
 
+@pytest.mark.slow
 def test_training_inputs_follow_every_setting() -> None:
     source = load_source(ratings_config().task.train_data)
     base = {"num_negatives": 4, "global_batch_size": 64, "seed": 0}
@@ -214,6 +215,7 @@ def test_training_inputs_follow_every_setting() -> None:
         seen.append(got)
 
 
+@pytest.mark.slow
 def test_validation_inputs_follow_every_setting() -> None:
     source = load_source(ratings_config().task.validation_data)
     base = {"num_negatives": 20, "global_batch_size": 16, "seed": 0}
@@ -317,7 +319,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Any]:
     return made
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
 def test_a_run_that_stops_and_goes_on_gets_the_same_weights(
     whole: Callable[[str], Any], tmp_path: Path, strategy: str
@@ -331,6 +333,7 @@ def test_a_run_that_stops_and_goes_on_gets_the_same_weights(
     assert [logs[name] for name in names] == [also[name] for name in names]
 
 
+@pytest.mark.slow
 def test_two_replicas_get_what_one_gets(whole: Callable[[str], Any]) -> None:
     (one, logs), (two, also) = whole("one_device"), whole("mirrored2")
     for left, right in zip(one, two, strict=True):
@@ -339,6 +342,7 @@ def test_two_replicas_get_what_one_gets(whole: Callable[[str], Any]) -> None:
     np.testing.assert_allclose(logs["hr_at_5"], also["hr_at_5"], atol=0.03)
 
 
+@pytest.mark.slow
 def test_planted_tastes_are_found(tmp_path: Path) -> None:
     config = ratings_config(
         trainer__train_steps=900,

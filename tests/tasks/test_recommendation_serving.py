@@ -82,6 +82,7 @@ def test_no_users_at_all(served: Any) -> None:
     assert found["item"].shape == (0, 3)
 
 
+@pytest.mark.slow
 def test_an_exported_model_gives_the_same_without_this_package(served: Any, tmp_path: Path) -> None:
     _, model, serving, source = served
     root = tf.Module()

@@ -62,7 +62,7 @@ def _equal(one: Any, other: Any) -> None:
         np.testing.assert_array_equal(left, right)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
 def test_a_run_that_stops_and_goes_on_ends_with_the_same_weights(
     records_config: Callable[..., ExperimentConfig], tmp_path: Path, strategy: str

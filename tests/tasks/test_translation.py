@@ -106,6 +106,7 @@ def test_a_run_that_stops_and_goes_on_ends_with_the_same_weights(tmp_path: Path)
     assert records(tmp_path / "broken", "train")[-1]["step"] == 4
 
 
+@pytest.mark.slow
 def test_shapes_stay_the_same_where_they_are_to(tmp_path: Path) -> None:
     config = translation_config(
         write_set(tmp_path / "set"),
@@ -179,6 +180,7 @@ def test_weights_and_ends_do_not_count_twice(tmp_path: Path) -> None:
         assert (np.count_nonzero(rows == EOS, axis=1) == 1).all()
 
 
+@pytest.mark.slow
 def test_synthetic_sentences_need_no_file(tmp_path: Path) -> None:
     config = translation_config(
         "nowhere",

@@ -79,6 +79,7 @@ def test_only_what_is_asked_for_is_translated(static: bool, rows: list[int]) -> 
     assert gathered.sentences == 8
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("asked", "expected"), [(None, 21), (5, 5), (100, 21), (0, None)])
 def test_the_score_is_of_the_sets_first_sentences(
     asked: int | None, expected: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -77,7 +77,7 @@ def test_everything_is_restored_under_another_strategy(
         np.testing.assert_array_equal(after.tensor(key), before.tensor(key), err_msg=key)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["mirrored2", "mirrored3", "mirrored4"])
 def test_replicas_have_one_moving_average(strategy: str, tmp_path: Path) -> None:
     batch = {"task__train_data__global_batch_size": 48}
@@ -94,7 +94,7 @@ def test_replicas_have_one_moving_average(strategy: str, tmp_path: Path) -> None
         assert not np.array_equal(first, start)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["mirrored2", "mirrored4"])
 @pytest.mark.parametrize("interval", [1, 3])
 def test_the_weights_do_not_depend_on_when_replicas_are_saved(
@@ -107,6 +107,7 @@ def test_the_weights_do_not_depend_on_when_replicas_are_saved(
     assert weights_fingerprint(other) == weights_fingerprint(seldom)
 
 
+@pytest.mark.slow
 def test_the_common_average_is_the_mean_over_replicas(tmp_path: Path) -> None:
     """Batch norm's averages after one step, worked out from the two halves of the batch."""
     config = _resnet(trainer__train_steps=1, task__model__dropout_rate=0.0)

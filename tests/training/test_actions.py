@@ -30,6 +30,7 @@ BEST = {
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("higher", "values", "kept"),
     [
@@ -175,6 +176,7 @@ def test_the_memory_of_early_stopping_survives_a_resume(tmp_path: Path) -> None:
     assert "early stop at step 20" in notes.notes[-1]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("changes", "at"),
     [

@@ -17,6 +17,7 @@ def _steps(folder: Path) -> list[int]:
     return sorted(int(path.stem.split("-")[1]) for path in folder.glob("ckpt-*.index"))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("keep", "left"), [(2, [15, 20]), (9, [5, 10, 15, 20])])
 def test_the_newest_are_kept(keep: int, left: list[int], tmp_path: Path) -> None:
     run(toy_config(trainer__max_to_keep=keep), tmp_path)
@@ -171,7 +172,7 @@ def test_evaluation_needs_a_whole_checkpoint(tmp_path: Path) -> None:
     assert _steps(tmp_path / "checkpoints") == [5, 10, 15, 20]
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("timeout", [3600, 0])
 def test_evaluation_beside_training_ends_by_itself(timeout: int, tmp_path: Path) -> None:
     config = toy_config(

@@ -26,7 +26,7 @@ _SPOILS: dict[str, tuple[Callable[[Path], None], str]] = {
 }
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", list(_SPOILS))
 def test_the_one_before_is_restored_and_the_weights_end_equal(kind: str, tmp_path: Path) -> None:
     spoil, file = _SPOILS[kind]
@@ -193,7 +193,7 @@ def test_another_kind_of_optimizer_starts_anew_where_that_is_allowed(tmp_path: P
     assert any("left out" in note for note in notes.notes)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["adam", "adam_experimental", "sgd"])
 def test_the_rate_is_that_of_the_config_and_not_of_the_checkpoint(
     kind: str, tmp_path: Path

@@ -100,7 +100,7 @@ _DAMAGES: dict[str, tuple[Callable[[Path], None], str, int]] = {
 }
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", list(_DAMAGES))
 def test_the_run_reports_it_and_goes_on(kind: str, made: tuple[Path, str], tmp_path: Path) -> None:
     spoil, expected, start = _DAMAGES[kind]

@@ -31,7 +31,7 @@ def _by_hand(n: int, counted: int | None = None) -> tuple[float, float]:
     return float(np.mean(off**2)), float(np.mean(np.abs(off)))
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("n", "batch"),
     [(16, 8), (20, 8), (21, 8), (3, 8), (1, 4), (40, 4)],
@@ -52,6 +52,7 @@ def test_every_example_counts_once(
     np.testing.assert_allclose(logs["error"], error, rtol=1e-5)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("steps", "counted"), [(1, 8), (2, 16), (3, 20), (99, 20)])
 def test_validation_steps_limits_the_batches(steps: int, counted: int, tmp_path: Path) -> None:
     strategy = make_strategy("one_device")
@@ -76,6 +77,7 @@ def test_all_loops_agree(name: str, whole: str, function: str, tmp_path: Path) -
     np.testing.assert_allclose(logs["validation_loss"], _by_hand(20)[0], rtol=1e-6)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("name", "whole"), [("one_device", "true"), ("one_device", "false"), ("mirrored2", "true")]
 )

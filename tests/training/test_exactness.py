@@ -141,7 +141,7 @@ def test_an_evaluation_has_no_verdict(tmp_path: Path) -> None:
     assert verdict.reasons is None
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("pieces", [1, 2])
 @pytest.mark.parametrize("xla", [False, True])
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])

@@ -32,7 +32,7 @@ def _saved(folder: Path) -> list[int]:
     return CheckpointFolder(folder / "checkpoints").committed()
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("nan_from", "keep", "asynchronous", "steps"),
     [(12, 5, False, [5, 10]), (14, 1, True, [10]), (19, 2, True, [10, 15]), (2, 5, True, [])],

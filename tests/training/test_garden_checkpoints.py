@@ -107,6 +107,7 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("mode", ["eval", "train_and_eval"])
 def test_a_damaged_one_of_theirs_stays_where_it_is(mode: str, theirs: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"

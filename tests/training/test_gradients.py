@@ -69,7 +69,7 @@ def _by_hand() -> np.ndarray:
     return 2 / BATCH * features.T @ (features @ kernel - labels)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("scaled", [False, True])
 @pytest.mark.parametrize("pieces", [1, 2, 4])
 def test_pieces_give_the_gradient_of_the_whole_batch(
@@ -79,7 +79,7 @@ def test_pieces_give_the_gradient_of_the_whole_batch(
     np.testing.assert_allclose(got, _by_hand(), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("scaled", [False, True])
 @pytest.mark.parametrize("pieces", [1, 2])
 @pytest.mark.parametrize("name", ["off", "one_device", "mirrored2"])
@@ -111,6 +111,7 @@ def test_the_state_has_a_loss_scale_only_with_float16() -> None:
     assert isinstance(scaled, tf_keras.mixed_precision.LossScaleOptimizer)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("pieces", [1, 2])
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_each_piece_draws_for_itself(jit_compile: bool, pieces: int) -> None:

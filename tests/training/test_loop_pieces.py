@@ -24,6 +24,7 @@ def _losses(folder: Path) -> list[tuple[int, float]]:
     return [(record["step"], record["training_loss"]) for record in records(folder, "train")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [

@@ -60,7 +60,7 @@ class _FromThere(BothTasks):
         return model
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["joint", "interleaving"])
 def test_training_agrees_with_model_gardens_own(kind: str, tmp_path: Path) -> None:
     params = lines()
@@ -163,6 +163,7 @@ def test_a_model_needs_a_part_for_each_task(tmp_path: Path) -> None:
     assert "'down'" in str(_refused(lines(), tmp_path, task_class=Lacking.from_config))
 
 
+@pytest.mark.slow
 def test_weights_come_from_a_checkpoint(tmp_path: Path) -> None:
     source = BothModel(_NAMES)
     source.build()

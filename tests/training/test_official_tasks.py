@@ -176,6 +176,7 @@ class _Pruned(LineTask):
         return sparsity.prune_low_magnitude(super().build_model())
 
 
+@pytest.mark.slow
 def test_pruning_keeps_step(tmp_path: Path) -> None:
     trainer = cfg.TrainerConfig(**trainer_settings())
     params = cfg.ExperimentConfig(task=_PrunedConfig(), trainer=trainer)
@@ -189,6 +190,7 @@ class _FiniteTask(LineTask):
         return super().build_inputs(params, input_context).take(self.task_config.size)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("in_one_graph", [True, False])
 def test_training_data_that_ends_is_an_error(in_one_graph: bool, tmp_path: Path) -> None:
     params = _lines({"train_tf_while_loop": in_one_graph}, size=4)
@@ -288,6 +290,7 @@ class _SeveralTask(LineTask):
             metric.update_state(labels, model_outputs)
 
 
+@pytest.mark.slow
 def test_a_metric_of_several_numbers_that_knows_the_older_name(tmp_path: Path) -> None:
     _, logs = run_official(_lines(), tmp_path, task_class=_SeveralTask)
 

@@ -62,7 +62,7 @@ def _parts(dims: list[int], strategy: str, devices: int) -> dict[str, Any]:
     }
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dims", "strategy", "devices"),
     [

@@ -46,7 +46,7 @@ def _numbers(folder: Path) -> list[dict[str, Any]]:
     return [{name: one[name] for name in one if name not in _TIMES} for one in found]
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "strategy"),
     [
@@ -95,6 +95,7 @@ def test_a_loop_ends_with_each_record_where_a_run_can_go_back(
     assert loops == [20, 20]
 
 
+@pytest.mark.slow
 def test_a_record_that_two_loops_share_is_the_mean_over_both(tmp_path: Path) -> None:
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     run(_config(trainer__train_steps=60), whole, "train")

@@ -68,7 +68,7 @@ def test_weights_and_results_are_those_of_the_pipeline(
     assert found[True] == found[False]
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("case", _CASES)
 def test_a_run_goes_on_where_a_pipeline_left_it(case: str, tmp_path: Path) -> None:
     whole, _ = run(_CASES[case](**_where(True)), tmp_path / "whole")
@@ -79,7 +79,7 @@ def test_a_run_goes_on_where_a_pipeline_left_it(case: str, tmp_path: Path) -> No
     assert weights_fingerprint(other) == weights_fingerprint(whole)
 
 
-@pytest.mark.sample(8)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("case", _CASES)
 @pytest.mark.parametrize("section", _SECTIONS)
 @pytest.mark.parametrize("replicas", [1, 2])
@@ -175,7 +175,7 @@ def test_after_diverging_the_order_is_another_one(tmp_path: Path) -> None:
     assert (labels[0] != labels[1]).any()
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["off", "one_device", "mirrored2"])
 def test_xla_compiles_whole_steps(strategy: str, tmp_path: Path) -> None:
     changes: dict[str, Any] = {"trainer__train_steps": 40, "runtime__enable_xla": True}

@@ -121,7 +121,7 @@ def test_a_stopped_process_still_holds_it(holder: Holder, tmp_path: Path) -> Non
     assert attempt(tmp_path).returncode == 2
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "text",
     [

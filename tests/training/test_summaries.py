@@ -23,7 +23,7 @@ def _events(folder: Path) -> dict[str, dict[int, float]]:
     return found
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("steps_per_loop", [1, 3, 5, 100, "auto"])
 def test_a_record_is_the_mean_over_its_interval(steps_per_loop: Any, tmp_path: Path) -> None:
     config = toy_config(

@@ -54,6 +54,7 @@ def test_one_core_gets_no_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert _advice(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_no_note_on_a_run_that_is_resumed(tmp_path: Path) -> None:
     assert _advice(tmp_path)
     notes = _Notes()

@@ -54,6 +54,7 @@ def test_the_last_line_may_lack_its_end_and_lines_may_end_as_on_windows(tmp_path
     _assert_rows(movielens.load(data_dir=str(tmp_path)))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("variant", NAMES)
 def test_chunks_join_without_a_seam(tmp_path, variant, monkeypatch):
     generator = np.random.default_rng(3)

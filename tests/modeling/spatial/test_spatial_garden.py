@@ -33,6 +33,7 @@ def test_a_residual_network_in_parts_is_the_network(steps, close):
     close(whole, parts, outputs=1e-5, gradients=1e-4, state=1e-5)
 
 
+@pytest.mark.slow
 def test_a_bottleneck_in_parts_is_the_bottleneck(steps, close):
     from official.vision.modeling.layers.nn_blocks import BottleneckBlock
 

@@ -14,7 +14,7 @@ from orbit_runner.models.vit import vit
 _SHAPE = {"input_shape": (64, 64, 3), "num_classes": 10}
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("version", [1, 1.5, 2])
 def test_residual_networks_of_all_versions_in_parts_are_the_networks(version, steps, close):
     # Of a network in float32 one number on the other side of 0 shows in the gradients.

@@ -51,7 +51,7 @@ def same_weights():
     tf_keras.utils.set_random_seed(5)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("dims", [[1, 1, 2, 1], [1, 2, 2, 1]], ids=str)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_network_in_parts_is_the_network(name, dims, steps, close):

@@ -73,7 +73,7 @@ def _cpus(dims):
     return [f"CPU:{index}" for index in range(math.prod(dims))]
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("policy", "tolerance"), [("mixed_float16", 0.02), ("mixed_bfloat16", 0.1)]
 )

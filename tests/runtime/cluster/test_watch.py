@@ -107,6 +107,7 @@ def test_all_is_well(watch: tuple[Watch, list[str]]) -> None:
     assert not watch[1]
 
 
+@pytest.mark.slow
 def test_a_worker_may_go_but_not_all(watch: tuple[Watch, list[str]], stages: list[Stage]) -> None:
     stages[0].close()
     time.sleep(1.5)

@@ -31,6 +31,7 @@ def test_all_members_have_one_cluster_and_the_launcher_ends_with_them(start: Sta
     assert (launch.folder / "logs" / "attempt-1" / "worker-1.log").exists()
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("code", [1, 2, 3, 7])
 def test_a_failure_ends_all_and_is_the_exit_code(start: Start, code: int) -> None:
     launch = start(
@@ -62,6 +63,7 @@ def test_a_killed_worker_restarts_all_on_other_ports(start: Start) -> None:
     assert (launch.folder / "logs" / "attempt-2" / "worker-1.log").exists()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT])
 def test_members_that_do_not_notice_are_ended(start: Start, number: signal.Signals) -> None:
     launch = start(
@@ -109,6 +111,7 @@ def test_the_failure_behind_a_reported_loss_is_the_cause(start: Start) -> None:
     assert len(launch.lives("worker 0")) == 1
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
 def test_a_crash_that_follows_a_death_is_not_the_cause(
     start: Start, number: signal.Signals
@@ -124,7 +127,7 @@ def test_a_crash_that_follows_a_death_is_not_the_cause(
     assert len(launch.lives("worker 0")) == 2
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("ending", ["exit(143)", "exit(130)", "die(15)"])
 def test_when_one_was_asked_to_leave_the_others_have_time(start: Start, ending: str) -> None:
     launch = start({"worker 0": ["time.sleep(1); exit(143)"], "worker 1": [ending]})
@@ -133,6 +136,7 @@ def test_when_one_was_asked_to_leave_the_others_have_time(start: Start, ending: 
     assert "was asked to leave" in launch.notes[0]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_reaches_all_once(start: Start, number: signal.Signals) -> None:
     plan = {key: ["save_when_asked(0.5)"] for key in ("worker 0", "worker 1", "evaluator 0")}
@@ -231,6 +235,7 @@ def test_a_lost_worker_of_parameter_servers_is_replaced_by_itself(start: Start) 
     assert first == second
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_lost_parameter_server_restarts_all(start: Start, number: signal.Signals) -> None:
     launch = start(servers(chief_0=["notice('ps 0')", "wait_lives(2, *SERVERS); exit(0)"]), PS)
@@ -275,6 +280,7 @@ def test_services_answer_before_members_start_and_are_told_to_them(start: Start)
     assert not any(alive(pid) for pid in launch.pids())
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_lost_service_restarts_all_on_other_ports(start: Start, number: signal.Signals) -> None:
     launch = start(

@@ -50,7 +50,7 @@ def _members(job: dict[str, Any], runtime: Any) -> Iterator[Cluster]:
             yield cluster
 
 
-@pytest.mark.sample(13)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("more", [[], ALL], ids=["bare", "all flags"])
 def test_it_is_valid(

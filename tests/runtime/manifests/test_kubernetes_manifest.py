@@ -63,6 +63,7 @@ def _tf_configs(job: dict[str, Any]) -> dict[str, str]:
     }
 
 
+@pytest.mark.sample(9)
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize(
     "more",

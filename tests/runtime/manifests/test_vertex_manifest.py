@@ -49,6 +49,7 @@ def _tf_configs(pools: list[dict[str, Any]]) -> list[str]:
     return [json.dumps({"cluster": cluster, "task": task, **more}) for task in tasks]
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize(
     "more", [[], ["--time=90", "--machine_type=a2-highgpu-1g", "--mode=train"]]

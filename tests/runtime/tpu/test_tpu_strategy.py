@@ -281,7 +281,7 @@ except DeviceError as error:
 """
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "said"),
     [

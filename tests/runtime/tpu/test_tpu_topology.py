@@ -74,6 +74,7 @@ def test_other_names_are_not_known(name: str) -> None:
     assert find_platform(name) is None
 
 
+@pytest.mark.sample(131)
 @pytest.mark.parametrize(("name", "parts"), each_split(SMALL))
 def test_every_device_is_in_one_replica_and_replicas_are_blocks(name: str, parts: int) -> None:
     made = topology(name)
