@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 
 help:
 	@echo "make run      train a small network on real handwritten digits, and show the result"
-	@echo "make test     the quick tests, six in seven; a quarter of an hour"
+	@echo "make test     the quick tests, four in five; a quarter of an hour"
 	@echo "make test-all all tests; an hour"
 	@echo "make lint     ruff and mypy"
 	@echo "make format   ruff format"
