@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -98,6 +99,28 @@ def test_a_config_without_urls_stays_the_same_object() -> None:
     config = resolve(Request(experiment="digits")).config
 
     assert localize(config) is config
+
+
+@pytest.mark.parametrize(
+    ("path", "given", "expected"),
+    [
+        ("task.init_checkpoint", "~/a", "/home/me/a"),
+        ("task.train_data.data_dir", "~/x", "/home/me/x"),
+        ("task.train_data.input_path", "~/a-*, ~/b~", "/home/me/a-*,/home/me/b~"),
+        ("task.train_data.input_path", "[~/a, c~]", ["/home/me/a", "c~"]),
+        ("task.train_data.input_path", "a~b", "a~b"),
+    ],
+)
+def test_the_home_directory_is_expanded(
+    path: str, given: str, expected: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    flags = (("x", path, given),)
+    found: Any = localize(resolve(Request(experiment="resnet50_imagenet", flags=flags)).config)
+
+    for name in path.split("."):
+        found = getattr(found, name)
+    assert found == expected
 
 
 @pytest.mark.parametrize("given", ["{url}", "{url}/checkpoints/ckpt-7"])
