@@ -154,6 +154,7 @@ class Checkpoints:
         folder = self.folder if found % 2 else CheckpointFolder(self.folder.path.parent)
         path = folder.prefix(found // 2)
         if not self._workers.all(path.with_suffix(".index").exists()):
+            self._workers.acknowledge()
             raise RunnerError(
                 f"--model_dir: the chief has {path}, and another worker does not see it\n"
                 "give a folder that all workers share"

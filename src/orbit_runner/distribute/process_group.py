@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
 import tensorflow as tf
@@ -64,6 +65,16 @@ class Workers:
             fact: Whether it holds on this one.
         """
         return self.sums([0 if fact else 1])[0] == 0
+
+    def acknowledge(self) -> None:
+        """Waits until every worker has the result of the last agreement.
+
+        Each worker has to call it before it leaves because of that result: one that leaves aborts
+        the collective of another that is still waiting for it.
+        """
+        if self.count > 1:
+            with contextlib.suppress(tf.errors.OpError):  # All others have left already.
+                self.sums([0])
 
     def _summed(self, values: tf.Tensor) -> tf.Tensor:
         def add(own: tf.Tensor) -> tf.Tensor:
