@@ -104,7 +104,7 @@ def upward_imports(path: Path) -> list[str]:
     assert own is not None
     return [
         f"{path.relative_to(ROOT)}:{line} imports {module}"
-        for module, line in sorted(imported(path), key=lambda found: found[1])
+        for module, line in sorted(imported(path), key=lambda found: found[::-1])
         if (layer := layer_of(module)) and LAYERS.index(layer) > LAYERS.index(own)
     ]
 
@@ -112,7 +112,9 @@ def upward_imports(path: Path) -> list[str]:
 def heavy_imports(path: Path, *, at_import: bool = False) -> list[str]:
     return [
         f"{path.relative_to(ROOT)}:{line} imports {module}"
-        for module, line in sorted(imported(path, at_import=at_import), key=lambda found: found[1])
+        for module, line in sorted(
+            imported(path, at_import=at_import), key=lambda found: found[::-1]
+        )
         if module.partition(".")[0] in HEAVY
     ]
 
