@@ -121,11 +121,14 @@ def test_other_data_in_another_directory_are_noticed(folder: Path, refused: Refu
     assert "the data changed since the run last started" in refused(folder, "run", *MOVED)
 
 
+@pytest.mark.parametrize("record", [None, "{"])
 def test_without_a_record_of_the_data_another_directory_is_another_config(
-    folder: Path, refused: Refused
+    record: str | None, folder: Path, refused: Refused
 ) -> None:
     (folder / "set").rename(folder / "moved")
     (folder / "a/data.json").unlink()
+    if record is not None:
+        (folder / "a/data.json").write_text(record)
     said = refused(folder, "run", *MOVED)
     assert "a holds a run of another config:\n  task.train_data.data_dir: set → moved\n" in said
 

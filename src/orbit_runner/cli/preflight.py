@@ -28,7 +28,7 @@ from orbit_runner.distribute.cluster.resolver import reach_problems, resolve_clu
 from orbit_runner.distribute.tpu.address import tpu_problems
 from orbit_runner.errors import RunnerError, SettingError, unknown
 from orbit_runner.run_directory.config import is_made_with
-from orbit_runner.run_directory.data_record import NAME as DATA_RECORD
+from orbit_runner.run_directory.data_record import has_record
 from orbit_runner.storage.staged_config import localize
 
 _SERVICE_SECONDS = 0.8
@@ -160,7 +160,7 @@ def check_same_config(resolved: Resolved, model_dir: Path) -> None:
         return
     before, now = resolve(Request(experiment=str(there))).config, resolved.config
     # Without a record of the data, nothing tells whether another directory has the same.
-    records_data = (model_dir / DATA_RECORD).exists()
+    records_data = has_record(model_dir)
     changed = [
         found
         for found in differences(before, now)

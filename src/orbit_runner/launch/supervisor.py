@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
 
@@ -44,9 +43,10 @@ class _Supervisor:
         self._opening, self._waiting = Opening(()), list[Spec]()
 
     def run(self) -> int:
-        job = self._job
+        job, number = self._job, 0
         try:
-            for number in itertools.count(1):
+            while True:
+                number += 1
                 attempt = make_attempt(number, self._counts)
                 self._start(self._specs(attempt), attempt.services)
                 verdict = self._watch()
@@ -56,7 +56,6 @@ class _Supervisor:
                     f"{verdict.cause}; starting all again from the last checkpoint "
                     f"{job.count_restart()}"
                 )
-            raise AssertionError
         finally:
             job.crew.kill(job.crew.running())
 

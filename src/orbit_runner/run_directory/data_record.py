@@ -117,6 +117,19 @@ class DataRecord(Observer):
         self._written = True
 
 
+def has_record(model_dir: Path) -> bool:
+    """Returns whether a run has a record of its data that can be read.
+
+    Args:
+        model_dir: The run directory.
+    """
+    try:
+        read_record(model_dir)
+    except (OSError, ValueError):
+        return False
+    return True
+
+
 def read_record(model_dir: Path) -> tuple[Fingerprint, list[dict[str, Any]]]:
     """Reads the record of a run.
 

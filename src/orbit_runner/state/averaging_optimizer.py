@@ -50,7 +50,7 @@ class AveragingOptimizer(tf.__internal__.tracking.Trackable):
     def _create_or_restore_slot_variable(
         self, slot_variable_position: Any, slot_name: str, variable: Any, **kwargs: Any
     ) -> Any:
-        # How TensorFlow restores slots, in a release that hands over the position and in one that
-        # binds what is returned.
+        # TensorFlow calls this to restore a slot. Some releases restore through the position that
+        # they pass, others restore the variable that is returned.
         del slot_variable_position, kwargs
         return self.get_slot(variable, slot_name)

@@ -8,7 +8,7 @@ Logs = Mapping[str, float]
 
 
 class Observer:
-    """Is told of each event of a run; does nothing by itself.
+    """Base class of observers: its methods are called at each event of a run and do nothing.
 
     Attributes:
         records_data: Whether it writes `data.json`; the run does so itself where no observer does.

@@ -7,6 +7,7 @@ gradients included, is what the network gives without a partition, up to roundin
     from orbit_runner.distribute.spatial import partition_model
 """
 
+# These register the rules of their layers.
 from orbit_runner.distribute.spatial import convolutions, layers, normalization  # noqa: F401
 from orbit_runner.distribute.spatial.composite_layers import BLOCK
 from orbit_runner.distribute.spatial.grid import Grid, PartitionError
