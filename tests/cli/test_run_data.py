@@ -10,12 +10,15 @@ import numpy as np
 import pytest
 
 from orbit_runner.cli.main import main
+from orbit_runner.config.fingerprint import identity_settings, settings_fingerprint
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.data.fingerprint import DataFile
+from orbit_runner.run_directory.config import is_made_with, keep_settings
 from orbit_runner.run_directory.data_record import DataRecord, read_record
 from orbit_runner.tasks.image_classification import sources
 from tests.training.toy import Notes, run
 
+NAME = "task.train_data.data_dir"
 Refused = Callable[..., str]
 RECORD = 3073
 CONFIG = """
@@ -184,3 +187,13 @@ def test_only_the_time_of_a_file_of_unknown_contents_is_a_note(tmp_path: Path) -
     record.check()
     (note,) = record.notes()
     assert note.startswith("these files were modified since the run last started; whether their")
+
+
+def test_an_earlier_run_without_a_record_was_made_with_its_data_directory(tmp_path: Path) -> None:
+    config = resolve(Request(experiment="mnist", flags=(("x", NAME, "moved"),))).config
+    settings = {**identity_settings(config), NAME: "set"}
+    keep_settings(tmp_path, settings)
+    fingerprint = settings_fingerprint(settings)
+    assert not is_made_with(tmp_path, fingerprint, config)
+    DataRecord(tmp_path, {}).ready(0)
+    assert is_made_with(tmp_path, fingerprint, config)

@@ -15,6 +15,7 @@ from typing import Any
 
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.fingerprint import (
+    DATA_DIRECTORIES,
     identity_settings,
     is_fingerprint_of,
     same_settings,
@@ -24,6 +25,8 @@ from orbit_runner.config.parsing.tree import Section
 from orbit_runner.config.parsing.yaml_files import load_file
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.config.serialize import flat
+from orbit_runner.run_directory.data_record import has_record
 from orbit_runner.utils.files import read_json_object, write_whole
 
 CONFIG = "config.yaml"
@@ -45,7 +48,15 @@ def is_made_with(run: Path, fingerprint: str, config: ExperimentConfig) -> bool:
         settings = written_settings(run)
         if settings is None or settings_fingerprint(settings) != fingerprint:
             return False
+    if _has_other_data_directory(settings, config) and not has_record(run):
+        return False  # Nothing tells whether it has the same data.
     return same_settings(settings, config)
+
+
+def _has_other_data_directory(settings: dict[str, Any], config: ExperimentConfig) -> bool:
+    """Compares with the settings of an earlier version, which counted the directories."""
+    now = flat(config)
+    return any(settings[path] != now.get(path) for path in DATA_DIRECTORIES if path in settings)
 
 
 def keep_settings(run: Path, settings: dict[str, Any]) -> None:
