@@ -91,7 +91,14 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True)
 def process_as_before(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Undoes what a config sets for the whole process."""
+    """Seeds each test, so that it fails always or never, and undoes what a config sets.
+
+    Some random weights make an untrained network overflow in float16, for example.
+    """
+    if "tensorflow" in sys.modules:
+        import tf_keras
+
+        tf_keras.utils.set_random_seed(1)
     yield
     if "tensorflow" not in sys.modules:
         return
