@@ -11,7 +11,7 @@ import tensorflow as tf
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.registry import TASKS
-from orbit_runner.train.run import Session
+from orbit_runner.train.run import Run
 from orbit_runner.utils.observer import Observer
 
 _SYNTHETIC = "configs/data/synthetic.yaml"
@@ -115,7 +115,7 @@ def session_of(
     evaluates: bool = False,
     asynchronous: bool = False,
     strategy: tf.distribute.Strategy | None = None,
-) -> Session:
+) -> Run:
     """Builds the parts of a run.
 
     Args:
@@ -128,7 +128,7 @@ def session_of(
     strategy = strategy or tf.distribute.OneDeviceStrategy("CPU:0")
     with strategy.scope():
         task = task_of(config)
-    return Session(
+    return Run(
         config,
         task,
         strategy,

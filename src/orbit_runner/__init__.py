@@ -18,6 +18,7 @@ _MODULES = {
     "prepare": "train_lib",
     "OrbitExperimentRunner": "train_lib",
     "load_config": "config.resolve",
+    "Callback": "train.callbacks.base",
     "Observer": "utils.observer",
     # Declare the config of a task.
     "Config": "config.schema.base",
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from orbit_runner.tasks.base import Task
     from orbit_runner.tasks.metrics import RunningMean, SparseAccuracy
     from orbit_runner.tasks.serving import Predictor, Serving
+    from orbit_runner.train.callbacks.base import Callback
     from orbit_runner.train_lib import OrbitExperimentRunner, prepare, run_experiment
     from orbit_runner.utils.observer import Observer
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.config.schema.modes import EVALUATING, TRAINING
+from orbit_runner.config.schema.modes import EVALUATING, TRAINING, check_mode
 from orbit_runner.config.schema.partitioning import effective_runtime
 from orbit_runner.determinism.numerics import begin_afresh, configure_numerics
 from orbit_runner.distribute.cluster.description import Cluster
@@ -27,10 +27,11 @@ from orbit_runner.storage.cache import local_run_directory
 from orbit_runner.storage.paths import is_remote
 from orbit_runner.tasks.build import build_task
 from orbit_runner.train import loop
+from orbit_runner.train.callbacks.base import Callback
 from orbit_runner.train.controller import Action, build_controller, quiet_orbit
 from orbit_runner.train.error_messages import error_message_scope
-from orbit_runner.train.modes import check_mode, run_mode, run_scope
-from orbit_runner.train.run import Session
+from orbit_runner.train.run import Run
+from orbit_runner.train.run_scope import run_scope
 from orbit_runner.utils.observer import Observer
 
 __all__ = ["OrbitExperimentRunner", "prepare", "run_experiment"]
@@ -90,6 +91,8 @@ def run_experiment(
     enable_async_checkpointing: bool = False,
     observer: Observer | None = None,
     allow_partial: bool = False,
+    callbacks: Sequence[Callback] = (),
+    stop_at_step: int | None = None,
 ) -> tuple[tf_keras.Model, dict[str, Any]]:
     """Trains, evaluates, or both; the arguments are those of Model Garden's `run_experiment`.
 
@@ -110,6 +113,8 @@ def run_experiment(
         enable_async_checkpointing: Whether checkpoints are saved beside training.
         observer: Called at each event of the run.
         allow_partial: Whether to restore what fits of a checkpoint that does not fit as a whole.
+        callbacks: Called at the events of the run, after those that the config names.
+        stop_at_step: The step at which to save and raise `StoppedAtStep`, before the last one.
 
     Returns:
         The model, and the result of the last evaluation ({} where there was none). For an
@@ -118,6 +123,7 @@ def run_experiment(
     Raises:
         RunnerError: The experiment cannot run as it is written, or another process trains there.
         Diverged: The loss diverged.
+        StoppedAtStep: The run reached `stop_at_step`.
         SettingError: A setting asks for what this model or machine does not have.
         Interrupted: A signal ended the run, its checkpoint saved.
         MemberLost: Another worker is gone, or a service that makes batches.
@@ -144,6 +150,8 @@ def run_experiment(
             enable_async_checkpointing,
             observer=observer,
             allow_partial=allow_partial,
+            callbacks=callbacks,
+            stop_at_step=stop_at_step,
         ).run()
     check_mode(mode)
     strategy = distribution_strategy or tf.distribute.get_strategy()
@@ -151,7 +159,7 @@ def run_experiment(
     if exports:
         check_exportable(task)
     with run_scope(params, strategy, mode, model_dir):
-        session = Session(
+        run = Run(
             params,
             task,
             strategy,
@@ -161,9 +169,11 @@ def run_experiment(
             evaluates=mode in EVALUATING or run_post_eval,
             asynchronous=enable_async_checkpointing,
             allow_partial=allow_partial,
+            callbacks=callbacks,
+            stop_at_step=stop_at_step,
         )
         controller = build_controller(
-            session,
+            run,
             controller_cls,
             train_actions=train_actions or (),
             eval_actions=eval_actions or (),
@@ -171,14 +181,14 @@ def run_experiment(
             summary_manager=summary_manager,
             eval_summary_manager=eval_summary_manager,
         )
-        session.restore_or_initialize()
-        with quiet_orbit(), session.own_strategy.scope(), error_message_scope(lambda: session.step):
-            logs = run_mode(session, controller, mode)
+        run.restore_or_initialize()
+        with quiet_orbit(), run.own_strategy.scope(), error_message_scope(lambda: run.step):
+            logs = loop.run_mode(run, controller, mode)
             if run_post_eval and mode != "train_and_post_eval":
-                logs = loop.evaluate(session, controller)
+                logs = loop.evaluate(run, controller)
         if exports:
-            export_at_end(session)
-    return session.state.model, logs
+            export_at_end(run)
+    return run.model, logs
 
 
 def _is_in_parts(params: Any, trainer: Any) -> bool:

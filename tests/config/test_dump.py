@@ -135,6 +135,7 @@ def test_the_file_means_the_same_to_pyyaml(awkward: Resolved) -> None:
         "task",
         "trainer",
         "runtime",
+        "callbacks",
     ]
 
 

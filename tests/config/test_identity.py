@@ -13,6 +13,7 @@ import pytest
 
 from orbit_runner.config.fingerprint import config_fingerprint, touches_weights
 from orbit_runner.config.resolve import Request, resolve
+from orbit_runner.config.schema.callbacks import CallbackConfig
 from orbit_runner.config.schema.cluster import ClusterConfig
 from orbit_runner.config.schema.data import DataConfig
 from orbit_runner.config.schema.runtime import RuntimeConfig
@@ -172,6 +173,7 @@ def test_a_harmless_change_keeps_the_fingerprint(
         ("runtime.num_parameter_servers", 2),
         ("runtime.run_eagerly", True),
         ("imports", ("other",)),
+        ("callbacks", (CallbackConfig(class_name="my_package.MyCallback"),)),
         ("gin_bindings", ("f.x = 1",)),
     ],
 )
@@ -188,10 +190,11 @@ def test_other_changes_give_another_fingerprint(
     [
         (STOPPING, EARLY),
         (RECOVERY, GOING_BACK),
+        ("callbacks=[my_package.MyCallback]", (*EARLY, "trainer.summary_interval")),
         ("runtime.enable_xla=true", COMPILED),
         ("runtime.deterministic=false", ()),
     ],
-    ids=["early stopping", "recovery", "XLA", "no determinism"],
+    ids=["early stopping", "recovery", "callbacks", "XLA", "no determinism"],
 )
 def test_what_matters_only_beside_another_setting(
     over_digits: Callable[..., Any], override: str, paths: tuple[str, ...]

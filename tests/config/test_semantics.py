@@ -23,6 +23,8 @@ CASES = [
     ("DataConfig", "task.train_data.global_batch_size=0", "task.train_data.global_batch_size", "got 0, allowed: at least 1"),
     ("DataConfig", "task.validation_data.augment=crop", "task.validation_data.augment", "got 'crop' with is_training: false"),
     ("ExperimentConfig", "runtime.train_input_partition_dims=[1,2]", "runtime.train_input_partition_dims", "got [1, 2], expected 4 numbers: batch, height, width, channels"),
+    ("CallbackConfig", "callbacks=[MyCallback]", "callbacks[0].class_name", "got 'MyCallback', expected a module and a class"),
+    ("CallbackConfig", "callbacks=[{arguments: {a: 1}}]", "callbacks[0].class_name", "got '', expected a module and a class"),
     ("RuntimeConfig", "runtime.num_gpus=2", "runtime.num_gpus", "got 2 under `one_device`"),
     ("RuntimeConfig", "runtime.num_virtual_devices=2", "runtime.num_virtual_devices", "got 2 under `one_device`"),
     ("RuntimeConfig", "runtime.distribution_strategy=mirrored,runtime.num_gpus=-1,runtime.num_virtual_devices=2", "runtime.num_virtual_devices", "virtual devices are for the CPU"),

@@ -10,7 +10,7 @@ import tensorflow as tf
 from orbit_runner.checkpoint.fingerprint import CheckpointContent, weights_fingerprint
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.registry import TASKS
-from orbit_runner.train.run import Session
+from orbit_runner.train.run import Run
 from tests.training.digits import _BASE
 from tests.training.toy import config_of, make_strategy, run, session_of
 
@@ -33,7 +33,7 @@ def _resnet(optimizer: str = "momentum", **changes: Any) -> ExperimentConfig:
     return config_of(base, **{"trainer__train_steps": 4, **chosen, **average, **changes})
 
 
-def _session(config: ExperimentConfig, folder: Path, strategy: str) -> Session:
+def _session(config: ExperimentConfig, folder: Path, strategy: str) -> Run:
     made = make_strategy(strategy)
     with made.scope():
         task = TASKS.get(config.task.name).load()(config.task)

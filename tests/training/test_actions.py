@@ -11,8 +11,10 @@ import tensorflow as tf
 from orbit_runner.checkpoint.manager import Circumstances
 from orbit_runner.config.schema.trainer import EarlyStopping
 from orbit_runner.errors import Diverged, SettingError
-from orbit_runner.train.callbacks.actions import BestCheckpoint, EarlyStop
+from orbit_runner.train.callbacks.best_checkpoint import BestCheckpoint
 from orbit_runner.train.callbacks.comparison import Comparison
+from orbit_runner.train.callbacks.early_stopping import EarlyStop
+from orbit_runner.train.reproducibility import inexact_reasons
 from tests.training.toy import (
     Notes,
     make_strategy,
@@ -49,7 +51,9 @@ def test_the_best_is_kept(
     for step, (value, expected) in enumerate(zip(values, kept, strict=True), start=1):
         state.global_step.assign(step)
         state.model.set_weights([np.full([3, 1], step, np.float32)])
-        best({"m": np.float32(value), "other": np.float32("nan"), "matrix": np.eye(2)})
+        best.on_evaluate(
+            None, {"m": np.float32(value), "other": np.float32("nan"), "matrix": np.eye(2)}
+        )
         latest = tf.train.latest_checkpoint(str(tmp_path))
         assert latest == (None if expected is None else str(tmp_path / f"best-{expected}"))
         if latest is not None:
@@ -133,13 +137,35 @@ def test_early_stop(rule: dict[str, Any], values: list[float], ends_at: int | No
     for index, value in enumerate(values, start=1):
         # Made anew each time, as in a run that is resumed after each evaluation.
         stop = EarlyStop(EarlyStopping(metric="m", **rule), memory)
-        assert not stop.earlier_reason()
-        if stop.reason({"m": np.float32(value)}, 10 * index):
+        assert not _reason_at_start(stop)
+        if _reason(stop, {"m": np.float32(value)}, 10 * index):
             ended = index
-            assert stop.earlier_reason()
+            assert _reason_at_start(stop)
             break
         assert memory.numpy()[2] == 10 * index
     assert ended == ends_at
+
+
+class _Run:
+    """As much of a run as early stopping uses."""
+
+    def __init__(self, step: int) -> None:
+        self.step, self.reason = step, ""
+
+    def stop(self, reason: str) -> None:
+        self.reason = self.reason or reason
+
+
+def _reason(callback: EarlyStop, logs: dict[str, Any], step: int) -> str:
+    run: Any = _Run(step)
+    callback.on_evaluate(run, logs)
+    return run.reason
+
+
+def _reason_at_start(callback: EarlyStop) -> str:
+    run: Any = _Run(0)
+    callback.on_train_begin(run)
+    return run.reason
 
 
 STOPPING = {
@@ -215,7 +241,7 @@ def test_it_goes_back_and_on_with_another_order(name: str, tmp_path: Path) -> No
     session = trained(config, tmp_path, make_strategy(name), notes)
     assert session.step == 20
     assert int(session.state.recoveries.numpy()) == 1
-    assert [reason for reason in session.inexact() if "went back 1 times" in reason]
+    assert [reason for reason in inexact_reasons(session) if "went back 1 times" in reason]
     (note,) = notes.notes
     assert "diverged: the loss is nan at step 15" in note
     assert "returned to step 10 (1 of 2 times), continuing with another order" in note
@@ -280,7 +306,7 @@ def test_a_metric_that_is_not_finite_is_reported(tmp_path: Path) -> None:
     )
     for step, value in enumerate(["nan", "nan", "0.5", "inf"], start=1):
         state.global_step.assign(step)
-        best({"m": float(value)})
+        best.on_evaluate(None, {"m": float(value)})
     assert notes == [
         f"warning: m is {value} at step {step}, so these weights are not kept as the best"
         for value, step in (("nan", 1), ("inf", 4))
@@ -291,5 +317,5 @@ def test_a_metric_that_is_not_finite_is_reported(tmp_path: Path) -> None:
 def test_early_stopping_on_a_metric_that_is_never_finite() -> None:
     rule = EarlyStopping(metric="m", metric_comp="higher", patience=2, threshold=0.5)
     stop = EarlyStop(rule, tf.Variable([np.nan, 0.0, -1.0], dtype=tf.float64))
-    assert stop.reason({"m": np.inf}, 1) == ""
-    assert stop.reason({"m": np.nan}, 2) == "m was NaN or infinite at all 2 evaluations"
+    assert _reason(stop, {"m": np.inf}, 1) == ""
+    assert _reason(stop, {"m": np.nan}, 2) == "m was NaN or infinite at all 2 evaluations"

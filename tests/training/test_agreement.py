@@ -1,4 +1,4 @@
-"""What workers have to agree on before any of them goes on."""
+"""What workers have to agree on before any of them continues."""
 
 import signal
 from types import SimpleNamespace
@@ -7,51 +7,65 @@ from typing import Any
 import pytest
 
 from orbit_runner.train.callbacks.interrupts import Interrupted
-from orbit_runner.train.run import Session
+from orbit_runner.train.stop_requests import StopRequests, StopTraining
+
+OTHER = "a callback of another worker asked to stop"
 
 
-def _session(*, chief: bool, others: list[int], received: int | None = None) -> Any:
-    """A worker whose fellow workers add `others` to what it says."""
+def _requests(*, chief: bool, others: list[int], received: int | None = None) -> StopRequests:
+    """Those of a worker whose fellow workers add `others` to what it says."""
 
     def sums(values: list[int]) -> list[int]:
         return [int(own) + other for own, other in zip(values, others, strict=True)]
 
-    return SimpleNamespace(
-        workers=SimpleNamespace(is_chief=chief, sums=sums),
-        signals=SimpleNamespace(received=received),
-        servers=None,
-        step=7,
-        save=lambda: saved.append(7),
-        _asked_by_server=lambda: None,
-    )
+    workers: Any = SimpleNamespace(is_chief=chief, sums=sums)
+    signals: Any = SimpleNamespace(received=received)
+    return StopRequests(workers, signals, None, lambda text: None)
 
 
-saved: list[int] = []
-
-
-@pytest.mark.parametrize(("chief", "others"), [(True, [0, 0, 0, 0]), (False, [31, 0, 0, 0])])
+@pytest.mark.parametrize(("chief", "others"), [(True, [0] * 5), (False, [31, 0, 0, 0, 0])])
 def test_loops_are_as_long_as_the_chief_says(chief: bool, others: list[int]) -> None:
     own = 31 if chief else 12
 
-    assert Session.leave_if_signalled(_session(chief=chief, others=others), own) == 31
+    assert _requests(chief=chief, others=others).next_loop(own, 7, pytest.fail) == 31
 
 
 @pytest.mark.parametrize(
     ("received", "others", "code"),
     [
-        (signal.SIGTERM, [0, 0, 0, 0], 143),
-        (None, [0, 0, 1, 0], 143),
-        (None, [0, 1, 0, 0], 130),
-        (None, [0, 0, 0, 1], 129),
-        (signal.SIGINT, [0, 0, 1, 0], 130),
+        (signal.SIGTERM, [0, 0, 0, 0, 0], 143),
+        (None, [0, 0, 0, 1, 0], 143),
+        (None, [0, 0, 1, 0, 0], 130),
+        (None, [0, 0, 0, 0, 1], 129),
+        (signal.SIGINT, [0, 0, 0, 1, 0], 130),
     ],
 )
 def test_a_signal_to_one_worker_has_all_of_them_save_and_leave(
     received: int | None, others: list[int], code: int
 ) -> None:
-    saved.clear()
+    saved: list[int] = []
+    requests = _requests(chief=False, others=others, received=received)
     with pytest.raises(Interrupted, match="saved at step 7") as caught:
-        Session.leave_if_signalled(_session(chief=False, others=others, received=received), 5)
+        requests.next_loop(5, 7, lambda: saved.append(7))
 
     assert caught.value.exit_code == code
     assert saved == [7]
+
+
+def test_a_callback_of_one_worker_stops_all_of_them() -> None:
+    requests = _requests(chief=False, others=[31, 1, 0, 0, 0])
+    with pytest.raises(StopTraining):
+        requests.next_loop(5, 7, pytest.fail)
+    assert requests.reason == OTHER
+
+
+@pytest.mark.parametrize(("others", "reason"), [([0], ""), ([1], OTHER)])
+def test_workers_agree_to_stop_before_they_evaluate_or_save(others: list[int], reason: str) -> None:
+    assert _requests(chief=True, others=others).agree() == reason
+
+
+@pytest.mark.parametrize(("others", "steps"), [([31, 0], 31), ([31, 1], 0)])
+def test_workers_take_the_steps_of_the_chief_and_stop_together(
+    others: list[int], steps: int
+) -> None:
+    assert _requests(chief=False, others=others).next_piece(5) == steps

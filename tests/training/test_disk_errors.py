@@ -18,7 +18,7 @@ from orbit_runner.checkpoint.writer import SaveError
 from orbit_runner.train import loop
 from orbit_runner.train.controller import build_controller
 from orbit_runner.train.error_messages import error_message_scope
-from orbit_runner.train.run import Session
+from orbit_runner.train.run import Run
 from orbit_runner.utils.observer import Observer
 from tests.training.toy import make_strategy, toy_config, toy_task
 
@@ -112,7 +112,7 @@ def test_a_save_beside_training_that_failed_is_reported_at_once(tmp_path: Path) 
         trainer__validation_interval=200,
         trainer__steps_per_loop=1,
     )
-    session = Session(
+    session = Run(
         config,
         toy_task(config),
         strategy := make_strategy("one_device"),

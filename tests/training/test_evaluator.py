@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.errors import SettingError
-from orbit_runner.train.run import Session
+from orbit_runner.train.run import Run
 from tests.training.toy import make_strategy, run, session_of, toy_config, toy_task
 
 
@@ -17,7 +17,7 @@ def _evaluated(strategy: tf.distribute.Strategy, folder: Path, **changes: Any) -
     return _evaluate(session)
 
 
-def _evaluate(session: Session) -> dict[str, Any]:
+def _evaluate(session: Run) -> dict[str, Any]:
     assert session.evaluator is not None
     # A kernel of which no two examples have the same loss.
     session.state.model.set_weights([np.array([[0.5], [-0.25], [2.0]], np.float32)])

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import ml_dtypes
@@ -85,10 +86,12 @@ def test_the_check_of_the_loss_may_be_off_and_that_of_the_weights_is_not(tmp_pat
 @pytest.mark.parametrize("loss", [float("nan"), float("inf"), float("-inf")])
 def test_a_loss_that_is_not_finite_is_a_divergence(loss: float) -> None:
     config = toy_config(trainer__recovery_begin_steps=100)
-    guard = DivergenceGuard(config.trainer, state_of(config, make_strategy("one_device")))
-    guard({"training_loss": 1e5})
+    guard = DivergenceGuard(config.trainer)
+    state = state_of(config, make_strategy("one_device"))
+    of_run: Any = SimpleNamespace(step=0, state=state, trainer=SimpleNamespace(earlier_records=[]))
+    guard.on_loop_end(of_run, {"training_loss": 1e5})
     with pytest.raises(Diverged, match=f"the loss is {loss:g} at step 0"):
-        guard({"training_loss": loss})
+        guard.on_loop_end(of_run, {"training_loss": loss})
 
 
 @pytest.mark.sample(1)

@@ -8,7 +8,7 @@ import pytest
 
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.train.callbacks.interrupts import Interrupted
-from orbit_runner.train.run import Session
+from orbit_runner.train.stop_requests import StopRequests
 from tests.training.digits import cnn_config
 from tests.training.toy import records, run
 
@@ -47,35 +47,18 @@ def test_a_signal_stops_a_loop_and_the_weights_are_the_same(
     assert weights_fingerprint(pieces) == weights_fingerprint(whole)
     assert _losses(tmp_path / "pieces") == _losses(tmp_path / "whole")
     assert len(_losses(tmp_path / "whole")) == 40 // config.trainer.summary_interval
-    next_piece, calls = Session._next_piece, list[int]()
+    next_piece, calls = StopRequests.next_piece, list[int]()
 
-    def interrupt(session: Session, steps: int) -> int:
+    def interrupt(requests: StopRequests, steps: int) -> int:
         calls.append(steps)
         if len(calls) == 8:
             signal.raise_signal(signal.SIGTERM)
-        return next_piece(session, steps)
+        return next_piece(requests, steps)
 
-    monkeypatch.setattr(Session, "_next_piece", interrupt)
+    monkeypatch.setattr(StopRequests, "next_piece", interrupt)
     with pytest.raises(Interrupted, match="SIGTERM: saved at step 7, leaving"):
         run(config, tmp_path / "stopped")
     resumed, _ = run(config, tmp_path / "stopped")
 
     assert weights_fingerprint(resumed) == weights_fingerprint(whole)
     assert "did not update `global_step`" not in caplog.text
-
-
-def test_workers_take_the_steps_of_the_chief_and_stop_together() -> None:
-    class Worker:
-        servers = None
-        signals = type("Signals", (), {"received": None})()
-
-        def __init__(self, others: list[int]) -> None:
-            sums = staticmethod(lambda own: [a + b for a, b in zip(own, others, strict=True)])
-            self.workers = type("Workers", (), {"is_chief": False, "sums": sums})()
-
-    def next_piece(others: list[int]) -> int:
-        worker: Any = Worker(others)
-        return Session._next_piece(worker, 5)
-
-    assert next_piece([31, 0]) == 31
-    assert next_piece([31, 1]) == 0

@@ -21,7 +21,7 @@ from orbit_runner.tasks.base import Task
 from orbit_runner.train import loop
 from orbit_runner.train.build_state import build_state
 from orbit_runner.train.controller import build_controller
-from orbit_runner.train.run import Session
+from orbit_runner.train.run import Run
 from orbit_runner.train_lib import run_experiment
 from orbit_runner.utils.observer import Observer
 
@@ -196,9 +196,9 @@ def session_of(
     task: Any = None,
     observer: Observer | None = None,
     allow_partial: bool = False,
-) -> Session:
+) -> Run:
     configure_numerics(config.runtime)
-    return Session(
+    return Run(
         config,
         task or toy_task(config),
         strategy,
@@ -216,7 +216,7 @@ def trained(
     model_dir: Path,
     strategy: tf.distribute.Strategy,
     observer: Observer | None = None,
-) -> Session:
+) -> Run:
     """Trains and evaluates, and returns the session for a look inside."""
     session = session_of(config, model_dir, strategy, observer=observer)
     controller = build_controller(session)

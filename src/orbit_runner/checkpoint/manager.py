@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +38,16 @@ class Circumstances:
         numerics: What else decides the bits of the weights.
         inexact: Why the config alone does not give the weights again; grows when a checkpoint that
             was made otherwise is restored.
+        callbacks: Returns what callbacks remember, by their names.
+        stopped: Returns why a callback asked to stop; "" if none has.
     """
 
     config: str = ""
     strategy: str = ""
     numerics: Mapping[str, str] = dataclasses.field(default_factory=dict)
     inexact: list[str] = dataclasses.field(default_factory=list)
+    callbacks: Callable[[], Mapping[str, Any]] = dict
+    stopped: Callable[[], str] = str
 
 
 class Checkpoints:
@@ -358,4 +362,6 @@ def record_of(state: TrainState, circumstances: Circumstances) -> CheckpointReco
         numerics=circumstances.numerics,
         inexact=tuple(circumstances.inexact),
         non_finite=state.non_finite,
+        callbacks=circumstances.callbacks(),
+        stopped=circumstances.stopped(),
     )

@@ -56,6 +56,8 @@ class CheckpointRecord:
         non_finite: The variables that were not finite when the model was built, and may stay so:
             all others were found to be finite. None in a record of earlier versions, which did not
             check.
+        callbacks: What callbacks remember, by their names.
+        stopped: Why a callback ended training at this step; "" if none did.
         files: The files of the checkpoint by name.
     """
 
@@ -68,6 +70,8 @@ class CheckpointRecord:
     numerics: Mapping[str, str] = dataclasses.field(default_factory=dict)
     inexact: Sequence[str] = ()
     non_finite: Sequence[str] | None = None
+    callbacks: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    stopped: str = ""
     files: Mapping[str, FileMark] = dataclasses.field(default_factory=dict)
 
     def write(self, path: Path) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-import orbit
 
 from orbit_runner import train_lib
 from orbit_runner.cli.gin_bindings import bind_gin
@@ -19,8 +18,7 @@ from orbit_runner.distribute.process_group import describe_strategy
 from orbit_runner.errors import Diverged, RunnerError, first_line
 from orbit_runner.reporting.run_record import RunRecord, describe_devices
 from orbit_runner.run_directory.history import RunHistory
-from orbit_runner.train.callbacks.interrupts import Interrupted
-from orbit_runner.train.callbacks.stop_at_step import leaving_at
+from orbit_runner.train.stop_requests import StoppedAtStep
 from orbit_runner.utils.observer import Observer, Observers
 
 
@@ -112,21 +110,17 @@ class _Stage:
             export_checkpoint=None,
             export_weights=None,
         )
-        leaving = leaving_at(self.step)
-        try:
+        with contextlib.suppress(StoppedAtStep):
             train_lib.run_experiment(
                 strategy,
                 task,
                 mode,
                 self.config.replace(trainer=trainer),
                 str(folder),
-                controller_cls=leaving if self.leaves else orbit.Controller,
                 enable_async_checkpointing=True,
                 observer=observer,
+                stop_at_step=self.step if self.leaves else None,
             )
-        except Interrupted:
-            if not leaving.left:
-                raise
 
 
 def _stages(

@@ -97,8 +97,12 @@ def _compares_no_data(config: ExperimentConfig) -> bool:
     return not config.task.compares_data
 
 
+def _has_callbacks(config: ExperimentConfig) -> bool:
+    return bool(config.callbacks)
+
+
 def _stops_early(config: ExperimentConfig) -> bool:
-    return config.trainer.early_stopping is not None
+    return config.trainer.early_stopping is not None or _has_callbacks(config)
 
 
 _ONLY_IF: MappingProxyType[str, Callable[[ExperimentConfig], bool]] = MappingProxyType(
@@ -106,7 +110,7 @@ _ONLY_IF: MappingProxyType[str, Callable[[ExperimentConfig], bool]] = MappingPro
         # A run that goes back after it diverged: these decide when that is seen, and where it
         # goes back to. Else they decide no more than when it ends or reports.
         "trainer.steps_per_loop": _goes_back,
-        "trainer.summary_interval": _goes_back,
+        "trainer.summary_interval": lambda config: _goes_back(config) or _has_callbacks(config),
         "trainer.checkpoint_interval": _goes_back,
         "trainer.loss_upper_bound": _goes_back,
         "trainer.recovery_begin_steps": _goes_back,

@@ -12,7 +12,7 @@ from orbit_runner.checkpoint.selection import BEST, choose_checkpoint, choose_we
 from orbit_runner.errors import RunnerError, SettingError
 from orbit_runner.serving.export import export
 from orbit_runner.serving.loader import load_scope, require
-from orbit_runner.train.run import Session
+from orbit_runner.train.run import Run
 
 
 def check_exportable(task: Any) -> None:
@@ -30,14 +30,14 @@ def check_exportable(task: Any) -> None:
         raise SettingError("trainer.export_subdir", str(error)) from error
 
 
-def export_at_end(session: Session) -> None:
+def export_at_end(run: Run) -> None:
     """Exports what training made; all workers have to call it, outside of the strategy's scope.
 
     The chief builds the model again by itself, as `runner export` does, so that nothing in it waits
     for another worker. The others wait until it is done: one that left would be missed.
 
     Args:
-        session: The run, its last checkpoint saved.
+        run: The run, its last checkpoint saved.
 
     Raises:
         RunnerError: It cannot be exported.
@@ -45,16 +45,16 @@ def export_at_end(session: Session) -> None:
     if tf.distribute.has_strategy():
         raise RunnerError("trainer.export_subdir: call run_experiment outside of strategy.scope()")
     problem: Exception | None = None
-    if session.workers.is_chief:
+    if run.workers.is_chief:
         try:
-            _export(session)
+            _export(run)
         except Exception as error:
             problem = error
-    failed = session.workers.of_chief(int(problem is not None))
+    failed = run.workers.of_chief(int(problem is not None))
     if isinstance(problem, RunnerError):
         raise RunnerError(
             f"trainer.export_subdir: the run is done and saved, but not exported: {problem}\n"
-            f"`runner export {session.model_dir}` tries that again"
+            f"`runner export {run.model_dir}` tries that again"
         ) from problem
     if problem is not None:
         raise problem
@@ -62,22 +62,20 @@ def export_at_end(session: Session) -> None:
         raise RunnerError("trainer.export_subdir: the chief could not export; it says why")
 
 
-def _export(session: Session) -> None:
-    trainer, run = session.config.trainer, session.model_dir
+def _export(run: Run) -> None:
+    trainer, directory = run.config.trainer, run.model_dir
     asked = BEST if trainer.export_checkpoint == BEST else None
     best = trainer.best_checkpoint_export_subdir
-    choice = choose_checkpoint(run, asked, best, session.observer.note)
+    choice = choose_checkpoint(directory, asked, best, run.observer.note)
     averages = trainer.optimizer_config.ema is not None
     weights = choose_weights(trainer.export_weights, averages=averages, choice=choice)
-    folder = run / trainer.export_subdir
+    folder = directory / trainer.export_subdir
     # On the CPU: what training holds may leave no room for a second model on an accelerator.
-    loaded = load_scope(
-        session.config, session.task, choice, weights, session.observer, device="CPU:0"
-    )
+    loaded = load_scope(run.config, run.task, choice, weights, run.observer, device="CPU:0")
     with _graphs(), loaded as model:
-        session.observer.phase(f"writing {folder}")
-        record = export(model, session.config, run, folder, replaces=True)
-    session.observer.note(f"exported step {record['step']} to {record['path']}")
+        run.observer.phase(f"writing {folder}")
+        record = export(model, run.config, directory, folder, replaces=True)
+    run.observer.note(f"exported step {record['step']} to {record['path']}")
 
 
 @contextlib.contextmanager

@@ -1,27 +1,30 @@
-"""The Orbit controller of a run: what it drives, what it is told to do after each loop."""
+"""The Orbit controller of a run: what it drives, and what it calls after each loop."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import orbit
 import orbit.controller
 
-from orbit_runner.train.callbacks.divergence import DivergenceGuard
-from orbit_runner.train.callbacks.summaries import JsonLines, Summaries, flat_scalars
-from orbit_runner.train.callbacks.thread_advice import ThreadAdvice
+from orbit_runner.train.callbacks.build import own_callbacks
+from orbit_runner.train.callbacks.callback_list import CallbackList
+from orbit_runner.train.callbacks.summaries import JsonLines, Summaries
 from orbit_runner.train.loops.loop_length import LoopLength
 from orbit_runner.train.loops.recorder import MAX_RECORDS
-from orbit_runner.train.run import RECORDS, Session
+from orbit_runner.train.rollback import can_roll_back
+from orbit_runner.train.run import Run
+from orbit_runner.train.run_records import RECORDS
 
 Action = Callable[[Any], None]
 
 
 def build_controller(
-    session: Session,
+    run: Run,
     controller_cls: type[orbit.Controller] = orbit.Controller,
     *,
     train_actions: Sequence[Action] = (),
@@ -30,15 +33,15 @@ def build_controller(
     summary_manager: Any = None,
     eval_summary_manager: Any = None,
 ) -> orbit.Controller:
-    """Builds the controller over a session's trainer and evaluator.
+    """Builds the controller over a run's trainer and evaluator.
 
     Checkpoints are not given to it: the order of evaluating and saving is that of `loop.py`.
 
     Args:
-        session: The run.
+        run: The run.
         controller_cls: The class of the controller.
-        train_actions: Called with the output of each loop, after the runner's own.
-        eval_actions: Called with the result of each evaluation, after the runner's own.
+        train_actions: Called with the output of each loop, after the callbacks.
+        eval_actions: Called with the result of each evaluation, after the callbacks.
         save_summary: Whether summaries and records are written.
         summary_manager: Writes those of training, in place of the runner's.
         eval_summary_manager: Writes those of evaluation.
@@ -46,89 +49,65 @@ def build_controller(
     Returns:
         The controller.
     """
-    save_summary = save_summary and session.workers.is_chief
-    in_graph = summary_manager is None and _record_in_graph(session)
-    if save_summary and session.trainer is not None:
-        session.records = JsonLines(session.model_dir / RECORDS)
-    train_summaries = _summaries(session, "train", "train", session.plan.is_record, save_summary)
-    subdir = session.config.trainer.validation_summary_subdir
-    # Orbit writes both splits with one manager unless it is told of two folders.
-    folders = [
-        str(session.model_dir / name) if save_summary else None for name in ("train", subdir)
+    save_summary = save_summary and run.is_chief
+    in_graph = summary_manager is None and _record_in_graph(run)
+    if save_summary and run.trainer is not None:
+        run.records = JsonLines(run.model_dir / RECORDS)
+    train_summaries = _summaries(run, "train", "train", run.plan.is_record, save_summary)
+    subdir = run.config.trainer.validation_summary_subdir
+    # Orbit writes both splits with one manager unless it is told of two directories.
+    directories = [
+        str(run.model_dir / name) if save_summary else None for name in ("train", subdir)
     ]
+    run.callbacks = CallbackList([*own_callbacks(run, train_summaries), *run.callbacks.callbacks])
     controller = controller_cls(
-        strategy=session.own_strategy,
-        trainer=session.trainer,
-        evaluator=session.evaluator,
-        global_step=session.state.global_step,
-        steps_per_loop=_loop_length(session, cut_at_records=not in_graph),
-        summary_interval=session.plan.summary_interval if save_summary else None,
-        summary_dir=folders[0],
-        eval_summary_dir=folders[1],
+        strategy=run.own_strategy,
+        trainer=run.trainer,
+        evaluator=run.evaluator,
+        global_step=run.state.global_step,
+        steps_per_loop=_loop_length(run, cut_at_records=not in_graph),
+        summary_interval=run.plan.summary_interval if save_summary else None,
+        summary_dir=directories[0],
+        eval_summary_dir=directories[1],
         summary_manager=summary_manager or train_summaries,
         eval_summary_manager=eval_summary_manager
-        or _summaries(session, subdir, "validation", session.is_new_evaluation, save_summary),
-        train_actions=[*_own_train_actions(session, train_summaries), *train_actions],
-        eval_actions=[*_own_eval_actions(session), *eval_actions],
+        or _summaries(run, subdir, "validation", run.is_new_evaluation, save_summary),
+        train_actions=[functools.partial(_call_after_loop, run), *train_actions],
+        eval_actions=[lambda logs: run.callbacks.on_evaluate(run, logs), *eval_actions],
     )
-    if session.trainer is not None:
-        controller.step_timer = session.trainer.timer
+    if run.trainer is not None:
+        controller.step_timer = run.trainer.timer
     return controller
 
 
-def _record_in_graph(session: Session) -> bool:
+def _call_after_loop(run: Run, logs: Mapping[str, Any]) -> None:
+    run.callbacks.on_loop_end(run, logs)
+    if run.plan.is_record(run.step):
+        run.callbacks.on_log(run, logs)
+
+
+def _record_in_graph(run: Run) -> bool:
     """Lets loops run on where records end, if nothing depends on the length of a loop."""
     # Workers would have to reduce their metrics together in each record. A run that goes back after
     # it diverged has to see that at the same step each time.
-    if session.trainer is None or session.workers.count > 1 or session.can_go_back():
+    if run.trainer is None or run.workers.count > 1 or can_roll_back(run):
         return False
-    return session.trainer.record_in_graph()
+    return not run.callbacks.needs_every_record and run.trainer.record_in_graph()
 
 
 def _summaries(
-    session: Session, subdir: str, split: str, is_record: Callable[[int], bool], save: bool
+    run: Run, subdir: str, split: str, is_record: Callable[[int], bool], save: bool
 ) -> Summaries:
-    directory = session.model_dir / subdir if save else None
-    lines = JsonLines(session.model_dir / RECORDS) if save else None
-    return Summaries(directory, lines, split, session.state.global_step, is_record)
+    directory = run.model_dir / subdir if save else None
+    lines = JsonLines(run.model_dir / RECORDS) if save else None
+    return Summaries(directory, lines, split, run.state.global_step, is_record)
 
 
-def _own_train_actions(session: Session, summaries: Summaries) -> list[Action]:
-    trainer = session.trainer
-    if trainer is None:
-        return []
-    actions: list[Action] = [
-        lambda logs: session.observer.trained(session.step, flat_scalars(logs)),
-        # Orbit writes the record at the end of a loop after all actions, if none of them raises.
-        lambda logs: summaries.write(trainer.earlier_records),
-        ThreadAdvice(session),
-        session.prune,
-    ]
-    # A save beside training that failed is reported at the end of the loop, not at the next save.
-    actions.append(lambda logs: session.checkpoints.raise_failure())
-    if session.config.trainer.recovery_max_trials >= 0:
-        guard = DivergenceGuard(session.config.trainer, session.state)
-        actions.append(lambda logs: guard.check_all(trainer.earlier_records))
-        actions.append(guard)
-    return actions
-
-
-def _own_eval_actions(session: Session) -> list[Action]:
-    actions: list[Action] = [
-        lambda logs: session.observer.evaluated(session.step, flat_scalars(logs))
-    ]
-    if session.best is not None:
-        actions.append(session.best)
-    if session.averages is not None:
-        actions.append(session.averages)
-    return actions
-
-
-def _loop_length(session: Session, *, cut_at_records: bool) -> Callable[[int], int]:
-    trainer = session.trainer
+def _loop_length(run: Run, *, cut_at_records: bool) -> Callable[[int], int]:
+    trainer = run.trainer
     length = LoopLength(
-        session.config.trainer.steps_per_loop,
-        session.plan,
+        run.config.trainer.steps_per_loop,
+        run.plan,
         lambda: (0, 0.0) if trainer is None else trainer.timer.last,
         records=1 if cut_at_records else MAX_RECORDS,
     )
@@ -136,7 +115,7 @@ def _loop_length(session: Session, *, cut_at_records: bool) -> Callable[[int], i
     def next_loop(step: int) -> int:
         # Between two loops and not after one, as an action would: then the loop's record is
         # written, and what is due at its last step (an evaluation) is not skipped.
-        return session.leave_if_signalled(length(step))
+        return run.stops.next_loop(length(step), run.step, run.save)
 
     return next_loop
 

@@ -2,105 +2,128 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import Any
 
 import orbit
 
 from orbit_runner.errors import Diverged, RunnerError
-from orbit_runner.train.run import Session
+from orbit_runner.train.reproducibility import inexact_reasons
+from orbit_runner.train.rollback import can_roll_back, record_divergence, roll_back
+from orbit_runner.train.run import Run
+from orbit_runner.train.stop_requests import StopTraining
 
 _POLL_SECONDS = 1.0
 
 Logs = dict[str, Any]
 
 
-def train(session: Session, controller: orbit.Controller, *, evaluates: bool) -> Logs:
+def run_mode(run: Run, controller: orbit.Controller, mode: str) -> Logs:
+    """Trains, evaluates, or both.
+
+    Args:
+        run: The run, its state restored or at its beginning.
+        controller: Its controller.
+        mode: One of `MODES`.
+
+    Returns:
+        The result of the last evaluation; {} where there was none.
+    """
+    if mode == "eval":
+        return evaluate_checkpoint(run, controller)
+    if mode == "continuous_eval":
+        return evaluate_continuously(run, controller)
+    with run.stops.signals.installed_scope(), run.checkpoints.completed_saves_scope():
+        logs = train(run, controller, evaluates=mode == "train_and_eval")
+        if mode == "train_and_post_eval":
+            logs = evaluate(run, controller)
+    run.observer.reproducible(inexact_reasons(run))
+    return logs
+
+
+def train(run: Run, controller: orbit.Controller, *, evaluates: bool) -> Logs:
     """Trains to the last step: train up to the next stop, evaluate if due, save if due.
 
     Where training diverges and trials are left, it returns to the last checkpoint. That weights
     are not finite may be known only once they are being saved, beside the steps that follow.
 
-    Saving comes last, so that a checkpoint holds what its own evaluation changed (the memory of
-    early stopping), and a run that is killed in between repeats the evaluation.
-
     Args:
-        session: The run.
+        run: The run.
         controller: Its controller.
         evaluates: Whether to evaluate on the way.
 
     Returns:
         The result of the last evaluation; {} where there was none.
     """
-    plan, logs = session.plan, Logs()
-    session.observer.started(session.step, plan.train_steps)
-    stop_reason = session.early_stop.earlier_reason() if session.early_stop else ""
-    if session.step >= plan.train_steps or stop_reason:
-        found = stop_reason or f"step {session.step} of {plan.train_steps}"
-        session.observer.note(f"the run is finished: {found}")
-        return evaluate(session, controller) if evaluates else logs
-    if session.can_go_back():
-        session.checkpoints.save()  # So that there is something to go back to from the start.
+    logs = Logs()
+    run.observer.started(run.step, run.train_steps)
+    run.callbacks.on_train_begin(run)
+    if run.step >= run.train_steps or run.stops.reason:
+        found = run.stops.reason or f"step {run.step} of {run.train_steps}"
+        run.observer.note(f"the run is finished: {found}")
+        return evaluate(run, controller) if evaluates else logs
+    run.leave_if_asked()
+    if can_roll_back(run):
+        run.checkpoints.save()  # So that there is something to go back to from the start.
     finished = False
     while not finished:
         try:
-            logs, stop_reason = _train_to_next_stop(session, controller, logs, evaluates=evaluates)
-            finished = session.step >= plan.train_steps or bool(stop_reason)
+            logs = _train_to_next_stop(run, controller, logs, evaluates=evaluates)
+            finished = run.step >= run.train_steps or bool(run.stops.reason)
             if finished:
-                session.checkpoints.sync()  # Only now is it known that its weights are finite.
+                run.checkpoints.sync()  # Only now is it known that its weights are finite.
         except Diverged as error:
-            session.record_divergence(error)
-            if not session.can_go_back():
+            record_divergence(run, error)
+            if not can_roll_back(run):
                 raise
-            session.go_back(error.reason)
+            roll_back(run, error.reason)
             finished = False
+    run.callbacks.on_train_end(run)
     return logs
 
 
 def _train_to_next_stop(
-    session: Session, controller: orbit.Controller, logs: Logs, *, evaluates: bool
-) -> tuple[Logs, str]:
-    """Returns the newest result of an evaluation, and why training ends early; "" to go on."""
-    plan, stop_reason = session.plan, ""
-    target = plan.next_stop(session.step, evaluates=evaluates)
-    controller.train(target, checkpoint_at_completion=False)
-    if evaluates and plan.evaluates_at(session.step):
-        logs = evaluate(session, controller)
-        stop_reason = _early_stop(session, logs)
-    if stop_reason or plan.saves_at(session.step):
-        session.checkpoints.save()
-    session.leave_if_signalled()
-    return logs, stop_reason
+    run: Run, controller: orbit.Controller, logs: Logs, *, evaluates: bool
+) -> Logs:
+    """Trains, evaluates if due, saves if due; returns the result of the latest evaluation.
+
+    Saving comes last, so that a checkpoint holds what its own evaluation changed (the memory of
+    early stopping), and a run that is killed in between repeats the evaluation.
+    """
+    plan, stops = run.plan, run.stops
+    target = stops.limit(plan.next_stop(run.step, evaluates=evaluates))
+    with contextlib.suppress(StopTraining):
+        controller.train(target, checkpoint_at_completion=False)
+    if evaluates and (stops.agree() or plan.evaluates_at(run.step)):
+        logs = evaluate(run, controller)
+    if stops.agree():
+        run.observer.note(f"early stop at step {run.step}: {stops.reason}")
+    if stops.reason or plan.saves_at(run.step):
+        run.checkpoints.save()
+    run.leave_if_asked()
+    return logs
 
 
-def _early_stop(session: Session, logs: Logs) -> str:
-    if session.early_stop is None:
-        return ""
-    reason = session.early_stop.reason(logs, session.step)
-    if reason:
-        session.observer.note(f"early stop at step {session.step}: {reason}")
-    return reason
-
-
-def evaluate(session: Session, controller: orbit.Controller) -> Logs:
+def evaluate(run: Run, controller: orbit.Controller) -> Logs:
     """Evaluates the weights as they are.
 
     Args:
-        session: The run.
+        run: The run.
         controller: Its controller.
 
     Returns:
         The metrics.
     """
-    session.observer.phase(f"evaluating at step {session.step}")
-    return controller.evaluate(session.validation_steps)
+    run.observer.phase(f"evaluating at step {run.step}")
+    return controller.evaluate(run.validation_steps)
 
 
-def evaluate_checkpoint(session: Session, controller: orbit.Controller) -> Logs:
+def evaluate_checkpoint(run: Run, controller: orbit.Controller) -> Logs:
     """Evaluates the newest checkpoint, or the weights that `init_checkpoint` gave.
 
     Args:
-        session: The run.
+        run: The run.
         controller: Its controller.
 
     Returns:
@@ -109,20 +132,20 @@ def evaluate_checkpoint(session: Session, controller: orbit.Controller) -> Logs:
     Raises:
         RunnerError: There is neither.
     """
-    if session.restored is None and not session.config.task.init_checkpoint:
+    if run.restored is None and not run.config.task.init_checkpoint:
         raise RunnerError(
-            f"--model_dir: there is no whole checkpoint in {session.model_dir / 'checkpoints'}, "
-            f"nor one of Model Garden in {session.model_dir}\n"
+            f"--model_dir: there is no whole checkpoint in {run.model_dir / 'checkpoints'}, "
+            f"nor one of Model Garden in {run.model_dir}\n"
             "train first (--mode=train), or give the folder of a run"
         )
-    return evaluate(session, controller)
+    return evaluate(run, controller)
 
 
-def evaluate_continuously(session: Session, controller: orbit.Controller) -> Logs:
+def evaluate_continuously(run: Run, controller: orbit.Controller) -> Logs:
     """Evaluates each new checkpoint until that of the last step.
 
     Args:
-        session: The run.
+        run: The run.
         controller: Its controller.
 
     Returns:
@@ -131,20 +154,20 @@ def evaluate_continuously(session: Session, controller: orbit.Controller) -> Log
     Raises:
         RunnerError: No new checkpoint came in time.
     """
-    timeout = session.config.trainer.continuous_eval_timeout
-    directory = session.checkpoints.directory
+    timeout = run.config.trainer.continuous_eval_timeout
+    directory = run.checkpoints.directory
     logs, seen, waiting_since = Logs(), None, time.monotonic()
-    session.observer.phase(f"waiting for a checkpoint in {directory}")
+    run.observer.phase(f"waiting for a checkpoint in {directory}")
     while True:
-        newest = session.checkpoints.newest()
+        newest = run.checkpoints.newest()
         if newest is not None and newest != seen:
-            if not _restore(session, newest):
+            if not _restore(run, newest):
                 continue
-            logs, seen, waiting_since = evaluate(session, controller), newest, time.monotonic()
-            if 0 < session.plan.train_steps <= session.step:
+            logs, seen, waiting_since = evaluate(run, controller), newest, time.monotonic()
+            if 0 < run.plan.train_steps <= run.step:
                 return logs
-            session.observer.phase(f"waiting for a checkpoint after step {session.step}")
-        elif timeout and session.workers.of_chief(time.monotonic() - waiting_since > timeout):
+            run.observer.phase(f"waiting for a checkpoint after step {run.step}")
+        elif timeout and run.workers.of_chief(time.monotonic() - waiting_since > timeout):
             raise RunnerError(
                 f"no new checkpoint in {directory} for {timeout} s "
                 "(trainer.continuous_eval_timeout)"
@@ -153,16 +176,16 @@ def evaluate_continuously(session: Session, controller: orbit.Controller) -> Log
             time.sleep(_POLL_SECONDS)
 
 
-def _restore(session: Session, path: str) -> bool:
+def _restore(run: Run, path: str) -> bool:
     problem = None
     try:
-        session.checkpoints.check(path)
-        session.checkpoints.restore(path)
+        run.checkpoints.check(path)
+        run.checkpoints.restore(path)
     except RunnerError as error:
         problem = error
-    if session.workers.all(problem is None):
+    if run.workers.all(problem is None):
         return True
     # The training run deletes old checkpoints, this one too while it was being read.
-    if session.checkpoints.newest() == path:
+    if run.checkpoints.newest() == path:
         raise problem or RunnerError(f"another worker cannot read {path}")
     return False

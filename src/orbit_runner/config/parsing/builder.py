@@ -148,6 +148,8 @@ class Builder:
         built = []
         for index, value in enumerate(values):
             below = f"{path}[{index}]"
+            if item.shorthand and isinstance(value, str):
+                value = {item.shorthand: value}
             if not isinstance(value, Mapping):
                 self._problem(below, f"got {_format(value)}, expected a section", origin)
                 continue

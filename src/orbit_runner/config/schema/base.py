@@ -103,6 +103,8 @@ class Config:
 
     # Sections that need to be finished only for training, and are checked before that.
     checked_later: ClassVar[tuple[str, ...]] = ()
+    # In a list of sections, the setting that a text stands for; "" where only a section will do.
+    shorthand: ClassVar[str] = ""
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the section as nested dicts, lists and scalars."""

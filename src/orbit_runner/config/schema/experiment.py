@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from orbit_runner.config.schema.base import Config, field
 from orbit_runner.config.schema.batch_checks import parameter_server_problems, unserved_sections
+from orbit_runner.config.schema.callbacks import CallbackConfig
 from orbit_runner.config.schema.data import DataConfig
 from orbit_runner.config.schema.partitioning import setting_problems
 from orbit_runner.config.schema.runtime import RuntimeConfig
@@ -118,6 +119,7 @@ class ExperimentConfig(Config):
     task: TaskConfig = field(factory=TaskConfig, help="what is learned", variants=TASKS)
     trainer: TrainerConfig = field(factory=TrainerConfig, help="how")
     runtime: RuntimeConfig = field(factory=RuntimeConfig, help="where")
+    callbacks: list[CallbackConfig] = field((), help="classes that are called at events of the run")
 
     @property
     def for_task(self) -> Any:
@@ -132,6 +134,9 @@ class ExperimentConfig(Config):
         """
         for name, message in self.task.preflight():
             yield f"task.{name}", message
+        for index, callback in enumerate(self.callbacks):
+            for name, message in callback.preflight():
+                yield f"callbacks[{index}].{name}", message
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yields settings of different sections that contradict each other."""

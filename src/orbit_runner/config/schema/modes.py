@@ -1,5 +1,22 @@
 """What a run can do."""
 
+from __future__ import annotations
+
+from orbit_runner.errors import RunnerError, unknown
+
 TRAINING = ("train", "train_and_eval", "train_and_post_eval")
 EVALUATING = ("eval", "train_and_eval", "continuous_eval", "train_and_post_eval")
 MODES = ("train", "eval", "train_and_eval", "continuous_eval", "train_and_post_eval")
+
+
+def check_mode(mode: str) -> None:
+    """Checks that there is such a mode.
+
+    Args:
+        mode: Its name.
+
+    Raises:
+        RunnerError: There is none.
+    """
+    if mode not in MODES:
+        raise RunnerError(f"--mode: {unknown('mode', mode, MODES)}")

@@ -16,10 +16,10 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.config.schema.modes import TRAINING
+from orbit_runner.config.schema.modes import TRAINING, check_mode
 from orbit_runner.determinism.numerics import seed_everything
 from orbit_runner.distribute.process_group import Workers
-from orbit_runner.errors import RunnerError
+from orbit_runner.errors import RunnerError, SettingError
 from orbit_runner.model_garden.driver.trainer_facade import (
     GardenCheckpoints,
     GardenTrainer,
@@ -32,12 +32,13 @@ from orbit_runner.serving.export_at_end import check_exportable, export_at_end
 from orbit_runner.storage.paths import is_remote
 from orbit_runner.tasks.several import Evaluated
 from orbit_runner.train import loop
+from orbit_runner.train.callbacks.base import Callback
 from orbit_runner.train.callbacks.interrupts import SignalAction, SignalGuard
 from orbit_runner.train.callbacks.summaries import JsonLines, Summaries
 from orbit_runner.train.controller import Action, build_controller, quiet_orbit
 from orbit_runner.train.error_messages import error_message_scope
-from orbit_runner.train.modes import check_mode, run_mode, run_scope
-from orbit_runner.train.run import Session
+from orbit_runner.train.run import Run
+from orbit_runner.train.run_scope import run_scope
 from orbit_runner.utils.files import cut_records
 from orbit_runner.utils.observer import Observer
 
@@ -74,6 +75,8 @@ class OrbitExperimentRunner:
         observer: Observer | None = None,
         allow_partial: bool = False,
         eval_tasks: dict[str, Evaluated] | None = None,
+        callbacks: Sequence[Callback] = (),
+        stop_at_step: int | None = None,
     ) -> None:
         """Builds the parts, and restores the newest checkpoint where there is one.
 
@@ -97,6 +100,8 @@ class OrbitExperimentRunner:
             allow_partial: Whether to restore what fits of a checkpoint that does not fit as a
                 whole.
             eval_tasks: The tasks of evaluations by name; those of the experiment where None.
+            callbacks: Called at the events of the run, after those that the config names.
+            stop_at_step: The step at which to save and end with `StoppedAtStep`.
 
         Raises:
             RunnerError: The experiment cannot run as it is written, or another process trains in
@@ -112,10 +117,11 @@ class OrbitExperimentRunner:
         self._summary_manager = summary_manager
         self._eval_summary_manager = eval_summary_manager
         self._asynchronous, self._allow_partial = enable_async_checkpointing, allow_partial
-        self._eval_tasks = eval_tasks
+        self._eval_tasks, self._callbacks = eval_tasks, tuple(callbacks)
+        self._stop_at_step = stop_at_step
         of_a_driver = not isinstance(params, ExperimentConfig)
         self._observer = observer or (_Printed() if of_a_driver else Observer())
-        self._session: Session | None = None
+        self._run: Run | None = None
         self._own_controller: orbit.Controller | None = None
         self._reports: Any = None
         saves = self._config.trainer.preemption_on_demand_checkpoint
@@ -146,13 +152,26 @@ class OrbitExperimentRunner:
         self._controller = self._build_controller(
             trainer=self._trainer if trains else None, evaluator=self._trainer, **controller
         )
-        if self._controller is self._own_controller and self._session is not None:
-            self._session.restore_or_initialize()
-        elif self._session is None:
+        if self._controller is not self._own_controller:
+            self._require_no_callbacks()
+        if self._controller is self._own_controller and self._run is not None:
+            self._run.restore_or_initialize()
+        elif self._run is None:
             step = int(self._trainer.global_step.numpy())
             if trains and Workers(self.strategy).is_chief:
                 cut_records(Path(self._model_dir) / "metrics.jsonl", after=step)
             self._observer.ready(step)
+
+    def _require_no_callbacks(self) -> None:
+        """Raises an error if something was asked for that only this runner's own loop does."""
+        if self._config.callbacks or self._callbacks:
+            raise SettingError(
+                "callbacks",
+                "a trainer or a controller of your own does not call them\n"
+                "give it `train_actions` and `eval_actions`",
+            )
+        if self._stop_at_step is not None:
+            raise RunnerError("stop_at_step: a controller of your own does not know it")
 
     @property
     def params(self) -> Any:
@@ -201,7 +220,7 @@ class OrbitExperimentRunner:
         """
         if gin_names_a_trainer():
             return self._trainer_of_gin(task, train, evaluate)
-        self._session = Session(
+        self._run = Run(
             self._config,
             task,
             self.strategy,
@@ -212,11 +231,13 @@ class OrbitExperimentRunner:
             asynchronous=self._asynchronous,
             allow_partial=self._allow_partial,
             eval_tasks=self._eval_tasks,
+            callbacks=self._callbacks,
+            stop_at_step=self._stop_at_step,
         )
         cls, own = type(self), OrbitExperimentRunner
         replaced = cls._build_best_checkpoint_exporter is not own._build_best_checkpoint_exporter
         exporter = self._build_best_checkpoint_exporter() if replaced else None
-        return GardenTrainer(self._session, self.params, exporter)
+        return GardenTrainer(self._run, self.params, exporter)
 
     def _build_best_checkpoint_exporter(self) -> Any:
         """Makes what exports the best checkpoint.
@@ -238,7 +259,7 @@ class OrbitExperimentRunner:
             An object with the methods of `tf.train.CheckpointManager`.
         """
         if isinstance(self.trainer, GardenTrainer):
-            return GardenCheckpoints(self.trainer.session, self.trainer.checkpoint)
+            return GardenCheckpoints(self.trainer.run, self.trainer.checkpoint)
         if not self.trainer.checkpoint:
             return None
         settings, shared = self._config.trainer, self.model_dir
@@ -289,7 +310,7 @@ class OrbitExperimentRunner:
             "eval_summary_manager": self._eval_summary_manager,
         }
         if isinstance(self.trainer, GardenTrainer):
-            self._own_controller = build_controller(self.trainer.session, controller_cls, **common)
+            self._own_controller = build_controller(self.trainer.run, controller_cls, **common)
             return self._own_controller
         from orbit_runner.model_garden.driver.drive import Reports, garden_controller
 
@@ -347,8 +368,8 @@ class OrbitExperimentRunner:
         """
         held_run = run_scope(self._config, self.strategy, self._mode, self._model_dir)
         with self._until_run, held_run, self._output():
-            if self._session is not None and self._controller is self._own_controller:
-                logs = self._run_session(self._session)
+            if self._run is not None and self._controller is self._own_controller:
+                logs = self._drive_own(self._run)
             else:
                 logs = self._run_own_trainer()
         of_a_driver = not isinstance(self._params, ExperimentConfig)
@@ -381,24 +402,24 @@ class OrbitExperimentRunner:
     def _evaluates_at_end(self) -> bool:
         return self._run_post_eval or self._mode == "train_and_post_eval"
 
-    def _run_session(self, session: Session) -> dict[str, Any]:
+    def _drive_own(self, run: Run) -> dict[str, Any]:
         exports = self._mode in TRAINING and bool(self._config.trainer.export_subdir)
         if exports:
-            check_exportable(session.task)
-        with session.own_strategy.scope(), error_message_scope(lambda: session.step):
-            if self._mode == "eval" and self._evaluates_new_weights(session):
-                logs = loop.evaluate(session, self.controller)
+            check_exportable(run.task)
+        with run.own_strategy.scope(), error_message_scope(lambda: run.step):
+            if self._mode == "eval" and self._evaluates_new_weights(run):
+                logs = loop.evaluate(run, self.controller)
             else:
-                logs = run_mode(session, self.controller, self._mode)
+                logs = loop.run_mode(run, self.controller, self._mode)
             if self._run_post_eval and self._mode != "train_and_post_eval":
-                logs = loop.evaluate(session, self.controller)
+                logs = loop.evaluate(run, self.controller)
         if exports:
-            export_at_end(session)
+            export_at_end(run)
         return self.trainer.as_in_model_garden(logs)
 
-    def _evaluates_new_weights(self, session: Session) -> bool:
+    def _evaluates_new_weights(self, run: Run) -> bool:
         """Returns whether Model Garden would evaluate what nothing was restored into, and warns."""
-        restored = session.restored or session.config.task.init_checkpoint
+        restored = run.restored or run.config.task.init_checkpoint
         if restored or isinstance(self._params, ExperimentConfig):
             return False
         logging.getLogger("absl").warning(
@@ -408,15 +429,15 @@ class OrbitExperimentRunner:
 
     def _take_manager(self) -> None:
         """Puts a checkpoint manager that a subclass made in the place of the runner's."""
-        manager, session = self._checkpoint_manager, self._session
-        if session is not None and not isinstance(manager, GardenCheckpoints):
+        manager, run = self._checkpoint_manager, self._run
+        if run is not None and not isinstance(manager, GardenCheckpoints):
             if manager is None:
                 raise RunnerError(
                     "_maybe_build_checkpoint_manager returned None, and this runner's loops save\n"
                     "return super()._maybe_build_checkpoint_manager(), or a manager of your own"
                 )
-            taken = ManagedCheckpoints(session, manager, asynchronous=self._asynchronous)
-            session.checkpoints = taken  # type: ignore[assignment]
+            taken = ManagedCheckpoints(run, manager, asynchronous=self._asynchronous)
+            run.checkpoints = taken  # type: ignore[assignment]
 
     def _trainer_of_gin(self, task: Any, train: bool, evaluate: bool) -> Any:
         from official.core import train_utils

@@ -19,8 +19,9 @@ from orbit_runner.checkpoint.compatibility import match
 from orbit_runner.checkpoint.fingerprint import CheckpointContent
 from orbit_runner.checkpoint.finite_check import non_finite_error, non_finite_variables
 from orbit_runner.errors import RunnerError, format_list
+from orbit_runner.train.callbacks.base import Callback, Logs
 from orbit_runner.train.evaluator import EXAMPLES
-from orbit_runner.train.run import Session
+from orbit_runner.train.run import Run
 from orbit_runner.utils.files import read_json_object
 from orbit_runner.utils.observer import Observer
 
@@ -29,73 +30,73 @@ class GardenTrainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
     """Trainer and evaluator of a run, with the attributes of Model Garden's `Trainer`.
 
     Attributes:
-        session: The run.
+        run: The run.
         config: The experiment, as it was given.
         checkpoint_exporter: What a subclass of the runner exports the best checkpoint with.
     """
 
-    def __init__(self, session: Session, config: Any, checkpoint_exporter: Any = None) -> None:
+    def __init__(self, run: Run, config: Any, checkpoint_exporter: Any = None) -> None:
         """Shows a run.
 
         Args:
-            session: The run.
+            run: The run.
             config: The experiment, as it was given.
             checkpoint_exporter: Takes the place of the runner's best checkpoint where given.
         """
-        self.session, self.config = session, config
+        self.run, self.config = run, config
         self.checkpoint_exporter = checkpoint_exporter
         if checkpoint_exporter is not None:
-            session.best = _Exported(session, checkpoint_exporter, self)  # type: ignore[assignment]
+            run.best = _Exported(checkpoint_exporter, self)  # type: ignore[assignment]
 
     @property
     def model(self) -> Any:
         """The network."""
-        return self.session.state.model
+        return self.run.state.model
 
     @property
     def optimizer(self) -> Any:
         """What applies gradients; an average of the weights stands beside it, not around it."""
-        return self.session.state.optimizer
+        return self.run.state.optimizer
 
     @property
     def global_step(self) -> tf.Variable:
         """The step, int64 scalar."""
-        return self.session.state.global_step
+        return self.run.state.global_step
 
     @property
     def task(self) -> Any:
         """What is learned."""
-        return self.session.task
+        return self.run.task
 
     @property
     def strategy(self) -> tf.distribute.Strategy:
         """Where it runs."""
-        return self.session.strategy
+        return self.run.strategy
 
     @functools.cached_property
     def checkpoint(self) -> tf.train.Checkpoint:
         """All that changes with a step."""
-        return self.session.state.checkpoint()
+        return self.run.state.checkpoint()
 
     @property
     def train_loss(self) -> Any:
         """The mean training loss; None in modes that only evaluate."""
-        return getattr(self.session.trainer, "_loss", None)
+        return getattr(self.run.trainer, "_loss", None)
 
     @property
     def train_metrics(self) -> list[Any]:
         """The task's metrics of training."""
-        return list(getattr(self.session.trainer, "_metrics", ()))
+        return list(getattr(self.run.trainer, "_metrics", ()))
 
     @property
     def validation_loss(self) -> Any:
         """The mean loss of an evaluation; None in modes that only train."""
-        return getattr(self.session.evaluator, "_loss", None)
+        return getattr(self.run.evaluator, "_loss", None)
 
     @property
     def validation_metrics(self) -> list[Any]:
         """The task's metrics of an evaluation."""
-        return list(getattr(self.session.evaluator, "_metrics", ()))
+        return list(getattr(self.run.evaluator, "_metrics", ()))
 
     def initialize(self) -> None:
         """Lets the task load weights from elsewhere."""
@@ -110,8 +111,8 @@ class GardenTrainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         Returns:
             Loss, metrics and learning rate.
         """
-        assert self.session.trainer is not None
-        return self.session.trainer.train(num_steps)
+        assert self.run.trainer is not None
+        return self.run.trainer.train(num_steps)
 
     def evaluate(self, num_steps: tf.Tensor) -> dict[str, Any]:
         """Evaluates some batches, and keeps the best checkpoint: for controllers not made here.
@@ -122,10 +123,10 @@ class GardenTrainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         Returns:
             Loss and metrics.
         """
-        assert self.session.evaluator is not None
-        logs = self.session.evaluator.evaluate(num_steps)
-        if self.session.best is not None:
-            self.session.best(logs)
+        assert self.run.evaluator is not None
+        logs = self.run.evaluator.evaluate(num_steps)
+        if self.run.best is not None:
+            self.run.best.on_evaluate(self.run, logs)
         return self.as_in_model_garden(logs)
 
     def as_in_model_garden(self, logs: Mapping[str, Any]) -> dict[str, Any]:
@@ -135,7 +136,7 @@ class GardenTrainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
             logs: The result of an evaluation; {} where there was none.
         """
         found = _without_examples(logs)
-        if not logs or self.session.best is None:
+        if not logs or self.run.best is None:
             return found
         metric = self.config.trainer.best_checkpoint_eval_metric
         return {**found, f"best_{metric}": self._best().get(metric, math.nan)}
@@ -143,8 +144,8 @@ class GardenTrainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
     def _best(self) -> Mapping[str, Any]:
         if self.checkpoint_exporter is not None:
             return self.checkpoint_exporter.best_ckpt_logs
-        folder = self.session.config.trainer.best_checkpoint_export_subdir
-        info = self.session.model_dir / folder / "info.json"
+        folder = self.run.config.trainer.best_checkpoint_export_subdir
+        info = self.run.model_dir / folder / "info.json"
         try:
             return read_json_object(info)
         except (OSError, ValueError):  # Removed or damaged while the run went on.
@@ -159,18 +160,17 @@ def _without_examples(logs: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-class _Exported:
+class _Exported(Callback):
     """Hands the weights to an exporter after each evaluation, averaged where an average is kept."""
 
-    def __init__(self, session: Session, exporter: Any, trainer: GardenTrainer) -> None:
-        self._session, self._exporter, self._trainer = session, exporter, trainer
+    def __init__(self, exporter: Any, trainer: GardenTrainer) -> None:
+        self._exporter, self._trainer = exporter, trainer
 
-    def __call__(self, logs: Mapping[str, Any]) -> None:
-        ema = self._session.state.ema
+    def on_evaluate(self, run: Run, logs: Logs) -> None:
+        """Hands them over."""
+        ema = run.state.ema
         with ema.applied_scope() if ema is not None else contextlib.nullcontext():
-            self._exporter.maybe_export_checkpoint(
-                self._trainer.checkpoint, dict(logs), self._session.step
-            )
+            self._exporter.maybe_export_checkpoint(self._trainer.checkpoint, dict(logs), run.step)
 
     def check_files(self) -> None:
         """Does nothing: what an exporter writes is known to it alone."""
@@ -182,15 +182,15 @@ class GardenCheckpoints(tf.train.CheckpointManager):
     It is one by name, for Orbit's controller asks for that; nothing of it is used.
     """
 
-    def __init__(self, session: Session, checkpoint: tf.train.Checkpoint) -> None:
+    def __init__(self, run: Run, checkpoint: tf.train.Checkpoint) -> None:
         """Shows the checkpoints of a run.
 
         Args:
-            session: The run.
+            run: The run.
             checkpoint: What is saved.
         """
-        self._session, self._shown = session, checkpoint
-        self._saved_at = session.step
+        self._run, self._shown = run, checkpoint
+        self._saved_at = run.step
 
     @property
     def checkpoint(self) -> tf.train.Checkpoint:
@@ -200,23 +200,23 @@ class GardenCheckpoints(tf.train.CheckpointManager):
     @property
     def checkpoint_interval(self) -> int:
         """Steps between checkpoints."""
-        return self._session.plan.checkpoint_interval
+        return self._run.plan.checkpoint_interval
 
     @property
     def directory(self) -> str:
         """Their folder."""
-        return self._session.checkpoints.directory
+        return self._run.checkpoints.directory
 
     @property
     def checkpoints(self) -> list[str]:
         """Their paths, the oldest first."""
-        folder = self._session.checkpoints.folder
+        folder = self._run.checkpoints.folder
         return [str(folder.prefix(step)) for step in folder.committed()]
 
     @property
     def latest_checkpoint(self) -> str | None:
         """The path of the newest; None where there is none."""
-        return self._session.checkpoints.newest()
+        return self._run.checkpoints.newest()
 
     def save(
         self, checkpoint_number: Any = None, check_interval: bool = True, options: Any = None
@@ -231,12 +231,12 @@ class GardenCheckpoints(tf.train.CheckpointManager):
         Returns:
             The path; None where nothing was saved.
         """
-        step = self._session.step
+        step = self._run.step
         if check_interval and step - self._saved_at < self.checkpoint_interval:
             return None
-        self._session.checkpoints.save()
+        self._run.checkpoints.save()
         self._saved_at = step
-        return str(self._session.checkpoints.folder.prefix(step))
+        return str(self._run.checkpoints.folder.prefix(step))
 
     def restore_or_initialize(self) -> str | None:
         """Restores the newest that is whole, or hands a new model to the task.
@@ -244,13 +244,13 @@ class GardenCheckpoints(tf.train.CheckpointManager):
         Returns:
             The path of the checkpoint; None where there was none.
         """
-        self._session.restore_or_initialize()
-        self._saved_at = self._session.step
-        return self._session.restored
+        self._run.restore_or_initialize()
+        self._saved_at = self._run.step
+        return self._run.restored
 
     def sync(self) -> None:
         """Waits until the last save is on the disk."""
-        self._session.checkpoints.sync()
+        self._run.checkpoints.sync()
 
 
 class TrainerCheckpointManager(tf.train.CheckpointManager):
@@ -354,15 +354,15 @@ class TrainerCheckpointManager(tf.train.CheckpointManager):
 class ManagedCheckpoints:
     """A `tf.train.CheckpointManager` of a user's own, in the place of a run's checkpoints."""
 
-    def __init__(self, session: Session, manager: Any, *, asynchronous: bool) -> None:
+    def __init__(self, run: Run, manager: Any, *, asynchronous: bool) -> None:
         """Takes a manager.
 
         Args:
-            session: The run.
-            manager: The manager, of the session's state.
+            run: The run.
+            manager: The manager, of the run's state.
             asynchronous: Whether saving runs beside training.
         """
-        self._session, self._manager = session, manager
+        self._run, self._manager = run, manager
         # A manager of one's own restores its newest checkpoint, as a whole, or raises; it keeps no
         # record of it.
         self.fell_back, self.restored_partly, self.restored = False, False, None
@@ -391,11 +391,11 @@ class ManagedCheckpoints:
         Args:
             task: Not asked: the manager has a function of its own for a new model.
         """
-        with self._session.strategy.scope():
+        with self._run.strategy.scope():
             path: str | None = self._manager.restore_or_initialize()
-        if path is None and self._session.state.ema is not None:
-            self._session.state.ema.reset()
-        self._saved = self._session.step if path is not None else None
+        if path is None and self._run.state.ema is not None:
+            self._run.state.ema.reset()
+        self._saved = self._run.step if path is not None else None
         return path
 
     def restore(self, path: str) -> None:
@@ -408,11 +408,11 @@ class ManagedCheckpoints:
             RunnerError: It cannot be read.
         """
         try:
-            with self._session.strategy.scope():
+            with self._run.strategy.scope():
                 self._manager.checkpoint.restore(path)
         except tf.errors.OpError as error:
             raise RunnerError(f"the checkpoint {path} cannot be read: {error.message}") from error
-        self._saved = self._session.step
+        self._saved = self._run.step
 
     def restore_newest(self) -> str | None:
         """Restores the newest checkpoint; returns its path, None where there is none."""
@@ -430,10 +430,10 @@ class ManagedCheckpoints:
         Raises:
             Diverged: The weights are not finite.
         """
-        step = self._session.step
+        step = self._run.step
         if step == self._saved:
             return
-        found = non_finite_variables(self._session.state.model.trainable_variables)
+        found = non_finite_variables(self._run.state.model.trainable_variables)
         if found:
             raise non_finite_error(step, found)
         self._manager.save(checkpoint_number=step, check_interval=False, options=self._options)

@@ -1,4 +1,4 @@
-"""What happens after an evaluation or a loop: the best checkpoint, early stop, going back."""
+"""The best checkpoint: saved after an evaluation whose result is better than all before."""
 
 from __future__ import annotations
 
@@ -8,24 +8,25 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
 from orbit_runner.checkpoint.directory import CheckpointFolder
 from orbit_runner.checkpoint.manager import Circumstances, record_of
 from orbit_runner.checkpoint.writer import CheckpointWriter
-from orbit_runner.config.schema.trainer import EarlyStopping
 from orbit_runner.distribute.process_group import Workers
 from orbit_runner.state.train_state import TrainState
+from orbit_runner.train.callbacks.base import Callback, Logs
 from orbit_runner.train.callbacks.comparison import Comparison
 from orbit_runner.train.callbacks.summaries import nested_scalars
 from orbit_runner.utils.files import jsonable, read_json_object, set_aside, write_whole
 
-AVERAGES = "ema_checkpoints"
+if TYPE_CHECKING:
+    from orbit_runner.train.run import Run
 
 
-class BestCheckpoint:
+class BestCheckpoint(Callback):
     """Saves the weights that did best, averaged where an average is kept."""
 
     def __init__(
@@ -58,12 +59,8 @@ class BestCheckpoint:
         self._writer = CheckpointWriter(state.checkpoint(), self._folder, workers=workers)
         self._writes = workers is None or workers.is_chief
 
-    def __call__(self, logs: Mapping[str, Any]) -> None:
-        """Saves the weights if the result is better than all before.
-
-        Args:
-            logs: The result of an evaluation.
-        """
+    def on_evaluate(self, run: Run, logs: Logs) -> None:
+        """Saves the weights if the result is better than all before."""
         value = self.comparison.value(logs)
         self._warn(value)
         if not self.comparison.is_better(value, self._best()):
@@ -122,89 +119,3 @@ class BestCheckpoint:
             return float(read_json_object(self._info).get(self.comparison.metric, "nan"))
         except (OSError, ValueError, TypeError):
             return float("nan")
-
-
-class AverageCheckpoints:
-    """Saves the averaged weights after each evaluation, as Model Garden does."""
-
-    def __init__(
-        self,
-        model_dir: Path,
-        state: TrainState,
-        circumstances: Circumstances,
-        *,
-        keep: int | None,
-        workers: Workers | None = None,
-    ) -> None:
-        """Opens the folder.
-
-        Args:
-            model_dir: The folder of the run.
-            state: What is saved; an average is kept in it.
-            circumstances: What the run goes on under.
-            keep: How many stay; None: all.
-            workers: The workers that train together, of which the chief alone writes; None for one.
-        """
-        folder = CheckpointFolder(model_dir / AVERAGES, name="average_weights", keep=keep)
-        self._writer = CheckpointWriter(state.checkpoint(), folder, workers=workers)
-        self._state, self._circumstances = state, circumstances
-
-    def __call__(self, logs: Mapping[str, Any]) -> None:
-        """Saves them.
-
-        Args:
-            logs: The result of an evaluation.
-        """
-        assert self._state.ema is not None
-        with self._state.ema.applied_scope():
-            self._writer.write(record_of(self._state, self._circumstances))
-
-
-class EarlyStop:
-    """Says when to end before the last step; its memory is in the checkpoint."""
-
-    def __init__(self, rule: EarlyStopping, memory: tf.Variable) -> None:
-        """Makes the rule ready.
-
-        Args:
-            rule: The settings.
-            memory: float64 [3]: best value, evaluations since, step of the last evaluation.
-        """
-        self._rule, self._memory = rule, memory
-        self.comparison = Comparison(rule.metric, rule.metric_comp == "higher")
-
-    def earlier_reason(self) -> str:
-        """Returns why training ended early before, so that it is not started anew; "" if not."""
-        best, since, _ = self._memory.numpy()
-        return self._verdict(best, best, since)
-
-    def reason(self, logs: Mapping[str, Any], step: int) -> str:
-        """Takes in a result, and says why training should end.
-
-        Args:
-            logs: The result of an evaluation.
-            step: Its global step.
-
-        Returns:
-            The reason; "" to go on.
-        """
-        value = self.comparison.value(logs)
-        best, since, _ = self._memory.numpy()
-        if self.comparison.is_better(value, best, self._rule.min_delta):
-            best, since = value, 0
-        else:
-            since += 1
-        self._memory.assign(tf.constant([best, since, step], tf.float64))
-        return self._verdict(value, best, since)
-
-    def _verdict(self, value: float, best: float, since: float) -> str:
-        rule = self._rule
-        if rule.threshold is not None and math.isfinite(value):
-            reached = value >= rule.threshold if self.comparison.higher else value <= rule.threshold
-            if reached:
-                return f"{rule.metric} {value:.4g} reached {rule.threshold:g}"
-        if rule.patience is not None and since >= rule.patience:
-            if math.isnan(best):
-                return f"{rule.metric} was NaN or infinite at all {int(since)} evaluations"
-            return f"{rule.metric} no better than {best:.4g} for {int(since)} evaluations"
-        return ""

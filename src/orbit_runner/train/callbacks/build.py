@@ -1,0 +1,109 @@
+"""The runner's own callbacks, made where the config turns them on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from orbit_runner.train.callbacks.average_checkpoints import AverageCheckpoints
+from orbit_runner.train.callbacks.base import Callback
+from orbit_runner.train.callbacks.best_checkpoint import BestCheckpoint
+from orbit_runner.train.callbacks.comparison import Comparison, require_metric
+from orbit_runner.train.callbacks.divergence import DivergenceGuard
+from orbit_runner.train.callbacks.early_stopping import EarlyStop
+from orbit_runner.train.callbacks.progress import Progress, RecordWriter, SaveErrors
+from orbit_runner.train.callbacks.pruning import Pruning
+from orbit_runner.train.callbacks.summaries import Summaries
+from orbit_runner.train.callbacks.thread_advice import ThreadAdvice
+
+if TYPE_CHECKING:
+    from orbit_runner.train.run import Run
+
+
+def own_callbacks(run: Run, summaries: Summaries) -> list[Callback]:
+    """Returns the runner's own callbacks in the order of their calls; the config's come after.
+
+    After a loop, records are written before the checks that may end the run. The record at the end
+    of a loop is written by Orbit, once all of them have passed.
+
+    Args:
+        run: The run.
+        summaries: Writes the records of training.
+    """
+    callbacks: list[Callback | None] = [Progress()]
+    if run.trainer is not None:
+        callbacks += [RecordWriter(summaries), ThreadAdvice()]
+        if getattr(run.config.for_task.task, "pruning", None):
+            callbacks.append(Pruning())
+        callbacks.append(SaveErrors())
+        if run.config.trainer.recovery_max_trials >= 0:
+            callbacks.append(DivergenceGuard(run.config.trainer))
+    callbacks += [run.best, run.averages, run.early_stop]
+    return [callback for callback in callbacks if callback is not None]
+
+
+def best_checkpoint(run: Run) -> BestCheckpoint | None:
+    """Makes what saves the best checkpoint; None where it is off.
+
+    Args:
+        run: The run.
+
+    Raises:
+        SettingError: Evaluations do not give its metric.
+    """
+    trainer = run.config.trainer
+    metric, subdir = trainer.best_checkpoint_eval_metric, trainer.best_checkpoint_export_subdir
+    if run.evaluator is None or not (subdir and metric):
+        return None
+    _require(run, metric, "trainer.best_checkpoint_eval_metric")
+    return BestCheckpoint(
+        Comparison(metric, trainer.best_checkpoint_metric_comp == "higher"),
+        run.model_dir / subdir,
+        run.state,
+        run.circumstances,
+        # Beside training, what the training process remembers is not this process's own best.
+        memory=run.state.best if run.trainer is not None else None,
+        workers=run.workers,
+        note=run.observer.note,
+    )
+
+
+def average_checkpoints(run: Run) -> AverageCheckpoints | None:
+    """Makes what saves checkpoints of averaged weights; None where Model Garden saves none.
+
+    Args:
+        run: The run.
+    """
+    if run.evaluator is None or run.trainer is None or run.state.ema is None:
+        return None
+    # Our own experiments have the average in each checkpoint, and weights with it in the best.
+    if run.config.for_task is run.config:
+        return None
+    return AverageCheckpoints(
+        run.model_dir,
+        run.state,
+        run.circumstances,
+        keep=run.config.trainer.max_to_keep,
+        workers=run.workers,
+    )
+
+
+def early_stop(run: Run) -> EarlyStop | None:
+    """Makes what ends training early; None where it is off.
+
+    Args:
+        run: The run.
+
+    Raises:
+        SettingError: Evaluations do not give its metric.
+    """
+    rule = run.config.trainer.early_stopping
+    if rule is None or run.evaluator is None or run.trainer is None:
+        return None
+    _require(run, rule.metric, "trainer.early_stopping.metric")
+    return EarlyStop(rule, run.state.early_stopping)
+
+
+def _require(run: Run, metric: str, setting: str) -> None:
+    assert run.evaluator is not None
+    if not run.evaluator.gathers:
+        require_metric(metric, run.evaluator.metric_names, setting)

@@ -1,0 +1,43 @@
+"""Callbacks that report: to the observer, to the records, and of saves that failed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from orbit_runner.train.callbacks.base import Callback, Logs
+from orbit_runner.train.callbacks.summaries import Summaries, flat_scalars
+
+if TYPE_CHECKING:
+    from orbit_runner.train.run import Run
+
+
+class Progress(Callback):
+    """Reports each loop and each evaluation to the observer of the run."""
+
+    def on_loop_end(self, run: Run, logs: Logs) -> None:
+        """Reports a loop."""
+        run.observer.trained(run.step, flat_scalars(logs))
+
+    def on_evaluate(self, run: Run, logs: Logs) -> None:
+        """Reports an evaluation."""
+        run.observer.evaluated(run.step, flat_scalars(logs))
+
+
+class RecordWriter(Callback):
+    """Writes the records that ended within a loop; Orbit writes the one at its end."""
+
+    def __init__(self, summaries: Summaries) -> None:
+        self._summaries = summaries
+
+    def on_loop_end(self, run: Run, logs: Logs) -> None:
+        """Writes them."""
+        assert run.trainer is not None
+        self._summaries.write(run.trainer.earlier_records)
+
+
+class SaveErrors(Callback):
+    """Raises the error of a save beside training at the end of the loop, not at the next save."""
+
+    def on_loop_end(self, run: Run, logs: Logs) -> None:
+        """Raises it, if there is one."""
+        run.checkpoints.raise_failure()

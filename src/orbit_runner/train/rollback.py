@@ -1,0 +1,52 @@
+"""Returning to the last checkpoint after training diverged."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING
+
+from orbit_runner.errors import Diverged, RunnerError
+from orbit_runner.train.inputs.distribute import same_order_reason
+
+if TYPE_CHECKING:
+    from orbit_runner.train.run import Run
+
+
+def can_roll_back(run: Run) -> bool:
+    """Returns whether trials are left after training diverged."""
+    return int(run.state.recoveries.numpy()) < run.config.trainer.recovery_max_trials
+
+
+def record_divergence(run: Run, error: Diverged) -> None:
+    """Adds a record of a divergence to `metrics.jsonl`, where records are written."""
+    if run.records is not None:
+        line = {"step": run.step, "split": "event", "time": round(time.time(), 3)}
+        run.records.write({**line, "event": "diverged", "reason": error.reason})
+
+
+def roll_back(run: Run, reason: str) -> None:
+    """Returns to the last checkpoint after training diverged.
+
+    Raises:
+        RunnerError: There is none that could be restored.
+    """
+    with contextlib.suppress(Diverged):
+        run.checkpoints.sync()  # A save that is under way may be of weights that diverged.
+    assert run.trainer is not None
+    trials = int(run.state.recoveries.numpy()) + 1
+    if run.checkpoints.restore_newest() is None:
+        raise RunnerError(
+            f"training diverged: {reason}\n"
+            f"no whole checkpoint is left in {run.checkpoints.directory} to return to"
+        )
+    run.restore_callbacks()
+    run.state.recoveries.assign(trials)
+    run.trainer.rewind()
+    same = same_order_reason(run.section("train_data"))
+    order = f"the same order of examples, because {same}" if same else "another order"
+    count = f"{trials} of {run.config.trainer.recovery_max_trials} times"
+    run.observer.note(
+        f"training diverged: {reason}\n"
+        f"  returned to step {run.step} ({count}), continuing with {order}"
+    )

@@ -1,0 +1,35 @@
+"""The page on callbacks: its files are run as they stand there."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from orbit_runner import Callback
+from orbit_runner.cli.main import main
+
+PAGE = (Path(__file__).parents[1] / "docs" / "callbacks.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_its_callback_stops_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, content in re.findall(r"^`(\w+\.\w+)`:\n\n```\w+\n(.*?)^```", PAGE, re.M | re.S):
+        (tmp_path / name).write_text(content)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (command,) = re.findall(r"^\$ runner (.*)$", PAGE, re.M)
+    fewer = ["--trainer.validation_interval=50", "--model_dir=a", "--runtime.intra_op_threads=0"]
+    try:
+        assert main([*command.split(), *fewer]) == 0
+    finally:
+        sys.modules.pop("my_callbacks", None)
+    said = capsys.readouterr()
+    assert "accuracy of at least 0.8 in 2 evaluations" in said.out + said.err
+
+
+def test_it_names_each_method() -> None:
+    methods = [name for name in vars(Callback) if not name.startswith("_")]
+    assert [name for name in methods if f"`{name}(" not in PAGE] == []
