@@ -174,7 +174,7 @@ def _has_graph(place: Place) -> bool:
     reader = tf.train.load_checkpoint(str(place.folder.prefix(place.step)))
     for key in reader.get_variable_to_shape_map():
         reader.get_tensor(key)  # TensorFlow compares checksums of its own.
-    return reader.has_tensor("_CHECKPOINTABLE_OBJECT_GRAPH")
+    return bool(reader.has_tensor("_CHECKPOINTABLE_OBJECT_GRAPH"))
 
 
 def _differing(pairs: Sequence[tuple[str, str, str]]) -> str:

@@ -116,7 +116,8 @@ def _dispatch(arguments: list[str]) -> int:
 
         raise RunnerError(f"{unknown('command', first, [*COMMANDS])}{_hint(first)}")
     module = "list_" if first == "list" else first
-    return importlib.import_module(f"orbit_runner.cli.commands.{module}").main(rest)
+    code: int = importlib.import_module(f"orbit_runner.cli.commands.{module}").main(rest)
+    return code
 
 
 def _hint(word: str) -> str:

@@ -38,7 +38,8 @@ class Reproduction:
 
     def as_dict(self) -> dict[str, Any]:
         """Returns it for `--json`; null stands for NaN and infinities."""
-        return jsonable({"equal": self.equal, **dataclasses.asdict(self)})
+        values: dict[str, Any] = jsonable({"equal": self.equal, **dataclasses.asdict(self)})
+        return values
 
 
 def print_reproduction(result: Reproduction) -> None:

@@ -57,7 +57,8 @@ class Results:
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the results for `--json`, which has no NaN: null stands for it."""
-        return jsonable(dataclasses.asdict(self))
+        values: dict[str, Any] = jsonable(dataclasses.asdict(self))
+        return values
 
 
 def sparkline(values: Sequence[float]) -> str:

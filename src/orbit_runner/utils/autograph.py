@@ -30,7 +30,10 @@ def convert(function: Callable[..., Any], owner: Any) -> Callable[..., Any]:
     # Enabled, and not only unspecified: `Strategy.run` would not go on with it then.
     status = ag_ctx.Status.ENABLED if theirs else ag_ctx.Status.UNSPECIFIED
     control = ag_ctx.ControlStatusCtx(status)
-    return tf.__internal__.autograph.tf_convert(function, control, convert_by_default=theirs)
+    converted: Callable[..., Any] = tf.__internal__.autograph.tf_convert(
+        function, control, convert_by_default=theirs
+    )
+    return converted
 
 
 def is_ours(owner: Any) -> bool:

@@ -149,7 +149,7 @@ class _Loader(yaml.SafeLoader):
         self._depth = self._count = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        event: Any = self.peek_event()
+        event = self.peek_event()  # type: ignore[no-untyped-call]
         self._depth, self._count = self._depth + 1, self._count + 1
         for limit, got, message in (
             (MAX_DEPTH, self._depth, _TOO_DEEP),

@@ -4,41 +4,42 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from typing import Any
 
 from orbit_runner.config.schema.base import Config, OneOf, field
 from orbit_runner.config.schema.schedules import LearningRate, Warmup
 
 
-def _name(default: str) -> str:
+def _name(default: str) -> Any:
     return field(default, help="name of the optimizer")
 
 
-def _momentum(default: float = 0.0) -> float:
+def _momentum(default: float = 0.0) -> Any:
     return field(default, ge=0.0, le=1.0, help="share of the last update kept")
 
 
-def _nesterov() -> bool:
+def _nesterov() -> Any:
     return field(False, help="look ahead along the momentum")
 
 
-def _beta(default: float, which: str) -> float:
+def _beta(default: float, which: str) -> Any:
     return field(default, ge=0.0, lt=1.0, help=f"decay of the {which} moment")
 
 
-def _epsilon(default: float) -> float:
+def _epsilon(default: float) -> Any:
     # A smaller one is 0 in float32.
     return field(default, gt=0.0, ge=1.2e-38, help="keeps the denominator away from 0")
 
 
-def _decay_rate() -> float:
+def _decay_rate() -> Any:
     return field(0.0, ge=0.0, help="weight decay, decoupled from the gradient")
 
 
-def _names(help: str) -> list[str] | None:
+def _names(help: str) -> Any:
     return field(None, help=f"patterns of variable names {help}")
 
 
-def _jit_compile_setting() -> bool:
+def _jit_compile_setting() -> Any:
     return field(False, help="compile the update with XLA")
 
 

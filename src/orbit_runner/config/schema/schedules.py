@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from orbit_runner.config.schema.base import Config, OneOf, field
 
@@ -23,11 +23,11 @@ class Schedule(Config):
                 yield name, "has to be set for this schedule"
 
 
-def _rate(help: str = "learning rate at the start") -> float | None:
+def _rate(help: str = "learning rate at the start") -> Any:
     return field(None, ge=0.0, help=help)
 
 
-def _offset() -> int:
+def _offset() -> Any:
     return field(0, help="number of steps by which the schedule is shifted to the right")
 
 

@@ -152,7 +152,7 @@ def _listen(me: Member) -> socket.socket:
 def _exchange(talk: socket.socket, greeting: dict[str, Any]) -> dict[str, Any]:
     talk.sendall(json.dumps(greeting).encode() + b"\n")
     with talk.makefile("rb") as lines:
-        answer = json.loads(lines.readline(_LARGEST_GREETING))
+        answer: dict[str, Any] = json.loads(lines.readline(_LARGEST_GREETING))
     who = answer.get("from") if isinstance(answer, dict) else None
     if not (isinstance(who, list) and [type(part) for part in who] == [str, int]):
         raise ValueError("no greeting")
