@@ -16,7 +16,7 @@ from typing import Any
 
 from official.core import train_utils as official_train_utils
 
-from orbit_runner.checkpoint.resume_points import SUBFOLDER
+from orbit_runner.checkpoint.latest_checkpoint import SUBFOLDER
 from orbit_runner.config.errors import ConfigError, Problem, note_text
 from orbit_runner.config.parsing.overrides import load_override
 from orbit_runner.config.parsing.tree import Section

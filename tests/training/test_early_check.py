@@ -7,8 +7,8 @@ import pytest
 
 from orbit_runner.checkpoint import early_check
 from orbit_runner.checkpoint.directory import CheckpointFolder
+from orbit_runner.checkpoint.latest_checkpoint import places_of
 from orbit_runner.checkpoint.metadata import FileMark
-from orbit_runner.checkpoint.resume_points import places_of
 from tests.training.test_checkpoint_folder import DATA, _flip, _truncate
 from tests.training.toy import Notes, run, toy_config
 

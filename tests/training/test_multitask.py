@@ -18,7 +18,7 @@ from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.determinism.numerics import configure_numerics
 from orbit_runner.errors import RunnerError, SettingError
 from orbit_runner.tasks.build import build_task
-from orbit_runner.train.task_adapters.multitask import JointTask
+from orbit_runner.train.multitask.joint_trainer import JointTask
 from orbit_runner.train_lib import run_experiment
 from tests.training.official_toys import BothModel, BothTasks, lines
 from tests.training.test_official_tasks import run_official

@@ -17,10 +17,10 @@ from official.vision.tasks.image_classification import ImageClassificationTask
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.determinism.numerics import configure_numerics
 from orbit_runner.model_garden.provider import adopt
+from orbit_runner.model_garden.task_adapter import resume_inputs
+from orbit_runner.model_garden.task_adapter.seeded_inputs import repeatable_draws
 from orbit_runner.tasks.build import build_task
 from orbit_runner.train.inputs.distribute import distribute, with_seed
-from orbit_runner.train.task_adapters import resume_inputs
-from orbit_runner.train.task_adapters.seeded_inputs import repeatable_draws
 from tests.training.official_toys import LineTask, line, lines, trainer_settings
 from tests.training.test_official_tasks import run_official
 from tests.training.toy import Notes, make_strategy

@@ -20,10 +20,10 @@ from official.utils.testing import mock_task
 from orbit_runner.determinism.numerics import configure_numerics
 from orbit_runner.errors import RunnerError, SettingError
 from orbit_runner.model_garden.provider import adopt
+from orbit_runner.state.learning_rates import learning_rates
 from orbit_runner.tasks.build import build_task
 from orbit_runner.train.gradients import GradientTap
 from orbit_runner.train.inputs.distribute import leading_size
-from orbit_runner.train.learning_rates import learning_rates
 from orbit_runner.train_lib import run_experiment
 from tests.training.official_toys import LineConfig, LineTask, line, trainer_settings
 from tests.training.toy import Notes, make_strategy, records

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from orbit_runner.checkpoint.directory import CheckpointFolder
 from orbit_runner.checkpoint.discovery import Place
-from orbit_runner.checkpoint.resume_points import SUBFOLDER, path_of, places_of
+from orbit_runner.checkpoint.latest_checkpoint import SUBFOLDER, path_of, places_of
 
 _Stamps = list[tuple[str, int, int]]
 

@@ -15,10 +15,10 @@ from orbit_runner.checkpoint.directory import CheckpointFolder
 from orbit_runner.checkpoint.discovery import Place
 from orbit_runner.checkpoint.fingerprint import CheckpointContent
 from orbit_runner.checkpoint.integrity import content_problem
+from orbit_runner.checkpoint.latest_checkpoint import path_of, places_of, pointed_step
 from orbit_runner.checkpoint.layout import has_weights_only
 from orbit_runner.checkpoint.metadata import CheckpointRecord
 from orbit_runner.checkpoint.restore import Restorer
-from orbit_runner.checkpoint.resume_points import path_of, places_of, pointed_step
 from orbit_runner.checkpoint.writer import CheckpointWriter
 from orbit_runner.determinism.numerics_record import changes
 from orbit_runner.distribute.process_group import Workers

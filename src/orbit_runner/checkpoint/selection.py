@@ -8,8 +8,8 @@ from pathlib import Path
 
 from orbit_runner.checkpoint.directory import CheckpointFolder
 from orbit_runner.checkpoint.discovery import BEST, Place, damage_now, find_places
+from orbit_runner.checkpoint.latest_checkpoint import SUBFOLDER, places_of
 from orbit_runner.checkpoint.metadata import CheckpointRecord
-from orbit_runner.checkpoint.resume_points import SUBFOLDER, places_of
 from orbit_runner.errors import RunnerError
 
 AVERAGE, PLAIN = "average", "plain"

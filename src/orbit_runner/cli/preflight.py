@@ -11,7 +11,7 @@ from pathlib import Path
 
 from orbit_runner.checkpoint.directory import CheckpointFolder
 from orbit_runner.checkpoint.discovery import newest_whole
-from orbit_runner.checkpoint.resume_points import SUBFOLDER, places_of
+from orbit_runner.checkpoint.latest_checkpoint import SUBFOLDER, places_of
 from orbit_runner.cli import finetune
 from orbit_runner.config.diff import differences
 from orbit_runner.config.errors import ConfigError, Problem

@@ -8,7 +8,7 @@ from typing import Any
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.registry import TASKS
 from orbit_runner.storage.staged_config import localize
-from orbit_runner.tasks.several import is_several, tasks_trained
+from orbit_runner.tasks.multitask import is_several, tasks_trained
 
 
 def build_task(config: ExperimentConfig, logging_dir: str | None) -> Any:

@@ -12,12 +12,12 @@ from orbit_runner.checkpoint.finite_check import non_finite_variables
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.determinism.numerics import seed_everything
 from orbit_runner.distribute.sharded_variables import whole
+from orbit_runner.model_garden.task_adapter.task_optimizer import optimizer_of
 from orbit_runner.state.ema import WeightAverage
 from orbit_runner.state.replica_state import ReplicaState
 from orbit_runner.state.train_state import TrainState
+from orbit_runner.train.build_variables import complete
 from orbit_runner.train.error_messages import model_error_scope
-from orbit_runner.train.task_adapters.build_variables import complete
-from orbit_runner.train.task_adapters.task_optimizer import optimizer_of
 
 
 def build_state(

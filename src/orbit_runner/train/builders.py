@@ -11,18 +11,18 @@ from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.data.step_batches import Chunks
 from orbit_runner.distribute.parameter_server import is_served, own_strategy
 from orbit_runner.errors import SettingError, unknown
+from orbit_runner.model_garden.task_adapter.data_sections import num_examples, section_of
 from orbit_runner.state.train_state import TrainState
-from orbit_runner.tasks.several import Evaluated, tasks_evaluated
-from orbit_runner.train.async_trainer import AsyncTrainer
-from orbit_runner.train.chief_evaluator import OwnEvaluator
+from orbit_runner.tasks.multitask import Evaluated, tasks_evaluated
 from orbit_runner.train.evaluator import Evaluator, aggregates
 from orbit_runner.train.inputs.distribute import distribute, with_seed
 from orbit_runner.train.inputs.partition import Partition
 from orbit_runner.train.inputs.resident import resident
+from orbit_runner.train.multitask.joint_trainer import TRAINERS, JointTask, JointTrainer, model_of
+from orbit_runner.train.multitask.multi_evaluator import MultiEvaluator, Part
+from orbit_runner.train.parameter_server.async_trainer import AsyncTrainer
+from orbit_runner.train.parameter_server.chief_evaluator import OwnEvaluator
 from orbit_runner.train.schedule import Plan
-from orbit_runner.train.task_adapters.data_sections import num_examples, section_of
-from orbit_runner.train.task_adapters.multi_evaluator import MultiEvaluator, Part
-from orbit_runner.train.task_adapters.multitask import TRAINERS, JointTask, JointTrainer, model_of
 from orbit_runner.train.trainer import Trainer
 from orbit_runner.utils.observer import Observer
 

@@ -18,7 +18,7 @@ from orbit_runner.tasks.metrics import Ratio, RunningMean
 from orbit_runner.train.inputs.distribute import leading_size
 from orbit_runner.train.inputs.partition import Partition
 from orbit_runner.train.loops.chunked_loop import chunked_loop, row_of
-from orbit_runner.train.loops.fed_loops import counted_loop, to_the_end
+from orbit_runner.train.loops.iterator_loops import counted_loop, to_the_end
 from orbit_runner.utils.autograph import convert
 
 LOSS = "validation_loss"

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from orbit_runner.determinism.numerics_record import changes
 from orbit_runner.distribute.parameter_server import is_served
+from orbit_runner.model_garden.task_adapter.data_sections import has_services
 from orbit_runner.run_directory.config import is_made_with
 from orbit_runner.run_directory.data_record import inexact_data
 from orbit_runner.train.inputs.distribute import starts_anywhere
-from orbit_runner.train.task_adapters.data_sections import has_services
-from orbit_runner.train.task_adapters.multitask import JointTask
+from orbit_runner.train.multitask.joint_trainer import JointTask
 
 if TYPE_CHECKING:
     from orbit_runner.train.run import Run

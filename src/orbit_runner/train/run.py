@@ -16,9 +16,10 @@ from orbit_runner.distribute.cluster.shutdown import Host
 from orbit_runner.distribute.parameter_server import is_served, own_strategy
 from orbit_runner.distribute.process_group import Workers, describe_strategy
 from orbit_runner.errors import SettingError
+from orbit_runner.model_garden.task_adapter.data_sections import steps_per_epoch, validation_steps
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.storage.staged_config import localize
-from orbit_runner.tasks.several import Evaluated
+from orbit_runner.tasks.multitask import Evaluated
 from orbit_runner.train.build_state import build_state
 from orbit_runner.train.builders import Parts
 from orbit_runner.train.callbacks.base import Callback
@@ -27,6 +28,7 @@ from orbit_runner.train.callbacks.callback_list import CallbackList, make_callba
 from orbit_runner.train.callbacks.interrupts import SignalGuard
 from orbit_runner.train.callbacks.summaries import JsonLines
 from orbit_runner.train.loops.loop_pieces import LoopPieces
+from orbit_runner.train.multitask.joint_trainer import JointTask, is_multitask
 from orbit_runner.train.reproducibility import resume_reasons
 from orbit_runner.train.run_records import (
     FINGERPRINTS,
@@ -36,8 +38,6 @@ from orbit_runner.train.run_records import (
 )
 from orbit_runner.train.schedule import Plan, make_plan
 from orbit_runner.train.stop_requests import StopRequests
-from orbit_runner.train.task_adapters.data_sections import steps_per_epoch, validation_steps
-from orbit_runner.train.task_adapters.multitask import JointTask, is_multitask
 from orbit_runner.train.trainer import compiles
 from orbit_runner.utils.observer import Observer
 

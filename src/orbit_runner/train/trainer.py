@@ -16,14 +16,14 @@ from orbit_runner.determinism.audit import unkeyed_draws
 from orbit_runner.determinism.scopes import keyed_draws_scope
 from orbit_runner.distribute.devices import gpus_peak
 from orbit_runner.errors import SettingError
+from orbit_runner.state.learning_rates import learning_rate_tensors, learning_rates
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.tasks.metrics import Ratio, RunningMean
 from orbit_runner.train.evaluator import as_scalar, metrics_of, reset, value_of
 from orbit_runner.train.gradients import StepFn, split_step
 from orbit_runner.train.inputs.partition import Partition
-from orbit_runner.train.learning_rates import learning_rate_tensors, learning_rates
 from orbit_runner.train.loops.chunked_loop import chunked_loop, row_of
-from orbit_runner.train.loops.fed_loops import counted_loop, recorded_loop
+from orbit_runner.train.loops.iterator_loops import counted_loop, recorded_loop
 from orbit_runner.train.loops.loop_pieces import LoopPieces
 from orbit_runner.train.loops.recorder import Recorder
 from orbit_runner.train.schedule import Plan

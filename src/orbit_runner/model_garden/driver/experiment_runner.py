@@ -30,7 +30,7 @@ from orbit_runner.run_directory.remote.library import remote_run_scope
 from orbit_runner.run_directory.run_lock import RunLock
 from orbit_runner.serving.export_at_end import check_exportable, export_at_end
 from orbit_runner.storage.paths import is_remote
-from orbit_runner.tasks.several import Evaluated
+from orbit_runner.tasks.multitask import Evaluated
 from orbit_runner.train import loop
 from orbit_runner.train.callbacks.base import Callback
 from orbit_runner.train.callbacks.interrupts import SignalAction, SignalGuard

@@ -17,9 +17,9 @@ from orbit_runner.data.source import ArraySource
 from orbit_runner.data.step_batches import Chunks
 from orbit_runner.data.tfrecord.pipeline import eval_records, train_records
 from orbit_runner.data.tfrecord.source import RecordSource
+from orbit_runner.tasks.image_classification.augmentation import variation, varies_images
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
 from orbit_runner.tasks.image_classification.sources import Size, Source, image_spec, load_source
-from orbit_runner.tasks.image_classification.variation import variation, varies_images
 
 
 def train_inputs(

@@ -13,6 +13,7 @@ from orbit_runner.data.step_batches import Chunks
 from orbit_runner.errors import SettingError
 from orbit_runner.registry import IMAGE_MODELS
 from orbit_runner.tasks.base import Task
+from orbit_runner.tasks.image_classification.augmentation import variation
 from orbit_runner.tasks.image_classification.config import ImageClassificationConfig
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
 from orbit_runner.tasks.image_classification.inputs import chunks, eval_inputs, train_inputs
@@ -28,7 +29,6 @@ from orbit_runner.tasks.image_classification.sources import (
     load_source,
     pixel_statistics,
 )
-from orbit_runner.tasks.image_classification.variation import variation
 from orbit_runner.tasks.metrics import SparseAccuracy
 from orbit_runner.tasks.serving import Serving
 

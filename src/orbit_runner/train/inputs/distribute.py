@@ -13,9 +13,9 @@ import tensorflow as tf
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.distribute.parameter_server import is_served
 from orbit_runner.errors import DataError, SettingError
+from orbit_runner.model_garden.task_adapter.resume_inputs import Replayed
+from orbit_runner.model_garden.task_adapter.seeded_inputs import repeatable_draws
 from orbit_runner.train.inputs.worker_inputs import WorkerDatasets
-from orbit_runner.train.task_adapters.resume_inputs import Replayed
-from orbit_runner.train.task_adapters.seeded_inputs import repeatable_draws
 
 
 def with_seed(data: Any, runtime: RuntimeConfig, recoveries: int = 0) -> Any:

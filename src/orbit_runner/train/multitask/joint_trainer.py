@@ -11,10 +11,10 @@ from official.modeling.multitask import task_sampler
 
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.errors import RunnerError, SettingError
+from orbit_runner.state.learning_rates import learning_rates
 from orbit_runner.tasks.metrics import RunningMean
 from orbit_runner.train.evaluator import as_scalar, value_of
 from orbit_runner.train.gradients import StepFn
-from orbit_runner.train.learning_rates import learning_rates
 from orbit_runner.train.trainer import Trainer
 from orbit_runner.utils.autograph import convert
 

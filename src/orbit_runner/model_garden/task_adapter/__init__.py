@@ -1,0 +1,1 @@
+"""What a run needs to know of tasks that are not of this package."""

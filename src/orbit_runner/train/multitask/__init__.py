@@ -1,0 +1,1 @@
+"""Several tasks in one run, trained and evaluated on one model."""

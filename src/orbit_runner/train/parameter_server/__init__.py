@@ -1,0 +1,1 @@
+"""Training and evaluation under `parameter_server`: workers at their own pace."""

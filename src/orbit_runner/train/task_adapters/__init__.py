@@ -1,1 +1,0 @@
-"""What the loop needs to know of tasks that are not of this package."""
