@@ -17,6 +17,7 @@ LAYERS = (
     "errors",
     "storage",
     "utils",
+    "run_directory.paths",
     "registration",
     "registry",
     "config",

@@ -16,7 +16,6 @@ from typing import Any
 
 from official.core import train_utils as official_train_utils
 
-from orbit_runner.checkpoint.latest_checkpoint import SUBFOLDER
 from orbit_runner.config.errors import ConfigError, Problem, note_text
 from orbit_runner.config.parsing.overrides import load_override
 from orbit_runner.config.parsing.tree import Section
@@ -24,6 +23,7 @@ from orbit_runner.config.resolve import OFFICIAL, Request, Resolved, resolve
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.serialize import to_yaml
 from orbit_runner.errors import RunnerError
+from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.storage.paths import is_remote, without_file_scheme
 from orbit_runner.storage.upload import upload_scope
 from orbit_runner.utils.files import write_whole
@@ -209,7 +209,7 @@ def remove_ckpts(model_dir: str) -> None:
         model_dir: The directory of the run.
     """
     _official_remove_ckpts(model_dir)
-    shutil.rmtree(Path(model_dir) / SUBFOLDER, ignore_errors=True)
+    shutil.rmtree(RunDirectory(Path(model_dir)).checkpoints, ignore_errors=True)
 
 
 def __getattr__(name: str) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from orbit_runner.audit.run_diff import Parting, compare_runs
-from orbit_runner.checkpoint.discovery import newest_whole
+from orbit_runner.checkpoint.latest_checkpoint import latest_whole
 from orbit_runner.cli.rerun import Done, rerun
 from orbit_runner.config.resolve import Resolved
 from orbit_runner.config.schema.experiment import ExperimentConfig
@@ -40,7 +40,7 @@ def _attempt(folder: Path, outcome: str = "done", **values: Any) -> None:
 
 
 def _again(config: ExperimentConfig, folder: Path, observer: Observer | None = None) -> Done:
-    record = newest_whole(read_history(folder / "a").checkpoints)
+    record = latest_whole(read_history(folder / "a").checkpoints)
     assert record is not None
     return rerun(
         Resolved(config, {}),

@@ -12,6 +12,7 @@ from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.errors import first_line
 from orbit_runner.run_directory.config import is_made_with
+from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.utils.observer import Observer
 
 # Whether a checkpoint whose record has a fingerprint was made with the config of the run.
@@ -101,7 +102,7 @@ def verify(target: Path, observer: Observer) -> Verification:
 def _run_of(target: Path) -> Path | None:
     """Returns the folder that holds `config.yaml`; of a part of a run too."""
     folders = [target, target.parent] if target.is_dir() else [*target.parents][:2]
-    return next((folder for folder in folders if (folder / "config.yaml").is_file()), None)
+    return next((folder for folder in folders if RunDirectory(folder).config.is_file()), None)
 
 
 def _config(run: Path | None) -> tuple[SameConfig, str, str]:
@@ -109,7 +110,7 @@ def _config(run: Path | None) -> tuple[SameConfig, str, str]:
     if run is None:
         return lambda fingerprint: True, "", BEST
     try:
-        config = resolve(Request(experiment=str(run / "config.yaml"))).config
+        config = resolve(Request(experiment=str(RunDirectory(run).config))).config
     except ConfigError as error:
         return lambda fingerprint: True, str(error), BEST
     same = functools.cache(functools.partial(is_made_with, run, config=config))

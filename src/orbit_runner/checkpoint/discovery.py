@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import re
 import time
@@ -10,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from orbit_runner.checkpoint.directory import CheckpointFolder
-from orbit_runner.checkpoint.metadata import CheckpointRecord
 from orbit_runner.errors import RunnerError, first_line
+from orbit_runner.run_directory.paths import CHECKPOINTS, RunDirectory
 
 BEST = "best"
 _FILE = re.compile(r"(.+)-(\d+)\.(?:index|json|data-\d+-of-\d+)")
@@ -47,8 +46,8 @@ def find_places(target: Path, best: str) -> list[Place]:
     Raises:
         RunnerError: There are none.
     """
-    if (target / "checkpoints").is_dir():
-        subdirs = dict.fromkeys(["checkpoints", best, BEST])
+    if RunDirectory(target).checkpoints.is_dir():
+        subdirs = dict.fromkeys([CHECKPOINTS, best, BEST])
         places = [place for name in subdirs for place in _in_folder(target / name, f"{name}/")]
     elif target.is_dir():
         places = [*_in_folder(target, "")]
@@ -103,22 +102,3 @@ def _damage(folder: CheckpointFolder, step: int) -> str:
         return folder.damage(step)
     except (OSError, ValueError, TypeError) as error:
         return f"cannot be read: {first_line(error)}"
-
-
-def newest_whole(folder: CheckpointFolder, at_most: int | None = None) -> CheckpointRecord | None:
-    """Finds the newest checkpoint that is whole and has a record.
-
-    Args:
-        folder: Where to look; nothing is changed there.
-        at_most: The last step that counts.
-
-    Returns:
-        Its record; None where there is none.
-    """
-    steps = [step for step in folder.steps() if at_most is None or step <= at_most]
-    for step in reversed(steps):
-        with contextlib.suppress(OSError, ValueError):  # A run that goes on may remove it.
-            record = folder.record(step) if damage_now(folder, step) == "" else None
-            if record is not None:
-                return record
-    return None

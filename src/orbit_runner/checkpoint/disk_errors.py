@@ -9,6 +9,7 @@ from pathlib import Path
 
 from orbit_runner.checkpoint.directory import CheckpointFolder
 from orbit_runner.errors import RunnerError, first_line
+from orbit_runner.run_directory.paths import RunDirectory
 
 _NUMBERS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 # TensorFlow passes them on as text.
@@ -71,7 +72,7 @@ def disk_error_scope(run: Path) -> Iterator[None]:
     except Exception as error:
         if not describe_disk_problem(error):
             raise
-        checkpoints = CheckpointFolder(run / "checkpoints")
+        checkpoints = CheckpointFolder(RunDirectory(run).checkpoints)
         raise DiskError(
             f"cannot write to {run}: {describe_failed_write(error, checkpoints)}"
         ) from error

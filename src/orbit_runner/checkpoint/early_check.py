@@ -9,9 +9,8 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from orbit_runner.checkpoint.directory import CheckpointFolder
 from orbit_runner.checkpoint.discovery import Place
-from orbit_runner.checkpoint.latest_checkpoint import SUBFOLDER, path_of, places_of
+from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of, path_of, places_of
 
 _Stamps = list[tuple[str, int, int]]
 
@@ -55,7 +54,7 @@ def begin(model_dir: Path) -> None:
     Args:
         model_dir: The folder of the run.
     """
-    places = places_of(CheckpointFolder(model_dir / SUBFOLDER))
+    places = places_of(checkpoints_of(model_dir))
     if places:
         _begun[path_of(places[-1]).absolute()] = _Check(places[-1])
 

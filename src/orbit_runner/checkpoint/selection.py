@@ -8,7 +8,7 @@ from pathlib import Path
 
 from orbit_runner.checkpoint.directory import CheckpointFolder
 from orbit_runner.checkpoint.discovery import BEST, Place, damage_now, find_places
-from orbit_runner.checkpoint.latest_checkpoint import SUBFOLDER, places_of
+from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of, places_of
 from orbit_runner.checkpoint.metadata import CheckpointRecord
 from orbit_runner.errors import RunnerError
 
@@ -62,7 +62,7 @@ def choose_checkpoint(
     Raises:
         RunnerError: There is none, or it is damaged.
     """
-    checkpoints = CheckpointFolder(run / SUBFOLDER)
+    checkpoints = checkpoints_of(run)
     if asked is None:
         return Choice(_newest(places_of(checkpoints), checkpoints.path, note))
     if asked == BEST:

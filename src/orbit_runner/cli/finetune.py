@@ -22,6 +22,7 @@ from orbit_runner.cli.flags.config_flags import normalize_spelling, refuse_strea
 from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.config.resolve import Resolved, resolve
 from orbit_runner.errors import RunnerError
+from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.storage.paths import local_path
 from orbit_runner.utils.files import write_whole
 from orbit_runner.utils.signals import leave_signals
@@ -123,7 +124,7 @@ def newest_checkpoint(folder: Path) -> Path | None:
     Args:
         folder: The folder of a run of Model Garden or of this runner, or of its checkpoints.
     """
-    for place in (folder, folder / "checkpoints"):
+    for place in (folder, RunDirectory(folder).checkpoints):
         with contextlib.suppress(OSError):
             found = _NEWEST.search((place / "checkpoint").read_text(encoding="utf-8"))
             path = place / found[1] if found else place

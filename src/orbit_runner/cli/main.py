@@ -8,6 +8,7 @@ import os
 import sys
 
 from orbit_runner import __version__
+from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.utils import signals
 
 TYPE_CHECKING = False
@@ -130,7 +131,7 @@ def _hint(word: str) -> str:
     if word in MODES:
         return f"\nto {word.replace('_', ' ')}: runner run --mode={word} --experiment=NAME"
     path = Path(word)
-    if word in experiment_files() or path.suffix in SUFFIXES or (path / "config.yaml").is_file():
+    if word in experiment_files() or path.suffix in SUFFIXES or RunDirectory(path).config.is_file():
         return f"\nto run an experiment: runner run --experiment={word}"
     return ""
 

@@ -16,8 +16,8 @@ from orbit_runner.checkpoint.selection import (
 )
 from orbit_runner.cli.flags.config_flags import FIELDS, Parser
 from orbit_runner.config.resolve import Request, Resolved, resolve
-from orbit_runner.errors import RunnerError
 from orbit_runner.run_directory.config import is_made_with
+from orbit_runner.run_directory.paths import RunDirectory
 
 # The other settings say how and where a run trains.
 _SETTINGS = (
@@ -91,18 +91,16 @@ def read_chosen(run: Path, flags: argparse.Namespace) -> Chosen:
         RunnerError: There is no such run, or no such checkpoint.
         ConfigError: Its config does not load.
     """
-    if not (run / "config.yaml").is_file():
-        there = "has no config.yaml" if run.is_dir() else "is no folder"
-        raise RunnerError(f"RUN: {run} {there}\ngive the folder of a run, such as runs/digits/a")
+    config = RunDirectory(run).require_config()
     imports = tuple(flags.imports or ())
-    written = resolve(Request(experiment=str(run / "config.yaml"), imports=imports))
+    written = resolve(Request(experiment=str(config), imports=imports))
     trainer = written.config.trainer
     choice = choose_checkpoint(run, flags.checkpoint, trainer.best_checkpoint_export_subdir, _note)
     averages = trainer.optimizer_config.ema is not None
     weights = choose_weights(flags.weights, averages=averages, choice=choice)
     record = choice.record()
     if record is not None and not is_made_with(run, record.config, written.config):
-        _note(f"note: {choice.place.name} was made with another config than {run / 'config.yaml'}")
+        _note(f"note: {choice.place.name} was made with another config than {config}")
     return Chosen(
         run=run, resolved=_apply_flags(run, written, flags), choice=choice, weights=weights
     )
@@ -117,7 +115,7 @@ def _apply_flags(run: Path, written: Resolved, flags: argparse.Namespace) -> Res
         return written
     imports = tuple(flags.imports or ())
     return resolve(
-        Request(experiment=str(run / "config.yaml"), imports=imports, flags=tuple(changes))
+        Request(experiment=str(RunDirectory(run).config), imports=imports, flags=tuple(changes))
     )
 
 

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from orbit_runner.checkpoint.directory import CheckpointFolder
-from orbit_runner.checkpoint.discovery import newest_whole
-from orbit_runner.checkpoint.latest_checkpoint import SUBFOLDER, places_of
+from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of, latest_whole, places_of
 from orbit_runner.cli import finetune
 from orbit_runner.config.diff import differences
 from orbit_runner.config.errors import ConfigError, Problem
@@ -29,6 +28,7 @@ from orbit_runner.distribute.tpu.address import tpu_problems
 from orbit_runner.errors import RunnerError, SettingError, unknown
 from orbit_runner.run_directory.config import is_made_with
 from orbit_runner.run_directory.data_record import has_record
+from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.storage.staged_config import localize
 
 _SERVICE_SECONDS = 0.8
@@ -117,8 +117,9 @@ def _folder_problems(model_dir: Path) -> Iterator[Problem]:
     if os.path.isfile(model_dir):
         yield Problem("--model_dir", f"{model_dir} is a file, expected a directory")
         return
-    if os.path.lexists(model_dir / SUBFOLDER) and not os.path.isdir(model_dir / SUBFOLDER):
-        yield Problem("--model_dir", f"{model_dir / SUBFOLDER} is not a directory; move it away")
+    checkpoints = RunDirectory(model_dir).checkpoints
+    if os.path.lexists(checkpoints) and not os.path.isdir(checkpoints):
+        yield Problem("--model_dir", f"{checkpoints} is not a directory; move it away")
     # `os.path.exists`, for that of `Path` raises below a folder that one may not enter.
     there = next(f for f in (model_dir, *model_dir.absolute().parents) if os.path.exists(f))
     try:
@@ -131,7 +132,8 @@ def _folder_problems(model_dir: Path) -> Iterator[Problem]:
 
 def _checkpoint_problems(model_dir: Path) -> Iterator[Problem]:
     # Model Garden's are in the folder itself.
-    if not any((place / "checkpoint").exists() for place in (model_dir / "checkpoints", model_dir)):
+    places = (RunDirectory(model_dir).checkpoints, model_dir)
+    if not any((place / "checkpoint").exists() for place in places):
         yield Problem(
             "--model_dir",
             f"there is no checkpoint in {model_dir / 'checkpoints'}, nor in {model_dir}\n"
@@ -149,7 +151,7 @@ def check_same_config(resolved: Resolved, model_dir: Path) -> None:
     Raises:
         RunnerError: It does.
     """
-    there, checkpoints = model_dir / "config.yaml", CheckpointFolder(model_dir / SUBFOLDER)
+    there, checkpoints = RunDirectory(model_dir).config, checkpoints_of(model_dir)
     # A run that failed before its first checkpoint left nothing that another config could spoil.
     # A trainer that gin names saves where Model Garden does, in the run directory itself.
     if not places_of(checkpoints):
@@ -180,7 +182,7 @@ def check_same_config(resolved: Resolved, model_dir: Path) -> None:
 
 def _check_newest_record(resolved: Resolved, checkpoints: CheckpointFolder, gone: Path) -> None:
     """Compares the config with the newest checkpoint, where `config.yaml` was removed."""
-    record = newest_whole(checkpoints)
+    record = latest_whole(checkpoints)
     if record is not None and not is_made_with(gone.parent, record.config, resolved.config):
         raise RunnerError(
             f"{gone} is gone, and the checkpoint of step {record.step} was made with another "

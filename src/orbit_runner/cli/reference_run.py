@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 from orbit_runner.checkpoint.directory import CheckpointFolder
-from orbit_runner.checkpoint.discovery import newest_whole
+from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of, latest_whole
 from orbit_runner.checkpoint.metadata import CheckpointRecord
 from orbit_runner.cli.single_process import in_one_process
 from orbit_runner.config.resolve import Request, Resolved, resolve
@@ -17,6 +17,7 @@ from orbit_runner.errors import RunnerError
 from orbit_runner.run_directory.config import is_made_with
 from orbit_runner.run_directory.data_record import inexact_data
 from orbit_runner.run_directory.history import RunHistory, read_history
+from orbit_runner.run_directory.paths import RunDirectory
 
 # The settings that another machine may need to be different. `enable_xla` is among them because
 # the comparison of numerics proposes it, where config.yaml no longer says what the run did.
@@ -79,14 +80,11 @@ def read_original(
         RunnerError: There is no config, or no checkpoint to arrive at or to go on from.
         ConfigError: The config does not load.
     """
-    if not (run / "config.yaml").is_file():
-        there = "has no config.yaml" if run.is_dir() else "is no folder"
-        raise RunnerError(f"RUN: {run} {there}\ngive the folder of a run, such as runs/digits/a")
-    asked = Request(experiment=str(run / "config.yaml"), imports=imports)
+    asked = Request(experiment=str(RunDirectory(run).require_config()), imports=imports)
     written = resolve(asked)
     changed = resolve(dataclasses.replace(asked, flags=changes)) if changes else written
     # The trail is read last: of a run that goes on, it then holds this checkpoint.
-    record = newest_whole(CheckpointFolder(run / "checkpoints"))
+    record = latest_whole(checkpoints_of(run))
     if record is None:
         raise RunnerError(
             f"RUN: there is no whole checkpoint with a record in {run / 'checkpoints'}\n"
@@ -106,7 +104,7 @@ def read_original(
 def _start(folder: CheckpointFolder, newest: int, last: int) -> int:
     if last < 1:
         raise RunnerError(f"--last: got {last}, allowed: at least 1")
-    found = newest_whole(folder, at_most=newest - last)
+    found = latest_whole(folder, at_most=newest - last)
     if found is None:
         raise RunnerError(
             f"--last: got {last}, and no whole checkpoint is at or before step {newest - last}\n"
@@ -145,7 +143,7 @@ def copy_checkpoint(checkpoints: CheckpointFolder, step: int, folder: Path) -> N
     Raises:
         RunnerError: It was removed meanwhile.
     """
-    copied = CheckpointFolder(folder / "checkpoints")
+    copied = checkpoints_of(folder)
     copied.path.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileNotFoundError):
         for path in checkpoints.files(step):

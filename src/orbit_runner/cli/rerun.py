@@ -18,6 +18,7 @@ from orbit_runner.distribute.process_group import describe_strategy
 from orbit_runner.errors import Diverged, RunnerError, first_line
 from orbit_runner.reporting.run_record import RunRecord, describe_devices
 from orbit_runner.run_directory.history import RunHistory
+from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.train.stop_requests import StoppedAtStep
 from orbit_runner.utils.observer import Observer, Observers
 
@@ -78,7 +79,9 @@ def rerun(
     strategy, task = train_lib.prepare(config, str(folder))
     replicas = strategy.num_replicas_in_sync
     done = Done(describe_strategy(strategy))
-    record = RunRecord(folder / "run.json", ["runner", *sys.argv[1:]], mode, config.runtime.seed)
+    record = RunRecord(
+        RunDirectory(folder).record(mode), ["runner", *sys.argv[1:]], mode, config.runtime.seed
+    )
     record.update(devices=describe_devices(), replicas=replicas)
     observers = Observers(observer, ConfigWriter(folder, resolved))
     try:

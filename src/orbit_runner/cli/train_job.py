@@ -20,6 +20,7 @@ from orbit_runner.distribute.cluster.description import Cluster
 from orbit_runner.distribute.cluster.errors import MemberLost
 from orbit_runner.distribute.cluster.shutdown import Guest, Host
 from orbit_runner.distribute.tf_environment import keep_native_output, prepare_environment
+from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.run_directory.run_lock import RunDirectoryRemoved
 from orbit_runner.utils.garbage_collection import paused_collection_scope
 from orbit_runner.utils.observer import Observer, Observers
@@ -183,10 +184,8 @@ def _observer(job: Job, progress: Observer) -> Observer:
 def _record(job: Job, strategy: Any, progress: Observer) -> Any:
     from orbit_runner.reporting.run_record import RunRecord, describe_devices
 
-    # An evaluation may run beside training in the same folder, so it has a record of its own.
-    name = "run.json" if job.mode in TRAINING else f"run.{job.mode}.json"
     record = RunRecord(
-        job.model_dir / name if job.writes else None,
+        RunDirectory(job.model_dir).record(job.mode) if job.writes else None,
         ["runner", *sys.argv[1:]],
         job.mode,
         job.config.runtime.seed,
@@ -226,7 +225,7 @@ class ConfigWriter(Observer):
             model_dir: The folder of the run.
             resolved: The config.
         """
-        self._path, self._config = model_dir / "config.yaml", resolved.config
+        self._path, self._config = RunDirectory(model_dir).config, resolved.config
         self._written = False
 
     def ready(self, step: int) -> None:

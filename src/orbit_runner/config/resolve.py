@@ -33,6 +33,7 @@ from orbit_runner.config.provenance import Origin
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.serialize import entries
 from orbit_runner.registry import PROVIDERS
+from orbit_runner.run_directory.paths import CONFIG
 from orbit_runner.storage.setting_paths import path_problems
 
 # Before the name of an experiment that Model Garden registers.
@@ -198,7 +199,7 @@ class _Layers:
                 return
             path = _find_file(name)
             # Resolved, because the parent of `../config.yaml` has no name.
-            stem = path.resolve().parent.name if path.name == "config.yaml" else path.stem
+            stem = path.resolve().parent.name if path.name == CONFIG else path.stem
             self._sections.append(section_of({"name": stem}, Origin("--experiment", None, 0)))
             self._open(path, _label(path, name))
 

@@ -27,10 +27,8 @@ from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.serialize import flat
 from orbit_runner.run_directory.data_record import has_record
+from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.utils.files import read_json_object, write_whole
-
-CONFIG = "config.yaml"
-_FOLDER = "checkpoints/configs"
 
 
 def is_made_with(run: Path, fingerprint: str, config: ExperimentConfig) -> bool:
@@ -78,7 +76,7 @@ def keep_config(run: Path, config: ExperimentConfig) -> None:
         run: The run directory.
         config: The config.
     """
-    if not (run / _FOLDER).is_dir():  # Else they were kept when that file was written.
+    if not RunDirectory(run).settings.is_dir():  # Else they were kept when that file was written.
         before = written_settings(run)
         if before is not None:
             keep_settings(run, before)
@@ -94,9 +92,9 @@ def written_settings(run: Path) -> dict[str, Any] | None:
     Returns:
         Dotted path to value; None where there is no such file, or it does not load.
     """
-    path = run / CONFIG
+    path = RunDirectory(run).config
     try:
-        named = set(_names(load_file(path, CONFIG, 0)))
+        named = set(_names(load_file(path, path.name, 0)))
         config = resolve(Request(experiment=str(path))).config
     except (ConfigError, OSError):
         return None
@@ -111,7 +109,7 @@ def _names(section: Section, prefix: str = "") -> Iterator[str]:
 
 
 def _path(run: Path, fingerprint: str) -> Path:
-    return run / _FOLDER / f"{fingerprint[:16]}.json"
+    return RunDirectory(run).settings / f"{fingerprint[:16]}.json"
 
 
 def _kept_settings(run: Path, fingerprint: str) -> dict[str, Any] | None:

@@ -21,6 +21,7 @@ from orbit_runner.data.fingerprint import (
     describe_files,
 )
 from orbit_runner.errors import RunnerError, format_list
+from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.utils.files import write_whole
 from orbit_runner.utils.observer import Observer
 
@@ -53,7 +54,7 @@ class DataRecord(Observer):
             model_dir: The run directory.
             now: The fingerprint of the data as it is.
         """
-        self._path, self._now = model_dir / NAME, now
+        self._path, self._now = RunDirectory(model_dir).data, now
         self.damage, self.known = "", False
         self.difference, self.earlier = DataDifference(), list[dict[str, Any]]()
         self._written = False
@@ -144,7 +145,7 @@ def read_record(model_dir: Path) -> tuple[Fingerprint, list[dict[str, Any]]]:
         OSError: It cannot be read.
         ValueError: It is damaged.
     """
-    found = json.loads((model_dir / NAME).read_text(encoding="utf-8"))
+    found = json.loads((RunDirectory(model_dir).data).read_text(encoding="utf-8"))
     try:
         if found["format"] != _FORMAT:
             raise ValueError(f"format {found['format']!r} is not known")

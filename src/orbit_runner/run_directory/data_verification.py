@@ -12,6 +12,7 @@ from orbit_runner.data.text.lines import read_text_digest
 from orbit_runner.data.tfrecord.framing import scan
 from orbit_runner.errors import DataError, RunnerError
 from orbit_runner.run_directory.data_record import NAME, fingerprint_of, read_record
+from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.storage.staged_config import localize
 from orbit_runner.utils.observer import Observer
 
@@ -58,7 +59,7 @@ def verify_data(run: Path, observer: Observer) -> DataVerification:
         ) from None
     except (OSError, ValueError) as error:
         raise RunnerError(f"--data: {run / NAME}: cannot be read ({error})") from None
-    task = localize(resolve(Request(experiment=str(run / "config.yaml"))).config).task
+    task = localize(resolve(Request(experiment=str(RunDirectory(run).config))).config).task
     problems = [f"{field}: {message}" for field, message in task.preflight()]
     if problems:
         return DataVerification(0, DataDifference(tuple(problems)), read=False)

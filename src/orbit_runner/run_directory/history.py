@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from orbit_runner.checkpoint.directory import CheckpointFolder
+from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of
 from orbit_runner.config.schema.modes import TRAINING
+from orbit_runner.run_directory.paths import RunDirectory
 
-_FINGERPRINTS = "checkpoints/fingerprints.jsonl"
 _OVERRIDES = ("--resume=override", "override", "--allow_partial", "--allow-partial")
 
 
@@ -47,7 +48,7 @@ class RunHistory:
     @property
     def checkpoints(self) -> CheckpointFolder:
         """The folder of its checkpoints."""
-        return CheckpointFolder(self.folder / "checkpoints")
+        return checkpoints_of(self.folder)
 
     @property
     def mode(self) -> str:
@@ -79,13 +80,13 @@ def read_history(folder: Path) -> RunHistory:
     """
     return RunHistory(
         folder=folder,
-        fingerprints={**_read_records(folder), **_trail(folder / _FINGERPRINTS)},
+        fingerprints={**_read_records(folder), **_trail(RunDirectory(folder).fingerprints)},
         losses={
             line["step"]: line["training_loss"]
-            for line in _lines(folder / "metrics.jsonl")
+            for line in _lines(RunDirectory(folder).metrics)
             if line.get("split") == "train" and "training_loss" in line
         },
-        attempts=tuple(_attempts(folder / "run.json")),
+        attempts=tuple(_attempts(RunDirectory(folder).record("train"))),
     )
 
 
@@ -99,7 +100,7 @@ def _trail(path: Path) -> dict[int, Fingerprints]:
 
 def _read_records(folder: Path) -> dict[int, Fingerprints]:
     """Returns what the records of checkpoints say: a kill may have come before the trail's line."""
-    found, checkpoints = {}, CheckpointFolder(folder / "checkpoints")
+    found, checkpoints = {}, checkpoints_of(folder)
     for step in checkpoints.steps():
         try:
             record = checkpoints.record(step)

@@ -18,7 +18,6 @@ from orbit_runner.train.loops.loop_length import LoopLength
 from orbit_runner.train.loops.recorder import MAX_RECORDS
 from orbit_runner.train.rollback import can_roll_back
 from orbit_runner.train.run import Run
-from orbit_runner.train.run_records import RECORDS
 
 Action = Callable[[Any], None]
 
@@ -52,7 +51,7 @@ def build_controller(
     save_summary = save_summary and run.is_chief
     in_graph = summary_manager is None and _record_in_graph(run)
     if save_summary and run.trainer is not None:
-        run.records = JsonLines(run.model_dir / RECORDS)
+        run.records = JsonLines(run.directory.metrics)
     train_summaries = _summaries(run, "train", "train", run.plan.is_record, save_summary)
     subdir = run.config.trainer.validation_summary_subdir
     # Orbit writes both splits with one manager unless it is told of two directories.
@@ -99,7 +98,7 @@ def _summaries(
     run: Run, subdir: str, split: str, is_record: Callable[[int], bool], save: bool
 ) -> Summaries:
     directory = run.model_dir / subdir if save else None
-    lines = JsonLines(run.model_dir / RECORDS) if save else None
+    lines = JsonLines(run.directory.metrics) if save else None
     return Summaries(directory, lines, split, run.state.global_step, is_record)
 
 

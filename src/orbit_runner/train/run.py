@@ -17,6 +17,9 @@ from orbit_runner.distribute.parameter_server import is_served, own_strategy
 from orbit_runner.distribute.process_group import Workers, describe_strategy
 from orbit_runner.errors import SettingError
 from orbit_runner.model_garden.task_adapter.data_sections import steps_per_epoch, validation_steps
+from orbit_runner.run_directory.data_record import DataRecord, fingerprint_of
+from orbit_runner.run_directory.paths import RunDirectory
+from orbit_runner.run_directory.records import has_evaluation, prepare_records
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.storage.staged_config import localize
 from orbit_runner.tasks.multitask import Evaluated
@@ -30,12 +33,6 @@ from orbit_runner.train.callbacks.summaries import JsonLines
 from orbit_runner.train.loops.loop_pieces import LoopPieces
 from orbit_runner.train.multitask.joint_trainer import JointTask, is_multitask
 from orbit_runner.train.reproducibility import resume_reasons
-from orbit_runner.train.run_records import (
-    FINGERPRINTS,
-    has_evaluation,
-    prepare_records,
-    record_data,
-)
 from orbit_runner.train.schedule import Plan, make_plan
 from orbit_runner.train.stop_requests import StopRequests
 from orbit_runner.train.trainer import compiles
@@ -50,6 +47,7 @@ class Run:
         task: What is learned.
         strategy: Where it runs.
         model_dir: The run directory.
+        directory: The files in it, by name.
         state: What is trained.
         plan: The steps of the run.
         workers: The processes that train together.
@@ -111,7 +109,8 @@ class Run:
             task = JointTask(task, config.for_task.task)
         self.written_config, config = config, localize(config)
         self.config, self.task, self.strategy = config, task, strategy
-        self.model_dir, self.observer = model_dir, observer
+        self.model_dir, self.directory = model_dir, RunDirectory(model_dir)
+        self.observer = observer
         self.workers, self.own_strategy = Workers(strategy), own_strategy(strategy)
         self.callbacks = CallbackList([*make_callbacks(config.callbacks), *callbacks])
         observer.phase("building the model")
@@ -184,11 +183,12 @@ class Run:
             self.circumstances.inexact[:] = resume_reasons(self)
             self.restore_callbacks()
         if self.trainer is not None and self.is_chief:
-            prepare_records(self)
-            if self.restored and has_evaluation(self):
+            keeps = self.checkpoints.fell_back
+            prepare_records(self.directory, self.step, self.observer.note, keeps=keeps)
+            if self.restored and has_evaluation(self.directory, self.step):
                 self._recorded_evaluation = self.step
             if not self.observer.records_data:
-                record_data(self)
+                self._record_data()
             if self.best is not None:
                 self.best.check_files()
         if self.restored:
@@ -261,7 +261,7 @@ class Run:
     def _checkpoints(self, *, asynchronous: bool, writes: bool, allow_partial: bool) -> Checkpoints:
         return Checkpoints(
             self.state,
-            self.model_dir / "checkpoints",
+            self.directory.checkpoints,
             self.strategy,
             self.observer,
             self.circumstances,
@@ -272,9 +272,18 @@ class Run:
             writes=writes,
             allow_partial=allow_partial,
             is_official=self.config.for_task is not self.config,
-            trail=self.model_dir / FINGERPRINTS,
+            trail=self.directory.fingerprints,
             workers=self.workers,
         )
+
+    def _record_data(self) -> None:
+        """Writes `data.json`; a change is a note, as is a change of the config."""
+        record = DataRecord(self.model_dir, fingerprint_of(self.config.task))
+        if not self.restored:
+            record = record.of_new_run()
+        for note in record.notes():
+            self.observer.note(note)
+        record.ready(self.step)
 
     def _require_batches(self) -> None:
         if self.validation_steps:

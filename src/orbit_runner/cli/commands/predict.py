@@ -19,6 +19,7 @@ from orbit_runner.cli.preflight import setting_error_scope
 from orbit_runner.cli.remote_runs import local_run_scope
 from orbit_runner.config.resolve import Request, Resolved, resolve
 from orbit_runner.errors import RunnerError
+from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.serving.export_directory import CONFIG, EXTRA, find_export
 from orbit_runner.utils.garbage_collection import paused_collection_scope
 
@@ -107,7 +108,7 @@ def _parser() -> Parser:
 @contextlib.contextmanager
 def _predictor(where: Path, flags: argparse.Namespace) -> Iterator[Any]:
     """Loads the model; what is wrong with the question is told before tensorflow is imported."""
-    exported = None if (where / "config.yaml").is_file() else find_export(where)
+    exported = None if RunDirectory(where).config.is_file() else find_export(where)
     if exported is not None:
         asked = [n for n in ("checkpoint", "weights", "data_dir") if getattr(flags, n) is not None]
         if asked:
@@ -118,7 +119,7 @@ def _predictor(where: Path, flags: argparse.Namespace) -> Iterator[Any]:
         with _of_export(exported, _config(exported, flags), flags) as predictor:
             yield predictor
         return
-    if not where.is_dir() or not (where / "config.yaml").is_file():
+    if not where.is_dir() or not RunDirectory(where).config.is_file():
         there = "holds neither config.yaml nor a SavedModel" if where.is_dir() else "is no folder"
         raise RunnerError(
             f"WHERE: {where} {there}\ngive the folder of a run, such as runs/digits/a, or one that "

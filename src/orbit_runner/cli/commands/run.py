@@ -38,6 +38,7 @@ from orbit_runner.distribute.cluster.resolver import resolve_cluster
 from orbit_runner.distribute.cluster.roles import in_role
 from orbit_runner.errors import RunnerError
 from orbit_runner.run_directory.data_record import DataRecord, fingerprint_of
+from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.run_directory.run_lock import RunLock
 from orbit_runner.storage.cache import local_run_directory
 from orbit_runner.storage.paths import is_remote
@@ -149,7 +150,7 @@ def check_data(job: Job, resume: str) -> DataRecord:
     """
     with setting_error_scope(job.resolved):
         record = DataRecord(job.model_dir, fingerprint_of(localize(job.config).task))
-    if not any((job.model_dir / "checkpoints").glob("*.index")):
+    if not any(RunDirectory(job.model_dir).checkpoints.glob("*.index")):
         return record.of_new_run()
     if resume == "same":
         record.check()

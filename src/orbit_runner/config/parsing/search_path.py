@@ -10,6 +10,7 @@ from pathlib import Path
 from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.config.provenance import Origin
 from orbit_runner.errors import unknown
+from orbit_runner.run_directory.paths import CONFIG, RunDirectory
 from orbit_runner.storage.paths import PathError, is_remote, without_file_scheme
 
 SUFFIXES = (".yaml", ".yml", ".gin", ".json")
@@ -61,15 +62,15 @@ def find_experiment(name: str) -> Path:
         raise ConfigError([Problem("--experiment", "is empty, expected a name, a file, or a run")])
     if is_remote(name):
         is_file = Path(name).suffix in SUFFIXES
-        return find_file(name if is_file else f"{name.rstrip('/')}/config.yaml")
+        return find_file(name if is_file else f"{name.rstrip('/')}/{CONFIG}")
     path = Path(name)
-    if os.path.isfile(path / "config.yaml"):
-        return path / "config.yaml"
+    if os.path.isfile(RunDirectory(path).config):
+        return RunDirectory(path).config
     if path.suffix in SUFFIXES or is_stream(path):
         return find_file(name)
     experiments = experiment_files()
     if name not in experiments and os.path.isdir(path):
-        message = f"{name} is a directory without config.yaml\nexpected a name, a file, or a run"
+        message = f"{name} is a directory without {CONFIG}\nexpected a name, a file, or a run"
         raise ConfigError([Problem("--experiment", message)])
     if name not in experiments:
         raise ConfigError([Problem("--experiment", unknown("experiment", name, [*experiments]))])

@@ -26,6 +26,7 @@ from orbit_runner.model_garden.driver.trainer_facade import (
     ManagedCheckpoints,
     TrainerCheckpointManager,
 )
+from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.run_directory.remote.library import remote_run_scope
 from orbit_runner.run_directory.run_lock import RunLock
 from orbit_runner.serving.export_at_end import check_exportable, export_at_end
@@ -159,7 +160,7 @@ class OrbitExperimentRunner:
         elif self._run is None:
             step = int(self._trainer.global_step.numpy())
             if trains and Workers(self.strategy).is_chief:
-                cut_records(Path(self._model_dir) / "metrics.jsonl", after=step)
+                cut_records(RunDirectory(Path(self._model_dir)).metrics, after=step)
             self._observer.ready(step)
 
     def _require_no_callbacks(self) -> None:
@@ -339,7 +340,7 @@ class OrbitExperimentRunner:
         """Returns the writers of summaries and records, where the caller gave none."""
         step, folder = self.trainer.global_step, Path(self.model_dir)
         interval = self._config.trainer.summary_interval
-        lines = JsonLines(folder / "metrics.jsonl") if Workers(self.strategy).is_chief else None
+        lines = JsonLines(RunDirectory(folder).metrics) if Workers(self.strategy).is_chief else None
         subdir = self._config.trainer.validation_summary_subdir
         made = {
             "summary_manager": Summaries(

@@ -1,0 +1,43 @@
+"""The records of a run that is resumed: those of steps that are taken again are removed."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+
+from orbit_runner.run_directory.paths import RunDirectory
+from orbit_runner.utils.files import cut_records, recorded_steps, remove_leftovers, repair_records
+
+
+def prepare_records(
+    directory: RunDirectory, step: int, note: Callable[[str], None], *, keeps: bool
+) -> None:
+    """Removes the records of later steps, and repairs files that were cut off.
+
+    Args:
+        directory: The run directory, which this process owns.
+        step: The global step that the run continues from.
+        note: Called with what was repaired or kept.
+        keeps: Whether to keep a copy: the records may be all that is left of a run whose
+            checkpoints were removed.
+    """
+    remove_leftovers(directory.path)
+    records = directory.metrics
+    for path in (records, directory.fingerprints):
+        repair_records(path, note)
+    if keeps and records.exists():
+        kept = records.with_name(f"{records.name}.before-step-{step}")
+        shutil.copyfile(records, kept)
+        note(f"the records of later steps are kept in {kept}")
+    for path in (records, directory.fingerprints):
+        cut_records(path, after=step)
+
+
+def has_evaluation(directory: RunDirectory, step: int) -> bool:
+    """Returns whether the result of an evaluation at a step is on record.
+
+    Args:
+        directory: The run directory.
+        step: The global step of the weights.
+    """
+    return (step, "validation") in recorded_steps(directory.metrics)
