@@ -60,11 +60,11 @@ clusters: $(READY)
 	$(BIN)/python -m pytest --clusters -m matrix -s
 
 official-matrix: $(READY)
-	$(BIN)/python -m official_matrix
-	$(BIN)/python -m official_matrix --table
+	$(BIN)/python -m tools.model_garden_matrix
+	$(BIN)/python -m tools.model_garden_matrix --table
 
 official-sample: $(READY)
-	$(BIN)/python -m official_matrix --sample --anew --results runs/official_matrix/sample.jsonl
+	$(BIN)/python -m tools.model_garden_matrix --sample --anew --results runs/model_garden_matrix/sample.jsonl
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 900
 _ONE_THREAD = "--runtime.intra_op_threads=1"
 _SYNTHETIC = f"--config_file={ROOT}/configs/data/synthetic.yaml"
@@ -93,11 +93,11 @@ def write_recipe(name: str) -> Callable[[Path], None]:
     """Returns what writes the data of an experiment of Model Garden, and a config that reads them.
 
     Args:
-        name: A name that `official_matrix` has a recipe for.
+        name: A name that `tools/model_garden_matrix` has a recipe for.
     """
     code = (
         "import sys, pathlib, yaml\n"
-        "from official_matrix.recipes import recipes\n"
+        "from tools.model_garden_matrix.recipes import recipes\n"
         "directory = pathlib.Path(sys.argv[2])\n"
         "overrides = recipes()[sys.argv[1]](directory)\n"
         "(directory / 'small.yaml').write_text(yaml.safe_dump(overrides))\n"

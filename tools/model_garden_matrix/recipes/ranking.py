@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from official_matrix.data.text_tables import write_clicks
-from official_matrix.recipes.nlp_parts import Tree, small
+from tools.model_garden_matrix.data.text_tables import write_clicks
+from tools.model_garden_matrix.recipes.nlp_parts import Tree, small
 
 VOCAB_SIZES = [40, 12, 11, 13]
 MULTI_HOT_SIZES = [1, 2, 3, 1]

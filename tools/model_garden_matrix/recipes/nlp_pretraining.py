@@ -7,9 +7,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from official_matrix.data import text_records as records
-from official_matrix.data.text import sentences, write_wordpiece
-from official_matrix.recipes.nlp_parts import (
+from tools.model_garden_matrix.data import text_records as records
+from tools.model_garden_matrix.data.text import sentences, write_wordpiece
+from tools.model_garden_matrix.recipes.nlp_parts import (
     HIDDEN,
     LENGTH,
     POLYNOMIAL,

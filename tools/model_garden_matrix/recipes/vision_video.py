@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from official_matrix.data.vision import videos
-from official_matrix.data.vision_ucf101 import ucf101
-from official_matrix.recipes.vision_common import (
+from tools.model_garden_matrix.data.vision import videos
+from tools.model_garden_matrix.data.vision_ucf101 import ucf101
+from tools.model_garden_matrix.recipes.vision_common import (
     SGD,
     Overrides,
     Recipe,

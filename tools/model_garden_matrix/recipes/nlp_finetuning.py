@@ -6,10 +6,10 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from official_matrix.data import text_records as records
-from official_matrix.data.text import sentences, write_wordpiece
-from official_matrix.data.text_squad import write_squad
-from official_matrix.recipes.nlp_parts import (
+from tools.model_garden_matrix.data import text_records as records
+from tools.model_garden_matrix.data.text import sentences, write_wordpiece
+from tools.model_garden_matrix.data.text_squad import write_squad
+from tools.model_garden_matrix.recipes.nlp_parts import (
     BATCH,
     LENGTH,
     POLYNOMIAL,

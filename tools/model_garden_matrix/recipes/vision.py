@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from official_matrix.recipes import (
+from tools.model_garden_matrix.recipes import (
     vision_classification,
     vision_detection,
     vision_segmentation,
     vision_video,
 )
-from official_matrix.recipes.vision_common import Recipe
+from tools.model_garden_matrix.recipes.vision_common import Recipe
 
 RECIPES: dict[str, Recipe] = {
     **vision_classification.RECIPES,

@@ -1,4 +1,4 @@
-"""`python -m official_matrix [NAME …]`: what becomes of Model Garden's experiments here."""
+"""A pass/fail table of every experiment of Model Garden: `-m tools.model_garden_matrix`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from official_matrix import results, table
-from official_matrix.run import run_all
 from orbit_runner.errors import unknown
 from orbit_runner.model_garden import catalogue
+from tools.model_garden_matrix import results, table
+from tools.model_garden_matrix.run import run_all
 
 # One of each kind, and the quickest of it.
 SAMPLE = ("bert/tagging", "mock", "resnet_imagenet", "seg_unet3d_test")
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     wanted = list(SAMPLE) if flags.sample else flags.names or ["*"]
     strange = [name for name in wanted if not fnmatch.filter(known, name)]
     if strange:
-        print(f"official_matrix: {unknown('experiment', strange[0], known)}", file=sys.stderr)
+        print(f"model_garden_matrix: {unknown('experiment', strange[0], known)}", file=sys.stderr)
         return 2
     chosen = [name for name in known if any(fnmatch.fnmatch(name, one) for one in wanted)]
     try:
@@ -61,7 +61,7 @@ def _open(chosen: list[str], flags: argparse.Namespace) -> list[str]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    to = argparse.ArgumentParser(prog="python -m official_matrix", description=__doc__)
+    to = argparse.ArgumentParser(prog="python -m tools.model_garden_matrix", description=__doc__)
     to.add_argument("names", nargs="*", metavar="NAME", help="a name or a pattern; all if none")
     to.add_argument("--sample", action="store_true", help=f"only {', '.join(SAMPLE)}")
     to.add_argument("--again", action="store_true", help="run those once more that failed")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from official_matrix.data.text import sentences
+from tools.model_garden_matrix.data.text import sentences
 
 
 def write_squad(path: Path, questions: int = 4) -> str:

@@ -9,9 +9,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from official_matrix.stages import STAGES, count_done
+from tools.model_garden_matrix.stages import STAGES, count_done
 
-DEFAULT = Path("runs/official_matrix/results.jsonl")
+DEFAULT = Path("runs/model_garden_matrix/results.jsonl")
 PACKAGES = ("tensorflow", "tf_keras", "tf-models-official")
 Result = dict[str, Any]
 

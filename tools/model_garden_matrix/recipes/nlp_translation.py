@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from official_matrix.data.text import sentences, write_sentencepiece
-from official_matrix.data.text_records import write_records
-from official_matrix.recipes.nlp_parts import LENGTH, ROWS, Tree, small
+from tools.model_garden_matrix.data.text import sentences, write_sentencepiece
+from tools.model_garden_matrix.data.text_records import write_records
+from tools.model_garden_matrix.recipes.nlp_parts import LENGTH, ROWS, Tree, small
 
 LAYERS = {"num_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from official_matrix.data.text_frames import write_videos
-from official_matrix.recipes.nlp_parts import Tree, small
+from tools.model_garden_matrix.data.text_frames import write_videos
+from tools.model_garden_matrix.recipes.nlp_parts import Tree, small
 
 FRAMES = 4
 CLASSES = 5

@@ -1,4 +1,4 @@
-"""`python -m official_matrix.one RUNNER NAME FOLDER`: an experiment by itself, in a process."""
+"""Takes one experiment through its stages: `python -m …worker BACKEND NAME DIRECTORY`."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from official_matrix.recipes import recipes
-from official_matrix.stages import Notes
+from tools.model_garden_matrix.recipes import recipes
+from tools.model_garden_matrix.stages import Notes
 
-RUNNERS = ("here", "there")
+BACKENDS = ("orbit_runner", "reference")
 NOTES = "stages.jsonl"
 
 
-def main(runner: str, name: str, folder: Path) -> int:
+def main(backend: str, name: str, folder: Path) -> int:
     """Takes an experiment through its stages and notes them in the folder.
 
     Args:
-        runner: `here` for this runner, `there` for Model Garden's own.
+        backend: `orbit_runner`, or `reference` for Model Garden's own runner.
         name: The name that it is registered under.
         folder: A folder that is there, and empty.
 
@@ -28,7 +28,7 @@ def main(runner: str, name: str, folder: Path) -> int:
     """
     notes = Notes(folder / NOTES)
     try:
-        module = importlib.import_module(f"official_matrix.{runner}")
+        module = importlib.import_module(f"tools.model_garden_matrix.{backend}_backend")
         module.run(name, lambda: _overrides(name, folder), folder, notes.reached)
     except BaseException as error:
         notes.failed(error)
@@ -40,7 +40,7 @@ def main(runner: str, name: str, folder: Path) -> int:
 def _overrides(name: str, folder: Path) -> dict[str, Any]:
     found = recipes()
     if name not in found:
-        raise LookupError(f"official_matrix has no recipe for {name}")
+        raise LookupError(f"there is no recipe for {name}")
     data = folder / "data"
     data.mkdir()
     return found[name](data)

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from official_matrix.here import told_when_built
-from official_matrix.stages import STEPS, Reached
 from orbit_runner.model_garden import catalogue
+from tools.model_garden_matrix.orbit_runner_backend import told_when_built
+from tools.model_garden_matrix.stages import STEPS, Reached
 
 # Its task is in no registry: the driver beside it makes it.
 _DRIVERS = {

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from official_matrix.data.vision import noise
+from tools.model_garden_matrix.data.vision import noise
 
 # Two boxes on every image, ymin, xmin, ymax, xmax as parts of the side.
 _BOXES = ((0.1, 0.2, 0.8, 0.9), (0.3, 0.1, 0.5, 0.4))

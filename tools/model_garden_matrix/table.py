@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from official_matrix.results import Result, is_whole
-from official_matrix.run import ROOT
-from official_matrix.stages import OK, STAGES, count_done, first_reason
+from tools.model_garden_matrix.results import Result, is_whole
+from tools.model_garden_matrix.run import ROOT
+from tools.model_garden_matrix.stages import OK, STAGES, count_done, first_reason
 
 PAGE = ROOT / "docs" / "official_experiments.md"
 _HEAD = """\

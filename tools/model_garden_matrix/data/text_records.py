@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from official_matrix.data.text import SPECIAL
+from tools.model_garden_matrix.data.text import SPECIAL
 
 CLS, SEP, MASK = (SPECIAL.index(token) for token in ("[CLS]", "[SEP]", "[MASK]"))
 Row = Mapping[str, Any]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from official_matrix.data.vision import boxed_images, coco_annotations
-from official_matrix.recipes.vision_common import (
+from tools.model_garden_matrix.data.vision import boxed_images, coco_annotations
+from tools.model_garden_matrix.recipes.vision_common import (
     SGD,
     Overrides,
     Recipe,

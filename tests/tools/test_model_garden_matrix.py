@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from official_matrix import __main__ as script
-from official_matrix import results, run, stages, table
-from official_matrix.recipes import recipes
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.errors import RunnerError
 from orbit_runner.model_garden import catalogue, loading
+from tools.model_garden_matrix import __main__ as script
+from tools.model_garden_matrix import results, run, stages, table
+from tools.model_garden_matrix.recipes import recipes
 
 VERSIONS = {"Python": "3.11", "tensorflow": "2.20.0"}
 
@@ -165,7 +165,7 @@ def test_a_reason_names_no_place_of_this_machine(tmp_path: Path) -> None:
 def test_an_experiment_of_the_sample_goes_through_all_stages(tmp_path: Path) -> None:
     assert "mock" in script.SAMPLE
     path = tmp_path / "results.jsonl"
-    command = [sys.executable, "-m", "official_matrix", "mock", "--results", str(path)]
+    command = [sys.executable, "-m", "tools.model_garden_matrix", "mock", "--results", str(path)]
     subprocess.run(command, cwd=run.ROOT, check=True)
     (result,) = results.read(path).values()
     assert result["outcomes"] == dict.fromkeys(stages.STAGES, stages.OK)

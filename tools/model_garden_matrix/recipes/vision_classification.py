@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from official_matrix.data.vision import classified_images
-from official_matrix.recipes.vision_common import SGD, Overrides, Recipe, data, recipe, short
+from tools.model_garden_matrix.data.vision import classified_images
+from tools.model_garden_matrix.recipes.vision_common import (
+    SGD,
+    Overrides,
+    Recipe,
+    data,
+    recipe,
+    short,
+)
 
 _CLASSES = 10
 _RESNET = {"resnet": {"model_id": 10, "depth_multiplier": 0.25}}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from official_matrix.data.vision import noise
+from tools.model_garden_matrix.data.vision import noise
 
 _NAME, _SPLITS = "ucf101", ("train", "test")
 _COUNT, _FRAMES, _SIDE = 4, 4, 256

@@ -9,11 +9,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from official_matrix import results
-from official_matrix.one import NOTES
-from official_matrix.stages import OK, STAGES, first_reason, outcomes, tidied
+from tools.model_garden_matrix import results
+from tools.model_garden_matrix.stages import OK, STAGES, first_reason, outcomes, tidied
+from tools.model_garden_matrix.worker import NOTES
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def run_all(names: list[str], path: Path, seconds: float) -> bool:
@@ -49,9 +49,9 @@ def run_one(name: str, logs: Path, seconds: float) -> results.Result:
         What became of it.
     """
     start = time.monotonic()
-    made = _in_a_process("here", name, logs, seconds)
+    made = _in_a_process("orbit_runner", name, logs, seconds)
     taken = round(time.monotonic() - start, 1)
-    there = None if first_reason(made) == "" else _in_a_process("there", name, logs, seconds)
+    there = None if first_reason(made) == "" else _in_a_process("reference", name, logs, seconds)
     return {
         "name": name,
         "outcomes": made,
@@ -63,9 +63,9 @@ def run_one(name: str, logs: Path, seconds: float) -> results.Result:
 
 def _in_a_process(runner: str, name: str, logs: Path, seconds: float) -> dict[str, str]:
     logs.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "official_matrix.one", runner, name]
+    command = [sys.executable, "-m", "tools.model_garden_matrix.worker", runner, name]
     with (
-        tempfile.TemporaryDirectory(prefix="official_matrix_") as made,
+        tempfile.TemporaryDirectory(prefix="model_garden_matrix_") as made,
         (logs / f"{name.replace('/', '_')}.{runner}.log").open("wb") as log,
     ):
         folder = Path(made)

@@ -8,10 +8,10 @@ from typing import Any
 
 import yaml
 
-from official_matrix.stages import STEPS, Reached
 from orbit_runner.cli.preflight import check_before_start
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.utils.observer import Observer
+from tools.model_garden_matrix.stages import STEPS, Reached
 
 _MODE = "train_and_eval"
 
