@@ -115,7 +115,7 @@ def test_data_that_has_moved_is_told(run: Path, capsys: pytest.CaptureFixture[st
     ("arguments", "message"),
     [
         ((), "the following arguments are required: RUN"),
-        (("nope",), "RUN: nope is no folder\ngive the folder of a run"),
+        (("nope",), "RUN: nope is no directory\ngive a run directory"),
         ((".",), "RUN: . has no config.yaml"),
         (("bare",), "RUN: there is no checkpoint in bare/checkpoints\ntrain first"),
         (("run", "--checkpoint=11"), "has none of it\nthere are those of steps 10, 20"),

@@ -237,7 +237,7 @@ def test_a_run_that_was_killed_and_goes_on(tmp_path: Path, reproduced: Reproduce
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["nowhere"], ["RUN: nowhere is no folder", "give the folder of a run"]),
+        (["nowhere"], ["RUN: nowhere is no directory", "give a run directory"]),
         (["empty"], ["RUN: empty has no config.yaml"]),
         (["damaged"], ["no whole checkpoint with a record in damaged/", "`runner verify damaged`"]),
         (["a", "--last=25"], ["at or before step 5", "there are those of steps 20, 30"]),

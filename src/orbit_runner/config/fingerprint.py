@@ -83,6 +83,9 @@ _NEVER = frozenset(
     }
 )
 
+# Settings that came later: without them, a config keeps the fingerprint that it had before.
+_LEFT_OUT_IF_EMPTY = frozenset({"callbacks"})
+
 
 def _goes_back(config: ExperimentConfig) -> bool:
     return config.trainer.recovery_max_trials > 0
@@ -156,7 +159,11 @@ def identity_settings(config: ExperimentConfig) -> dict[str, Any]:
     Args:
         config: A resolved config.
     """
-    return {path: value for path, value in flat(config).items() if touches_weights(path, config)}
+    return {
+        path: value
+        for path, value in flat(config).items()
+        if touches_weights(path, config) and (value or path not in _LEFT_OUT_IF_EMPTY)
+    }
 
 
 def settings_fingerprint(settings: Mapping[str, Any]) -> str:
