@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -128,3 +129,11 @@ def cli(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
         )
 
     return run
+
+
+@pytest.fixture(params=["off", "one_device", "mirrored2", "mirrored4"])
+def strategy(request: pytest.FixtureRequest) -> Any:
+    """The strategies that a single process can run here, on virtual CPUs."""
+    from tests.support.toy import make_strategy
+
+    return make_strategy(request.param)

@@ -13,10 +13,10 @@ import pytest
 
 from orbit_runner.config.parsing.search_path import experiment_files
 from orbit_runner.config.resolve import Request, resolve
-from tests.images import write_records
-from tests.small_experiments import overrides
-from tests.tasks.translations import sentences, write_pairs
-from tests.training.toy import Notes, run
+from tests.support.images import write_records
+from tests.support.small_experiments import overrides
+from tests.support.toy import Notes, run
+from tests.support.translations import sentences, write_pairs
 
 _TRAIN, _VALIDATION = 40, 12
 

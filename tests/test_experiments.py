@@ -11,8 +11,8 @@ import tensorflow as tf
 
 from orbit_runner.config.parsing.search_path import shipped_root
 from orbit_runner.config.resolve import Request, resolve
-from tests.small_experiments import SMALLER, overrides, sampled
-from tests.training.toy import Notes, run
+from tests.support.small_experiments import SMALLER, overrides, sampled
+from tests.support.toy import Notes, run
 
 _SMOKE = "configs/trainer/smoke.yaml"
 _NAMES = sorted(path.stem for path in (shipped_root() / "experiments").iterdir())

@@ -10,7 +10,7 @@ import pytest
 
 from orbit_runner.config.parsing.search_path import experiment_files
 from orbit_runner.config.resolve import Request, resolve
-from tests.small_experiments import overrides, sampled
+from tests.support.small_experiments import overrides, sampled
 
 
 def _needs_files(name: str) -> bool:

@@ -18,8 +18,8 @@ from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.errors import RunnerError, SettingError
 from orbit_runner.registry import TASKS
 from orbit_runner.train_lib import prepare, run_experiment
-from tests.training.digits import cnn_config, digits_config
-from tests.training.toy import Notes, make_strategy, records, run, toy_config
+from tests.support.digits import cnn_config, digits_config
+from tests.support.toy import Notes, make_strategy, records, run, toy_config
 
 
 @pytest.mark.sample(1)

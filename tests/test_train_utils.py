@@ -16,8 +16,8 @@ from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.errors import RunnerError
 from orbit_runner.model_garden.driver.experiment_runner import run_config
-from tests.official import registered_examples  # noqa: F401 - registers experiments
-from tests.training.toy import toy_config
+from tests.support import registered_examples  # noqa: F401 - registers experiments
+from tests.support.toy import toy_config
 
 FILE = """\
 trainer:

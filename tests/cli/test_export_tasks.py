@@ -19,7 +19,7 @@ from orbit_runner.config.serialize import to_yaml
 from orbit_runner.datasets import digits
 from orbit_runner.registry import TASKS
 from orbit_runner.train_lib import run_experiment
-from tests.exported import ask_elsewhere
+from tests.support.exported import ask_elsewhere
 
 _WORDS = {"ein": "a", "hund": "dog", "mann": "man", "kind": "child", "rennt": "runs",
           "sitzt": "sits", "schnell": "quickly", "dort": "there"}  # fmt: skip

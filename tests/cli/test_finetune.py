@@ -13,7 +13,7 @@ from orbit_runner.cli.commands.run import run_parser
 from orbit_runner.cli.flags.config_flags import parse
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.errors import RunnerError
-from tests.training.toy import run
+from tests.support.toy import run
 
 
 def write(folder: Path, name: str, *, whole: bool = True) -> None:

@@ -18,8 +18,8 @@ import tensorflow as tf
 from orbit_runner.cli.main import main
 from orbit_runner.config.serialize import to_yaml
 from orbit_runner.datasets import digits
-from tests.training.toy import run as run_toy
-from tests.training.toy import toy_config
+from tests.support.toy import run as run_toy
+from tests.support.toy import toy_config
 
 # The threads of the process that runs the tests are settled by its first op.
 RUN = ["run", "--experiment=digits_mlp", "--runtime.intra_op_threads=0",

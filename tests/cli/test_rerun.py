@@ -17,7 +17,7 @@ from orbit_runner.errors import Diverged, RunnerError
 from orbit_runner.run_directory.history import read_history
 from orbit_runner.train.callbacks.interrupts import Interrupted
 from orbit_runner.utils.observer import Observer
-from tests.training.toy import run, toy_config
+from tests.support.toy import run, toy_config
 
 
 def _config(**changes: Any) -> ExperimentConfig:

@@ -16,7 +16,7 @@ from orbit_runner.data.fingerprint import DataFile
 from orbit_runner.run_directory.config import is_made_with, keep_settings
 from orbit_runner.run_directory.data_record import DataRecord, read_record
 from orbit_runner.tasks.image_classification import sources
-from tests.training.toy import Notes, run
+from tests.support.toy import Notes, run
 
 NAME = "task.train_data.data_dir"
 Refused = Callable[..., str]

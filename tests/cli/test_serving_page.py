@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from orbit_runner.cli.main import main
 from orbit_runner.datasets import digits
-from tests.exported import ask_elsewhere
+from tests.support.exported import ask_elsewhere
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "serving.md").read_text(encoding="utf-8")

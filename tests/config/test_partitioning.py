@@ -339,7 +339,7 @@ def test_sizes_of_images(over_digits: Over) -> None:
 
 
 def test_sizes_of_images_in_records(over_digits: Over, tmp_path: Path) -> None:
-    from tests.tfrecords import write_set
+    from tests.support.tfrecords import write_set
 
     write_set(tmp_path, sizes=(3,), shape=(12, 20, 3))
     data = f"{{source: tfrecord, data_dir: '{tmp_path}', input_path: train-00, augment: none}}"

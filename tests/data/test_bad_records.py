@@ -14,7 +14,7 @@ from orbit_runner.data.tfrecord.bad_record import find_damaged_record, with_offs
 from orbit_runner.data.tfrecord.example import example_problem
 from orbit_runner.data.tfrecord.framing import find_damaged_data, has_checksum, record_starts
 from orbit_runner.data.tfrecord.index_cache import index_file
-from tests.tfrecords import example, pixels, write_file
+from tests.support.tfrecords import example, pixels, write_file
 
 SHAPE, BAD = (4, 4, 3), 37
 CONFIG = """

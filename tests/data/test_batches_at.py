@@ -13,7 +13,7 @@ from orbit_runner.data.augment import CropFlip
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.tfrecord.pipeline import train_records
 from orbit_runner.data.tfrecord.source import load
-from tests.tfrecords import write_set
+from tests.support.tfrecords import write_set
 
 SIZE, BATCH, SEED = 37, 8, 5
 

@@ -8,7 +8,7 @@ import pytest
 
 from orbit_runner.data.images.files import FileSource, load
 from orbit_runner.errors import DataError
-from tests.images import GARBAGE, jpeg, write_folder
+from tests.support.images import GARBAGE, jpeg, write_folder
 
 
 def _names(source: FileSource) -> list[str]:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from test_pipeline import _assert_equal, _contexts, _global_batches
 
 from orbit_runner.data.augment import CropFlip
 from orbit_runner.data.images import files, tfds
@@ -21,8 +20,17 @@ from orbit_runner.data.images.train_image import Variation
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.tfrecord import source as records
 from orbit_runner.errors import DataError
-from tests.images import GARBAGE, cut_short, jpeg, photo, write_folder, write_records, write_tfds
-from tests.tfrecords import example, write_file
+from tests.support.batches import assert_equal_batches, contexts, global_batches
+from tests.support.images import (
+    GARBAGE,
+    cut_short,
+    jpeg,
+    photo,
+    write_folder,
+    write_records,
+    write_tfds,
+)
+from tests.support.tfrecords import example, write_file
 
 _SHAPE = (10, 12, 3)
 _COUNTS = {"ant": 9, "bee": 8, "cat": 6}
@@ -78,12 +86,12 @@ def test_batches_depend_on_the_seed_and_the_step_alone(
     assert source.size == 23
     settings = {"mixing": Mixing(num_classes=3), "augmentation": CropFlip(2)}
     whole = _take(_train(source, **settings), 7)
-    _assert_equal(_take(_train(source, start_step=5, **settings), 2), whole[5:7])
+    assert_equal_batches(_take(_train(source, start_step=5, **settings), 2), whole[5:7])
 
     def rows(context: tf.distribute.InputContext) -> tf.data.Dataset:
         return _train(source, input_context=context, start_step=1, **settings)
 
-    _assert_equal(_global_batches(rows, replicas, pipelines, 3), whole[1:4])
+    assert_equal_batches(global_batches(rows, replicas, pipelines, 3), whole[1:4])
     other = _take(_train(source, seed=6, **settings), 1)
     assert (other[0]["image"] != whole[0]["image"]).any()
     assert whole[0]["image"].dtype == np.uint8
@@ -128,8 +136,8 @@ def test_an_evaluation_counts_each_image_once(
     assert len(whole) == steps
     weights = np.concatenate([batch["weight"] for batch in whole])
     np.testing.assert_array_equal(weights, [1.0] * min(23, 8 * steps) + [0.0] * (8 * steps - 23))
-    _assert_equal(_global_batches(rows, 4, 2, steps), whole)
-    assert sum(len(list(rows(context))) for context in _contexts(4, 2)) == 4 * steps
+    assert_equal_batches(global_batches(rows, 4, 2, steps), whole)
+    assert sum(len(list(rows(context))) for context in contexts(4, 2)) == 4 * steps
 
 
 def test_labels_are_checked_and_named(made: Callable[[str], ImageSource]) -> None:
@@ -138,7 +146,7 @@ def test_labels_are_checked_and_named(made: Callable[[str], ImageSource]) -> Non
 
 
 def test_pairs_have_to_lie_within_a_replica(made: Callable[[str], ImageSource]) -> None:
-    context = _contexts(8, 1)[0]
+    context = contexts(8, 1)[0]
     with pytest.raises(DataError, match="got 1 examples a replica, expected an even number"):
         _train(made("image_folder"), mixing=Mixing(num_classes=3), input_context=context)
 
@@ -257,4 +265,4 @@ def test_cached_batches_need_no_file(made: Callable[[str], ImageSource], tmp_pat
     expected = _take(dataset, 4)
     for path in (tmp_path / "image_folder").rglob("*.*"):
         path.unlink()
-    _assert_equal(_take(dataset, 4), expected)
+    assert_equal_batches(_take(dataset, 4), expected)

@@ -20,7 +20,7 @@ from orbit_runner.data.images.eval_image import decode_for_evaluation, seen_in_e
 from orbit_runner.data.images.statistics import NATURAL_MEAN, NATURAL_STD
 from orbit_runner.data.images.train_image import Variation, augment
 from orbit_runner.errors import DataError
-from tests.images import jpeg, photo, png
+from tests.support.images import jpeg, photo, png
 
 _SHAPE = (24, 20, 3)
 _RANDAUG: dict[str, Any] = {

@@ -14,7 +14,7 @@ from orbit_runner.data.tfrecord.locations import RecordNames
 from orbit_runner.data.tfrecord.pipeline import eval_records, evaluation_rows
 from orbit_runner.data.tfrecord.source import RecordSource
 from orbit_runner.errors import DataError
-from tests.images import write_tfds
+from tests.support.images import write_tfds
 
 _SIZES = (70, 3, 130)
 

@@ -17,31 +17,9 @@ from orbit_runner.data.sampling.index_sampler import IndexSampler
 from orbit_runner.data.sampling.sharding import eval_steps
 from orbit_runner.data.source import ArraySource
 from orbit_runner.errors import DataError
+from tests.support.batches import assert_equal_batches, contexts, global_batches, make_source
 
 _SEED = 11
-
-
-def _source(size: int) -> ArraySource:
-    image = np.random.default_rng(4).integers(0, 256, (size, 6, 6, 3)).astype(np.uint8)
-    nested = {"twice": np.arange(size, dtype=np.int64) * 2}
-    label = np.arange(size, dtype=np.int32)
-    return ArraySource("made", {"image": image, "label": label, "nested": nested})
-
-
-def _contexts(replicas: int, pipelines: int) -> list[tf.distribute.InputContext]:
-    return [tf.distribute.InputContext(pipelines, p, replicas) for p in range(pipelines)]
-
-
-def _global_batches(make, replicas: int, pipelines: int, steps: int) -> list:
-    """Puts the slices of all replicas together, as strategies pull them."""
-    rows = [make(context).as_numpy_iterator() for context in _contexts(replicas, pipelines)]
-    return [
-        tf.nest.map_structure(
-            lambda *parts: np.concatenate(parts),
-            *(next(row) for row in rows for _ in range(replicas // pipelines)),
-        )
-        for _ in range(steps)
-    ]
 
 
 def _train(source, steps, batch, *, replicas=1, pipelines=1, **settings):
@@ -50,20 +28,14 @@ def _train(source, steps, batch, *, replicas=1, pipelines=1, **settings):
             source, global_batch_size=batch, seed=_SEED, input_context=context, **settings
         )
 
-    return _global_batches(make, replicas, pipelines, steps)
-
-
-def _assert_equal(got, expected):
-    assert len(got) == len(expected)
-    for one, other in zip(got, expected, strict=True):
-        tf.nest.map_structure(np.testing.assert_array_equal, one, other)
+    return global_batches(make, replicas, pipelines, steps)
 
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize(("size", "batch"), [(10, 4), (10, 64), (97, 32), (5000, 8)])
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_batches_are_those_of_the_sampler(size, batch, shuffle):
-    source = _source(size)
+    source = make_source(size)
     batches = _train(source, 700 if batch == 8 else 5, batch, shuffle=shuffle)
     for step, got in enumerate(batches):
         positions = tf.range(step * batch, (step + 1) * batch, dtype=tf.int64)
@@ -78,41 +50,41 @@ def test_batches_are_those_of_the_sampler(size, batch, shuffle):
 @pytest.mark.parametrize("start_step", [0, 3])
 def test_replicas_share_the_batch_of_one(replicas, pipelines, start_step):
     settings = {"augmentation": CropFlip(2), "start_step": start_step}
-    alone = _train(_source(50), 6, 16, **settings)
-    shared = _train(_source(50), 6, 16, replicas=replicas, pipelines=pipelines, **settings)
-    _assert_equal(shared, alone)
+    alone = _train(make_source(50), 6, 16, **settings)
+    shared = _train(make_source(50), 6, 16, replicas=replicas, pipelines=pipelines, **settings)
+    assert_equal_batches(shared, alone)
 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("start_step", [1, 7, 129])
 def test_starting_later_gives_the_same_batches(start_step):
-    source, settings = _source(50), {"augmentation": CropFlip(2)}
+    source, settings = make_source(50), {"augmentation": CropFlip(2)}
     straight = _train(source, start_step + 5, 64, **settings)
     resumed = _train(source, 5, 64, start_step=start_step, **settings)
-    _assert_equal(resumed, straight[start_step:])
+    assert_equal_batches(resumed, straight[start_step:])
 
 
 def test_starting_far_out_costs_nothing():
-    (far,) = _train(_source(50), 1, 10, start_step=10**12)
+    (far,) = _train(make_source(50), 1, 10, start_step=10**12)
     ids, _ = IndexSampler(50, _SEED)(tf.range(10**13, 10**13 + 10, dtype=tf.int64))
     np.testing.assert_array_equal(far["label"], ids)
 
 
 def test_workers_that_do_not_wait_take_turns():
-    alone = _train(_source(50), 6, 16)
+    alone = _train(make_source(50), 6, 16)
     rows = [
-        train_dataset(_source(50), global_batch_size=16, seed=_SEED, input_context=context)
+        train_dataset(make_source(50), global_batch_size=16, seed=_SEED, input_context=context)
         for context in (tf.distribute.InputContext(3, p, 1) for p in range(3))
     ]
     turns = zip(*(row.as_numpy_iterator() for row in rows), strict=True)
-    _assert_equal(list(itertools.islice(itertools.chain.from_iterable(turns), 6)), alone)
+    assert_equal_batches(list(itertools.islice(itertools.chain.from_iterable(turns), 6)), alone)
 
 
 _MIRRORED = """
 import itertools
 import sys
 import tensorflow as tf
-from test_pipeline import _source
+from tests.support.batches import make_source
 from orbit_runner.data.array_pipeline import train_dataset
 
 cpu = tf.config.list_physical_devices("CPU")[0]
@@ -120,7 +92,7 @@ tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfigur
 strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
 
 def make(context):
-    return train_dataset(_source(50), global_batch_size=16, seed=11, input_context=context)
+    return train_dataset(make_source(50), global_batch_size=16, seed=11, input_context=context)
 
 distributed = strategy.distribute_datasets_from_function(make)
 for batch in itertools.islice(distributed, 3):
@@ -133,18 +105,18 @@ for batch in itertools.islice(distributed, 3):
 def test_a_mirrored_strategy_pulls_slices_in_the_order_of_its_replicas():
     run = subprocess.run(
         [sys.executable, "-c", _MIRRORED],
-        env={**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parent)},
+        env={**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parents[2])},
         check=True,
         stdout=subprocess.PIPE,
         text=True,
     )
-    expected = [batch["label"].reshape(2, 8).tolist() for batch in _train(_source(50), 3, 16)]
+    expected = [batch["label"].reshape(2, 8).tolist() for batch in _train(make_source(50), 3, 16)]
     assert run.stdout.splitlines() == [str(parts) for parts in expected]
 
 
 def test_training_is_endless_with_static_shapes():
     context = tf.distribute.InputContext(2, 0, 4)
-    dataset = train_dataset(_source(50), global_batch_size=16, seed=1, input_context=context)
+    dataset = train_dataset(make_source(50), global_batch_size=16, seed=1, input_context=context)
     assert dataset.cardinality() == tf.data.INFINITE_CARDINALITY
     assert dataset.element_spec == {
         "image": tf.TensorSpec([4, 6, 6, 3], tf.uint8),
@@ -163,7 +135,7 @@ def _graphs(dataset: tf.data.Dataset):
 @pytest.mark.parametrize("make", [train_dataset, eval_dataset])
 def test_nothing_in_a_pipeline_keeps_a_state_or_a_copy_of_the_data(make):
     settings = {"seed": 1, "augmentation": CropFlip(2)} if make is train_dataset else {}
-    dataset = make(_source(5000), global_batch_size=16, **settings)
+    dataset = make(make_source(5000), global_batch_size=16, **settings)
     policy = tf.data.experimental.ExternalStatePolicy.FAIL
     dataset._as_serialized_graph(external_state_policy=policy)
     sizes = [graph.as_graph_def().ByteSize() for graph in _graphs(dataset)]
@@ -172,13 +144,13 @@ def test_nothing_in_a_pipeline_keeps_a_state_or_a_copy_of_the_data(make):
 
 def test_element_changes_the_structure():
     dataset = train_dataset(
-        _source(50),
+        make_source(50),
         global_batch_size=16,
         seed=_SEED,
         element=lambda batch: (batch["image"], batch["label"]),
     )
     _, label = next(dataset.as_numpy_iterator())
-    np.testing.assert_array_equal(label, _train(_source(50), 1, 16)[0]["label"])
+    np.testing.assert_array_equal(label, _train(make_source(50), 1, 16)[0]["label"])
 
 
 @pytest.mark.sample(1)
@@ -202,7 +174,7 @@ def _evaluate(source, batch, replicas, pipelines, **settings):
         assert dataset.cardinality() == steps * replicas // pipelines
         return dataset
 
-    return _global_batches(make, replicas, pipelines, steps)
+    return global_batches(make, replicas, pipelines, steps)
 
 
 @pytest.mark.sample(4)
@@ -211,7 +183,7 @@ def _evaluate(source, batch, replicas, pipelines, **settings):
 )
 @pytest.mark.parametrize(("replicas", "pipelines"), [(1, 1), (2, 1), (4, 1), (4, 2), (4, 4)])
 def test_each_example_counts_once_in_order(size, batch, replicas, pipelines):
-    pairs = _evaluate(_source(size), batch, replicas, pipelines)
+    pairs = _evaluate(make_source(size), batch, replicas, pipelines)
     labels = np.concatenate([examples["label"] for examples, _ in pairs])
     weights = np.concatenate([weight for _, weight in pairs])
     assert weights.dtype == np.float32
@@ -224,7 +196,7 @@ def test_each_example_counts_once_in_order(size, batch, replicas, pipelines):
 @pytest.mark.sample(2)
 @pytest.mark.parametrize(("size", "batch", "kept"), [(10, 4, 8), (12, 4, 12), (5001, 8, 5000)])
 def test_the_remainder_can_be_dropped(size, batch, kept):
-    pairs = _evaluate(_source(size), batch, 2, 1, drop_remainder=True)
+    pairs = _evaluate(make_source(size), batch, 2, 1, drop_remainder=True)
     labels = np.concatenate([examples["label"] for examples, _ in pairs])
     np.testing.assert_array_equal(labels, np.arange(kept))
     assert all((weight == 1).all() for _, weight in pairs)
@@ -232,20 +204,20 @@ def test_the_remainder_can_be_dropped(size, batch, kept):
 
 @pytest.mark.parametrize(("replicas", "pipelines"), [(1, 1), (4, 2)])
 def test_an_evaluation_ends(replicas, pipelines):
-    for context in _contexts(replicas, pipelines):
-        dataset = eval_dataset(_source(50), global_batch_size=16, input_context=context)
+    for context in contexts(replicas, pipelines):
+        dataset = eval_dataset(make_source(50), global_batch_size=16, input_context=context)
         assert len(list(dataset)) == 4 * replicas // pipelines
 
 
 def test_an_evaluation_of_nothing_is_refused():
     with pytest.raises(DataError, match="made: got a global batch of 16 for 10") as caught:
-        eval_dataset(_source(10), global_batch_size=16, drop_remainder=True)
+        eval_dataset(make_source(10), global_batch_size=16, drop_remainder=True)
     assert caught.value.field == "drop_remainder"
 
 
 def test_evaluation_workers_that_do_not_wait_see_each_example_once():
     rows = [
-        eval_dataset(_source(50), global_batch_size=16, input_context=context)
+        eval_dataset(make_source(50), global_batch_size=16, input_context=context)
         for context in (tf.distribute.InputContext(3, p, 1) for p in range(3))
     ]
     assert [len(row) for row in rows] == [2, 1, 1]
@@ -255,11 +227,11 @@ def test_evaluation_workers_that_do_not_wait_see_each_example_once():
 
 
 def test_cached_evaluation_repeats():
-    dataset = eval_dataset(_source(50), global_batch_size=16, cache=True)
-    plain = eval_dataset(_source(50), global_batch_size=16)
+    dataset = eval_dataset(make_source(50), global_batch_size=16, cache=True)
+    plain = eval_dataset(make_source(50), global_batch_size=16)
     expected = list(plain.as_numpy_iterator())
-    _assert_equal(list(dataset.as_numpy_iterator()), expected)
-    _assert_equal(list(dataset.as_numpy_iterator()), expected)
+    assert_equal_batches(list(dataset.as_numpy_iterator()), expected)
+    assert_equal_batches(list(dataset.as_numpy_iterator()), expected)
 
 
 @pytest.mark.parametrize("make", [train_dataset, eval_dataset])
@@ -268,7 +240,7 @@ def test_a_batch_that_does_not_divide_is_refused(make, batch, replicas):
     settings = {"seed": 1} if make is train_dataset else {}
     context = tf.distribute.InputContext(1, 0, replicas)
     with pytest.raises(DataError, match=f"batch of {batch}, .*multiple of {replicas}") as caught:
-        make(_source(9), global_batch_size=batch, input_context=context, **settings)
+        make(make_source(9), global_batch_size=batch, input_context=context, **settings)
     assert caught.value.field == "global_batch_size"
 
 
@@ -288,7 +260,7 @@ def test_options_reach_tf_data():
         ram_budget_gb=2,
         autotune_algorithm="MAX_PARALLELISM",
     )
-    got = train_dataset(_source(9), global_batch_size=2, seed=1, options=options).options()
+    got = train_dataset(make_source(9), global_batch_size=2, seed=1, options=options).options()
     assert got.threading.private_threadpool_size == 3
     assert got.deterministic is True
     assert got.autotune.ram_budget == 2 * 2**30
@@ -296,7 +268,7 @@ def test_options_reach_tf_data():
     assert got.autotune.autotune_algorithm == algorithm
     off = tf.data.experimental.AutoShardPolicy.OFF
     assert got.experimental_distribute.auto_shard_policy == off
-    plain = train_dataset(_source(9), global_batch_size=2, seed=1).options()
+    plain = train_dataset(make_source(9), global_batch_size=2, seed=1).options()
     assert plain.experimental_distribute.auto_shard_policy == off
     assert plain.deterministic is None
 
@@ -304,5 +276,5 @@ def test_options_reach_tf_data():
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("prefetch", [None, 0, 1, 5000])
 def test_making_ahead_changes_nothing(prefetch):
-    got = _train(_source(50), 5, 16, options=PipelineOptions(prefetch=prefetch))
-    _assert_equal(got, _train(_source(50), 5, 16))
+    got = _train(make_source(50), 5, 16, options=PipelineOptions(prefetch=prefetch))
+    assert_equal_batches(got, _train(make_source(50), 5, 16))

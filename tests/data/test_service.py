@@ -14,7 +14,7 @@ from orbit_runner.data.options import PipelineOptions
 from orbit_runner.data.source import ArraySource
 from orbit_runner.data.tfrecord.pipeline import eval_records, train_records
 from orbit_runner.data.tfrecord.source import load
-from tests.tfrecords import write_set
+from tests.support.tfrecords import write_set
 
 service = tf.data.experimental.service
 

@@ -6,7 +6,7 @@ import pytest
 from orbit_runner.data.text.buckets import bucket_widths, fixed_rows, plan_batches, steps_per_epoch
 from orbit_runner.data.text.source import EOS, PairSource, Ragged
 from orbit_runner.errors import DataError
-from tests.sentences import token_pairs
+from tests.support.sentences import token_pairs
 
 
 def _of_lengths(lengths):

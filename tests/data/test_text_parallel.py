@@ -12,7 +12,7 @@ from orbit_runner.data.text.lines import count_lines, read_lines
 from orbit_runner.data.text.source import EOS
 from orbit_runner.data.text.tokenizer.vocabulary import build
 from orbit_runner.errors import DataError
-from tests.sentences import sentences, write_text
+from tests.support.sentences import sentences, write_text
 
 _EN, _DE = sentences(300, seed=1), sentences(300, seed=2)
 

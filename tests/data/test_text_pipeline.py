@@ -12,7 +12,7 @@ from orbit_runner.data.sampling.segment_permutation import SegmentPermutation
 from orbit_runner.data.text.buckets import plan_batches
 from orbit_runner.data.text.pipeline import eval_pairs, train_pairs, train_pairs_at
 from orbit_runner.errors import DataError
-from tests.sentences import token_pairs
+from tests.support.sentences import token_pairs
 
 _SEED, _SIZE, _LONGEST, _TOKENS = 7, 203, 40, 480
 _MODES = {

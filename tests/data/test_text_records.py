@@ -12,8 +12,8 @@ from orbit_runner.data.text.record_writer import write_token_records
 from orbit_runner.data.text.source import EOS, PairSource, Ragged
 from orbit_runner.data.text.token_records import load
 from orbit_runner.errors import DataError
-from tests.sentences import token_pairs
-from tests.tfrecords import write_file
+from tests.support.sentences import token_pairs
+from tests.support.tfrecords import write_file
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ from sentencepiece import sentencepiece_model_pb2 as messages
 from orbit_runner.data.text.source import EOS, UNKNOWN
 from orbit_runner.data.text.tokenizer.graph_tokenizer import GraphTokenizer
 from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary, build
-from tests.sentences import sentences
+from tests.support.sentences import sentences
 
 # Few letters and few words, so that many ways to cut a word are equally probable.
 _LETTERS = ("abcd0", "abcdefgäöß12", "abcdefghijklmnopqrstuvwxyzéß,.嘿😀0123")

@@ -15,7 +15,7 @@ from orbit_runner.data.text.tokenizer import vocabulary_files
 from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary, build, clean
 from orbit_runner.data.text.tokenizer.vocabulary_files import vocabulary_for
 from orbit_runner.errors import DataError
-from tests.sentences import sentences, write_text
+from tests.support.sentences import sentences, write_text
 
 _LINES = sentences(400)
 _SIZE = 150

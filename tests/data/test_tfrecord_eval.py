@@ -3,7 +3,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tensorflow as tf
-from test_pipeline import _assert_equal, _contexts, _global_batches
 
 from orbit_runner.data.array_pipeline import eval_dataset
 from orbit_runner.data.sampling.sharding import eval_steps
@@ -12,7 +11,8 @@ from orbit_runner.data.tfrecord import reader
 from orbit_runner.data.tfrecord.pipeline import eval_records
 from orbit_runner.data.tfrecord.source import load
 from orbit_runner.errors import DataError
-from tests.tfrecords import pixels, write_set
+from tests.support.batches import assert_equal_batches, contexts, global_batches
+from tests.support.tfrecords import pixels, write_set
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def _evaluate(make, source, batch, replicas, pipelines, **settings):
         assert dataset.cardinality() == steps * replicas // pipelines
         return dataset
 
-    return _global_batches(rows, replicas, pipelines, steps)
+    return global_batches(rows, replicas, pipelines, steps)
 
 
 @pytest.mark.sample(1)
@@ -63,7 +63,7 @@ def test_batches_are_those_of_an_array(
     settings = {"drop_remainder": drop_remainder}
     got = _evaluate(eval_records, made(*sizes), batch, replicas, pipelines, **settings)
     expected = _evaluate(eval_dataset, _array(sum(sizes)), batch, replicas, pipelines, **settings)
-    _assert_equal(got, expected)
+    assert_equal_batches(got, expected)
 
 
 def test_an_evaluation_of_nothing_is_refused(made):
@@ -89,7 +89,7 @@ def test_evaluation_workers_that_do_not_wait_see_each_record_once(made):
 @pytest.mark.parametrize(("drop_remainder", "steps"), [(False, 4), (True, 3)])
 def test_an_evaluation_ends(made, replicas, pipelines, drop_remainder, steps):
     source = made(50)
-    for context in _contexts(replicas, pipelines):
+    for context in contexts(replicas, pipelines):
         dataset = eval_records(
             source,
             global_batch_size=16,
@@ -103,12 +103,12 @@ def test_a_cached_evaluation_repeats_without_its_files(made):
     source = made(30, 20)
     dataset = eval_records(source, global_batch_size=16, cache=True)
     expected = list(dataset.as_numpy_iterator())
-    _assert_equal(list(dataset.as_numpy_iterator()), expected)
+    assert_equal_batches(list(dataset.as_numpy_iterator()), expected)
     iterator = iter(dataset.repeat(2))
     first = [next(iterator) for _ in range(4)]
     for path in source.files:
         path.unlink()
-    _assert_equal([next(iterator) for _ in range(4)], first)
+    assert_equal_batches([next(iterator) for _ in range(4)], first)
 
 
 def test_element_changes_the_structure_and_labels_are_checked(made):

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.data.tfrecord.example import bytes_of, features_of, image_shape
-from tests.tfrecords import example
+from tests.support.tfrecords import example
 
 
 @pytest.mark.parametrize("size", [0, 1, 127, 128, 40_000])

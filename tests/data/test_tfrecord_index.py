@@ -16,7 +16,7 @@ from orbit_runner.data.tfrecord.index_cache import index_file, index_files
 from orbit_runner.data.tfrecord.source import load
 from orbit_runner.errors import DataError
 from orbit_runner.utils.cache import cache_folder
-from tests.tfrecords import SHAPE, SIZES, example, write_file, write_set
+from tests.support.tfrecords import SHAPE, SIZES, example, write_file, write_set
 
 _GENERATOR = np.random.default_rng(0)
 

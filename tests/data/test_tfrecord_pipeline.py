@@ -5,7 +5,6 @@ import itertools
 import numpy as np
 import pytest
 import tensorflow as tf
-from test_pipeline import _assert_equal, _global_batches
 
 from orbit_runner.data.array_pipeline import train_dataset
 from orbit_runner.data.augment import CropFlip
@@ -18,7 +17,8 @@ from orbit_runner.data.tfrecord.order import BlockOrder, WindowShuffle
 from orbit_runner.data.tfrecord.pipeline import select_own, train_records
 from orbit_runner.data.tfrecord.source import RecordSource, load
 from orbit_runner.errors import DataError
-from tests.tfrecords import SHAPE, SIZES, example, pixels, write_file, write_set
+from tests.support.batches import assert_equal_batches, global_batches
+from tests.support.tfrecords import SHAPE, SIZES, example, pixels, write_file, write_set
 
 _SEED, _SIZE, _BATCH = 11, sum(SIZES), 16
 _BUFFERS = [1, 7, 100, 1000]
@@ -44,7 +44,7 @@ def _train(source, steps, *, batch=_BATCH, replicas=1, pipelines=1, seed=_SEED, 
             source, global_batch_size=batch, seed=seed, input_context=context, **settings
         )
 
-    return _global_batches(make, replicas, pipelines, steps)
+    return global_batches(make, replicas, pipelines, steps)
 
 
 def _labels(batches) -> np.ndarray:
@@ -110,7 +110,7 @@ def test_starting_later_gives_the_same_batches(source, buffer, starts):
     straight = _train(source, max(starts) + 19, **settings)
     for start_step in starts:
         resumed = _train(source, 19, start_step=start_step, **settings)
-        _assert_equal(resumed, straight[start_step : start_step + 19])
+        assert_equal_batches(resumed, straight[start_step : start_step + 19])
 
 
 def test_starting_far_out_costs_nothing(source):
@@ -140,7 +140,7 @@ def test_replicas_share_the_batch_of_one(
     }
     alone = _train(source, 20, **settings)
     shared = _train(source, 20, replicas=replicas, pipelines=pipelines, **settings)
-    _assert_equal(shared, alone)
+    assert_equal_batches(shared, alone)
 
 
 @pytest.mark.slow
@@ -155,7 +155,7 @@ def test_workers_that_do_not_wait_take_turns(source, start_step):
         for context in (tf.distribute.InputContext(3, p, 1) for p in range(3))
     ]
     turns = zip(*(row.as_numpy_iterator() for row in rows), strict=True)
-    _assert_equal(list(itertools.islice(itertools.chain.from_iterable(turns), 20)), alone)
+    assert_equal_batches(list(itertools.islice(itertools.chain.from_iterable(turns), 20)), alone)
 
 
 @pytest.mark.parametrize(("replicas", "pipelines"), [(1, 1), (4, 2), (4, 4), (1, 3), (2, 3)])
@@ -183,7 +183,7 @@ def test_augmentation_is_that_of_an_array_with_the_same_numbers(source):
     settings = {"global_batch_size": _BATCH, "seed": _SEED, "augmentation": CropFlip(2)}
     expected = train_dataset(array, shuffle=False, **settings).take(40)
     got = _train(source, 40, augmentation=CropFlip(2), shuffle_buffer_size=1)
-    _assert_equal(got, list(expected.as_numpy_iterator()))
+    assert_equal_batches(got, list(expected.as_numpy_iterator()))
 
 
 @pytest.mark.sample(1)
@@ -211,7 +211,7 @@ def test_a_start_reads_no_block_but_those_of_its_window(tmp_path, monkeypatch, s
             content[offset:end] = whole[offset:end]
         path.write_bytes(content)
     (got,) = _train(source, 1, batch=8, options=PipelineOptions(prefetch=0), **settings)
-    _assert_equal([got], [expected])
+    assert_equal_batches([got], [expected])
     with pytest.raises(tf.errors.DataLossError):
         _train(source, 100, batch=8, **settings)
 
@@ -249,7 +249,7 @@ def test_records_keep_their_numbers_where_batches_may_swap(source, deterministic
 @pytest.mark.parametrize("prefetch", [None, 0, 1, 50])
 def test_making_ahead_changes_nothing(source, prefetch):
     options = PipelineOptions(prefetch=prefetch)
-    _assert_equal(_train(source, 5, options=options), _train(source, 5))
+    assert_equal_batches(_train(source, 5, options=options), _train(source, 5))
 
 
 def test_options_reach_tf_data(source):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.kills.harness import MOMENTS, killed, unkilled
-from tests.tfrecords import write_set
+from tests.support.tfrecords import write_set
 
 _COMMON = [
     "--trainer.optimizer_config.ema.average_decay=0.99",

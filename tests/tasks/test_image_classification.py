@@ -11,7 +11,7 @@ from orbit_runner.data.array_pipeline import eval_dataset, train_dataset
 from orbit_runner.tasks.image_classification.sources import load_source
 from orbit_runner.tasks.image_classification.task import ImageClassificationTask
 from orbit_runner.tasks.metrics import RunningMean, SparseAccuracy
-from tests.training.digits import cnn_config, digits_config
+from tests.support.digits import cnn_config, digits_config
 
 RNG = np.random.default_rng(0)
 LOGITS = RNG.normal(size=(6, 10)).astype(np.float32) * 3

@@ -18,9 +18,9 @@ from orbit_runner.data.source import Repeated
 from orbit_runner.errors import DataError
 from orbit_runner.tasks.image_classification.sources import load_source, pixel_statistics
 from orbit_runner.tasks.image_classification.task import ImageClassificationTask
-from tests.images import write_folder, write_records, write_tfds
-from tests.training.digits import digits_config
-from tests.training.toy import run
+from tests.support.digits import digits_config
+from tests.support.images import write_folder, write_records, write_tfds
+from tests.support.toy import run
 
 _SIZE = [12, 10, 3]
 _TRAIN, _EVAL = "task__train_data__", "task__validation_data__"

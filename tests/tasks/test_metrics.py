@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from orbit_runner.tasks.metrics import RunningMean
 from orbit_runner.train.evaluator import value_of
-from tests.training.toy import make_strategy
+from tests.support.toy import make_strategy
 
 
 @pytest.mark.sample(1)

@@ -20,8 +20,8 @@ from orbit_runner.tasks.recommendation.metrics import HitRatio, Ndcg
 from orbit_runner.tasks.recommendation.ranking import ranks_and_losses
 from orbit_runner.tasks.recommendation.sources import load_source
 from orbit_runner.tasks.recommendation.task import RecommendationTask
-from tests.tasks.ratings import ratings_config, write_100k
-from tests.training.toy import records, run, weights
+from tests.support.ratings import ratings_config, write_100k
+from tests.support.toy import records, run, weights
 
 RNG = np.random.default_rng(4)
 

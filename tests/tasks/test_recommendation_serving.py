@@ -14,8 +14,8 @@ import tensorflow as tf
 from orbit_runner.errors import RunnerError
 from orbit_runner.tasks.recommendation.sources import load_source
 from orbit_runner.tasks.recommendation.task import RecommendationTask
-from tests.exported import ask_elsewhere
-from tests.tasks.ratings import ratings_config, write_100k
+from tests.support.exported import ask_elsewhere
+from tests.support.ratings import ratings_config, write_100k
 
 
 @pytest.fixture(scope="module")

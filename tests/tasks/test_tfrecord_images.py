@@ -18,9 +18,9 @@ from orbit_runner.data.tfrecord.pipeline import eval_records, train_records
 from orbit_runner.errors import DataError
 from orbit_runner.tasks.image_classification.sources import load_source
 from orbit_runner.tasks.image_classification.task import ImageClassificationTask
-from tests.tfrecords import SHAPE, SIZES, example, pixels, write_file, write_set
-from tests.training.digits import digits_config
-from tests.training.toy import run
+from tests.support.digits import digits_config
+from tests.support.tfrecords import SHAPE, SIZES, example, pixels, write_file, write_set
+from tests.support.toy import run
 
 _CLASSES = 7
 _TRAIN = "task__train_data__"

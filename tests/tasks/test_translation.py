@@ -17,8 +17,8 @@ from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary
 from orbit_runner.tasks.translation.serving import translate
 from orbit_runner.tasks.translation.task import TranslationTask
 from orbit_runner.utils.observer import Observer
-from tests.tasks.translations import sentences, translation_config, write_set
-from tests.training.toy import records, run
+from tests.support.toy import records, run
+from tests.support.translations import sentences, translation_config, write_set
 
 
 @pytest.fixture(autouse=True)

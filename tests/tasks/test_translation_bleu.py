@@ -16,7 +16,7 @@ from orbit_runner.data.text.tokenizer.vocabulary import build
 from orbit_runner.tasks.translation.bleu import CorpusBleu
 from orbit_runner.tasks.translation.decoding import Translations, decode
 from orbit_runner.tasks.translation.task import TranslationTask
-from tests.tasks.translations import sentences, translation_config, write_set
+from tests.support.translations import sentences, translation_config, write_set
 
 REFERENCES = [
     "Two dogs run across the green grass.",

@@ -18,7 +18,7 @@ from orbit_runner.errors import SettingError
 from orbit_runner.tasks.translation.config import TranslationDataConfig
 from orbit_runner.tasks.translation.sources import load_vocabulary
 from orbit_runner.tasks.translation.task import TranslationTask
-from tests.tasks.translations import translation_config, write_set
+from tests.support.translations import translation_config, write_set
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from official.nlp.tasks import translation as garden
 from orbit_runner.tasks.translation.losses import negative_log_likelihood, smoothed_cross_entropy
 from orbit_runner.tasks.translation.metrics import Perplexity, TokenAccuracy
 from orbit_runner.tasks.translation.task import TranslationTask
-from tests.tasks.translations import translation_config
+from tests.support.translations import translation_config
 
 VOCAB = 11
 RNG = np.random.default_rng(3)

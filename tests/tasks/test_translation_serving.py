@@ -15,7 +15,7 @@ from orbit_runner.errors import RunnerError
 from orbit_runner.tasks.serving import Predictor
 from orbit_runner.tasks.translation.predictor import LinePredictor
 from orbit_runner.tasks.translation.task import TranslationTask
-from tests.tasks.translations import translation_config, write_set
+from tests.support.translations import translation_config, write_set
 
 LINES = ["three four", "", "one", "  ", "nine eight seven six five four", "two two"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tensorflow as tf
-from test_ratings_pairs import _batches, _chosen, made
 
 from orbit_runner.data.ratings.distinct import distinct
 from orbit_runner.data.ratings.pipeline import eval_users
 from orbit_runner.data.ratings.step_batches import Candidates
 from orbit_runner.errors import DataError
+from tests.support.choices import batches_of, chosen_pairs, make_choices
 
 
 @pytest.mark.parametrize("count", [1, 5, 40])
@@ -50,12 +50,12 @@ def _candidates(source, num_negatives, seed=3):
 
 @pytest.mark.parametrize("num_negatives", [0, 1, 5, 16])
 def test_candidates_are_different_items_that_were_not_chosen(num_negatives):
-    source = made(30)
+    source = make_choices(30)
     items, there = _candidates(source, num_negatives)
     np.testing.assert_array_equal(items[:, 0], source.held_out)
     assert there[:, 0].all()
     for user in range(source.num_users):
-        mine = {item for owner, item in _chosen(source) if owner == user}
+        mine = {item for owner, item in chosen_pairs(source) if owner == user}
         free = set(range(source.num_items)) - mine - {int(source.held_out[user])}
         listed = items[user, 1:][there[user, 1:]].tolist()
         assert len(set(listed)) == len(listed)
@@ -66,7 +66,7 @@ def test_candidates_are_different_items_that_were_not_chosen(num_negatives):
 
 
 def test_enough_negatives_are_all_items():
-    source = made(30)
+    source = make_choices(30)
     everything, there = _candidates(source, 0)
     drawn, also = _candidates(source, 16)
     for user in range(source.num_users):
@@ -74,7 +74,7 @@ def test_enough_negatives_are_all_items():
 
 
 def test_candidates_depend_on_the_seed_alone():
-    source = made(30, 200)
+    source = make_choices(30, 200)
     first = _candidates(source, 20)[0]
     np.testing.assert_array_equal(first, _candidates(source, 20)[0])
     assert np.mean(first[:, 1:] == _candidates(source, 20, seed=4)[0][:, 1:]) < 0.05
@@ -83,7 +83,7 @@ def test_candidates_depend_on_the_seed_alone():
 def _evaluate(batch=8, replicas=1, pipelines=1, num_negatives=5, **settings):
     def make(context):
         return eval_users(
-            made(21),
+            make_choices(21),
             num_negatives=num_negatives,
             global_batch_size=batch,
             seed=3,
@@ -92,7 +92,7 @@ def _evaluate(batch=8, replicas=1, pipelines=1, num_negatives=5, **settings):
         )
 
     steps = 21 // batch if settings.get("drop_remainder") else -(-21 // batch)
-    return _batches(make, steps, replicas, pipelines)
+    return batches_of(make, steps, replicas, pipelines)
 
 
 @pytest.mark.sample(3)
@@ -100,7 +100,7 @@ def _evaluate(batch=8, replicas=1, pipelines=1, num_negatives=5, **settings):
 @pytest.mark.parametrize("batch", [4, 8, 24])
 @pytest.mark.parametrize(("replicas", "pipelines"), [(1, 1), (2, 1), (4, 2)])
 def test_each_user_counts_once_in_order(num_negatives, batch, replicas, pipelines):
-    expected_items, expected_there = _candidates(made(21), num_negatives)
+    expected_items, expected_there = _candidates(make_choices(21), num_negatives)
     batches = _evaluate(batch, replicas, pipelines, num_negatives)
     users, items, there, weights = (
         np.concatenate(parts)
@@ -118,15 +118,17 @@ def test_the_remainder_can_be_dropped():
     batches = _evaluate(drop_remainder=True)
     assert np.concatenate([f["user"] for f, *_ in batches]).tolist() == list(range(16))
     with pytest.raises(DataError, match="got a global batch of 32 for 21 examples"):
-        eval_users(made(21), num_negatives=5, global_batch_size=32, seed=1, drop_remainder=True)
+        eval_users(
+            make_choices(21), num_negatives=5, global_batch_size=32, seed=1, drop_remainder=True
+        )
 
 
 def test_cached_evaluation_repeats_and_shapes_are_static():
     settings = {"num_negatives": 5, "global_batch_size": 8, "seed": 3}
-    cached = eval_users(made(21), **settings, cache=True)
+    cached = eval_users(make_choices(21), **settings, cache=True)
     assert cached.cardinality() == 3
     assert cached.element_spec[0]["item"] == tf.TensorSpec([8, 6], tf.int32)
-    expected = list(eval_users(made(21), **settings).as_numpy_iterator())
+    expected = list(eval_users(make_choices(21), **settings).as_numpy_iterator())
     for _ in range(2):
         for got, wanted in zip(cached.as_numpy_iterator(), expected, strict=True):
             tf.nest.map_structure(np.testing.assert_array_equal, got, wanted)

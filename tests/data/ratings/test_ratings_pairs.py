@@ -14,33 +14,13 @@ import tensorflow as tf
 
 from orbit_runner.data.options import PipelineOptions
 from orbit_runner.data.ratings import step_batches as module
-from orbit_runner.data.ratings.interactions import RatingSource
 from orbit_runner.data.ratings.negatives import Unchosen
 from orbit_runner.data.ratings.pipeline import train_pairs
 from orbit_runner.data.ratings.step_batches import TrainingPairs, pair_chunks
 from orbit_runner.errors import DataError
+from tests.support.choices import batches_of, chosen_pairs, make_choices
 
 _SEED = 11
-
-
-def made(num_users: int = 13, num_items: int = 17, seed: int = 2) -> RatingSource:
-    """Makes choices of 1 to all but one items a user, and another one held out."""
-    generator = np.random.default_rng(seed)
-    rows = [
-        generator.permutation(num_items)[: 2 + user % (num_items - 1)] for user in range(num_users)
-    ]
-    return RatingSource(
-        name="made",
-        user_ids=np.arange(num_users),
-        item_ids=np.arange(num_items),
-        users=np.repeat(np.arange(num_users), [len(row) - 1 for row in rows]).astype(np.int32),
-        items=np.concatenate([np.sort(row[1:]) for row in rows]).astype(np.int32),
-        held_out=np.array([row[0] for row in rows], np.int32),
-    )
-
-
-def _chosen(source: RatingSource) -> set[tuple[int, int]]:
-    return set(zip(source.users.tolist(), source.items.tolist(), strict=True))
 
 
 def _epoch(source, number, seed=_SEED, k=4, **settings):
@@ -51,9 +31,9 @@ def _epoch(source, number, seed=_SEED, k=4, **settings):
 
 
 def test_every_rank_leads_to_the_item_of_that_rank():
-    source = made(40, 23)
+    source = make_choices(40, 23)
     unchosen = Unchosen(source.users, source.items, source.num_users, source.num_items)
-    chosen = _chosen(source)
+    chosen = chosen_pairs(source)
     for user in range(source.num_users):
         expected = [i for i in range(source.num_items) if (user, i) not in chosen]
         users = tf.fill([len(expected)], user)
@@ -72,8 +52,8 @@ def test_a_large_set_needs_64_bits_and_gets_them():
 
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_an_epoch_has_each_choice_once_and_k_items_that_were_not_chosen(shuffle):
-    source = made()
-    chosen = _chosen(source)
+    source = make_choices()
+    chosen = chosen_pairs(source)
     for epoch in range(3):
         users, items, labels = _epoch(source, epoch, shuffle=shuffle)
         pairs = list(zip(users.tolist(), items.tolist(), strict=True))
@@ -88,7 +68,7 @@ def test_an_epoch_has_each_choice_once_and_k_items_that_were_not_chosen(shuffle)
 
 
 def test_negatives_are_uniform_over_what_was_not_chosen():
-    source, epochs = made(5, 9), 2000
+    source, epochs = make_choices(5, 9), 2000
     pairs = TrainingPairs(source, num_negatives=4, seed=_SEED)
     features, labels = pairs(tf.range(epochs * source.size * 5, dtype=tf.int64))
     drawn = labels.numpy() == 0
@@ -96,7 +76,7 @@ def test_negatives_are_uniform_over_what_was_not_chosen():
     np.add.at(counts, (features["user"].numpy()[drawn], features["item"].numpy()[drawn]), 1)
     statistic, freedom = 0.0, 0
     for user in range(5):
-        free = [i for i in range(9) if (user, i) not in _chosen(source)]
+        free = [i for i in range(9) if (user, i) not in chosen_pairs(source)]
         # The item held out is one of them: training knows nothing of it.
         assert source.held_out[user] in free
         expected = counts[user].sum() / len(free)
@@ -108,7 +88,7 @@ def test_negatives_are_uniform_over_what_was_not_chosen():
 
 
 def test_negatives_are_drawn_anew_each_epoch_and_by_seed():
-    source = made(10, 300)
+    source = make_choices(10, 300)
 
     def negatives(epoch, seed=_SEED):
         _, items, labels = _epoch(source, epoch, seed, shuffle=False)
@@ -122,22 +102,10 @@ def test_negatives_are_drawn_anew_each_epoch_and_by_seed():
     assert np.mean(in_slots[:, 0] == in_slots[:, 1]) < 0.05
 
 
-def _batches(make, steps, replicas=1, pipelines=1):
-    contexts = [tf.distribute.InputContext(pipelines, p, replicas) for p in range(pipelines)]
-    rows = [make(context).as_numpy_iterator() for context in contexts]
-    return [
-        tf.nest.map_structure(
-            lambda *parts: np.concatenate(parts),
-            *(next(row) for row in rows for _ in range(replicas // pipelines)),
-        )
-        for _ in range(steps)
-    ]
-
-
 def _train(steps=6, batch=16, start_step=0, replicas=1, pipelines=1, **settings):
     def make(context):
         return train_pairs(
-            made(),
+            make_choices(),
             num_negatives=4,
             global_batch_size=batch,
             seed=_SEED,
@@ -146,7 +114,7 @@ def _train(steps=6, batch=16, start_step=0, replicas=1, pipelines=1, **settings)
             **settings,
         )
 
-    return _batches(make, steps, replicas, pipelines)
+    return batches_of(make, steps, replicas, pipelines)
 
 
 def _assert_equal(got, expected):
@@ -159,7 +127,7 @@ def _assert_equal(got, expected):
 @pytest.mark.parametrize("chunk", [1, 40, 2**16])
 def test_batches_are_the_pairs_in_their_order(monkeypatch, chunk):
     monkeypatch.setattr(module, "_CHUNK_PAIRS", chunk)
-    source = made()
+    source = make_choices()
     batches = _train(steps=80)
     assert 2 * 5 * source.size < 80 * 16
     users, items, labels = (
@@ -177,7 +145,7 @@ def test_batches_are_the_pairs_in_their_order(monkeypatch, chunk):
 @pytest.mark.parametrize("start_step", [0, 3, 10**9])
 def test_any_start_and_any_number_of_replicas_gives_the_same(replicas, pipelines, start_step):
     shared = _train(4, start_step=start_step, replicas=replicas, pipelines=pipelines)
-    at = pair_chunks(made(), num_negatives=4, global_batch_size=16, seed=_SEED).batch_at
+    at = pair_chunks(make_choices(), num_negatives=4, global_batch_size=16, seed=_SEED).batch_at
     expected = [
         tf.nest.map_structure(lambda t: t.numpy(), at(tf.constant(start_step + step, tf.int64)))
         for step in range(4)
@@ -196,7 +164,7 @@ def test_making_ahead_changes_nothing(prefetch):
 def test_training_is_endless_with_static_shapes():
     context = tf.distribute.InputContext(2, 0, 4)
     dataset = train_pairs(
-        made(), num_negatives=1, global_batch_size=16, seed=1, input_context=context
+        make_choices(), num_negatives=1, global_batch_size=16, seed=1, input_context=context
     )
     assert dataset.cardinality() == tf.data.INFINITE_CARDINALITY
     ids, labels = tf.TensorSpec([4], tf.int32), tf.TensorSpec([4], tf.float32)
@@ -204,7 +172,7 @@ def test_training_is_endless_with_static_shapes():
 
 
 def test_nothing_in_the_pipeline_keeps_a_state():
-    dataset = train_pairs(made(), num_negatives=4, global_batch_size=16, seed=1)
+    dataset = train_pairs(make_choices(), num_negatives=4, global_batch_size=16, seed=1)
     policy = tf.data.experimental.ExternalStatePolicy.FAIL
     dataset._as_serialized_graph(external_state_policy=policy)
 
@@ -212,13 +180,15 @@ def test_nothing_in_the_pipeline_keeps_a_state():
 def test_a_batch_that_does_not_divide_is_refused():
     context = tf.distribute.InputContext(1, 0, 3)
     with pytest.raises(DataError, match=r"batch of 16, .*multiple of 3"):
-        train_pairs(made(), num_negatives=4, global_batch_size=16, seed=1, input_context=context)
+        train_pairs(
+            make_choices(), num_negatives=4, global_batch_size=16, seed=1, input_context=context
+        )
 
 
 _MIRRORED = """
 import itertools
 import tensorflow as tf
-from test_ratings_pairs import made
+from tests.support.choices import make_choices
 from orbit_runner.data.ratings.pipeline import train_pairs
 
 cpu = tf.config.list_physical_devices("CPU")[0]
@@ -227,7 +197,7 @@ strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
 
 def make(context):
     return train_pairs(
-        made(), num_negatives=4, global_batch_size=16, seed=11, input_context=context
+        make_choices(), num_negatives=4, global_batch_size=16, seed=11, input_context=context
     )
 
 for features, labels in itertools.islice(strategy.distribute_datasets_from_function(make), 3):
@@ -240,7 +210,7 @@ for features, labels in itertools.islice(strategy.distribute_datasets_from_funct
 def test_a_mirrored_strategy_pulls_slices_in_the_order_of_its_replicas():
     run = subprocess.run(
         [sys.executable, "-c", _MIRRORED],
-        env={**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parent)},
+        env={**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parents[3])},
         check=True,
         stdout=subprocess.PIPE,
         text=True,

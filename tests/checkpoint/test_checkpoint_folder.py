@@ -1,0 +1,154 @@
+"""Checkpoints on the disk: whole, damaged, kept, set aside."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+from orbit_runner.checkpoint.directory import CheckpointFolder
+from orbit_runner.checkpoint.metadata import CheckpointRecord, read_record
+from tests.support.damage import DATA, empty, flip, truncate
+
+
+def _written(folder: CheckpointFolder, step: int) -> Path:
+    prefix = folder.writing(step)
+    prefix.with_name(f"{prefix.name}.index").write_bytes(b"index" * step)
+    prefix.with_name(f"{prefix.name}.{DATA}").write_bytes(b"data" * step)
+    return prefix
+
+
+def _commit(folder: CheckpointFolder, *steps: int) -> None:
+    for step in steps:
+        record = CheckpointRecord(step=step, weights="w", state="s", numerics={"threads": "2"})
+        folder.commit(_written(folder, step), record)
+
+
+def test_a_checkpoint_is_not_there_before_it_is_committed(tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path)
+    _commit(folder, 1)
+    _written(folder, 2)
+    assert folder.steps() == [1]
+    assert tf.train.latest_checkpoint(str(tmp_path)) == str(tmp_path / "ckpt-1")
+    folder.clear_leftovers()
+    names = ["checkpoint", f"ckpt-1.{DATA}", "ckpt-1.index", "ckpt-1.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
+
+
+def test_the_index_comes_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    order = []
+    replace = Path.replace
+
+    def watched(self: Path, target: Path) -> Path:
+        order.append(target.name)
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", watched)
+    _commit(CheckpointFolder(tmp_path), 3)
+    assert order == [f"ckpt-3.{DATA}", "ckpt-3.json", "ckpt-3.index", "checkpoint"]
+
+
+def test_old_ones_go_when_the_new_one_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = CheckpointFolder(tmp_path, keep=2)
+    _commit(folder, 1, 2)
+    seen = []
+    unlink = Path.unlink
+
+    def watched(self: Path, missing_ok: bool = False) -> None:
+        seen.append(folder.damage(3))
+        unlink(self, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", watched)
+    _commit(folder, 3)
+    assert folder.steps() == [2, 3]
+    assert seen == ["", "", ""]
+    state = tf.train.get_checkpoint_state(str(tmp_path))
+    assert [Path(path).name for path in state.all_model_checkpoint_paths] == ["ckpt-2", "ckpt-3"]
+
+
+def test_a_future_that_was_given_up_goes_too(tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path, keep=3)
+    _commit(folder, 10, 20, 30, 15)
+    assert folder.steps() == [10, 15]
+
+
+def test_a_record_loads_as_it_was_written(tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path)
+    _commit(folder, 4)
+    record = folder.record(4)
+    assert record is not None
+    assert (record.step, record.weights, record.state) == (4, "w", "s")
+    assert record.numerics == {"threads": "2"}
+    assert record.files["ckpt-4.index"].bytes == 20
+    assert folder.damage(4) == ""
+
+
+@pytest.mark.parametrize("file", ["index", DATA])
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (truncate, "bytes, not the"),
+        (flip, "has changed since it was written"),
+        (Path.unlink, "is missing"),
+        (empty, "has 0 bytes"),
+    ],
+)
+def test_damage_is_found(
+    spoil: Callable[[Path], None], said: str, file: str, tmp_path: Path
+) -> None:
+    folder = CheckpointFolder(tmp_path)
+    _commit(folder, 6, 7)
+    spoil(tmp_path / f"ckpt-7.{file}")
+    assert f"ckpt-7.{file}" in folder.damage(7)
+    assert said in folder.damage(7)
+    assert folder.steps() == [6, 7]
+    place = folder.set_aside(7)
+    assert folder.steps() == [6]
+    assert place == tmp_path / "damaged" / "ckpt-7"
+    assert (place / "ckpt-7.json").exists()
+    assert tf.train.latest_checkpoint(str(tmp_path)) == str(tmp_path / "ckpt-6")
+
+
+def test_two_damaged_ones_of_a_step_are_both_kept(tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path)
+    _commit(folder, 1, 7)
+    first = folder.set_aside(7)
+    _commit(folder, 7)
+    assert folder.set_aside(7) != first
+    assert len(list((tmp_path / "damaged").iterdir())) == 2
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"step": 7, "files": {}}', "null"])
+def test_a_mangled_record_is_damage(text: str, tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path)
+    _commit(folder, 7)
+    (tmp_path / "ckpt-7.json").write_text(text)
+    assert "ckpt-7.json cannot be read" in folder.damage(7)
+    with pytest.raises(
+        ValueError, match=r"not the record of a checkpoint|Expecting|expected a JSON object"
+    ):
+        read_record(tmp_path / "ckpt-7.json")
+
+
+@pytest.mark.parametrize("missing", [None, "index", DATA])
+def test_a_checkpoint_of_another_runner_has_no_record(missing: str | None, tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path)
+    _commit(folder, 7)
+    (tmp_path / "ckpt-7.json").unlink()
+    if missing:
+        (tmp_path / f"ckpt-7.{missing}").unlink()
+    assert folder.record(7) is None
+    assert (folder.damage(7) == "") == (missing is None)
+
+
+def test_the_names_of_others_are_left_alone(tmp_path: Path) -> None:
+    for name in ("ckpt-x.index", "ckpt-5.index.tmp", "best-5.index", "ckpt-5.txt"):
+        (tmp_path / name).write_text("")
+    folder = CheckpointFolder(tmp_path, keep=1)
+    assert folder.steps() == []
+    _commit(folder, 8)
+    assert (tmp_path / "best-5.index").exists()
+    assert json.loads((tmp_path / "ckpt-8.json").read_text())["step"] == 8

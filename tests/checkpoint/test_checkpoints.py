@@ -1,0 +1,236 @@
+"""Saving, resuming to the bit, starting from other weights, and checkpoints that do not fit."""
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from orbit_runner.errors import RunnerError, SettingError
+from tests.support.digits import cnn_config, digits_config
+from tests.support.toy import Notes, records, run, toy_config, weights
+
+
+def _steps(folder: Path) -> list[int]:
+    return sorted(int(path.stem.split("-")[1]) for path in folder.glob("ckpt-*.index"))
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize(("keep", "left"), [(2, [15, 20]), (9, [5, 10, 15, 20])])
+def test_the_newest_are_kept(keep: int, left: list[int], tmp_path: Path) -> None:
+    run(toy_config(trainer__max_to_keep=keep), tmp_path)
+    assert _steps(tmp_path / "checkpoints") == left
+
+
+def test_the_last_step_is_saved(tmp_path: Path) -> None:
+    run(toy_config(trainer__checkpoint_interval=100), tmp_path, "train")
+    assert _steps(tmp_path / "checkpoints") == [20]
+
+
+def _same_weights(left: Any, right: Any) -> None:
+    for a, b in zip(weights(left), weights(right), strict=True):
+        assert a.tobytes() == b.tobytes()
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"trainer__optimizer_config__optimizer__type": "adam_experimental"},
+        {
+            "trainer__optimizer_config__optimizer__type": "sgd",
+            "trainer__optimizer_config__optimizer__sgd__momentum": 0.9,
+            "trainer__optimizer_config__ema__average_decay": 0.9,
+        },
+        {"runtime__mixed_precision_dtype": "float16"},
+        {"runtime__distribution_strategy": "mirrored", "runtime__num_virtual_devices": 2},
+        {
+            "trainer__optimizer_config__learning_rate__type": "cosine",
+            "trainer__optimizer_config__learning_rate__cosine__initial_learning_rate": 0.01,
+            "trainer__optimizer_config__learning_rate__cosine__decay_steps": 60,
+            "trainer__optimizer_config__learning_rate__constant__learning_rate": 0.1,
+            "trainer__optimizer_config__warmup__type": "linear",
+            "trainer__optimizer_config__warmup__linear__warmup_steps": 10,
+        },
+    ],
+    ids=["adam", "new adam", "momentum and average", "float16", "mirrored2", "schedule"],
+)
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_resumed_run_has_the_same_bits(
+    changes: dict[str, Any], asynchronous: bool, tmp_path: Path
+) -> None:
+    config = digits_config(task__train_data__augment="crop", **changes)
+    name = "mirrored2" if "runtime__num_virtual_devices" in changes else "one_device"
+    options: Any = {"strategy": name, "enable_async_checkpointing": asynchronous}
+    whole, _ = run(config, tmp_path / "whole", **options)
+    half = config.replace(trainer=config.trainer.replace(train_steps=37))
+    first, _ = run(half, tmp_path / "parts", **options)
+    notes = Notes()
+    second, _ = run(config, tmp_path / "parts", observer=notes, **options)
+    assert notes.started_at == [37]
+    _same_weights(whole, second)
+    assert weights(first)[0].tobytes() != weights(second)[0].tobytes()
+
+
+def test_a_finished_run_is_evaluated_and_left_alone(tmp_path: Path) -> None:
+    first, logs = run(toy_config(), tmp_path)
+    notes = Notes()
+    second, again = run(toy_config(), tmp_path, observer=notes)
+    _same_weights(first, second)
+    assert any("finished: step 20 of 20" in note for note in notes.notes)
+    assert again["validation_loss"] == logs["validation_loss"]
+    _, none = run(toy_config(), tmp_path, "train")
+    assert none == {}
+
+
+def test_evaluation_needs_a_checkpoint(tmp_path: Path) -> None:
+    with pytest.raises(RunnerError, match="there is no whole checkpoint in"):
+        run(toy_config(), tmp_path, "eval")
+
+
+def test_evaluation_of_the_newest_checkpoint(tmp_path: Path) -> None:
+    _, logs = run(toy_config(), tmp_path)
+    _, again = run(toy_config(), tmp_path, "eval")
+    assert again["validation_loss"] == logs["validation_loss"]
+    assert _steps(tmp_path / "checkpoints") == [5, 10, 15, 20]
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("given", ["folder", "file"])
+@pytest.mark.parametrize("mode", ["eval", "train_and_eval"])
+def test_weights_may_start_from_another_run(given: str, mode: str, tmp_path: Path) -> None:
+    _, logs = run(toy_config(), tmp_path / "a")
+    path = tmp_path / "a" / "checkpoints" / ("" if given == "folder" else "ckpt-20")
+    notes = Notes()
+    config = toy_config(task__init_checkpoint=path)
+    _, found = run(config, tmp_path / "b", mode, observer=notes)
+    if mode == "eval":
+        assert found["validation_loss"] == logs["validation_loss"]
+    else:
+        assert notes.started_at == [0]
+        assert found["validation_loss"] < 0.01 * logs["validation_loss"]
+
+
+def test_the_average_starts_from_the_other_run_too(tmp_path: Path) -> None:
+    _, logs = run(toy_config(), tmp_path / "a")
+    config = toy_config(
+        task__init_checkpoint=tmp_path / "a" / "checkpoints",
+        trainer__optimizer_config__ema__average_decay=0.9,
+    )
+    _, found = run(config, tmp_path / "b", "eval")
+    assert found["validation_loss"] == logs["validation_loss"]
+
+
+def test_a_place_without_a_checkpoint_is_told(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "nowhere" / "ckpt-1"):
+        with pytest.raises(SettingError, match="there is no checkpoint at") as caught:
+            run(toy_config(task__init_checkpoint=path), tmp_path / "run")
+        assert caught.value.path == "task.init_checkpoint"
+
+
+def test_weights_of_another_model_are_told(tmp_path: Path) -> None:
+    run(toy_config(task__outputs=2), tmp_path / "a")
+    config = toy_config(task__init_checkpoint=tmp_path / "a" / "checkpoints")
+    with pytest.raises(SettingError, match="does not fit the model") as caught:
+        run(config, tmp_path / "b")
+    assert caught.value.path == "task.init_checkpoint"
+
+
+def test_a_checkpoint_of_another_shape_is_refused(tmp_path: Path) -> None:
+    run(toy_config(task__outputs=2), tmp_path)
+    with pytest.raises(RunnerError, match="does not fit this experiment"):
+        run(toy_config(), tmp_path)
+
+
+def test_a_checkpoint_of_another_network_is_refused(tmp_path: Path) -> None:
+    run(digits_config(trainer__train_steps=2), tmp_path)
+    with pytest.raises(RunnerError, match="does not fit this experiment"):
+        run(cnn_config(trainer__train_steps=4), tmp_path)
+
+
+def test_a_checkpoint_without_slots_is_refused(tmp_path: Path) -> None:
+    run(toy_config(), tmp_path)
+    with pytest.raises(RunnerError, match=r"made with SGD .*this experiment has Adam"):
+        run(toy_config(trainer__optimizer_config__optimizer__type="adam"), tmp_path)
+
+
+def _spoil(folder: Path) -> None:
+    for data in (folder / "checkpoints").glob("*.data*"):
+        data.write_bytes(data.read_bytes()[:10])
+
+
+def test_evaluation_needs_a_whole_checkpoint(tmp_path: Path) -> None:
+    run(toy_config(), tmp_path)
+    _spoil(tmp_path)
+    notes = Notes()
+    with pytest.raises(RunnerError, match="there is no whole checkpoint"):
+        run(toy_config(), tmp_path, "eval", observer=notes)
+    assert "ckpt-20.data-00000-of-00001 has 10 bytes" in notes.notes[0]
+    assert _steps(tmp_path / "checkpoints") == [5, 10, 15, 20]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("timeout", [3600, 0])
+def test_evaluation_beside_training_ends_by_itself(timeout: int, tmp_path: Path) -> None:
+    config = toy_config(
+        trainer__train_steps=3000,
+        trainer__checkpoint_interval=30,
+        trainer__max_to_keep=1,
+        trainer__continuous_eval_timeout=timeout,
+    )
+    notes, found = Notes(), {}
+
+    def evaluate() -> None:
+        found.update(
+            run(config, tmp_path, "continuous_eval", observer=notes, save_summary=False)[1]
+        )
+
+    beside = threading.Thread(target=evaluate)
+    beside.start()
+    run(config, tmp_path, "train")
+    beside.join(timeout=600)
+    assert not beside.is_alive()
+    assert notes.evaluations[-1][0] == 3000
+    _, logs = run(config, tmp_path, "eval", save_summary=False)
+    assert found["validation_loss"] == logs["validation_loss"]
+    assert not records(tmp_path, "validation")
+
+
+def test_evaluation_beside_training_does_not_wait_for_ever(tmp_path: Path) -> None:
+    run(toy_config(trainer__train_steps=5), tmp_path, "train")
+    config = toy_config(trainer__continuous_eval_timeout=1)
+    notes = Notes()
+    with pytest.raises(RunnerError, match=r"no new checkpoint in .* for 1 s"):
+        run(config, tmp_path, "continuous_eval", observer=notes)
+    assert [step for step, _ in notes.evaluations] == [5]
+
+
+def test_a_checkpoint_holds_what_the_names_of_model_garden_say(tmp_path: Path) -> None:
+    run(toy_config(), tmp_path)
+    names = {name for name, _ in tf.train.list_variables(str(tmp_path / "checkpoints"))}
+    assert {f"{name}/.ATTRIBUTES/VARIABLE_VALUE" for name in ("global_step", "recoveries")} <= names
+    assert any(name.startswith("model/") for name in names)
+    assert any(name.startswith("optimizer/") for name in names)
+    step = tf.train.load_variable(
+        str(tmp_path / "checkpoints"), "global_step/.ATTRIBUTES/VARIABLE_VALUE"
+    )
+    np.testing.assert_array_equal(step, 20)
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("mode", ["eval", "continuous_eval"])
+def test_a_run_counted_in_epochs_can_be_evaluated(mode: str, tmp_path: Path) -> None:
+    config = toy_config(trainer__train_epochs=4.0)
+    _, trained = run(config, tmp_path, "train_and_eval")
+    _, found = run(config, tmp_path, mode)
+    assert found["validation_loss"] == trained["validation_loss"]
+
+
+def test_a_run_counted_in_epochs_of_unknown_size_can_be_evaluated(tmp_path: Path) -> None:
+    _, trained = run(toy_config(task__knows_its_size=False), tmp_path, "train_and_eval")
+    epochs = toy_config(task__knows_its_size=False, trainer__train_epochs=4.0)
+    _, found = run(epochs, tmp_path, "eval")
+    assert found["validation_loss"] == trained["validation_loss"]

@@ -1,0 +1,212 @@
+"""Falling back from a damaged checkpoint, and what is refused or restored in part."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from orbit_runner.checkpoint.fingerprint import CheckpointContent, weights_fingerprint
+from orbit_runner.errors import RunnerError
+from tests.support.damage import DATA, empty, flip, truncate
+from tests.support.digits import cnn_config, digits_config
+from tests.support.toy import Notes, make_strategy, run, session_of, toy_config
+
+_SPOILS: dict[str, tuple[Callable[[Path], None], str]] = {
+    "truncated": (truncate, DATA),
+    "bit flipped": (flip, DATA),
+    "bit flipped in the index": (flip, "index"),
+    "missing index": (Path.unlink, "index"),
+    "empty": (empty, DATA),
+    "empty index": (empty, "index"),
+    "mangled record": (empty, "json"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", list(_SPOILS))
+def test_the_one_before_is_restored_and_the_weights_end_equal(kind: str, tmp_path: Path) -> None:
+    spoil, file = _SPOILS[kind]
+    config = cnn_config(task__model__dropout_rate=0.3, trainer__validation_interval=100)
+    whole, _ = run(config, tmp_path / "whole")
+    half = config.replace(trainer=config.trainer.replace(train_steps=40))
+    run(half, tmp_path / "parts")
+    spoil(tmp_path / "parts" / "checkpoints" / f"ckpt-40.{file}")
+    notes = Notes()
+    parts, _ = run(config, tmp_path / "parts", observer=notes)
+    assert notes.started_at == [20]
+    (warning,) = (note for note in notes.notes if note.startswith("warning"))
+    assert "the checkpoint of step 40 is damaged" in warning
+    assert f"ckpt-40.{file}" in warning
+    assert (tmp_path / "parts" / "checkpoints" / "damaged" / "ckpt-40").is_dir()
+    assert weights_fingerprint(parts) == weights_fingerprint(whole)
+
+
+def test_without_a_whole_one_it_starts_from_the_beginning(tmp_path: Path) -> None:
+    config = toy_config()
+    whole, _ = run(config, tmp_path)
+    for path in (tmp_path / "checkpoints").glob(f"*.{DATA}"):
+        truncate(path)
+    notes = Notes()
+    again, _ = run(config, tmp_path, observer=notes)
+    assert notes.started_at == [0]
+    assert "starting from the beginning" in " ".join(notes.notes)
+    assert weights_fingerprint(again) == weights_fingerprint(whole)
+
+
+def test_evaluation_leaves_the_folder_as_it_is(tmp_path: Path) -> None:
+    run(toy_config(), tmp_path)
+    flip(tmp_path / "checkpoints" / f"ckpt-20.{DATA}")
+    before = sorted((tmp_path / "checkpoints").rglob("*"))
+    notes = Notes()
+    run(toy_config(), tmp_path, "eval", observer=notes)
+    assert notes.evaluations[0][0] == 15
+    assert sorted((tmp_path / "checkpoints").rglob("*")) == before
+
+
+def test_evaluation_overlooks_one_that_is_being_put_in_its_place(tmp_path: Path) -> None:
+    run(toy_config(), tmp_path)
+    (tmp_path / "checkpoints" / "ckpt-20.index").unlink()
+    notes = Notes()
+    run(toy_config(), tmp_path, "eval", observer=notes)
+    assert [step for step, _ in notes.evaluations] == [15]
+    assert not any("damaged" in note for note in notes.notes)
+
+
+def test_a_record_that_lies_about_the_weights_is_told(tmp_path: Path) -> None:
+    run(toy_config(trainer__train_steps=5), tmp_path)
+    path = tmp_path / "checkpoints" / "ckpt-5.json"
+    weights = CheckpointContent(path.with_suffix("")).weights_fingerprint()
+    record = json.loads(path.read_text().replace(weights, "0" * 64))
+    path.write_text(json.dumps({**record, "checksum": None}))
+    with pytest.raises(RunnerError, match=r"not those that were saved \(SHA-256\)"):
+        run(toy_config(), tmp_path)
+
+
+_LARGER = {"task__model__hidden_units": [16, 16]}
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize(
+    ("before", "now", "said"),
+    [
+        ({}, _LARGER, "dense2/kernel, 16 × 16): 16 × 10 in the checkpoint"),
+        (_LARGER, {}, "only in the checkpoint"),
+        (
+            {},
+            {"task__model__hidden_units": [8]},
+            r"model.layer_with_weights-0.kernel (dense1/kernel, 64 × 8): 64 × 16 in the checkpoint",
+        ),
+        (
+            {},
+            {"trainer__optimizer_config__ema__average_decay": 0.9},
+            "ema.averages.0 (dense1/kernel/average, 64 × 16): not in the checkpoint",
+        ),
+        (
+            {
+                "trainer__optimizer_config__optimizer__type": "sgd",
+                "trainer__optimizer_config__optimizer__sgd__momentum": 0.9,
+            },
+            {"trainer__optimizer_config__optimizer__type": "sgd"},
+            "momentum",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_listed(
+    before: dict[str, Any], now: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    run(digits_config(trainer__train_steps=2, **before), tmp_path, "train")
+    with pytest.raises(RunnerError, match="does not fit this experiment") as caught:
+        run(digits_config(trainer__train_steps=4, **now), tmp_path, "train")
+    assert said in str(caught.value)
+    assert "--allow_partial" in str(caught.value)
+    assert len(str(caught.value).splitlines()) <= 16
+
+
+# With a width of 10, the second layer has the shape of what was the classifier, and its number.
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("width", [16, 10])
+@pytest.mark.parametrize("kind", ["adam", "adam_experimental"])
+def test_part_of_a_checkpoint_may_be_restored(kind: str, width: int, tmp_path: Path) -> None:
+    optimizer = {"trainer__optimizer_config__optimizer__type": kind}
+    layers = "task__model__hidden_units"
+    before = digits_config(trainer__train_steps=2, **{layers: [width]}, **optimizer)
+    small, _ = run(before, tmp_path, "train")
+    kept = small.get_layer("dense1").get_weights()
+    config = digits_config(trainer__train_steps=4, **{layers: [width, width]}, **optimizer)
+    session = session_of(
+        config,
+        tmp_path,
+        make_strategy("one_device"),
+        task=_task(config),
+        observer=(notes := Notes()),
+        allow_partial=True,
+    )
+    fresh = session.state.model.get_layer("dense2").get_weights()
+    session.restore_or_initialize()
+    assert session.step == 2
+    for name, expected in (("dense1", kept), ("dense2", fresh)):
+        for a, b in zip(session.state.model.get_layer(name).get_weights(), expected, strict=True):
+            np.testing.assert_array_equal(a, b)
+    (left_out,) = (note for note in notes.notes if "left out" in note)
+    assert "dense2/kernel" in left_out
+    if (kind, width) == ("adam", 16):
+        assert "optimizer.m of model.layer_with_weights-1.kernel (16 × 10)" in left_out
+    slots = _slots(session.state)
+    assert np.any(slots["dense1/kernel"])
+    assert not np.any(slots["dense2/kernel"])
+
+
+def _task(config: Any) -> Any:
+    from orbit_runner.registry import TASKS
+
+    return TASKS.get(config.task.name).load()(config.task)
+
+
+def _slots(state: Any) -> dict[str, np.ndarray]:
+    """Returns the second moments by the name of their weight."""
+    found = {}
+    for weight in state.model.trainable_variables:
+        name = weight.name.partition(":")[0]
+        if hasattr(state.optimizer, "get_slot_names"):
+            found[name] = state.optimizer.get_slot(weight, "v").numpy()
+        else:
+            (slot,) = (v for v in state.optimizer.variables if v.name == f"v/{name}:0")
+            found[name] = slot.numpy()
+    return found
+
+
+def test_another_kind_of_optimizer_starts_anew_where_that_is_allowed(tmp_path: Path) -> None:
+    config = digits_config(trainer__train_steps=2)
+    before, _ = run(config, tmp_path, "train")
+    other = digits_config(
+        trainer__train_steps=2, trainer__optimizer_config__optimizer__type="adam_experimental"
+    )
+    with pytest.raises(RunnerError, match=r"with Adam \(older kind\), this experiment has"):
+        run(other, tmp_path, "train")
+    notes = Notes()
+    after, _ = run(other, tmp_path, "train", allow_partial=True, observer=notes)
+    assert weights_fingerprint(after) == weights_fingerprint(before)
+    assert any("left out" in note for note in notes.notes)
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("kind", ["adam", "adam_experimental", "sgd"])
+def test_the_rate_is_that_of_the_config_and_not_of_the_checkpoint(
+    kind: str, tmp_path: Path
+) -> None:
+    optimizer = {"trainer__optimizer_config__optimizer__type": kind}
+    rate = "trainer__optimizer_config__learning_rate__constant__learning_rate"
+    run(digits_config(trainer__train_steps=2, **optimizer), tmp_path, "train")
+    session = session_of(
+        config := digits_config(**optimizer, **{rate: 0.5}),
+        tmp_path,
+        make_strategy("one_device"),
+        task=_task(config),
+    )
+    session.restore_or_initialize()
+    assert session.step == 2
+    assert float(tf.convert_to_tensor(session.state.optimizer.learning_rate)) == 0.5

@@ -1,0 +1,138 @@
+"""Full disks and failed saves: one message, at once, that says what is left."""
+
+import errno
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from orbit_runner.checkpoint.disk_errors import DiskError, disk_error_scope
+from orbit_runner.checkpoint.writer import SaveError
+from orbit_runner.train import loop
+from orbit_runner.train.controller import build_controller
+from orbit_runner.train.error_messages import error_message_scope
+from orbit_runner.train.run import Run
+from orbit_runner.utils.observer import Observer
+from tests.support.toy import make_strategy, toy_config, toy_task
+
+COMMAND = [
+    sys.executable, "-m", "orbit_runner", "--experiment=digits_mlp", "--train_steps=200",
+    "--task.model.hidden_units=[64]", "--trainer.checkpoint_interval=20", "--model_dir=a",
+    "--trainer.max_to_keep=50", "--mode=train",
+]  # fmt: skip
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 150 KiB: room for a checkpoint or two."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=150k", "tmpfs", str(disk)]
+    if os.geteuid() or subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("cannot mount a file system here")
+    yield disk
+    subprocess.run(["umount", str(disk)], check=True)
+
+
+def _message(done: "subprocess.CompletedProcess[str]") -> list[str]:
+    """Returns the message at the end, which nothing may bury."""
+    assert done.returncode == 1, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "ERROR" not in done.stderr
+    lines = done.stderr.strip().splitlines()
+    assert lines[-2].startswith("runner: ")
+    return lines[-2:]
+
+
+@pytest.mark.slow
+def test_a_disk_that_becomes_full(small_disk: Path) -> None:
+    done = subprocess.run(COMMAND, cwd=small_disk, capture_output=True, text=True, check=False)
+    problem, left = _message(done)
+    assert problem.endswith("No space left on device")
+    last = max(int(path.stem[5:]) for path in (small_disk / "a/checkpoints").glob("*.index"))
+    assert left == f"the checkpoint of step {last} is whole; make room and start the run again"
+    assert not list((small_disk / "a" / "checkpoints").glob(".writing-*"))
+
+
+@pytest.mark.slow
+def test_files_that_may_not_grow(tmp_path: Path) -> None:
+    done = subprocess.run(
+        COMMAND,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000)),
+    )
+    problem, left = _message(done)
+    assert problem == "runner: cannot save a checkpoint in a/checkpoints: File too large"
+    assert left == "there is no checkpoint yet; make room and start the run again"
+
+
+_TF_FULL = "a/train/events; No space left on device"
+
+
+@pytest.mark.parametrize(
+    ("error", "reported"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device", "a/b"), "device: a/b"),
+        (tf.errors.ResourceExhaustedError(None, None, _TF_FULL), "No space left on device"),
+        (tf.errors.InternalError(None, None, "Disk quota exceeded"), "Disk quota exceeded"),
+    ],
+)
+def test_a_full_disk_is_recognized(error: Exception, reported: str, tmp_path: Path) -> None:
+    scopes = disk_error_scope(tmp_path), error_message_scope()
+    with pytest.raises(DiskError, match=reported) as caught, scopes[0], scopes[1]:
+        raise error
+    assert str(caught.value).endswith(
+        "there is no checkpoint yet; make room and start the run again"
+    )
+    assert caught.value.exit_code == 1
+
+
+@pytest.mark.parametrize(
+    "error", [FileNotFoundError(2, "No such file"), ValueError("No space left")]
+)
+def test_other_errors_pass(error: Exception, tmp_path: Path) -> None:
+    with pytest.raises(type(error)), disk_error_scope(tmp_path):
+        raise error
+
+
+def test_a_save_beside_training_that_failed_is_reported_at_once(tmp_path: Path) -> None:
+    config = toy_config(
+        trainer__train_steps=200,
+        trainer__checkpoint_interval=10,
+        trainer__validation_interval=200,
+        trainer__steps_per_loop=1,
+    )
+    session = Run(
+        config,
+        toy_task(config),
+        strategy := make_strategy("one_device"),
+        tmp_path,
+        Observer(),
+        trains=True,
+        evaluates=False,
+        asynchronous=True,
+    )
+
+    def wait(logs: Any) -> None:
+        end = time.monotonic() + 60.0
+        while session.step == 11 and session.checkpoints._writer._failure is None:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+
+    controller = build_controller(session, train_actions=[wait])
+    session.restore_or_initialize()
+    # Nothing can be renamed to the name of a directory.
+    (tmp_path / "checkpoints" / "ckpt-10.data-00000-of-00001").mkdir(parents=True)
+    with strategy.scope(), pytest.raises(SaveError, match="there is no checkpoint yet"):
+        loop.train(session, controller, evaluates=False)
+    assert session.step in (11, 12)

@@ -1,0 +1,84 @@
+"""The checkpoint that a run goes on from is checked beside the imports, once."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from orbit_runner.checkpoint import early_check
+from orbit_runner.checkpoint.directory import CheckpointFolder
+from orbit_runner.checkpoint.latest_checkpoint import places_of
+from orbit_runner.checkpoint.metadata import FileMark
+from tests.support.damage import DATA, flip, truncate
+from tests.support.toy import Notes, run, toy_config
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("run")
+    run(toy_config(), folder)
+    return folder
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    read: list[str] = []
+    look = FileMark.damage
+
+    def remembered(self: FileMark, path: Path) -> str:
+        read.append(path.name)
+        return look(self, path)
+
+    monkeypatch.setattr(FileMark, "damage", remembered)
+    return read
+
+
+def test_files_are_read_once(trained: Path, reads: list[str]) -> None:
+    newest = places_of(CheckpointFolder(trained / "checkpoints"))[-1]
+    early_check.begin(trained)
+    assert early_check.damage(newest) == ""
+    assert sorted(reads) == [f"ckpt-20.{DATA}", "ckpt-20.index"]
+    # What is asked for again is looked at again.
+    assert early_check.damage(newest) == ""
+    assert len(reads) == 4
+
+
+def test_a_run_uses_what_was_found(trained: Path, reads: list[str]) -> None:
+    early_check.begin(trained)
+    notes = Notes()
+    run(toy_config(trainer__train_steps=25), trained, observer=notes)
+    assert notes.started_at == [20]
+    assert sorted(name for name in reads if "-20." in name) == [f"ckpt-20.{DATA}", "ckpt-20.index"]
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("spoil", [truncate, flip])
+@pytest.mark.parametrize("before", [True, False])
+def test_damage_is_found(before: bool, spoil: Callable[[Path], None], tmp_path: Path) -> None:
+    run(toy_config(), tmp_path)
+    newest = places_of(CheckpointFolder(tmp_path / "checkpoints"))[-1]
+    data = tmp_path / "checkpoints" / f"ckpt-20.{DATA}"
+    if before:
+        spoil(data)
+    early_check.begin(tmp_path)
+    if not before:
+        early_check._begun[data.with_name("ckpt-20")]._thread.join()
+        spoil(data)
+    assert data.name in early_check.damage(newest)
+
+
+def test_a_folder_without_checkpoints_is_no_error(tmp_path: Path) -> None:
+    before = {*early_check._begun}
+    early_check.begin(tmp_path / "none")
+    assert {*early_check._begun} == before
+
+
+def test_a_record_that_cannot_be_read_is_met_again(trained: Path, tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path / "checkpoints")
+    folder.path.mkdir()
+    for path in (trained / "checkpoints").glob("ckpt-20.*"):
+        (folder.path / path.name).write_bytes(path.read_bytes())
+    (folder.path / "ckpt-20.json").write_text("{")
+    early_check.begin(tmp_path)
+    assert "ckpt-20.json cannot be read" in early_check.damage(places_of(folder)[-1])
+    assert early_check.damage(places_of(CheckpointFolder(trained / "checkpoints"))[-1]) == ""

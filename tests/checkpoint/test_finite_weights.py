@@ -1,0 +1,217 @@
+"""Weights that are not finite: never in a checkpoint, whatever the loss is."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from orbit_runner.checkpoint.directory import CheckpointFolder
+from orbit_runner.checkpoint.fingerprint import CheckpointContent, weights_fingerprint
+from orbit_runner.checkpoint.finite_check import count_non_finite, is_trained
+from orbit_runner.cli.main import main
+from orbit_runner.errors import Diverged
+from orbit_runner.train.callbacks.divergence import DivergenceGuard
+from tests.support.toy import (
+    Notes,
+    make_strategy,
+    records,
+    run,
+    state_of,
+    toy_config,
+    trained,
+)
+
+# A NaN feature in front of a ReLU: the loss stays finite, the gradient does not.
+HIDDEN = {"task__relu": True, "trainer__steps_per_loop": 1}
+
+
+def _saved(folder: Path) -> list[int]:
+    return CheckpointFolder(folder / "checkpoints").committed()
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize(
+    ("nan_from", "keep", "asynchronous", "steps"),
+    [(12, 5, False, [5, 10]), (14, 1, True, [10]), (19, 2, True, [10, 15]), (2, 5, True, [])],
+)
+def test_they_end_the_run_and_are_not_saved(
+    nan_from: int, keep: int, asynchronous: bool, steps: list[int], tmp_path: Path
+) -> None:
+    config = toy_config(task__nan_from=nan_from, trainer__max_to_keep=keep, **HIDDEN)
+    found = r"the weights of step \d+ are not finite, .*w/kernel: 3 of 3 values are not finite"
+    with pytest.raises(Diverged, match=found) as caught:
+        run(config, tmp_path, enable_async_checkpointing=asynchronous)
+    assert caught.value.exit_code == 3
+    assert _saved(tmp_path) == steps
+    for step in steps:
+        content = CheckpointContent(tmp_path / "checkpoints" / f"ckpt-{step}")
+        assert content.summary().non_finite == ()
+    assert not list((tmp_path / "checkpoints").glob(".writing-*"))
+    (event,) = records(tmp_path, "event")
+    assert event["event"] == "diverged"
+    assert "are not finite" in event["reason"]
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize(
+    ("name", "nan_from", "asynchronous"),
+    [("one_device", 12, False), ("one_device", 19, True), ("mirrored2", 12, True)],
+)
+def test_the_run_returns_to_the_last_finite_checkpoint(
+    name: str, nan_from: int, asynchronous: bool, tmp_path: Path
+) -> None:
+    notes = Notes()
+    recovery = {"trainer__recovery_max_trials": 1, "trainer__max_to_keep": 1}
+    config = toy_config(task__nan_from=nan_from, **recovery, **HIDDEN)
+    model, _ = run(
+        config, tmp_path, strategy=name, observer=notes, enable_async_checkpointing=asynchronous
+    )
+    assert np.isfinite(model.get_weights()[0]).all()
+    assert _saved(tmp_path) == [20]
+    (note,) = (note for note in notes.notes if "diverged" in note)
+    assert f"returned to step {nan_from // 5 * 5} (1 of 1 times)" in note
+
+
+def test_the_check_of_the_loss_may_be_off_and_that_of_the_weights_is_not(tmp_path: Path) -> None:
+    config = toy_config(task__nan_from=7, trainer__recovery_max_trials=-1)
+    with pytest.raises(Diverged, match="the weights of step 10 are not finite"):
+        run(config, tmp_path)
+    assert _saved(tmp_path) == [5]
+
+
+@pytest.mark.parametrize("loss", [float("nan"), float("inf"), float("-inf")])
+def test_a_loss_that_is_not_finite_is_a_divergence(loss: float) -> None:
+    config = toy_config(trainer__recovery_begin_steps=100)
+    guard = DivergenceGuard(config.trainer)
+    state = state_of(config, make_strategy("one_device"))
+    of_run: Any = SimpleNamespace(step=0, state=state, trainer=SimpleNamespace(earlier_records=[]))
+    guard.on_loop_end(of_run, {"training_loss": 1e5})
+    with pytest.raises(Diverged, match=f"the loss is {loss:g} at step 0"):
+        guard.on_loop_end(of_run, {"training_loss": loss})
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize(
+    ("part", "name"),
+    [
+        ("momentum", "w/kernel/momentum"),
+        ("average", "w/kernel/average"),
+    ],
+)
+def test_slots_and_averages_are_checked(part: str, name: str, tmp_path: Path) -> None:
+    config = toy_config(
+        trainer__optimizer_config__optimizer__sgd__momentum=0.9,
+        trainer__optimizer_config__ema__average_decay=0.9,
+    )
+    session = trained(config, tmp_path, make_strategy("one_device"))
+    state = session.state
+    assert state.ema is not None
+    weight = state.model.trainable_variables[0]
+    slots = {
+        "momentum": state.optimizer.get_slot(weight, "momentum"),
+        "average": state.ema.averages[0],
+    }
+    slots[part].assign([[1.0], [np.inf], [np.nan]])
+    state.global_step.assign(21)
+    with pytest.raises(Diverged, match=f"{name}: 2 of 3 values are not finite"):
+        session.checkpoints.save()
+    assert _saved(tmp_path) == [5, 10, 15, 20]
+
+
+def test_a_constant_of_the_model_may_be_infinite(tmp_path: Path) -> None:
+    config = toy_config(task__mask=True)
+    notes = Notes()
+    for steps in (10, 20):
+        until = config.replace(trainer=config.trainer.replace(train_steps=steps))
+        run(until, tmp_path, observer=notes)
+    assert notes.started_at == [0, 10]
+    record = json.loads((tmp_path / "checkpoints" / "ckpt-20.json").read_text())
+    assert record["non_finite"] == ["mask"]
+
+
+def _forget(path: Path) -> None:
+    """Makes a record one of a version that did not check."""
+    record = json.loads(path.read_text())
+    for name in ("non_finite", "checksum"):
+        record.pop(name, None)
+    path.write_text(json.dumps(record))
+
+
+def _of_an_older_version(folder: Path) -> None:
+    """Leaves a run whose newest checkpoint is not finite, as earlier versions wrote them."""
+    config = toy_config(trainer__train_steps=15)
+    session = trained(config, folder, make_strategy("one_device"))
+    session.state.model.set_weights([np.full([3, 1], np.nan, np.float32)])
+    session.state.global_step.assign(20)
+    session.checkpoints._writer._checkpoint.write(str(folder / "checkpoints" / "ckpt-20"))
+    for path in (folder / "checkpoints").glob("*.json"):
+        _forget(path)
+
+
+def test_one_of_an_older_version_is_passed_over(tmp_path: Path) -> None:
+    whole, _ = run(toy_config(), tmp_path / "whole")
+    _of_an_older_version(tmp_path / "a")
+    notes = Notes()
+    model, _ = run(toy_config(), tmp_path / "a", observer=notes)
+    assert notes.started_at == [15]
+    (warning,) = (note for note in notes.notes if note.startswith("warning"))
+    assert "the checkpoint of step 20 is not finite: w/kernel: 3 of 3 values" in warning
+    assert weights_fingerprint(model) == weights_fingerprint(whole)
+
+
+def test_verify_reports_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _of_an_older_version(tmp_path)
+    assert main(["verify", str(tmp_path)]) == 4
+    out = capsys.readouterr().out
+    assert "not finite: w/kernel: 3 of 3 values are not finite" in out
+    assert f"{tmp_path}: 1 of 4 not finite" in out
+
+
+def test_the_best_checkpoint_stays_finite(tmp_path: Path) -> None:
+    best = {
+        "trainer__best_checkpoint_export_subdir": "best",
+        "trainer__best_checkpoint_eval_metric": "validation_loss",
+        "trainer__best_checkpoint_metric_comp": "higher",  # Weights that are NaN do best.
+        "trainer__checkpoint_interval": 20,
+    }
+    with pytest.raises(Diverged):
+        run(toy_config(task__nan_from=12, **best, **HIDDEN), tmp_path)
+    (kept,) = CheckpointFolder(tmp_path / "best", name="best").committed()
+    assert CheckpointContent(tmp_path / "best" / f"best-{kept}").summary().non_finite == ()
+    assert kept <= 10
+
+
+@pytest.mark.parametrize(
+    ("value", "count"),
+    [
+        (np.array([1.0, np.nan, np.inf, -np.inf], np.float32), 3),
+        (np.array([1.0, np.inf], np.float16), 1),
+        (np.array([1.0, np.nan], ml_dtypes.bfloat16), 1),
+        (np.array([1.0, complex(0, np.inf)], np.complex64), 1),
+        (np.array([2**31 - 1], np.int32), 0),
+        (np.array([b"nan"], object), 0),
+        (np.zeros([0], np.float32), 0),
+        (np.float64("nan"), 1),
+    ],
+)
+def test_counts(value: Any, count: int) -> None:
+    assert count_non_finite(np.asarray(value)) == count
+
+
+@pytest.mark.parametrize(
+    ("key", "trained_one"),
+    [
+        ("model/layer_with_weights-0/kernel/.ATTRIBUTES/VARIABLE_VALUE", True),
+        ("model/w/kernel/.OPTIMIZER_SLOT/optimizer/m/.ATTRIBUTES/VARIABLE_VALUE", True),
+        ("backbone/best/.ATTRIBUTES/VARIABLE_VALUE", True),
+        ("best/.ATTRIBUTES/VARIABLE_VALUE", False),
+        ("early_stopping/.ATTRIBUTES/VARIABLE_VALUE", False),
+        ("optimizer/loss_scale/current_loss_scale/.ATTRIBUTES/VARIABLE_VALUE", False),
+    ],
+)
+def test_what_a_run_remembers_is_not_checked(key: str, trained_one: bool) -> None:
+    assert is_trained(key) is trained_one

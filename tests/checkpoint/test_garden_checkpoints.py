@@ -1,0 +1,282 @@
+"""Going on here from what Model Garden's runner wrote, and there from what was written here."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.errors import RunnerError
+from tests.support.garden import GardenRun, tensors
+from tests.support.toy import (
+    Notes,
+    ToyTask,
+    make_strategy,
+    run,
+    session_of,
+    state_of,
+    toy_config,
+    toy_task,
+)
+
+_OPTIMIZER = "trainer__optimizer_config__"
+_ADAM = {f"{_OPTIMIZER}optimizer__type": "adam"}
+_AVERAGE = {f"{_OPTIMIZER}ema__average_decay": 0.9}
+_CASES: dict[str, dict[str, Any]] = {
+    "adam": {**_ADAM, **_AVERAGE, f"{_OPTIMIZER}ema__trainable_weights_only": False,
+             "task__batch_norm": True},
+    "newer adam": {f"{_OPTIMIZER}optimizer__type": "adam_experimental"},
+    "float16": {f"{_OPTIMIZER}optimizer__sgd__momentum": 0.9,
+                "runtime__mixed_precision_dtype": "float16"},
+}  # fmt: skip
+
+
+def _up_to(config: ExperimentConfig, steps: int) -> ExperimentConfig:
+    return config.replace(trainer=config.trainer.replace(train_steps=steps))
+
+
+def _equal(left: Path, right: Path) -> None:
+    one, other = tensors(left), tensors(right)
+    assert one.keys() == other.keys()
+    for name in one:
+        np.testing.assert_allclose(one[name], other[name], rtol=1e-6, atol=1e-6, err_msg=name)
+
+
+def _restored(config: ExperimentConfig, folder: Path, **options: Any) -> tuple[Any, list[str]]:
+    notes = Notes()
+    session = session_of(config, folder, make_strategy("one_device"), observer=notes, **options)
+    session.restore_or_initialize()
+    return session, notes.notes
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("case", _CASES)
+def test_theirs_go_on_here(case: str, tmp_path: Path) -> None:
+    config = toy_config(**_CASES[case])
+    GardenRun(config, tmp_path / "there", steps=10)
+    shutil.copytree(tmp_path / "there", tmp_path / "here")
+    GardenRun(config, tmp_path / "there", steps=20)
+
+    session, notes = _restored(config, tmp_path / "here")
+    assert session.step == 10
+    assert "ckpt-10 is Model Garden's; variables restored: global_step, " in notes[0]
+    session.state.checkpoint().write(str(tmp_path / "copy"))
+    there, here = tensors(tmp_path / "here" / "ckpt-10"), tensors(tmp_path / "copy")
+    assert {name: value.tobytes() for name, value in there.items()} == {
+        name: value.tobytes() for name, value in here.items()
+    }
+
+    run(config, tmp_path / "here", "train")
+    _equal(tmp_path / "here" / "checkpoints" / "ckpt-20", tmp_path / "there" / "ckpt-20")
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("case", _CASES)
+def test_ours_go_on_there_and_come_back(case: str, tmp_path: Path) -> None:
+    config = toy_config(**_CASES[case])
+    run(_up_to(config, 10), tmp_path / "here", "train")
+    shutil.copytree(tmp_path / "here", tmp_path / "there")
+    run(_up_to(config, 30), tmp_path / "here", "train")
+
+    found = GardenRun(config, tmp_path / "there", steps=20)
+    assert found.started_at == 10
+    _equal(tmp_path / "there" / "ckpt-20", tmp_path / "here" / "checkpoints" / "ckpt-20")
+
+    notes = Notes()
+    run(_up_to(config, 30), tmp_path / "there", "train", observer=notes)
+    assert notes.started_at == [20]
+    last = Path("checkpoints") / "ckpt-30"
+    _equal(tmp_path / "there" / last, tmp_path / "here" / last)
+    assert tf.train.latest_checkpoint(str(tmp_path / "there")) == str(tmp_path / "there" / last)
+
+
+def test_the_folder_of_checkpoints_is_one_of_theirs_too(tmp_path: Path) -> None:
+    run(toy_config(trainer__train_steps=10), tmp_path, "train")
+    assert GardenRun(toy_config(), tmp_path / "checkpoints", steps=15).started_at == 10
+
+
+@pytest.fixture(scope="module")
+def theirs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run of Model Garden: Adam, an average, five steps."""
+    folder = tmp_path_factory.mktemp("theirs")
+    GardenRun(toy_config(**_ADAM, **_AVERAGE), folder, steps=5)
+    return folder
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("mode", ["eval", "train_and_eval"])
+def test_a_damaged_one_of_theirs_stays_where_it_is(mode: str, theirs: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(theirs, folder)
+    shutil.copy(folder / "ckpt-5.index", folder / "ckpt-7.index")
+    notes = Notes()
+    run(_up_to(toy_config(**_ADAM, **_AVERAGE), 5), folder, mode, observer=notes)
+    assert "checkpoint of step 7 is damaged: ckpt-7.data is missing" in notes.notes[0]
+    assert f"not used: {folder / 'ckpt-7'}" in notes.notes[0]
+    assert (folder / "ckpt-7.index").exists()
+    assert any("finished: step 5 of 5" in note for note in notes.notes) or mode == "eval"
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({f"{_OPTIMIZER}optimizer__type": "lamb"}, r"Adam \(older kind\), .* has LAMB \(older"),
+        (
+            {f"{_OPTIMIZER}optimizer__type": "adam_experimental"},
+            r"Adam \(older kind\), .* has Adam",
+        ),
+    ],
+)
+def test_another_optimizer_is_refused(changes: dict[str, Any], told: str, theirs: Path) -> None:
+    with pytest.raises(RunnerError, match=told):
+        _restored(toy_config(**_AVERAGE, **changes), theirs)
+
+
+def test_an_average_that_nobody_takes_is_named(theirs: Path) -> None:
+    config = toy_config(**_ADAM)
+    with pytest.raises(RunnerError, match=r"average of model\S+ \(3 × 1\): only in the check"):
+        _restored(config, theirs)
+    session, notes = _restored(config, theirs, allow_partial=True)
+    assert session.step == 5
+    assert "restored 9 variables; left out:\n  optimizer.average of model." in notes[0]
+    there = tensors(theirs / "ckpt-5")
+    kernel = "model/layer_with_weights-0/kernel"
+    (weight,) = session.state.model.variables
+    for name in ("m", "v"):
+        slot = session.state.optimizer.get_slot(weight, name)
+        key = f"{kernel}/.OPTIMIZER_SLOT/optimizer/ema_base_optimizer/{name}"
+        np.testing.assert_array_equal(slot, there[f"{key}/.ATTRIBUTES/VARIABLE_VALUE"])
+
+
+def test_an_average_that_is_not_there_is_named(tmp_path: Path) -> None:
+    GardenRun(toy_config(), tmp_path, steps=5)
+    with pytest.raises(RunnerError, match=r"4 of optimizer, 1 of model would fit\):\n  ema\.aver"):
+        _restored(toy_config(**_AVERAGE), tmp_path)
+    session, _ = _restored(toy_config(**_AVERAGE), tmp_path, allow_partial=True)
+    assert session.state.ema is not None
+    ((weight, average),) = session.state.ema.pairs()
+    np.testing.assert_array_equal(average, weight)
+
+
+@pytest.mark.parametrize("partly", [False, True])
+def test_a_checkpoint_of_which_nothing_fits_is_refused(
+    partly: bool, theirs: Path, tmp_path: Path
+) -> None:
+    state = state_of(toy_config(), make_strategy("one_device"))
+    other = tf.train.Checkpoint(net=state.model, global_step=tf.Variable(3, dtype=tf.int64))
+    other.write(str(tmp_path / "ckpt-3"))
+    told = "nothing in the checkpoint .* fits" if partly else r"\(global_step would fit\)"
+    with pytest.raises(RunnerError, match=told):
+        _restored(toy_config(), tmp_path, allow_partial=partly)
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("name", ["one_device", "mirrored2"])
+@pytest.mark.parametrize(
+    "changes", [{}, {"runtime__mixed_precision_dtype": "float16"}], ids=["float32", "float16"]
+)
+def test_an_average_beside_the_optimizer_is_read_as_before(
+    name: str, changes: dict[str, Any], tmp_path: Path
+) -> None:
+    config = toy_config(**_AVERAGE, **_ADAM, **changes)
+    strategy = make_strategy(name)
+    state = state_of(config, strategy)
+    assert state.ema is not None
+    state.global_step.assign(4)
+    for value, average in enumerate(state.ema.averages):
+        average.assign(tf.fill(average.shape, 7.0 + value))
+    (tmp_path / "checkpoints").mkdir()
+    older = tf.train.Checkpoint(**state.items(around=False))
+    assert older.save_counter is not None  # Asking for it makes it.
+    older.write(str(tmp_path / "checkpoints/ckpt-4"))
+
+    session = session_of(config, tmp_path, make_strategy(name))
+    session.restore_or_initialize()
+    assert session.state.ema is not None
+    np.testing.assert_array_equal(session.state.ema.averages[0], [[7.0]] * 3)
+    session.state.global_step.assign(6)
+    session.save()
+
+    again = session_of(config, tmp_path, make_strategy(name))
+    again.restore_or_initialize()
+    assert again.step == 6
+    assert again.state.ema is not None
+    np.testing.assert_array_equal(again.state.ema.averages[0], [[7.0]] * 3)
+    names = tensors(tmp_path / "checkpoints" / "ckpt-6")
+    assert not any(name.startswith("ema") for name in names)
+
+
+class _Idle(tf_keras.layers.Layer):
+    """Has a weight that no gradient comes to."""
+
+    def build(self, input_shape: Any) -> None:
+        self.idle = self.add_weight(name="idle", shape=[2])
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        return inputs
+
+
+class _Net(tf_keras.Model):
+    def __init__(self) -> None:
+        super().__init__()
+        self.idle, self.w = _Idle(name="idle"), tf_keras.layers.Dense(1, use_bias=False, name="w")
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        return self.w(self.idle(inputs))
+
+
+class _LateTask(ToyTask):
+    """A layer is made by the first step, after the average of what there was."""
+
+    def build_model(self) -> tf_keras.Model:
+        model = _Net()
+        model.w.build([None, 3])
+        return model
+
+
+class _IdleTask(ToyTask):
+    def build_model(self) -> tf_keras.Model:
+        model = _Net()
+        model(tf.zeros([1, 3]))
+        return model
+
+
+def test_what_was_not_made_there_begins_anew(tmp_path: Path) -> None:
+    config = toy_config(**_ADAM, **_AVERAGE)
+    GardenRun(config, tmp_path, steps=5, task=_LateTask(config.task))
+    session, notes = _restored(config, tmp_path, task=_IdleTask(config.task))
+    for part in ("ema.average", "optimizer.m"):
+        assert f"\n  {part} of model.idle.idle" in notes[0]
+    assert session.state.ema is not None
+    (idle, average), (kernel, moved) = session.state.ema.pairs()
+    np.testing.assert_array_equal(idle, average)
+    assert np.all(kernel.numpy() != moved.numpy())
+    optimizer = session.state.optimizer
+    np.testing.assert_array_equal(optimizer.get_slot(idle, "m"), [0.0, 0.0])
+    assert np.all(optimizer.get_slot(kernel, "m").numpy() != 0)
+    assert session.step == int(optimizer.iterations) == 5
+
+
+def test_the_file_that_points_to_the_newest_goes_with_it(tmp_path: Path) -> None:
+    run(toy_config(trainer__train_steps=10), tmp_path, "train")
+    newest = tmp_path / "checkpoints" / "ckpt-10"
+    assert tf.train.latest_checkpoint(str(tmp_path)) == str(newest)
+    newest.with_suffix(".index").write_bytes(b"")
+    session_of(toy_config(), tmp_path, make_strategy("one_device")).restore_or_initialize()
+    before = tmp_path / "checkpoints" / "ckpt-5"
+    assert tf.train.latest_checkpoint(str(tmp_path)) == str(before)
+
+
+def test_weights_start_from_the_folder_of_a_run(tmp_path: Path) -> None:
+    run(toy_config(), tmp_path / "a", "train")
+    config = toy_config(task__init_checkpoint=tmp_path / "a")
+    task = toy_task(config)
+    model = task.build_model()
+    task.initialize(model)
+    stored = tensors(tmp_path / "a" / "checkpoints" / "ckpt-20")
+    name = "model/layer_with_weights-0/kernel/.ATTRIBUTES/VARIABLE_VALUE"
+    np.testing.assert_array_equal(model.get_weights()[0], stored[name])

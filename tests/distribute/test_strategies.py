@@ -1,0 +1,223 @@
+"""Devices, strategies, precision, threads, seeds, and the environment."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+from tensorflow.python.framework import config as private
+
+from orbit_runner.config.schema.runtime import STRATEGIES, RuntimeConfig
+from orbit_runner.determinism.numerics import configure_numerics, seed_everything
+from orbit_runner.distribute.devices import DeviceError, select_devices
+from orbit_runner.distribute.strategies import FACTORIES, build_strategy, cross_device_ops
+from orbit_runner.distribute.tf_environment import prepare_environment, variables
+from orbit_runner.errors import SettingError
+from orbit_runner.train.build_state import build_state
+from tests.support.digits import cnn_config
+from tests.support.toy import make_strategy, toy_config, toy_task
+
+
+def _elsewhere(code: str) -> Any:
+    """Runs code in a process of its own, whose last line is JSON."""
+    setup = "import json, sys\nfrom orbit_runner.config.schema.runtime import RuntimeConfig\n"
+    done = subprocess.run(
+        [sys.executable, "-c", setup + code],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def _runtime(**changes: Any) -> RuntimeConfig:
+    return RuntimeConfig(**changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "replicas"),
+    [
+        ({"distribution_strategy": "one_device"}, tf.distribute.OneDeviceStrategy, 1),
+        ({"num_virtual_devices": 2}, tf.distribute.MirroredStrategy, 2),
+        ({"num_virtual_devices": 4}, tf.distribute.MirroredStrategy, 4),
+        ({"num_virtual_devices": 1}, tf.distribute.MirroredStrategy, 1),
+        ({"num_gpus": -1}, tf.distribute.MirroredStrategy, 1),
+    ],
+)
+def test_strategies(changes: dict[str, Any], kind: type, replicas: int) -> None:
+    strategy = build_strategy(_runtime(**changes))
+    assert type(strategy) is kind
+    assert strategy.num_replicas_in_sync == replicas
+    assert all("CPU" in device for device in strategy.extended.worker_devices)
+
+
+def test_off_is_the_strategy_in_scope() -> None:
+    assert build_strategy(_runtime(distribution_strategy="off")) is tf.distribute.get_strategy()
+    assert set(FACTORIES) == set(STRATEGIES)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("nccl", tf.distribute.NcclAllReduce),
+        ("hierarchical_copy", tf.distribute.HierarchicalCopyAllReduce),
+        ("reduction_to_one_device", tf.distribute.ReductionToOneDevice),
+    ],
+)
+def test_cross_device_ops(name: str, kind: type) -> None:
+    operation = cross_device_ops(name, 3)
+    assert type(operation) is kind
+    if name != "reduction_to_one_device":
+        assert operation._num_packs == 3
+
+
+def test_mirrored_takes_the_cross_device_ops_of_the_config() -> None:
+    runtime = _runtime(num_virtual_devices=2, all_reduce_alg="hierarchical_copy", num_packs=3)
+    operation = build_strategy(runtime).extended._cross_device_ops
+    assert type(operation) is tf.distribute.HierarchicalCopyAllReduce
+
+
+@pytest.mark.parametrize("too_many", [1, 4])
+def test_gpus_that_are_not_there_are_told(too_many: int) -> None:
+    wanted = len(tf.config.list_physical_devices("GPU")) + too_many
+    with pytest.raises(DeviceError, match=f"got {wanted}, and this machine has") as caught:
+        select_devices(_runtime(num_gpus=wanted))
+    assert caught.value.path == "runtime.num_gpus"
+
+
+def test_virtual_devices_beyond_those_there_are_are_told() -> None:
+    tf.constant(0.0)  # TensorFlow has started, with the four of the tests.
+    with pytest.raises(DeviceError, match="once a process") as caught:
+        select_devices(_runtime(num_virtual_devices=5))
+    assert caught.value.path == "runtime.num_virtual_devices"
+    assert select_devices(_runtime(num_virtual_devices=3)) == ("CPU:0", "CPU:1", "CPU:2")
+
+
+@pytest.mark.slow
+def test_a_new_process_gets_its_virtual_devices_and_threads() -> None:
+    found = _elsewhere("""
+runtime = RuntimeConfig(num_virtual_devices=3, intra_op_threads=3, inter_op_threads=2)
+import tensorflow as tf
+from orbit_runner.determinism.numerics import configure_numerics
+from orbit_runner.distribute.strategies import build_strategy
+configure_numerics(runtime)
+strategy = build_strategy(runtime)
+tf.constant(1.0)
+print(json.dumps([strategy.num_replicas_in_sync, len(tf.config.list_logical_devices("CPU")),
+    tf.config.threading.get_intra_op_parallelism_threads(),
+    tf.config.threading.get_inter_op_parallelism_threads()]))
+""")
+    assert found == [3, 3, 3, 2]
+
+
+@pytest.mark.parametrize("kind", ["intra_op", "inter_op"])
+def test_threads_cannot_change_once_tensorflow_has_started(kind: str) -> None:
+    tf.constant(0.0)
+    started = getattr(tf.config.threading, f"get_{kind}_parallelism_threads")()
+    with pytest.raises(SettingError, match="already started in this process") as caught:
+        configure_numerics(_runtime(**{f"{kind}_threads": started + 3}))
+    assert caught.value.path == f"runtime.{kind}_threads"
+    configure_numerics(_runtime(**{f"{kind}_threads": started + 3}), require_threads=False)
+
+
+def test_environment_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = (
+        "TF_GPU_THREAD_MODE",
+        "TF_GPU_THREAD_COUNT",
+        "TF_USE_CUDNN_BATCHNORM_SPATIAL_PERSISTENT",
+    )
+    for name in (*names, "TF_CPP_MIN_LOG_LEVEL"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    assert not dict(variables(_runtime()))
+    prepare_environment(
+        _runtime(
+            gpu_thread_mode="gpu_private", per_gpu_thread_count=2, batchnorm_spatial_persistent=True
+        )
+    )
+    assert [os.environ[name] for name in names] == ["gpu_private", "2", "1"]
+    assert os.environ["TF_CPP_MIN_LOG_LEVEL"] == "3"
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "0")
+    prepare_environment(_runtime())
+    assert os.environ["TF_CPP_MIN_LOG_LEVEL"] == "0"
+
+
+def test_the_environment_is_made_without_tensorflow() -> None:
+    assert (
+        _elsewhere("""
+from orbit_runner.distribute.tf_environment import prepare_environment
+prepare_environment(RuntimeConfig(gpu_thread_mode="global"))
+print(json.dumps(sorted(m for m in sys.modules if m.split(".")[0] in ("tensorflow", "tf_keras"))))
+""")
+        == []
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "compute"),
+    [(None, "float32"), ("float32", "float32"), ("float16", "float16"), ("bfloat16", "bfloat16")],
+)
+def test_precision(name: str | None, compute: str) -> None:
+    config = cnn_config(runtime__mixed_precision_dtype=name)
+    configure_numerics(config.runtime)
+    from orbit_runner.tasks.image_classification.task import ImageClassificationTask
+
+    task = ImageClassificationTask(config.task)  # type: ignore[arg-type]
+    state = build_state(config, task, make_strategy("one_device"))
+    layers = {layer.name: layer for layer in state.model.layers}
+    assert layers["conv1"].compute_dtype == compute
+    assert layers["conv1"].output.dtype == compute
+    assert layers["logits"].compute_dtype == "float32"
+    assert {variable.dtype.name for variable in state.model.variables} == {"float32"}
+    scaled = isinstance(state.optimizer, tf_keras.mixed_precision.LossScaleOptimizer)
+    assert scaled is (name == "float16")
+
+
+@pytest.mark.parametrize(
+    ("scale", "dynamic", "start"),
+    [(None, True, 2.0**15), ("dynamic", True, 2.0**15), (64, False, 64)],
+)
+def test_loss_scale(scale: Any, dynamic: bool, start: float) -> None:
+    config = toy_config(runtime__mixed_precision_dtype="float16", runtime__loss_scale=scale)
+    configure_numerics(config.runtime)
+    optimizer = build_state(config, toy_task(config), make_strategy("one_device")).optimizer
+    assert optimizer.dynamic is dynamic
+    assert float(optimizer.loss_scale) == start
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_determinism_and_eager_steps(deterministic: bool) -> None:
+    private.disable_op_determinism()
+    configure_numerics(_runtime(deterministic=deterministic, run_eagerly=True))
+    assert private.is_op_determinism_enabled() is deterministic
+    assert tf.config.functions_run_eagerly()
+    configure_numerics(_runtime())
+    assert not tf.config.functions_run_eagerly()
+
+
+def test_seeds() -> None:
+    def drawn() -> tuple[float, float, list[float], str]:
+        layer = tf_keras.layers.Dense(3)
+        layer.build([None, 2])
+        return (
+            random.random(),
+            float(np.random.rand()),
+            layer.get_weights()[0].ravel().tolist(),
+            layer.name,
+        )
+
+    seed_everything(5)
+    first = drawn()
+    assert drawn() != first
+    seed_everything(5)
+    assert drawn() == first
+    seed_everything(6)
+    assert drawn() != first

@@ -1,0 +1,117 @@
+"""Custom optimizers in Model Garden's configs, and configs that do not depend on earlier ones."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import tf_keras
+from official.core import config_definitions, exp_factory
+from official.modeling import optimization
+from official.modeling.optimization import optimizer_factory
+from official.modeling.optimization.configs import optimization_config, optimizer_config
+
+from orbit_runner.cli.main import main
+from orbit_runner.config.errors import ConfigError
+from orbit_runner.config.resolve import Request, resolve
+from tests.support.official_toys import LineConfig, trainer_settings
+
+
+@dataclasses.dataclass
+class HalfSgdConfig(optimizer_config.BaseOptimizerConfig):
+    """SGD with a default of its own."""
+
+    name: str = "half"
+    momentum: float = 0.5
+
+
+@dataclasses.dataclass
+class OwnChoice(optimization_config.OptimizerConfig):
+    """Model Garden's optimizers and one more."""
+
+    half_sgd: HalfSgdConfig = dataclasses.field(default_factory=HalfSgdConfig)
+
+
+@dataclasses.dataclass
+class AlikeChoice(optimization_config.OptimizerConfig):
+    """Another class with the fields and values of `OwnChoice`."""
+
+    half_sgd: optimizer_config.SGDConfig = dataclasses.field(
+        default_factory=lambda: optimizer_config.SGDConfig(name="half", momentum=0.5)
+    )
+
+
+def experiment(choice: type) -> config_definitions.ExperimentConfig:
+    settings = config_definitions.TrainerConfig(**trainer_settings())
+    made = optimization.OptimizationConfig(
+        {"learning_rate": {"type": "constant", "constant": {"learning_rate": 0.01}}}
+    )
+    made.optimizer = choice(type="half_sgd")
+    settings.optimizer_config = made
+    return config_definitions.ExperimentConfig(task=LineConfig(), trainer=settings)
+
+
+@pytest.fixture
+def registered() -> Iterator[None]:
+    """Registers an experiment for each class, and the optimizer."""
+    tables = exp_factory._REGISTERED_CONFIGS, optimizer_factory.LEGACY_OPTIMIZERS_CLS
+    before = [dict(table) for table in tables]
+    optimizer_factory.register_optimizer_cls("half_sgd", tf_keras.optimizers.legacy.SGD)
+    for name, choice in (("own_choice", OwnChoice), ("alike_choice", AlikeChoice)):
+        exp_factory.register_config_factory(name)(lambda choice=choice: experiment(choice))
+    yield
+    for table, was in zip(tables, before, strict=True):
+        table.clear()
+        table.update(was)
+
+
+def test_an_optimizer_of_ones_own_trains(
+    registered: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["--experiment=official/own_choice", f"--model_dir={tmp_path}", "--json"]
+    changed = "--trainer.optimizer_config.optimizer.half_sgd.momentum=0.25"
+
+    assert main([*given, changed]) == 0
+
+    assert json.loads(capsys.readouterr().out)["step"] == 6
+    assert main(["verify", str(tmp_path)]) == 0
+
+
+def test_a_name_that_is_no_optimizer_has_a_nearest(registered: None) -> None:
+    with pytest.raises(ConfigError) as caught:
+        resolve(
+            Request(
+                experiment="official/own_choice",
+                params_overrides=("trainer.optimizer_config.optimizer.type=half_sdg",),
+            )
+        )
+
+    (problem,) = caught.value.problems
+    assert "half_sdg'; did you mean 'half_sgd'?" in problem.message
+
+
+@pytest.mark.parametrize("order", [("own_choice", "alike_choice"), ("alike_choice", "own_choice")])
+def test_equal_values_of_other_classes_do_not_change_a_config(
+    registered: None, order: tuple[str, str]
+) -> None:
+    classes = {"own_choice": HalfSgdConfig, "alike_choice": optimizer_config.SGDConfig}
+    for name in order:
+        params = resolve(Request(experiment=f"official/{name}")).config.for_task
+
+        assert type(params.trainer.optimizer_config.optimizer.get()) is classes[name]
+
+
+def test_the_order_in_which_experiments_are_resolved_does_not_matter(registered: None) -> None:
+    resolve(Request(experiment="official/own_choice"))
+
+    with pytest.raises(ConfigError) as caught:
+        resolve(
+            Request(
+                experiment="official/my_line",
+                params_overrides=("trainer.optimizer_config.optimizer.type=half_sgd",),
+            )
+        )
+    assert caught.value.problems[0].message.startswith("unknown optimizer 'half_sgd'")

@@ -1,0 +1,125 @@
+"""What `run_experiment` restores for a config of Model Garden, compared with its own runner."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+import tf_keras
+from official.core import task_factory
+from official.core import train_lib as official_train_lib
+from official.utils.testing import mock_task
+
+from orbit_runner import train_lib, train_utils
+from orbit_runner.errors import RunnerError, SettingError
+from tests.support.toy import Notes
+
+SETTINGS: dict[str, Any] = {
+    "trainer": {
+        "checkpoint_interval": 10,
+        "steps_per_loop": 10,
+        "summary_interval": 10,
+        "train_steps": 20,
+        "validation_steps": 5,
+        "optimizer_config": {"optimizer": {"type": "sgd"}, "learning_rate": {"type": "constant"}},
+    },
+    "runtime": {"distribution_strategy": "off"},
+}
+
+
+def parsed(**trainer: Any) -> Any:
+    settings = {**SETTINGS, "trainer": {**SETTINGS["trainer"], **trainer}}
+    options = train_utils.ParseConfigOptions("mock", [], params_override=json.dumps(settings))
+    return train_utils.parse_configuration(options, lock_return=False, print_return=False)
+
+
+def train(runner: Any, params: Any, model_dir: Path, **kwargs: Any) -> float:
+    tf_keras.backend.clear_session()
+    task = task_factory.get_task(params.task)
+    model, _ = runner(None, task, "train", params, str(model_dir), **kwargs)
+    return bias(model)
+
+
+def bias(model: tf_keras.Model) -> float:
+    """Returns the one weight that the mock trains: its inputs are zeros."""
+    return float(model.get_weights()[1][0])
+
+
+def save_weights(model_dir: Path, name: str = "ckpt-1", **others: Any) -> None:
+    """Saves a model whose bias is 5 the way a user's own script would."""
+    tf_keras.backend.clear_session()
+    model = mock_task.MockTask(mock_task.MockTaskConfig()).build_model()
+    model.variables[1].assign([5.0])
+    model_dir.mkdir()
+    saved = tf.train.Checkpoint(model=model, **others).write(str(model_dir / name))
+    (model_dir / "checkpoint").write_text(f'model_checkpoint_path: "{Path(saved).name}"\n')
+
+
+def test_a_checkpoint_of_weights_only_is_restored(tmp_path: Path) -> None:
+    save_weights(tmp_path / "a")
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    notes = Notes()
+    found = train(train_lib.run_experiment, parsed(), tmp_path / "a", observer=notes)
+    assert found == train(official_train_lib.run_experiment, parsed(), tmp_path / "b") > 3
+    text = "\n".join(notes.notes)
+    assert "ckpt-1 holds weights only: restored 2 variables of the model" in text
+    assert "the step (0) and the optimizer are unchanged" in text
+
+
+def test_a_resumed_run_does_not_return_to_a_checkpoint_of_weights_only(tmp_path: Path) -> None:
+    save_weights(tmp_path / "a", "ckpt-1000")
+    train(train_lib.run_experiment, parsed(), tmp_path / "a")
+    notes = Notes()
+    train(train_lib.run_experiment, parsed(train_steps=30), tmp_path / "a", observer=notes)
+    assert any("restored step 20 from" in note for note in notes.notes)
+
+
+def test_a_rollback_to_weights_only_keeps_the_step(tmp_path: Path) -> None:
+    save_weights(tmp_path / "a")
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    # The mock's loss is the bias, above the bound in the first loop.
+    params = parsed(train_steps=10, loss_upper_bound=1.0, recovery_max_trials=1)
+    found = train(train_lib.run_experiment, params, tmp_path / "a")
+    assert found == train(official_train_lib.run_experiment, params, tmp_path / "b") == 5.0
+    assert (tmp_path / "a/checkpoints/ckpt-10.index").exists()
+
+
+def test_allow_partial_reaches_configs_of_model_garden(tmp_path: Path) -> None:
+    step = tf.Variable(7, dtype=tf.int64, name="global_step")
+    save_weights(tmp_path / "a", "ckpt-7", global_step=step)
+    with pytest.raises(RunnerError, match=r"(?s)does not fit this experiment.*--allow_partial"):
+        train(train_lib.run_experiment, parsed(), tmp_path / "a")
+    notes = Notes()
+    arguments: dict[str, Any] = {"observer": notes, "allow_partial": True}
+    found = train(train_lib.run_experiment, parsed(), tmp_path / "a", **arguments)
+    assert found == pytest.approx(5.0 - 13 * 0.1)
+    assert any("left out" in note for note in notes.notes)
+
+
+def test_an_empty_directory_as_init_checkpoint_starts_from_scratch(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    params = parsed()
+    params.task.init_checkpoint = str(tmp_path / "empty")
+    notes = Notes()
+    found = train(train_lib.run_experiment, params, tmp_path / "a", observer=notes)
+    assert found == train(official_train_lib.run_experiment, params, tmp_path / "b")
+    assert any("there is no checkpoint in the directory" in note for note in notes.notes)
+    params.task.init_checkpoint = str(tmp_path / "missing")
+    with pytest.raises(SettingError, match="there is no checkpoint at"):
+        train(train_lib.run_experiment, params, tmp_path / "c")
+
+
+def test_a_task_that_needs_its_init_checkpoint_says_so(tmp_path: Path) -> None:
+    class Strict(mock_task.MockTask):
+        def initialize(self, model: tf_keras.Model) -> None:
+            path = tf.train.latest_checkpoint(self.task_config.init_checkpoint)
+            tf.train.Checkpoint(model=model).read(path).assert_existing_objects_matched()
+
+    params = parsed()
+    params.task.init_checkpoint = str(tmp_path)
+    with pytest.raises(SettingError, match="there is no checkpoint at"):
+        train_lib.run_experiment(None, Strict(params.task), "train", params, str(tmp_path / "run"))

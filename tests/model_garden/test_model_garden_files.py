@@ -1,0 +1,284 @@
+"""Kinds of config files that Model Garden's repository has: they load here unchanged."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from official.modeling import hyperparams
+
+from orbit_runner.cli.main import main
+from orbit_runner.config.errors import ConfigError
+from orbit_runner.config.fingerprint import config_fingerprint
+from orbit_runner.config.resolve import Request, Resolved, resolve
+from orbit_runner.config.serialize import to_yaml
+from orbit_runner.model_garden import loading
+from tests.support.toy import records
+
+# A name, the experiment, the file, and the paths of the settings that have no effect.
+FILES: list[tuple[str, str, str, list[str]]] = [
+    (
+        "a video experiment with fields that nothing reads",
+        "video_classification",
+        """
+        task:
+          train_data: {name: kinetics400, variant_name: rgb, num_examples: 240000}
+          validation_data: {variant_name: rgb}
+        """,
+        [
+            "task.train_data.name",
+            "task.train_data.num_examples",
+            "task.train_data.variant_name",
+            "task.validation_data.variant_name",
+        ],
+    ),
+    (
+        "a section that nothing reads",
+        "image_classification",
+        """
+        task:
+          train_data:
+            aug_policy: randaug
+            decoder: {simple_decoder: {regenerate_source_id: true}}
+        """,
+        ["task.train_data.aug_policy", "task.train_data.decoder"],
+    ),
+    (
+        "a file for GPUs, started without any",
+        "mobilenet_imagenet",
+        """
+        runtime: {distribution_strategy: mirrored, all_reduce_alg: nccl, loss_scale: dynamic}
+        trainer:
+          optimizer_config: {warmup: {type: linear, linear: {warmup_steps: 0}}}
+        """,
+        ["runtime.all_reduce_alg", "runtime.loss_scale"],
+    ),
+    (
+        "one device",
+        "resnet_imagenet",
+        "runtime: {distribution_strategy: one_device, all_reduce_alg: nccl, worker_hosts: 'a:1'}",
+        ["runtime.all_reduce_alg", "runtime.worker_hosts"],
+    ),
+    (
+        "a TPU without an address",
+        "resnet_imagenet",
+        "runtime: {distribution_strategy: tpu, mixed_precision_dtype: bfloat16}",
+        [],
+    ),
+    (
+        "a TPU and the settings of GPUs",
+        "resnet_imagenet",
+        "runtime: {distribution_strategy: tpu, num_gpus: 8, loss_scale: 128.0}",
+        ["runtime.loss_scale", "runtime.num_gpus"],
+    ),
+    (
+        "the settings of a TPU under another strategy",
+        "resnet_imagenet",
+        "runtime: {distribution_strategy: mirrored, tpu: my-tpu}",
+        ["runtime.tpu"],
+    ),
+    (
+        "a tf.data service without an address",
+        "resnet_imagenet",
+        "task: {train_data: {enable_tf_data_service: true}}",
+        ["task.train_data.enable_tf_data_service"],
+    ),
+    (
+        "half of a best checkpoint",
+        "resnet_imagenet",
+        "trainer: {best_checkpoint_export_subdir: best_ckpt}",
+        ["trainer.best_checkpoint_export_subdir"],
+    ),
+    (
+        "summaries inside a step",
+        "resnet_imagenet",
+        "trainer: {allow_tpu_summary: true}",
+        ["trainer.allow_tpu_summary"],
+    ),
+    (
+        "intervals of 0 and -1",
+        "bert/pretraining",
+        """
+        trainer: {validation_interval: 0, checkpoint_interval: -1, continuous_eval_timeout: 0}
+        """,
+        [],
+    ),
+    (
+        "values with the tags that PyYAML writes",
+        "video_classification",
+        """
+        task:
+          model: !!python/dict {dropout_rate: !!python/float 0.5}
+          train_data: {feature_shape: !!python/tuple [8, 32, 32, 3], tfds_split: !!python/str 'x'}
+        trainer:
+          optimizer_config:
+            learning_rate:
+              type: stepwise
+              stepwise: {boundaries: !!python/list [!!python/int 3], values: [0.2, 0.1]}
+        """,
+        [],
+    ),
+]
+
+
+@pytest.fixture(params=FILES, ids=lambda row: row[0].replace(" ", "_"))
+def row(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, str, list[str]]:
+    """Returns a file, its experiment, and the settings in it that have no effect."""
+    _, experiment, text, ignored = request.param
+    file = tmp_path / "experiment.yaml"
+    lines = text.strip("\n").splitlines()
+    indent = len(lines[0]) - len(lines[0].lstrip())
+    file.write_text("".join(f"{line[indent:]}\n" for line in lines))
+    return file, experiment, ignored
+
+
+def load(file: Path, experiment: str, **more: Any) -> Resolved:
+    request = Request(experiment=f"official/{experiment}", config_files=(str(file),), **more)
+    return resolve(request)
+
+
+@pytest.mark.sample(6)
+def test_a_file_gives_the_tree_that_model_garden_makes_of_it(
+    row: tuple[Path, str, list[str]],
+) -> None:
+    file, experiment, ignored = row
+    theirs = hyperparams.override_params_dict(
+        loading.experiment(experiment), str(file), is_strict=True
+    )
+
+    found = load(file, experiment)
+
+    assert found.config.for_task.as_dict() == theirs.as_dict()
+    assert sorted(note.path for note in found.notes) == ignored
+    assert all(str(note.origin).startswith(str(file)) for note in found.notes)
+
+
+def test_strict_makes_settings_without_effect_errors(row: tuple[Path, str, list[str]]) -> None:
+    file, experiment, ignored = row
+    if not ignored:
+        assert load(file, experiment, strict=True).notes == ()
+        return
+    with pytest.raises(ConfigError) as caught:
+        load(file, experiment, strict=True)
+
+    assert sorted(problem.path for problem in caught.value.problems) == ignored
+
+
+@pytest.mark.sample(11)
+def test_what_is_written_of_a_file_loads_again_to_the_same_tree(
+    row: tuple[Path, str, list[str]], tmp_path: Path
+) -> None:
+    file, experiment, ignored = row
+    first = load(file, experiment)
+    written = tmp_path / "config.yaml"
+    written.write_text(to_yaml(first.config))
+
+    again = resolve(Request(experiment=str(written)))
+
+    assert again.config.for_task.as_dict() == first.config.for_task.as_dict()
+    assert sorted(note.path for note in again.notes) == ignored
+    assert config_fingerprint(again.config) == config_fingerprint(first.config)
+
+
+def test_a_field_that_nothing_reads_does_not_change_what_a_run_is() -> None:
+    plain, other = (
+        resolve(Request(experiment="official/resnet_imagenet", params_overrides=said)).config
+        for said in ((), ("task.train_data.aug_policy=randaug",))
+    )
+
+    assert config_fingerprint(plain) == config_fingerprint(other)
+
+
+@pytest.mark.parametrize(
+    ("said", "path", "value"),
+    [
+        ("runtime.distribution_strategy=Mirrored", "runtime.distribution_strategy", "mirrored"),
+        ("task.model.num_classes='10'", "task.model.num_classes", 10),
+        ("task.losses.label_smoothing='1e-1'", "task.losses.label_smoothing", 0.1),
+        ("trainer.train_steps='10'", "trainer.train_steps", 10),
+        ("task.model.input_size=['32', 32, 3]", "task.model.input_size", (32, 32, 3)),
+        ("task.train_data.tfds_split=2017", "task.train_data.tfds_split", "2017"),
+        ("trainer.validation_summary_subdir=7", "trainer.validation_summary_subdir", "7"),
+        ("trainer.max_to_keep=null", "trainer.max_to_keep", None),
+    ],
+)
+def test_a_value_is_converted_to_the_type_of_its_field(said: str, path: str, value: Any) -> None:
+    config: Any = resolve(
+        Request(experiment="official/resnet_imagenet", params_overrides=(said,))
+    ).config
+    params = config.for_task
+    for name in path.split("."):
+        config, params = getattr(config, name), getattr(params, name)
+
+    assert (type(config), config) == (type(value), value)
+    assert (tuple(params) if isinstance(value, tuple) else params) == value
+
+
+@pytest.mark.parametrize("command", ["show", "validate"])
+def test_a_command_prints_one_note(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(
+        "official: resnet_imagenet\n"
+        "task: {train_data: {aug_policy: randaug}}\n"
+        "runtime: {loss_scale: dynamic}\n"
+    )
+    given = [str(file)] if command == "validate" else [f"--experiment={file}"]
+
+    assert main([command, *given]) == 0
+
+    told = capsys.readouterr()
+    assert told.err[told.err.index("note: ") :].splitlines() == [
+        "note: 2 settings have no effect; --strict makes this an error",
+        f"  task.train_data.aug_policy — {file}:2",
+        "    got 'randaug', which has no effect here: nothing in Model Garden reads it",
+        f"  runtime.loss_scale — {file}:3",
+        "    only float16 needs a loss scale; mixed_precision_dtype is not that",
+    ]
+    assert main([command, *given, "--strict"]) == 2
+    assert "2 problems in the configuration" in capsys.readouterr().err
+
+
+# What a file for GPUs sets, and what this means on a CPU.
+FOR_GPUS = """
+runtime: {distribution_strategy: Mirrored, all_reduce_alg: nccl, loss_scale: dynamic}
+trainer:
+  train_steps: '6'
+  steps_per_loop: 2
+  checkpoint_interval: -1
+  max_to_keep: null
+  validation_interval: 0
+  best_checkpoint_export_subdir: best_ckpt
+  optimizer_config: {warmup: {type: linear, linear: {warmup_steps: 0}}}
+"""
+ON_CPU = """
+runtime: {distribution_strategy: mirrored}
+trainer: {train_steps: 6, steps_per_loop: 2, checkpoint_interval: 2, validation_interval: 6}
+"""
+
+
+@pytest.mark.slow
+def test_a_file_for_gpus_trains_on_a_cpu(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results = {}
+    for name, text in (("gpus", FOR_GPUS), ("cpu", ON_CPU)):
+        file = tmp_path / f"{name}.yaml"
+        file.write_text(text)
+        code = main(
+            [
+                *("--experiment=official/my_line", "--import=tests.support.official_toys"),
+                *(f"--config_file={file}", f"--model_dir={tmp_path / name}", "--json"),
+            ]
+        )
+        told = capsys.readouterr()
+        assert (code, told.err.count("have no effect")) == (0, int(name == "gpus"))
+        results[name] = json.loads(told.out)
+
+    assert results["gpus"]["fingerprint"] == results["cpu"]["fingerprint"]
+    assert [record["step"] for record in records(tmp_path / "gpus", "validation")] == [6]
+    kept = sorted(path.stem for path in (tmp_path / "gpus/checkpoints").glob("*.index"))
+    assert kept == ["ckpt-2", "ckpt-4", "ckpt-6"]

@@ -1,0 +1,195 @@
+"""Pipelines that can only begin at their beginning, in runs that were killed and went on."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+from official.core import config_definitions as cfg
+from official.vision.configs import image_classification
+from official.vision.tasks.image_classification import ImageClassificationTask
+
+from orbit_runner.checkpoint.fingerprint import weights_fingerprint
+from orbit_runner.determinism.numerics import configure_numerics
+from orbit_runner.model_garden.provider import adopt
+from orbit_runner.model_garden.task_adapter import resume_inputs
+from orbit_runner.model_garden.task_adapter.seeded_inputs import repeatable_draws
+from orbit_runner.tasks.build import build_task
+from orbit_runner.train.inputs.distribute import distribute, with_seed
+from tests.support.official_runs import run_official
+from tests.support.official_toys import LineTask, line, lines, trainer_settings
+from tests.support.toy import Notes, make_strategy
+
+
+class _Verdict(Notes):
+    def reproducible(self, reasons: list[str]) -> None:
+        self.reasons = reasons
+
+
+def _killed_at_3(whole: Path, folder: Path) -> Path:
+    """Copies a run as one that ended right after its checkpoint of step 3 was."""
+    shutil.copytree(whole, folder)
+    for path in (folder / "checkpoints").glob("ckpt-6*"):
+        path.unlink()
+    (folder / "checkpoints" / "checkpoint").unlink()
+    return folder
+
+
+class _SmallTask(ImageClassificationTask):
+    """Model Garden's own, but for the network."""
+
+    def build_model(self) -> tf_keras.Model:
+        inputs = tf_keras.Input([16, 16, 3])
+        small = tf_keras.layers.AveragePooling2D(4)(inputs)
+        outputs = tf_keras.layers.Dense(3, name="head")(tf_keras.layers.Flatten()(small))
+        return tf_keras.Model(inputs, outputs)
+
+
+def _photos(folder: Path) -> cfg.ExperimentConfig:
+    draw, paths = np.random.default_rng(0), [folder / f"{name}.tfrecord" for name in "ab"]
+    for path in paths:
+        with tf.io.TFRecordWriter(str(path)) as writer:
+            for label in range(12):
+                image = tf.io.encode_jpeg(draw.integers(0, 255, [20, 24, 3]).astype(np.uint8))
+                example = tf.train.Example()
+                feature = example.features.feature
+                feature["image/encoded"].bytes_list.value.append(image.numpy())
+                feature["image/class/label"].int64_list.value.append(label % 3)
+                writer.write(example.SerializeToString())
+    data = image_classification.DataConfig(
+        input_path=f"{folder}/*.tfrecord", global_batch_size=4, shuffle_buffer_size=8
+    )
+    task = image_classification.ImageClassificationTask(
+        model=image_classification.ImageClassificationModel(num_classes=3, input_size=[16, 16, 3]),
+        train_data=data.replace(is_training=True),
+        validation_data=data.replace(is_training=False),
+    )
+    return cfg.ExperimentConfig(task=task, trainer=cfg.TrainerConfig(**trainer_settings()))
+
+
+class _Late(tf_keras.Model):
+    """Makes its variables when it is first called."""
+
+    def __init__(self) -> None:
+        super().__init__(name="late")
+        self.layer = tf_keras.layers.Dense(1, name="layer")
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        return self.layer(inputs)
+
+
+class _LateTask(LineTask):
+    def build_model(self) -> tf_keras.Model:
+        return _Late()
+
+
+_TASKS = {"photos": _SmallTask, "late, mirrored2": _LateTask}
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("name", ["line", "late, mirrored2", "lines", "photos"])
+def test_a_killed_run_ends_with_the_same_weights(name: str, tmp_path: Path) -> None:
+    task_class = _TASKS.get(name)
+    strategy = "mirrored2" if "mirrored2" in name else "one_device"
+    params = {"lines": lines, "photos": lambda: _photos(tmp_path)}.get(name, line)()
+    verdict = _Verdict()
+    settings: dict[str, Any] = {"mode": "train", "strategy": strategy, "task_class": task_class}
+    model, _ = run_official(params, tmp_path / "whole", observer=verdict, **settings)
+    whole = weights_fingerprint(model)
+
+    folder = _killed_at_3(tmp_path / "whole", tmp_path / "killed")
+    model, _ = run_official(params, folder, observer=verdict, **settings)
+    assert any("restored step 3" in note for note in verdict.notes)
+    assert weights_fingerprint(model) == whole
+    assert verdict.reasons == []
+
+
+def test_without_a_replay_the_run_is_named_not_reproducible(tmp_path: Path) -> None:
+    verdict = _Verdict()
+    settings: dict[str, Any] = {"mode": "train", "observer": verdict, "replay_inputs": False}
+    model, _ = run_official(line(), tmp_path / "whole", **settings)
+    whole = weights_fingerprint(model)
+    folder = _killed_at_3(tmp_path / "whole", tmp_path / "killed")
+    model, _ = run_official(line(), folder, **settings)
+
+    assert weights_fingerprint(model) != whole
+    assert verdict.reasons == ["the task's input pipeline begins anew when a run is resumed"]
+
+
+def _batches(data: Any, steps: int) -> list[np.ndarray]:
+    iterator = iter(data)
+    return [next(iterator)[1].numpy() for _ in range(steps)]
+
+
+def _line_data(start: int, **settings: Any) -> Any:
+    config = adopt(line())
+    data = with_seed(config.for_task.task.train_data, config.runtime)
+    strategy = make_strategy("one_device")
+    return distribute(strategy, build_task(config, None), data, config.runtime, start, **settings)
+
+
+def test_the_batches_that_follow_are_those_that_would_have_come() -> None:
+    configure_numerics(adopt(line()).runtime)
+    tf.random.set_seed(99)  # What was drawn before does not count.
+    whole = _batches(_line_data(0), 5)
+    for start in (1, 2, 4):
+        tf.random.uniform([])
+        rest = _batches(_line_data(start), 5 - start)
+        np.testing.assert_array_equal(rest, whole[start:])
+    assert len({batch.tobytes() for batch in whole}) == 5
+
+
+def test_crops_that_name_no_seed_are_repeatable() -> None:
+    def crops(seed: int) -> list[Any]:
+        box = tf.constant([[[0.0, 0.0, 1.0, 1.0]]])
+        with repeatable_draws(seed, 0):
+            data = tf.data.Dataset.range(3).map(
+                lambda _: tf.image.sample_distorted_bounding_box([50, 50, 3], box)[0]
+            )
+        return [offset.tolist() for offset in data.as_numpy_iterator()]
+
+    configure_numerics(adopt(line()).runtime)
+    assert crops(1) == crops(1)
+    assert crops(1) != crops(2)
+    with pytest.raises(ValueError, match="non-zero seed"):
+        tf.image.sample_distorted_bounding_box([50, 50, 3], tf.zeros([1, 1, 4]))
+
+
+def test_a_function_that_draws_may_wait_for_its_argument() -> None:
+    def drawn(one: tf.Tensor) -> tf.Tensor:
+        with tf.control_dependencies([one]):  # as RetinaNet's parser does
+            zero = tf.constant(0.0)
+        return tf.random.uniform([]) + zero
+
+    def draws() -> list[float]:
+        with repeatable_draws(1, 0):
+            data = tf.data.Dataset.range(4).map(drawn, num_parallel_calls=2)
+        return [float(one) for one in data.as_numpy_iterator()]
+
+    configure_numerics(adopt(line()).runtime)
+    assert draws() == draws()
+
+
+def test_a_replay_that_takes_long_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resume_inputs, "_SECONDS_UNTOLD", 0.2)
+    told: list[str] = []
+
+    def slow(value: tf.Tensor) -> tf.Tensor:
+        tf.py_function(lambda: __import__("time").sleep(0.1), [], [])
+        return value
+
+    data = tf.data.Dataset.range(9).map(slow)
+    assert int(next(iter(resume_inputs.Replayed(data.skip(4), 5, told.append)))) == 5
+    assert len(told) == 2
+    assert "the input of 5 steps is made again" in told[0]
+    assert "trainer.replay_inputs" in told[0]
+    assert "done in" in told[1]
+
+    told.clear()
+    next(iter(resume_inputs.Replayed(tf.data.Dataset.range(9), 1, told.append)))
+    assert told == []

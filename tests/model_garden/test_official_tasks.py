@@ -1,0 +1,286 @@
+"""Tasks of Model Garden's kind in this trainer: what they give back, what they ask for."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+from official.core import config_definitions as cfg
+from official.modeling import optimization
+from official.modeling.privacy import configs as privacy
+from official.utils.testing import mock_task
+
+from orbit_runner.errors import RunnerError, SettingError
+from orbit_runner.state.learning_rates import learning_rates
+from orbit_runner.train.gradients import GradientTap
+from orbit_runner.train.inputs.distribute import leading_size
+from tests.support.official_runs import run_official
+from tests.support.official_toys import LineConfig, LineTask, line, trainer_settings
+from tests.support.toy import Notes, records
+
+_VALUE = ".ATTRIBUTES/VARIABLE_VALUE"
+
+
+def _lines(trainer: dict[str, Any] | None = None, **task: Any) -> cfg.ExperimentConfig:
+    settings = cfg.TrainerConfig(**trainer_settings(**(trainer or {})))
+    return cfg.ExperimentConfig(task=LineConfig(**task), trainer=settings)
+
+
+def _events(folder: Path) -> Iterator[Any]:
+    for path in sorted(map(str, folder.glob("events*"))):
+        for event in tf.compat.v1.train.summary_iterator(path):
+            yield from event.summary.value
+
+
+def test_results_and_pictures_are_written(tmp_path: Path) -> None:
+    _, logs = run_official(_lines(gathers=True), tmp_path)
+
+    np.testing.assert_allclose(logs["label_sum"], 69.0)  # 2 · (0 + … + 23) / 8
+    assert logs["image/labels"].shape == (2, 4, 4, 3)
+    (record,) = records(tmp_path, "validation")
+    assert record["label_sum"] == 69.0
+    assert "image/labels" not in record
+    written = {value.tag: value for value in _events(tmp_path / "validation")}
+    assert written["image/labels"].metadata.plugin_data.plugin_name == "images"
+    # The pictures' width and height come first.
+    assert len(written["image/labels"].tensor.string_val) == 2 + 2
+    assert written["label_sum"].metadata.plugin_data.plugin_name == "scalars"
+
+
+def test_a_step_may_return_more_and_write_summaries(tmp_path: Path) -> None:
+    run_official(_lines(), tmp_path, mode="train")
+
+    tags = [value.tag for value in _events(tmp_path / "train")]
+    assert tags.count("seen_in_the_step") == 2
+    (first, _) = records(tmp_path, "train")
+    assert "passed_through" not in first
+    assert {"training_loss", "error", "learning_rate"} < set(first)
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("kind", ["vector", "constant"])
+def test_a_loss_may_be_a_vector_or_a_constant(kind: str, tmp_path: Path) -> None:
+    model, logs = run_official(_lines(loss_is=kind), tmp_path, strategy="mirrored2")
+
+    x = np.arange(24, dtype=np.float32)[:, None] / 8
+    expected = np.mean((2 * x - model(x).numpy()) ** 2) if kind == "vector" else 0.0
+    np.testing.assert_allclose(logs["validation_loss"], expected, rtol=1e-2)
+    assert logs["validation_examples"] == 24
+
+
+def test_a_task_whose_inputs_ask_for_no_context(tmp_path: Path) -> None:
+    params = mock_task.mock_experiment()
+    params.override({"trainer": trainer_settings(validation_steps=3)}, is_strict=False)
+    _, logs = run_official(params, tmp_path, strategy="off")
+
+    # Its inputs know nothing of where they run; each of the batches counts once.
+    assert logs["counter"] == 3
+    assert "acc" in logs
+
+
+def test_an_endless_set_is_not_evaluated_to_its_end(tmp_path: Path) -> None:
+    params = mock_task.mock_experiment()
+    params.override({"trainer": trainer_settings()}, is_strict=False)
+    with pytest.raises(SettingError, match="no end") as caught:
+        run_official(params, tmp_path)
+    assert caught.value.path == "trainer.validation_steps"
+
+
+def test_noise_on_gradients_is_handed_to_the_task(tmp_path: Path) -> None:
+    optimizer = {"optimizer": {"type": "sgd"}, "learning_rate": {"type": "constant"}}
+    config = optimization.OptimizationConfig(optimizer)
+    noise = privacy.DifferentialPrivacyConfig(clipping_norm=1e-12, noise_multiplier=0.0)
+    start, _ = run_official(_lines({"train_steps": 1}), tmp_path / "1", mode="train")
+    moved, _ = run_official(
+        _lines({"optimizer_config": config}, differential_privacy_config=noise),
+        tmp_path / "2",
+        mode="train",
+    )
+    still = moved.get_weights()[0]
+    assert abs(float(still[0, 0] - start.get_weights()[0][0, 0])) > 1e-3
+    np.testing.assert_allclose(moved.get_weights()[1], 0.0, atol=1e-9)
+
+
+class _WithoutPrivacy(LineTask):
+    @classmethod
+    def create_optimizer(cls, optimizer_config: Any, runtime_config: Any = None) -> Any:  # type: ignore[override]
+        return LineTask.create_optimizer(optimizer_config, runtime_config)
+
+
+def test_noise_that_a_task_cannot_make_is_refused(tmp_path: Path) -> None:
+    noise = privacy.DifferentialPrivacyConfig(clipping_norm=1.0, noise_multiplier=1.0)
+    params = _lines(differential_privacy_config=noise)
+    with pytest.raises(SettingError, match="_WithoutPrivacy") as caught:
+        run_official(params, tmp_path, task_class=_WithoutPrivacy)
+    assert caught.value.path == "task.differential_privacy_config"
+
+    params = _lines()
+    run_official(params, tmp_path, mode="train", task_class=_WithoutPrivacy)
+
+
+class _Averaging(LineTask):
+    @classmethod
+    def create_optimizer(cls, *args: Any, **kwargs: Any) -> Any:
+        inner = LineTask.create_optimizer(*args, **kwargs)
+        return optimization.ExponentialMovingAverage(inner, average_decay=1.0, dynamic_decay=False)
+
+
+def test_the_average_of_a_tasks_own_optimizer_is_evaluated_and_kept(tmp_path: Path) -> None:
+    # An average that keeps all of the old one stays where the weights began.
+    begin, _ = run_official(_lines({"train_steps": 1}), tmp_path / "one", mode="train")
+    model, logs = run_official(_lines(), tmp_path / "own", task_class=_Averaging)
+
+    (kept,) = (tmp_path / "own" / "ema_checkpoints").glob("average_weights-6.index")
+    saved = tf.train.load_checkpoint(str(kept.with_suffix("")))
+    names = saved.get_variable_to_shape_map()
+    (name,) = (n for n in names if n.startswith("model/") and n.endswith("kernel/" + _VALUE))
+    kernel = saved.get_tensor(name)
+    x = np.arange(24, dtype=np.float32)[:, None] / 8
+    np.testing.assert_allclose(logs["validation_loss"], np.mean((2 * x - x * kernel) ** 2), 1e-5)
+    assert abs(float(kernel[0, 0] - model.get_weights()[0][0, 0])) > 1e-2
+    assert begin.get_weights()[0].shape == kernel.shape
+
+
+@dataclasses.dataclass
+class _PrunedConfig(LineConfig):
+    pruning: bool = True
+
+
+class _Pruned(LineTask):
+    def build_model(self) -> tf_keras.Model:
+        from tensorflow_model_optimization.sparsity import keras as sparsity
+
+        return sparsity.prune_low_magnitude(super().build_model())
+
+
+@pytest.mark.slow
+def test_pruning_keeps_step(tmp_path: Path) -> None:
+    trainer = cfg.TrainerConfig(**trainer_settings())
+    params = cfg.ExperimentConfig(task=_PrunedConfig(), trainer=trainer)
+    model, _ = run_official(params, tmp_path, mode="train", task_class=_Pruned)
+    (step,) = (each for each in model.variables if "pruning_step" in each.name)
+    assert int(step) == 6
+
+
+class _FiniteTask(LineTask):
+    def build_inputs(self, params: Any, input_context: Any = None) -> tf.data.Dataset:
+        return super().build_inputs(params, input_context).take(self.task_config.size)
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("in_one_graph", [True, False])
+def test_training_data_that_ends_is_an_error(in_one_graph: bool, tmp_path: Path) -> None:
+    params = _lines({"train_tf_while_loop": in_one_graph}, size=4)
+    with pytest.raises(SettingError, match="no more batches after step 4") as caught:
+        run_official(params, tmp_path, mode="train", task_class=_FiniteTask)
+    assert caught.value.path == "task.train_data"
+
+
+def test_an_unknown_activation_names_its_setting(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match=r"task\.activation: unknown activation 'relo'"):
+        run_official(_lines(activation="relo"), tmp_path)
+
+
+def test_an_empty_validation_set_is_an_error(tmp_path: Path) -> None:
+    class Empty(LineTask):
+        def build_inputs(self, params: Any, input_context: Any = None) -> tf.data.Dataset:
+            data = super().build_inputs(params, input_context)
+            return data if params.is_training else data.take(0)
+
+    with pytest.raises(SettingError, match="no example") as caught:
+        run_official(_lines(), tmp_path, task_class=Empty)
+    assert caught.value.path == "task.validation_data"
+
+
+def test_a_task_without_validation_data_is_only_trained(tmp_path: Path) -> None:
+    params = line()
+    params.task.validation_data = None
+    run_official(params, tmp_path, mode="train")
+    with pytest.raises(SettingError) as caught:
+        run_official(params, tmp_path / "2", mode="train_and_eval")
+    assert caught.value.path == "task.validation_data"
+
+
+@pytest.mark.parametrize(
+    ("inputs", "rows"),
+    [
+        (lambda: {"a": tf.constant(7), "b": tf.zeros([5, 2])}, 5),
+        (lambda: tf.ragged.constant([[1], [2, 3], []]), 3),
+        (lambda: (tf.sparse.from_dense(tf.eye(4)), tf.zeros([9])), 4),
+        (lambda: tf.constant(7), 1),
+    ],
+)
+def test_rows_are_counted_where_there_are_any(inputs: Any, rows: int) -> None:
+    assert float(leading_size(inputs())) == rows
+
+
+def test_an_optimizer_of_several_has_a_rate_for_each() -> None:
+    class Several:
+        def __init__(self, *optimizers: Any) -> None:
+            self.optimizers = optimizers
+
+    falling = tf_keras.optimizers.schedules.PolynomialDecay(0.5, 10, 0.0)
+    kind = tf_keras.optimizers.legacy.SGD
+    rates = learning_rates(Several(kind(0.25), kind(falling)))
+    assert rates == {"SGD_0_learning_rate": 0.25, "SGD_1_learning_rate": 0.5}
+
+
+def test_gradients_that_are_applied_twice_cannot_be_kept() -> None:
+    tap, weight = GradientTap(None), tf.Variable(1.0)
+    tap.apply_gradients([(tf.constant(1.0), weight)])
+    with pytest.raises(RunnerError, match=r"runtime\.enable_xla"):
+        tap.apply_gradients([(tf.constant(1.0), weight)])
+
+
+def test_notes_have_plain_numbers_only(tmp_path: Path) -> None:
+    notes = Notes()
+    run_official(_lines(gathers=True), tmp_path, observer=notes)
+    ((_, told),) = notes.evaluations
+    assert told["label_sum"] == 69.0
+    assert json.dumps({name: float(value) for name, value in told.items()})
+
+
+class _Several:
+    """A metric as Model Garden's YOLO has it: several numbers, and only the older name to reset."""
+
+    name = "several"
+
+    def __init__(self) -> None:
+        self._mean = tf_keras.metrics.Mean()
+
+    def update_state(self, labels: tf.Tensor, outputs: tf.Tensor) -> None:
+        self._mean.update_state(labels)
+
+    def reset_states(self) -> None:
+        self._mean.reset_state()
+
+    def result(self) -> dict[str, tf.Tensor]:
+        return {"once": self._mean.result(), "twice": 2.0 * self._mean.result()}
+
+
+class _SeveralTask(LineTask):
+    def build_metrics(self, training: bool = True) -> list[Any]:
+        return [_Several()]
+
+    def process_metrics(self, metrics: Any, labels: Any, model_outputs: Any) -> None:
+        for metric in metrics:
+            metric.update_state(labels, model_outputs)
+
+
+@pytest.mark.slow
+def test_a_metric_of_several_numbers_that_knows_the_older_name(tmp_path: Path) -> None:
+    _, logs = run_official(_lines(), tmp_path, task_class=_SeveralTask)
+
+    np.testing.assert_allclose(logs["several"]["once"], 2.875)  # 2 · (0 + … + 23) / 8 / 24
+    np.testing.assert_allclose(logs["several"]["twice"], 5.75)
+    (record,) = records(tmp_path, "validation")
+    assert record["several/twice"] == pytest.approx(5.75)
+    first, second = records(tmp_path, "train")
+    assert first["several/once"] != second["several/once"]  # begun anew in between

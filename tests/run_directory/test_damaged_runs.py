@@ -1,0 +1,205 @@
+"""Runs report removed and damaged files in their run directory, and continue."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from orbit_runner.checkpoint.fingerprint import weights_fingerprint
+from orbit_runner.cli.main import main
+from orbit_runner.reporting.run_record import RunRecord
+from orbit_runner.utils.files import repair_records
+from tests.support.toy import Notes, records, run, toy_config
+
+DATA = "data-00000-of-00001"
+BEST = {
+    "trainer__best_checkpoint_export_subdir": "best",
+    "trainer__best_checkpoint_eval_metric": "error",
+    "trainer__best_checkpoint_metric_comp": "lower",
+}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A run of 10 steps with checkpoints at 5 and 10, and the weights that 15 steps give."""
+    folder = tmp_path_factory.mktemp("made")
+    run(toy_config(trainer__train_steps=10, **BEST), folder / "a")
+    whole, _ = run(toy_config(trainer__train_steps=15, **BEST), folder / "whole")
+    return folder / "a", weights_fingerprint(whole)
+
+
+def _file(run_dir: Path, suffix: str, step: int = 10) -> Path:
+    return run_dir / "checkpoints" / f"ckpt-{step}.{suffix}"
+
+
+def _become_directory(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def _lose_record(run_dir: Path) -> None:
+    _file(run_dir, "json").unlink()
+    with _file(run_dir, DATA).open("r+b") as file:
+        file.truncate(10)
+
+
+def _edit_record(run_dir: Path) -> None:
+    path = _file(run_dir, "json")
+    path.write_text(path.read_text().replace('"config": "', '"config": "0'))
+
+
+def _lose_newest(run_dir: Path) -> None:
+    for path in (run_dir / "checkpoints").glob("ckpt-10.*"):
+        path.unlink()
+
+
+def _add_foreign(run_dir: Path) -> None:
+    for suffix in (DATA, "index"):
+        shutil.copyfile(_file(run_dir, suffix), run_dir / f"ckpt-30.{suffix}")
+    with (run_dir / f"ckpt-30.{DATA}").open("r+b") as file:
+        file.truncate(10)
+
+
+def _leave_unfinished(run_dir: Path) -> None:
+    """Leaves what a kill leaves between the renames of the record and of the index."""
+    _file(run_dir, "index").unlink()
+    for folder in (run_dir, run_dir / "checkpoints"):
+        pointer = folder / "checkpoint"
+        pointer.write_text(pointer.read_text().replace("ckpt-10", "ckpt-5"))
+
+
+_DAMAGES: dict[str, tuple[Callable[[Path], None], str, int]] = {
+    "data is a directory": (
+        lambda a: _become_directory(_file(a, DATA)),
+        f"step 10 is damaged: ckpt-10.{DATA} is not a file",
+        5,
+    ),
+    "index is a directory": (
+        lambda a: _become_directory(_file(a, "index")),
+        "step 10 is damaged: ckpt-10.index is not a file",
+        5,
+    ),
+    "record is a directory": (
+        lambda a: _become_directory(_file(a, "json")),
+        "step 10 is damaged: ckpt-10.json cannot be read",
+        5,
+    ),
+    "no record, short data": (_lose_record, "step 10 is damaged: it cannot be read", 5),
+    "another record": (_edit_record, "ckpt-10.json cannot be read: it has changed since", 5),
+    "newest removed": (_lose_newest, "ckpt-10, and ckpt-10 is gone", 5),
+    "all removed": (
+        lambda a: shutil.rmtree(a / "checkpoints"),
+        "checkpoints/ckpt-10, and the directory is gone",
+        0,
+    ),
+    "foreign": (_add_foreign, "step 30 is damaged: it cannot be read", 10),
+    "unfinished": (_leave_unfinished, "checkpoint of step 10 was not finished when the run", 5),
+    "best removed": (lambda a: shutil.rmtree(a / "best"), "best/best-10 (error", 10),
+}
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("kind", list(_DAMAGES))
+def test_the_run_reports_it_and_goes_on(kind: str, made: tuple[Path, str], tmp_path: Path) -> None:
+    spoil, expected, start = _DAMAGES[kind]
+    folder = Path(shutil.copytree(made[0], tmp_path / "a"))
+    spoil(folder)
+    notes = Notes()
+    model, _ = run(toy_config(trainer__train_steps=15, **BEST), folder, observer=notes)
+    assert notes.started_at == [start]
+    assert expected in "\n".join(notes.notes)
+    assert weights_fingerprint(model) == made[1]
+    # What was on record is kept where checkpoints are lost.
+    lost = start < 10 and kind != "unfinished"
+    kept = folder / f"metrics.jsonl.before-step-{start}"
+    assert kept.exists() is (lost or kind == "foreign")
+    if lost:
+        assert kept.read_text() == (made[0] / "metrics.jsonl").read_text()
+
+
+def test_verify_does_not_call_an_unfinished_one_damaged(
+    made: tuple[Path, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = Path(shutil.copytree(made[0], tmp_path / "a"))
+    _leave_unfinished(folder)
+    assert main(["verify", str(folder)]) == 0
+    out = capsys.readouterr().out
+    assert "checkpoints/ckpt-10  -             -             not finished" in out
+
+
+def test_a_finished_run_keeps_one_record_of_its_last_evaluation(
+    made: tuple[Path, str], tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(made[0], tmp_path / "a"))
+    before = (folder / "metrics.jsonl").read_bytes()
+    notes = Notes()
+    run(toy_config(trainer__train_steps=10, **BEST), folder, observer=notes)
+    assert [step for step, _ in notes.evaluations] == [10]
+    assert (folder / "metrics.jsonl").read_bytes() == before
+
+
+def test_small_files_of_the_run_that_are_garbage(made: tuple[Path, str], tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(made[0], tmp_path / "a"))
+    fingerprints = folder / "checkpoints" / "fingerprints.jsonl"
+    _become_directory(fingerprints)
+    metrics = folder / "metrics.jsonl"
+    metrics.write_bytes(b"\xff\x00\x80\n" + metrics.read_bytes() + b'{"step": 10, "spl')
+    (folder / "best" / "info.json").write_text("[1]")
+    notes = Notes()
+    model, _ = run(toy_config(trainer__train_steps=15, **BEST), folder, observer=notes)
+    assert weights_fingerprint(model) == made[1]
+    said = "\n".join(notes.notes)
+    for path in (fingerprints, metrics, folder / "best" / "info.json"):
+        assert str(path) in said
+        assert path.with_name(f"{path.name}.damaged").exists()
+        assert path.is_file()
+    assert [one["step"] for one in records(folder, "train")] == [5, 10, 15]
+    info = json.loads((folder / "best" / "info.json").read_text())
+    assert info["best_ckpt_global_step"] == 15
+
+
+_LINE = b'{"step": 5, "split": "train"}\n'
+
+
+@pytest.mark.parametrize(
+    ("content", "kept"),
+    [
+        (_LINE * 2, None),
+        (_LINE + b'{"step": 7, "sp', None),
+        (b"", None),
+        (b"\x00" * 50 + b"\n" + _LINE, _LINE),
+        (b"\xff\n", b""),
+        (b'"text"\n' + _LINE + b"7\nnull\n" + b'{"step": "5"}\n', _LINE),
+        (b'{"step": true}\n', b""),
+    ],
+)
+def test_lines_that_are_no_records_are_set_aside(
+    content: bytes, kept: bytes | None, tmp_path: Path
+) -> None:
+    path, notes = tmp_path / "metrics.jsonl", list[str]()
+    path.write_bytes(content)
+    repair_records(path, notes.append)
+    assert path.read_bytes() == (content if kept is None else kept)
+    aside = tmp_path / "metrics.jsonl.damaged"
+    assert len(notes) == (kept is not None)
+    if kept is not None:
+        assert aside.read_bytes() == content
+        assert str(path) in notes[0]
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\xff", b"{", b"[]", b'{"attempts": "x"}', b'{"attempts": [1]}', None]
+)
+def test_a_run_record_that_is_garbage_is_set_aside(content: bytes | None, tmp_path: Path) -> None:
+    path, notes = tmp_path / "run.json", list[str]()
+    path.mkdir() if content is None else path.write_bytes(content)
+    RunRecord(path, ["runner"], "train", 1, notes.append).finish("done")
+    (note,) = notes
+    assert f"{path} cannot be read" in note
+    assert str(tmp_path / "run.json.damaged") in note
+    assert [one["outcome"] for one in json.loads(path.read_text())["attempts"]] == ["done"]
+    RunRecord(path, ["runner"], "train", 1, notes.append).finish("done")
+    assert len(json.loads(path.read_text())["attempts"]) == 2
+    assert len(notes) == 1

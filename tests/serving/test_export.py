@@ -1,0 +1,345 @@
+"""Exported models answer as the trained ones do, whatever strategy trained them."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+from tensorflow.core.protobuf import saved_model_pb2
+
+from orbit_runner.checkpoint.fingerprint import CheckpointContent, weights_fingerprint
+from orbit_runner.checkpoint.selection import choose_checkpoint, choose_weights
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.datasets import digits
+from orbit_runner.distribute.sharded_variables import name_of
+from orbit_runner.errors import RunnerError, SettingError
+from orbit_runner.registry import TASKS
+from orbit_runner.serving.export import export
+from orbit_runner.serving.export_directory import find_export
+from orbit_runner.serving.loader import load_scope
+from orbit_runner.utils.observer import Observer
+from tests.support.digits import _BASE, digits_config
+from tests.support.exported import ask_elsewhere
+from tests.support.toy import Notes, config_of, run, toy_config
+
+IMAGES: np.ndarray = digits.load(split="test").arrays["image"][:20]
+EMA: dict[str, Any] = {"trainer__optimizer_config__ema__average_decay": 0.9}
+BEST: dict[str, Any] = {
+    "trainer__best_checkpoint_export_subdir": "best",
+    "trainer__best_checkpoint_eval_metric": "accuracy",
+}
+
+
+def resnet_config(**changes: Any) -> ExperimentConfig:
+    """A network with batch norm, whose averages each replica has of its own."""
+    base = {key: value for key, value in _BASE.items() if not key.startswith("task.model.")}
+    base |= {"task.model.name": "resnet_cifar", "task.model.depth": 8, "trainer.train_steps": 4}
+    return config_of(base, **changes)
+
+
+def exported(
+    config: ExperimentConfig,
+    run_folder: Path,
+    to: Path,
+    *,
+    checkpoint: str | None = None,
+    weights: str | None = None,
+) -> Path:
+    """Exports a run as the command does, in this process."""
+    task = TASKS.get(config.task.name).load()(config.task)
+    subdir = config.trainer.best_checkpoint_export_subdir
+    choice = choose_checkpoint(run_folder, checkpoint, subdir, print)
+    averages = config.trainer.optimizer_config.ema is not None
+    kind = choose_weights(weights, averages=averages, choice=choice)
+    with load_scope(config, task, choice, kind, Observer()) as model:
+        return Path(export(model, config, run_folder, to)["path"])
+
+
+def pngs(images: np.ndarray) -> list[bytes]:
+    return [tf.io.encode_png(image).numpy() for image in images]
+
+
+def logits(model: tf_keras.Model, images: np.ndarray = IMAGES) -> np.ndarray:
+    return np.asarray(model(images, training=False))
+
+
+def check(folder: Path, expected: np.ndarray, atol: float = 1e-5) -> None:
+    """Holds an export against the trained model's logits, in this process."""
+    loaded = tf.saved_model.load(str(folder))
+    found = loaded.signatures["image_tensor"](images=tf.constant(IMAGES))
+    np.testing.assert_allclose(found["logits"], expected, atol=atol)
+
+
+@pytest.mark.slow
+def test_a_process_with_nothing_but_tensorflow_answers_as_mirrored_models(tmp_path: Path) -> None:
+    questions: list[Any] = []
+    expected = []
+    for strategy in ("off", "one_device", "mirrored2"):
+        model, _ = run(resnet_config(), tmp_path / strategy, "train", strategy)
+        expected += [logits(model)] * 2
+        weights = weights_fingerprint(model)
+        folder = exported(resnet_config(), tmp_path / strategy, tmp_path / f"export_{strategy}")
+        assert folder.name == "4"
+        record = json.loads((folder / "assets.extra" / "export.json").read_text())
+        assert (record["fingerprint"], record["step"]) == (weights, 4)
+        assert record["weights"] == "plain"
+        questions += [
+            (folder, "serving_default", {"images": pngs(IMAGES)}),
+            (folder, "image_tensor", {"images": IMAGES}),
+        ]
+    assert np.abs(expected[0] - expected[-1]).max() > 1e-3  # Batch norm sees smaller batches.
+    for found, wanted in zip(ask_elsewhere(questions, tmp_path), expected, strict=True):
+        np.testing.assert_allclose(found["logits"], wanted, atol=1e-5)
+        odds = np.exp(wanted - wanted.max(axis=1, keepdims=True))
+        chances = odds / odds.sum(axis=1, keepdims=True)
+        np.testing.assert_allclose(found["probabilities"], chances, atol=1e-5)
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("fraction", ["0.5", "null"])
+def test_files_are_seen_as_evaluation_saw_them(fraction: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    for index in range(12):
+        image = rng.integers(0, 256, [rng.integers(20, 50), rng.integers(20, 50), 3], np.uint8)
+        path = tmp_path / "data/val" / ("cat", "dog")[index % 2] / f"{index:02}"
+        encode, suffix = [(tf.io.encode_jpeg, ".jpg"), (tf.io.encode_png, ".png")][index % 3 == 0]
+        for folder in (path.parent, tmp_path / "data/train" / path.parent.name):
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / f"{path.name}{suffix}").write_bytes(encode(image).numpy())
+    base = {key: value for key, value in _BASE.items() if not key.startswith("task.model.")}
+    base |= {"task.model.name": "mlp", "task.model.hidden_units": [8], "trainer.train_steps": 2}
+    base |= {"task.model.input_size": [16, 16, 3], "task.train_data.global_batch_size": 4}
+    for section in ("train_data", "validation_data"):
+        base |= {f"task.{section}.source": "image_folder"}
+        base |= {f"task.{section}.data_dir": tmp_path / "data"}
+    base |= {"task.validation_data.global_batch_size": 12}
+    base |= {"task.validation_data.center_crop_fraction": fraction}
+    config = config_of(base)
+    model, _ = run(config, tmp_path / "run", "train")
+    task = TASKS.get("image_classification").load()(config.task)
+    images, _, weights = next(iter(task.build_inputs(config.task.validation_data)))
+    assert weights.numpy().tolist() == [1.0] * 12
+    files = [path.read_bytes() for path in sorted((tmp_path / "data/val").glob("*/*"))]
+    folder = exported(config, tmp_path / "run", tmp_path / "export")
+    loaded = tf.saved_model.load(str(folder))
+    assert loaded.signatures["class_names"]()["names"].numpy().tolist() == [b"cat", b"dog"]
+    found = loaded.signatures["image_bytes"](images=tf.constant(files))["logits"].numpy()
+    np.testing.assert_allclose(found, logits(model, images), atol=1e-5)
+    assert np.abs(found[0] - found[1]).max() > 1e-3
+
+
+def test_no_device_is_asked_for(tmp_path: Path) -> None:
+    config = digits_config(trainer__export_subdir="served", trainer__train_steps=5)
+    run(config, tmp_path, "train", "mirrored2")
+    saved = saved_model_pb2.SavedModel()
+    saved.ParseFromString((tmp_path / "served/5/saved_model.pb").read_bytes())
+    (graph,) = saved.meta_graphs
+    functions = [node for each in graph.graph_def.library.function for node in each.node_def]
+    ops = {node.op for node in functions}
+    assert "MatMul" in ops
+    # Saving itself names the CPU for the ops that read files and texts.
+    looked_at = ("MatMul", "ReadVariableOp", "Softmax")
+    asked = {node.device for node in functions if node.op in looked_at}
+    assert asked == {""}
+
+
+def _averages(run_folder: Path, step: int, model: tf_keras.Model) -> None:
+    """Puts the averages, as the checkpoint has them, into a model by hand."""
+    content = CheckpointContent(run_folder / "checkpoints" / f"ckpt-{step}")
+    stored = (attribute for node in content.graph.nodes for attribute in node.attributes)
+    keys = {attribute.full_name: attribute.checkpoint_key for attribute in stored}
+    for weight in model.trainable_variables:
+        weight.assign(content.tensor(keys[f"{name_of(weight)}/average"]))
+
+
+def test_the_average_and_the_plain_weights(tmp_path: Path) -> None:
+    config = digits_config(**EMA)
+    model, _ = run(config, tmp_path / "run", "train")
+    plain = logits(model)
+    _averages(tmp_path / "run", 60, model)
+    average = logits(model)
+    assert np.abs(plain - average).max() > 0.01
+    made = {
+        kind: exported(config, tmp_path / "run", tmp_path / str(kind), weights=kind)
+        for kind in ("plain", "average", None)
+    }
+    for kind, expected in (("plain", plain), ("average", average), (None, average)):
+        check(made[kind], expected)
+
+
+def test_the_best_checkpoint_holds_the_average(tmp_path: Path) -> None:
+    config = digits_config(**EMA, **BEST)
+    model, _ = run(config, tmp_path / "run")
+    step = json.loads((tmp_path / "run/best/info.json").read_text())["best_ckpt_global_step"]
+    _averages(tmp_path / "run", step, model)
+    folder = exported(config, tmp_path / "run", tmp_path / "export", checkpoint="best")
+    assert folder.name == str(step)
+    check(folder, logits(model))
+    with pytest.raises(RunnerError, match="'plain', and best/best-60 holds the averaged"):
+        exported(config, tmp_path / "run", tmp_path / "b", checkpoint="best", weights="plain")
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"runtime__run_eagerly": True, "trainer__train_tf_while_loop": False,
+         "trainer__train_tf_function": False},
+        {"trainer__export_checkpoint": "best", **BEST},
+        {"trainer__export_weights": "plain", **EMA},
+    ],
+    ids=["newest", "eager", "best", "plain"],
+)  # fmt: skip
+def test_the_export_at_the_end_of_a_run(changes: dict[str, Any], tmp_path: Path) -> None:
+    config = digits_config(trainer__export_subdir="served", trainer__train_steps=30, **changes)
+    notes = Notes()
+    model, _ = run(config, tmp_path / "run", observer=notes)
+    assert find_export(tmp_path / "run" / "served") == tmp_path / "run/served/30"
+    assert any("exported step 30" in note for note in notes.notes)
+    check(tmp_path / "run/served/30", logits(model))
+    assert [path.name for path in (tmp_path / "run/served").iterdir()] == ["30"]
+
+
+def test_a_run_that_is_started_again_exports_again(tmp_path: Path) -> None:
+    config = digits_config(trainer__export_subdir="served", trainer__train_steps=5)
+    run(config, tmp_path, "train", "mirrored2")
+    marker = tmp_path / "served/5/marker"
+    marker.touch()
+    run(config, tmp_path, "train")
+    assert find_export(tmp_path / "served") == tmp_path / "served/5"
+    assert not marker.exists()
+    assert [path.name for path in (tmp_path / "served").iterdir()] == ["5"]
+
+
+def test_a_task_without_signatures_is_told_before_training(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="ToyTask does not say how it is exported") as caught:
+        run(toy_config(trainer__export_subdir="served"), tmp_path)
+    assert caught.value.path == "trainer.export_subdir"
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_failed_export_leaves_the_run_whole(tmp_path: Path) -> None:
+    (tmp_path / "served").write_text("in the way")
+    config = digits_config(trainer__export_subdir="served", trainer__train_steps=5)
+    with pytest.raises(RunnerError, match="the run is done and saved, but not exported"):
+        run(config, tmp_path, "train")
+    assert choose_checkpoint(tmp_path, None, "", print).place.step == 5
+    assert (tmp_path / "served").read_text() == "in the way"
+
+
+def test_nothing_is_left_of_an_export_that_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = digits_config(trainer__train_steps=5)
+    run(config, tmp_path / "run", "train")
+
+    def fails(root: Any, path: str, **unused: Any) -> None:
+        Path(path).mkdir()
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(tf.saved_model, "save", fails)
+    with pytest.raises(RunnerError, match="No space left on device"):
+        exported(config, tmp_path / "run", tmp_path / "export")
+    assert not list((tmp_path / "export").iterdir())
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with checkpoints of steps 10, 20 and 30."""
+    folder = tmp_path_factory.mktemp("three")
+    run(digits_config(trainer__train_steps=30, trainer__checkpoint_interval=10), folder, "train")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("asked", "step"),
+    [
+        (None, 30),
+        ("20", 20),
+        ("checkpoints/ckpt-10", 10),
+        ("checkpoints/ckpt-10.index", 10),
+        ("{run}/checkpoints/ckpt-20", 20),
+    ],
+)
+def test_which_checkpoint(asked: str | None, step: int, three: Path) -> None:
+    said = asked.format(run=three) if asked else None
+    choice = choose_checkpoint(three, said, "", pytest.fail)
+    assert (choice.place.step, choice.is_best) == (step, False)
+    record = choice.record()
+    assert record is not None
+    assert record.step == step
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ("25", "got 25, and .* has none of it\nthere are those of steps 10, 20, 30"),
+        ("best", "there is no best checkpoint in .*best\na run keeps one where"),
+        ("checkpoints/ckpt-11", "there is none at 'checkpoints/ckpt-11', nor in"),
+    ],
+)
+def test_a_checkpoint_that_is_not_there(asked: str, message: str, three: Path) -> None:
+    with pytest.raises(RunnerError, match=message):
+        choose_checkpoint(three, asked, "", pytest.fail)
+
+
+@pytest.fixture
+def damage(three: Path) -> Any:
+    """Flips a bit of the checkpoint of a step, and undoes that."""
+    kept: dict[Path, bytes] = {}
+
+    def flip(step: int) -> None:
+        path = three / "checkpoints" / f"ckpt-{step}.data-00000-of-00001"
+        kept[path] = path.read_bytes()
+        path.write_bytes(bytes([kept[path][0] ^ 1]) + kept[path][1:])
+
+    yield flip
+    for path, content in kept.items():
+        path.write_bytes(content)
+
+
+def test_a_damaged_checkpoint_is_passed_over(three: Path, damage: Callable[[int], None]) -> None:
+    damage(30)
+    notes: list[str] = []
+    assert choose_checkpoint(three, None, "", notes.append).place.step == 20
+    (note,) = notes
+    assert "checkpoints/ckpt-30 is damaged, and not used" in note
+    with pytest.raises(RunnerError, match=r"ckpt-30 is damaged: .* has changed"):
+        choose_checkpoint(three, "30", "", notes.append)
+    damage(10)
+    damage(20)
+    with pytest.raises(RunnerError, match="no whole checkpoint is left"):
+        choose_checkpoint(three, None, "", notes.append)
+
+
+def test_a_checkpoint_of_another_model_is_told(three: Path, tmp_path: Path) -> None:
+    other = digits_config(task__model__hidden_units=[17])
+    with pytest.raises(RunnerError, match=r"does not fit this experiment[\s\S]*config\.yaml"):
+        exported(other, three, tmp_path / "export")
+    assert not (tmp_path / "export").exists()
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_precision_is_kept(precision: str, tmp_path: Path) -> None:
+    config = digits_config(trainer__train_steps=5, runtime__mixed_precision_dtype=precision)
+    model, _ = run(config, tmp_path / "run", "train")
+    folder = exported(config, tmp_path / "run", tmp_path / "export")
+    loaded = tf.saved_model.load(str(folder))
+    types = {op.get_attr("T").name for function in [loaded.signatures["image_tensor"]]
+             for op in _all_ops(function.graph) if op.type == "MatMul"}  # fmt: skip
+    assert types == {precision, "float32"}  # The logits are float32.
+    assert all(each.dtype == tf.float32 for each in loaded.signatures["image_tensor"].variables)
+    # Of 8 or 11 bits, and a graph and single ops round in different places.
+    check(folder, logits(model), atol=0.02)
+
+
+def _all_ops(graph: Any) -> Any:
+    yield from graph.get_operations()
+    for name in graph._functions:
+        yield from graph._get_function(name).graph.get_operations()

@@ -1,0 +1,108 @@
+"""What a task loads into a new model is counted; that it loads nothing is an error."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+from official.core import base_task
+
+from orbit_runner.errors import SettingError
+from orbit_runner.state.initial_weights import initialize
+from tests.support.toy import Notes, ToyConfig, ToyTask
+
+
+class _Official(ToyTask):
+    """Loads weights as Model Garden's tasks do."""
+
+    initialize = base_task.Task.initialize
+
+
+class _Part(ToyTask):
+    """Loads a part, and does not mind what it finds."""
+
+    def initialize(self, model: tf_keras.Model) -> None:
+        part = tf.train.Checkpoint(norm=model.layers[1])
+        part.read(self.task_config.init_checkpoint).expect_partial()
+
+
+class _ByHand(ToyTask):
+    """Sets weights without a checkpoint of TensorFlow's."""
+
+    def initialize(self, model: tf_keras.Model) -> None:
+        model.layers[-1].set_weights([np.full([3, 1], 5.0)])
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The path of a checkpoint of a model with batch norm, its weights as they were at first."""
+    model = ToyTask(ToyConfig(batch_norm=True)).build_model()
+    folder = tmp_path_factory.mktemp("made")
+    norm = model.layers[1]
+    return Path(tf.train.Checkpoint(model=model, norm=norm).save(str(folder / "ckpt")))
+
+
+def _initialized(
+    task_class: Any, path: Path | str, **changes: Any
+) -> tuple[tf_keras.Model, list[str]]:
+    notes, config = Notes(), ToyConfig(init_checkpoint=str(path), **changes)
+    task = task_class(config)
+    model = task.build_model()
+    initialize(task, model, notes)
+    return model, notes.notes
+
+
+@pytest.mark.parametrize("task_class", [_Official, ToyTask])
+def test_all_that_was_loaded_is_counted(task_class: Any, made: Path) -> None:
+    for path in (made, made.parent):
+        # The moving averages in it are those of any new model.
+        _, notes = _initialized(task_class, path, batch_norm=True)
+        assert notes == [f"loaded 5 of the model's 5 variables from {path}"]
+
+
+def test_what_begins_anew_is_named(made: Path) -> None:
+    _, (note,) = _initialized(_Part, made, batch_norm=True)
+    assert note.startswith("loaded 4 of the model's 5 variables")
+    assert note.endswith("these begin anew:\n  w/kernel")
+
+
+def test_weights_set_in_another_way_count(made: Path) -> None:
+    model, (note,) = _initialized(_ByHand, made)
+    np.testing.assert_array_equal(model.get_weights()[0], [[5.0]] * 3)
+    assert note.startswith("loaded 1 of the model's 1 variables")
+
+
+def test_nothing_is_said_where_nothing_was_asked_for() -> None:
+    assert _initialized(_Official, "")[1] == []
+
+
+def _refused(task_class: Any, path: Path, **changes: Any) -> str:
+    with pytest.raises(SettingError) as caught:
+        _initialized(task_class, path, **changes)
+    assert caught.value.path == "task.init_checkpoint"
+    return caught.value.reason
+
+
+def test_a_checkpoint_without_anything_of_the_model_is_refused(tmp_path: Path) -> None:
+    path = tf.train.Checkpoint(other=tf.Variable(1.0)).save(str(tmp_path / "ckpt"))
+    assert "has nothing for any of the model's 5 variables" in _refused(
+        _Part, Path(path), batch_norm=True
+    )
+
+
+@pytest.mark.parametrize("task_class", [_Official, _Part])
+def test_a_place_without_a_checkpoint_is_refused(task_class: Any, tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "ckpt-7"):
+        assert f"there is no checkpoint at {str(path)!r}" in _refused(task_class, path)
+
+
+def test_a_checkpoint_of_another_model_is_refused(made: Path, tmp_path: Path) -> None:
+    reason = _refused(_Official, made, batch_norm=True, outputs=2)
+    assert "does not fit the model" in reason
+    model = ToyTask(ToyConfig()).build_model()
+    path = Path(tf.train.Checkpoint(model=model.layers[-1]).save(str(tmp_path / "ckpt")))
+    assert "0 of the model's 1 variables have a value; without one:\n  w/kernel" in _refused(
+        _Official, path
+    )

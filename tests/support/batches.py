@@ -1,0 +1,37 @@
+"""A small source, and the batches that all replicas together get of a pipeline."""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+
+from orbit_runner.data.source import ArraySource
+
+
+def make_source(size: int) -> ArraySource:
+    image = np.random.default_rng(4).integers(0, 256, (size, 6, 6, 3)).astype(np.uint8)
+    nested = {"twice": np.arange(size, dtype=np.int64) * 2}
+    label = np.arange(size, dtype=np.int32)
+    return ArraySource("made", {"image": image, "label": label, "nested": nested})
+
+
+def contexts(replicas: int, pipelines: int) -> list[tf.distribute.InputContext]:
+    return [tf.distribute.InputContext(pipelines, p, replicas) for p in range(pipelines)]
+
+
+def global_batches(make, replicas: int, pipelines: int, steps: int) -> list:
+    """Puts the slices of all replicas together, as strategies pull them."""
+    rows = [make(context).as_numpy_iterator() for context in contexts(replicas, pipelines)]
+    return [
+        tf.nest.map_structure(
+            lambda *parts: np.concatenate(parts),
+            *(next(row) for row in rows for _ in range(replicas // pipelines)),
+        )
+        for _ in range(steps)
+    ]
+
+
+def assert_equal_batches(got, expected):
+    assert len(got) == len(expected)
+    for one, other in zip(got, expected, strict=True):
+        tf.nest.map_structure(np.testing.assert_array_equal, one, other)

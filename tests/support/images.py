@@ -1,0 +1,107 @@
+"""Small photographs in the formats that real sets of images come in."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from tests.support.tfrecords import example, write_file
+
+GARBAGE = {"empty": b"", "garbage": b"no image at all" * 20}
+
+
+def photo(number: int, height: int = 0, width: int = 0) -> np.ndarray:
+    """Returns a smooth image of some size, uint8."""
+    random = np.random.default_rng(number)
+    size = height or int(random.integers(20, 40)), width or int(random.integers(20, 40))
+    coarse = random.integers(0, 256, (1, 4, 4, 3)).astype(np.float32)
+    found = tf.image.resize(coarse, size, method="bilinear")[0]
+    return tf.saturate_cast(tf.round(found), tf.uint8).numpy()
+
+
+def jpeg(number: int, height: int = 0, width: int = 0) -> bytes:
+    """Returns a photograph as a JPEG file."""
+    return tf.io.encode_jpeg(photo(number, height, width), quality=95).numpy()
+
+
+def png(number: int, height: int = 0, width: int = 0) -> bytes:
+    """Returns a photograph as a PNG file."""
+    return tf.io.encode_png(photo(number, height, width)).numpy()
+
+
+def cut_short(number: int = 0) -> bytes:
+    """Returns the head of a JPEG file, too little of it for any part of the image."""
+    whole = jpeg(number, 64, 64)
+    return whole[: whole.index(b"\xff\xda") + 16]
+
+
+def write_records(
+    folder: Path, sizes: Sequence[int], *, classes: int, offset: int = 0, name: str = "train"
+) -> list[Path]:
+    """Writes TFRecord files of JPEGs, every fifth a PNG; the label is the record's number."""
+    paths, first = [], 0
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, size in enumerate(sizes):
+        records = [
+            example(jpeg(k) if k % 5 else png(k), k % classes + offset)
+            for k in range(first, first + size)
+        ]
+        paths.append(write_file(folder / f"{name}-{number:05}-of-{len(sizes):05}", records))
+        first += size
+    return paths
+
+
+def write_folder(folder: Path, counts: dict[str, int], first: int = 0) -> list[Path]:
+    """Writes class folders with so many images each, JPEG and PNG, in subfolders too."""
+    paths = []
+    for name, count in counts.items():
+        for number in range(count):
+            suffix = (".jpg", ".JPEG", ".png")[number % 3]
+            place = folder / name / ("images" if number % 2 else "")
+            place.mkdir(parents=True, exist_ok=True)
+            path = place / f"{first + number:04}{suffix}"
+            make = png if suffix == ".png" else jpeg
+            path.write_bytes(make(first + number))
+            paths.append(path)
+        first += count
+    return paths
+
+
+def write_tfds(
+    folder: Path,
+    name: str,
+    splits: dict[str, Sequence[int]],
+    labels: Sequence[str],
+    version: str = "1.0.0",
+    template: str | None = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}",
+) -> Path:
+    """Writes a set as TensorFlow Datasets prepares it; labels are the records' numbers."""
+    place = folder / name / version
+    place.mkdir(parents=True)
+    said = []
+    for split, sizes in splits.items():
+        first = 0
+        for number, size in enumerate(sizes):
+            path = place / f"{name}-{split}.tfrecord-{number:05}-of-{len(sizes):05}"
+            write_file(path, [_tfds_example(k, labels) for k in range(first, first + size)])
+            first += size
+        entry = {"name": split, "shardLengths": [str(size) for size in sizes], "numBytes": "1"}
+        said.append(entry | ({"filepathTemplate": template} if template else {}))
+    info = {"name": name, "version": version, "fileFormat": "tfrecord", "splits": said}
+    (place / "dataset_info.json").write_text(json.dumps(info))
+    features = {"featuresDict": {"features": {"image": {}, "label": {}}}}
+    (place / "features.json").write_text(json.dumps(features))
+    (place / "label.labels.txt").write_text("".join(f"{label}\n" for label in labels))
+    return place
+
+
+def _tfds_example(number: int, labels: Sequence[str]) -> bytes:
+    features = {
+        "image": tf.train.Feature(bytes_list=tf.train.BytesList(value=[jpeg(number)])),
+        "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[number % len(labels)])),
+    }
+    return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()

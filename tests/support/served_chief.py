@@ -1,0 +1,146 @@
+"""A chief of the tests: runs what the JSON of its first argument says, and prints what it does.
+
+Workers note each batch they make, by step and content, in the folder that they run in.
+"""
+
+import ctypes
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import tensorflow as tf  # noqa: E402
+
+from orbit_runner import train_lib  # noqa: E402
+from orbit_runner.checkpoint.fingerprint import weights_fingerprint  # noqa: E402
+from orbit_runner.distribute.cluster.description import Cluster, Member  # noqa: E402
+from orbit_runner.errors import RunnerError  # noqa: E402
+from orbit_runner.tasks.image_classification.task import ImageClassificationTask  # noqa: E402
+from orbit_runner.utils.observer import Observer  # noqa: E402
+from tests.support.digits import digits_config  # noqa: E402
+from tests.support.served import content  # noqa: E402
+from tests.support.toy import toy_config, toy_task  # noqa: E402
+
+
+def say(**event: Any) -> None:
+    plain = {
+        key: float(value) if hasattr(value, "dtype") else value for key, value in event.items()
+    }
+    print(json.dumps(plain), flush=True)
+
+
+class Teller(Observer):
+    def trained(self, step: int, logs: Any) -> None:
+        say(**logs, trained=step)
+
+    def evaluated(self, step: int, logs: Any) -> None:
+        say(**logs, evaluated=step)
+
+    def note(self, text: str) -> None:
+        say(note=text)
+
+    def reproducible(self, reasons: list[str]) -> None:
+        say(inexact=reasons)
+
+
+class NotingTask(ImageClassificationTask):
+    """Digits, each batch noted where it is made."""
+
+    def batch_at(self, params: Any) -> Callable[[tf.Tensor], Any]:
+        made = super().batch_at(params)
+
+        def batch(step: tf.Tensor) -> Any:
+            image, label = made(step)
+            tf.print(step, content(image, label), output_stream="file://batches.txt")
+            return image, label
+
+        return batch
+
+
+class Streaming:
+    """A task of Model Garden's kind: its pipeline begins at the beginning.
+
+    It counts its updates double, as if all work had been done again after workers were lost.
+    """
+
+    batch_at = None
+
+    def __init__(self, task: Any) -> None:
+        self._task = task
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._task, name)
+
+    def train_step(self, inputs: Any, model: Any, optimizer: Any, metrics: Any) -> Any:
+        logs = self._task.train_step(inputs, model=model, optimizer=optimizer, metrics=metrics)
+        optimizer.iterations.assign_add(1)
+        return logs
+
+    def build_inputs(self, params: Any, input_context: Any = None) -> tf.data.Dataset:
+        made = self._task.build_inputs(params)
+        if not params.is_training:
+            return made
+        pipelines, own = input_context.num_input_pipelines, input_context.input_pipeline_id
+        batches = made.shard(pipelines, own)
+
+        def note(*batch: Any) -> Any:
+            tf.print(own, output_stream="file://batches.txt")
+            return batch
+
+        return batches.map(note)
+
+
+def main(order: dict[str, Any]) -> None:
+    jobs = {role: tuple(addresses) for role, addresses in order["jobs"].items()}
+    cluster = Cluster(jobs, Member("chief", 0, jobs["chief"][0]), "the test")
+    toy = order.get("task") == "toy"
+    make = toy_config if toy else digits_config
+    config = make(runtime__distribution_strategy="parameter_server", **order["changes"])
+    strategy, task = train_lib.prepare(
+        config, order["model_dir"], cluster=cluster, mode=order["mode"], tell=lambda t: say(tell=t)
+    )
+    with strategy.scope():
+        kinds = {"noting": NotingTask, "toy": lambda _: toy_task(config)}
+        task = kinds.get(order.get("task", ""), lambda _: task)(config.task)
+    if order.get("wrap") == "streaming":
+        task = Streaming(task)
+    hold = Path(order["model_dir"]) / "hold"
+
+    def held(logs: Any) -> None:
+        while hold.exists():
+            time.sleep(0.05)
+
+    model, logs = train_lib.run_experiment(
+        strategy,
+        task,
+        order["mode"],
+        config,
+        order["model_dir"],
+        observer=Teller(),
+        train_actions=[held],
+        enable_async_checkpointing=order.get("asynchronous", False),
+    )
+    say(done=weights_fingerprint(model), **logs)
+
+
+if __name__ == "__main__":
+    code = 0
+    try:
+        main(json.loads(sys.argv[1]))
+    except RunnerError as error:
+        say(error=type(error).__name__, message=str(error))
+        code = error.exit_code
+    except BaseException as error:
+        import traceback
+
+        traceback.print_exc()
+        say(error=type(error).__name__, message=str(error)[:1000])
+        code = 1
+    os._exit(code)

@@ -1,0 +1,128 @@
+"""Saved under one strategy, restored under another; and replicas that stay together."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from orbit_runner.checkpoint.fingerprint import CheckpointContent, weights_fingerprint
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.registry import TASKS
+from orbit_runner.train.run import Run
+from tests.support.digits import _BASE
+from tests.support.toy import config_of, make_strategy, run, session_of
+
+_STRATEGIES = ["one_device", "mirrored2", "mirrored4"]
+_OPTIMIZERS: dict[str, dict[str, Any]] = {
+    "adam": {"type": "adam"},
+    "new adam": {"type": "adam_experimental"},
+    "momentum": {"type": "sgd", "sgd__momentum": 0.9},
+}
+
+
+def _resnet(optimizer: str = "momentum", **changes: Any) -> ExperimentConfig:
+    """A residual network with batch norm, an average of the weights and dropout."""
+    base = {key: value for key, value in _BASE.items() if not key.startswith("task.model.")}
+    base |= {"task.model.name": "resnet_cifar", "task.model.depth": 8}
+    base |= {"task.model.dropout_rate": 0.2, "trainer.validation_interval": 100}
+    prefix = "trainer__optimizer_config__optimizer__"
+    chosen = {f"{prefix}{key}": value for key, value in _OPTIMIZERS[optimizer].items()}
+    average = {"trainer__optimizer_config__ema__average_decay": 0.9}
+    return config_of(base, **{"trainer__train_steps": 4, **chosen, **average, **changes})
+
+
+def _session(config: ExperimentConfig, folder: Path, strategy: str) -> Run:
+    made = make_strategy(strategy)
+    with made.scope():
+        task = TASKS.get(config.task.name).load()(config.task)
+    return session_of(config, folder, made, task=task)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Trains once under each strategy with each optimizer."""
+    folders: dict[tuple[str, str], Path] = {}
+
+    def folder(optimizer: str, strategy: str) -> Path:
+        if (optimizer, strategy) not in folders:
+            path = tmp_path_factory.mktemp("run")
+            run(_resnet(optimizer), path, "train", strategy)
+            folders[optimizer, strategy] = path
+        return folders[optimizer, strategy]
+
+    return folder
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("optimizer", list(_OPTIMIZERS))
+@pytest.mark.parametrize("to", _STRATEGIES)
+@pytest.mark.parametrize("frm", _STRATEGIES)
+def test_everything_is_restored_under_another_strategy(
+    frm: str, to: str, optimizer: str, saved: Any, tmp_path: Path
+) -> None:
+    before = CheckpointContent(saved(optimizer, frm) / "checkpoints" / "ckpt-4")
+    session = _session(_resnet(optimizer), saved(optimizer, frm), to)
+    session.restore_or_initialize()
+    assert session.step == 4
+    assert weights_fingerprint(session.state.model) == before.weights_fingerprint()
+    again = session.state.checkpoint()
+    again.write(str(tmp_path / "again"))
+    after = CheckpointContent(tmp_path / "again")
+    keys = after.state_keys()
+    assert keys == before.state_keys()
+    assert sum("optimizer" in key for key in keys) > len(session.state.model.trainable_variables)
+    for key in keys:
+        np.testing.assert_array_equal(after.tensor(key), before.tensor(key), err_msg=key)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["mirrored2", "mirrored3", "mirrored4"])
+def test_replicas_have_one_moving_average(strategy: str, tmp_path: Path) -> None:
+    batch = {"task__train_data__global_batch_size": 48}
+    model, _ = run(_resnet(**batch), tmp_path, "train", strategy)
+    averages = [v for v in model.variables if "moving" in v.name]
+    assert len(averages) == 14
+    for average in averages:
+        first, *others = (part.numpy() for part in average.values)
+        assert len(others) == int(strategy[-1]) - 1
+        for other in others:
+            assert other.tobytes() == first.tobytes()
+        assert average.numpy().tobytes() == first.tobytes()
+        start = np.zeros_like(first) if "mean" in average.name else np.ones_like(first)
+        assert not np.array_equal(first, start)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["mirrored2", "mirrored4"])
+@pytest.mark.parametrize("interval", [1, 3])
+def test_the_weights_do_not_depend_on_when_replicas_are_saved(
+    strategy: str, interval: int, tmp_path: Path
+) -> None:
+    config = _resnet(trainer__train_steps=6)
+    seldom, _ = run(config, tmp_path / "a", "train", strategy)
+    often = config.replace(trainer=config.trainer.replace(checkpoint_interval=interval))
+    other, _ = run(often, tmp_path / "b", "train", strategy)
+    assert weights_fingerprint(other) == weights_fingerprint(seldom)
+
+
+@pytest.mark.slow
+def test_the_common_average_is_the_mean_over_replicas(tmp_path: Path) -> None:
+    """Batch norm's averages after one step, worked out from the two halves of the batch."""
+    config = _resnet(trainer__train_steps=1, task__model__dropout_rate=0.0)
+    session = _session(config, tmp_path / "model", "one_device")
+    inputs = next(iter(session.trainer._make_dataset(0)))[0]
+    model = session.state.model
+    convolved = model.get_layer("stem_conv")(_before(model, "stem_conv", inputs))
+    halves = [tf.reduce_mean(half, [0, 1, 2]) for half in tf.split(convolved, 2)]
+    expected = 0.1 * (halves[0] + halves[1]) / 2
+    trained, _ = run(config, tmp_path / "run", "train", "mirrored2")
+    (found,) = (v for v in trained.variables if v.name.startswith("stem_conv_bn/moving_mean"))
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-4, atol=1e-6)
+
+
+def _before(model: Any, name: str, inputs: tf.Tensor) -> tf.Tensor:
+    import tf_keras
+
+    return tf_keras.Model(model.inputs, model.get_layer(name).input)(inputs)

@@ -1,0 +1,237 @@
+"""Training with parameter servers: real workers, servers and chiefs, and what they leave behind."""
+
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from orbit_runner.checkpoint.fingerprint import CheckpointContent, weights_fingerprint
+from orbit_runner.registry import TASKS
+from orbit_runner.train.inputs.distribute import with_seed
+from tests.support.digits import digits_config
+from tests.support.served import Chief, Servers, content
+from tests.support.toy import make_strategy, run, session_of
+
+pytestmark = pytest.mark.slow
+
+STEPS = 60
+CUT: dict[str, Any] = {"runtime__variable_partitioner": "fixed"}
+EVERYTHING = {
+    "trainer__optimizer_config__ema__average_decay": 0.9,
+    "trainer__gradient_accumulation_steps": 2,
+    "task__model__dropout_rate": 0.2,
+}
+ENDLESS = {
+    "trainer__train_steps": 10**6,
+    "trainer__steps_per_loop": 20,
+    "trainer__summary_interval": 20,
+    "trainer__checkpoint_interval": 100,
+    "runtime__heartbeat_timeout": 3,
+}
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    made = Servers(tmp_path_factory.mktemp("servers"), workers=2, ps=2)
+    yield made
+    made.stop()
+
+
+@pytest.fixture(scope="module")
+def trained(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A run with everything on: its folder, its events, the batches of its workers."""
+    folder = tmp_path_factory.mktemp("run") / "run"
+    chief = Chief(servers, folder, "train_and_eval", task="noting", **CUT, **EVERYTHING)
+    code, last = chief.finish()
+    assert code == 0, chief.events
+    return folder, chief.events, [servers.batches(0), servers.batches(1)], last
+
+
+@pytest.fixture
+def chiefs(servers: Servers, tmp_path: Path) -> Iterator[Any]:
+    started: list[Chief] = []
+
+    def start(mode: str = "train", folder: Path = tmp_path / "run", **order: Any) -> Chief:
+        for index in (0, 1):
+            servers.batches(index)
+        started.append(Chief(servers, folder, mode, **order))
+        return started[-1]
+
+    yield start
+    for chief in started:
+        chief.kill()
+
+
+def expected(steps: int) -> list[list[int]]:
+    """Returns number and content of each batch, of a process by itself."""
+    config = digits_config()
+    task = TASKS.get(config.task.name).load()(config.task)
+    batches = task.build_inputs(with_seed(config.task.train_data, config.runtime))
+    return [[step, int(content(*batch))] for step, batch in enumerate(batches.take(steps))]
+
+
+def test_each_batch_is_made_once_and_all_workers_share_them(trained: Any) -> None:
+    _, _, batches, _ = trained
+    assert all(len(own) > STEPS // 5 for own in batches)
+    assert sorted(batches[0] + batches[1]) == expected(STEPS)
+
+
+def test_training_learns_and_tells(trained: Any) -> None:
+    _, events, _, last = trained
+    losses = [event["training_loss"] for event in events if "trained" in event]
+    assert losses[-1] < 0.8 * losses[0]
+    assert [event["trained"] for event in events if "trained" in event][-1] == STEPS
+    (result,) = (event for event in events if event.get("evaluated") == STEPS)
+    assert result["validation_examples"] == 359
+    assert last["validation_loss"] == result["validation_loss"]
+    (inexact,) = (event["inexact"] for event in events if "inexact" in event)
+    assert "asynchronous" in " ".join(inexact)
+
+
+def test_it_begins_as_one_device_does(trained: Any, tmp_path: Path) -> None:
+    """With the same weights, batches, masks of dropout and updates, while steps go one by one."""
+    _, events, _, _ = trained
+    one_by_one = {"trainer__steps_per_loop": 1, "trainer__train_steps": 2}
+    found: list[float] = []
+    run(
+        digits_config(**EVERYTHING, **one_by_one),
+        tmp_path,
+        "train",
+        train_actions=[lambda logs: found.append(float(logs["training_loss"]))],
+    )
+    losses = {event["trained"]: event["training_loss"] for event in events if "trained" in event}
+    assert losses[1] == pytest.approx(found[0], rel=1e-5)
+    assert losses.get(2, found[1]) == pytest.approx(found[1], rel=1e-5)
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
+def test_everything_is_restored_elsewhere(strategy: str, trained: Any, tmp_path: Path) -> None:
+    folder, _, _, last = trained
+    before = CheckpointContent(folder / "checkpoints" / f"ckpt-{STEPS}")
+    config = digits_config(**EVERYTHING)
+    made = make_strategy(strategy)
+    with made.scope():
+        task = TASKS.get(config.task.name).load()(config.task)
+    session = session_of(config, folder, made, task=task)
+    session.restore_or_initialize()
+    assert session.step == STEPS
+    assert int(session.state.optimizer.iterations.numpy()) == STEPS
+    assert weights_fingerprint(session.state.model) == before.weights_fingerprint() == last["done"]
+    session.state.checkpoint().write(str(tmp_path / "again"))
+    assert CheckpointContent(tmp_path / "again").state_fingerprint() == before.state_fingerprint()
+    with made.scope():
+        found = session.evaluator.evaluate(tf.constant(session.validation_steps))
+    np.testing.assert_allclose(found["validation_loss"], last["validation_loss"], rtol=1e-5)
+    assert found["accuracy"] == pytest.approx(last["accuracy"], abs=1e-6)
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("optimizer", ["adam", "adam_experimental"])
+def test_servers_go_on_from_one_device(optimizer: str, chiefs: Any, tmp_path: Path) -> None:
+    kind = {"trainer__optimizer_config__optimizer__type": optimizer}
+    short = {"trainer__train_steps": 20, "trainer__checkpoint_interval": 10, **kind}
+    _, logs = run(digits_config(**short), tmp_path / "run", "train_and_eval")
+    chief = chiefs("train_and_post_eval", **{**short, **CUT, "trainer__train_steps": 21})
+    code, last = chief.finish()
+    assert code == 0, chief.events
+    first = CheckpointContent(tmp_path / "run" / "checkpoints" / "ckpt-20")
+    second = CheckpointContent(tmp_path / "run" / "checkpoints" / "ckpt-21")
+    assert second.state_keys() == first.state_keys()
+    # One step of Adam moves no weight by more than the learning rate, or a little more.
+    for key in second.weights():
+        assert 0 < np.abs(second.tensor(key) - first.tensor(key)).max() < 0.006
+    assert [event["trained"] for event in chief.events if "trained" in event] == [21]
+    assert last["validation_loss"] == pytest.approx(logs["validation_loss"], abs=0.1)
+
+
+@pytest.mark.matrix
+def test_training_goes_back_when_it_diverged(chiefs: Any) -> None:
+    """A data set for each piece of work, as this task has no other way; then of another seed."""
+    chief = chiefs(task="toy", task__nan_from=12, trainer__recovery_max_trials=1)
+    code, _ = chief.finish()
+    assert code == 0, chief.events
+    notes = [event["note"] for event in chief.events if "note" in event]
+    assert any("diverged by step" in note and "going on from step 10" in note for note in notes)
+    assert [event["trained"] for event in chief.events if "trained" in event][-1] == 20
+
+
+@pytest.mark.slow
+def test_streams_are_shared_out_to_workers(chiefs: Any, servers: Servers, tmp_path: Path) -> None:
+    chief = chiefs(wrap="streaming", trainer__train_steps=30)
+    code, _ = chief.finish()
+    assert code == 0, chief.events
+    for index in (0, 1):
+        assert {own for (own,) in servers.batches(index)} == {index}
+    saved = CheckpointContent(tmp_path / "run" / "checkpoints" / "ckpt-30")
+    assert saved.tensor("optimizer/iter/.ATTRIBUTES/VARIABLE_VALUE") == 30
+
+
+@pytest.mark.slow
+def test_a_lost_worker_is_done_without_and_comes_back(
+    chiefs: Any, servers: Servers, tmp_path: Path
+) -> None:
+    chief = chiefs(task="noting", **ENDLESS)
+    chief.until(lambda event: event.get("trained", 0) >= 40)
+    servers.signal("worker", 1)
+    first = [*servers.batches(0), *servers.batches(1)]
+    lost = chief.events[-1]["trained"]
+    chief.until(lambda event: event.get("trained", 0) >= lost + 100)
+    assert servers.batches(1) == []
+    servers.start("worker", 1)
+    end = time.monotonic() + 600
+    second: list[Any] = []
+    while not second and time.monotonic() < end:
+        reached = chief.until(lambda event: "trained" in event)["trained"]
+        second = servers.batches(1)
+    assert second, "the worker did not come back"
+    assert len({step for step, _ in first}) >= 40
+    chief.signal(signal.SIGTERM)
+    code, last = chief.finish()
+    assert code == 143
+    assert last["error"] == "Interrupted"
+    step = int(last["message"].split()[4].rstrip(","))
+    assert step >= reached
+    saved = CheckpointContent(tmp_path / "run" / "checkpoints" / f"ckpt-{step}")
+    assert saved.tensor("global_step/.ATTRIBUTES/VARIABLE_VALUE") == step
+    assert saved.tensor("optimizer/iter/.ATTRIBUTES/VARIABLE_VALUE") == step
+
+
+def test_a_lost_server_ends_the_run(chiefs: Any, servers: Servers, tmp_path: Path) -> None:
+    chief = chiefs(**ENDLESS)
+    chief.until(lambda event: event.get("trained", 0) >= 120)
+    servers.signal("ps", 1)
+    begun = time.monotonic()
+    code, last = chief.finish()
+    assert (code, last["error"]) == (138, "MemberLost")
+    assert f"ps 1 ({servers.jobs['ps'][1]})" in last["message"]
+    assert time.monotonic() - begun < 300
+    assert (tmp_path / "run" / "checkpoints" / "ckpt-100.index").exists()
+    servers.start("ps", 1)
+
+
+@pytest.mark.matrix
+def test_a_server_that_hangs_ends_the_run(chiefs: Any, servers: Servers) -> None:
+    chief = chiefs(**ENDLESS)
+    chief.until(lambda event: event.get("trained", 0) >= 40)
+    servers.signal("worker", 0, signal.SIGSTOP)
+    begun = time.monotonic()
+    code, _ = chief.finish()
+    servers.signal("worker", 0, signal.SIGCONT)
+    assert code == 138
+    assert time.monotonic() - begun < 300
+
+
+def test_a_server_that_does_not_come_is_named(chiefs: Any, servers: Servers) -> None:
+    servers.signal("ps", 1)
+    chief = chiefs(runtime__cluster_start_timeout=3)
+    code, last = chief.finish()
+    servers.start("ps", 1)
+    assert (code, last["error"]) == (138, "MemberLost")
+    assert f"nothing was heard of ps 1 ({servers.jobs['ps'][1]})" in last["message"]
+    assert {"tell": f"waiting for ps 1 ({servers.jobs['ps'][1]})"} in chief.events

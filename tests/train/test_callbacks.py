@@ -1,0 +1,213 @@
+"""Callbacks: when they are called, how they end a run, and that their states are exact."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from orbit_runner import Callback, RunnerError, SettingError
+from orbit_runner.train.stop_requests import StoppedAtStep
+from orbit_runner.train.trainer import Trainer
+from tests.support.toy import Notes, records, run, toy_config, weights
+
+HERE = "tests.train.test_callbacks"
+
+
+class Recorder(Callback):
+    """Remembers its calls, in the checkpoint too."""
+
+    def __init__(self) -> None:
+        self.calls: list[list[Any]] = []
+
+    def on_train_begin(self, run: Any) -> None:
+        self.calls.append(["begin", run.step])
+
+    def on_log(self, run: Any, logs: Any) -> None:
+        self.calls.append(["log", run.step, sorted(logs)])
+
+    def on_evaluate(self, run: Any, logs: Any) -> None:
+        self.calls.append(["evaluate", run.step, float(logs["validation_loss"])])
+
+    def on_train_end(self, run: Any) -> None:
+        self.calls.append(["end", run.step])
+
+    def get_state(self) -> Any:
+        return {"calls": self.calls}
+
+    def set_state(self, state: Any) -> None:
+        self.calls = state["calls"]
+
+
+class StopAfter(Callback):
+    """Stops at the n-th call of an event; the count is its state."""
+
+    def __init__(self, calls: int, event: str = "evaluate") -> None:
+        self.left, self.event = calls, event
+
+    def on_log(self, run: Any, logs: Any) -> None:
+        self._count(run, "log")
+
+    def on_evaluate(self, run: Any, logs: Any) -> None:
+        self._count(run, "evaluate")
+
+    def _count(self, run: Any, event: str) -> None:
+        if event == self.event:
+            self.left -= 1
+            if self.left == 0:
+                run.stop(f"enough at step {run.step}")
+
+    def get_state(self) -> int:
+        return self.left
+
+    def set_state(self, state: int) -> None:
+        self.left = state
+
+
+class OnlyLoops(Callback):
+    def on_loop_end(self, run: Any, logs: Any) -> None:
+        pass
+
+
+class NotJson(Callback):
+    def get_state(self) -> Any:
+        return {"weights": np.zeros(2)}
+
+
+def _in_config(*entries: Any, **changes: Any) -> Any:
+    return toy_config(callbacks=json.dumps(entries), **changes)
+
+
+def test_each_event_is_called_at_its_step(tmp_path: Path) -> None:
+    recorder = Recorder()
+    config = toy_config(trainer__validation_interval=10, trainer__summary_interval=4)
+    run(config, tmp_path, callbacks=[recorder])
+    seen = [call[:2] for call in recorder.calls]
+    assert seen[0] == ["begin", 0]
+    assert seen[-1] == ["end", 20]
+    assert [step for name, step in seen if name == "log"] == [4, 8, 12, 16, 20]
+    assert [step for name, step in seen if name == "evaluate"] == [10, 20]
+    assert all("training_loss" in call[2] for call in recorder.calls if call[0] == "log")
+
+
+def test_loops_end_at_records_only_where_a_callback_needs_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where records are taken inside a loop, weights and step are of its end."""
+    taken: list[bool] = []
+    monkeypatch.setattr(Trainer, "record_in_graph", lambda self: bool(taken.append(True)))
+    run(toy_config(), tmp_path / "loops", callbacks=[OnlyLoops()])
+    assert taken
+    taken.clear()
+    run(toy_config(), tmp_path / "records", callbacks=[Recorder()])
+    assert not taken
+
+
+def test_a_config_names_callbacks(tmp_path: Path) -> None:
+    entry = {"class_name": f"{HERE}.StopAfter", "arguments": {"calls": 2}}
+    config = _in_config(f"{HERE}.OnlyLoops", entry)
+    assert config.callbacks[0].class_name == f"{HERE}.OnlyLoops"
+    notes = Notes()
+    run(config, tmp_path, observer=notes)
+    assert [step for step, _ in notes.evaluations] == [5, 10]
+    assert "early stop at step 10: enough at step 10" in notes.notes[0]
+
+
+@pytest.mark.parametrize("mode", ["train", "train_and_eval"])
+def test_a_stop_between_two_checkpoints_is_saved_and_final(mode: str, tmp_path: Path) -> None:
+    entry = {"class_name": f"{HERE}.StopAfter", "arguments": {"calls": 3, "event": "log"}}
+    intervals = {"trainer__checkpoint_interval": 10, "trainer__validation_interval": 10}
+    config = _in_config(entry, trainer__summary_interval=2, **intervals)
+    notes = Notes()
+    model, _ = run(config, tmp_path, mode, observer=notes)
+    assert (tmp_path / "checkpoints" / "ckpt-6.index").is_file()
+    assert [step for step, _ in notes.evaluations] == ([6] if mode == "train_and_eval" else [])
+    assert [record["step"] for record in records(tmp_path, "train")] == [2, 4, 6]
+
+    again = Notes()
+    same, _ = run(config, tmp_path, mode, observer=again)
+    assert "the run is finished: enough at step 6" in again.notes
+    for one, other in zip(weights(model), weights(same), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_stopped_run_goes_on_with_another_rule(tmp_path: Path) -> None:
+    entry = {"class_name": f"{HERE}.StopAfter", "arguments": {"calls": 2}}
+    run(_in_config(entry), tmp_path)
+    notes = Notes()
+    run(toy_config(), tmp_path, observer=notes)
+    assert notes.evaluations[-1][0] == 20
+
+
+def test_a_resumed_callback_remembers_what_it_knew(tmp_path: Path) -> None:
+    config = toy_config()
+    whole, parts = Recorder(), Recorder()
+    run(config, tmp_path / "whole", callbacks=[whole])
+    with pytest.raises(StoppedAtStep):
+        run(config, tmp_path / "parts", callbacks=[Recorder()], stop_at_step=10)
+    run(config, tmp_path / "parts", callbacks=[parts])
+    assert [call for call in parts.calls if call != ["begin", 10]] == whole.calls
+
+
+def test_two_callbacks_of_one_class_have_states_of_their_own(tmp_path: Path) -> None:
+    config = toy_config()
+    with pytest.raises(StoppedAtStep):
+        run(config, tmp_path, callbacks=[StopAfter(100), StopAfter(200)], stop_at_step=10)
+    resumed = [StopAfter(1), StopAfter(1)]
+    run(config, tmp_path, callbacks=resumed)
+    assert [one.left for one in resumed] == [96, 196]
+
+
+def test_a_callback_that_is_new_begins_at_its_beginning(tmp_path: Path) -> None:
+    with pytest.raises(StoppedAtStep):
+        run(toy_config(), tmp_path, stop_at_step=10)
+    added = StopAfter(100)
+    run(toy_config(), tmp_path, callbacks=[added])
+    assert added.left == 98
+
+
+def test_a_rollback_restores_the_state_of_its_checkpoint(tmp_path: Path) -> None:
+    recorder = Recorder()
+    config = toy_config(
+        task__nan_from=12,
+        trainer__recovery_max_trials=2,
+        trainer__steps_per_loop=4,
+        trainer__summary_interval=4,
+        trainer__validation_interval=20,
+    )
+    run(config, tmp_path, callbacks=[recorder])
+    # Step 12 is taken twice, from the checkpoint of step 10 on; what it did before is forgotten.
+    assert [step for name, step, *_ in recorder.calls if name == "log"] == [4, 8, 12, 16, 20]
+
+
+def test_an_evaluation_beside_training_leaves_the_states_alone(tmp_path: Path) -> None:
+    run(toy_config(), tmp_path, callbacks=[StopAfter(100)])
+    beside = StopAfter(7)
+    run(toy_config(), tmp_path, "eval", callbacks=[beside])
+    assert beside.left == 6
+
+
+@pytest.mark.parametrize(
+    ("entry", "path", "said"),
+    [
+        ("no_such_module.Callback", "callbacks[0].class_name", "no_such_module"),
+        (f"{HERE}.StopAftr", "callbacks[0].class_name", "StopAfter"),
+        (f"{HERE}.HERE", "callbacks[0].class_name", "no subclass of orbit_runner.Callback"),
+        (f"{HERE}.StopAfter", "callbacks[0].arguments", "missing a required argument: 'calls'"),
+        (
+            {"class_name": f"{HERE}.OnlyLoops", "arguments": {"every": 3}},
+            "callbacks[0].arguments",
+            "unexpected keyword argument 'every'",
+        ),
+    ],
+)
+def test_a_callback_that_cannot_be_made(entry: Any, path: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match=said) as caught:
+        run(_in_config(entry), tmp_path)
+    assert caught.value.path == path
+
+
+def test_a_state_has_to_be_json(tmp_path: Path) -> None:
+    with pytest.raises(RunnerError, match=r"NotJson.get_state\(\) returned what JSON cannot hold"):
+        run(toy_config(), tmp_path, callbacks=[NotJson()])

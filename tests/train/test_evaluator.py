@@ -1,0 +1,129 @@
+"""Every example counts once and alike, whatever the batches and replicas."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from orbit_runner.errors import SettingError
+from orbit_runner.train.run import Run
+from tests.support.toy import make_strategy, run, session_of, toy_config, toy_task
+
+
+def _evaluated(strategy: tf.distribute.Strategy, folder: Path, **changes: Any) -> dict[str, Any]:
+    session = session_of(toy_config(**changes), folder, strategy)
+    return _evaluate(session)
+
+
+def _evaluate(session: Run) -> dict[str, Any]:
+    assert session.evaluator is not None
+    # A kernel of which no two examples have the same loss.
+    session.state.model.set_weights([np.array([[0.5], [-0.25], [2.0]], np.float32)])
+    with session.strategy.scope():
+        return session.evaluator.evaluate(tf.constant(session.validation_steps))
+
+
+def _by_hand(n: int, counted: int | None = None) -> tuple[float, float]:
+    features, labels = toy_task(toy_config(task__num_examples=n)).arrays()
+    off = (features @ np.array([[0.5], [-0.25], [2.0]], np.float32) - labels)[:counted]
+    return float(np.mean(off**2)), float(np.mean(np.abs(off)))
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize(
+    ("n", "batch"),
+    [(16, 8), (20, 8), (21, 8), (3, 8), (1, 4), (40, 4)],
+    ids=["even", "half a batch left", "empty replicas", "n < batch", "one example", "many batches"],
+)
+def test_every_example_counts_once(
+    strategy: tf.distribute.Strategy, n: int, batch: int, tmp_path: Path
+) -> None:
+    logs = _evaluated(
+        strategy,
+        tmp_path,
+        task__num_examples=n,
+        task__validation_data__global_batch_size=batch,
+    )
+    loss, error = _by_hand(n)
+    assert logs["validation_examples"] == n
+    np.testing.assert_allclose(logs["validation_loss"], loss, rtol=1e-5)
+    np.testing.assert_allclose(logs["error"], error, rtol=1e-5)
+
+
+@pytest.mark.sample(3)
+@pytest.mark.parametrize(("steps", "counted"), [(1, 8), (2, 16), (3, 20), (99, 20)])
+def test_validation_steps_limits_the_batches(steps: int, counted: int, tmp_path: Path) -> None:
+    strategy = make_strategy("one_device")
+    logs = _evaluated(strategy, tmp_path, trainer__validation_steps=steps)
+    assert logs["validation_examples"] == counted
+    np.testing.assert_allclose(logs["validation_loss"], _by_hand(20, counted)[0], rtol=1e-5)
+
+
+@pytest.mark.sample(3)
+@pytest.mark.parametrize("name", ["one_device", "mirrored2"])
+@pytest.mark.parametrize(
+    ("whole", "function"), [("true", "true"), ("false", "true"), ("false", "false")]
+)
+def test_all_loops_agree(name: str, whole: str, function: str, tmp_path: Path) -> None:
+    logs = _evaluated(
+        make_strategy(name),
+        tmp_path,
+        trainer__eval_tf_while_loop=whole,
+        trainer__eval_tf_function=function,
+    )
+    assert logs["validation_examples"] == 20
+    np.testing.assert_allclose(logs["validation_loss"], _by_hand(20)[0], rtol=1e-6)
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize(
+    ("name", "whole"), [("one_device", "true"), ("one_device", "false"), ("mirrored2", "true")]
+)
+def test_a_set_of_unknown_size_is_read_to_its_end(name: str, whole: str, tmp_path: Path) -> None:
+    config = toy_config(task__knows_its_size="false", trainer__eval_tf_while_loop=whole)
+    session = session_of(config, tmp_path, make_strategy(name))
+    assert session.validation_steps == -1
+    for _ in range(2):
+        logs = _evaluate(session)
+        assert logs["validation_examples"] == 20
+        np.testing.assert_allclose(logs["validation_loss"], _by_hand(20)[0], rtol=1e-5)
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("name", ["off", "one_device", "mirrored2"])
+def test_a_task_may_gather_on_the_host(name: str, tmp_path: Path) -> None:
+    _, logs = run(toy_config(task__aggregates=True), tmp_path, strategy=name)
+    _, labels = toy_task(toy_config()).arrays()
+    np.testing.assert_allclose(logs["label_sum"], labels.sum(), rtol=1e-5)
+    assert logs["seen_at"] == 20
+    assert logs["validation_examples"] == 20
+
+
+def test_gathering_in_one_graph_is_refused(tmp_path: Path) -> None:
+    config = toy_config(task__aggregates=True, trainer__eval_tf_while_loop="true")
+    with pytest.raises(SettingError) as caught:
+        session_of(config, tmp_path, make_strategy("one_device"))
+    assert caught.value.path == "trainer.eval_tf_while_loop"
+
+
+@pytest.mark.parametrize(
+    ("changes", "path"),
+    [
+        ({"trainer__validation_steps": 0}, "trainer.validation_steps"),
+        (
+            {
+                "task__validation_data__drop_remainder": "true",
+                "task__validation_data__global_batch_size": 64,
+            },
+            "task.validation_data.drop_remainder",
+        ),
+    ],
+)
+def test_nothing_to_evaluate_is_told_before_training(
+    changes: dict[str, Any], path: str, tmp_path: Path
+) -> None:
+    with pytest.raises(SettingError) as caught:
+        session_of(toy_config(**changes), tmp_path, make_strategy("one_device"))
+    assert caught.value.path == path

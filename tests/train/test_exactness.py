@@ -1,0 +1,195 @@
+"""What makes a run come out the same again, and what is said where it does not."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from orbit_runner.checkpoint.fingerprint import weights_fingerprint
+from orbit_runner.config.schema.data import DataConfig
+from orbit_runner.utils.observer import Observer
+from tests.support.digits import digits_config
+from tests.support.toy import (
+    Notes,
+    ToyTask,
+    make_strategy,
+    records,
+    run,
+    session_of,
+    toy_config,
+)
+
+
+class Verdict(Observer):
+    def __init__(self) -> None:
+        self.reasons: list[str] | None = None
+
+    def reproducible(self, reasons: list[str]) -> None:
+        self.reasons = reasons
+
+
+class NoisyToy(ToyTask):
+    """Has noise in its evaluation, as of negatives that are drawn."""
+
+    def validation_step(self, inputs: Any, model: Any, metrics: Any = None) -> dict[str, Any]:
+        features, labels, weights = inputs
+        noise = tf.random.normal(tf.shape(features))
+        return super().validation_step((features + noise, labels, weights), model, metrics)
+
+
+def _evaluate(config: Any, folder: Path, strategy: str, steps: int = -1, at: int = 0) -> float:
+    made = make_strategy(strategy)
+    with made.scope():
+        task = NoisyToy(config.task)
+    session = session_of(config, folder, made, task=task)
+    session.state.global_step.assign(at)
+    with made.scope():
+        count = session.validation_steps if steps < 0 else steps
+        return float(session.evaluator.evaluate(tf.constant(count))["validation_loss"])
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
+@pytest.mark.parametrize("whole", [True, False])
+def test_noise_in_an_evaluation_is_a_function_of_the_step(
+    whole: bool, strategy: str, tmp_path: Path
+) -> None:
+    config = toy_config(trainer__eval_tf_while_loop=whole)
+    once = _evaluate(config, tmp_path, strategy, at=7)
+    assert _evaluate(config, tmp_path, strategy, at=7) == once
+    assert _evaluate(config, tmp_path, strategy, at=8) != once
+    assert _evaluate(config.replace(runtime=config.runtime.replace(seed=9)), tmp_path, strategy)
+
+
+def test_noise_differs_between_batches(tmp_path: Path) -> None:
+    """With weights of zero the loss of a batch is that of its labels; here it is the noise's."""
+    config = toy_config(task__num_examples=16)
+    session = session_of(config, tmp_path, make_strategy("one_device"), task=NoisyToy(config.task))
+    drawn = []
+    evaluator = session.evaluator
+    step = evaluator._task.validation_step
+
+    def watched(inputs: Any, model: Any, metrics: Any = None) -> Any:
+        noise = tf.random.normal([4])
+        tf.py_function(lambda value: drawn.append(value.numpy()), [noise], [])
+        return step(inputs, model=model, metrics=metrics)
+
+    evaluator._task.validation_step = watched
+    with session.strategy.scope():
+        evaluator.evaluate(tf.constant(2))
+        evaluator.evaluate(tf.constant(2))
+    assert len(drawn) == 4
+    assert not np.array_equal(drawn[0], drawn[1])
+    np.testing.assert_array_equal(drawn[:2], drawn[2:])
+
+
+class RawToy(ToyTask):
+    """Draws past everything that gives draws a key."""
+
+    def train_step(self, inputs: Any, model: Any, optimizer: Any, metrics: Any = None) -> Any:
+        features, labels = inputs
+        noise = tf.raw_ops.RandomUniform(shape=tf.shape(features), dtype=tf.float32, seed=1)
+        return super().train_step((features + noise, labels), model, optimizer, metrics)
+
+
+class StreamingToy(ToyTask):
+    """Has an input pipeline that can only begin at its beginning."""
+
+    def build_inputs(self, params: DataConfig, input_context: Any = None) -> tf.data.Dataset:  # type: ignore[override]
+        return super().build_inputs(params, input_context)
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize(
+    ("task", "changes", "said"),
+    [
+        (ToyTask, {}, []),
+        (NoisyToy, {}, []),
+        (RawToy, {}, ["a resumed run draws otherwise at 1 ops: RandomUniform (RandomUniform)"]),
+        (StreamingToy, {}, []),
+        (
+            StreamingToy,
+            {"trainer__replay_inputs": False},
+            ["the task's input pipeline begins anew when a run is resumed"],
+        ),
+        (ToyTask, {"runtime__deterministic": False}, ["runtime.deterministic is false"]),
+    ],
+)
+@pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
+def test_what_is_not_exact_is_told(
+    strategy: str, task: Any, changes: dict[str, Any], said: list[str], tmp_path: Path
+) -> None:
+    from orbit_runner.determinism.numerics import configure_numerics
+    from orbit_runner.train_lib import run_experiment
+
+    config, verdict = toy_config(**changes), Verdict()
+    configure_numerics(config.runtime)
+    made = make_strategy(strategy)
+    with made.scope():
+        built = task(config.task)
+    run_experiment(made, built, "train", config, str(tmp_path), observer=verdict)
+    replicas = made.num_replicas_in_sync
+    assert verdict.reasons == [reason.replace("1 ops", f"{replicas} ops") for reason in said]
+
+
+def test_an_evaluation_has_no_verdict(tmp_path: Path) -> None:
+    run(toy_config(), tmp_path)
+    verdict = Verdict()
+    run(toy_config(), tmp_path, "eval", observer=verdict)
+    assert verdict.reasons is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pieces", [1, 2])
+@pytest.mark.parametrize("xla", [False, True])
+@pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
+def test_dropout_is_the_same_after_a_resume(
+    strategy: str, xla: bool, pieces: int, tmp_path: Path
+) -> None:
+    config = digits_config(
+        task__model__dropout_rate=0.5,
+        trainer__gradient_accumulation_steps=pieces,
+        trainer__train_steps=40,
+        runtime__enable_xla=xla,
+    )
+    whole, _ = run(config, tmp_path / "whole", "train", strategy)
+    half = config.replace(trainer=config.trainer.replace(train_steps=23))
+    run(half, tmp_path / "parts", "train", strategy)
+    parts, _ = run(config, tmp_path / "parts", "train", strategy)
+    assert weights_fingerprint(parts) == weights_fingerprint(whole)
+
+
+def test_a_step_stands_once_in_the_records(tmp_path: Path) -> None:
+    """A killed run has recorded more than its last checkpoint knows."""
+    config = digits_config(trainer__train_steps=60, trainer__checkpoint_interval=20)
+    run(config, tmp_path)
+    for suffix in ("index", "json", "data-00000-of-00001"):
+        (tmp_path / "checkpoints" / f"ckpt-60.{suffix}").unlink()
+    notes = Notes()
+    run(config, tmp_path, observer=notes)
+    assert notes.started_at == [40]
+    assert [record["step"] for record in records(tmp_path, "train")] == [15, 30, 45, 60]
+    assert [record["step"] for record in records(tmp_path, "validation")] == [30, 60]
+
+
+def test_each_step_and_each_replica_draws_for_itself(tmp_path: Path) -> None:
+    from orbit_runner.determinism.numerics import configure_numerics
+    from orbit_runner.train_lib import run_experiment
+
+    drawn = []
+
+    class DrawingToy(ToyTask):
+        def train_step(self, inputs: Any, model: Any, optimizer: Any, metrics: Any = None) -> Any:
+            noise = tf.random.uniform([])
+            tf.py_function(lambda value: drawn.append(float(value)), [noise], [])
+            return super().train_step(inputs, model, optimizer, metrics)
+
+    config, strategy = toy_config(trainer__train_steps=6), make_strategy("mirrored2")
+    configure_numerics(config.runtime)
+    with strategy.scope():
+        task = DrawingToy(config.task)
+    run_experiment(strategy, task, "train", config, str(tmp_path))
+    assert len(drawn) == 12
+    assert len(set(drawn)) == 12

@@ -1,0 +1,145 @@
+"""Operations of a step against those counted by hand, and devices' peaks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from orbit_runner.train import trainer
+from orbit_runner.utils.flops import step_flops
+from orbit_runner.utils.mfu import Work, peak_flops, peak_of, short
+from tests.support.digits import cnn_config, digits_config
+from tests.support.toy import run
+
+
+def _count(function: Callable[..., Any], *shapes: list[int | None], pieces: int = 1) -> int | None:
+    specs = [tf.TensorSpec(shape, tf.float32) for shape in shapes]
+    return step_flops(tf.function(function).get_concrete_function(*specs).graph, pieces)
+
+
+_CASES: list[tuple[Callable[..., Any], list[list[int]], int]] = [
+    (tf.matmul, [[3, 5], [5, 7]], 2 * 3 * 5 * 7),
+    (lambda a, b: tf.matmul(a, b, transpose_a=True), [[5, 3], [5, 7]], 2 * 3 * 5 * 7),
+    (lambda a, b: tf.matmul(a, b, transpose_b=True), [[4, 3, 5], [4, 7, 5]], 4 * 2 * 3 * 5 * 7),
+    (lambda a, b: tf.matmul(a, b, adjoint_a=True), [[4, 5, 3], [4, 5, 7]], 4 * 2 * 3 * 5 * 7),
+    (lambda a, b: tf.einsum("bqhd,bkhd->bhqk", a, b), [[2, 6, 3, 4], [2, 5, 3, 4]],
+     2 * 2 * 6 * 3 * 4 * 5),
+    (lambda a, b: tf.nn.conv2d(a, b, 1, "SAME"), [[2, 8, 8, 3], [5, 5, 3, 6]],
+     2 * 2 * 8 * 8 * 6 * 5 * 5 * 3),
+    (lambda a, b: tf.nn.conv2d(a, b, 2, "SAME"), [[2, 8, 8, 3], [5, 5, 3, 6]],
+     2 * 2 * 4 * 4 * 6 * 5 * 5 * 3),
+    (lambda a, b: tf.nn.depthwise_conv2d(a, b, [1, 1, 1, 1], "SAME"), [[2, 8, 8, 3], [5, 5, 3, 2]],
+     2 * 2 * 8 * 8 * 6 * 5 * 5),
+    (lambda a, b: tf.nn.conv3d(a, b, [1] * 5, "SAME"), [[2, 4, 8, 8, 3], [3, 5, 5, 3, 6]],
+     2 * 2 * 4 * 8 * 8 * 6 * 3 * 5 * 5 * 3),
+    (lambda a, b: tf.nn.relu(a) + tf.reduce_sum(b), [[3, 5], [5, 7]], 0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("function", "shapes", "flops"), _CASES)
+def test_products(function: Callable[..., Any], shapes: list[Any], flops: int) -> None:
+    assert _count(function, *shapes) == flops
+
+
+@pytest.mark.parametrize(
+    "kind", [lambda a, b: tf.nn.conv2d(a, b, 2, "SAME"), lambda a, b: tf.matmul(a[0, 0], b[0, 0])]
+)
+def test_a_gradient_costs_what_the_product_costs(kind: Callable[..., Any]) -> None:
+    def both(a: tf.Tensor, b: tf.Tensor) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch([a, b])
+            value = tf.reduce_sum(kind(a, b))
+        return tape.gradient(value, [a, b])
+
+    shapes: list[list[int | None]] = [[2, 8, 8, 3], [5, 5, 3, 6]]
+    forward = _count(kind, *shapes)
+    assert forward
+    # The sum's own gradient needs no value of the product, so that is never computed.
+    assert _count(both, *shapes) in (2 * forward, 3 * forward)
+
+
+def test_a_size_that_is_not_known_is_not_guessed() -> None:
+    assert _count(tf.matmul, [None, 5], [5, 7]) is None
+    assert _count(lambda a: tf.nn.relu(a), [None, 5]) == 0
+
+
+def test_functions_and_loops_count_too() -> None:
+    inner = tf.function(tf.matmul)
+    assert _count(lambda a, b: inner(a, b) + tf.matmul(a, b), [3, 5], [5, 5]) == 2 * 150
+
+    def in_pieces(a: tf.Tensor) -> Any:
+        return tf.while_loop(lambda n, _: n < 4, lambda n, x: (n + 1, x @ x), [1, a @ a])
+
+    assert _count(in_pieces, [5, 5], pieces=4) == 4 * 250
+
+
+def _flops(monkeypatch: pytest.MonkeyPatch, folder: Path, **how: Any) -> set[Any]:
+    found = set()
+
+    class Kept(trainer.Trainer):
+        def train(self, num_steps: tf.Tensor) -> dict[str, Any]:
+            logs = super().train(num_steps)
+            found.add((self.flops, logs["tflops_per_second"] * 1e12 / logs["steps_per_second"]))
+            return logs
+
+    monkeypatch.setattr("orbit_runner.train.builders.Trainer", Kept)
+    run(mode="train", model_dir=folder, **how)
+    return {round(value) for pair in found for value in pair}
+
+
+# Forward, and backward to the weights and to what is below: 64 examples, 64 → 16 → 10.
+_DIGITS = 2 * 64 * (64 * 16 * 2 + 16 * 10 * 3)
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("strategy", ["off", "one_device", "mirrored2"])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"task__train_data__on_device": False},
+        {"trainer__train_tf_while_loop": False},
+        {"trainer__gradient_accumulation_steps": 4},
+        {"runtime__enable_xla": True},
+    ],
+)
+def test_a_run_counts_all_replicas(
+    changes: dict[str, Any], strategy: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    config = digits_config(trainer__train_steps=4, **changes)
+    assert _flops(monkeypatch, tmp_path, config=config, strategy=strategy) == {_DIGITS}
+
+
+def test_convolutions_of_a_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    config = cnn_config(trainer__train_steps=2)
+    # 8 × 8 × 1 → 4 channels, halved → 8 channels, halved to 2 × 2 × 8 → 16 → 10.
+    convolutions = 8 * 8 * 9 * 1 * 4 * 2 + 4 * 4 * 9 * 4 * 8 * 3
+    expected = 2 * 64 * (convolutions + 2 * 2 * 8 * 16 * 3 + 16 * 10 * 3)
+    assert _flops(monkeypatch, tmp_path, config=config) == {expected}
+
+
+def test_peaks() -> None:
+    assert peak_flops("NVIDIA H200", "bfloat16") == 989.4e12
+    assert peak_flops("NVIDIA H100 80GB HBM3", "float16") == 989.4e12
+    assert peak_flops("NVIDIA H100 PCIe", "bfloat16") == 756.5e12
+    assert peak_flops("Tesla T4", "bfloat16") is None
+    assert peak_flops("NVIDIA L40S", "float32") is None
+    assert peak_of(["NVIDIA H200", "NVIDIA H200"], "float32") == 2 * 494.7e12
+    assert peak_of(["NVIDIA H200", "Unheard of"], "float32") is None
+    assert peak_of([], "float32") is None
+
+
+def test_utilisation() -> None:
+    assert Work(2 * 10**12, peak=10e12).logs(3.0) == {"tflops_per_second": 6.0, "mfu": 0.6}
+    assert Work(2 * 10**12).logs(3.0) == {"tflops_per_second": 6.0}
+
+
+@pytest.mark.parametrize(
+    ("number", "text"), [(999, "999 "), (1234, "1.23 k"), (5e9, "5 G"), (2.5e15, "2.5 P")]
+)
+def test_short_numbers(number: float, text: str) -> None:
+    assert short(number) == text

@@ -1,0 +1,143 @@
+"""Gradients taken apart from applying them: pieces of a batch, and XLA."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+
+from orbit_runner.determinism.scopes import keyed_draws_scope
+from orbit_runner.train.gradients import GradientTap, split_step
+from tests.support.toy import make_strategy, state_of, toy_config, toy_task
+
+BATCH = 16
+
+
+def _gradient(strategy: tf.distribute.Strategy, scaled: bool, **split: Any) -> np.ndarray:
+    """Takes one step of plain SGD at rate 1 and returns how far the weights went."""
+    tf_keras.utils.set_random_seed(3)
+    config = toy_config(task__num_examples=BATCH)
+    task = toy_task(config)
+    with strategy.scope():
+        model = task.build_model()
+        inner = tf_keras.optimizers.SGD(1.0)
+        inner.build(model.trainable_variables)
+        optimizer = (
+            tf_keras.mixed_precision.LossScaleOptimizer(inner, dynamic=False, initial_scale=128.0)
+            if scaled
+            else inner
+        )
+
+    def train_step(inputs: Any, to: Any) -> Any:
+        return task.train_step(inputs, model=model, optimizer=to, metrics=[])
+
+    def plain(inputs: Any) -> Any:
+        return train_step(inputs, optimizer)
+
+    step = split_step(train_step, optimizer, loss=task.loss, **split) if split else plain
+    features, labels = task.arrays()
+    share = BATCH // strategy.num_replicas_in_sync
+
+    def value(context: Any) -> Any:
+        rows = slice(
+            context.replica_id_in_sync_group * share, (context.replica_id_in_sync_group + 1) * share
+        )
+        return tf.constant(features[rows]), tf.constant(labels[rows])
+
+    inputs = strategy.experimental_distribute_values_from_function(value)
+
+    @tf.function
+    def run() -> Any:
+        return strategy.run(step, args=(inputs,))
+
+    (before,) = model.get_weights()
+    losses = strategy.experimental_local_results(run()[task.loss])
+    np.testing.assert_allclose(
+        np.mean([loss.numpy() for loss in losses]),
+        np.mean((features @ before - labels) ** 2),
+        rtol=1e-5,
+    )
+    return before - model.get_weights()[0]
+
+
+def _by_hand() -> np.ndarray:
+    tf_keras.utils.set_random_seed(3)
+    task = toy_task(toy_config(task__num_examples=BATCH))
+    (kernel,) = task.build_model().get_weights()
+    features, labels = task.arrays()
+    return 2 / BATCH * features.T @ (features @ kernel - labels)
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("pieces", [1, 2, 4])
+def test_pieces_give_the_gradient_of_the_whole_batch(
+    strategy: tf.distribute.Strategy, pieces: int, scaled: bool
+) -> None:
+    got = _gradient(strategy, scaled, pieces=pieces, jit_compile=False)
+    np.testing.assert_allclose(got, _by_hand(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("pieces", [1, 2])
+@pytest.mark.parametrize("name", ["off", "one_device", "mirrored2"])
+def test_xla_gives_the_gradient_of_the_plain_step(name: str, pieces: int, scaled: bool) -> None:
+    strategy = make_strategy(name)
+    plain = _gradient(strategy, scaled)
+    np.testing.assert_allclose(plain, _by_hand(), rtol=1e-5, atol=1e-6)
+    compiled = _gradient(strategy, scaled, pieces=pieces, jit_compile=True)
+    np.testing.assert_allclose(compiled, plain, rtol=1e-6, atol=1e-6)
+
+
+def test_the_tap_passes_for_the_optimizer_and_applies_nothing() -> None:
+    variable = tf.Variable([1.0, 2.0])
+    inner = tf_keras.optimizers.SGD(1.0)
+    tap = GradientTap(tf_keras.mixed_precision.LossScaleOptimizer(inner, initial_scale=8.0))
+    assert isinstance(tap, tf_keras.mixed_precision.LossScaleOptimizer)
+    assert tap.get_scaled_loss(tf.constant(1.0)).numpy() == 8.0
+    tap.apply_gradients([(tf.constant([5.0, 5.0]), variable), (None, variable)])
+    assert len(tap.recorded) == 1
+    np.testing.assert_array_equal(variable.numpy(), [1.0, 2.0])
+    assert not isinstance(GradientTap(inner), tf_keras.mixed_precision.LossScaleOptimizer)
+
+
+def test_the_state_has_a_loss_scale_only_with_float16() -> None:
+    strategy = make_strategy("one_device")
+    plain = state_of(toy_config(), strategy).optimizer
+    scaled = state_of(toy_config(runtime__mixed_precision_dtype="float16"), strategy).optimizer
+    assert not isinstance(plain, tf_keras.mixed_precision.LossScaleOptimizer)
+    assert isinstance(scaled, tf_keras.mixed_precision.LossScaleOptimizer)
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("pieces", [1, 2])
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_each_piece_draws_for_itself(jit_compile: bool, pieces: int) -> None:
+    """The loss is a draw, so the mean over the pieces says whether they drew alike."""
+    variable = tf.Variable(1.0)
+
+    def train_step(inputs: Any, to: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = variable * tf.random.uniform([])
+        to.apply_gradients([(tape.gradient(loss, variable), variable)])
+        return {"loss": loss}
+
+    optimizer = tf_keras.optimizers.SGD(0.0)
+    optimizer.build([variable])
+
+    def losses(pieces: int) -> list[float]:
+        run = split_step(train_step, optimizer, pieces=pieces, jit_compile=jit_compile, loss="loss")
+
+        @tf.function
+        def keyed(step: tf.Tensor) -> Any:
+            with keyed_draws_scope(7, step, 0):
+                return run(tf.zeros([4, 1]))["loss"]
+
+        return [keyed(tf.constant(step)).numpy() for step in (3, 4, 3)]
+
+    found = losses(pieces)
+    assert found[0] == found[2] != found[1]
+    # Alike pieces would have the same mean, however many there are.
+    assert found[0] != losses(2 * pieces)[0]

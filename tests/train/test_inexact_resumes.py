@@ -1,0 +1,76 @@
+"""What a resume changed is remembered: the config alone does not give these weights again."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.toy import Notes, run, toy_config
+
+
+class _Results(Notes):
+    """Remembers why the weights are not reproducible."""
+
+    reasons: list[str]
+
+    def reproducible(self, reasons: list[str]) -> None:
+        self.reasons = reasons
+
+
+def _reasons(folder: Path, steps: int, strategy: str = "one_device", **changes: Any) -> list[str]:
+    results = _Results()
+    run(toy_config(trainer__train_steps=steps, **changes), folder, "train", strategy,
+        observer=results)  # fmt: skip
+    return results.reasons
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made") / "a"
+    assert _reasons(folder, 5) == []
+    return folder
+
+
+def test_a_resume_as_before_changes_nothing(made: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(made, tmp_path / "a"))
+    assert _reasons(folder, 10, trainer__checkpoint_interval=10) == []
+
+
+def test_another_strategy_is_remembered(made: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(made, tmp_path / "a"))
+    expected = [
+        "it was resumed at step 5 under another strategy "
+        "(OneDeviceStrategy × 1 → MirroredStrategy × 2)"
+    ]
+    assert _reasons(folder, 10, "mirrored2") == expected
+    assert _reasons(folder, 15, "mirrored2") == expected
+    record = json.loads((folder / "checkpoints" / "ckpt-15.json").read_text())
+    assert record["inexact"] == expected
+
+
+def test_another_config_is_remembered(made: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(made, tmp_path / "a"))
+    changed = {"task__train_data__seed": 3}
+    expected = ["it was resumed at step 5 with another config"]
+    assert _reasons(folder, 10, **changed) == expected
+    assert _reasons(folder, 15, **changed) == expected
+
+
+def test_another_machine_is_remembered(made: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(made, tmp_path / "a"))
+    path = folder / "checkpoints" / "ckpt-5.json"
+    record = json.loads(path.read_text())
+    record["numerics"]["tensorflow"] = "1.0"
+    path.write_text(json.dumps({**record, "checksum": None}))
+    expected = ["it was resumed at step 5 on another machine or installation"]
+    assert _reasons(folder, 10) == expected
+
+
+def test_a_checkpoint_of_another_runner_is_remembered(made: Path, tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    for suffix in ("index", "data-00000-of-00001"):
+        shutil.copyfile(made / "checkpoints" / f"ckpt-5.{suffix}", tmp_path / f"a/ckpt-5.{suffix}")
+    (reason,) = _reasons(tmp_path / "a", 10)
+    assert reason.startswith("it was resumed at step 5 from a checkpoint without a record")

@@ -1,0 +1,64 @@
+"""Loops in pieces: a signal stops them within the grace period, and nothing else changes."""
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orbit_runner.checkpoint.fingerprint import weights_fingerprint
+from orbit_runner.train.callbacks.interrupts import Interrupted
+from orbit_runner.train.stop_requests import StopRequests
+from tests.support.digits import cnn_config
+from tests.support.toy import records, run
+
+ONE_LOOP = {
+    "trainer__steps_per_loop": 40,
+    "trainer__train_steps": 40,
+    **{f"trainer__{name}_interval": 40 for name in ("summary", "checkpoint", "validation")},
+}
+ALWAYS_ONE_STEP = {"runtime__grace_period": 1e-6}
+
+
+def _losses(folder: Path) -> list[tuple[int, float]]:
+    return [(record["step"], record["training_loss"]) for record in records(folder, "train")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"trainer__summary_interval": 5},
+        {"trainer__summary_interval": 5, "task__train_data__on_device": False},
+        {"trainer__train_tf_while_loop": False},
+    ],
+    ids=["in the graph", "records in the graph", "pipeline", "python loop"],
+)
+def test_a_signal_stops_a_loop_and_the_weights_are_the_same(
+    changes: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    whole, _ = run(cnn_config(**{**ONE_LOOP, **changes}), tmp_path / "whole")
+    config = cnn_config(**{**ONE_LOOP, **ALWAYS_ONE_STEP, **changes})
+    pieces, _ = run(config, tmp_path / "pieces")
+    assert weights_fingerprint(pieces) == weights_fingerprint(whole)
+    assert _losses(tmp_path / "pieces") == _losses(tmp_path / "whole")
+    assert len(_losses(tmp_path / "whole")) == 40 // config.trainer.summary_interval
+    next_piece, calls = StopRequests.next_piece, list[int]()
+
+    def interrupt(requests: StopRequests, steps: int) -> int:
+        calls.append(steps)
+        if len(calls) == 8:
+            signal.raise_signal(signal.SIGTERM)
+        return next_piece(requests, steps)
+
+    monkeypatch.setattr(StopRequests, "next_piece", interrupt)
+    with pytest.raises(Interrupted, match="SIGTERM: saved at step 7, leaving"):
+        run(config, tmp_path / "stopped")
+    resumed, _ = run(config, tmp_path / "stopped")
+
+    assert weights_fingerprint(resumed) == weights_fingerprint(whole)
+    assert "did not update `global_step`" not in caplog.text

@@ -1,0 +1,321 @@
+"""The best checkpoint, early stop, divergence and going back."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from orbit_runner.checkpoint.manager import Circumstances
+from orbit_runner.config.schema.trainer import EarlyStopping
+from orbit_runner.errors import Diverged, SettingError
+from orbit_runner.train.callbacks.best_checkpoint import BestCheckpoint
+from orbit_runner.train.callbacks.comparison import Comparison
+from orbit_runner.train.callbacks.early_stopping import EarlyStop
+from orbit_runner.train.reproducibility import inexact_reasons
+from tests.support.toy import (
+    Notes,
+    make_strategy,
+    records,
+    run,
+    state_of,
+    toy_config,
+    trained,
+)
+
+BEST = {
+    "trainer__best_checkpoint_export_subdir": "best",
+    "trainer__best_checkpoint_eval_metric": "error",
+    "trainer__best_checkpoint_metric_comp": "lower",
+}
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize(
+    ("higher", "values", "kept"),
+    [
+        (True, [0.5, 0.7, 0.6, 0.7, float("nan")], [1, 2, 2, 2, 2]),
+        (False, [0.5, 0.7, 0.4, 0.4, float("nan")], [1, 1, 3, 3, 3]),
+        (True, [float("nan"), 0.1], [None, 2]),
+    ],
+)
+@pytest.mark.parametrize("remembers", [True, False])
+def test_the_best_is_kept(
+    remembers: bool, higher: bool, values: list[float], kept: list[int | None], tmp_path: Path
+) -> None:
+    state = state_of(toy_config(), make_strategy("one_device"))
+    memory = state.best if remembers else None
+    best = BestCheckpoint(Comparison("m", higher), tmp_path, state, Circumstances(), memory)
+    for step, (value, expected) in enumerate(zip(values, kept, strict=True), start=1):
+        state.global_step.assign(step)
+        state.model.set_weights([np.full([3, 1], step, np.float32)])
+        best.on_evaluate(
+            None, {"m": np.float32(value), "other": np.float32("nan"), "matrix": np.eye(2)}
+        )
+        latest = tf.train.latest_checkpoint(str(tmp_path))
+        assert latest == (None if expected is None else str(tmp_path / f"best-{expected}"))
+        if latest is not None:
+            info = json.loads((tmp_path / "info.json").read_text(), parse_constant=pytest.fail)
+            assert info["best_ckpt_global_step"] == expected
+            assert info["other"] is None
+            assert "matrix" not in info
+            model = toy_task_model()
+            tf.train.Checkpoint(model=model).read(latest).expect_partial()
+            np.testing.assert_array_equal(model.get_weights()[0], np.full([3, 1], expected))
+    assert len(list(tmp_path.glob("best-*.index"))) == 1
+
+
+def toy_task_model() -> Any:
+    return state_of(toy_config(), make_strategy("one_device")).model
+
+
+def test_the_best_survives_a_resume(tmp_path: Path) -> None:
+    higher = {**BEST, "trainer__best_checkpoint_metric_comp": "higher"}
+    run(toy_config(trainer__train_steps=10, **higher), tmp_path)
+    info = tmp_path / "best" / "info.json"
+    best = json.loads(info.read_text())
+    # It is the checkpoint that remembers: this may be of a step after it, written before a kill.
+    info.write_text(json.dumps({**best, "error": 1e9}))
+    run(toy_config(**higher), tmp_path)
+    assert json.loads(info.read_text()) == {**best, "error": 1e9}
+    assert tf.train.latest_checkpoint(str(tmp_path / "best")).endswith("best-5")
+
+
+def test_a_run_keeps_its_best(tmp_path: Path) -> None:
+    _, logs = run(toy_config(**BEST), tmp_path)
+    info = json.loads((tmp_path / "best" / "info.json").read_text())
+    assert info["best_ckpt_global_step"] == 20
+    assert info["error"] == pytest.approx(float(logs["error"]))
+    assert info["validation_examples"] == 20
+
+
+@pytest.mark.parametrize(
+    ("changes", "path"),
+    [
+        (
+            {**BEST, "trainer__best_checkpoint_eval_metric": "eror"},
+            "trainer.best_checkpoint_eval_metric",
+        ),
+        (
+            {
+                "trainer__early_stopping__metric": "eror",
+                "trainer__early_stopping__patience": 2,
+            },
+            "trainer.early_stopping.metric",
+        ),
+    ],
+)
+def test_a_metric_that_is_not_there_is_told_before_training(
+    changes: dict[str, Any], path: str, tmp_path: Path
+) -> None:
+    notes = Notes()
+    with pytest.raises(SettingError, match="did you mean 'error'") as caught:
+        run(toy_config(**changes), tmp_path, observer=notes)
+    assert caught.value.path == path
+    assert notes.started_at == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "values", "ends_at"),
+    [
+        ({"patience": 2}, [3.0, 2.0, 2.0, 1.0, 1.5, 1.2], 6),
+        ({"patience": 2}, [3.0, 2.0, 1.0], None),
+        ({"patience": 1}, [1.0, 1.0], 2),
+        ({"patience": 2, "min_delta": 0.5}, [3.0, 2.8, 2.6, 2.0], 3),
+        ({"threshold": 1.5}, [3.0, 1.6, 1.5], 3),
+        ({"threshold": 1.5, "metric_comp": "higher"}, [1.0, 1.4, 1.6], 3),
+        ({"patience": 2, "metric_comp": "higher"}, [1.0, 2.0, 1.0, 2.0], 4),
+        ({"patience": 2}, [float("nan"), float("nan")], 2),
+        ({"threshold": 1.0}, [float("nan"), 2.0], None),
+    ],
+)
+def test_early_stop(rule: dict[str, Any], values: list[float], ends_at: int | None) -> None:
+    memory = tf.Variable([float("nan"), 0.0, -1.0], dtype=tf.float64)
+    ended = None
+    for index, value in enumerate(values, start=1):
+        # Made anew each time, as in a run that is resumed after each evaluation.
+        stop = EarlyStop(EarlyStopping(metric="m", **rule), memory)
+        assert not _reason_at_start(stop)
+        if _reason(stop, {"m": np.float32(value)}, 10 * index):
+            ended = index
+            assert _reason_at_start(stop)
+            break
+        assert memory.numpy()[2] == 10 * index
+    assert ended == ends_at
+
+
+class _Run:
+    """As much of a run as early stopping uses."""
+
+    def __init__(self, step: int) -> None:
+        self.step, self.reason = step, ""
+
+    def stop(self, reason: str) -> None:
+        self.reason = self.reason or reason
+
+
+def _reason(callback: EarlyStop, logs: dict[str, Any], step: int) -> str:
+    run: Any = _Run(step)
+    callback.on_evaluate(run, logs)
+    return run.reason
+
+
+def _reason_at_start(callback: EarlyStop) -> str:
+    run: Any = _Run(0)
+    callback.on_train_begin(run)
+    return run.reason
+
+
+STOPPING = {
+    "trainer__early_stopping__metric": "validation_loss",
+    "trainer__early_stopping__patience": 1,
+    # No step of the toy gains that much, so the second evaluation is no better.
+    "trainer__early_stopping__min_delta": 100.0,
+}
+
+
+def test_a_run_that_stopped_early_is_finished(tmp_path: Path) -> None:
+    notes = Notes()
+    model, _ = run(toy_config(**STOPPING), tmp_path, observer=notes)
+    assert [step for step, _ in notes.evaluations] == [5, 10]
+    assert "early stop at step 10" in notes.notes[0]
+    again = Notes()
+    same, logs = run(toy_config(**STOPPING), tmp_path, observer=again)
+    np.testing.assert_array_equal(same.get_weights()[0], model.get_weights()[0])
+    assert "finished" in again.notes[-1]
+    assert "no better" in again.notes[-1]
+    assert logs["validation_examples"] == 20
+    patient = {**STOPPING, "trainer__early_stopping__patience": 2}
+    on = Notes()
+    run(toy_config(**patient), tmp_path, observer=on)
+    assert [step for step, _ in on.evaluations] == [15]
+
+
+def test_the_memory_of_early_stopping_survives_a_resume(tmp_path: Path) -> None:
+    patient = {**STOPPING, "trainer__early_stopping__patience": 3}
+    run(toy_config(trainer__train_steps=10, **patient), tmp_path)
+    notes = Notes()
+    run(toy_config(trainer__train_steps=50, **patient), tmp_path, observer=notes)
+    assert [step for step, _ in notes.evaluations] == [15, 20]
+    assert "early stop at step 20" in notes.notes[-1]
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize(
+    ("changes", "at"),
+    [
+        ({"task__nan_from": 7}, 10),
+        ({"trainer__loss_upper_bound": 1e-9}, 5),
+        ({"trainer__loss_upper_bound": 1e-9, "trainer__recovery_begin_steps": 6}, 10),
+        ({"task__nan_from": 7, "trainer__steps_per_loop": 1}, 8),
+    ],
+)
+def test_divergence_ends_the_run(changes: dict[str, Any], at: int, tmp_path: Path) -> None:
+    config = toy_config(**{"trainer__steps_per_loop": 5, **changes})
+    with pytest.raises(Diverged, match=f"at step {at}") as caught:
+        run(config, tmp_path)
+    assert caught.value.exit_code == 3
+    latest = tf.train.latest_checkpoint(str(tmp_path / "checkpoints"))
+    assert latest is None or not latest.endswith(f"-{at}")
+
+
+def test_the_bound_of_the_loss_may_be_ignored(tmp_path: Path) -> None:
+    config = toy_config(trainer__loss_upper_bound=1e-9, trainer__recovery_max_trials=-1)
+    model, _ = run(config, tmp_path)
+    assert np.isfinite(model.get_weights()[0]).all()
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("name", ["one_device", "mirrored2"])
+def test_it_goes_back_and_on_with_another_order(name: str, tmp_path: Path) -> None:
+    notes = Notes()
+    config = toy_config(
+        task__nan_from=12,
+        trainer__recovery_max_trials=2,
+        trainer__steps_per_loop=4,
+        trainer__summary_interval=4,
+        trainer__validation_interval=20,
+    )
+    session = trained(config, tmp_path, make_strategy(name), notes)
+    assert session.step == 20
+    assert int(session.state.recoveries.numpy()) == 1
+    assert [reason for reason in inexact_reasons(session) if "went back 1 times" in reason]
+    (note,) = notes.notes
+    assert "diverged: the loss is nan at step 15" in note
+    assert "returned to step 10 (1 of 2 times), continuing with another order" in note
+    (event,) = records(tmp_path, "event")
+    assert (event["event"], event["step"]) == ("diverged", 15)
+    assert event["reason"].startswith("the loss is nan at step 15")
+    assert np.isfinite(session.state.model.get_weights()[0]).all()
+    # What diverged is not on record, least of all at step 10, where training went back to.
+    assert [record["step"] for record in records(tmp_path, "train")] == [4, 8, 12, 12, 16, 20]
+    assert all(record["training_loss"] is not None for record in records(tmp_path, "train"))
+
+
+def test_it_goes_back_to_the_start_where_nothing_is_saved_yet(tmp_path: Path) -> None:
+    notes = Notes()
+    config = toy_config(task__nan_from=2, trainer__recovery_max_trials=1)
+    model, _ = run(config, tmp_path, observer=notes)
+    assert "returned to step 0 (1 of 1 times)" in notes.notes[0]
+    plain, _ = run(toy_config(task__train_data__seed=1_000_003), tmp_path / "other")
+    np.testing.assert_array_equal(model.get_weights()[0], plain.get_weights()[0])
+
+
+def test_going_back_to_the_start_keeps_the_initial_checkpoint(tmp_path: Path) -> None:
+    run(toy_config(), tmp_path / "first")
+    start = {"task__init_checkpoint": tmp_path / "first" / "checkpoints"}
+    config = toy_config(task__nan_from=2, trainer__recovery_max_trials=1, **start)
+    model, _ = run(config, tmp_path / "a")
+    plain, _ = run(toy_config(task__train_data__seed=1_000_003, **start), tmp_path / "b")
+    np.testing.assert_array_equal(model.get_weights()[0], plain.get_weights()[0])
+
+
+def test_trials_run_out(tmp_path: Path) -> None:
+    config = toy_config(trainer__loss_upper_bound=1e-9, trainer__recovery_max_trials=2)
+    notes = Notes()
+    with pytest.raises(Diverged, match="returned to a checkpoint 2 times before"):
+        run(config, tmp_path, observer=notes)
+    assert len(notes.notes) == 2
+    # A restart keeps the events, which do not happen again with another bound.
+    run(config.replace(trainer=config.trainer.replace(loss_upper_bound=1e6)), tmp_path)
+    assert len(records(tmp_path, "event")) == 3
+
+
+def test_the_same_order_is_reported(tmp_path: Path) -> None:
+    notes = Notes()
+    config = toy_config(
+        task__nan_from=7,
+        task__train_data__shuffle_buffer_size=0,
+        trainer__recovery_max_trials=1,
+    )
+    run(config, tmp_path, observer=notes)
+    (note,) = notes.notes
+    assert note.endswith(
+        "continuing with the same order of examples, because "
+        "task.train_data.shuffle_buffer_size is 0"
+    )
+
+
+def test_a_metric_that_is_not_finite_is_reported(tmp_path: Path) -> None:
+    notes: list[str] = []
+    state = state_of(toy_config(), make_strategy("one_device"))
+    best = BestCheckpoint(
+        Comparison("m", higher=True), tmp_path, state, Circumstances(), note=notes.append
+    )
+    for step, value in enumerate(["nan", "nan", "0.5", "inf"], start=1):
+        state.global_step.assign(step)
+        best.on_evaluate(None, {"m": float(value)})
+    assert notes == [
+        f"warning: m is {value} at step {step}, so these weights are not kept as the best"
+        for value, step in (("nan", 1), ("inf", 4))
+    ]
+    assert json.loads((tmp_path / "info.json").read_text())["best_ckpt_global_step"] == 3
+
+
+def test_early_stopping_on_a_metric_that_is_never_finite() -> None:
+    rule = EarlyStopping(metric="m", metric_comp="higher", patience=2, threshold=0.5)
+    stop = EarlyStop(rule, tf.Variable([np.nan, 0.0, -1.0], dtype=tf.float64))
+    assert _reason(stop, {"m": np.inf}, 1) == ""
+    assert _reason(stop, {"m": np.nan}, 2) == "m was NaN or infinite at all 2 evaluations"

@@ -1,0 +1,112 @@
+"""Records that end within a loop: the same numbers and weights as if the loop had ended there."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orbit_runner.checkpoint.fingerprint import weights_fingerprint
+from orbit_runner.errors import Diverged
+from orbit_runner.train.trainer import Trainer
+from tests.support.digits import cnn_config, digits_config
+from tests.support.toy import records, run
+
+_TIMES = ("time", "steps_per_second", "tflops_per_second")
+# A cosine rate in its 130th step is where a loop with outputs differed from one without.
+_COSINE = {
+    "trainer__optimizer_config__learning_rate__type": "cosine",
+    "trainer__optimizer_config__learning_rate__cosine__initial_learning_rate": 0.002,
+    "trainer__optimizer_config__learning_rate__cosine__decay_steps": 900,
+}
+_CASES: dict[str, dict[str, Any]] = {
+    "batches in the graph": {"task__train_data__on_device": True},
+    "a pipeline": {"task__train_data__on_device": False},
+    "XLA": {"runtime__enable_xla": True},
+}
+
+
+def _config(**changes: Any) -> Any:
+    make = digits_config if changes.get("runtime__enable_xla") else cnn_config
+    return make(
+        **{
+            "trainer__train_steps": 130,
+            "trainer__steps_per_loop": 130,
+            "trainer__summary_interval": 20,
+            "trainer__validation_interval": 130,
+            "trainer__checkpoint_interval": 130,
+            **_COSINE,
+            **changes,
+        }
+    )
+
+
+def _numbers(folder: Path) -> list[dict[str, Any]]:
+    found = records(folder, "train")
+    return [{name: one[name] for name in one if name not in _TIMES} for one in found]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("case", "strategy"),
+    [
+        ("batches in the graph", "one_device"),
+        ("batches in the graph", "mirrored2"),
+        ("a pipeline", "one_device"),
+        ("a pipeline", "mirrored2"),
+        ("XLA", "one_device"),
+    ],
+)
+def test_records_and_weights_equal_those_of_loops_that_end_with_each_record(
+    case: str, strategy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = _config(**_CASES[case])
+    model, _ = run(config, tmp_path / "long", "train", strategy=strategy)
+    monkeypatch.setattr(Trainer, "record_in_graph", lambda self: False)
+    expected, _ = run(config, tmp_path / "short", "train", strategy=strategy)
+    assert [one["step"] for one in _numbers(tmp_path / "long")] == [*range(20, 121, 20), 130]
+    assert _numbers(tmp_path / "long") == _numbers(tmp_path / "short")
+    assert weights_fingerprint(model) == weights_fingerprint(expected)
+
+
+@pytest.fixture
+def loops(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The lengths of the loops of a run."""
+    found: list[int] = []
+    train = Trainer.train
+
+    def counted(self: Trainer, num_steps: Any) -> Any:
+        found.append(int(num_steps))
+        return train(self, num_steps)
+
+    monkeypatch.setattr(Trainer, "train", counted)
+    return found
+
+
+def test_a_loop_runs_on_where_a_record_ends(loops: list[int], tmp_path: Path) -> None:
+    run(_config(), tmp_path, "train")
+    assert loops == [120, 10]
+
+
+def test_a_loop_ends_with_each_record_where_a_run_can_go_back(
+    loops: list[int], tmp_path: Path
+) -> None:
+    run(_config(trainer__recovery_max_trials=1, trainer__train_steps=40), tmp_path, "train")
+    assert loops == [20, 20]
+
+
+@pytest.mark.slow
+def test_a_record_that_two_loops_share_is_the_mean_over_both(tmp_path: Path) -> None:
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    run(_config(trainer__train_steps=60), whole, "train")
+    run(_config(trainer__train_steps=60, trainer__steps_per_loop=7), cut, "train")
+    assert _numbers(whole) == _numbers(cut)
+    lines = (cut / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [20, 40, 60]
+
+
+def test_a_loss_above_its_bound_within_a_loop_is_a_divergence_at_its_record(tmp_path: Path) -> None:
+    config = _config(trainer__loss_upper_bound=2.0, trainer__train_steps=60)
+    with pytest.raises(Diverged, match="at step 20, allowed: at most 2"):
+        run(config, tmp_path, "train")
+    assert [one["step"] for one in records(tmp_path, "train")][:1] == [20]

@@ -1,0 +1,204 @@
+"""Data sets that stay in memory: steps make their batches themselves, those of the pipeline."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from orbit_runner.checkpoint.fingerprint import weights_fingerprint
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.errors import SettingError
+from orbit_runner.registry import TASKS
+from orbit_runner.tasks.image_classification.task import ImageClassificationTask
+from orbit_runner.train.inputs import resident as module
+from orbit_runner.train.inputs.distribute import distribute, with_seed
+from orbit_runner.train.inputs.resident import resident
+from tests.support.digits import cnn_config, digits_config
+from tests.support.ratings import ratings_config
+from tests.support.toy import make_strategy, run, toy_config
+
+_SECTIONS = ("train_data", "validation_data")
+# The first has more steps in a loop than one call makes batches for, 16, and an epoch's end in the
+# middle of a batch.
+_CASES: dict[str, Callable[..., ExperimentConfig]] = {
+    "augmented": lambda **more: cnn_config(
+        **{
+            "task__model__dropout_rate": 0.3,
+            "task__train_data__global_batch_size": 256,
+            "trainer__steps_per_loop": 60,
+            "trainer__summary_interval": 60,
+            "trainer__validation_interval": 60,
+            "trainer__checkpoint_interval": 60,
+            **more,
+        }
+    ),
+    "in_order": lambda **more: digits_config(task__train_data__shuffle_buffer_size=0, **more),
+    "ratings": lambda **more: ratings_config(task__train_data__num_negatives=2, **more),
+}
+
+
+def _where(on_device: bool) -> dict[str, Any]:
+    return {f"task__{section}__on_device": on_device for section in _SECTIONS}
+
+
+def _task(config: ExperimentConfig) -> Any:
+    return TASKS.get(config.task.name).load()(config.task)
+
+
+def _chosen(config: ExperimentConfig, section: str = "train_data", strategy: str = "off") -> Any:
+    data = with_seed(getattr(config.task, section), config.runtime)
+    return resident(config, make_strategy(strategy), _task(config), data)
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("strategy", ["off", "one_device", "mirrored2"])
+@pytest.mark.parametrize("case", _CASES)
+def test_weights_and_results_are_those_of_the_pipeline(
+    case: str, strategy: str, tmp_path: Path
+) -> None:
+    found = {}
+    for on_device in (False, True):
+        config = _CASES[case](**_where(on_device))
+        model, logs = run(config, tmp_path / str(on_device), strategy=strategy)
+        logs.pop("steps_per_second", None)
+        found[on_device] = weights_fingerprint(model), logs
+    assert found[True] == found[False]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", _CASES)
+def test_a_run_goes_on_where_a_pipeline_left_it(case: str, tmp_path: Path) -> None:
+    whole, _ = run(_CASES[case](**_where(True)), tmp_path / "whole")
+    steps = _CASES[case]().trainer.train_steps
+    half = steps // 2 + 1
+    run(_CASES[case](**_where(False), trainer__train_steps=half), tmp_path / "two", "train")
+    other, _ = run(_CASES[case](**_where(True)), tmp_path / "two")
+    assert weights_fingerprint(other) == weights_fingerprint(whole)
+
+
+@pytest.mark.sample(5)
+@pytest.mark.parametrize("case", _CASES)
+@pytest.mark.parametrize("section", _SECTIONS)
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_each_replica_makes_its_slices(case: str, section: str, replicas: int) -> None:
+    config = _CASES[case]()
+    data = with_seed(getattr(config.task, section), config.runtime)
+    chunks = _task(config).chunks(data, replicas)
+    context = tf.distribute.InputContext(1, 0, replicas)
+    pipeline = iter(_task(config).build_inputs(data, context).take(5 * replicas))
+    steps = min(5, chunks.steps or 5)
+    made = [chunks(tf.constant(0, tf.int64), steps, replica) for replica in range(replicas)]
+    for step in range(steps):
+        for replica in range(replicas):
+            expected = tf.nest.flatten(next(pipeline))
+            found = [tensor[step] for tensor in tf.nest.flatten(made[replica])]
+            assert [one.shape for one in found] == [one.shape for one in expected]
+            for one, other in zip(found, expected, strict=True):
+                np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("section", _SECTIONS)
+def test_a_set_that_fits_stays(section: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    chunks = _chosen(digits_config(), section)
+    assert chunks is not None
+    assert chunks.nbytes > 20_000
+    monkeypatch.setattr(module, "_MOST_BYTES", chunks.nbytes - 1)
+    assert _chosen(digits_config(), section) is None
+    assert _chosen(digits_config(**_where(True)), section) is not None
+    monkeypatch.setattr(module, "_MOST_BYTES", chunks.nbytes)
+    assert _chosen(digits_config(), section) is not None
+    assert _chosen(digits_config(**_where(False)), section) is None
+
+
+_OBSTACLES: list[tuple[str, dict[str, Any], str]] = [
+    ("train_data", {"trainer__train_tf_while_loop": False}, "a loop of steps is no graph"),
+    ("train_data", {"runtime__run_eagerly": True}, "a loop of steps is no graph"),
+    ("validation_data", {"trainer__eval_tf_while_loop": False}, "a loop of steps is no graph"),
+    (
+        "train_data",
+        {"runtime__distribution_strategy": "parameter_server"},
+        "runtime.distribution_strategy is parameter_server",
+    ),
+    (
+        "validation_data",
+        {
+            "task__validation_data__enable_tf_data_service": True,
+            "task__validation_data__tf_data_service_address": "grpc://localhost:1",
+        },
+        "tf.data services make the batches",
+    ),
+    ("train_data", {"task__model__input_size": [16, 16, 1]}, "prepared for each example"),
+]
+
+
+@pytest.mark.parametrize(("section", "changes", "reason"), _OBSTACLES)
+def test_what_stands_in_the_way_is_told(section: str, changes: dict[str, Any], reason: str) -> None:
+    assert _chosen(digits_config(**changes), section) is None
+    with pytest.raises(SettingError, match=reason) as caught:
+        _chosen(digits_config(**changes, **_where(True)), section)
+    assert caught.value.path == f"task.{section}.on_device"
+
+
+def test_gpus_are_fed_by_a_pipeline(monkeypatch: pytest.MonkeyPatch) -> None:
+    strategy = make_strategy("one_device")
+    monkeypatch.setattr(module, "local_devices", lambda _: ["GPU:0"])
+    config = digits_config()
+    data = with_seed(config.task.train_data, config.runtime)
+    assert resident(config, strategy, _task(config), data) is None
+
+
+def test_tasks_of_others_are_fed_by_a_pipeline(tmp_path: Path) -> None:
+    config = toy_config()
+    assert _chosen(config) is None
+    with pytest.raises(SettingError, match="read as it is needed"):
+        _chosen(toy_config(**_where(True)))
+
+
+def test_a_batch_that_does_not_divide_is_refused_as_elsewhere(tmp_path: Path) -> None:
+    config = digits_config(task__train_data__global_batch_size=63)
+    assert _chosen(config, strategy="mirrored2") is None
+    strategy = make_strategy("mirrored2")
+    with pytest.raises(SettingError, match="expected a multiple of 2"):
+        distribute(strategy, _task(config), config.task.train_data, config.runtime)
+
+
+def test_after_diverging_the_order_is_another_one(tmp_path: Path) -> None:
+    config = digits_config(trainer__train_steps=20)
+    data = config.task.train_data
+    first, second = (
+        _task(config).chunks(with_seed(data, config.runtime, recoveries)) for recoveries in (0, 1)
+    )
+    labels = [chunks(tf.constant(0, tf.int64), 3, 0)[1].numpy() for chunks in (first, second)]
+    assert (labels[0] != labels[1]).any()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["off", "one_device", "mirrored2"])
+def test_xla_compiles_whole_steps(strategy: str, tmp_path: Path) -> None:
+    changes: dict[str, Any] = {"trainer__train_steps": 40, "runtime__enable_xla": True}
+    plain, logs = run(digits_config(trainer__train_steps=40), tmp_path / "a", strategy=strategy)
+    compiled, other = run(digits_config(**changes), tmp_path / "b", strategy=strategy)
+    for a, b in zip(plain.get_weights(), compiled.get_weights(), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
+    assert other["validation_loss"] == pytest.approx(logs["validation_loss"], rel=1e-3)
+    again, _ = run(digits_config(**changes), tmp_path / "c", strategy=strategy)
+    assert weights_fingerprint(again) == weights_fingerprint(compiled)
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("on_device", [True, False])
+def test_an_op_that_xla_does_not_know_is_named(
+    on_device: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def losses(task: Any, labels: tf.Tensor, model_outputs: tf.Tensor) -> tf.Tensor:
+        digits = tf.strings.length(tf.strings.as_string(labels))
+        return tf.reduce_sum(model_outputs, -1) * tf.cast(digits, tf.float32)
+
+    monkeypatch.setattr(ImageClassificationTask, "example_losses", losses)
+    config = digits_config(runtime__enable_xla=True, **_where(on_device))
+    with pytest.raises(SettingError, match="XLA cannot compile the step: AsString") as caught:
+        run(config, tmp_path, "train")
+    assert caught.value.path == "runtime.enable_xla"

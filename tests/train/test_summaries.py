@@ -1,0 +1,106 @@
+"""`metrics.jsonl` and TensorBoard's files: what is in them, and at which steps."""
+
+import json
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from orbit_runner.train.callbacks.summaries import JsonLines, Summaries
+from tests.support.toy import descent, records, run, toy_config
+
+
+def _events(folder: Path) -> dict[str, dict[int, float]]:
+    found: dict[str, dict[int, float]] = defaultdict(dict)
+    for path in sorted(folder.glob("events.out.tfevents.*")):
+        for raw in tf.data.TFRecordDataset(str(path)):
+            event = tf.compat.v1.Event.FromString(raw.numpy())
+            for value in event.summary.value:
+                found[value.tag][event.step] = float(tf.make_ndarray(value.tensor))
+    return found
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("steps_per_loop", [1, 3, 5, 100, "auto"])
+def test_a_record_is_the_mean_over_its_interval(steps_per_loop: Any, tmp_path: Path) -> None:
+    config = toy_config(
+        trainer__train_steps=12,
+        trainer__summary_interval=5,
+        trainer__validation_interval=4,
+        trainer__checkpoint_interval=7,
+        trainer__steps_per_loop=steps_per_loop,
+    )
+    run(config, tmp_path)
+    steps = descent(config, 12)
+    train = records(tmp_path, "train")
+    assert [record["step"] for record in train] == [5, 10, 12]
+    for record, (start, end) in zip(train, [(0, 5), (5, 10), (10, 12)], strict=True):
+        losses, errors = zip(*((loss, error) for _, loss, error in steps[start:end]), strict=True)
+        np.testing.assert_allclose(record["training_loss"], np.mean(losses), rtol=1e-4)
+        np.testing.assert_allclose(record["error"], np.mean(errors), rtol=1e-4)
+        np.testing.assert_allclose(record["learning_rate"], 0.1)
+        assert record["steps_per_second"] > 0
+    validation = records(tmp_path, "validation")
+    assert [record["step"] for record in validation] == [4, 8, 12]
+    assert all(record["validation_examples"] == 20 for record in validation)
+    assert all(record["time"] > 1.6e9 for record in [*train, *validation])
+
+
+def test_tensorboard_has_what_the_records_have(tmp_path: Path) -> None:
+    run(toy_config(trainer__validation_interval=10), tmp_path)
+    for split, steps in (("train", [5, 10, 15, 20]), ("validation", [10, 20])):
+        events = _events(tmp_path / split)
+        assert [record["step"] for record in records(tmp_path, split)] == steps
+        for record in records(tmp_path, split):
+            for name in set(record) - {"step", "split", "time"}:
+                assert list(events[name]) == steps
+                np.testing.assert_allclose(events[name][record["step"]], record[name], rtol=1e-6)
+
+
+def test_the_folder_of_validation_has_a_name_of_choice(tmp_path: Path) -> None:
+    run(toy_config(trainer__validation_summary_subdir="held_out"), tmp_path)
+    assert "validation_loss" in _events(tmp_path / "held_out")
+    assert not (tmp_path / "validation").exists()
+
+
+def test_nothing_is_written_where_none_is_wanted(tmp_path: Path) -> None:
+    run(toy_config(), tmp_path, save_summary=False)
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == [".lock", "checkpoint", "checkpoints", "data.json"]
+
+
+def test_a_resumed_run_goes_on_in_the_same_file(tmp_path: Path) -> None:
+    run(toy_config(trainer__train_steps=10), tmp_path)
+    run(toy_config(), tmp_path)
+    assert [record["step"] for record in records(tmp_path, "train")] == [5, 10, 15, 20]
+
+
+def test_what_is_no_number_in_json_becomes_null(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "metrics.jsonl"
+    lines = JsonLines(path)
+    lines.write({"a": np.float32(0.1), "b": float("nan"), "c": np.int64(3), "d": np.float32("inf")})
+    lines.write({"a": 1e-30})
+    first, second = (json.loads(line) for line in path.read_text().splitlines())
+    assert first == {"a": 0.1, "b": None, "c": 3, "d": None}
+    assert second == {"a": 1e-30}
+
+
+def test_nested_results_are_flattened_and_vectors_left_out(tmp_path: Path) -> None:
+    step = tf.Variable(7, dtype=tf.int64)
+    summaries = Summaries(tmp_path / "x", JsonLines(tmp_path / "m.jsonl"), "validation", step)
+    summaries.write_summaries(
+        {"loss": 1.5, "matrix": np.eye(2), "per_class": {"cat": np.float32(0.5)}}
+    )
+    summaries.flush()
+    record = json.loads((tmp_path / "m.jsonl").read_text())
+    assert {key: record[key] for key in record if key != "time"} == {
+        "step": 7,
+        "split": "validation",
+        "loss": 1.5,
+        "per_class/cat": 0.5,
+    }
+    assert _events(tmp_path / "x") == {"loss": {7: 1.5}}
+    assert _events(tmp_path / "x" / "per_class") == {"cat": {7: 0.5}}

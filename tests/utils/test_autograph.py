@@ -1,0 +1,145 @@
+"""Branches over tensors work in plain Python where others write them; our own code has none."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+import tf_keras
+from tensorflow.python.autograph.impl import api
+
+from orbit_runner.checkpoint.fingerprint import weights_fingerprint
+from orbit_runner.registry import IMAGE_MODELS, TASKS
+from orbit_runner.tasks.image_classification.config import ImageClassificationConfig
+from orbit_runner.tasks.image_classification.models import MlpConfig
+from orbit_runner.tasks.image_classification.task import ImageClassificationTask
+from tests.support.digits import cnn_config, digits_config
+from tests.support.ratings import ratings_config
+from tests.support.toy import run
+
+_FED = {"task__train_data__on_device": False, "task__validation_data__on_device": False}
+_WAYS: dict[str, dict[str, Any]] = {
+    "in memory": {},
+    "pipeline": _FED,
+    "pipeline of unknown length": {**_FED, "trainer__validation_steps": -1},
+    "pieces": {"trainer__gradient_accumulation_steps": 2},
+    "xla": {"runtime__enable_xla": True},
+    "xla on a pipeline": {"runtime__enable_xla": True, **_FED},
+    "step by step": {"trainer__train_tf_while_loop": False, "trainer__eval_tf_while_loop": False},
+}
+
+
+class BranchingTask(ImageClassificationTask):
+    """Cuts the loss in two ways that AutoGraph has to convert, in training and in evaluation."""
+
+    def build_losses(self, *args: Any, **kwargs: Any) -> tf.Tensor:
+        loss = super().build_losses(*args, **kwargs)
+        if loss > 1.0:
+            loss = loss / 2.0
+        return loss
+
+    def validation_step(self, inputs: Any, model: Any, metrics: Any = None) -> dict[str, Any]:
+        logs: dict[str, Any] = super().validation_step(inputs, model, metrics)
+        turns = 0
+        while turns < tf.shape(inputs[1])[0]:
+            turns += 1
+        logs["loss"] = logs["loss"] + tf.cast(turns, tf.float32)
+        return logs
+
+
+class LateModel(tf_keras.Model):
+    """Makes its variables at the first call, so that a step is traced before a restore."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._dense = tf_keras.layers.Dense(10)
+
+    def call(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
+        return self._dense(tf.reshape(tf.cast(inputs, tf.float32), [-1, 64]))
+
+
+class LateTask(BranchingTask):
+    """A task that branches, on a model that is not built yet."""
+
+    def build_model(self) -> tf_keras.Model:
+        return LateModel()
+
+
+class BranchingLayer(tf_keras.layers.Layer):
+    """Halves its inputs where they are large."""
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        if tf.reduce_max(inputs) > 8.0:
+            inputs = inputs / 2.0
+        return inputs
+
+
+def branching_mlp(*, input_shape: Sequence[int], num_classes: int, **_: Any) -> tf_keras.Model:
+    inputs = tf_keras.Input(input_shape, dtype="uint8")
+    x = tf_keras.layers.Flatten()(tf.cast(inputs, tf.float32))
+    return tf_keras.Model(inputs, tf_keras.layers.Dense(num_classes)(BranchingLayer()(x)))
+
+
+@pytest.fixture
+def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    for registry in (TASKS, IMAGE_MODELS):
+        monkeypatch.setattr(registry, "_entries", dict(registry._entries))
+    TASKS.register("branching", config=ImageClassificationConfig, target=BranchingTask)
+    TASKS.register("late", config=ImageClassificationConfig, target=LateTask)
+    IMAGE_MODELS.register("branching", config=MlpConfig, target=branching_mlp)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("registered")
+@pytest.mark.parametrize("way", _WAYS)
+def test_tasks_of_others_branch_over_tensors(way: str, tmp_path: Path) -> None:
+    config = digits_config(task__name="branching", trainer__train_steps=30, **_WAYS[way])
+    _, logs = run(config, tmp_path)
+    assert logs["validation_loss"] > 64  # The turns of the loop were added.
+    _, plain = run(digits_config(trainer__train_steps=30, **_WAYS[way]), tmp_path / "plain")
+    assert plain["validation_loss"] < 5
+
+
+@pytest.mark.usefixtures("registered")
+def test_so_they_do_where_a_step_is_traced_before_a_restore(tmp_path: Path) -> None:
+    config = digits_config(task__name="late", trainer__train_steps=30)
+    _, logs = run(config, tmp_path)
+    assert logs["validation_loss"] > 64
+
+
+@pytest.mark.sample(1)
+@pytest.mark.usefixtures("registered")
+@pytest.mark.parametrize("way", _WAYS)
+def test_layers_of_others_branch_over_tensors(way: str, tmp_path: Path) -> None:
+    config = digits_config(task__model__name="branching", trainer__train_steps=30, **_WAYS[way])
+    model, _ = run(config, tmp_path)
+    assert weights_fingerprint(model)
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize(
+    ("make", "way"),
+    [
+        (digits_config, "in memory"),
+        (digits_config, "pieces"),
+        (digits_config, "xla"),
+        (cnn_config, "pipeline"),
+        (ratings_config, "in memory"),
+    ],
+)
+def test_none_of_our_code_is_converted(
+    make: Any, way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    converted: list[str] = []
+    convert = api._convert_actual
+
+    def remembered(entity: Any, context: Any) -> Any:
+        converted.append(f"{entity.__module__}.{entity.__qualname__}")
+        return convert(entity, context)
+
+    monkeypatch.setattr(api, "_convert_actual", remembered)
+    run(make(trainer__train_steps=10, **_WAYS[way]), tmp_path)
+    ours = {name for name in converted if name.startswith(("orbit_runner", "official"))}
+    # Keras has the calls of layers converted, once, when the model is built.
+    assert ours <= {"orbit_runner.models.normalize.Normalize.call"}
