@@ -128,31 +128,12 @@ def run_experiment(
         Interrupted: A signal ended the run, its checkpoint saved.
         MemberLost: Another worker is gone, or a service that makes batches.
     """
+    arguments = {**locals()}
     if is_remote(model_dir):
-        arguments = {**locals()}
         with remote_run_scope(model_dir, mode, params, distribution_strategy) as folder:
             return run_experiment(**{**arguments, "model_dir": str(folder)})
     if _is_in_parts(params, trainer):
-        return OrbitExperimentRunner(
-            distribution_strategy,
-            task,
-            mode,
-            params,
-            model_dir,
-            run_post_eval,
-            save_summary,
-            train_actions,
-            eval_actions,
-            trainer,
-            controller_cls,
-            summary_manager,
-            eval_summary_manager,
-            enable_async_checkpointing,
-            observer=observer,
-            allow_partial=allow_partial,
-            callbacks=callbacks,
-            stop_at_step=stop_at_step,
-        ).run()
+        return OrbitExperimentRunner(**arguments).run()
     check_mode(mode)
     strategy = distribution_strategy or tf.distribute.get_strategy()
     exports = mode in TRAINING and bool(params.trainer.export_subdir)

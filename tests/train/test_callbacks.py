@@ -211,3 +211,11 @@ def test_a_callback_that_cannot_be_made(entry: Any, path: str, said: str, tmp_pa
 def test_a_state_has_to_be_json(tmp_path: Path) -> None:
     with pytest.raises(RunnerError, match=r"NotJson.get_state\(\) returned what JSON cannot hold"):
         run(toy_config(), tmp_path, callbacks=[NotJson()])
+
+
+def test_a_callback_may_end_continuous_evaluation(tmp_path: Path) -> None:
+    run(toy_config(), tmp_path, "train")
+    waits_for_more = toy_config(trainer__train_steps=100, trainer__continuous_eval_timeout=60)
+    notes = Notes()
+    run(waits_for_more, tmp_path, "continuous_eval", observer=notes, callbacks=[StopAfter(1)])
+    assert [step for step, _ in notes.evaluations] == [20]

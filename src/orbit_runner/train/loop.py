@@ -164,7 +164,7 @@ def evaluate_continuously(run: Run, controller: orbit.Controller) -> Logs:
             if not _restore(run, newest):
                 continue
             logs, seen, waiting_since = evaluate(run, controller), newest, time.monotonic()
-            if 0 < run.plan.train_steps <= run.step:
+            if run.stops.agree() or 0 < run.train_steps <= run.step:
                 return logs
             run.observer.phase(f"waiting for a checkpoint after step {run.step}")
         elif timeout and run.workers.of_chief(time.monotonic() - waiting_since > timeout):
