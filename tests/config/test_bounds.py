@@ -13,7 +13,8 @@ import pytest
 
 from orbit_runner.cli.main import main
 from orbit_runner.config.errors import Problem
-from orbit_runner.config.parsing.builder import Builder, _hints, _options
+from orbit_runner.config.parsing.builder import Builder, _hints
+from orbit_runner.config.parsing.conversion import options_of
 from orbit_runner.config.parsing.tree import Leaf, Section
 from orbit_runner.config.provenance import Origin
 from orbit_runner.config.schema.base import FLOAT_MAX, INT_MAX, Config
@@ -97,7 +98,7 @@ def _classes(cls: type[Config] = Config) -> Iterator[type[Config]]:
 
 def _kind(hint: Any) -> tuple[type | None, bool]:
     """Returns int or float, and whether the field is a list of such."""
-    for option in _options(hint):
+    for option in options_of(hint):
         if option in (int, float):
             return option, False
         for item in typing.get_args(option):

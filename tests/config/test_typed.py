@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.config.parsing.builder import Builder, Mismatch, convert, describe_type
+from orbit_runner.config.parsing.builder import Builder
+from orbit_runner.config.parsing.conversion import Mismatch, convert, describe_type
 from orbit_runner.config.parsing.tree import Leaf, Section
 from orbit_runner.config.provenance import Origin
 from orbit_runner.config.resolve import Request, resolve

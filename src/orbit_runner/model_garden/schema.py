@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Union
 
 from official.modeling.hyperparams import base_config, oneof
 
-from orbit_runner.config.parsing.builder import Mismatch, convert
+from orbit_runner.config.parsing.conversion import Mismatch, convert
 from orbit_runner.config.schema.base import Config, OneOf
 from orbit_runner.model_garden.unsupported_fields import why_dead
 

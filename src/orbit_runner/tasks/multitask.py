@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
-from orbit_runner.config.parsing.builder import subdirectory_problem
+from orbit_runner.config.parsing.value_checks import subdirectory_problem
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.errors import SettingError
 

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import sys
 import types
 import typing
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from orbit_runner.config.errors import Problem
+from orbit_runner.config.parsing.conversion import (
+    BOOLEAN_WORDS,
+    Mismatch,
+    convert,
+    format_value,
+    is_config,
+    options_of,
+)
 from orbit_runner.config.parsing.tree import (
     Leaf,
     Section,
@@ -18,17 +25,17 @@ from orbit_runner.config.parsing.tree import (
     section_of,
     without_layers_below,
 )
-from orbit_runner.config.parsing.yaml_files import scalar
+from orbit_runner.config.parsing.value_checks import (
+    check_choice,
+    check_value,
+    default_of,
+    no_effect,
+)
 from orbit_runner.config.provenance import Origin
-from orbit_runner.config.schema.base import FLOAT_MAX, INT_MAX, Config, OneOf
+from orbit_runner.config.schema.base import Config, OneOf
 from orbit_runner.errors import shorten, unknown
 
 _ABSENT = object()
-_WORDS = {"yes": True, "on": True, "no": False, "off": False}
-
-
-class Mismatch(ValueError):
-    """A value that does not have the type of its field."""
 
 
 @functools.cache
@@ -129,7 +136,7 @@ class Builder:
             built = self.build(base if isinstance(base, cls) else cls(), node, path)
             for kind, add in (("unsupported", self._problem), ("ignored", self._note)):
                 if meta.get(kind) and built != base:
-                    add(path, _no_effect("other values", meta[kind]), node.origin)
+                    add(path, no_effect("other values", meta[kind]), node.origin)
             return built
         item = _item_class(hint)
         if item is not None and isinstance(node, Leaf) and isinstance(node.value, (list, tuple)):
@@ -151,7 +158,7 @@ class Builder:
             if item.shorthand and isinstance(value, str):
                 value = {item.shorthand: value}
             if not isinstance(value, Mapping):
-                self._problem(below, f"got {_format(value)}, expected a section", origin)
+                self._problem(below, f"got {format_value(value)}, expected a section", origin)
                 continue
             start = there[index] if there and isinstance(there[index], Config) else item()
             built.append(self.build(start, section_of(value, origin), below))
@@ -166,19 +173,19 @@ class Builder:
         if field.metadata.get("lowercase") and isinstance(written, str):
             written = written.lower()
         # What Model Garden's experiments begin with need not be the default of their classes.
-        usual = base if field.metadata.get("merged") else _default(field)
+        usual = base if field.metadata.get("merged") else default_of(field)
         try:
             value = convert(written, hint, lenient=self._lenient)
             if issubclass(owner, OneOf) and field.name == "type":
-                _check_choice(value, owner)
-            _check(value, field, usual)
+                check_choice(value, owner)
+            check_value(value, field, usual)
         except Mismatch as error:
             formerly = field.metadata.get("formerly")
             self._problem(path, f"{error}\n{formerly}" if formerly else str(error), node.origin)
             return _ABSENT
         ignored = field.metadata.get("ignored")
         if ignored and value != usual:
-            self._note(path, _no_effect(_format(value), ignored), node.origin)
+            self._note(path, no_effect(format_value(value), ignored), node.origin)
         return value
 
     def _variant(self, registry: Any, base: Any, section: Section, path: str) -> Any:
@@ -215,11 +222,11 @@ def _unknown_setting(key: str, known: Sequence[str]) -> str:
 
 
 def _with_boolean(node: Leaf | Section, hint: Any) -> Leaf | Section:
-    options = _options(hint)
+    options = options_of(hint)
     if not isinstance(node, Leaf) or bool not in options or str in options:
         return node
     word = node.value.lower() if isinstance(node.value, str) else ""
-    return Leaf(_WORDS[word], node.origin) if word in _WORDS else node
+    return Leaf(BOOLEAN_WORDS[word], node.origin) if word in BOOLEAN_WORDS else node
 
 
 def _is_null(node: Leaf | Section) -> bool:
@@ -270,221 +277,19 @@ def _config_class(hint: Any, base: Any) -> type[Config] | None:
     """Returns the class of a section; that of the default where it is a special case of it."""
     if isinstance(base, Config):
         return type(base)
-    return next((option for option in _options(hint) if _is_config(option)), None)
+    return next((option for option in options_of(hint) if is_config(option)), None)
 
 
 def _item_class(hint: Any) -> type[Config] | None:
     """Returns the class of the sections of a list, None for lists of anything else."""
-    for option in _options(hint):
+    for option in options_of(hint):
         origin = typing.get_origin(option)
         if isinstance(origin, type) and issubclass(origin, Sequence):
-            return next((item for item in typing.get_args(option) if _is_config(item)), None)
+            return next((item for item in typing.get_args(option) if is_config(item)), None)
     return None
-
-
-def _options(hint: Any) -> tuple[Any, ...]:
-    is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
-    return typing.get_args(hint) if is_union else (hint,)
-
-
-def _is_config(hint: Any) -> bool:
-    return isinstance(hint, type) and issubclass(hint, Config)
 
 
 def _plain(node: Leaf | Section) -> Any:
     if isinstance(node, Leaf):
         return node.value
     return {key: _plain(child) for key, child in node.children.items()}
-
-
-def convert(value: Any, hint: Any, *, lenient: bool = False) -> Any:
-    """Converts a value to the type of its field.
-
-    Args:
-        value: A scalar, a list or nested dicts, as read.
-        hint: The annotation of the field.
-        lenient: Whether an integer is taken for a text, and a number in quotes for a number.
-
-    Returns:
-        The value; lists as tuples.
-
-    Raises:
-        Mismatch: It does not have the type.
-    """
-    origin = typing.get_origin(hint)
-    if origin in (typing.Union, types.UnionType):
-        return _convert_union(value, typing.get_args(hint), hint, lenient)
-    if hint is Any:
-        return _frozen(value)
-    if origin is not None and issubclass(origin, Mapping):
-        return _frozen(value) if isinstance(value, Mapping) else _refuse(value, hint)
-    if origin is not None and issubclass(origin, Sequence):
-        if not isinstance(value, (list, tuple)):
-            _refuse(value, hint)
-        (item, *_) = typing.get_args(hint)
-        return tuple(convert(part, item, lenient=lenient) for part in value)
-    return _convert_scalar(_reread(value, hint) if lenient else value, hint)
-
-
-def _convert_union(value: Any, options: tuple[Any, ...], hint: Any, lenient: bool) -> Any:
-    exact = [option for option in options if isinstance(option, type) and type(value) is option]
-    # What fits as it was written is taken so: a text that looks like a number may stay one.
-    for reread in (False, True) if lenient else (False,):
-        for option in exact + list(options):
-            try:
-                return convert(value, option, lenient=reread)
-            except Mismatch:
-                continue
-    return _refuse(value, hint)
-
-
-def _reread(value: Any, hint: Any) -> Any:
-    """Returns an integer as its text where a text belongs, and the number that a text holds."""
-    if hint is str and type(value) is int:
-        return str(value)
-    number = scalar(value.strip()) if hint in (int, float) and isinstance(value, str) else None
-    return number if type(number) in (int, float) else value
-
-
-def _convert_scalar(value: Any, hint: Any) -> Any:
-    if hint in (None, type(None)):
-        return None if value is None else _refuse(value, hint)
-    if type(value) is hint:
-        return value
-    if hint is float and type(value) is int and abs(value) <= sys.float_info.max:
-        return float(value)
-    if hint is int and type(value) is float and value.is_integer():
-        return int(value)
-    return _refuse(value, hint)
-
-
-def _frozen(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return types.MappingProxyType({key: _frozen(item) for key, item in value.items()})
-    return tuple(_frozen(item) for item in value) if isinstance(value, (list, tuple)) else value
-
-
-def _refuse(value: Any, hint: Any) -> Any:
-    hint_text = "; put it in quotes" if hint is str and isinstance(value, (int, float)) else ""
-    if bool in _options(hint) and isinstance(value, str) and value.lower() in _WORDS:
-        hint_text = "; yes, no, on and off are texts in YAML 1.2"
-    raise Mismatch(f"got {_format(value)}, expected {describe_type(hint)}{hint_text}")
-
-
-def _format(value: Any) -> str:
-    if value is None:
-        return "null"
-    return "a section" if isinstance(value, Mapping) else shorten(repr(value))
-
-
-_SPOKEN = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
-
-
-def describe_type(hint: Any) -> str:
-    """Says what a type is, in words for a person.
-
-    Args:
-        hint: The annotation of a field.
-
-    Returns:
-        Such as `a whole number or null`.
-    """
-    if hint in (None, type(None)):
-        return "null"
-    if hint in _SPOKEN:
-        return _SPOKEN[hint]
-    if isinstance(hint, type) and issubclass(hint, Config):
-        return "a section"
-    origin, args = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (typing.Union, types.UnionType):
-        return " or ".join(describe_type(option) for option in args)
-    if isinstance(origin, type) and issubclass(origin, Mapping):
-        return "a section"
-    return f"a list, each item {describe_type(args[0])}" if args else str(hint)
-
-
-def _check_choice(value: Any, owner: type[OneOf]) -> None:
-    if value is not None and value not in owner.choices():
-        kind = owner.__name__.lower().removesuffix("choice")
-        raise Mismatch(unknown(kind, value, owner.available()))
-
-
-def _check(value: Any, field: dataclasses.Field[Any], usual: Any) -> None:
-    meta = field.metadata
-    if meta.get("unsupported") and value != usual:
-        raise Mismatch(_no_effect(_format(value), meta["unsupported"]))
-    allowed = meta.get("allowed")
-    if allowed and value not in allowed:
-        names = [str(option) for option in allowed if isinstance(option, str)]
-        listed = ", ".join("null" if option is None else repr(option) for option in allowed)
-        near = unknown("value", value, names).split("\n")[0]
-        raise Mismatch(f"{near}\nallowed: {listed}")
-    if meta.get("subdirectory") and (problem := subdirectory_problem(value)):
-        raise Mismatch(f"got {shorten(repr(value))}, {problem}")
-    for number in value if isinstance(value, tuple) else (value,):
-        if isinstance(number, (int, float)) and not isinstance(number, bool):
-            _check_range(number, meta)
-
-
-def subdirectory_problem(path: str) -> str:
-    """Returns why a text cannot name a directory below another one; "" if it can.
-
-    Args:
-        path: The text; empty where there is no directory.
-    """
-    parts = path.split("/")
-    if not path:
-        return ""
-    if path.startswith(("/", "~")) or ".." in parts or "://" in path:
-        return "expected a relative path without `..`, because a directory is named after it"
-    if all(part in ("", ".") for part in parts):
-        return "expected a name, because a directory is named after it"
-    if not path.isprintable() or any(len(part.encode()) > 255 for part in parts):
-        return (
-            "expected printable names of at most 255 bytes, because a directory is named after it"
-        )
-    return ""
-
-
-def _no_effect(value: str, reason: str) -> str:
-    return f"got {value}, which has no effect here: {reason}"
-
-
-def _default(field: dataclasses.Field[Any]) -> Any:
-    if field.default is not dataclasses.MISSING:
-        return field.default
-    return field.default_factory() if callable(field.default_factory) else None
-
-
-def _check_range(value: float, meta: Mapping[str, Any]) -> None:
-    if value != value:
-        raise Mismatch("got NaN, allowed: a number")
-    above, below = meta.get("gt"), meta.get("lt")
-    minimum, maximum = _limits(value, meta)
-    if above is not None and value <= above:
-        raise Mismatch(f"got {value}, allowed: more than {above:g}")
-    if below is not None and value >= below:
-        raise Mismatch(f"got {value}, allowed: less than {below:g}")
-    if minimum is not None and value < minimum:
-        raise Mismatch(f"got {_number(value)}, allowed: at least {_limit(minimum)}")
-    if maximum is not None and value > maximum:
-        raise Mismatch(f"got {_number(value)}, allowed: at most {_limit(maximum)}")
-
-
-def _limits(value: float, meta: Mapping[str, Any]) -> tuple[float | None, float | None]:
-    minimum, maximum = meta.get("ge"), meta.get("le")
-    if meta.get("merged"):  # Model Garden's own fields, which have no limits.
-        return minimum, maximum
-    widest = INT_MAX if isinstance(value, int) else FLOAT_MAX
-    return (
-        -widest if minimum is None else minimum,
-        widest if maximum is None else maximum,
-    )
-
-
-def _number(value: float) -> str:
-    return shorten(repr(value), 40)
-
-
-def _limit(value: float) -> str:
-    return str(value) if isinstance(value, int) else f"{value:g}"

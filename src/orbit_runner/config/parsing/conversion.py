@@ -1,0 +1,135 @@
+"""Converts values to the types of their fields, and says in words what a type is."""
+
+from __future__ import annotations
+
+import sys
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from orbit_runner.config.parsing.yaml_files import scalar
+from orbit_runner.config.schema.base import Config
+from orbit_runner.errors import shorten
+
+BOOLEAN_WORDS = {"yes": True, "on": True, "no": False, "off": False}
+_SPOKEN = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
+
+
+class Mismatch(ValueError):
+    """A value that does not have the type of its field."""
+
+
+def options_of(hint: Any) -> tuple[Any, ...]:
+    """Returns the types that a union allows; one that is no union by itself."""
+    is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+    return typing.get_args(hint) if is_union else (hint,)
+
+
+def is_config(hint: Any) -> bool:
+    """Returns whether an annotation is that of a section."""
+    return isinstance(hint, type) and issubclass(hint, Config)
+
+
+def convert(value: Any, hint: Any, *, lenient: bool = False) -> Any:
+    """Converts a value to the type of its field.
+
+    Args:
+        value: A scalar, a list or nested dicts, as read.
+        hint: The annotation of the field.
+        lenient: Whether an integer is taken for a text, and a number in quotes for a number.
+
+    Returns:
+        The value; lists as tuples.
+
+    Raises:
+        Mismatch: It does not have the type.
+    """
+    origin = typing.get_origin(hint)
+    if origin in (typing.Union, types.UnionType):
+        return _convert_union(value, typing.get_args(hint), hint, lenient)
+    if hint is Any:
+        return _frozen(value)
+    if origin is not None and issubclass(origin, Mapping):
+        return _frozen(value) if isinstance(value, Mapping) else _refuse(value, hint)
+    if origin is not None and issubclass(origin, Sequence):
+        if not isinstance(value, (list, tuple)):
+            _refuse(value, hint)
+        (item, *_) = typing.get_args(hint)
+        return tuple(convert(part, item, lenient=lenient) for part in value)
+    return _convert_scalar(_reread(value, hint) if lenient else value, hint)
+
+
+def _convert_union(value: Any, options: tuple[Any, ...], hint: Any, lenient: bool) -> Any:
+    exact = [option for option in options if isinstance(option, type) and type(value) is option]
+    # What fits as it was written is taken so: a text that looks like a number may stay one.
+    for reread in (False, True) if lenient else (False,):
+        for option in exact + list(options):
+            try:
+                return convert(value, option, lenient=reread)
+            except Mismatch:
+                continue
+    return _refuse(value, hint)
+
+
+def _reread(value: Any, hint: Any) -> Any:
+    """Returns an integer as its text where a text belongs, and the number that a text holds."""
+    if hint is str and type(value) is int:
+        return str(value)
+    number = scalar(value.strip()) if hint in (int, float) and isinstance(value, str) else None
+    return number if type(number) in (int, float) else value
+
+
+def _convert_scalar(value: Any, hint: Any) -> Any:
+    if hint in (None, type(None)):
+        return None if value is None else _refuse(value, hint)
+    if type(value) is hint:
+        return value
+    if hint is float and type(value) is int and abs(value) <= sys.float_info.max:
+        return float(value)
+    if hint is int and type(value) is float and value.is_integer():
+        return int(value)
+    return _refuse(value, hint)
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return types.MappingProxyType({key: _frozen(item) for key, item in value.items()})
+    return tuple(_frozen(item) for item in value) if isinstance(value, (list, tuple)) else value
+
+
+def _refuse(value: Any, hint: Any) -> Any:
+    hint_text = "; put it in quotes" if hint is str and isinstance(value, (int, float)) else ""
+    if bool in options_of(hint) and isinstance(value, str) and value.lower() in BOOLEAN_WORDS:
+        hint_text = "; yes, no, on and off are texts in YAML 1.2"
+    raise Mismatch(f"got {format_value(value)}, expected {describe_type(hint)}{hint_text}")
+
+
+def format_value(value: Any) -> str:
+    """Returns a value as an error shows it."""
+    if value is None:
+        return "null"
+    return "a section" if isinstance(value, Mapping) else shorten(repr(value))
+
+
+def describe_type(hint: Any) -> str:
+    """Says what a type is, in words for a person.
+
+    Args:
+        hint: The annotation of a field.
+
+    Returns:
+        Such as `a whole number or null`.
+    """
+    if hint in (None, type(None)):
+        return "null"
+    if hint in _SPOKEN:
+        return _SPOKEN[hint]
+    if isinstance(hint, type) and issubclass(hint, Config):
+        return "a section"
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(describe_type(option) for option in args)
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return "a section"
+    return f"a list, each item {describe_type(args[0])}" if args else str(hint)

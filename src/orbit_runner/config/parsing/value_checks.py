@@ -1,0 +1,102 @@
+"""Checks a value against what `field` allows: choices, limits, names of directories."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from orbit_runner.config.parsing.conversion import Mismatch, format_value
+from orbit_runner.config.schema.base import FLOAT_MAX, INT_MAX, OneOf
+from orbit_runner.errors import shorten, unknown
+
+
+def check_choice(value: Any, owner: type[OneOf]) -> None:
+    """Raises `Mismatch` where a section has no block of that name."""
+    if value is not None and value not in owner.choices():
+        kind = owner.__name__.lower().removesuffix("choice")
+        raise Mismatch(unknown(kind, value, owner.available()))
+
+
+def check_value(value: Any, field: dataclasses.Field[Any], usual: Any) -> None:
+    """Raises `Mismatch` where a value is not one that its field allows."""
+    meta = field.metadata
+    if meta.get("unsupported") and value != usual:
+        raise Mismatch(no_effect(format_value(value), meta["unsupported"]))
+    allowed = meta.get("allowed")
+    if allowed and value not in allowed:
+        names = [str(option) for option in allowed if isinstance(option, str)]
+        listed = ", ".join("null" if option is None else repr(option) for option in allowed)
+        near = unknown("value", value, names).split("\n")[0]
+        raise Mismatch(f"{near}\nallowed: {listed}")
+    if meta.get("subdirectory") and (problem := subdirectory_problem(value)):
+        raise Mismatch(f"got {shorten(repr(value))}, {problem}")
+    for number in value if isinstance(value, tuple) else (value,):
+        if isinstance(number, (int, float)) and not isinstance(number, bool):
+            _check_range(number, meta)
+
+
+def subdirectory_problem(path: str) -> str:
+    """Returns why a text cannot name a directory below another one; "" if it can.
+
+    Args:
+        path: The text; empty where there is no directory.
+    """
+    parts = path.split("/")
+    if not path:
+        return ""
+    if path.startswith(("/", "~")) or ".." in parts or "://" in path:
+        return "expected a relative path without `..`, because a directory is named after it"
+    if all(part in ("", ".") for part in parts):
+        return "expected a name, because a directory is named after it"
+    if not path.isprintable() or any(len(part.encode()) > 255 for part in parts):
+        return (
+            "expected printable names of at most 255 bytes, because a directory is named after it"
+        )
+    return ""
+
+
+def no_effect(value: str, reason: str) -> str:
+    """Returns the message of a value that does nothing."""
+    return f"got {value}, which has no effect here: {reason}"
+
+
+def default_of(field: dataclasses.Field[Any]) -> Any:
+    """Returns the default of a field; None if it has none."""
+    if field.default is not dataclasses.MISSING:
+        return field.default
+    return field.default_factory() if callable(field.default_factory) else None
+
+
+def _check_range(value: float, meta: Mapping[str, Any]) -> None:
+    if value != value:
+        raise Mismatch("got NaN, allowed: a number")
+    above, below = meta.get("gt"), meta.get("lt")
+    minimum, maximum = _limits(value, meta)
+    if above is not None and value <= above:
+        raise Mismatch(f"got {value}, allowed: more than {above:g}")
+    if below is not None and value >= below:
+        raise Mismatch(f"got {value}, allowed: less than {below:g}")
+    if minimum is not None and value < minimum:
+        raise Mismatch(f"got {_number(value)}, allowed: at least {_limit(minimum)}")
+    if maximum is not None and value > maximum:
+        raise Mismatch(f"got {_number(value)}, allowed: at most {_limit(maximum)}")
+
+
+def _limits(value: float, meta: Mapping[str, Any]) -> tuple[float | None, float | None]:
+    minimum, maximum = meta.get("ge"), meta.get("le")
+    if meta.get("merged"):  # Model Garden's own fields, which have no limits.
+        return minimum, maximum
+    widest = INT_MAX if isinstance(value, int) else FLOAT_MAX
+    return (
+        -widest if minimum is None else minimum,
+        widest if maximum is None else maximum,
+    )
+
+
+def _number(value: float) -> str:
+    return shorten(repr(value), 40)
+
+
+def _limit(value: float) -> str:
+    return str(value) if isinstance(value, int) else f"{value:g}"
