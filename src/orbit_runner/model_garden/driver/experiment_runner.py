@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,7 +22,6 @@ from orbit_runner.model_garden.driver.trainer_facade import (
     GardenCheckpoints,
     GardenTrainer,
     ManagedCheckpoints,
-    TrainerCheckpointManager,
 )
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.run_directory.remote.library import remote_run_scope
@@ -35,7 +32,6 @@ from orbit_runner.tasks.multitask import Evaluated
 from orbit_runner.train import loop
 from orbit_runner.train.callbacks.base import Callback
 from orbit_runner.train.callbacks.interrupts import SignalAction, SignalGuard
-from orbit_runner.train.callbacks.summaries import JsonLines, Summaries
 from orbit_runner.train.controller import Action, build_controller, quiet_orbit
 from orbit_runner.train.error_messages import error_message_scope
 from orbit_runner.train.run import Run
@@ -263,20 +259,16 @@ class OrbitExperimentRunner:
             return GardenCheckpoints(self.trainer.run, self.trainer.checkpoint)
         if not self.trainer.checkpoint:
             return None
-        settings, shared = self._config.trainer, self.model_dir
-        is_chief = Workers(self.strategy).is_chief
+        from orbit_runner.model_garden.driver.own_trainer import build_checkpoint_manager
+
         of_a_driver = not isinstance(self._params, ExperimentConfig)
-        return TrainerCheckpointManager(
-            self.trainer.checkpoint,
-            run_directory=shared,
-            observer=self._observer,
+        return build_checkpoint_manager(
+            self.trainer,
+            self._config.trainer,
+            self.model_dir,
+            Workers(self.strategy),
+            self._observer,
             allow_partial=self._allow_partial or of_a_driver,
-            # All workers save, for reading some variables takes all of them; one of them keeps it.
-            directory=shared if is_chief else tempfile.mkdtemp(),
-            max_to_keep=settings.max_to_keep if is_chief else 1,
-            step_counter=self.trainer.global_step,
-            checkpoint_interval=settings.checkpoint_interval,
-            init_fn=functools.partial(_restore_shared, self.trainer, shared),
         )
 
     def _build_controller(
@@ -313,7 +305,11 @@ class OrbitExperimentRunner:
         if isinstance(self.trainer, GardenTrainer):
             self._own_controller = build_controller(self.trainer.run, controller_cls, **common)
             return self._own_controller
-        from orbit_runner.model_garden.driver.drive import Reports, garden_controller
+        from orbit_runner.model_garden.driver.own_trainer import (
+            Reports,
+            garden_controller,
+            summary_managers,
+        )
 
         self._reports = Reports(self._observer, self.trainer.global_step)
         leave = SignalAction(
@@ -324,7 +320,13 @@ class OrbitExperimentRunner:
         )
         common["train_actions"] = [*common["train_actions"], leave]
         if save_summary and isinstance(self._params, ExperimentConfig):
-            common.update(self._own_summaries(common))
+            common |= summary_managers(
+                self._config.trainer,
+                Path(self.model_dir),
+                Workers(self.strategy),
+                self.trainer.global_step,
+                common,
+            )
         return garden_controller(
             self,
             self._garden_params,
@@ -335,26 +337,6 @@ class OrbitExperimentRunner:
             asynchronous=enable_async_checkpointing,
             **common,
         )
-
-    def _own_summaries(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Returns the writers of summaries and records, where the caller gave none."""
-        step, folder = self.trainer.global_step, Path(self.model_dir)
-        interval = self._config.trainer.summary_interval
-        lines = JsonLines(RunDirectory(folder).metrics) if Workers(self.strategy).is_chief else None
-        subdir = self._config.trainer.validation_summary_subdir
-        made = {
-            "summary_manager": Summaries(
-                folder / "train" if lines else None,
-                lines,
-                "train",
-                step,
-                lambda step: step % interval == 0,
-            ),
-            "eval_summary_manager": Summaries(
-                folder / subdir if lines else None, lines, "validation", step
-            ),
-        }
-        return {name: given[name] or made[name] for name in made}
 
     def run(self) -> tuple[tf_keras.Model, dict[str, Any]]:
         """Does what the mode says.
@@ -378,7 +360,7 @@ class OrbitExperimentRunner:
 
     def _run_own_trainer(self) -> dict[str, Any]:
         """Runs a trainer that is not this runner's, and returns the result of an evaluation."""
-        from orbit_runner.model_garden.driver.drive import drive
+        from orbit_runner.model_garden.driver.own_trainer import drive
 
         settings, observer = self._garden_params.trainer, self._observer
         if self._mode in TRAINING:
@@ -490,12 +472,3 @@ def gin_names_a_trainer() -> bool:
     except ValueError:
         return False
     return True
-
-
-def _restore_shared(trainer: Any, model_dir: str) -> None:
-    """Restores what the chief saved; a worker's own folder is new at each start."""
-    newest = tf.train.latest_checkpoint(model_dir)
-    if newest is None:
-        trainer.initialize()
-    else:
-        trainer.checkpoint.restore(newest)

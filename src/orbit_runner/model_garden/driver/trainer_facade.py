@@ -15,15 +15,12 @@ from typing import Any
 import orbit
 import tensorflow as tf
 
-from orbit_runner.checkpoint.compatibility import match
-from orbit_runner.checkpoint.fingerprint import CheckpointContent
 from orbit_runner.checkpoint.finite_check import non_finite_error, non_finite_variables
-from orbit_runner.errors import RunnerError, format_list
+from orbit_runner.errors import RunnerError
 from orbit_runner.train.callbacks.base import Callback, Logs
 from orbit_runner.train.evaluator import EXAMPLES
 from orbit_runner.train.run import Run
 from orbit_runner.utils.files import read_json_object
-from orbit_runner.utils.observer import Observer
 
 
 class GardenTrainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
@@ -251,104 +248,6 @@ class GardenCheckpoints(tf.train.CheckpointManager):
     def sync(self) -> None:
         """Waits until the last save is on the disk."""
         self._run.checkpoints.sync()
-
-
-class TrainerCheckpointManager(tf.train.CheckpointManager):
-    """The checkpoint manager of a trainer of the user's own.
-
-    TensorFlow's restores what fits without reporting the rest, and saves weights that are NaN.
-    """
-
-    def __init__(
-        self,
-        checkpoint: tf.train.Checkpoint,
-        *,
-        run_directory: str,
-        observer: Observer,
-        allow_partial: bool,
-        **kwargs: Any,
-    ) -> None:
-        """Makes the manager.
-
-        Args:
-            checkpoint: What is saved.
-            run_directory: The directory that all workers restore from.
-            observer: Gets a note of what is restored.
-            allow_partial: Whether a checkpoint may fit in part.
-            **kwargs: The other arguments of `tf.train.CheckpointManager`.
-        """
-        super().__init__(checkpoint, **kwargs)
-        self._run_directory, self._observer = run_directory, observer
-        self._allow_partial = allow_partial
-        self._saved_at: int | None = None
-
-    def save(
-        self, checkpoint_number: Any = None, check_interval: bool = True, options: Any = None
-    ) -> str | None:
-        """Saves the state, unless the weights are not finite.
-
-        Args:
-            checkpoint_number: The number in the name of the checkpoint.
-            check_interval: Whether to save only where the interval has passed.
-            options: A `tf.train.CheckpointOptions`.
-
-        Returns:
-            The path; None where nothing was saved.
-
-        Raises:
-            Diverged: The weights are not finite.
-        """
-        step, last = self._current_step(), self._saved_at
-        is_due = last is None or step >= last + (self.checkpoint_interval or 0)
-        model = getattr(self.checkpoint, "model", None)
-        if model is not None and (is_due or not check_interval):
-            found = non_finite_variables(model.trainable_variables)
-            if found:
-                raise non_finite_error(step, found)
-        path: str | None = super().save(checkpoint_number, check_interval, options)
-        if path is not None:
-            self._saved_at = step
-        return path
-
-    def _current_step(self) -> int:
-        return int(orbit.utils.get_value(self._step_counter))
-
-    def restore_or_initialize(self) -> str | None:
-        """Restores the latest checkpoint, or initializes the model if there is none.
-
-        Returns:
-            The path of the checkpoint; None if there was none.
-
-        Raises:
-            RunnerError: It does not fit, and `allow_partial` is false.
-        """
-        found = tf.train.latest_checkpoint(self._run_directory)
-        if found is not None:
-            self._check(found)
-        path: str | None = super().restore_or_initialize()
-        if found is not None:
-            self._saved_at = self._current_step()
-            self._observer.note(f"restored step {self._saved_at} from {found}")
-        return path
-
-    def _check(self, path: str) -> None:
-        items = dict(tf.train.TrackableView.children(self.checkpoint))
-        content = CheckpointContent(path)
-        found = match(items, content, lazily=True)
-        # Slots are made at the first gradient, so they may be in the checkpoint alone.
-        left = [*found.missing, *(line for line in found.unused if line.startswith("model."))]
-        if not left:
-            return
-        if not self._allow_partial:
-            raise RunnerError(
-                f"the checkpoint {path} does not fit this experiment "
-                f"({found.counts() or 'nothing'} would fit):\n{format_list(left)}\n"
-                "give another --model_dir, the config that made it, or --allow_partial to restore "
-                "the rest"
-            )
-        self._observer.note(
-            f"restored {found.counts()} from {path}; left out:\n{format_list(left)}"
-        )
 
 
 class ManagedCheckpoints:

@@ -1,0 +1,370 @@
+"""A trainer of the user's own: its checkpoints and records, and the controller that drives it."""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import orbit
+import tensorflow as tf
+from official.core import actions
+
+from orbit_runner.checkpoint.compatibility import match
+from orbit_runner.checkpoint.fingerprint import CheckpointContent
+from orbit_runner.checkpoint.finite_check import non_finite_error, non_finite_variables
+from orbit_runner.config.schema.trainer import TrainerConfig
+from orbit_runner.distribute.process_group import Workers
+from orbit_runner.errors import RunnerError, SettingError, format_list
+from orbit_runner.run_directory.paths import RunDirectory
+from orbit_runner.train.callbacks.summaries import JsonLines, Summaries
+from orbit_runner.utils.observer import Observer
+
+
+class TrainerCheckpointManager(tf.train.CheckpointManager):
+    """The checkpoint manager of a trainer of the user's own.
+
+    TensorFlow's restores what fits without reporting the rest, and saves weights that are NaN.
+    """
+
+    def __init__(
+        self,
+        checkpoint: tf.train.Checkpoint,
+        *,
+        run_directory: str,
+        observer: Observer,
+        allow_partial: bool,
+        **kwargs: Any,
+    ) -> None:
+        """Makes the manager.
+
+        Args:
+            checkpoint: What is saved.
+            run_directory: The directory that all workers restore from.
+            observer: Gets a note of what is restored.
+            allow_partial: Whether a checkpoint may fit in part.
+            **kwargs: The other arguments of `tf.train.CheckpointManager`.
+        """
+        super().__init__(checkpoint, **kwargs)
+        self._run_directory, self._observer = run_directory, observer
+        self._allow_partial = allow_partial
+        self._saved_at: int | None = None
+
+    def save(
+        self, checkpoint_number: Any = None, check_interval: bool = True, options: Any = None
+    ) -> str | None:
+        """Saves the state, unless the weights are not finite.
+
+        Args:
+            checkpoint_number: The number in the name of the checkpoint.
+            check_interval: Whether to save only where the interval has passed.
+            options: A `tf.train.CheckpointOptions`.
+
+        Returns:
+            The path; None where nothing was saved.
+
+        Raises:
+            Diverged: The weights are not finite.
+        """
+        step, last = self._current_step(), self._saved_at
+        is_due = last is None or step >= last + (self.checkpoint_interval or 0)
+        model = getattr(self.checkpoint, "model", None)
+        if model is not None and (is_due or not check_interval):
+            found = non_finite_variables(model.trainable_variables)
+            if found:
+                raise non_finite_error(step, found)
+        path: str | None = super().save(checkpoint_number, check_interval, options)
+        if path is not None:
+            self._saved_at = step
+        return path
+
+    def _current_step(self) -> int:
+        return int(orbit.utils.get_value(self._step_counter))
+
+    def restore_or_initialize(self) -> str | None:
+        """Restores the latest checkpoint, or initializes the model if there is none.
+
+        Returns:
+            The path of the checkpoint; None if there was none.
+
+        Raises:
+            RunnerError: It does not fit, and `allow_partial` is false.
+        """
+        found = tf.train.latest_checkpoint(self._run_directory)
+        if found is not None:
+            self._check(found)
+        path: str | None = super().restore_or_initialize()
+        if found is not None:
+            self._saved_at = self._current_step()
+            self._observer.note(f"restored step {self._saved_at} from {found}")
+        return path
+
+    def _check(self, path: str) -> None:
+        items = dict(tf.train.TrackableView.children(self.checkpoint))
+        content = CheckpointContent(path)
+        found = match(items, content, lazily=True)
+        # Slots are made at the first gradient, so they may be in the checkpoint alone.
+        left = [*found.missing, *(line for line in found.unused if line.startswith("model."))]
+        if not left:
+            return
+        if not self._allow_partial:
+            raise RunnerError(
+                f"the checkpoint {path} does not fit this experiment "
+                f"({found.counts() or 'nothing'} would fit):\n{format_list(left)}\n"
+                "give another --model_dir, the config that made it, or --allow_partial to restore "
+                "the rest"
+            )
+        self._observer.note(
+            f"restored {found.counts()} from {path}; left out:\n{format_list(left)}"
+        )
+
+
+def build_checkpoint_manager(
+    trainer: Any,
+    settings: TrainerConfig,
+    model_dir: str,
+    workers: Workers,
+    observer: Observer,
+    *,
+    allow_partial: bool,
+) -> TrainerCheckpointManager:
+    """Makes the checkpoint manager of a trainer.
+
+    Args:
+        trainer: The trainer.
+        settings: The section `trainer`.
+        model_dir: The run directory.
+        workers: The processes that train together.
+        observer: Gets a note of what is restored.
+        allow_partial: Whether a checkpoint may fit in part.
+    """
+    return TrainerCheckpointManager(
+        trainer.checkpoint,
+        run_directory=model_dir,
+        observer=observer,
+        allow_partial=allow_partial,
+        # All workers save, for reading some variables takes all of them; one of them keeps it.
+        directory=model_dir if workers.is_chief else tempfile.mkdtemp(),
+        max_to_keep=settings.max_to_keep if workers.is_chief else 1,
+        step_counter=trainer.global_step,
+        checkpoint_interval=settings.checkpoint_interval,
+        init_fn=functools.partial(_restore_shared, trainer, model_dir),
+    )
+
+
+def _restore_shared(trainer: Any, model_dir: str) -> None:
+    """Restores what the chief saved; a worker's own folder is new at each start."""
+    newest = tf.train.latest_checkpoint(model_dir)
+    if newest is None:
+        trainer.initialize()
+    else:
+        trainer.checkpoint.restore(newest)
+
+
+def summary_managers(
+    settings: TrainerConfig, directory: Path, workers: Workers, step: Any, given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Returns the writers of summaries and records, where the caller gave none.
+
+    Args:
+        settings: The section `trainer`.
+        directory: The run directory.
+        workers: The processes that train together, of which the chief alone writes.
+        step: The global step, an int64 scalar variable.
+        given: Those that the caller gave, by the names of Orbit's arguments.
+    """
+    lines = JsonLines(RunDirectory(directory).metrics) if workers.is_chief else None
+    interval, subdir = settings.summary_interval, settings.validation_summary_subdir
+    made = {
+        "summary_manager": Summaries(
+            directory / "train" if lines else None,
+            lines,
+            "train",
+            step,
+            lambda step: step % interval == 0,
+        ),
+        "eval_summary_manager": Summaries(
+            directory / subdir if lines else None, lines, "validation", step
+        ),
+    }
+    return {name: given[name] or made[name] for name in made}
+
+
+class Listener(Protocol):
+    """What is called after each loop and each evaluation: a part of `Observer`."""
+
+    def trained(self, step: int, logs: Mapping[str, float]) -> None:
+        """Called after a loop of steps."""
+
+    def evaluated(self, step: int, logs: Mapping[str, float]) -> None:
+        """Called after an evaluation."""
+
+
+class Reports:
+    """Reports loops and evaluations of a trainer to the observer of the run.
+
+    Attributes:
+        last: The result of the last evaluation; {} before the first.
+    """
+
+    def __init__(self, observer: Listener, global_step: Any) -> None:
+        """Starts to measure the time of the first loop.
+
+        Args:
+            observer: Called after each loop and each evaluation.
+            global_step: The step, an int64 scalar variable.
+        """
+        self._observer, self._global_step = observer, global_step
+        self.last: dict[str, Any] = {}
+        self.restart()
+
+    def restart(self) -> None:
+        """Starts to measure the time of the next loop."""
+        self._step, self._time = self._current_step(), time.perf_counter()
+
+    def trained(self, logs: Mapping[str, Any]) -> None:
+        """Reports a loop of steps.
+
+        Args:
+            logs: What the trainer returned.
+        """
+        steps, seconds = self._current_step() - self._step, time.perf_counter() - self._time
+        speed = {"steps_per_second": steps / seconds if seconds else 0.0}
+        self._observer.trained(self._current_step(), {**_scalars(logs), **speed})
+        self.restart()
+
+    def evaluated(self, logs: Mapping[str, Any]) -> None:
+        """Reports an evaluation.
+
+        Args:
+            logs: What the trainer returned.
+        """
+        self.last = dict(logs)
+        self._observer.evaluated(self._current_step(), _scalars(logs))
+        self.restart()
+
+    def _current_step(self) -> int:
+        return int(self._global_step.numpy())
+
+
+def _scalars(logs: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
+    found: dict[str, float] = {}
+    for name, value in logs.items():
+        if isinstance(value, Mapping):
+            found.update(_scalars(value, f"{prefix}{name}/"))
+        elif not getattr(value, "shape", ()):
+            found[f"{prefix}{name}"] = float(orbit.utils.get_value(value))
+    return found
+
+
+def garden_controller(
+    runner: Any,
+    params: Any,
+    trainer: Any,
+    evaluator: Any,
+    controller_cls: type[orbit.Controller],
+    reports: Reports,
+    *,
+    asynchronous: bool,
+    save_summary: bool,
+    train_actions: Any,
+    eval_actions: Any,
+    summary_manager: Any,
+    eval_summary_manager: Any,
+) -> orbit.Controller:
+    """Returns the controller of a trainer of Model Garden's kind.
+
+    Args:
+        runner: The `OrbitExperimentRunner`.
+        params: The experiment.
+        trainer: What trains; None in modes that only evaluate.
+        evaluator: What evaluates.
+        controller_cls: Its class.
+        reports: Reports loops and evaluations.
+        asynchronous: Whether checkpoints are saved beside training.
+        save_summary: Whether to write summaries.
+        train_actions: Called with the output of each loop of training.
+        eval_actions: Called with the result of each evaluation.
+        summary_manager: Writes summaries of training, in place of Orbit's.
+        eval_summary_manager: Writes summaries of evaluation.
+
+    Returns:
+        The controller; the newest checkpoint is restored.
+    """
+    manager, folder = runner.checkpoint_manager, Path(runner.model_dir)
+    own_train, own_eval = [reports.trained, *train_actions], [reports.evaluated, *eval_actions]
+    if trainer:
+        own_train += actions.get_train_actions(
+            params, trainer, runner.model_dir, checkpoint_manager=manager
+        )
+    if evaluator:
+        own_eval += actions.get_eval_actions(params, evaluator, runner.model_dir)
+    settings = params.trainer
+    if trainer and settings.train_steps < 1:
+        raise SettingError(
+            "trainer.train_steps",
+            f"got {settings.train_steps}; a trainer of your own needs a number of steps, and "
+            "cannot use trainer.train_epochs",
+        )
+    return controller_cls(
+        strategy=runner.strategy,
+        trainer=trainer,
+        evaluator=evaluator,
+        global_step=runner.trainer.global_step,
+        steps_per_loop=_number(settings, "steps_per_loop"),
+        checkpoint_manager=manager,
+        enable_async_checkpointing=asynchronous,
+        summary_dir=str(folder / "train") if save_summary else None,
+        eval_summary_dir=(
+            str(folder / settings.validation_summary_subdir) if save_summary else None
+        ),
+        summary_interval=settings.summary_interval if save_summary else None,
+        train_actions=own_train,
+        eval_actions=own_eval,
+        summary_manager=summary_manager,
+        eval_summary_manager=eval_summary_manager,
+    )
+
+
+def drive(runner: Any, settings: Any, mode: str, *, evaluates_at_end: bool) -> dict[str, Any]:
+    """Trains, evaluates, or both, by the methods of the controller.
+
+    Args:
+        runner: The `OrbitExperimentRunner`.
+        settings: The experiment's section `trainer`.
+        mode: What to do.
+        evaluates_at_end: Whether to evaluate once more at the end.
+
+    Returns:
+        The result of the evaluation at the end; {} where there was none.
+    """
+    controller, steps = runner.controller, settings.validation_steps
+    if mode == "train_and_eval":
+        controller.train_and_evaluate(
+            train_steps=settings.train_steps,
+            eval_steps=steps,
+            eval_interval=settings.validation_interval,
+        )
+    elif mode == "eval":
+        controller.evaluate(steps=steps)
+    elif mode == "continuous_eval":
+        controller.evaluate_continuously(
+            steps=steps,
+            timeout=settings.continuous_eval_timeout,
+            timeout_fn=lambda: int(runner.trainer.global_step.numpy()) >= settings.train_steps,
+        )
+    else:
+        controller.train(steps=settings.train_steps)
+    return controller.evaluate(steps=steps) if evaluates_at_end else {}
+
+
+def _number(settings: Any, name: str) -> int:
+    value = getattr(settings, name)
+    if isinstance(value, str):
+        raise SettingError(
+            f"trainer.{name}", f"got {value!r}; a trainer of your own needs a number of steps"
+        )
+    return int(value)
