@@ -8,7 +8,6 @@ import os
 import sys
 
 from orbit_runner import __version__
-from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.utils import signals
 
 TYPE_CHECKING = False
@@ -127,11 +126,13 @@ def _hint(word: str) -> str:
 
     from orbit_runner.config.parsing.search_path import SUFFIXES, experiment_files
     from orbit_runner.config.schema.modes import MODES
+    from orbit_runner.run_directory.paths import RunDirectory
 
     if word in MODES:
         return f"\nto {word.replace('_', ' ')}: runner run --mode={word} --experiment=NAME"
     path = Path(word)
-    if word in experiment_files() or path.suffix in SUFFIXES or RunDirectory(path).config.is_file():
+    is_run = RunDirectory(path).config.is_file()
+    if word in experiment_files() or path.suffix in SUFFIXES or is_run:
         return f"\nto run an experiment: runner run --experiment={word}"
     return ""
 
