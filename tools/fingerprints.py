@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 SECONDS = 900
 _ONE_THREAD = "--runtime.intra_op_threads=1"
 _SYNTHETIC = f"--config_file={ROOT}/configs/data/synthetic.yaml"
