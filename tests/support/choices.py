@@ -1,4 +1,4 @@
-"""Choices that users made of items, for the tests of `data/ratings/`."""
+"""User-item interactions for the tests of `data/ratings/`."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def latest_whole(folder: CheckpointFolder, at_most: int | None = None) -> Checkp
     """
     steps = [step for step in folder.steps() if at_most is None or step <= at_most]
     for step in reversed(steps):
-        with contextlib.suppress(OSError, ValueError):  # A run that goes on may remove it.
+        with contextlib.suppress(OSError, ValueError):  # A run in training may remove it.
             record = folder.record(step) if damage_now(folder, step) == "" else None
             if record is not None:
                 return record

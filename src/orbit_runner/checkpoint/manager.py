@@ -83,7 +83,7 @@ class Checkpoints:
             directory: The folder.
             strategy: In whose scope it is restored.
             observer: Hears of damaged checkpoints, and of what was left out.
-            circumstances: What the run goes on under.
+            circumstances: Config, strategy and numerics; noted in each checkpoint.
             max_to_keep: Checkpoints kept; None: all.
             asynchronous: Whether saving runs beside training.
             writes: Whether this run owns the folder; one that only evaluates leaves it as it is.
@@ -350,7 +350,7 @@ def record_of(state: TrainState, circumstances: Circumstances) -> CheckpointReco
 
     Args:
         state: What is saved.
-        circumstances: What the run goes on under.
+        circumstances: Config, strategy and numerics; noted in each checkpoint.
     """
     return CheckpointRecord(
         step=int(state.global_step.numpy()),

@@ -54,7 +54,7 @@ def build_controller(
         run.records = JsonLines(run.directory.metrics)
     train_summaries = _summaries(run, "train", "train", run.plan.is_record, save_summary)
     subdir = run.config.trainer.validation_summary_subdir
-    # Orbit writes both splits with one manager unless it is told of two directories.
+    # With one directory for both splits, Orbit would write both with one manager.
     directories = [
         str(run.model_dir / name) if save_summary else None for name in ("train", subdir)
     ]

@@ -65,7 +65,7 @@ class Run:
         own_strategy: Where this process itself computes: evaluations under `parameter_server`.
         records: Where records of the run go; None where none are written.
         written_config: The experiment as it was written, the same on every machine.
-        circumstances: What the run goes on under; noted in each checkpoint.
+        circumstances: Config, strategy and numerics; noted in each checkpoint.
     """
 
     records: JsonLines | None = None
@@ -162,7 +162,7 @@ class Run:
         """Ends training before its last step: it evaluates where the mode does, saves and ends.
 
         Args:
-            reason: Why, for a note; "" does nothing.
+            reason: Why, as a note shows it. An empty text does not stop the run.
         """
         self.stops.reason = self.stops.reason or reason
 

@@ -21,7 +21,7 @@ class Mismatch(ValueError):
 
 
 def options_of(hint: Any) -> tuple[Any, ...]:
-    """Returns the types that a union allows; one that is no union by itself."""
+    """Returns the members of a union; of any other type, the type alone."""
     is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
     return typing.get_args(hint) if is_union else (hint,)
 

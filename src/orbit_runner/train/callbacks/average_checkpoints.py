@@ -35,7 +35,7 @@ class AverageCheckpoints(Callback):
         Args:
             model_dir: The folder of the run.
             state: What is saved; an average is kept in it.
-            circumstances: What the run goes on under.
+            circumstances: Config, strategy and numerics; noted in each checkpoint.
             keep: How many stay; None: all.
             workers: The workers that train together, of which the chief alone writes; None for one.
         """

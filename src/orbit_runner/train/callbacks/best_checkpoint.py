@@ -45,7 +45,7 @@ class BestCheckpoint(Callback):
             comparison: Which result is better.
             directory: Where the checkpoint and `info.json` go.
             state: What is saved.
-            circumstances: What the run goes on under.
+            circumstances: Config, strategy and numerics; noted in each checkpoint.
             memory: float64 [2], the best result and its step, kept in the run's checkpoints so that
                 a resumed run knows what it knew then; `info.json` is the memory where None.
             workers: The workers that train together, of which the chief alone writes; None for one.
