@@ -23,7 +23,6 @@ from orbit_runner.data.ratings.pipeline import train_pairs
 from orbit_runner.registry import TASKS
 from orbit_runner.train.controller import build_controller, quiet_orbit
 from orbit_runner.train.run import Run
-from orbit_runner.utils.observer import Observer
 
 TITLE = "recommendation: pairs drawn, and pairs trained on, against draws with rejection in numpy"
 UNIT = "pairs/s"
@@ -108,9 +107,7 @@ def _training(batch: int, steps: int, folder: Path) -> Callable[[], int]:
     strategy = tf.distribute.OneDeviceStrategy("CPU:0")
     with strategy.scope():
         task = TASKS.get("recommendation").load()(config.task)
-    session = Run(
-        config, task, strategy, folder, Observer(), trains=True, evaluates=False, asynchronous=False
-    )
+    session = Run(config, task, strategy, folder, trains=True, evaluates=False, asynchronous=False)
     controller = build_controller(session)
 
     def run() -> int:

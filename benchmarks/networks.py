@@ -12,7 +12,6 @@ from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.registry import TASKS
 from orbit_runner.train.run import Run
-from orbit_runner.utils.observer import Observer
 
 _SYNTHETIC = "configs/data/synthetic.yaml"
 MUCH = 100_000_000
@@ -133,7 +132,6 @@ def session_of(
         task,
         strategy,
         folder,
-        Observer(),
         trains=True,
         evaluates=evaluates,
         asynchronous=asynchronous,

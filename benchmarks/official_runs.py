@@ -19,7 +19,6 @@ from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.tasks.build import build_task
 from orbit_runner.train.controller import build_controller, quiet_orbit
 from orbit_runner.train.run import Run
-from orbit_runner.utils.observer import Observer
 
 MUCH = 1_000_000
 
@@ -85,9 +84,7 @@ def this_runner(case: Case, folder: Path) -> Contender:
     strategy = tf.distribute.OneDeviceStrategy("CPU:0")
     with strategy.scope():
         task = build_task(config, str(folder))
-    session = Run(
-        config, task, strategy, folder, Observer(), trains=True, evaluates=True, asynchronous=False
-    )
+    session = Run(config, task, strategy, folder, trains=True, evaluates=True, asynchronous=False)
     return _contender(case, build_controller(session), strategy)
 
 

@@ -125,7 +125,7 @@ def test_it_trains_three_steps_and_evaluates(name: str, tmp_path: Path) -> None:
     assert list(config.task.preflight()) == []
     notes = Notes()
 
-    _, logs = run(config, tmp_path / "run", observer=notes)
+    _, logs = run(config, tmp_path / "run", notes=notes)
 
     assert [step for step, _ in notes.evaluations] == [3]
     if not name.startswith("digits"):

@@ -48,7 +48,7 @@ def test_it_trains_three_steps_and_evaluates(
     assert config.runtime.deterministic
     notes = _Exact()
 
-    model, logs = run(config, tmp_path / "run", observer=notes)
+    model, logs = run(config, tmp_path / "run", notes=notes)
 
     assert notes.reasons == []
     assert [step for step, _ in notes.evaluations] == [3]

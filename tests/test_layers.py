@@ -18,6 +18,7 @@ LAYERS = (
     "storage",
     "utils",
     "run_directory.paths",
+    "train.callbacks.base",
     "registration",
     "registry",
     "config",

@@ -38,7 +38,7 @@ def test_modes(
     mode: str, post: bool, evaluated_at: list[int], has_logs: bool, tmp_path: Path
 ) -> None:
     notes = Notes()
-    model, logs = run(toy_config(), tmp_path, mode, observer=notes, run_post_eval=post)
+    model, logs = run(toy_config(), tmp_path, mode, notes=notes, run_post_eval=post)
     assert [step for step, _ in notes.evaluations] == evaluated_at
     assert ("validation_loss" in logs) is has_logs
     assert isinstance(model, tf_keras.Model)
@@ -259,7 +259,7 @@ def test_a_task_of_model_garden_runs_here(name: str, tmp_path: Path) -> None:
         task = GardenTask(config.task)
     notes = Notes()
     arguments: Any = (config, str(tmp_path))
-    _, logs = run_experiment(strategy, task, "train_and_eval", *arguments, observer=notes)
+    _, logs = run_experiment(strategy, task, "train_and_eval", *arguments, callbacks=[notes])
     first, last = notes.evaluations[0][1], notes.evaluations[-1][1]
     assert last["entropy"] < first["entropy"]
     # 22 examples in batches of 8: the last one is part-filled and has no weights.

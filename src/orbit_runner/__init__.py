@@ -19,7 +19,6 @@ _MODULES = {
     "OrbitExperimentRunner": "train_lib",
     "load_config": "config.resolve",
     "Callback": "train.callbacks.base",
-    "Observer": "utils.observer",
     # Declare the config of a task.
     "Config": "config.schema.base",
     "DataConfig": "config.schema.data",
@@ -62,7 +61,6 @@ if TYPE_CHECKING:
     from orbit_runner.tasks.serving import Predictor, Serving
     from orbit_runner.train.callbacks.base import Callback
     from orbit_runner.train_lib import OrbitExperimentRunner, prepare, run_experiment
-    from orbit_runner.utils.observer import Observer
 
 
 def __getattr__(name: str) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,6 @@ from orbit_runner.train.controller import Action, build_controller, quiet_orbit
 from orbit_runner.train.error_messages import error_message_scope
 from orbit_runner.train.run import Run
 from orbit_runner.train.run_scope import run_scope
-from orbit_runner.utils.observer import Observer
 
 __all__ = ["OrbitExperimentRunner", "prepare", "run_experiment"]
 _OF_MODEL_GARDEN = ("maybe_create_best_ckpt_exporter",)
@@ -44,7 +43,6 @@ def prepare(
     *,
     cluster: Cluster | None = None,
     mode: str = "train_and_eval",
-    tell: Callable[[str], None] = lambda text: None,
 ) -> tuple[tf.distribute.Strategy, Any]:
     """Makes the process ready and builds what `run_experiment` takes.
 
@@ -53,7 +51,6 @@ def prepare(
         model_dir: The folder of the run.
         cluster: The cluster that this process is a member of, if any.
         mode: What the run is to do; all members of a cluster have to do the same.
-        tell: Is told what is waited for.
 
     Returns:
         The strategy, and the task that the config names.
@@ -65,7 +62,7 @@ def prepare(
     folder = local_run_directory(model_dir)
     configure_numerics(config.runtime)
     runtime = effective_runtime(config, mode)
-    strategy = build_strategy(runtime, cluster, common_purpose(config, mode), tell)
+    strategy = build_strategy(runtime, cluster, common_purpose(config, mode))
     begin_afresh()
     if not is_remote(model_dir):
         folder.mkdir(parents=True, exist_ok=True)
@@ -89,7 +86,6 @@ def run_experiment(
     summary_manager: Any = None,
     eval_summary_manager: Any = None,
     enable_async_checkpointing: bool = False,
-    observer: Observer | None = None,
     allow_partial: bool = False,
     callbacks: Sequence[Callback] = (),
     stop_at_step: int | None = None,
@@ -111,7 +107,6 @@ def run_experiment(
         summary_manager: Writes summaries of training, in place of the runner's.
         eval_summary_manager: Writes summaries of evaluation.
         enable_async_checkpointing: Whether checkpoints are saved beside training.
-        observer: Called at each event of the run.
         allow_partial: Whether to restore what fits of a checkpoint that does not fit as a whole.
         callbacks: Called at the events of the run, after those that the config names.
         stop_at_step: The step at which to save and raise `StoppedAtStep`, before the last one.
@@ -145,7 +140,6 @@ def run_experiment(
             task,
             strategy,
             Path(model_dir),
-            observer or Observer(),
             trains=mode in TRAINING,
             evaluates=mode in EVALUATING or run_post_eval,
             asynchronous=enable_async_checkpointing,

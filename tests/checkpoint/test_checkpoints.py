@@ -69,7 +69,7 @@ def test_a_resumed_run_has_the_same_bits(
     half = config.replace(trainer=config.trainer.replace(train_steps=37))
     first, _ = run(half, tmp_path / "parts", **options)
     notes = Notes()
-    second, _ = run(config, tmp_path / "parts", observer=notes, **options)
+    second, _ = run(config, tmp_path / "parts", notes=notes, **options)
     assert notes.started_at == [37]
     _same_weights(whole, second)
     assert weights(first)[0].tobytes() != weights(second)[0].tobytes()
@@ -78,7 +78,7 @@ def test_a_resumed_run_has_the_same_bits(
 def test_a_finished_run_is_evaluated_and_left_alone(tmp_path: Path) -> None:
     first, logs = run(toy_config(), tmp_path)
     notes = Notes()
-    second, again = run(toy_config(), tmp_path, observer=notes)
+    second, again = run(toy_config(), tmp_path, notes=notes)
     _same_weights(first, second)
     assert any("finished: step 20 of 20" in note for note in notes.notes)
     assert again["validation_loss"] == logs["validation_loss"]
@@ -106,7 +106,7 @@ def test_weights_may_start_from_another_run(given: str, mode: str, tmp_path: Pat
     path = tmp_path / "a" / "checkpoints" / ("" if given == "folder" else "ckpt-20")
     notes = Notes()
     config = toy_config(task__init_checkpoint=path)
-    _, found = run(config, tmp_path / "b", mode, observer=notes)
+    _, found = run(config, tmp_path / "b", mode, notes=notes)
     if mode == "eval":
         assert found["validation_loss"] == logs["validation_loss"]
     else:
@@ -167,7 +167,7 @@ def test_evaluation_needs_a_whole_checkpoint(tmp_path: Path) -> None:
     _spoil(tmp_path)
     notes = Notes()
     with pytest.raises(RunnerError, match="there is no whole checkpoint"):
-        run(toy_config(), tmp_path, "eval", observer=notes)
+        run(toy_config(), tmp_path, "eval", notes=notes)
     assert "ckpt-20.data-00000-of-00001 has 10 bytes" in notes.notes[0]
     assert _steps(tmp_path / "checkpoints") == [5, 10, 15, 20]
 
@@ -184,9 +184,7 @@ def test_evaluation_beside_training_ends_by_itself(timeout: int, tmp_path: Path)
     notes, found = Notes(), {}
 
     def evaluate() -> None:
-        found.update(
-            run(config, tmp_path, "continuous_eval", observer=notes, save_summary=False)[1]
-        )
+        found.update(run(config, tmp_path, "continuous_eval", notes=notes, save_summary=False)[1])
 
     beside = threading.Thread(target=evaluate)
     beside.start()
@@ -204,7 +202,7 @@ def test_evaluation_beside_training_does_not_wait_for_ever(tmp_path: Path) -> No
     config = toy_config(trainer__continuous_eval_timeout=1)
     notes = Notes()
     with pytest.raises(RunnerError, match=r"no new checkpoint in .* for 1 s"):
-        run(config, tmp_path, "continuous_eval", observer=notes)
+        run(config, tmp_path, "continuous_eval", notes=notes)
     assert [step for step, _ in notes.evaluations] == [5]
 
 

@@ -36,7 +36,7 @@ def test_the_one_before_is_restored_and_the_weights_end_equal(kind: str, tmp_pat
     run(half, tmp_path / "parts")
     spoil(tmp_path / "parts" / "checkpoints" / f"ckpt-40.{file}")
     notes = Notes()
-    parts, _ = run(config, tmp_path / "parts", observer=notes)
+    parts, _ = run(config, tmp_path / "parts", notes=notes)
     assert notes.started_at == [20]
     (warning,) = (note for note in notes.notes if note.startswith("warning"))
     assert "the checkpoint of step 40 is damaged" in warning
@@ -51,7 +51,7 @@ def test_without_a_whole_one_it_starts_from_the_beginning(tmp_path: Path) -> Non
     for path in (tmp_path / "checkpoints").glob(f"*.{DATA}"):
         truncate(path)
     notes = Notes()
-    again, _ = run(config, tmp_path, observer=notes)
+    again, _ = run(config, tmp_path, notes=notes)
     assert notes.started_at == [0]
     assert "starting from the beginning" in " ".join(notes.notes)
     assert weights_fingerprint(again) == weights_fingerprint(whole)
@@ -62,7 +62,7 @@ def test_evaluation_leaves_the_folder_as_it_is(tmp_path: Path) -> None:
     flip(tmp_path / "checkpoints" / f"ckpt-20.{DATA}")
     before = sorted((tmp_path / "checkpoints").rglob("*"))
     notes = Notes()
-    run(toy_config(), tmp_path, "eval", observer=notes)
+    run(toy_config(), tmp_path, "eval", notes=notes)
     assert notes.evaluations[0][0] == 15
     assert sorted((tmp_path / "checkpoints").rglob("*")) == before
 
@@ -71,7 +71,7 @@ def test_evaluation_overlooks_one_that_is_being_put_in_its_place(tmp_path: Path)
     run(toy_config(), tmp_path)
     (tmp_path / "checkpoints" / "ckpt-20.index").unlink()
     notes = Notes()
-    run(toy_config(), tmp_path, "eval", observer=notes)
+    run(toy_config(), tmp_path, "eval", notes=notes)
     assert [step for step, _ in notes.evaluations] == [15]
     assert not any("damaged" in note for note in notes.notes)
 
@@ -142,11 +142,12 @@ def test_part_of_a_checkpoint_may_be_restored(kind: str, width: int, tmp_path: P
         tmp_path,
         make_strategy("one_device"),
         task=_task(config),
-        observer=(notes := Notes()),
+        notes=(notes := Notes()),
         allow_partial=True,
     )
     fresh = session.state.model.get_layer("dense2").get_weights()
-    session.restore_or_initialize()
+    with notes.listening_scope():
+        session.restore_or_initialize()
     assert session.step == 2
     for name, expected in (("dense1", kept), ("dense2", fresh)):
         for a, b in zip(session.state.model.get_layer(name).get_weights(), expected, strict=True):
@@ -188,7 +189,7 @@ def test_another_kind_of_optimizer_starts_anew_where_that_is_allowed(tmp_path: P
     with pytest.raises(RunnerError, match=r"with Adam \(older kind\), this experiment has"):
         run(other, tmp_path, "train")
     notes = Notes()
-    after, _ = run(other, tmp_path, "train", allow_partial=True, observer=notes)
+    after, _ = run(other, tmp_path, "train", allow_partial=True, notes=notes)
     assert weights_fingerprint(after) == weights_fingerprint(before)
     assert any("left out" in note for note in notes.notes)
 

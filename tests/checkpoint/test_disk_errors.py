@@ -19,7 +19,6 @@ from orbit_runner.train import loop
 from orbit_runner.train.controller import build_controller
 from orbit_runner.train.error_messages import error_message_scope
 from orbit_runner.train.run import Run
-from orbit_runner.utils.observer import Observer
 from tests.support.toy import make_strategy, toy_config, toy_task
 
 COMMAND = [
@@ -117,7 +116,6 @@ def test_a_save_beside_training_that_failed_is_reported_at_once(tmp_path: Path) 
         toy_task(config),
         strategy := make_strategy("one_device"),
         tmp_path,
-        Observer(),
         trains=True,
         evaluates=False,
         asynchronous=True,

@@ -46,7 +46,7 @@ def test_files_are_read_once(trained: Path, reads: list[str]) -> None:
 def test_a_run_uses_what_was_found(trained: Path, reads: list[str]) -> None:
     early_check.begin(trained)
     notes = Notes()
-    run(toy_config(trainer__train_steps=25), trained, observer=notes)
+    run(toy_config(trainer__train_steps=25), trained, notes=notes)
     assert notes.started_at == [20]
     assert sorted(name for name in reads if "-20." in name) == [f"ckpt-20.{DATA}", "ckpt-20.index"]
 

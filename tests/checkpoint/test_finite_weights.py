@@ -68,7 +68,7 @@ def test_the_run_returns_to_the_last_finite_checkpoint(
     recovery = {"trainer__recovery_max_trials": 1, "trainer__max_to_keep": 1}
     config = toy_config(task__nan_from=nan_from, **recovery, **HIDDEN)
     model, _ = run(
-        config, tmp_path, strategy=name, observer=notes, enable_async_checkpointing=asynchronous
+        config, tmp_path, strategy=name, notes=notes, enable_async_checkpointing=asynchronous
     )
     assert np.isfinite(model.get_weights()[0]).all()
     assert _saved(tmp_path) == [20]
@@ -127,7 +127,7 @@ def test_a_constant_of_the_model_may_be_infinite(tmp_path: Path) -> None:
     notes = Notes()
     for steps in (10, 20):
         until = config.replace(trainer=config.trainer.replace(train_steps=steps))
-        run(until, tmp_path, observer=notes)
+        run(until, tmp_path, notes=notes)
     assert notes.started_at == [0, 10]
     record = json.loads((tmp_path / "checkpoints" / "ckpt-20.json").read_text())
     assert record["non_finite"] == ["mask"]
@@ -156,7 +156,7 @@ def test_one_of_an_older_version_is_passed_over(tmp_path: Path) -> None:
     whole, _ = run(toy_config(), tmp_path / "whole")
     _of_an_older_version(tmp_path / "a")
     notes = Notes()
-    model, _ = run(toy_config(), tmp_path / "a", observer=notes)
+    model, _ = run(toy_config(), tmp_path / "a", notes=notes)
     assert notes.started_at == [15]
     (warning,) = (note for note in notes.notes if note.startswith("warning"))
     assert "the checkpoint of step 20 is not finite: w/kernel: 3 of 3 values" in warning

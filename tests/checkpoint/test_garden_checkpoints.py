@@ -48,8 +48,9 @@ def _equal(left: Path, right: Path) -> None:
 
 def _restored(config: ExperimentConfig, folder: Path, **options: Any) -> tuple[Any, list[str]]:
     notes = Notes()
-    session = session_of(config, folder, make_strategy("one_device"), observer=notes, **options)
-    session.restore_or_initialize()
+    session = session_of(config, folder, make_strategy("one_device"), notes=notes, **options)
+    with notes.listening_scope():
+        session.restore_or_initialize()
     return session, notes.notes
 
 
@@ -87,7 +88,7 @@ def test_ours_go_on_there_and_come_back(case: str, tmp_path: Path) -> None:
     _equal(tmp_path / "there" / "ckpt-20", tmp_path / "here" / "checkpoints" / "ckpt-20")
 
     notes = Notes()
-    run(_up_to(config, 30), tmp_path / "there", "train", observer=notes)
+    run(_up_to(config, 30), tmp_path / "there", "train", notes=notes)
     assert notes.started_at == [20]
     last = Path("checkpoints") / "ckpt-30"
     _equal(tmp_path / "there" / last, tmp_path / "here" / last)
@@ -114,7 +115,7 @@ def test_a_damaged_one_of_theirs_stays_where_it_is(mode: str, theirs: Path, tmp_
     shutil.copytree(theirs, folder)
     shutil.copy(folder / "ckpt-5.index", folder / "ckpt-7.index")
     notes = Notes()
-    run(_up_to(toy_config(**_ADAM, **_AVERAGE), 5), folder, mode, observer=notes)
+    run(_up_to(toy_config(**_ADAM, **_AVERAGE), 5), folder, mode, notes=notes)
     assert "checkpoint of step 7 is damaged: ckpt-7.data is missing" in notes.notes[0]
     assert f"not used: {folder / 'ckpt-7'}" in notes.notes[0]
     assert (folder / "ckpt-7.index").exists()

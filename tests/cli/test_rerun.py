@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from orbit_runner import Callback
 from orbit_runner.audit.run_diff import Parting, compare_runs
 from orbit_runner.checkpoint.latest_checkpoint import latest_whole
 from orbit_runner.cli.rerun import Done, rerun
@@ -16,7 +17,6 @@ from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.errors import Diverged, RunnerError
 from orbit_runner.run_directory.history import read_history
 from orbit_runner.train.callbacks.interrupts import Interrupted
-from orbit_runner.utils.observer import Observer
 from tests.support.toy import run, toy_config
 
 
@@ -39,14 +39,14 @@ def _attempt(folder: Path, outcome: str = "done", **values: Any) -> None:
     path.write_text(json.dumps({"attempts": [*before, attempt]}))
 
 
-def _again(config: ExperimentConfig, folder: Path, observer: Observer | None = None) -> Done:
+def _again(config: ExperimentConfig, folder: Path, progress: Callback | None = None) -> Done:
     record = latest_whole(read_history(folder / "a").checkpoints)
     assert record is not None
     return rerun(
         Resolved(config, {}),
         read_history(folder / "a"),
         folder / "b",
-        observer or Observer(),
+        progress or Callback(),
         step=record.step,
         after=-1,
     )
@@ -68,14 +68,14 @@ def _equal(config: ExperimentConfig, folder: Path, steps: list[int]) -> None:
 def _interrupt(config: ExperimentConfig, folder: Path, step: int) -> None:
     """Trains until Ctrl-C comes in a loop that ends at a step."""
 
-    class Signals(Observer):
-        def trained(self, now: int, logs: Any) -> None:
-            if now >= step:
+    class Signals(Callback):
+        def on_loop_end(self, run: Any, logs: Any) -> None:
+            if run.step >= step:
                 os.kill(os.getpid(), signal.SIGINT)
 
     one_by_one = config.replace(trainer=config.trainer.replace(steps_per_loop=1))
     with pytest.raises(Interrupted):
-        run(one_by_one, folder, observer=Signals())
+        run(one_by_one, folder, callbacks=[Signals()])
     _attempt(folder, "Interrupted: SIGINT")
 
 
@@ -182,8 +182,8 @@ def test_the_new_run_diverges(tmp_path: Path) -> None:
 
 
 def test_the_new_run_raises(tmp_path: Path) -> None:
-    class Breaks(Observer):
-        def evaluated(self, step: int, logs: Any) -> None:
+    class Breaks(Callback):
+        def on_evaluate(self, run: Any, logs: Any) -> None:
             raise ZeroDivisionError("by\nzero")
 
     run(_config(), tmp_path / "a")
@@ -194,8 +194,8 @@ def test_the_new_run_raises(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_in_the_new_run_is_ctrl_c(tmp_path: Path) -> None:
-    class Signals(Observer):
-        def trained(self, step: int, logs: Any) -> None:
+    class Signals(Callback):
+        def on_loop_end(self, run: Any, logs: Any) -> None:
             os.kill(os.getpid(), signal.SIGINT)
 
     config = _config()

@@ -5,6 +5,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -35,6 +36,7 @@ trainer:
     learning_rate: {type: constant, constant: {learning_rate: 0.01}}
 runtime: {distribution_strategy: one_device, seed: 1}
 """
+AT_START = SimpleNamespace(step=0)
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +142,7 @@ def test_a_run_from_python_compares_its_data(folder: Path) -> None:
     def resume(train_steps: int) -> list[str]:
         steps = (("--train_steps", "trainer.train_steps", str(train_steps)),)
         config, notes = resolve(Request(experiment="some.yaml", flags=steps)).config, Notes()
-        run(config, folder / "a", "train", observer=notes)
+        run(config, folder / "a", "train", notes=notes)
         return notes.notes
 
     assert not [note for note in resume(6) if "changed" in note]
@@ -182,7 +184,9 @@ def test_verify_reads_the_data_where_that_is_asked_for(
 
 
 def test_only_the_time_of_a_file_of_unknown_contents_is_a_note(tmp_path: Path) -> None:
-    DataRecord(tmp_path, {"train_data": [DataFile("x", 5, 1)]}).ready(0)
+    DataRecord(tmp_path, {"train_data": [DataFile("x", 5, 1)]}).on_run_begin(
+        SimpleNamespace(step=0)
+    )
     record = DataRecord(tmp_path, {"train_data": [DataFile("x", 5, 10**18)]})
     record.check()
     (note,) = record.notes()
@@ -195,5 +199,5 @@ def test_an_earlier_run_without_a_record_was_made_with_its_data_directory(tmp_pa
     keep_settings(tmp_path, settings)
     fingerprint = settings_fingerprint(settings)
     assert not is_made_with(tmp_path, fingerprint, config)
-    DataRecord(tmp_path, {}).ready(0)
+    DataRecord(tmp_path, {}).on_run_begin(AT_START)
     assert is_made_with(tmp_path, fingerprint, config)

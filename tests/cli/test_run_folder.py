@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -258,16 +259,16 @@ def test_the_config_is_written_once_and_when_ready(
     monkeypatch.setattr(sys, "argv", ["x", "--experiment=digits", "--seed=a b"])
     resolved = resolve(Request(experiment="digits"))
     writer, file = ConfigWriter(tmp_path, resolved), tmp_path / "config.yaml"
-    writer.phase("building the model")
+    of_run = SimpleNamespace(step=step)
     assert not file.exists()
-    writer.ready(step)
+    writer.on_run_begin(of_run)
     assert file.read_text().startswith("# Made by: runner --experiment=digits '--seed=a b'\n")
     assert resolve(Request(experiment=str(tmp_path))).config.replace(name="") == (
         resolved.config.replace(name="")
     )
     file.unlink()
-    writer.started(step, 9)
-    writer.ready(step)
+    writer.on_train_begin(of_run)
+    writer.on_run_begin(of_run)
     assert not file.exists()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 from pathlib import Path
@@ -37,7 +38,14 @@ def parsed(**trainer: Any) -> Any:
     return train_utils.parse_configuration(options, lock_return=False, print_return=False)
 
 
-def train(runner: Any, params: Any, model_dir: Path, **kwargs: Any) -> float:
+def train(
+    runner: Any, params: Any, model_dir: Path, notes: Notes | None = None, **kwargs: Any
+) -> float:
+    with notes.listening_scope() if notes is not None else contextlib.nullcontext():
+        return _train(runner, params, model_dir, **kwargs)
+
+
+def _train(runner: Any, params: Any, model_dir: Path, **kwargs: Any) -> float:
     tf_keras.backend.clear_session()
     task = task_factory.get_task(params.task)
     model, _ = runner(None, task, "train", params, str(model_dir), **kwargs)
@@ -63,7 +71,7 @@ def test_a_checkpoint_of_weights_only_is_restored(tmp_path: Path) -> None:
     save_weights(tmp_path / "a")
     shutil.copytree(tmp_path / "a", tmp_path / "b")
     notes = Notes()
-    found = train(train_lib.run_experiment, parsed(), tmp_path / "a", observer=notes)
+    found = train(train_lib.run_experiment, parsed(), tmp_path / "a", notes=notes)
     assert found == train(official_train_lib.run_experiment, parsed(), tmp_path / "b") > 3
     text = "\n".join(notes.notes)
     assert "ckpt-1 holds weights only: restored 2 variables of the model" in text
@@ -74,7 +82,7 @@ def test_a_resumed_run_does_not_return_to_a_checkpoint_of_weights_only(tmp_path:
     save_weights(tmp_path / "a", "ckpt-1000")
     train(train_lib.run_experiment, parsed(), tmp_path / "a")
     notes = Notes()
-    train(train_lib.run_experiment, parsed(train_steps=30), tmp_path / "a", observer=notes)
+    train(train_lib.run_experiment, parsed(train_steps=30), tmp_path / "a", notes=notes)
     assert any("restored step 20 from" in note for note in notes.notes)
 
 
@@ -94,7 +102,7 @@ def test_allow_partial_reaches_configs_of_model_garden(tmp_path: Path) -> None:
     with pytest.raises(RunnerError, match=r"(?s)does not fit this experiment.*--allow_partial"):
         train(train_lib.run_experiment, parsed(), tmp_path / "a")
     notes = Notes()
-    arguments: dict[str, Any] = {"observer": notes, "allow_partial": True}
+    arguments: dict[str, Any] = {"notes": notes, "allow_partial": True}
     found = train(train_lib.run_experiment, parsed(), tmp_path / "a", **arguments)
     assert found == pytest.approx(5.0 - 13 * 0.1)
     assert any("left out" in note for note in notes.notes)
@@ -105,7 +113,7 @@ def test_an_empty_directory_as_init_checkpoint_starts_from_scratch(tmp_path: Pat
     params = parsed()
     params.task.init_checkpoint = str(tmp_path / "empty")
     notes = Notes()
-    found = train(train_lib.run_experiment, params, tmp_path / "a", observer=notes)
+    found = train(train_lib.run_experiment, params, tmp_path / "a", notes=notes)
     assert found == train(official_train_lib.run_experiment, params, tmp_path / "b")
     assert any("there is no checkpoint in the directory" in note for note in notes.notes)
     params.task.init_checkpoint = str(tmp_path / "missing")

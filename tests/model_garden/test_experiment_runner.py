@@ -24,7 +24,6 @@ from official.utils.testing import mock_task  # noqa: F401 - registers the exper
 from orbit_runner import train_lib, train_utils
 from orbit_runner.errors import RunnerError, SettingError
 from orbit_runner.model_garden.driver.experiment_runner import run_config
-from orbit_runner.utils.observer import Observer
 from tests.support.toy import toy_config, toy_task
 
 SETTINGS = {
@@ -298,7 +297,7 @@ def test_our_own_experiments_run_in_it_too(tmp_path: Path) -> None:
     )
     model, logs = one.run()
     other, others = train_lib.run_experiment(
-        None, toy_task(config), "train", config, str(tmp_path / "b"), True, observer=Observer()
+        None, toy_task(config), "train", config, str(tmp_path / "b"), True
     )
     np.testing.assert_array_equal(model.get_weights()[0], other.get_weights()[0])
     assert logs["validation_loss"] == others["validation_loss"]

@@ -21,14 +21,10 @@ from orbit_runner.model_garden.task_adapter import resume_inputs
 from orbit_runner.model_garden.task_adapter.seeded_inputs import repeatable_draws
 from orbit_runner.tasks.build import build_task
 from orbit_runner.train.inputs.distribute import distribute, with_seed
+from orbit_runner.utils.log import log_scope
 from tests.support.official_runs import run_official
 from tests.support.official_toys import LineTask, line, lines, trainer_settings
 from tests.support.toy import Notes, make_strategy
-
-
-class _Verdict(Notes):
-    def reproducible(self, reasons: list[str]) -> None:
-        self.reasons = reasons
 
 
 def _killed_at_3(whole: Path, folder: Path) -> Path:
@@ -97,21 +93,21 @@ def test_a_killed_run_ends_with_the_same_weights(name: str, tmp_path: Path) -> N
     task_class = _TASKS.get(name)
     strategy = "mirrored2" if "mirrored2" in name else "one_device"
     params = {"lines": lines, "photos": lambda: _photos(tmp_path)}.get(name, line)()
-    verdict = _Verdict()
+    verdict = Notes()
     settings: dict[str, Any] = {"mode": "train", "strategy": strategy, "task_class": task_class}
-    model, _ = run_official(params, tmp_path / "whole", observer=verdict, **settings)
+    model, _ = run_official(params, tmp_path / "whole", notes=verdict, **settings)
     whole = weights_fingerprint(model)
 
     folder = _killed_at_3(tmp_path / "whole", tmp_path / "killed")
-    model, _ = run_official(params, folder, observer=verdict, **settings)
+    model, _ = run_official(params, folder, notes=verdict, **settings)
     assert any("restored step 3" in note for note in verdict.notes)
     assert weights_fingerprint(model) == whole
     assert verdict.reasons == []
 
 
 def test_without_a_replay_the_run_is_named_not_reproducible(tmp_path: Path) -> None:
-    verdict = _Verdict()
-    settings: dict[str, Any] = {"mode": "train", "observer": verdict, "replay_inputs": False}
+    verdict = Notes()
+    settings: dict[str, Any] = {"mode": "train", "notes": verdict, "replay_inputs": False}
     model, _ = run_official(line(), tmp_path / "whole", **settings)
     whole = weights_fingerprint(model)
     folder = _killed_at_3(tmp_path / "whole", tmp_path / "killed")
@@ -184,12 +180,14 @@ def test_a_replay_that_takes_long_is_told(monkeypatch: pytest.MonkeyPatch) -> No
         return value
 
     data = tf.data.Dataset.range(9).map(slow)
-    assert int(next(iter(resume_inputs.Replayed(data.skip(4), 5, told.append)))) == 5
+    with log_scope(told.append):
+        assert int(next(iter(resume_inputs.Replayed(data.skip(4), 5)))) == 5
     assert len(told) == 2
     assert "the input of 5 steps is made again" in told[0]
     assert "trainer.replay_inputs" in told[0]
     assert "done in" in told[1]
 
     told.clear()
-    next(iter(resume_inputs.Replayed(tf.data.Dataset.range(9), 1, told.append)))
+    with log_scope(told.append):
+        next(iter(resume_inputs.Replayed(tf.data.Dataset.range(9), 1)))
     assert told == []

@@ -241,7 +241,7 @@ def test_gradients_that_are_applied_twice_cannot_be_kept() -> None:
 
 def test_notes_have_plain_numbers_only(tmp_path: Path) -> None:
     notes = Notes()
-    run_official(_lines(gathers=True), tmp_path, observer=notes)
+    run_official(_lines(gathers=True), tmp_path, notes=notes)
     ((_, told),) = notes.evaluations
     assert told["label_sum"] == 69.0
     assert json.dumps({name: float(value) for name, value in told.items()})

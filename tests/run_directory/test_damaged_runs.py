@@ -107,7 +107,7 @@ def test_the_run_reports_it_and_goes_on(kind: str, made: tuple[Path, str], tmp_p
     folder = Path(shutil.copytree(made[0], tmp_path / "a"))
     spoil(folder)
     notes = Notes()
-    model, _ = run(toy_config(trainer__train_steps=15, **BEST), folder, observer=notes)
+    model, _ = run(toy_config(trainer__train_steps=15, **BEST), folder, notes=notes)
     assert notes.started_at == [start]
     assert expected in "\n".join(notes.notes)
     assert weights_fingerprint(model) == made[1]
@@ -135,7 +135,7 @@ def test_a_finished_run_keeps_one_record_of_its_last_evaluation(
     folder = Path(shutil.copytree(made[0], tmp_path / "a"))
     before = (folder / "metrics.jsonl").read_bytes()
     notes = Notes()
-    run(toy_config(trainer__train_steps=10, **BEST), folder, observer=notes)
+    run(toy_config(trainer__train_steps=10, **BEST), folder, notes=notes)
     assert [step for step, _ in notes.evaluations] == [10]
     assert (folder / "metrics.jsonl").read_bytes() == before
 
@@ -148,7 +148,7 @@ def test_small_files_of_the_run_that_are_garbage(made: tuple[Path, str], tmp_pat
     metrics.write_bytes(b"\xff\x00\x80\n" + metrics.read_bytes() + b'{"step": 10, "spl')
     (folder / "best" / "info.json").write_text("[1]")
     notes = Notes()
-    model, _ = run(toy_config(trainer__train_steps=15, **BEST), folder, observer=notes)
+    model, _ = run(toy_config(trainer__train_steps=15, **BEST), folder, notes=notes)
     assert weights_fingerprint(model) == made[1]
     said = "\n".join(notes.notes)
     for path in (fingerprints, metrics, folder / "best" / "info.json"):

@@ -21,7 +21,6 @@ from orbit_runner.registry import TASKS
 from orbit_runner.serving.export import export
 from orbit_runner.serving.export_directory import find_export
 from orbit_runner.serving.loader import load_scope
-from orbit_runner.utils.observer import Observer
 from tests.support.digits import _BASE, digits_config
 from tests.support.exported import ask_elsewhere
 from tests.support.toy import Notes, config_of, run, toy_config
@@ -55,7 +54,7 @@ def exported(
     choice = choose_checkpoint(run_folder, checkpoint, subdir, print)
     averages = config.trainer.optimizer_config.ema is not None
     kind = choose_weights(weights, averages=averages, choice=choice)
-    with load_scope(config, task, choice, kind, Observer()) as model:
+    with load_scope(config, task, choice, kind) as model:
         return Path(export(model, config, run_folder, to)["path"])
 
 
@@ -198,7 +197,7 @@ def test_the_best_checkpoint_holds_the_average(tmp_path: Path) -> None:
 def test_the_export_at_the_end_of_a_run(changes: dict[str, Any], tmp_path: Path) -> None:
     config = digits_config(trainer__export_subdir="served", trainer__train_steps=30, **changes)
     notes = Notes()
-    model, _ = run(config, tmp_path / "run", observer=notes)
+    model, _ = run(config, tmp_path / "run", notes=notes)
     assert find_export(tmp_path / "run" / "served") == tmp_path / "run/served/30"
     assert any("exported step 30" in note for note in notes.notes)
     check(tmp_path / "run/served/30", logits(model))

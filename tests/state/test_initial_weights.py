@@ -50,7 +50,8 @@ def _initialized(
     notes, config = Notes(), ToyConfig(init_checkpoint=str(path), **changes)
     task = task_class(config)
     model = task.build_model()
-    initialize(task, model, notes)
+    with notes.listening_scope():
+        initialize(task, model)
     return model, notes.notes
 
 

@@ -1,5 +1,6 @@
 """Runs experiments of Model Garden as the command line does, but in this process."""
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,12 @@ from orbit_runner.determinism.numerics import configure_numerics
 from orbit_runner.model_garden.provider import adopt
 from orbit_runner.tasks.build import build_task
 from orbit_runner.train_lib import run_experiment
-from tests.support.toy import make_strategy
+from tests.support.toy import Notes, make_strategy
 
 
 def run_official(
     params: Any, folder: Path, mode: str = "train_and_eval", strategy: str = "one_device",
-    task_class: Any = None, observer: Any = None, **trainer: Any,
+    task_class: Any = None, notes: Notes | None = None, **trainer: Any,
 ) -> tuple[tf_keras.Model, dict[str, Any]]:  # fmt: skip
     config = adopt(params)
     config = config.replace(trainer=config.trainer.replace(**trainer))
@@ -22,4 +23,6 @@ def run_official(
     scope = make_strategy(strategy)
     with scope.scope():
         task = task_class(params.task) if task_class else build_task(config, str(folder))
-    return run_experiment(scope, task, mode, config, str(folder), observer=observer)
+    heard = [] if notes is None else [notes]
+    with notes.listening_scope() if notes is not None else contextlib.nullcontext():
+        return run_experiment(scope, task, mode, config, str(folder), callbacks=heard)

@@ -23,7 +23,8 @@ from orbit_runner.checkpoint.fingerprint import weights_fingerprint  # noqa: E40
 from orbit_runner.distribute.cluster.description import Cluster, Member  # noqa: E402
 from orbit_runner.errors import RunnerError  # noqa: E402
 from orbit_runner.tasks.image_classification.task import ImageClassificationTask  # noqa: E402
-from orbit_runner.utils.observer import Observer  # noqa: E402
+from orbit_runner.train.callbacks.base import Callback  # noqa: E402
+from orbit_runner.utils.log import log_scope  # noqa: E402
 from tests.support.digits import digits_config  # noqa: E402
 from tests.support.served import content  # noqa: E402
 from tests.support.toy import toy_config, toy_task  # noqa: E402
@@ -36,18 +37,15 @@ def say(**event: Any) -> None:
     print(json.dumps(plain), flush=True)
 
 
-class Teller(Observer):
-    def trained(self, step: int, logs: Any) -> None:
-        say(**logs, trained=step)
+class Teller(Callback):
+    def on_loop_end(self, run: Any, logs: Any) -> None:
+        say(**logs, trained=run.step)
 
-    def evaluated(self, step: int, logs: Any) -> None:
-        say(**logs, evaluated=step)
+    def on_evaluate(self, run: Any, logs: Any) -> None:
+        say(**logs, evaluated=run.step)
 
-    def note(self, text: str) -> None:
-        say(note=text)
-
-    def reproducible(self, reasons: list[str]) -> None:
-        say(inexact=reasons)
+    def on_train_end(self, run: Any) -> None:
+        say(inexact=run.inexact_reasons())
 
 
 class NotingTask(ImageClassificationTask):
@@ -117,16 +115,17 @@ def main(order: dict[str, Any]) -> None:
         while hold.exists():
             time.sleep(0.05)
 
-    model, logs = train_lib.run_experiment(
-        strategy,
-        task,
-        order["mode"],
-        config,
-        order["model_dir"],
-        observer=Teller(),
-        train_actions=[held],
-        enable_async_checkpointing=order.get("asynchronous", False),
-    )
+    with log_scope(lambda text: say(note=text)):
+        model, logs = train_lib.run_experiment(
+            strategy,
+            task,
+            order["mode"],
+            config,
+            order["model_dir"],
+            callbacks=[Teller()],
+            train_actions=[held],
+            enable_async_checkpointing=order.get("asynchronous", False),
+        )
     say(done=weights_fingerprint(model), **logs)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +22,12 @@ from orbit_runner.state.train_state import TrainState
 from orbit_runner.tasks.base import Task
 from orbit_runner.train import loop
 from orbit_runner.train.build_state import build_state
+from orbit_runner.train.callbacks.base import Callback
 from orbit_runner.train.controller import build_controller
 from orbit_runner.train.run import Run
 from orbit_runner.train_lib import run_experiment
-from orbit_runner.utils.observer import Observer
+from orbit_runner.utils.log import log_scope
+from orbit_runner.utils.metrics import flat_scalars
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -172,6 +176,9 @@ def run(
     model_dir: Path,
     mode: str = "train_and_eval",
     strategy: str | tf.distribute.Strategy = "one_device",
+    *,
+    notes: Notes | None = None,
+    callbacks: Sequence[Callback] = (),
     **kwargs: Any,
 ) -> tuple[tf_keras.Model, dict[str, Any]]:
     """Runs an experiment as the command line does, but in this process."""
@@ -180,7 +187,11 @@ def run(
     configure_numerics(config.runtime)
     with strategy.scope():
         task = TASKS.get(config.task.name).load()(config.task, logging_dir=str(model_dir))
-    return run_experiment(strategy, task, mode, config, str(model_dir), **kwargs)
+    heard = [] if notes is None else [notes]
+    with notes.listening_scope() if notes is not None else contextlib.nullcontext():
+        return run_experiment(
+            strategy, task, mode, config, str(model_dir), callbacks=[*callbacks, *heard], **kwargs
+        )
 
 
 def state_of(config: ExperimentConfig, strategy: tf.distribute.Strategy) -> TrainState:
@@ -194,7 +205,7 @@ def session_of(
     strategy: tf.distribute.Strategy,
     *,
     task: Any = None,
-    observer: Observer | None = None,
+    notes: Notes | None = None,
     allow_partial: bool = False,
 ) -> Run:
     configure_numerics(config.runtime)
@@ -203,11 +214,11 @@ def session_of(
         task or toy_task(config),
         strategy,
         model_dir,
-        observer or Observer(),
         trains=True,
         evaluates=True,
         asynchronous=False,
         allow_partial=allow_partial,
+        callbacks=[] if notes is None else [notes],
     )
 
 
@@ -215,14 +226,15 @@ def trained(
     config: ExperimentConfig,
     model_dir: Path,
     strategy: tf.distribute.Strategy,
-    observer: Observer | None = None,
+    notes: Notes | None = None,
 ) -> Run:
-    """Trains and evaluates, and returns the session for a look inside."""
-    session = session_of(config, model_dir, strategy, observer=observer)
+    """Trains and evaluates, and returns the run for a look inside."""
+    session = session_of(config, model_dir, strategy, notes=notes)
     controller = build_controller(session)
-    session.checkpoints.restore_or_initialize(session.task)
-    with strategy.scope():
-        loop.train(session, controller, evaluates=True)
+    with notes.listening_scope() if notes is not None else contextlib.nullcontext():
+        session.checkpoints.restore_or_initialize(session.task)
+        with strategy.scope():
+            loop.train(session, controller, evaluates=True)
     return session
 
 
@@ -254,20 +266,27 @@ def records(model_dir: Path, split: str) -> list[dict[str, Any]]:
     return [record for record in map(json.loads, lines) if record["split"] == split]
 
 
-class Notes(Observer):
-    """Remembers what it is told."""
+class Notes(Callback):
+    """Remembers what a run logs, evaluates, and says of its exactness."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []
         self.evaluations: list[tuple[int, dict[str, Any]]] = []
         self.started_at: list[int] = []
+        self.reasons: list[str] | None = None
 
-    def started(self, step: int, train_steps: int) -> None:
-        self.started_at.append(step)
-
-    def evaluated(self, step: int, logs: Any) -> None:
-        self.evaluations.append((step, dict(logs)))
+    def listening_scope(self) -> contextlib.AbstractContextManager[None]:
+        return log_scope(self.note)
 
     def note(self, text: str) -> None:
         if not text.startswith("note: runtime.intra_op_threads"):  # Depends on the machine.
             self.notes.append(text)
+
+    def on_train_begin(self, run: Any) -> None:
+        self.started_at.append(run.step)
+
+    def on_evaluate(self, run: Any, logs: Any) -> None:
+        self.evaluations.append((run.step, flat_scalars(logs)))
+
+    def on_train_end(self, run: Any) -> None:
+        self.reasons = run.inexact_reasons()

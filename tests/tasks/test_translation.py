@@ -16,23 +16,13 @@ from orbit_runner.data.text.source import EOS
 from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary
 from orbit_runner.tasks.translation.serving import translate
 from orbit_runner.tasks.translation.task import TranslationTask
-from orbit_runner.utils.observer import Observer
-from tests.support.toy import records, run
+from tests.support.toy import Notes, records, run
 from tests.support.translations import sentences, translation_config, write_set
 
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-
-class Reasons(Observer):
-    """Remembers why a run would not give the same weights again."""
-
-    reasons: list[str] | None = None
-
-    def reproducible(self, reasons: list[str]) -> None:
-        self.reasons = reasons
 
 
 def _no_dropout() -> dict[str, Any]:
@@ -56,8 +46,8 @@ def test_a_run_trains_and_evaluates(
         task__bleu_lowercase=True,
         runtime__mixed_precision_dtype=dtype.removeprefix("mixed_"),
     )
-    told = Reasons()
-    model, logs = run(config, tmp_path / "run", observer=told)
+    told = Notes()
+    model, logs = run(config, tmp_path / "run", notes=told)
     assert told.reasons == []
     assert logs["validation_examples"] == 21
     assert {"token_accuracy", "perplexity", "bleu", "validation_loss"} <= set(logs)

@@ -109,7 +109,7 @@ def test_a_config_names_callbacks(tmp_path: Path) -> None:
     config = _in_config(f"{HERE}.OnlyLoops", entry)
     assert config.callbacks[0].class_name == f"{HERE}.OnlyLoops"
     notes = Notes()
-    run(config, tmp_path, observer=notes)
+    run(config, tmp_path, notes=notes)
     assert [step for step, _ in notes.evaluations] == [5, 10]
     assert "early stop at step 10: enough at step 10" in notes.notes[0]
 
@@ -120,13 +120,13 @@ def test_a_stop_between_two_checkpoints_is_saved_and_final(mode: str, tmp_path: 
     intervals = {"trainer__checkpoint_interval": 10, "trainer__validation_interval": 10}
     config = _in_config(entry, trainer__summary_interval=2, **intervals)
     notes = Notes()
-    model, _ = run(config, tmp_path, mode, observer=notes)
+    model, _ = run(config, tmp_path, mode, notes=notes)
     assert (tmp_path / "checkpoints" / "ckpt-6.index").is_file()
     assert [step for step, _ in notes.evaluations] == ([6] if mode == "train_and_eval" else [])
     assert [record["step"] for record in records(tmp_path, "train")] == [2, 4, 6]
 
     again = Notes()
-    same, _ = run(config, tmp_path, mode, observer=again)
+    same, _ = run(config, tmp_path, mode, notes=again)
     assert "the run is finished: enough at step 6" in again.notes
     for one, other in zip(weights(model), weights(same), strict=True):
         np.testing.assert_array_equal(one, other)
@@ -136,7 +136,7 @@ def test_a_stopped_run_goes_on_with_another_rule(tmp_path: Path) -> None:
     entry = {"class_name": f"{HERE}.StopAfter", "arguments": {"calls": 2}}
     run(_in_config(entry), tmp_path)
     notes = Notes()
-    run(toy_config(), tmp_path, observer=notes)
+    run(toy_config(), tmp_path, notes=notes)
     assert notes.evaluations[-1][0] == 20
 
 
@@ -217,5 +217,5 @@ def test_a_callback_may_end_continuous_evaluation(tmp_path: Path) -> None:
     run(toy_config(), tmp_path, "train")
     waits_for_more = toy_config(trainer__train_steps=100, trainer__continuous_eval_timeout=60)
     notes = Notes()
-    run(waits_for_more, tmp_path, "continuous_eval", observer=notes, callbacks=[StopAfter(1)])
+    run(waits_for_more, tmp_path, "continuous_eval", notes=notes, callbacks=[StopAfter(1)])
     assert [step for step, _ in notes.evaluations] == [20]

@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.config.schema.data import DataConfig
-from orbit_runner.utils.observer import Observer
 from tests.support.digits import digits_config
 from tests.support.toy import (
     Notes,
@@ -20,14 +19,6 @@ from tests.support.toy import (
     session_of,
     toy_config,
 )
-
-
-class Verdict(Observer):
-    def __init__(self) -> None:
-        self.reasons: list[str] | None = None
-
-    def reproducible(self, reasons: list[str]) -> None:
-        self.reasons = reasons
 
 
 class NoisyToy(ToyTask):
@@ -124,20 +115,20 @@ def test_what_is_not_exact_is_told(
     from orbit_runner.determinism.numerics import configure_numerics
     from orbit_runner.train_lib import run_experiment
 
-    config, verdict = toy_config(**changes), Verdict()
+    config, verdict = toy_config(**changes), Notes()
     configure_numerics(config.runtime)
     made = make_strategy(strategy)
     with made.scope():
         built = task(config.task)
-    run_experiment(made, built, "train", config, str(tmp_path), observer=verdict)
+    run_experiment(made, built, "train", config, str(tmp_path), callbacks=[verdict])
     replicas = made.num_replicas_in_sync
     assert verdict.reasons == [reason.replace("1 ops", f"{replicas} ops") for reason in said]
 
 
 def test_an_evaluation_has_no_verdict(tmp_path: Path) -> None:
     run(toy_config(), tmp_path)
-    verdict = Verdict()
-    run(toy_config(), tmp_path, "eval", observer=verdict)
+    verdict = Notes()
+    run(toy_config(), tmp_path, "eval", notes=verdict)
     assert verdict.reasons is None
 
 
@@ -168,7 +159,7 @@ def test_a_step_stands_once_in_the_records(tmp_path: Path) -> None:
     for suffix in ("index", "json", "data-00000-of-00001"):
         (tmp_path / "checkpoints" / f"ckpt-60.{suffix}").unlink()
     notes = Notes()
-    run(config, tmp_path, observer=notes)
+    run(config, tmp_path, notes=notes)
     assert notes.started_at == [40]
     assert [record["step"] for record in records(tmp_path, "train")] == [15, 30, 45, 60]
     assert [record["step"] for record in records(tmp_path, "validation")] == [30, 60]

@@ -10,19 +10,11 @@ import pytest
 from tests.support.toy import Notes, run, toy_config
 
 
-class _Results(Notes):
-    """Remembers why the weights are not reproducible."""
-
-    reasons: list[str]
-
-    def reproducible(self, reasons: list[str]) -> None:
-        self.reasons = reasons
-
-
 def _reasons(folder: Path, steps: int, strategy: str = "one_device", **changes: Any) -> list[str]:
-    results = _Results()
+    results = Notes()
     run(toy_config(trainer__train_steps=steps, **changes), folder, "train", strategy,
-        observer=results)  # fmt: skip
+        notes=results)  # fmt: skip
+    assert results.reasons is not None
     return results.reasons
 
 

@@ -112,7 +112,7 @@ def test_a_metric_that_is_not_there_is_told_before_training(
 ) -> None:
     notes = Notes()
     with pytest.raises(SettingError, match="did you mean 'error'") as caught:
-        run(toy_config(**changes), tmp_path, observer=notes)
+        run(toy_config(**changes), tmp_path, notes=notes)
     assert caught.value.path == path
     assert notes.started_at == []
 
@@ -178,18 +178,18 @@ STOPPING = {
 
 def test_a_run_that_stopped_early_is_finished(tmp_path: Path) -> None:
     notes = Notes()
-    model, _ = run(toy_config(**STOPPING), tmp_path, observer=notes)
+    model, _ = run(toy_config(**STOPPING), tmp_path, notes=notes)
     assert [step for step, _ in notes.evaluations] == [5, 10]
     assert "early stop at step 10" in notes.notes[0]
     again = Notes()
-    same, logs = run(toy_config(**STOPPING), tmp_path, observer=again)
+    same, logs = run(toy_config(**STOPPING), tmp_path, notes=again)
     np.testing.assert_array_equal(same.get_weights()[0], model.get_weights()[0])
     assert "finished" in again.notes[-1]
     assert "no better" in again.notes[-1]
     assert logs["validation_examples"] == 20
     patient = {**STOPPING, "trainer__early_stopping__patience": 2}
     on = Notes()
-    run(toy_config(**patient), tmp_path, observer=on)
+    run(toy_config(**patient), tmp_path, notes=on)
     assert [step for step, _ in on.evaluations] == [15]
 
 
@@ -197,7 +197,7 @@ def test_the_memory_of_early_stopping_survives_a_resume(tmp_path: Path) -> None:
     patient = {**STOPPING, "trainer__early_stopping__patience": 3}
     run(toy_config(trainer__train_steps=10, **patient), tmp_path)
     notes = Notes()
-    run(toy_config(trainer__train_steps=50, **patient), tmp_path, observer=notes)
+    run(toy_config(trainer__train_steps=50, **patient), tmp_path, notes=notes)
     assert [step for step, _ in notes.evaluations] == [15, 20]
     assert "early stop at step 20" in notes.notes[-1]
 
@@ -257,7 +257,7 @@ def test_it_goes_back_and_on_with_another_order(name: str, tmp_path: Path) -> No
 def test_it_goes_back_to_the_start_where_nothing_is_saved_yet(tmp_path: Path) -> None:
     notes = Notes()
     config = toy_config(task__nan_from=2, trainer__recovery_max_trials=1)
-    model, _ = run(config, tmp_path, observer=notes)
+    model, _ = run(config, tmp_path, notes=notes)
     assert "returned to step 0 (1 of 1 times)" in notes.notes[0]
     plain, _ = run(toy_config(task__train_data__seed=1_000_003), tmp_path / "other")
     np.testing.assert_array_equal(model.get_weights()[0], plain.get_weights()[0])
@@ -276,7 +276,7 @@ def test_trials_run_out(tmp_path: Path) -> None:
     config = toy_config(trainer__loss_upper_bound=1e-9, trainer__recovery_max_trials=2)
     notes = Notes()
     with pytest.raises(Diverged, match="returned to a checkpoint 2 times before"):
-        run(config, tmp_path, observer=notes)
+        run(config, tmp_path, notes=notes)
     assert len(notes.notes) == 2
     # A restart keeps the events, which do not happen again with another bound.
     run(config.replace(trainer=config.trainer.replace(loss_upper_bound=1e6)), tmp_path)
@@ -290,7 +290,7 @@ def test_the_same_order_is_reported(tmp_path: Path) -> None:
         task__train_data__shuffle_buffer_size=0,
         trainer__recovery_max_trials=1,
     )
-    run(config, tmp_path, observer=notes)
+    run(config, tmp_path, notes=notes)
     (note,) = notes.notes
     assert note.endswith(
         "continuing with the same order of examples, because "

@@ -6,15 +6,11 @@ from typing import Any
 import pytest
 
 from orbit_runner.train.callbacks import thread_advice
-from orbit_runner.utils.observer import Observer
 from tests.support.digits import digits_config
-from tests.support.toy import run
+from tests.support.toy import Notes, run
 
 
-class _Notes(Observer):
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-
+class _Notes(Notes):
     def note(self, text: str) -> None:
         self.notes.append(text)
 
@@ -28,7 +24,7 @@ def _advice(folder: Path, **changes: Any) -> list[str]:
         digits_config(**{"trainer__train_steps": 1000, **_INTERVALS, **changes}),
         folder,
         "train",
-        observer=notes,
+        notes=notes,
     )
     return [note for note in notes.notes if "intra_op_threads" in note]
 
@@ -58,7 +54,7 @@ def test_one_core_gets_no_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_no_note_on_a_run_that_is_resumed(tmp_path: Path) -> None:
     assert _advice(tmp_path)
     notes = _Notes()
-    run(digits_config(trainer__train_steps=1010), tmp_path, "train", observer=notes)
+    run(digits_config(trainer__train_steps=1010), tmp_path, "train", notes=notes)
     assert not [note for note in notes.notes if "intra_op_threads" in note]
 
 

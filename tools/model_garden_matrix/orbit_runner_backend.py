@@ -8,9 +8,9 @@ from typing import Any
 
 import yaml
 
+from orbit_runner import Callback
 from orbit_runner.cli.preflight import check_before_start
 from orbit_runner.config.resolve import Request, resolve
-from orbit_runner.utils.observer import Observer
 from tools.model_garden_matrix.stages import STEPS, Reached
 
 _MODE = "train_and_eval"
@@ -38,7 +38,7 @@ def run(name: str, overrides: Callable[[], dict[str, Any]], folder: Path, reache
     strategy, task = train_lib.prepare(resolved.config, str(model_dir), mode=_MODE)
     told_when_built(task, reached)
     train_lib.run_experiment(
-        strategy, task, _MODE, resolved.config, str(model_dir), observer=_Stages(reached)
+        strategy, task, _MODE, resolved.config, str(model_dir), callbacks=[_Stages(reached)]
     )
 
 
@@ -59,13 +59,13 @@ def told_when_built(task: Any, reached: Reached) -> None:
     task.build_model = build_model
 
 
-class _Stages(Observer):
+class _Stages(Callback):
     def __init__(self, reached: Reached) -> None:
         self._reached = reached
 
-    def trained(self, step: int, logs: Mapping[str, float]) -> None:
-        if step >= STEPS:
+    def on_loop_end(self, run: Any, logs: Mapping[str, Any]) -> None:
+        if run.step >= STEPS:
             self._reached("trains")
 
-    def evaluated(self, step: int, logs: Mapping[str, float]) -> None:
+    def on_evaluate(self, run: Any, logs: Mapping[str, Any]) -> None:
         self._reached("evaluates")

@@ -13,7 +13,7 @@ from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.errors import first_line
 from orbit_runner.run_directory.config import is_made_with
 from orbit_runner.run_directory.paths import RunDirectory
-from orbit_runner.utils.observer import Observer
+from orbit_runner.utils.log import phase
 
 # Whether a checkpoint whose record has a fingerprint was made with the config of the run.
 SameConfig = Callable[[str], bool]
@@ -69,14 +69,13 @@ class Verification:
         return not self.config_problem and all(verdict.well for verdict in self.verdicts)
 
 
-def verify(target: Path, observer: Observer) -> Verification:
+def verify(target: Path) -> Verification:
     """Compares checkpoints with their records: first the files, then the tensors in them.
 
     Tensorflow is imported only if there is a checkpoint whose files are whole.
 
     Args:
         target: The folder of a run, a folder of checkpoints, or the path of one without suffix.
-        observer: Hears what is looked at.
 
     Returns:
         What was found.
@@ -87,14 +86,14 @@ def verify(target: Path, observer: Observer) -> Verification:
     same_config, problem, best = _config(_run_of(target))
     places = find_places(target, best)
     count = f"{len(places)} checkpoint{'s' if len(places) > 1 else ''}"
-    observer.phase(f"reading the files of {count}")
+    phase(f"reading the files of {count}")
     found = [(place, verdict) for place in places if (verdict := _check_files(place, same_config))]
     verdicts = [verdict for _, verdict in found]
     if not all(verdict.damage or verdict.unfinished for verdict in verdicts):
-        observer.phase("importing tensorflow")
+        phase("importing tensorflow")
         import orbit_runner.checkpoint.fingerprint  # noqa: F401
 
-        observer.phase(f"reading the tensors of {count}")
+        phase(f"reading the tensors of {count}")
         verdicts = [now for place, verdict in found if (now := _check_tensors(place, verdict))]
     return Verification(tuple(verdicts), problem)
 

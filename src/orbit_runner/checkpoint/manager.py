@@ -25,7 +25,7 @@ from orbit_runner.distribute.process_group import Workers
 from orbit_runner.errors import RunnerError, format_list
 from orbit_runner.state.initial_weights import initialize
 from orbit_runner.state.train_state import TrainState
-from orbit_runner.utils.observer import Observer
+from orbit_runner.utils.log import note
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -65,7 +65,6 @@ class Checkpoints:
         state: TrainState,
         directory: Path,
         strategy: tf.distribute.Strategy,
-        observer: Observer,
         circumstances: Circumstances,
         *,
         max_to_keep: int | None,
@@ -82,7 +81,6 @@ class Checkpoints:
             state: What is saved.
             directory: The folder.
             strategy: In whose scope it is restored.
-            observer: Hears of damaged checkpoints, and of what was left out.
             circumstances: Config, strategy and numerics; noted in each checkpoint.
             max_to_keep: Checkpoints kept; None: all.
             asynchronous: Whether saving runs beside training.
@@ -93,7 +91,7 @@ class Checkpoints:
             trail: A file for the fingerprints of all checkpoints, those that are gone included.
             workers: The workers that train together: the chief alone owns the folder.
         """
-        self._state, self._strategy, self._observer = state, strategy, observer
+        self._state, self._strategy = state, strategy
         self._circumstances = circumstances
         self._workers, self._writes = workers, writes and workers.is_chief
         self._is_official = is_official
@@ -102,7 +100,6 @@ class Checkpoints:
             state,
             checkpoint,
             strategy,
-            observer,
             partly=allow_partial,
             takes_weights_only=is_official,
         )
@@ -119,7 +116,7 @@ class Checkpoints:
         self.restored: CheckpointRecord | None = None
         if self._writes:
             for step in self.folder.clear_leftovers():
-                observer.note(
+                note(
                     f"note: the checkpoint of step {step} was not finished when the run ended; "
                     "its parts were removed"
                 )
@@ -181,7 +178,7 @@ class Checkpoints:
         if path is not None:
             return path
         with self._strategy.scope():
-            initialize(task, self._state.model, self._observer, may_be_empty=self._is_official)
+            initialize(task, self._state.model, may_be_empty=self._is_official)
             if self._state.ema is not None:
                 self._state.ema.reset()
         return None
@@ -210,7 +207,7 @@ class Checkpoints:
                 return place
             self._report(place, problem)
         if self.fell_back and self._writes:
-            self._observer.note("warning: no whole checkpoint is left; starting from the beginning")
+            note("warning: no whole checkpoint is left; starting from the beginning")
         return None
 
     def _problem(self, place: Place) -> str:
@@ -227,7 +224,7 @@ class Checkpoints:
             return
         self.fell_back = True
         what = "ckpt-{newest}" if self.folder.path.is_dir() else "the directory"
-        self._observer.note(
+        note(
             f"warning: the newest checkpoint of the run was {self.folder.prefix(newest)}, and "
             f"{what.format(newest=newest)} is gone"
         )
@@ -240,7 +237,7 @@ class Checkpoints:
                 where = self.folder.set_aside(place.step)
             except OSError:
                 moves = False
-        self._observer.note(
+        note(
             f"warning: the checkpoint of step {place.step} {problem}\n"
             f"  {'moved to' if moves else 'not used:'} {where}"
         )
@@ -289,7 +286,7 @@ class Checkpoints:
     def _compare_numerics(self, record: CheckpointRecord) -> None:
         changed = changes(record.numerics, self._circumstances.numerics)
         if changed:
-            self._observer.note(
+            note(
                 "note: the last bits of the weights may come out otherwise than before, for this\n"
                 f"machine or installation is not as it was at step {record.step}:\n"
                 + format_list(changed)

@@ -21,7 +21,7 @@ from orbit_runner.distribute.sharded_variables import hold_slots
 from orbit_runner.errors import RunnerError, first_line, format_list
 from orbit_runner.state.averaging_optimizer import OWN
 from orbit_runner.state.train_state import TrainState
-from orbit_runner.utils.observer import Observer
+from orbit_runner.utils.log import note
 
 _NOT_WEIGHTS = ("optimizer", "ema", "global_step", *OWN)
 
@@ -34,7 +34,6 @@ class Restorer:
         state: TrainState,
         checkpoint: tf.train.Checkpoint,
         strategy: tf.distribute.Strategy,
-        observer: Observer,
         *,
         partly: bool,
         takes_weights_only: bool = False,
@@ -45,13 +44,12 @@ class Restorer:
             state: What is restored.
             checkpoint: The same as TensorFlow takes it.
             strategy: In whose scope it is restored.
-            observer: Hears what was left out.
             partly: Whether a checkpoint may fit in part.
             takes_weights_only: Whether a checkpoint may hold weights and nothing else, as Model
                 Garden's runner accepts them.
         """
         self._state, self._checkpoint, self._strategy = state, checkpoint, strategy
-        self._observer, self._partly = observer, partly
+        self._partly = partly
         self._takes_weights_only = takes_weights_only
         self._usual = state.items()
         hold_slots(state.optimizer)
@@ -95,7 +93,7 @@ class Restorer:
         for variable, value in self._hyperparameters:
             variable.assign(value)
         if is_model_gardens(content):
-            self._observer.note(_of_model_garden(path, found))
+            note(_of_model_garden(path, found))
         return found.complete
 
     def _items(
@@ -148,7 +146,7 @@ class Restorer:
         left = [line for line in found.missing if line.startswith("model.")]
         unchanged = f"; these keep their values:\n{format_list(left)}" if left else ""
         step = int(self._state.global_step.numpy())
-        self._observer.note(
+        note(
             f"note: {path} holds weights only: restored {len(taken)} variables of the model; "
             f"the step ({step}) and the optimizer are unchanged{unchanged}"
         )
@@ -180,7 +178,7 @@ class Restorer:
         with self._strategy.scope():
             _assign(pairs, content)
             self._begin_averages(pairs)
-        self._observer.note(f"restored {len(pairs)} variables; left out:\n{left_out}")
+        note(f"restored {len(pairs)} variables; left out:\n{left_out}")
 
     def _compare_weights(self, path: str, record: CheckpointRecord | None) -> None:
         if record is not None and weights_fingerprint(self._state.model) != record.weights:

@@ -19,8 +19,8 @@ from orbit_runner.errors import Diverged, RunnerError, first_line
 from orbit_runner.reporting.run_record import RunRecord, describe_devices
 from orbit_runner.run_directory.history import RunHistory
 from orbit_runner.run_directory.paths import RunDirectory
+from orbit_runner.train.callbacks.base import Callback
 from orbit_runner.train.stop_requests import StoppedAtStep
-from orbit_runner.utils.observer import Observer, Observers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +53,7 @@ def rerun(
     resolved: Resolved,
     history: RunHistory,
     folder: Path,
-    observer: Observer,
+    progress: Callback,
     *,
     step: int,
     after: int,
@@ -64,7 +64,7 @@ def rerun(
         resolved: Its config.
         history: Its trail.
         folder: Where the new one goes; a checkpoint that is there is where it goes on from.
-        observer: Is told what happens.
+        progress: Called at the events of the new run.
         step: The step to go to.
         after: The step it goes on from; -1 for the beginning.
 
@@ -83,10 +83,10 @@ def rerun(
         RunDirectory(folder).record(mode), ["runner", *sys.argv[1:]], mode, config.runtime.seed
     )
     record.update(devices=describe_devices(), replicas=replicas)
-    observers = Observers(observer, ConfigWriter(folder, resolved))
+    callbacks = [progress, ConfigWriter(folder, resolved)]
     try:
         for stage in _stages(config, history, step, after):
-            stage.run(strategy, task, mode, folder, observers)
+            stage.run(strategy, task, mode, folder, callbacks)
     except Exception as error:
         record.finish(f"{type(error).__name__}: {error}")
         if isinstance(error, RunnerError) and not isinstance(error, Diverged):
@@ -104,7 +104,9 @@ class _Stage:
     step: int
     leaves: bool
 
-    def run(self, strategy: Any, task: Any, mode: str, folder: Path, observer: Observer) -> None:
+    def run(
+        self, strategy: Any, task: Any, mode: str, folder: Path, callbacks: list[Callback]
+    ) -> None:
         steps = self.step + 1 if self.leaves else self.step
         trainer = self.config.trainer.replace(
             train_steps=steps,
@@ -121,7 +123,7 @@ class _Stage:
                 self.config.replace(trainer=trainer),
                 str(folder),
                 enable_async_checkpointing=True,
-                observer=observer,
+                callbacks=callbacks,
                 stop_at_step=self.step if self.leaves else None,
             )
 

@@ -22,8 +22,9 @@ from orbit_runner.distribute.cluster.shutdown import Guest, Host
 from orbit_runner.distribute.tf_environment import keep_native_output, prepare_environment
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.run_directory.run_lock import RunDirectoryRemoved
+from orbit_runner.train.callbacks.base import Callback
 from orbit_runner.utils.garbage_collection import paused_collection_scope
-from orbit_runner.utils.observer import Observer, Observers
+from orbit_runner.utils.log import note
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,7 +49,7 @@ class Job:
     cluster: Cluster | None
     asynchronous: bool
     allow_partial: bool
-    data: Observer = dataclasses.field(default_factory=Observer)
+    data: Callback = dataclasses.field(default_factory=Callback)
 
     @property
     def writes(self) -> bool:
@@ -120,9 +121,9 @@ def _run(job: Job, progress: Any) -> Any:
 
         bind_gin(job.resolved)
         strategy, task = train_lib.prepare(
-            job.config, str(job.model_dir), cluster=job.cluster, mode=job.mode, tell=progress.phase
+            job.config, str(job.model_dir), cluster=job.cluster, mode=job.mode
         )
-    record = _record(job, strategy, progress)
+    record = _record(job, strategy)
     start = time.monotonic()
     try:
         model, logs = train_lib.run_experiment(
@@ -132,7 +133,7 @@ def _run(job: Job, progress: Any) -> Any:
             job.config,
             str(job.model_dir),
             enable_async_checkpointing=job.asynchronous,
-            observer=_observer(job, progress),
+            callbacks=_callbacks(job, progress),
             allow_partial=job.allow_partial,
         )
     except RunDirectoryRemoved:
@@ -175,13 +176,13 @@ def _servers_dismissed(job: Job) -> Iterator[None]:
     host.end(0)
 
 
-def _observer(job: Job, progress: Observer) -> Observer:
+def _callbacks(job: Job, progress: Callback) -> list[Callback]:
     if job.mode in TRAINING and job.writes:
-        return Observers(progress, job.data, ConfigWriter(job.model_dir, job.resolved))
-    return progress
+        return [progress, job.data, ConfigWriter(job.model_dir, job.resolved)]
+    return [progress]
 
 
-def _record(job: Job, strategy: Any, progress: Observer) -> Any:
+def _record(job: Job, strategy: Any) -> Any:
     from orbit_runner.reporting.run_record import RunRecord, describe_devices
 
     record = RunRecord(
@@ -189,12 +190,12 @@ def _record(job: Job, strategy: Any, progress: Observer) -> Any:
         ["runner", *sys.argv[1:]],
         job.mode,
         job.config.runtime.seed,
-        progress.note,
+        note,
     )
     devices, replicas = describe_devices(), strategy.num_replicas_in_sync
     cluster = {"cluster": job.cluster.as_dict()} if job.cluster else {}
     record.update(devices=devices, replicas=replicas, **cluster)
-    progress.note(_placement(job, strategy))
+    note(_placement(job, strategy))
     return record
 
 
@@ -215,7 +216,7 @@ def _placement(job: Job, strategy: Any) -> str:
     return "\n".join(lines)
 
 
-class ConfigWriter(Observer):
+class ConfigWriter(Callback):
     """Writes the config that makes this run again, once the run has a state that fits it."""
 
     def __init__(self, model_dir: Path, resolved: Resolved) -> None:
@@ -228,7 +229,7 @@ class ConfigWriter(Observer):
         self._path, self._config = RunDirectory(model_dir).config, resolved.config
         self._written = False
 
-    def ready(self, step: int) -> None:
+    def on_run_begin(self, run: Any) -> None:
         """Writes it, the first time: a run that goes back after it diverged is the same run."""
         if self._written:
             return

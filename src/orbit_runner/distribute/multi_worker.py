@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import tensorflow as tf
 from tensorflow.python.distribute import multi_worker_util
 from tensorflow.python.eager import context  # how soon a lost member is noticed is set nowhere else
@@ -13,6 +11,7 @@ from orbit_runner.distribute.cluster.barrier import meet
 from orbit_runner.distribute.cluster.description import Cluster
 from orbit_runner.distribute.cluster.errors import MemberLost
 from orbit_runner.errors import RunnerError, first_line
+from orbit_runner.utils.log import phase
 
 _IMPLEMENTATIONS = {
     None: tf.distribute.experimental.CommunicationImplementation.AUTO,
@@ -23,7 +22,7 @@ _IMPLEMENTATIONS = {
 
 
 def build_multi_worker(
-    runtime: RuntimeConfig, cluster: Cluster, purpose: str, tell: Callable[[str], None]
+    runtime: RuntimeConfig, cluster: Cluster, purpose: str
 ) -> tf.distribute.Strategy:
     """Waits for the other workers and builds the strategy over all.
 
@@ -31,7 +30,6 @@ def build_multi_worker(
         runtime: The settings.
         cluster: The cluster.
         purpose: What all have to have in common.
-        tell: Is told whom it waits for.
 
     Returns:
         The strategy.
@@ -42,7 +40,7 @@ def build_multi_worker(
     """
     trainers = cluster.trainers()
     others = [member for member in trainers if member != cluster.me]
-    meet(cluster, others, purpose=purpose, timeout=runtime.cluster_start_timeout, tell=tell)
+    meet(cluster, others, purpose=purpose, timeout=runtime.cluster_start_timeout, tell=phase)
     jobs = {role: list(cluster.jobs[role]) for role in ("chief", "worker") if role in cluster.jobs}
     spec = tf.train.ClusterSpec(jobs)
     _watch_members(spec, runtime)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -22,13 +22,14 @@ from orbit_runner.distribute.cluster.liveness import (
     wait_for_servers,
 )
 from orbit_runner.errors import RunnerError, first_line
+from orbit_runner.utils.log import phase
 
 _CHIEF = "/job:chief/replica:0/task:0/device:CPU:0"
 _LOST = (tf.errors.UnavailableError, tf.errors.AbortedError)
 
 
 def build_parameter_server(
-    runtime: RuntimeConfig, jobs: Jobs, tell: Callable[[str], None]
+    runtime: RuntimeConfig, jobs: Jobs
 ) -> tf.distribute.ParameterServerStrategy:
     """Waits for the servers and builds the strategy over them.
 
@@ -36,7 +37,6 @@ def build_parameter_server(
         runtime: The settings.
         jobs: The cluster: workers, parameter servers, and this process as the chief unless it
             drives the cluster from outside.
-        tell: Is told whom it waits for.
 
     Returns:
         The strategy.
@@ -47,7 +47,7 @@ def build_parameter_server(
     """
     _drop_coordinator_log()
     # TensorFlow itself waits five minutes for a server that is not there, and says nothing.
-    wait_for_servers(servers_of(jobs), timeout=runtime.cluster_start_timeout, tell=tell)
+    wait_for_servers(servers_of(jobs), timeout=runtime.cluster_start_timeout, tell=phase)
     # An evaluator is no server: TensorFlow would wait for it.
     spec = {role: list(jobs[role]) for role in ("chief", "worker", "ps") if jobs.get(role)}
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(

@@ -15,8 +15,6 @@ from orbit_runner.distribute.multi_worker import build_multi_worker
 from orbit_runner.distribute.parameter_server import build_parameter_server
 from orbit_runner.distribute.tpu.strategy import build_tpu_strategy
 
-Tell = Callable[[str], None]
-
 
 @dataclasses.dataclass(frozen=True)
 class Place:
@@ -27,14 +25,12 @@ class Place:
         devices: The devices of this process, such as `CPU:0`.
         cluster: The cluster it is a member of, if any.
         purpose: What members have to have in common.
-        tell: Is told what is waited for.
     """
 
     runtime: RuntimeConfig
     devices: tuple[str, ...]
     cluster: Cluster | None = None
     purpose: str = ""
-    tell: Tell = lambda text: None
 
     @property
     def leads(self) -> list[str]:
@@ -74,12 +70,12 @@ def cross_device_ops(name: str | None, num_packs: int) -> tf.distribute.CrossDev
 
 def _multi_worker_mirrored(place: Place) -> tf.distribute.Strategy:
     assert place.cluster is not None
-    return build_multi_worker(place.runtime, place.cluster, place.purpose, place.tell)
+    return build_multi_worker(place.runtime, place.cluster, place.purpose)
 
 
 def _parameter_server(place: Place) -> tf.distribute.Strategy:
     jobs = place.cluster.jobs if place.cluster else remote_cluster(place.runtime)
-    return build_parameter_server(place.runtime, jobs, place.tell)
+    return build_parameter_server(place.runtime, jobs)
 
 
 # A further strategy is a name in `config.runtime.STRATEGIES` and a line here.
@@ -97,7 +93,6 @@ def build_strategy(
     runtime: RuntimeConfig,
     cluster: Cluster | None = None,
     purpose: str = "",
-    tell: Tell = lambda text: None,
 ) -> tf.distribute.Strategy:
     """Makes the devices ready and builds the strategy over them.
 
@@ -105,7 +100,6 @@ def build_strategy(
         runtime: The settings.
         cluster: The cluster that this process is a member of, if any.
         purpose: A text that all members have to have in common, such as a config's fingerprint.
-        tell: Is told what is waited for.
 
     Returns:
         The strategy.
@@ -114,5 +108,5 @@ def build_strategy(
         DeviceError: Devices that are not there were asked for.
         MemberLost: Another member of the cluster did not come.
     """
-    place = Place(runtime, select_devices(runtime), cluster, purpose, tell)
+    place = Place(runtime, select_devices(runtime), cluster, purpose)
     return FACTORIES[runtime.distribution_strategy](place)

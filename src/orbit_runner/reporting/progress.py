@@ -9,7 +9,9 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from orbit_runner.utils.observer import Observer
+from orbit_runner.train.callbacks.base import Callback, Logs
+from orbit_runner.utils.log import log_scope
+from orbit_runner.utils.metrics import flat_scalars
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -25,7 +27,7 @@ _NOT_SHOWN = (
 )
 
 
-class History(Observer):
+class History(Callback):
     """Remembers the results of evaluations, for the table at the end."""
 
     def __init__(self) -> None:
@@ -36,24 +38,24 @@ class History(Observer):
         self.target = 0
         self.inexact: list[str] | None = None
 
-    def started(self, step: int, train_steps: int) -> None:
+    def on_train_begin(self, run: Any) -> None:
         """Remembers where training starts."""
-        self.last_step, self.target = step, train_steps
+        self.last_step, self.target = run.step, run.train_steps
 
-    def trained(self, step: int, logs: Mapping[str, Any]) -> None:
+    def on_loop_end(self, run: Any, logs: Logs) -> None:
         """Remembers step and speed."""
-        self.last_step = step
+        self.last_step = run.step
         self.steps_per_second.append(float(logs["steps_per_second"]))
         self.work = {name: float(logs[name]) for name in _WORK if name in logs}
 
-    def reproducible(self, reasons: list[str]) -> None:
+    def on_train_end(self, run: Any) -> None:
         """Remembers why the weights need not come out again."""
-        self.inexact = reasons
+        self.inexact = run.inexact_reasons()
 
-    def evaluated(self, step: int, logs: Mapping[str, Any]) -> None:
+    def on_evaluate(self, run: Any, logs: Logs) -> None:
         """Remembers the scalars of a result."""
-        self.last_step = step
-        self.evaluations.append((step, scalars(logs)))
+        self.last_step = run.step
+        self.evaluations.append((run.step, scalars(logs)))
 
 
 def scalars(logs: Mapping[str, Any]) -> dict[str, float]:
@@ -63,7 +65,7 @@ def scalars(logs: Mapping[str, Any]) -> dict[str, float]:
         logs: Name to value.
     """
     numbers = {}
-    for name, value in logs.items():
+    for name, value in flat_scalars(logs).items():
         with contextlib.suppress(TypeError, ValueError):
             numbers[name] = float(value)
     return numbers
@@ -97,7 +99,8 @@ class PlainProgress(History):
         ticker = threading.Thread(target=self._tick, daemon=True)
         ticker.start()
         try:
-            yield
+            with log_scope(self.note, self.phase):
+                yield
         finally:
             self._done.set()
 
@@ -116,26 +119,28 @@ class PlainProgress(History):
         self._phase, self._since = text, time.monotonic()
         self._line(f"{text} …")
 
-    def started(self, step: int, train_steps: int) -> None:
+    def on_train_begin(self, run: Any) -> None:
         """Writes where training starts."""
-        super().started(step, train_steps)
+        super().on_train_begin(run)
         self._phase, self._since = "tracing the first step", time.monotonic()
-        self._line(f"training from step {step} to {train_steps} …")
+        self._line(f"training from step {run.step} to {run.train_steps} …")
 
-    def trained(self, step: int, logs: Mapping[str, Any]) -> None:
+    def on_loop_end(self, run: Any, logs: Logs) -> None:
         """Writes a line, at most every few seconds."""
-        super().trained(step, logs)
-        self._phase, self._since = f"training after step {step}", time.monotonic()
-        if time.monotonic() - self._last_line > _LINE_SECONDS or step >= self.target:
+        super().on_loop_end(run, logs)
+        self._phase, self._since = f"training after step {run.step}", time.monotonic()
+        if time.monotonic() - self._last_line > _LINE_SECONDS or run.step >= self.target:
             rate = float(logs["steps_per_second"])
-            left = (self.target - step) / rate if rate else 0.0
+            left = (self.target - run.step) / rate if rate else 0.0
             words = format_logs(logs, loss="training_loss")
-            self._line(f"step {step}/{self.target}  {words}  {rate:.4g} steps/s  {left:.0f} s left")
+            self._line(
+                f"step {run.step}/{self.target}  {words}  {rate:.4g} steps/s  {left:.0f} s left"
+            )
 
-    def evaluated(self, step: int, logs: Mapping[str, Any]) -> None:
+    def on_evaluate(self, run: Any, logs: Logs) -> None:
         """Writes the result."""
-        super().evaluated(step, logs)
-        self._line(f"evaluation at step {step}: {format_logs(logs, loss='validation_loss')}")
+        super().on_evaluate(run, logs)
+        self._line(f"evaluation at step {run.step}: {format_logs(logs, loss='validation_loss')}")
 
     def note(self, text: str) -> None:
         """Writes the note."""
@@ -165,34 +170,37 @@ class BarProgress(History):
     @contextlib.contextmanager
     def shown_scope(self) -> Iterator[None]:
         """Shows the bar for the time of a `with` block."""
-        with self._bar:
+        with self._bar, log_scope(self.note, self.phase):
             yield
 
     def phase(self, text: str) -> None:
         """Shows what comes next in place of the bar's heading."""
         self._bar.update(self._task, description=text)
 
-    def started(self, step: int, train_steps: int) -> None:
+    def on_train_begin(self, run: Any) -> None:
         """Gives the bar its length."""
-        super().started(step, train_steps)
+        super().on_train_begin(run)
         self._bar.update(
-            self._task, description="tracing the first step", total=train_steps, completed=step
+            self._task,
+            description="tracing the first step",
+            total=run.train_steps,
+            completed=run.step,
         )
 
-    def trained(self, step: int, logs: Mapping[str, Any]) -> None:
+    def on_loop_end(self, run: Any, logs: Logs) -> None:
         """Moves the bar."""
-        super().trained(step, logs)
+        super().on_loop_end(run, logs)
         rate = float(logs["steps_per_second"])
-        left = (self.target - step) / rate if rate else 0.0
+        left = (self.target - run.step) / rate if rate else 0.0
         words = f"{format_logs(logs, loss='training_loss')}  {rate:.4g} steps/s  {left:.0f} s left"
-        description = f"step {step}/{self.target}"
-        self._bar.update(self._task, description=description, completed=step, words=words)
+        description = f"step {run.step}/{self.target}"
+        self._bar.update(self._task, description=description, completed=run.step, words=words)
 
-    def evaluated(self, step: int, logs: Mapping[str, Any]) -> None:
+    def on_evaluate(self, run: Any, logs: Logs) -> None:
         """Writes the result above the bar."""
-        super().evaluated(step, logs)
+        super().on_evaluate(run, logs)
         self._bar.console.print(
-            f"evaluation at step {step}: {format_logs(logs, loss='validation_loss')}",
+            f"evaluation at step {run.step}: {format_logs(logs, loss='validation_loss')}",
             highlight=False,
         )
 
@@ -204,14 +212,14 @@ class BarProgress(History):
 class BriefProgress(PlainProgress):
     """For a worker beside the chief, whose lines would say the same: only what it does next."""
 
-    def trained(self, step: int, logs: Mapping[str, Any]) -> None:
+    def on_loop_end(self, run: Any, logs: Logs) -> None:
         """Remembers, and writes nothing."""
-        History.trained(self, step, logs)
-        self._phase, self._since = f"training after step {step}", time.monotonic()
+        History.on_loop_end(self, run, logs)
+        self._phase, self._since = f"training after step {run.step}", time.monotonic()
 
-    def evaluated(self, step: int, logs: Mapping[str, Any]) -> None:
+    def on_evaluate(self, run: Any, logs: Logs) -> None:
         """Remembers, and writes nothing."""
-        History.evaluated(self, step, logs)
+        History.on_evaluate(self, run, logs)
 
 
 def make_progress(kind: str = "auto", *, brief: bool = False) -> PlainProgress | BarProgress:

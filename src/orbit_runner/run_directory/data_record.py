@@ -22,8 +22,8 @@ from orbit_runner.data.fingerprint import (
 )
 from orbit_runner.errors import RunnerError, format_list
 from orbit_runner.run_directory.paths import RunDirectory
+from orbit_runner.train.callbacks.base import Callback
 from orbit_runner.utils.files import write_whole
-from orbit_runner.utils.observer import Observer
 
 NAME = "data.json"
 _FORMAT = 1
@@ -35,7 +35,7 @@ class DataChanged(RunnerError):
     """The data of a run is not what it was."""
 
 
-class DataRecord(Observer):
+class DataRecord(Callback):
     """Compares the data of a run with its record, and writes the record once the run is ready.
 
     Attributes:
@@ -44,8 +44,6 @@ class DataRecord(Observer):
         damage: Why the record cannot be read; "" if it can, or if there is none.
         earlier: The changes that the run was continued with before.
     """
-
-    records_data = True
 
     def __init__(self, model_dir: Path, now: Fingerprint) -> None:
         """Reads the record.
@@ -99,12 +97,8 @@ class DataRecord(Observer):
                 f"changed is not known:\n{format_list(self.difference.notes)}"
             )
 
-    def ready(self, step: int) -> None:
-        """Writes the record, the first time.
-
-        Args:
-            step: The step from which the run continues.
-        """
+    def on_run_begin(self, run: Any) -> None:
+        """Writes the record, the first time."""
         if self._written:
             return
         if self.damage:
@@ -113,7 +107,7 @@ class DataRecord(Observer):
         if self.difference.changes:
             date = time.strftime("%Y-%m-%dT%H:%M:%S%z")
             lines = list(self.difference.changes[:100])
-            changes.append({"step": step, "date": date, "changes": lines})
+            changes.append({"step": run.step, "date": date, "changes": lines})
         write_whole(self._path, _as_text(self._now, changes))
         self._written = True
 

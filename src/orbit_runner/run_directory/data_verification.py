@@ -14,7 +14,7 @@ from orbit_runner.errors import DataError, RunnerError
 from orbit_runner.run_directory.data_record import NAME, fingerprint_of, read_record
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.storage.staged_config import localize
-from orbit_runner.utils.observer import Observer
+from orbit_runner.utils.log import phase
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,12 +37,11 @@ class DataVerification:
         return not self.difference.changes
 
 
-def verify_data(run: Path, observer: Observer) -> DataVerification:
+def verify_data(run: Path) -> DataVerification:
     """Reads all files of a run's data and compares them with its record.
 
     Args:
         run: The run directory.
-        observer: Is told what is read.
 
     Returns:
         What was found.
@@ -65,7 +64,7 @@ def verify_data(run: Path, observer: Observer) -> DataVerification:
         return DataVerification(0, DataDifference(tuple(problems)), read=False)
     now, damages, count = {}, list[str](), 0
     for section, rows in fingerprint_of(task).items():
-        observer.phase(f"reading the files of {section}")
+        phase(f"reading the files of {section}")
         now[section] = [_read(row) for row in rows]
         damages += [f"{section}: {line}" for row in rows for line in _damages(row)]
         count += sum(row.files for row in rows)

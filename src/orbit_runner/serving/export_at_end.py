@@ -13,6 +13,7 @@ from orbit_runner.errors import RunnerError, SettingError
 from orbit_runner.serving.export import export
 from orbit_runner.serving.loader import load_scope, require
 from orbit_runner.train.run import Run
+from orbit_runner.utils.log import note, phase
 
 
 def check_exportable(task: Any) -> None:
@@ -66,16 +67,16 @@ def _export(run: Run) -> None:
     trainer, directory = run.config.trainer, run.model_dir
     asked = BEST if trainer.export_checkpoint == BEST else None
     best = trainer.best_checkpoint_export_subdir
-    choice = choose_checkpoint(directory, asked, best, run.observer.note)
+    choice = choose_checkpoint(directory, asked, best, note)
     averages = trainer.optimizer_config.ema is not None
     weights = choose_weights(trainer.export_weights, averages=averages, choice=choice)
     folder = directory / trainer.export_subdir
     # On the CPU: what training holds may leave no room for a second model on an accelerator.
-    loaded = load_scope(run.config, run.task, choice, weights, run.observer, device="CPU:0")
+    loaded = load_scope(run.config, run.task, choice, weights, device="CPU:0")
     with _graphs(), loaded as model:
-        run.observer.phase(f"writing {folder}")
+        phase(f"writing {folder}")
         record = export(model, run.config, directory, folder, replaces=True)
-    run.observer.note(f"exported step {record['step']} to {record['path']}")
+    note(f"exported step {record['step']} to {record['path']}")
 
 
 @contextlib.contextmanager

@@ -23,7 +23,7 @@ from orbit_runner.state.train_state import TrainState
 from orbit_runner.tasks.build import build_task
 from orbit_runner.tasks.serving import Serving
 from orbit_runner.train.build_state import build_state
-from orbit_runner.utils.observer import Observer
+from orbit_runner.utils.log import phase
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,7 +113,6 @@ def load_scope(
     task: Any,
     choice: Choice,
     weights: str,
-    observer: Observer,
     device: str | None = None,
 ) -> Iterator[Served]:
     """Builds a model and puts the weights of a checkpoint into it.
@@ -123,7 +122,6 @@ def load_scope(
         task: Its task.
         choice: The checkpoint.
         weights: `average` or `plain`.
-        observer: Hears what is done.
         device: Where the weights go; where TensorFlow puts them if None.
 
     Yields:
@@ -133,7 +131,7 @@ def load_scope(
         RunnerError: The checkpoint does not fit, or the task has no signatures.
     """
     require(task, "serving")
-    observer.phase("building the model")
+    phase("building the model")
     strategy = tf.distribute.get_strategy()
     try:
         with tf.device(device):
@@ -142,21 +140,21 @@ def load_scope(
         raise RunnerError(
             f"{error}\nthe network is built as the data set asks: --data_dir says where that is now"
         ) from error
-    observer.phase(f"restoring {choice.prefix}")
-    _restore(state, choice, strategy, observer)
+    phase(f"restoring {choice.prefix}")
+    _restore(state, choice, strategy)
     # The best checkpoint has the average in the place of the weights; both ways are the same then.
     averaged = weights == AVERAGE and state.ema is not None and not choice.is_best
     with state.ema.applied_scope() if averaged and state.ema else contextlib.nullcontext():
         yield Served(state.model, task.serving(state.model), choice, weights)
 
 
-def _restore(state: TrainState, choice: Choice, strategy: Any, observer: Observer) -> None:
+def _restore(state: TrainState, choice: Choice, strategy: Any) -> None:
     problem = content_problem(choice.place, known=state.non_finite)
     if problem:
         raise RunnerError(
             f"the checkpoint {choice.prefix} {problem}\n--checkpoint=STEP chooses another one"
         )
-    restorer = Restorer(state, state.checkpoint(), strategy, observer, partly=False)
+    restorer = Restorer(state, state.checkpoint(), strategy, partly=False)
     try:
         restorer.restore(choice.prefix, choice.record())
     except RunnerError as error:

@@ -11,20 +11,17 @@ import tf_keras
 from orbit_runner.distribute.sharded_variables import name_of, whole
 from orbit_runner.errors import RunnerError, SettingError, first_line, format_list
 from orbit_runner.storage.staged_config import local_checkpoint
-from orbit_runner.utils.observer import Observer
+from orbit_runner.utils.log import note
 
 _SETTING = "task.init_checkpoint"
 
 
-def initialize(
-    task: Any, model: tf_keras.Model, observer: Observer, *, may_be_empty: bool = False
-) -> None:
+def initialize(task: Any, model: tf_keras.Model, *, may_be_empty: bool = False) -> None:
     """Calls the task's `initialize` on a new model. It may load weights from a checkpoint.
 
     Args:
         task: The task.
         model: The model, built.
-        observer: Gets a note of what was loaded.
         may_be_empty: Whether `init_checkpoint` may be a directory without a checkpoint, where the
             task accepts that: many of Model Garden's tasks do.
 
@@ -53,7 +50,7 @@ def initialize(
         raise SettingError(_SETTING, _misfit(path, error, left, len(variables))) from error
     left = _find_unloaded(variables, before)
     if is_empty and len(left) == len(variables):
-        observer.note(
+        note(
             f"warning: {_SETTING}: there is no checkpoint in the directory {path!r}; "
             "training starts from scratch"
         )
@@ -62,7 +59,7 @@ def initialize(
         raise SettingError(
             _SETTING, f"{path} has nothing for any of the model's {len(variables)} variables"
         )
-    observer.note(_describe_loaded(path, left, len(variables)))
+    note(_describe_loaded(path, left, len(variables)))
 
 
 def _is_empty_directory(path: str) -> bool:

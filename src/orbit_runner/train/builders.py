@@ -24,7 +24,6 @@ from orbit_runner.train.parameter_server.async_trainer import AsyncTrainer
 from orbit_runner.train.parameter_server.chief_evaluator import OwnEvaluator
 from orbit_runner.train.schedule import Plan
 from orbit_runner.train.trainer import Trainer
-from orbit_runner.utils.observer import Observer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +35,6 @@ class Parts:
         task: Its task; a `JointTask` where it has several.
         strategy: Where it runs.
         state: What is trained.
-        observer: Is told what takes long.
         logging_dir: The folder of the run.
         eval_tasks: The tasks of evaluations by name; those of the experiment where None.
     """
@@ -45,7 +43,6 @@ class Parts:
     task: Any
     strategy: tf.distribute.Strategy
     state: TrainState
-    observer: Observer
     logging_dir: str
     eval_tasks: dict[str, Evaluated] | None = None
 
@@ -97,7 +94,7 @@ class Parts:
         replays = self.config.trainer.replay_inputs
         return distribute(
             self.strategy, task, self._with_seed(data), self.config.runtime, start_step,
-            replays=replays, tell=self.observer.note,
+            replays=replays,
         )  # fmt: skip
 
     def _with_seed(self, data: Any) -> Any:

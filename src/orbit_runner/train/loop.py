@@ -9,10 +9,10 @@ from typing import Any
 import orbit
 
 from orbit_runner.errors import Diverged, RunnerError
-from orbit_runner.train.reproducibility import inexact_reasons
 from orbit_runner.train.rollback import can_roll_back, record_divergence, roll_back
 from orbit_runner.train.run import Run
 from orbit_runner.train.stop_requests import StopTraining
+from orbit_runner.utils.log import note, phase
 
 _POLL_SECONDS = 1.0
 
@@ -38,7 +38,7 @@ def run_mode(run: Run, controller: orbit.Controller, mode: str) -> Logs:
         logs = train(run, controller, evaluates=mode == "train_and_eval")
         if mode == "train_and_post_eval":
             logs = evaluate(run, controller)
-    run.observer.reproducible(inexact_reasons(run))
+    run.callbacks.on_train_end(run)
     return logs
 
 
@@ -57,11 +57,10 @@ def train(run: Run, controller: orbit.Controller, *, evaluates: bool) -> Logs:
         The result of the last evaluation; {} where there was none.
     """
     logs = Logs()
-    run.observer.started(run.step, run.train_steps)
     run.callbacks.on_train_begin(run)
     if run.step >= run.train_steps or run.stops.reason:
         found = run.stops.reason or f"step {run.step} of {run.train_steps}"
-        run.observer.note(f"the run is finished: {found}")
+        note(f"the run is finished: {found}")
         return evaluate(run, controller) if evaluates else logs
     run.leave_if_asked()
     if can_roll_back(run):
@@ -79,7 +78,6 @@ def train(run: Run, controller: orbit.Controller, *, evaluates: bool) -> Logs:
                 raise
             roll_back(run, error.reason)
             finished = False
-    run.callbacks.on_train_end(run)
     return logs
 
 
@@ -98,7 +96,7 @@ def _train_to_next_stop(
     if evaluates and (stops.agree() or plan.evaluates_at(run.step)):
         logs = evaluate(run, controller)
     if stops.agree():
-        run.observer.note(f"early stop at step {run.step}: {stops.reason}")
+        note(f"early stop at step {run.step}: {stops.reason}")
     if stops.reason or plan.saves_at(run.step):
         run.checkpoints.save()
     run.leave_if_asked()
@@ -115,7 +113,7 @@ def evaluate(run: Run, controller: orbit.Controller) -> Logs:
     Returns:
         The metrics.
     """
-    run.observer.phase(f"evaluating at step {run.step}")
+    phase(f"evaluating at step {run.step}")
     return controller.evaluate(run.validation_steps)
 
 
@@ -157,7 +155,7 @@ def evaluate_continuously(run: Run, controller: orbit.Controller) -> Logs:
     timeout = run.config.trainer.continuous_eval_timeout
     directory = run.checkpoints.directory
     logs, seen, waiting_since = Logs(), None, time.monotonic()
-    run.observer.phase(f"waiting for a checkpoint in {directory}")
+    phase(f"waiting for a checkpoint in {directory}")
     while True:
         newest = run.checkpoints.newest()
         if newest is not None and newest != seen:
@@ -166,7 +164,7 @@ def evaluate_continuously(run: Run, controller: orbit.Controller) -> Logs:
             logs, seen, waiting_since = evaluate(run, controller), newest, time.monotonic()
             if run.stops.agree() or 0 < run.train_steps <= run.step:
                 return logs
-            run.observer.phase(f"waiting for a checkpoint after step {run.step}")
+            phase(f"waiting for a checkpoint after step {run.step}")
         elif timeout and run.workers.of_chief(time.monotonic() - waiting_since > timeout):
             raise RunnerError(
                 f"no new checkpoint in {directory} for {timeout} s "

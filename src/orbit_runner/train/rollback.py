@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from orbit_runner.errors import Diverged, RunnerError
 from orbit_runner.train.inputs.distribute import same_order_reason
+from orbit_runner.utils.log import note
 
 if TYPE_CHECKING:
     from orbit_runner.train.run import Run
@@ -46,7 +47,7 @@ def roll_back(run: Run, reason: str) -> None:
     same = same_order_reason(run.section("train_data"))
     order = f"the same order of examples, because {same}" if same else "another order"
     count = f"{trials} of {run.config.trainer.recovery_max_trials} times"
-    run.observer.note(
+    note(
         f"training diverged: {reason}\n"
         f"  returned to step {run.step} ({count}), continuing with {order}"
     )

@@ -32,11 +32,11 @@ from orbit_runner.train.callbacks.interrupts import SignalGuard
 from orbit_runner.train.callbacks.summaries import JsonLines
 from orbit_runner.train.loops.loop_pieces import LoopPieces
 from orbit_runner.train.multitask.joint_trainer import JointTask, is_multitask
-from orbit_runner.train.reproducibility import resume_reasons
+from orbit_runner.train.reproducibility import inexact_reasons, resume_reasons
 from orbit_runner.train.schedule import Plan, make_plan
 from orbit_runner.train.stop_requests import StopRequests
 from orbit_runner.train.trainer import compiles
-from orbit_runner.utils.observer import Observer
+from orbit_runner.utils.log import note, phase
 
 
 class Run:
@@ -51,7 +51,6 @@ class Run:
         state: What is trained.
         plan: The steps of the run.
         workers: The processes that train together.
-        observer: Called with what the run does next, and with notes.
         checkpoints: Its checkpoints.
         trainer: None in modes that only evaluate.
         evaluator: None in modes that only train.
@@ -76,7 +75,6 @@ class Run:
         task: Any,
         strategy: tf.distribute.Strategy,
         model_dir: Path,
-        observer: Observer,
         *,
         trains: bool,
         evaluates: bool,
@@ -93,7 +91,6 @@ class Run:
             task: Its task.
             strategy: Where it runs.
             model_dir: The run directory.
-            observer: Called with what the run does next, and with notes.
             trains: Whether the mode trains.
             evaluates: Whether the mode evaluates.
             asynchronous: Whether checkpoints are saved beside training.
@@ -110,12 +107,11 @@ class Run:
         self.written_config, config = config, localize(config)
         self.config, self.task, self.strategy = config, task, strategy
         self.model_dir, self.directory = model_dir, RunDirectory(model_dir)
-        self.observer = observer
         self.workers, self.own_strategy = Workers(strategy), own_strategy(strategy)
         self.callbacks = CallbackList([*make_callbacks(config.callbacks), *callbacks])
-        observer.phase("building the model")
+        phase("building the model")
         if config.runtime.enable_xla and not compiles(config):
-            observer.note("runtime.enable_xla is for GPUs in Model Garden's experiments: not used")
+            note("runtime.enable_xla is for GPUs in Model Garden's experiments: not used")
         self.state: TrainState = build_state(config, task, strategy)
         self.plan: Plan = self._plan(trains)
         self.stops = self._stop_requests(stop_at_step)
@@ -125,7 +121,7 @@ class Run:
         )
         if evaluates:
             self._require_batches()
-        parts = Parts(config, task, strategy, self.state, observer, str(model_dir), eval_tasks)
+        parts = Parts(config, task, strategy, self.state, str(model_dir), eval_tasks)
         with strategy.scope():
             self.trainer = parts.trainer(self.plan) if trains else None
         if self.trainer is not None:
@@ -184,16 +180,16 @@ class Run:
             self.restore_callbacks()
         if self.trainer is not None and self.is_chief:
             keeps = self.checkpoints.fell_back
-            prepare_records(self.directory, self.step, self.observer.note, keeps=keeps)
+            prepare_records(self.directory, self.step, note, keeps=keeps)
             if self.restored and has_evaluation(self.directory, self.step):
                 self._recorded_evaluation = self.step
-            if not self.observer.records_data:
+            if not self.callbacks.has(DataRecord):
                 self._record_data()
             if self.best is not None:
                 self.best.check_files()
         if self.restored:
-            self.observer.note(f"restored step {self.step} from {self.restored}")
-        self.observer.ready(self.step)
+            note(f"restored step {self.step} from {self.restored}")
+        self.callbacks.on_run_begin(self)
 
     def restore_callbacks(self) -> None:
         """Gives callbacks the state that is in the restored checkpoint, in modes that train."""
@@ -213,6 +209,10 @@ class Run:
             step: The step of the weights.
         """
         return step != self._recorded_evaluation
+
+    def inexact_reasons(self) -> list[str]:
+        """Returns why the same config need not give the same weights again; nothing if it does."""
+        return inexact_reasons(self)
 
     def leave_if_asked(self) -> None:
         """Saves and leaves if a signal came to any worker.
@@ -245,7 +245,7 @@ class Run:
             self.workers,
             SignalGuard(on_terminate=self.config.trainer.preemption_on_demand_checkpoint),
             Host(self.model_dir) if served else None,
-            self.observer.note,
+            note,
             at_step=at_step,
         )
 
@@ -263,7 +263,6 @@ class Run:
             self.state,
             self.directory.checkpoints,
             self.strategy,
-            self.observer,
             self.circumstances,
             max_to_keep=self.config.trainer.max_to_keep,
             # TensorFlow's copies for asynchronous saving are variables, which all workers would
@@ -281,9 +280,9 @@ class Run:
         record = DataRecord(self.model_dir, fingerprint_of(self.config.task))
         if not self.restored:
             record = record.of_new_run()
-        for note in record.notes():
-            self.observer.note(note)
-        record.ready(self.step)
+        for text in record.notes():
+            note(text)
+        record.on_run_begin(self)
 
     def _require_batches(self) -> None:
         if self.validation_steps:

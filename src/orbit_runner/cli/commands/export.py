@@ -97,7 +97,7 @@ def _export(chosen: Chosen, folder: Path, kind: str) -> dict[str, Any]:
         bind_gin(chosen.resolved)
         with setting_error_scope(chosen.resolved):
             task = make_task(config, chosen.run)
-            with load_scope(config, task, chosen.choice, chosen.weights, progress) as model:
+            with load_scope(config, task, chosen.choice, chosen.weights) as model:
                 progress.phase(f"writing {folder}")
                 return export(model, config, chosen.run, folder)
 

@@ -158,14 +158,12 @@ def _of_export(exported: Path, resolved: Resolved, flags: argparse.Namespace) ->
 def _of_run(chosen: Chosen, flags: argparse.Namespace) -> Iterator[Any]:
     config = chosen.resolved.config
     with contextlib.ExitStack() as stack:
-        with _progress(flags, chosen.resolved) as progress, setting_error_scope(chosen.resolved):
+        with _progress(flags, chosen.resolved), setting_error_scope(chosen.resolved):
             from orbit_runner.serving.loader import load_scope, make_task, require
 
             task = make_task(config, chosen.run, num_gpus=-1)
             require(task, "predictor")
-            model = stack.enter_context(
-                load_scope(config, task, chosen.choice, chosen.weights, progress)
-            )
+            model = stack.enter_context(load_scope(config, task, chosen.choice, chosen.weights))
             predictor = task.predictor(model.serving.signatures, top_k=flags.top_k)
         yield predictor
 

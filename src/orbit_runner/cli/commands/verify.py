@@ -64,8 +64,8 @@ def _verify(run: Path, *, data: bool) -> tuple[Verification, DataVerification | 
     prepare_environment(RuntimeConfig())
     progress = make_progress()
     with progress.shown_scope():
-        of_data = verify_data(run, progress) if data else None
-        return verify(run, progress), of_data
+        of_data = verify_data(run) if data else None
+        return verify(run), of_data
 
 
 def _data_as_dict(found: DataVerification | None) -> dict[str, object]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import sys
 from collections.abc import Sequence
@@ -31,15 +32,14 @@ from orbit_runner.storage.paths import is_remote
 from orbit_runner.tasks.multitask import Evaluated
 from orbit_runner.train import loop
 from orbit_runner.train.callbacks.base import Callback
+from orbit_runner.train.callbacks.callback_list import CallbackList, keeps_state
 from orbit_runner.train.callbacks.interrupts import SignalAction, SignalGuard
 from orbit_runner.train.controller import Action, build_controller, quiet_orbit
 from orbit_runner.train.error_messages import error_message_scope
 from orbit_runner.train.run import Run
 from orbit_runner.train.run_scope import run_scope
 from orbit_runner.utils.files import cut_records
-from orbit_runner.utils.observer import Observer
-
-_INEXACT_TRAINER = ["a trainer of your own makes its own batches and random draws"]
+from orbit_runner.utils.log import LOGGER, log_scope, phase
 
 
 class OrbitExperimentRunner:
@@ -69,7 +69,6 @@ class OrbitExperimentRunner:
         eval_summary_manager: Any = None,
         enable_async_checkpointing: bool = False,
         *,
-        observer: Observer | None = None,
         allow_partial: bool = False,
         eval_tasks: dict[str, Evaluated] | None = None,
         callbacks: Sequence[Callback] = (),
@@ -92,8 +91,6 @@ class OrbitExperimentRunner:
             summary_manager: Writes summaries of training, in place of the runner's.
             eval_summary_manager: Writes summaries of evaluation.
             enable_async_checkpointing: Whether checkpoints are saved beside training.
-            observer: Called at each event of the run; prints notes, by default, where `params` is
-                Model Garden's.
             allow_partial: Whether to restore what fits of a checkpoint that does not fit as a
                 whole.
             eval_tasks: The tasks of evaluations by name; those of the experiment where None.
@@ -116,8 +113,6 @@ class OrbitExperimentRunner:
         self._asynchronous, self._allow_partial = enable_async_checkpointing, allow_partial
         self._eval_tasks, self._callbacks = eval_tasks, tuple(callbacks)
         self._stop_at_step = stop_at_step
-        of_a_driver = not isinstance(params, ExperimentConfig)
-        self._observer = observer or (_Printed() if of_a_driver else Observer())
         self._run: Run | None = None
         self._own_controller: orbit.Controller | None = None
         self._reports: Any = None
@@ -129,7 +124,8 @@ class OrbitExperimentRunner:
                 self._model_dir = str(until_run.enter_context(remote))
             if mode in TRAINING and Workers(self.strategy).is_chief:
                 until_run.enter_context(RunLock(self._model_dir))
-            with run_scope(self._config, self.strategy, mode, self._model_dir):
+            scope = run_scope(self._config, self.strategy, mode, self._model_dir)
+            with scope, self._notes():
                 self._build(
                     task,
                     trainer,
@@ -150,21 +146,22 @@ class OrbitExperimentRunner:
             trainer=self._trainer if trains else None, evaluator=self._trainer, **controller
         )
         if self._controller is not self._own_controller:
-            self._require_no_callbacks()
+            self._check_callbacks()
         if self._controller is self._own_controller and self._run is not None:
             self._run.restore_or_initialize()
         elif self._run is None:
             step = int(self._trainer.global_step.numpy())
             if trains and Workers(self.strategy).is_chief:
                 cut_records(RunDirectory(Path(self._model_dir)).metrics, after=step)
-            self._observer.ready(step)
+            self._own_trainer_run.callbacks.on_run_begin(self._own_trainer_run)
 
-    def _require_no_callbacks(self) -> None:
+    def _check_callbacks(self) -> None:
         """Raises an error if something was asked for that only this runner's own loop does."""
-        if self._config.callbacks or self._callbacks:
+        kept = [one for one in self._callbacks if keeps_state(one)]
+        if self._config.callbacks or kept or (self._run is not None and self._callbacks):
             raise SettingError(
                 "callbacks",
-                "a trainer or a controller of your own does not call them\n"
+                "a trainer or a controller of your own does not call them, nor save their state\n"
                 "give it `train_actions` and `eval_actions`",
             )
         if self._stop_at_step is not None:
@@ -222,7 +219,6 @@ class OrbitExperimentRunner:
             task,
             self.strategy,
             Path(self.model_dir),
-            self._observer,
             trains=train,
             evaluates=evaluate,
             asynchronous=self._asynchronous,
@@ -267,7 +263,6 @@ class OrbitExperimentRunner:
             self._config.trainer,
             self.model_dir,
             Workers(self.strategy),
-            self._observer,
             allow_partial=self._allow_partial or of_a_driver,
         )
 
@@ -311,7 +306,7 @@ class OrbitExperimentRunner:
             summary_managers,
         )
 
-        self._reports = Reports(self._observer, self.trainer.global_step)
+        self._reports = Reports(self._own_trainer_run)
         leave = SignalAction(
             self._signals,
             Workers(self.strategy),
@@ -350,7 +345,7 @@ class OrbitExperimentRunner:
             Interrupted: A signal ended the run, its checkpoint saved.
         """
         held_run = run_scope(self._config, self.strategy, self._mode, self._model_dir)
-        with self._until_run, held_run, self._output():
+        with self._until_run, held_run, self._output(), self._notes():
             if self._run is not None and self._controller is self._own_controller:
                 logs = self._drive_own(self._run)
             else:
@@ -362,9 +357,9 @@ class OrbitExperimentRunner:
         """Runs a trainer that is not this runner's, and returns the result of an evaluation."""
         from orbit_runner.model_garden.driver.own_trainer import drive
 
-        settings, observer = self._garden_params.trainer, self._observer
+        settings, run = self._garden_params.trainer, self._own_trainer_run
         if self._mode in TRAINING:
-            observer.started(int(self.trainer.global_step.numpy()), settings.train_steps)
+            run.callbacks.on_train_begin(run)
         if self._reports is not None:
             self._reports.restart()
         guard = (
@@ -373,8 +368,28 @@ class OrbitExperimentRunner:
         with self.strategy.scope(), error_message_scope(), guard:
             logs = drive(self, settings, self._mode, evaluates_at_end=self._evaluates_at_end)
         if self._mode in TRAINING:
-            observer.reproducible(_INEXACT_TRAINER)
+            run.callbacks.on_train_end(run)
         return logs or (self._reports.last if self._reports is not None else {})
+
+    @functools.cached_property
+    def _own_trainer_run(self) -> Any:
+        """What callbacks get where a trainer of the user's own trains."""
+        from orbit_runner.model_garden.driver.own_trainer import OwnTrainerRun
+
+        return OwnTrainerRun(
+            self.trainer,
+            self._config,
+            Path(self.model_dir),
+            self.strategy,
+            self._garden_params.trainer.train_steps,
+            CallbackList(self._callbacks),
+        )
+
+    def _notes(self) -> contextlib.AbstractContextManager[None]:
+        """Prints what a user should know, as Orbit does in a driver."""
+        of_a_driver = not isinstance(self._params, ExperimentConfig)
+        prints = of_a_driver and not LOGGER.handlers
+        return log_scope(print) if prints else contextlib.nullcontext()
 
     def _output(self) -> contextlib.AbstractContextManager[None]:
         # Of a driver, standard output is its own, and Orbit's lines are expected there.
@@ -425,7 +440,7 @@ class OrbitExperimentRunner:
     def _trainer_of_gin(self, task: Any, train: bool, evaluate: bool) -> Any:
         from official.core import train_utils
 
-        self._observer.phase("building the model")
+        phase("building the model")
         # As for a trainer of this runner: without a seed, deterministic random ops fail.
         seed_everything(self._config.runtime.seed, keeps=True)
         with self.strategy.scope():
@@ -436,14 +451,6 @@ class OrbitExperimentRunner:
                 evaluate=evaluate,
                 checkpoint_exporter=self._build_best_checkpoint_exporter(),
             )
-
-
-class _Printed(Observer):
-    """Prints what a user should know, as Orbit does in a driver."""
-
-    def note(self, text: str) -> None:
-        """Prints it."""
-        print(text)
 
 
 def run_config(params: Any) -> ExperimentConfig:

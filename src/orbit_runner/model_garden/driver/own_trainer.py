@@ -7,7 +7,7 @@ import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import orbit
 import tensorflow as tf
@@ -16,12 +16,13 @@ from official.core import actions
 from orbit_runner.checkpoint.compatibility import match
 from orbit_runner.checkpoint.fingerprint import CheckpointContent
 from orbit_runner.checkpoint.finite_check import non_finite_error, non_finite_variables
+from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.trainer import TrainerConfig
 from orbit_runner.distribute.process_group import Workers
 from orbit_runner.errors import RunnerError, SettingError, format_list
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.train.callbacks.summaries import JsonLines, Summaries
-from orbit_runner.utils.observer import Observer
+from orbit_runner.utils.log import note
 
 
 class TrainerCheckpointManager(tf.train.CheckpointManager):
@@ -35,7 +36,6 @@ class TrainerCheckpointManager(tf.train.CheckpointManager):
         checkpoint: tf.train.Checkpoint,
         *,
         run_directory: str,
-        observer: Observer,
         allow_partial: bool,
         **kwargs: Any,
     ) -> None:
@@ -44,12 +44,11 @@ class TrainerCheckpointManager(tf.train.CheckpointManager):
         Args:
             checkpoint: What is saved.
             run_directory: The directory that all workers restore from.
-            observer: Gets a note of what is restored.
             allow_partial: Whether a checkpoint may fit in part.
             **kwargs: The other arguments of `tf.train.CheckpointManager`.
         """
         super().__init__(checkpoint, **kwargs)
-        self._run_directory, self._observer = run_directory, observer
+        self._run_directory = run_directory
         self._allow_partial = allow_partial
         self._saved_at: int | None = None
 
@@ -99,7 +98,7 @@ class TrainerCheckpointManager(tf.train.CheckpointManager):
         path: str | None = super().restore_or_initialize()
         if found is not None:
             self._saved_at = self._current_step()
-            self._observer.note(f"restored step {self._saved_at} from {found}")
+            note(f"restored step {self._saved_at} from {found}")
         return path
 
     def _check(self, path: str) -> None:
@@ -117,9 +116,7 @@ class TrainerCheckpointManager(tf.train.CheckpointManager):
                 "give another --model_dir, the config that made it, or --allow_partial to restore "
                 "the rest"
             )
-        self._observer.note(
-            f"restored {found.counts()} from {path}; left out:\n{format_list(left)}"
-        )
+        note(f"restored {found.counts()} from {path}; left out:\n{format_list(left)}")
 
 
 def build_checkpoint_manager(
@@ -127,7 +124,6 @@ def build_checkpoint_manager(
     settings: TrainerConfig,
     model_dir: str,
     workers: Workers,
-    observer: Observer,
     *,
     allow_partial: bool,
 ) -> TrainerCheckpointManager:
@@ -138,13 +134,11 @@ def build_checkpoint_manager(
         settings: The section `trainer`.
         model_dir: The run directory.
         workers: The processes that train together.
-        observer: Gets a note of what is restored.
         allow_partial: Whether a checkpoint may fit in part.
     """
     return TrainerCheckpointManager(
         trainer.checkpoint,
         run_directory=model_dir,
-        observer=observer,
         allow_partial=allow_partial,
         # All workers save, for reading some variables takes all of them; one of them keeps it.
         directory=model_dir if workers.is_chief else tempfile.mkdtemp(),
@@ -193,61 +187,87 @@ def summary_managers(
     return {name: given[name] or made[name] for name in made}
 
 
-class Listener(Protocol):
-    """What is called after each loop and each evaluation: a part of `Observer`."""
+class OwnTrainerRun:
+    """What callbacks get in place of a `Run` where a trainer of the user's own trains.
 
-    def trained(self, step: int, logs: Mapping[str, float]) -> None:
-        """Called after a loop of steps."""
+    Attributes:
+        config: The experiment.
+        model_dir: The run directory.
+        strategy: Where it runs.
+        train_steps: The step that training goes to.
+        callbacks: What is called at its events.
+        is_chief: Whether this process is the one that writes files.
+    """
 
-    def evaluated(self, step: int, logs: Mapping[str, float]) -> None:
-        """Called after an evaluation."""
+    def __init__(
+        self,
+        trainer: Any,
+        config: ExperimentConfig,
+        model_dir: Path,
+        strategy: tf.distribute.Strategy,
+        train_steps: int,
+        callbacks: Any,
+    ) -> None:
+        self._trainer, self.config, self.model_dir = trainer, config, model_dir
+        self.strategy, self.train_steps, self.callbacks = strategy, train_steps, callbacks
+        self.is_chief = Workers(strategy).is_chief
+
+    @property
+    def step(self) -> int:
+        """The global step."""
+        return int(self._trainer.global_step.numpy())
+
+    @property
+    def model(self) -> Any:
+        """The network."""
+        return self._trainer.model
+
+    def inexact_reasons(self) -> list[str]:
+        """Returns why the same config need not give the same weights again."""
+        return ["a trainer of your own makes its own batches and random draws"]
 
 
 class Reports:
-    """Reports loops and evaluations of a trainer to the observer of the run.
+    """Calls the callbacks after loops and evaluations of a trainer.
 
     Attributes:
         last: The result of the last evaluation; {} before the first.
     """
 
-    def __init__(self, observer: Listener, global_step: Any) -> None:
+    def __init__(self, run: OwnTrainerRun) -> None:
         """Starts to measure the time of the first loop.
 
         Args:
-            observer: Called after each loop and each evaluation.
-            global_step: The step, an int64 scalar variable.
+            run: What callbacks get.
         """
-        self._observer, self._global_step = observer, global_step
+        self._run = run
         self.last: dict[str, Any] = {}
         self.restart()
 
     def restart(self) -> None:
         """Starts to measure the time of the next loop."""
-        self._step, self._time = self._current_step(), time.perf_counter()
+        self._step, self._time = self._run.step, time.perf_counter()
 
     def trained(self, logs: Mapping[str, Any]) -> None:
-        """Reports a loop of steps.
+        """Calls callbacks after a loop of steps.
 
         Args:
             logs: What the trainer returned.
         """
-        steps, seconds = self._current_step() - self._step, time.perf_counter() - self._time
+        steps, seconds = self._run.step - self._step, time.perf_counter() - self._time
         speed = {"steps_per_second": steps / seconds if seconds else 0.0}
-        self._observer.trained(self._current_step(), {**_scalars(logs), **speed})
+        self._run.callbacks.on_loop_end(self._run, {**_scalars(logs), **speed})
         self.restart()
 
     def evaluated(self, logs: Mapping[str, Any]) -> None:
-        """Reports an evaluation.
+        """Calls callbacks after an evaluation.
 
         Args:
             logs: What the trainer returned.
         """
         self.last = dict(logs)
-        self._observer.evaluated(self._current_step(), _scalars(logs))
+        self._run.callbacks.on_evaluate(self._run, _scalars(logs))
         self.restart()
-
-    def _current_step(self) -> int:
-        return int(self._global_step.numpy())
 
 
 def _scalars(logs: Mapping[str, Any], prefix: str = "") -> dict[str, float]:

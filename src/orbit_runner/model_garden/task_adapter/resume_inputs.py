@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
+
+from orbit_runner.utils.log import note
 
 # What takes less is not worth a line.
 _SECONDS_UNTOLD = 2.0
@@ -20,15 +22,14 @@ class Replayed:
     itself; asking for that one waits for the rest.
     """
 
-    def __init__(self, dataset: Any, steps: int, tell: Callable[[str], None]) -> None:
+    def __init__(self, dataset: Any, steps: int) -> None:
         """Makes it ready.
 
         Args:
             dataset: Begins at the last of the steps that were taken.
             steps: How many were taken, at least 1.
-            tell: Is told where making them again takes a while.
         """
-        self._dataset, self._steps, self._tell = dataset, steps, tell
+        self._dataset, self._steps = dataset, steps
 
     @property
     def element_spec(self) -> Any:
@@ -38,16 +39,16 @@ class Replayed:
     def __iter__(self) -> Any:
         """Makes an iterator that stands before the first step that was not taken."""
         iterator = iter(self._dataset)
-        with _progress_scope(f"the input of {self._steps} steps is made again", self._tell):
+        with _progress_scope(f"the input of {self._steps} steps is made again"):
             next(iterator)
         return iterator
 
 
 @contextlib.contextmanager
-def _progress_scope(what: str, tell: Callable[[str], None]) -> Iterator[None]:
+def _progress_scope(what: str) -> Iterator[None]:
     start = time.monotonic()
     words = f"{what}, for the same batches to follow (trainer.replay_inputs)"
-    timer = threading.Timer(_SECONDS_UNTOLD, tell, [words])
+    timer = threading.Timer(_SECONDS_UNTOLD, note, [words])
     timer.daemon = True
     timer.start()
     try:
@@ -56,4 +57,4 @@ def _progress_scope(what: str, tell: Callable[[str], None]) -> Iterator[None]:
         timer.cancel()
     seconds = time.monotonic() - start
     if seconds > _SECONDS_UNTOLD:
-        tell(f"{what}: done in {seconds:.0f} s")
+        note(f"{what}: done in {seconds:.0f} s")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from orbit_runner.train.run import Run
+from typing import Any
 
 Logs = Mapping[str, Any]
+# A `train.run.Run`; the package of run directories, which that imports, has a callback of its own.
+Run = Any
 
 
 class Callback:
@@ -29,8 +28,15 @@ class Callback:
     restart.
     """
 
+    def on_run_begin(self, run: Run) -> None:
+        """Called once when model and state are there, restored or new, in every mode.
+
+        Args:
+            run: The run; `run.step` is above 0 where a checkpoint was restored.
+        """
+
     def on_train_begin(self, run: Run) -> None:
-        """Called once before the first step, after a checkpoint was restored.
+        """Called once before the first step of training, also of a run that is finished already.
 
         Args:
             run: The run.
@@ -63,7 +69,7 @@ class Callback:
         """
 
     def on_train_end(self, run: Run) -> None:
-        """Called once after the last step, when the last checkpoint is saved.
+        """Called once at the end of training, when the last checkpoint is saved.
 
         A run that ends with an error or by a signal does not call it.
 

@@ -19,8 +19,8 @@ from orbit_runner.distribute.process_group import Workers
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.train.callbacks.base import Callback, Logs
 from orbit_runner.train.callbacks.comparison import Comparison
-from orbit_runner.train.callbacks.summaries import nested_scalars
 from orbit_runner.utils.files import jsonable, read_json_object, set_aside, write_whole
+from orbit_runner.utils.metrics import nested_scalars
 
 if TYPE_CHECKING:
     from orbit_runner.train.run import Run

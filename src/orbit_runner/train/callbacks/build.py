@@ -10,10 +10,11 @@ from orbit_runner.train.callbacks.best_checkpoint import BestCheckpoint
 from orbit_runner.train.callbacks.comparison import Comparison, require_metric
 from orbit_runner.train.callbacks.divergence import DivergenceGuard
 from orbit_runner.train.callbacks.early_stopping import EarlyStop
-from orbit_runner.train.callbacks.progress import Progress, RecordWriter, SaveErrors
+from orbit_runner.train.callbacks.progress import RecordWriter, SaveErrors
 from orbit_runner.train.callbacks.pruning import Pruning
 from orbit_runner.train.callbacks.summaries import Summaries
 from orbit_runner.train.callbacks.thread_advice import ThreadAdvice
+from orbit_runner.utils.log import note
 
 if TYPE_CHECKING:
     from orbit_runner.train.run import Run
@@ -29,7 +30,7 @@ def own_callbacks(run: Run, summaries: Summaries) -> list[Callback]:
         run: The run.
         summaries: Writes the records of training.
     """
-    callbacks: list[Callback | None] = [Progress()]
+    callbacks: list[Callback | None] = []
     if run.trainer is not None:
         callbacks += [RecordWriter(summaries), ThreadAdvice()]
         if getattr(run.config.for_task.task, "pruning", None):
@@ -63,7 +64,7 @@ def best_checkpoint(run: Run) -> BestCheckpoint | None:
         # Beside training, what the training process remembers is not this process's own best.
         memory=run.state.best if run.trainer is not None else None,
         workers=run.workers,
-        note=run.observer.note,
+        note=note,
     )
 
 

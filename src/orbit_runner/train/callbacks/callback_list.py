@@ -42,6 +42,19 @@ class CallbackList(Callback):
         """Whether one of them is called at each record, so that a loop may not go past one."""
         return any(type(one).on_log is not Callback.on_log for one in self.callbacks)
 
+    def has(self, cls: type[Callback]) -> bool:
+        """Returns whether one of them is of a class.
+
+        Args:
+            cls: The class.
+        """
+        return any(isinstance(one, cls) for one in self.callbacks)
+
+    def on_run_begin(self, run: Run) -> None:
+        """Calls it for each."""
+        for callback in self.callbacks:
+            callback.on_run_begin(run)
+
     def on_train_begin(self, run: Run) -> None:
         """Calls it for each."""
         for callback in self.callbacks:
@@ -102,6 +115,15 @@ class CallbackList(Callback):
                 number += 1
             named[key] = callback
         return named
+
+
+def keeps_state(callback: Callback) -> bool:
+    """Returns whether a callback has a state to be saved.
+
+    Args:
+        callback: The callback.
+    """
+    return type(callback).get_state is not Callback.get_state
 
 
 def make_callbacks(config: Sequence[CallbackConfig]) -> list[Callback]:

@@ -1,26 +1,14 @@
-"""Callbacks that report: to the observer, to the records, and of saves that failed."""
+"""Callbacks that write the records of a loop, and report saves that failed."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from orbit_runner.train.callbacks.base import Callback, Logs
-from orbit_runner.train.callbacks.summaries import Summaries, flat_scalars
+from orbit_runner.train.callbacks.summaries import Summaries
 
 if TYPE_CHECKING:
     from orbit_runner.train.run import Run
-
-
-class Progress(Callback):
-    """Reports each loop and each evaluation to the observer of the run."""
-
-    def on_loop_end(self, run: Run, logs: Logs) -> None:
-        """Reports a loop."""
-        run.observer.trained(run.step, flat_scalars(logs))
-
-    def on_evaluate(self, run: Run, logs: Logs) -> None:
-        """Reports an evaluation."""
-        run.observer.evaluated(run.step, flat_scalars(logs))
 
 
 class RecordWriter(Callback):

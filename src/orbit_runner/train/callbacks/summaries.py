@@ -15,6 +15,7 @@ import tensorflow as tf
 from tensorflow.core.framework import summary_pb2, types_pb2
 
 from orbit_runner.utils.files import jsonable
+from orbit_runner.utils.metrics import flat_scalars, is_scalar
 
 _MOST_PICTURES = 20
 
@@ -93,7 +94,7 @@ class Summaries(orbit.utils.SummaryManagerInterface):
             )
 
     def _write(self, logs: Mapping[str, Any], subfolder: str, step: int) -> None:
-        scalars = {name: value for name, value in logs.items() if _is_scalar(value)}
+        scalars = {name: value for name, value in logs.items() if is_scalar(value)}
         with self._manager.summary_writer(subfolder).as_default(step):
             if scalars:
                 # One op for all: `tf.summary.scalar` costs as much as evaluating some batches.
@@ -111,34 +112,6 @@ class Summaries(orbit.utils.SummaryManagerInterface):
             self._manager.flush()
 
 
-def flat_scalars(logs: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Returns the numbers among nested results, `outer/inner` to value.
-
-    Args:
-        logs: Name to value, or to further results.
-        prefix: What the names begin with.
-    """
-    flat: dict[str, Any] = {}
-    for key, value in logs.items():
-        if isinstance(value, Mapping):
-            flat.update(flat_scalars(value, f"{prefix}{key}/"))
-        elif np.ndim(value) == 0:
-            flat[f"{prefix}{key}"] = value
-    return flat
-
-
-def nested_scalars(logs: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the numbers among nested results, nested as they are.
-
-    Args:
-        logs: Name to value, or to further results.
-    """
-    nested = {
-        name: nested_scalars(value) for name, value in logs.items() if isinstance(value, Mapping)
-    }
-    return {**{name: value for name, value in logs.items() if _is_scalar(value)}, **nested}
-
-
 def _event(scalars: Mapping[str, Any]) -> bytes:
     """Returns what `tf.summary.scalar` writes for each of some numbers, in one."""
     summary = tf.compat.v1.Summary()
@@ -151,10 +124,6 @@ def _event(scalars: Mapping[str, Any]) -> bytes:
         entry.tensor.tensor_shape.SetInParent()
         entry.tensor.float_val.append(np.float32(value))
     return summary.SerializeToString()
-
-
-def _is_scalar(value: Any) -> bool:
-    return not isinstance(value, Mapping) and np.ndim(value) == 0
 
 
 def _is_pictures(value: Any) -> bool:

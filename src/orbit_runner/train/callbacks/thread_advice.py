@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from orbit_runner.determinism.numerics_record import intra_op_threads
 from orbit_runner.train.callbacks.base import Callback, Logs
+from orbit_runner.utils.log import note
 
 if TYPE_CHECKING:
     from orbit_runner.train.run import Run
@@ -38,7 +39,7 @@ class ThreadAdvice(Callback):
             return
         flops, threads = trainer.flops, intra_op_threads(runtime)
         if flops and threads > 1 and run.workers.is_chief and _is_small(run, flops):
-            run.observer.note(
+            note(
                 f"note: runtime.intra_op_threads is 0 (auto), so each op uses {threads} threads\n"
                 f"  A step of this network is small ({flops / 1e6:.3g} MFLOPs). "
                 "runtime.intra_op_threads=1 often trains it faster,\n"

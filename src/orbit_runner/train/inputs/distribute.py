@@ -62,7 +62,6 @@ def distribute(
     *,
     replays: bool = True,
     must_end: bool = False,
-    tell: Callable[[str], None] = lambda text: None,
 ) -> Any:
     """Builds a task's data set and shares it out to the replicas.
 
@@ -75,7 +74,6 @@ def distribute(
             graph of what a worker does.
         replays: Whether tasks that cannot start anywhere make the batches before it once more.
         must_end: Whether all of it is going to be read.
-        tell: Is told where that takes a while.
 
     Returns:
         A data set, distributed unless the strategy is `off`.
@@ -109,7 +107,7 @@ def distribute(
         dataset = build(tf.distribute.InputContext())
     else:
         dataset = orbit.utils.make_distributed_dataset(strategy, build)
-    return Replayed(dataset, taken, tell) if taken else dataset
+    return Replayed(dataset, taken) if taken else dataset
 
 
 def _build(task: Any, data: Any, context: Any, extra: dict[str, Any]) -> tf.data.Dataset:

@@ -1,0 +1,41 @@
+"""Results of a loop or an evaluation: numbers by name, nested by task where there are several."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+
+def flat_scalars(logs: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Returns the numbers among nested results, `outer/inner` to value.
+
+    Args:
+        logs: Name to value, or to further results.
+        prefix: What the names begin with.
+    """
+    flat: dict[str, Any] = {}
+    for key, value in logs.items():
+        if isinstance(value, Mapping):
+            flat.update(flat_scalars(value, f"{prefix}{key}/"))
+        elif np.ndim(value) == 0:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def nested_scalars(logs: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the numbers among nested results, nested as they are.
+
+    Args:
+        logs: Name to value, or to further results.
+    """
+    nested = {
+        name: nested_scalars(value) for name, value in logs.items() if isinstance(value, Mapping)
+    }
+    return {**{name: value for name, value in logs.items() if is_scalar(value)}, **nested}
+
+
+def is_scalar(value: Any) -> bool:
+    """Returns whether a value is a number."""
+    return not isinstance(value, Mapping) and np.ndim(value) == 0
