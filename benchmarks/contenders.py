@@ -18,6 +18,7 @@ from official.modeling import optimization
 from benchmarks.networks import MUCH, Network, session_of, task_of
 from benchmarks.usual import usual_batches
 from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.tasks.adapter import adapt
 from orbit_runner.train.build_state import build_state
 from orbit_runner.train.controller import build_controller, quiet_orbit
 from orbit_runner.train.inputs.distribute import distribute, with_seed
@@ -48,7 +49,7 @@ def batches(config: ExperimentConfig, task: Any, *, training: bool) -> Any:
         return usual
     section = config.task.train_data if training else config.task.validation_data
     data = with_seed(section, config.runtime)
-    return distribute(tf.distribute.get_strategy(), task, data, config.runtime)
+    return distribute(tf.distribute.get_strategy(), adapt(task), data, config.runtime)
 
 
 def runner(network: Network, folder: Path, *changes: str) -> Run:
@@ -83,7 +84,7 @@ def bare_loop(network: Network) -> Run:
     """
     config = network.config(*PIPELINE)
     task = task_of(config)
-    state = build_state(config, task, tf.distribute.get_strategy())
+    state = build_state(config, adapt(task), tf.distribute.get_strategy())
     model, optimizer = state.model, state.optimizer
     iterator = iter(batches(config, task, training=True))
 
@@ -138,7 +139,7 @@ def fit(network: Network, steps_per_execution: int = 1) -> Run:
     """
     config = network.config(*PIPELINE)
     task = task_of(config)
-    state = build_state(config, task, tf.distribute.get_strategy())
+    state = build_state(config, adapt(task), tf.distribute.get_strategy())
     model = _Fitted(task, state.model)
     counted = ["accuracy"] if config.task.name == "image_classification" else []
     model.compile(

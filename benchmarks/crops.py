@@ -13,6 +13,7 @@ import tensorflow as tf
 from benchmarks.harness import Figure, alternate
 from benchmarks.networks import NETWORKS, task_of
 from benchmarks.usual import usual_batches
+from orbit_runner.tasks.adapter import adapt
 from orbit_runner.train.inputs.distribute import distribute, with_seed
 
 TITLE = "CIFAR-10's crop and flip, batches of 128, on two cores"
@@ -73,7 +74,7 @@ def measure(rounds: int = 9) -> list[Figure]:
     mapped = "shuffled, then a map over single images"
     contenders = {
         mapped: _drained(usual),
-        "this runner's pipeline": _drained(distribute(strategy, task, data, config.runtime)),
+        "this runner's pipeline": _drained(distribute(strategy, adapt(task), data, config.runtime)),
         "this runner, in the step": _made_in_the_step(task.chunks(data)),
     }
     return alternate(contenders, baseline=mapped, rounds=rounds)

@@ -20,6 +20,7 @@ from benchmarks.harness import Figure, alternate, table
 from benchmarks.keras3 import compiled
 from benchmarks.loop import BARE
 from benchmarks.networks import NETWORKS, Network, session_of, task_of
+from orbit_runner.tasks.adapter import adapt
 from orbit_runner.train.build_state import build_state
 from orbit_runner.train.controller import build_controller
 
@@ -100,7 +101,7 @@ def _times(case: _Case, evaluate: Any) -> Run:
 def _bare(case: _Case) -> Run:
     config = case.network.config()
     task = task_of(config)
-    model = build_state(config, task, tf.distribute.get_strategy()).model
+    model = build_state(config, adapt(task), tf.distribute.get_strategy()).model
     data = batches(config, task, training=False)
 
     @tf.function
@@ -144,7 +145,7 @@ def _keras(case: _Case, steps_per_execution: int) -> Run:
 
     config = case.network.config()
     task = task_of(config)
-    model = build_state(config, task, tf.distribute.get_strategy()).model
+    model = build_state(config, adapt(task), tf.distribute.get_strategy()).model
     data = batches(config, task, training=False)
     model.compile(
         loss=tf_keras.losses.SparseCategoricalCrossentropy(from_logits=True),

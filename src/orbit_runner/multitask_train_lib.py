@@ -10,8 +10,7 @@ from official.core import train_utils as official_train_utils
 from official.modeling.multitask import train_lib as official_train_lib
 
 from orbit_runner.model_garden.driver.experiment_runner import OrbitExperimentRunner
-from orbit_runner.tasks.multitask import Evaluated
-from orbit_runner.train.multitask.joint_trainer import JointTask
+from orbit_runner.tasks.multitask import Evaluated, JointTask
 
 # Taken now: `drop_in` may replace them later.
 _official_run = official_train_lib.run_experiment

@@ -193,7 +193,7 @@ def serialize_config(params: Any, model_dir: str) -> None:
         return
     model_dir = without_file_scheme(model_dir)
     if isinstance(params, ExperimentConfig):
-        if params.for_task is params:
+        if not params.is_official:
             write_whole(Path(model_dir) / "params.yaml", to_yaml(params))
             return
         from orbit_runner.model_garden.driver.params import to_driver

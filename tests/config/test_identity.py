@@ -14,9 +14,8 @@ import pytest
 from orbit_runner.config.fingerprint import config_fingerprint, touches_weights
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.config.schema.callbacks import CallbackConfig
-from orbit_runner.config.schema.cluster import ClusterConfig
 from orbit_runner.config.schema.data import DataConfig
-from orbit_runner.config.schema.runtime import RuntimeConfig
+from orbit_runner.config.schema.runtime import ClusterConfig, RuntimeConfig
 from orbit_runner.config.schema.trainer import TrainerConfig
 from orbit_runner.config.serialize import flat, to_yaml
 

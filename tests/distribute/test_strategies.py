@@ -13,12 +13,14 @@ import tensorflow as tf
 import tf_keras
 from tensorflow.python.framework import config as private
 
-from orbit_runner.config.schema.runtime import STRATEGIES, RuntimeConfig
+from orbit_runner.config.schema.runtime import RuntimeConfig
+from orbit_runner.config.schema.strategies import STRATEGIES
 from orbit_runner.determinism.numerics import configure_numerics, seed_everything
 from orbit_runner.distribute.devices import DeviceError, select_devices
 from orbit_runner.distribute.strategies import FACTORIES, build_strategy, cross_device_ops
 from orbit_runner.distribute.tf_environment import prepare_environment, variables
 from orbit_runner.errors import SettingError
+from orbit_runner.tasks.adapter import adapt
 from orbit_runner.train.build_state import build_state
 from tests.support.digits import cnn_config
 from tests.support.toy import make_strategy, toy_config, toy_task
@@ -171,7 +173,7 @@ def test_precision(name: str | None, compute: str) -> None:
     from orbit_runner.tasks.image_classification.task import ImageClassificationTask
 
     task = ImageClassificationTask(config.task)  # type: ignore[arg-type]
-    state = build_state(config, task, make_strategy("one_device"))
+    state = build_state(config, adapt(task), make_strategy("one_device"))
     layers = {layer.name: layer for layer in state.model.layers}
     assert layers["conv1"].compute_dtype == compute
     assert layers["conv1"].output.dtype == compute
@@ -188,7 +190,7 @@ def test_precision(name: str | None, compute: str) -> None:
 def test_loss_scale(scale: Any, dynamic: bool, start: float) -> None:
     config = toy_config(runtime__mixed_precision_dtype="float16", runtime__loss_scale=scale)
     configure_numerics(config.runtime)
-    optimizer = build_state(config, toy_task(config), make_strategy("one_device")).optimizer
+    optimizer = build_state(config, adapt(toy_task(config)), make_strategy("one_device")).optimizer
     assert optimizer.dynamic is dynamic
     assert float(optimizer.loss_scale) == start
 

@@ -19,6 +19,7 @@ from orbit_runner.determinism.numerics import configure_numerics
 from orbit_runner.model_garden.provider import adopt
 from orbit_runner.model_garden.task_adapter import resume_inputs
 from orbit_runner.model_garden.task_adapter.seeded_inputs import repeatable_draws
+from orbit_runner.tasks.adapter import adapt
 from orbit_runner.tasks.build import build_task
 from orbit_runner.train.inputs.distribute import distribute, with_seed
 from orbit_runner.utils.log import log_scope
@@ -126,7 +127,9 @@ def _line_data(start: int, **settings: Any) -> Any:
     config = adopt(line())
     data = with_seed(config.for_task.task.train_data, config.runtime)
     strategy = make_strategy("one_device")
-    return distribute(strategy, build_task(config, None), data, config.runtime, start, **settings)
+    return distribute(
+        strategy, adapt(build_task(config, None)), data, config.runtime, start, **settings
+    )
 
 
 def test_the_batches_that_follow_are_those_that_would_have_come() -> None:

@@ -19,6 +19,7 @@ from orbit_runner.config.schema.experiment import ExperimentConfig, TaskConfig
 from orbit_runner.determinism.numerics import configure_numerics
 from orbit_runner.registry import TASKS
 from orbit_runner.state.train_state import TrainState
+from orbit_runner.tasks.adapter import adapt
 from orbit_runner.tasks.base import Task
 from orbit_runner.train import loop
 from orbit_runner.train.build_state import build_state
@@ -196,7 +197,7 @@ def run(
 
 def state_of(config: ExperimentConfig, strategy: tf.distribute.Strategy) -> TrainState:
     configure_numerics(config.runtime)
-    return build_state(config, toy_task(config), strategy)
+    return build_state(config, adapt(toy_task(config)), strategy)
 
 
 def session_of(

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from orbit_runner.config.schema.runtime import RuntimeConfig
+from orbit_runner.tasks.adapter import adapt
 from orbit_runner.train.inputs.distribute import distribute
 from tests.support.toy import make_strategy
 
@@ -33,7 +34,7 @@ class Slow:
 def test_first_batches_are_made_before_they_are_asked_for(strategy: str) -> None:
     made.clear()
     params = SimpleNamespace(is_training=True, seed=1)
-    data = distribute(make_strategy(strategy), Slow(), params, RuntimeConfig())
+    data = distribute(make_strategy(strategy), adapt(Slow()), params, RuntimeConfig())
     assert not made
     iterator = iter(data)
     deadline = time.monotonic() + 600

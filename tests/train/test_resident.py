@@ -12,6 +12,7 @@ from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.errors import SettingError
 from orbit_runner.registry import TASKS
+from orbit_runner.tasks.adapter import adapt
 from orbit_runner.tasks.image_classification.task import ImageClassificationTask
 from orbit_runner.train.inputs import resident as module
 from orbit_runner.train.inputs.distribute import distribute, with_seed
@@ -50,7 +51,7 @@ def _task(config: ExperimentConfig) -> Any:
 
 def _chosen(config: ExperimentConfig, section: str = "train_data", strategy: str = "off") -> Any:
     data = with_seed(getattr(config.task, section), config.runtime)
-    return resident(config, make_strategy(strategy), _task(config), data)
+    return resident(config, make_strategy(strategy), adapt(_task(config)), data)
 
 
 @pytest.mark.sample(1)
@@ -147,7 +148,7 @@ def test_gpus_are_fed_by_a_pipeline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "local_devices", lambda _: ["GPU:0"])
     config = digits_config()
     data = with_seed(config.task.train_data, config.runtime)
-    assert resident(config, strategy, _task(config), data) is None
+    assert resident(config, strategy, adapt(_task(config)), data) is None
 
 
 def test_tasks_of_others_are_fed_by_a_pipeline(tmp_path: Path) -> None:
@@ -162,7 +163,7 @@ def test_a_batch_that_does_not_divide_is_refused_as_elsewhere(tmp_path: Path) ->
     assert _chosen(config, strategy="mirrored2") is None
     strategy = make_strategy("mirrored2")
     with pytest.raises(SettingError, match="expected a multiple of 2"):
-        distribute(strategy, _task(config), config.task.train_data, config.runtime)
+        distribute(strategy, adapt(_task(config)), config.task.train_data, config.runtime)
 
 
 def test_after_diverging_the_order_is_another_one(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import tensorflow as tf
 
@@ -48,6 +48,29 @@ class Circumstances:
     inexact: list[str] = dataclasses.field(default_factory=list)
     callbacks: Callable[[], Mapping[str, Any]] = dict
     stopped: Callable[[], str] = str
+
+
+class CheckpointManager(Protocol):
+    """What a run asks of its checkpoints; `Checkpoints`, or a user's `tf.train.CheckpointManager`.
+
+    The methods are documented in `Checkpoints`.
+    """
+
+    fell_back: bool
+    restored_partly: bool
+    restored: CheckpointRecord | None
+
+    @property
+    def directory(self) -> str: ...  # noqa: D102
+    def newest(self) -> str | None: ...  # noqa: D102
+    def check(self, path: str) -> None: ...  # noqa: D102
+    def restore_or_initialize(self, task: Any) -> str | None: ...  # noqa: D102
+    def restore_newest(self) -> str | None: ...  # noqa: D102
+    def restore(self, path: str) -> None: ...  # noqa: D102
+    def save(self) -> None: ...  # noqa: D102
+    def sync(self) -> None: ...  # noqa: D102
+    def raise_failure(self) -> None: ...  # noqa: D102
+    def completed_saves_scope(self) -> contextlib.AbstractContextManager[None]: ...  # noqa: D102
 
 
 class Checkpoints:

@@ -95,10 +95,9 @@ def make_plan(own: argparse.Namespace, arguments: Sequence[str]) -> Plan:
 
 
 def _counts(own: argparse.Namespace, runtime: RuntimeConfig) -> dict[str, int]:
-    served = runtime.distribution_strategy == "parameter_server"
-    servers = (runtime.num_parameter_servers or 1) if served else 0
+    servers = runtime.parameter_servers
     return {
-        "chief": int(served),
+        "chief": int(servers > 0),
         "worker": runtime.num_workers if own.workers is None else own.workers,
         "ps": servers if own.ps is None else own.ps,
         "evaluator": int(own.evaluator or runtime.num_evaluators > 0),
@@ -124,9 +123,9 @@ def _check_strategy(runtime: RuntimeConfig) -> None:
 
 
 def _check_counts(runtime: RuntimeConfig, counts: Mapping[str, int]) -> None:
-    if counts[DATA] and runtime.distribution_strategy == "parameter_server":
+    if counts[DATA] and runtime.traits.is_asynchronous:
         raise RunnerError("--data_workers: under `parameter_server` workers make their batches")
-    if counts["ps"] and runtime.distribution_strategy != "parameter_server":
+    if counts["ps"] and not runtime.traits.is_asynchronous:
         raise RunnerError(f"--ps: `{runtime.distribution_strategy}` has no parameter servers")
     for role, flag, setting in (
         ("worker", "--workers", "num_workers"),

@@ -9,9 +9,8 @@ from pathlib import Path
 
 from orbit_runner.cli.launch_plan import Plan
 from orbit_runner.cli.preflight import check_before_start, check_same_config, setting_error_scope
-from orbit_runner.config.schema.cluster import ClusterConfig
 from orbit_runner.config.schema.modes import TRAINING
-from orbit_runner.config.schema.runtime import RuntimeConfig
+from orbit_runner.config.schema.runtime import ClusterConfig, RuntimeConfig
 from orbit_runner.distribute.cluster.description import Cluster
 from orbit_runner.distribute.cluster.roles import in_role
 from orbit_runner.errors import RunnerError

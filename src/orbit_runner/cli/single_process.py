@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from orbit_runner.config.resolve import Resolved
-from orbit_runner.config.schema.cluster import ClusterConfig
+from orbit_runner.config.schema.runtime import ClusterConfig
 from orbit_runner.errors import RunnerError
 
 
@@ -27,7 +27,7 @@ def in_one_process(resolved: Resolved, strategy: str) -> Resolved:
         RunnerError: There is none with the same result.
     """
     runtime = resolved.config.runtime
-    if runtime.distribution_strategy == "parameter_server":
+    if runtime.traits.is_asynchronous:
         raise RunnerError(
             "RUN: it was trained under `parameter_server`, where the order of updates is nobody's "
             "choice\nit cannot come out the same again; `runner verify` checks its checkpoints"

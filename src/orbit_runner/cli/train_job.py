@@ -59,7 +59,7 @@ class Job:
     @property
     def serves(self) -> bool:
         """Whether this process only lends its devices to the chief."""
-        if self.config.runtime.distribution_strategy != "parameter_server":
+        if not self.config.runtime.traits.is_asynchronous:
             return False
         return self.cluster is not None and self.cluster.me.role in ("worker", "ps")
 
@@ -161,7 +161,7 @@ def _run(job: Job, progress: Any) -> Any:
 def _servers_dismissed(job: Job) -> Iterator[None]:
     """Lets the servers of a cluster go at the end; not after a loss: the chief comes back then."""
     runtime = job.config.runtime
-    if runtime.distribution_strategy != "parameter_server" or runtime.remote_cluster:
+    if not runtime.traits.is_asynchronous or runtime.remote_cluster:
         yield
         return
     host = Host(job.model_dir)
@@ -203,12 +203,12 @@ def _placement(job: Job, strategy: Any) -> str:
     """Words where this process runs: the strategy, its devices, the members of the cluster."""
     from orbit_runner.distribute.devices import local_devices
 
-    kind = job.config.runtime.distribution_strategy
+    runtime = job.config.runtime
     devices = ", ".join(local_devices(strategy))
     together = f"{strategy.num_replicas_in_sync} in sync"
-    if kind == "parameter_server":
+    if runtime.traits.is_asynchronous:
         together = "workers at their own pace"
-    lines = [f"{kind}: {together}, here {devices}"]
+    lines = [f"{runtime.distribution_strategy}: {together}, here {devices}"]
     if job.cluster is not None:
         cluster = job.cluster
         lines[0] = f"{cluster.me} of a cluster ({cluster.source}), {lines[0]}"

@@ -132,7 +132,7 @@ def servers_of(jobs: Jobs) -> list[Member]:
     ]
 
 
-def is_served(strategy: tf.distribute.Strategy) -> bool:
+def is_asynchronous(strategy: tf.distribute.Strategy) -> bool:
     """Returns whether a strategy has its variables on parameter servers."""
     return isinstance(strategy, tf.distribute.ParameterServerStrategy)
 
@@ -144,7 +144,7 @@ def own_strategy(strategy: tf.distribute.Strategy) -> tf.distribute.Strategy:
         strategy: The strategy of the run. Under `parameter_server`, steps that are not scheduled on
             workers may not run in its scope.
     """
-    if not is_served(strategy):
+    if not is_asynchronous(strategy):
         return strategy
     from tensorflow.python.distribute import distribute_lib  # get_strategy() gives that in scope
 
@@ -183,7 +183,7 @@ def servers_watched(strategy: tf.distribute.Strategy, runtime: RuntimeConfig) ->
     Raises:
         MemberLost: A parameter server is gone, or is another process now, without the variables.
     """
-    if not is_served(strategy):
+    if not is_asynchronous(strategy):
         yield
         return
     servers, lost = strategy_servers(strategy), False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping
 
-from orbit_runner.config.schema.cluster import ROLES
+from orbit_runner.config.schema.runtime import ROLES
 from orbit_runner.distribute.cluster.description import Cluster, Jobs, Member
 from orbit_runner.distribute.cluster.tf_config import NAME
 from orbit_runner.launch.ports import free_ports

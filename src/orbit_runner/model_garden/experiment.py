@@ -82,6 +82,11 @@ class OfficialExperiment(ExperimentConfig):
     task: OfficialTask = field(factory=OfficialTask, help="what is learned")  # type: ignore[assignment]
     trainer: TrainerConfig = field(factory=OfficialTrainer, help="how")
 
+    @property
+    def is_official(self) -> bool:
+        """Whether the task is one of Model Garden's."""
+        return True
+
     @functools.cached_property
     def for_task(self) -> Any:
         """The same as Model Garden's own class has it, locked: what its tasks take."""

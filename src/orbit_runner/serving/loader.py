@@ -13,13 +13,13 @@ import tensorflow as tf
 from orbit_runner.checkpoint.integrity import content_problem
 from orbit_runner.checkpoint.restore import Restorer
 from orbit_runner.checkpoint.selection import AVERAGE, Choice
-from orbit_runner.config.schema.cluster import ClusterConfig
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.config.schema.runtime import RuntimeConfig
+from orbit_runner.config.schema.runtime import ClusterConfig, RuntimeConfig
 from orbit_runner.determinism.numerics import configure_numerics
 from orbit_runner.distribute.devices import select_devices
 from orbit_runner.errors import DataError, RunnerError
 from orbit_runner.state.train_state import TrainState
+from orbit_runner.tasks.adapter import adapt
 from orbit_runner.tasks.build import build_task
 from orbit_runner.tasks.serving import Serving
 from orbit_runner.train.build_state import build_state
@@ -135,7 +135,7 @@ def load_scope(
     strategy = tf.distribute.get_strategy()
     try:
         with tf.device(device):
-            state = build_state(config, task, strategy)
+            state = build_state(config, adapt(task), strategy)
     except DataError as error:
         raise RunnerError(
             f"{error}\nthe network is built as the data set asks: --data_dir says where that is now"

@@ -13,7 +13,7 @@ import tensorflow as tf
 import tf_keras
 
 from orbit_runner.config.schema.optimizers import Ema
-from orbit_runner.distribute.parameter_server import is_served
+from orbit_runner.distribute.parameter_server import is_asynchronous
 from orbit_runner.distribute.sharded_variables import name_of, name_shards, pieces, whole
 
 
@@ -75,7 +75,7 @@ class WeightAverage(tf.Module):
             step: int64 scalar, the number of updates of the weights so far.
         """
         share = 1.0 - self._decay(tf.cast(step, tf.float32))
-        served = is_served(self._strategy)
+        served = is_asynchronous(self._strategy)
         for weight, average in self._stored_pairs():
             value = weight.read_value() if _is_per_replica(weight) else weight
             if served:

@@ -25,8 +25,8 @@ def build_task(config: ExperimentConfig, logging_dir: str | None) -> Any:
         RunnerError: It cannot be imported.
     """
     config = localize(config)
-    taken = config.for_task
-    if taken is not config:
+    if config.is_official:
+        taken = config.for_task
         from orbit_runner.model_garden.loading import task_class
 
         cls = task_class(taken.task)

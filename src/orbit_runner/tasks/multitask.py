@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
+
+from official.core import base_task
 
 from orbit_runner.config.parsing.value_checks import subdirectory_problem
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.errors import SettingError
+from orbit_runner.errors import RunnerError, SettingError
+
+TOTAL = "total_loss"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,3 +95,81 @@ def tasks_evaluated(config: ExperimentConfig, logging_dir: str | None) -> dict[s
         made = task_class(settings)(settings, logging_dir=logging_dir, name=name)
         found[name] = Evaluated(made, routine.eval_steps)
     return found
+
+
+def is_multitask(task: Any) -> bool:
+    """Returns whether a task is several: a `MultiTask` of Model Garden."""
+    return hasattr(task, "joint_train_step") and isinstance(getattr(task, "tasks", None), Mapping)
+
+
+class JointTask:
+    """Several tasks, with what a run asks of one: their model, their optimizer, their beginning.
+
+    Attributes:
+        multi: The `MultiTask`.
+        tasks: Its tasks by name.
+        task_config: Its config.
+        loss: The key of the weighted sum of the losses.
+    """
+
+    loss = TOTAL
+
+    def __init__(self, multi: Any, config: Any, model: Any = None) -> None:
+        """Makes it ready.
+
+        Args:
+            multi: The `MultiTask`.
+            config: Its config, of Model Garden's class.
+            model: The model of all tasks; `build_multitask_model` makes it where None.
+        """
+        self.multi, self.task_config, self._model = multi, config, model
+        self.tasks: Mapping[str, Any] = multi.tasks
+        self.create_optimizer = multi.create_optimizer
+
+    def build_model(self) -> Any:
+        """Builds the model of all tasks.
+
+        Raises:
+            RunnerError: The class of the tasks does not say how.
+        """
+        if self._model is not None:
+            return self._model
+        build = getattr(self.multi, "build_multitask_model", None)
+        if build is None:
+            raise RunnerError(
+                f"{type(self.multi).__name__} has no build_multitask_model(), which returns the "
+                "model of all tasks (a MultiTaskBaseModel, or one Keras model)"
+            )
+        model = build()
+        if hasattr(model, "sub_tasks"):
+            model.build()
+        return model
+
+    def initialize(self, model: Any) -> None:
+        """Gives a model the weights that it starts from.
+
+        Args:
+            model: The model of all tasks.
+        """
+        if hasattr(model, "sub_tasks"):
+            model.initialize()
+        if self.task_config.init_checkpoint:
+            base_task.Task.initialize(self, model)
+
+
+def model_of(model: Any, task: str) -> Any:
+    """Returns the part of a model that belongs to a task; the model itself where it has no parts.
+
+    Args:
+        model: A `MultiTaskBaseModel`, or a model that all tasks share.
+        task: The name of the task.
+
+    Raises:
+        RunnerError: The model has parts, and none for this task.
+    """
+    parts = getattr(model, "sub_tasks", None)
+    if parts is None:
+        return model
+    if task not in parts:
+        raise RunnerError(f"the model has no part for the task {task!r}, only for {list(parts)}")
+    return parts[task]

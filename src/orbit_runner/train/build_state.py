@@ -16,28 +16,30 @@ from orbit_runner.model_garden.task_adapter.task_optimizer import optimizer_of
 from orbit_runner.state.ema import WeightAverage
 from orbit_runner.state.replica_state import ReplicaState
 from orbit_runner.state.train_state import TrainState
+from orbit_runner.tasks.adapter import TaskAdapter
 from orbit_runner.train.build_variables import complete
 from orbit_runner.train.error_messages import model_error_scope
 
 
 def build_state(
-    config: ExperimentConfig, task: Any, strategy: tf.distribute.Strategy
+    config: ExperimentConfig, adapter: TaskAdapter, strategy: tf.distribute.Strategy
 ) -> TrainState:
     """Builds model and optimizer in the strategy's scope, from the seed.
 
     Args:
         config: The experiment.
-        task: Its task.
+        adapter: Its task.
         strategy: Where it runs.
 
     Returns:
         The state at step 0.
     """
-    seed_everything(config.runtime.seed, keeps=config.for_task is not config)
+    task = adapter.task
+    seed_everything(config.runtime.seed, keeps=config.is_official)
     with strategy.scope(), model_error_scope(config):
         model = task.build_model()
         optimizer, average = optimizer_of(config, task, model)
-        complete(config, task, model, optimizer, strategy)
+        complete(config, adapter, model, optimizer, strategy)
         _build_slots(optimizer, model.trainable_variables)
         ema = WeightAverage(average, model, strategy) if average is not None else None
         return TrainState(

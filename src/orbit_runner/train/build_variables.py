@@ -9,6 +9,7 @@ import tf_keras
 
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.model_garden.task_adapter.data_sections import section_of
+from orbit_runner.tasks.adapter import TaskAdapter
 from orbit_runner.train.gradients import GradientTap
 from orbit_runner.train.inputs.distribute import distribute, with_seed
 from orbit_runner.utils.autograph import convert
@@ -16,7 +17,7 @@ from orbit_runner.utils.autograph import convert
 
 def complete(
     config: ExperimentConfig,
-    task: Any,
+    adapter: TaskAdapter,
     model: Any,
     optimizer: Any,
     strategy: tf.distribute.Strategy,
@@ -27,32 +28,34 @@ def complete(
 
     Args:
         config: The experiment.
-        task: Its task.
+        adapter: Its task.
         model: Its model.
         optimizer: Its optimizer, which is not touched.
         strategy: Where it runs.
     """
     if not _lacks_variables(model):
         return
-    if hasattr(task, "multi"):
-        _complete_joint(config, task, model, optimizer, strategy)
+    if adapter.parts:
+        _complete_joint(config, adapter, model, optimizer, strategy)
         return
     data = getattr(config.for_task.task, "train_data", None)
     if data is None:
         return
+    task = adapter.task
     metrics = [*task.build_metrics(training=True), *getattr(model, "metrics", ())]
 
     def step(inputs: Any) -> None:
         task.train_step(inputs, model=model, optimizer=GradientTap(optimizer), metrics=metrics)
 
-    found = distribute(strategy, task, with_seed(data, config.runtime), config.runtime)
+    found = distribute(strategy, adapter, with_seed(data, config.runtime), config.runtime)
     _trace(step, task, strategy, found.element_spec)
 
 
 def _complete_joint(
-    config: ExperimentConfig, joint: Any, model: Any, optimizer: Any, strategy: Any
+    config: ExperimentConfig, adapter: TaskAdapter, model: Any, optimizer: Any, strategy: Any
 ) -> None:
     """Does so for a model of several tasks, by a step of all of them."""
+    joint = adapter.task
     metrics = {name: task.build_metrics(training=True) for name, task in joint.tasks.items()}
 
     def step(inputs: Any) -> None:
@@ -64,9 +67,9 @@ def _complete_joint(
         )
 
     specs = {}
-    for name, task in joint.tasks.items():
-        data = with_seed(section_of(task.task_config, "train_data", name), config.runtime)
-        specs[name] = distribute(strategy, task, data, config.runtime).element_spec
+    for name, part in adapter.parts.items():
+        data = with_seed(section_of(part.task.task_config, "train_data", name), config.runtime)
+        specs[name] = distribute(strategy, part, data, config.runtime).element_spec
     _trace(step, joint.multi, strategy, specs)
 
 

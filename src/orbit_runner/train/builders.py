@@ -9,16 +9,17 @@ import tensorflow as tf
 
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.data.step_batches import Chunks
-from orbit_runner.distribute.parameter_server import is_served, own_strategy
+from orbit_runner.distribute.parameter_server import is_asynchronous, own_strategy
 from orbit_runner.errors import SettingError, unknown
-from orbit_runner.model_garden.task_adapter.data_sections import num_examples, section_of
+from orbit_runner.model_garden.task_adapter.data_sections import section_of
 from orbit_runner.state.train_state import TrainState
-from orbit_runner.tasks.multitask import Evaluated, tasks_evaluated
-from orbit_runner.train.evaluator import Evaluator, aggregates
+from orbit_runner.tasks.adapter import TaskAdapter
+from orbit_runner.tasks.multitask import Evaluated, model_of, tasks_evaluated
+from orbit_runner.train.evaluator import Evaluator
 from orbit_runner.train.inputs.distribute import distribute, with_seed
 from orbit_runner.train.inputs.partition import Partition
 from orbit_runner.train.inputs.resident import resident
-from orbit_runner.train.multitask.joint_trainer import TRAINERS, JointTask, JointTrainer, model_of
+from orbit_runner.train.multitask.joint_trainer import TRAINERS, JointTrainer
 from orbit_runner.train.multitask.multi_evaluator import MultiEvaluator, Part
 from orbit_runner.train.parameter_server.async_trainer import AsyncTrainer
 from orbit_runner.train.parameter_server.chief_evaluator import OwnEvaluator
@@ -32,7 +33,7 @@ class Parts:
 
     Attributes:
         config: The experiment.
-        task: Its task; a `JointTask` where it has several.
+        adapter: Its task.
         strategy: Where it runs.
         state: What is trained.
         logging_dir: The folder of the run.
@@ -40,7 +41,7 @@ class Parts:
     """
 
     config: ExperimentConfig
-    task: Any
+    adapter: TaskAdapter
     strategy: tf.distribute.Strategy
     state: TrainState
     logging_dir: str
@@ -55,33 +56,41 @@ class Parts:
         Raises:
             SettingError: The strategy cannot train it.
         """
-        if isinstance(self.task, JointTask):
-            return self._joint_trainer(self.task, plan)
+        if self.adapter.parts:
+            return self._joint_trainer(plan)
         data = section_of(self.config.for_task.task, "train_data")
-        if is_served(self.strategy):
-            return AsyncTrainer(self.config, self.task, self.state, plan, self.strategy)
+        if is_asynchronous(self.strategy):
+            return AsyncTrainer(self.config, self.adapter, self.state, plan, self.strategy)
 
         def make_dataset(start_step: int) -> Any:
-            return self._train_data(self.task, data, start_step)
+            return self._train_data(self.adapter, data, start_step)
 
         def make_chunks() -> Chunks | None:
-            return resident(self.config, self.strategy, self.task, self._with_seed(data))
+            return resident(self.config, self.strategy, self.adapter, self._with_seed(data))
 
         return Trainer(
-            self.config, self.task, self.state, plan, self.strategy, make_dataset, make_chunks
+            self.config,
+            self.adapter.task,
+            self.state,
+            plan,
+            self.strategy,
+            make_dataset,
+            make_chunks,
         )
 
-    def _joint_trainer(self, joint: JointTask, plan: Plan) -> JointTrainer:
+    def _joint_trainer(self, plan: Plan) -> JointTrainer:
         self._require_no_servers()
         kind = self.config.for_task.trainer.trainer_type
         if kind not in TRAINERS:
             raise SettingError("trainer.trainer_type", unknown("trainer", kind, list(TRAINERS)))
 
+        joint, parts = self.adapter.task, self.adapter.parts
+
         def make_datasets(start_step: int) -> dict[str, Any]:
             return {
                 name: self._train_data(
-                    joint.tasks[name],
-                    section_of(joint.tasks[name].task_config, "train_data", name),
+                    parts[name],
+                    section_of(parts[name].task.task_config, "train_data", name),
                     turns,
                 )
                 for name, turns in trainer.turns(start_step).items()
@@ -90,7 +99,7 @@ class Parts:
         trainer = TRAINERS[kind](self.config, joint, self.state, plan, self.strategy, make_datasets)
         return trainer
 
-    def _train_data(self, task: Any, data: Any, start_step: int) -> Any:
+    def _train_data(self, task: TaskAdapter, data: Any, start_step: int) -> Any:
         replays = self.config.trainer.replay_inputs
         return distribute(
             self.strategy, task, self._with_seed(data), self.config.runtime, start_step,
@@ -120,14 +129,14 @@ class Parts:
                 self.state,
             )
         data = section_of(self.config.for_task.task, "validation_data")
-        return self._evaluator(self.task, data, self.state, steps)
+        return self._evaluator(self.adapter, data, self.state, steps)
 
     def _several(self) -> dict[str, Evaluated]:
         if self.eval_tasks is not None:
             return self.eval_tasks
-        if isinstance(self.task, JointTask):
-            steps = self.task.multi.task_eval_steps
-            return {n: Evaluated(task, steps.get(n)) for n, task in self.task.tasks.items()}
+        if self.adapter.parts:
+            steps = self.adapter.task.multi.task_eval_steps
+            return {n: Evaluated(p.task, steps.get(n)) for n, p in self.adapter.parts.items()}
         with self.strategy.scope():
             return tasks_evaluated(self.config, self.logging_dir)
 
@@ -136,9 +145,9 @@ class Parts:
         state = dataclasses.replace(self.state, model=model_of(self.state.model, name), ema=None)
         data = section_of(found.task.task_config, "validation_data", name)
         steps = found.steps or self.config.trainer.validation_steps
-        return self._evaluator(found.task, data, state, steps)
+        return self._evaluator(TaskAdapter(found.task), data, state, steps)
 
-    def _evaluator(self, task: Any, data: Any, state: TrainState, steps: int) -> Evaluator:
+    def _evaluator(self, task: TaskAdapter, data: Any, state: TrainState, steps: int) -> Evaluator:
         config, strategy = self.config, own_strategy(self.strategy)
 
         def make_dataset() -> Any:
@@ -146,38 +155,39 @@ class Parts:
             return distribute(strategy, task, seeded, config.runtime, must_end=steps < 0)
 
         def make_chunks() -> Chunks | None:
-            if aggregates(task):
+            if task.gathers_outputs:
                 return None
             return resident(config, strategy, task, with_seed(data, config.runtime))
 
-        made = OwnEvaluator if is_served(self.strategy) else Evaluator
+        made = OwnEvaluator if is_asynchronous(self.strategy) else Evaluator
         return made(
-            task,
+            task.task,
             state,
             strategy,
             make_dataset,
             seed=config.runtime.seed,
             use_tf_function=config.trainer.eval_tf_function,
-            use_tf_while_loop=_in_one_graph(config, task),
-            counted=num_examples(task, data) is not None,
+            use_tf_while_loop=_in_one_graph(config, gathers=task.gathers_outputs),
+            counted=task.num_examples(data) is not None,
+            gathers_outputs=task.gathers_outputs,
             partition=Partition(config, self.strategy, is_training=False),
             make_chunks=make_chunks,
         )
 
     def _require_no_servers(self) -> None:
-        if is_served(self.strategy):
+        if is_asynchronous(self.strategy):
             raise SettingError(
                 "runtime.distribution_strategy",
                 "parameter_server trains and evaluates one task only; choose another",
             )
 
 
-def _in_one_graph(config: ExperimentConfig, task: Any) -> bool:
+def _in_one_graph(config: ExperimentConfig, *, gathers: bool) -> bool:
     trainer = config.trainer
-    if trainer.eval_tf_while_loop and aggregates(task):
+    if trainer.eval_tf_while_loop and gathers:
         raise SettingError(
             "trainer.eval_tf_while_loop", "the task gathers what its steps give on the host"
         )
     if trainer.eval_tf_while_loop is not None:
         return trainer.eval_tf_while_loop
-    return trainer.eval_tf_function and not aggregates(task)
+    return trainer.eval_tf_function and not gathers

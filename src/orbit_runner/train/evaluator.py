@@ -8,7 +8,6 @@ from typing import Any
 
 import orbit
 import tensorflow as tf
-from official.core import base_task
 
 from orbit_runner.data.step_batches import Chunks
 from orbit_runner.determinism.scopes import keyed_draws_scope
@@ -41,6 +40,7 @@ class Evaluator(orbit.StandardEvaluator):
         use_tf_function: bool,
         use_tf_while_loop: bool,
         counted: bool = False,
+        gathers_outputs: bool = False,
         partition: Partition | None = None,
         make_chunks: Callable[[], Chunks | None] = lambda: None,
     ) -> None:
@@ -56,6 +56,7 @@ class Evaluator(orbit.StandardEvaluator):
             use_tf_while_loop: Whether an evaluation is one graph.
             counted: Whether there are as many batches as are asked for. Then that graph need not
                 look for the end, which would cost batches the sizes that are known before.
+            gathers_outputs: Whether the task computes metrics from the outputs of all steps.
             partition: Splits the images of a step over devices, where that is on.
             make_chunks: Gives the batches by their numbers, where no data set is needed.
         """
@@ -67,6 +68,7 @@ class Evaluator(orbit.StandardEvaluator):
         self._task, self._state, self._strategy = task, state, strategy
         self._make_dataset, self._seed = make_dataset, seed
         self._partition, self._counted = partition, counted
+        self.gathers = gathers_outputs
         self._make_chunks = make_chunks
         self._chunks: Chunks | None = None
         self._model = partition.model(state.model) if partition else state.model
@@ -87,11 +89,6 @@ class Evaluator(orbit.StandardEvaluator):
     def metric_names(self) -> tuple[str, ...]:
         """The metrics that an evaluation gives, as far as they are known before one."""
         return (LOSS, *(metric.name for metric in self._metrics))
-
-    @property
-    def gathers(self) -> bool:
-        """Whether the task adds metrics that are not known before."""
-        return aggregates(self._task)
 
     def evaluate(self, num_steps: tf.Tensor) -> dict[str, Any]:
         """Evaluates some batches.
@@ -149,7 +146,7 @@ class Evaluator(orbit.StandardEvaluator):
     def _evaluate_batch(self, inputs: Any) -> Any:
         options = self._partition.options if self._partition else None
         outputs = self._strategy.run(self._replica_step, args=(inputs,), options=options)
-        if not aggregates(self._task):
+        if not self.gathers:
             return None
         return tf.nest.map_structure(self._strategy.experimental_local_results, outputs)
 
@@ -232,12 +229,3 @@ def as_scalar(loss: Any) -> tf.Tensor:
 
 def _is_empty(aggregated: Any) -> bool:
     return isinstance(aggregated, (list, tuple, dict)) and not aggregated
-
-
-def aggregates(task: Any) -> bool:
-    """Returns whether a task gathers the outputs of its steps, on the host, and adds metrics.
-
-    Args:
-        task: Any task.
-    """
-    return type(task).aggregate_logs is not base_task.Task.aggregate_logs

@@ -6,12 +6,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from orbit_runner.determinism.numerics_record import changes
-from orbit_runner.distribute.parameter_server import is_served
+from orbit_runner.distribute.parameter_server import is_asynchronous
 from orbit_runner.model_garden.task_adapter.data_sections import has_services
 from orbit_runner.run_directory.config import is_made_with
 from orbit_runner.run_directory.data_record import inexact_data
-from orbit_runner.train.inputs.distribute import starts_anywhere
-from orbit_runner.train.multitask.joint_trainer import JointTask
 
 if TYPE_CHECKING:
     from orbit_runner.train.run import Run
@@ -30,16 +28,16 @@ def inexact_reasons(run: Run) -> list[str]:
         reasons.append(
             f"it went back {trials} times after diverging; a resumed run may see that elsewhere"
         )
-    if is_served(run.strategy):
+    if is_asynchronous(run.strategy):
         reasons.append("updates of asynchronous workers come in no certain order")
     reasons += run.circumstances.inexact
     return [*reasons, *inexact_data(run.model_dir), *_inexact_inputs(run)]
 
 
 def _inexact_inputs(run: Run) -> Iterator[str]:
-    if not isinstance(run.task, JointTask) and starts_anywhere(run.task):
+    if run.adapter.starts_at_step:
         return
-    if is_served(run.strategy) or not run.config.trainer.replay_inputs:
+    if is_asynchronous(run.strategy) or not run.config.trainer.replay_inputs:
         yield "the task's input pipeline begins anew when a run is resumed"
     if has_services(run.config):
         yield "tf.data services hand out the task's batches in no certain order"

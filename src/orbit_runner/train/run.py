@@ -8,30 +8,30 @@ from typing import Any
 
 import tensorflow as tf
 
-from orbit_runner.checkpoint.manager import Checkpoints, Circumstances
+from orbit_runner.checkpoint.manager import CheckpointManager, Checkpoints, Circumstances
 from orbit_runner.config.fingerprint import config_fingerprint
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.determinism.numerics_record import describe_numerics
 from orbit_runner.distribute.cluster.shutdown import Host
-from orbit_runner.distribute.parameter_server import is_served, own_strategy
+from orbit_runner.distribute.parameter_server import is_asynchronous, own_strategy
 from orbit_runner.distribute.process_group import Workers, describe_strategy
 from orbit_runner.errors import SettingError
-from orbit_runner.model_garden.task_adapter.data_sections import steps_per_epoch, validation_steps
 from orbit_runner.run_directory.data_record import DataRecord, fingerprint_of
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.run_directory.records import has_evaluation, prepare_records
 from orbit_runner.state.train_state import TrainState
 from orbit_runner.storage.staged_config import localize
+from orbit_runner.tasks.adapter import adapt
 from orbit_runner.tasks.multitask import Evaluated
 from orbit_runner.train.build_state import build_state
 from orbit_runner.train.builders import Parts
 from orbit_runner.train.callbacks.base import Callback
+from orbit_runner.train.callbacks.best_checkpoint import BestKeeper
 from orbit_runner.train.callbacks.build import average_checkpoints, best_checkpoint, early_stop
 from orbit_runner.train.callbacks.callback_list import CallbackList, make_callbacks
 from orbit_runner.train.callbacks.interrupts import SignalGuard
 from orbit_runner.train.callbacks.summaries import JsonLines
 from orbit_runner.train.loops.loop_pieces import LoopPieces
-from orbit_runner.train.multitask.joint_trainer import JointTask, is_multitask
 from orbit_runner.train.reproducibility import inexact_reasons, resume_reasons
 from orbit_runner.train.schedule import Plan, make_plan
 from orbit_runner.train.stop_requests import StopRequests
@@ -102,33 +102,32 @@ class Run:
         Raises:
             RunnerError: The config asks for what the task does not have.
         """
-        if is_multitask(task):
-            task = JointTask(task, config.for_task.task)
+        self.adapter = adapt(task, config.for_task.task)
         self.written_config, config = config, localize(config)
-        self.config, self.task, self.strategy = config, task, strategy
+        self.config, self.task, self.strategy = config, self.adapter.task, strategy
         self.model_dir, self.directory = model_dir, RunDirectory(model_dir)
         self.workers, self.own_strategy = Workers(strategy), own_strategy(strategy)
         self.callbacks = CallbackList([*make_callbacks(config.callbacks), *callbacks])
         phase("building the model")
         if config.runtime.enable_xla and not compiles(config):
             note("runtime.enable_xla is for GPUs in Model Garden's experiments: not used")
-        self.state: TrainState = build_state(config, task, strategy)
+        self.state: TrainState = build_state(config, self.adapter, strategy)
         self.plan: Plan = self._plan(trains)
         self.stops = self._stop_requests(stop_at_step)
         self.circumstances = self._circumstances(trains)
-        self.checkpoints = self._checkpoints(
+        self.checkpoints: CheckpointManager = self._checkpoints(
             asynchronous=asynchronous, writes=trains, allow_partial=allow_partial
         )
         if evaluates:
             self._require_batches()
-        parts = Parts(config, task, strategy, self.state, str(model_dir), eval_tasks)
+        parts = Parts(config, self.adapter, strategy, self.state, str(model_dir), eval_tasks)
         with strategy.scope():
             self.trainer = parts.trainer(self.plan) if trains else None
         if self.trainer is not None:
             self.trainer.pieces = LoopPieces(config.runtime.grace_period, self.stops.next_piece)
         with self.own_strategy.scope():
             self.evaluator = parts.evaluator(self.validation_steps) if evaluates else None
-        self.best = best_checkpoint(self)
+        self.best: BestKeeper | None = best_checkpoint(self)
         self.averages = average_checkpoints(self)
         self.early_stop = early_stop(self)
         self.restored: str | None = None
@@ -170,7 +169,7 @@ class Run:
     def validation_steps(self) -> int:
         """Batches an evaluation; -1 for all there are, where their number is not known."""
         asked = self.config.trainer.validation_steps
-        return validation_steps(self.task, self.section("validation_data"), asked)
+        return self.adapter.validation_steps(self.section("validation_data"), asked)
 
     def restore_or_initialize(self) -> None:
         """Restores the latest checkpoint that is whole, or starts from step 0."""
@@ -229,7 +228,7 @@ class Run:
 
     def _plan(self, trains: bool) -> Plan:
         data, trainer = self.section("train_data"), self.config.trainer
-        per_epoch = steps_per_epoch(self.task, data)
+        per_epoch = self.adapter.steps_per_epoch(data)
         if not per_epoch and not trains:
             # Nobody counts epochs then.
             trainer = trainer.replace(train_epochs=0.0, validation_epochs=0.0)
@@ -240,7 +239,7 @@ class Run:
 
     def _stop_requests(self, at_step: int | None) -> StopRequests:
         # Servers of a run driven from outside do not share its directory, and outlive it.
-        served = is_served(self.strategy) and not self.config.runtime.remote_cluster
+        served = is_asynchronous(self.strategy) and not self.config.runtime.remote_cluster
         return StopRequests(
             self.workers,
             SignalGuard(on_terminate=self.config.trainer.preemption_on_demand_checkpoint),
@@ -270,7 +269,7 @@ class Run:
             asynchronous=asynchronous and self.workers.count == 1,
             writes=writes,
             allow_partial=allow_partial,
-            is_official=self.config.for_task is not self.config,
+            is_official=self.config.is_official,
             trail=self.directory.fingerprints,
             workers=self.workers,
         )

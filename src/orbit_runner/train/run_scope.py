@@ -8,7 +8,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from orbit_runner.config.schema.data_services import services_of
+from orbit_runner.config.schema.data import services_of
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.modes import TRAINING
 from orbit_runner.distribute.failure_detection import failure_detection_scope

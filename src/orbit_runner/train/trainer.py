@@ -74,7 +74,7 @@ def compiles(config: ExperimentConfig) -> bool:
     Args:
         config: The experiment.
     """
-    on_cpu_only = config.for_task is not config and not config.runtime.num_gpus
+    on_cpu_only = config.is_official and not config.runtime.num_gpus
     return config.runtime.enable_xla and not on_cpu_only
 
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.config.schema.cluster import ClusterConfig
-from orbit_runner.config.schema.runtime import RuntimeConfig
+from orbit_runner.config.schema.runtime import ClusterConfig, RuntimeConfig
 from orbit_runner.distribute.cluster.description import ClusterError
 from orbit_runner.distribute.cluster.from_config import described_jobs, from_config, parse_remote
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from orbit_runner.config.schema.cluster import ClusterConfig
-from orbit_runner.config.schema.runtime import RuntimeConfig
+from orbit_runner.config.schema.runtime import ClusterConfig, RuntimeConfig
 from orbit_runner.distribute.cluster.description import ClusterError
 from orbit_runner.distribute.cluster.resolver import remote_cluster, resolve_cluster
 

@@ -22,7 +22,8 @@ from orbit_runner.config.parsing.yaml_files import load_file
 from orbit_runner.config.provenance import Origin
 from orbit_runner.config.resolve import import_modules
 from orbit_runner.config.schema.modes import MODES
-from orbit_runner.config.schema.runtime import STRATEGIES, RuntimeConfig
+from orbit_runner.config.schema.runtime import RuntimeConfig
+from orbit_runner.config.schema.strategies import STRATEGIES
 from orbit_runner.distribute.tf_environment import prepare_environment
 from orbit_runner.registry import (
     IMAGE_MODELS,

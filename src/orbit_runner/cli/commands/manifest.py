@@ -23,7 +23,6 @@ from orbit_runner.distribute.cluster.description import Cluster, Member
 from orbit_runner.distribute.cluster.roles import in_role
 from orbit_runner.errors import RunnerError, unknown
 from orbit_runner.launch.deploy.job_spec import (
-    CLUSTERED,
     Order,
     job_name,
     mebibytes,
@@ -184,7 +183,7 @@ def _order(resolved: Resolved, flags: argparse.Namespace, command: Sequence[str]
     return Order(
         name=name,
         roles=roles_of(config.runtime),
-        clustered=config.runtime.distribution_strategy in CLUSTERED,
+        clustered=config.runtime.traits.is_clustered,
         gpus=config.runtime.num_gpus,
         experiment=to_yaml(config),
         model_dir=flags.model_dir or "",

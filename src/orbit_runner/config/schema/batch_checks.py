@@ -63,7 +63,7 @@ def parameter_server_problems(config: ExperimentConfig) -> Iterator[tuple[str, s
     Yields:
         Dotted path and message.
     """
-    if config.runtime.distribution_strategy != "parameter_server":
+    if not config.runtime.traits.is_asynchronous:
         return
     if not config.trainer.train_tf_function:
         yield (

@@ -5,13 +5,18 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orbit_runner.config.schema.base import Config, field
+from orbit_runner.config.schema.modes import EVALUATING, TRAINING
+
+if TYPE_CHECKING:
+    from orbit_runner.config.schema.experiment import ExperimentConfig
 
 _NO_TFDS = "image_classification alone reads TFDS"
 _OWN_READER = "image and label are read from the files, and images are decoded as late as can be"
 _NO_FILES = "the order of examples is computed from the seed, so files are not interleaved"
+_SECTIONS = {"train_data": TRAINING, "validation_data": EVALUATING}
 _NO_SERVICE = "each pipeline has a job of its own, so that the order stays exact"
 
 
@@ -144,3 +149,30 @@ def input_paths(config: DataConfig) -> tuple[str, ...]:
     given = config.input_path
     parts = given.split(",") if isinstance(given, str) else [p for s in given for p in s.split(",")]
     return tuple(part.strip() for part in parts if part.strip())
+
+
+def services_of(config: ExperimentConfig, mode: str) -> dict[str, str]:
+    """Returns the services that a run asks for batches.
+
+    Args:
+        config: The experiment.
+        mode: One of `orbit_runner.config.schema.modes.MODES`.
+
+    Returns:
+        `host:port` to the dotted path of the setting that names it.
+    """
+    found = {address: path for path, address in _service_addresses(config, mode)}
+    return {address.partition("://")[2]: path for address, path in found.items()}
+
+
+def _service_addresses(config: ExperimentConfig, mode: str) -> Iterator[tuple[str, str]]:
+    common = config.runtime.tf_data_service
+    if common is not None:
+        for address in common.split(","):
+            yield "runtime.tf_data_service", address.strip()
+        return
+    for section, modes in _SECTIONS.items():
+        if mode in modes:
+            for address in service_addresses(getattr(config.task, section)):
+                if not service_problem(address):  # What a task of others calls an address.
+                    yield f"task.{section}.tf_data_service_address", address

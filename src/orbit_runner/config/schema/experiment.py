@@ -122,6 +122,11 @@ class ExperimentConfig(Config):
     callbacks: list[CallbackConfig] = field((), help="classes that are called at events of the run")
 
     @property
+    def is_official(self) -> bool:
+        """Whether the task is one of Model Garden's."""
+        return False
+
+    @property
     def for_task(self) -> Any:
         """The same as the task takes it: those of Model Garden take its own classes."""
         return self

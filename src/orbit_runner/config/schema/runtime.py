@@ -7,19 +7,28 @@ import math
 from collections.abc import Iterator
 
 from orbit_runner.config.schema.base import Config, field
-from orbit_runner.config.schema.cluster import ROLES, SOURCES, ClusterConfig
 from orbit_runner.config.schema.runtime_rules import inert_settings, runtime_problems
+from orbit_runner.config.schema.strategies import STRATEGIES, StrategyTraits
 
-STRATEGIES = (
-    "off",
-    "one_device",
-    "mirrored",
-    "multi_worker_mirrored",
-    "parameter_server",
-    "tpu",
-)
+ROLES = ("chief", "worker", "ps", "evaluator")
+SOURCES = ("auto", "tf_config", "config", "slurm", "sagemaker", "none")
 ALL_REDUCE = (None, "auto", "ring", "nccl", "hierarchical_copy", "reduction_to_one_device")
 _NO_SHARD_DIM = "set train_input_partition_dims and eval_input_partition_dims"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClusterConfig(Config):
+    """Addresses, `host:port`, of each role's members in the order of their indices."""
+
+    chief: list[str] = field((), help="the one that writes; worker 0 where there is none")
+    worker: list[str] = field((), help="those that train")
+    ps: list[str] = field((), help="parameter servers, which hold the variables")
+    evaluator: list[str] = field((), help="evaluates checkpoints beside training")
+
+    def jobs(self) -> dict[str, tuple[str, ...]]:
+        """Returns the roles that have members, with their addresses."""
+        named = {role: tuple(getattr(self, role)) for role in ROLES}
+        return {role: addresses for role, addresses in named.items() if addresses}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -27,7 +36,7 @@ class RuntimeConfig(Config):
     """Where an experiment runs; fields of Model Garden's `RuntimeConfig` and some more."""
 
     distribution_strategy: str = field(
-        "mirrored", allowed=STRATEGIES, lowercase=True, help="how replicas work together"
+        "mirrored", allowed=tuple(STRATEGIES), lowercase=True, help="how replicas work together"
     )
     num_gpus: int = field(
         0,
@@ -162,6 +171,16 @@ class RuntimeConfig(Config):
         }
 
     @property
+    def traits(self) -> StrategyTraits:
+        """What the strategy can do."""
+        return STRATEGIES[self.distribution_strategy]
+
+    @property
+    def parameter_servers(self) -> int:
+        """The number of parameter servers that the settings ask for."""
+        return (self.num_parameter_servers or 1) if self.traits.is_asynchronous else 0
+
+    @property
     def parts(self) -> int:
         """The number of devices that share one replica."""
         dims = self.train_input_partition_dims or self.eval_input_partition_dims or ()
@@ -180,7 +199,7 @@ class RuntimeConfig(Config):
             workers: The number of workers that train together.
         """
         strategy = self.distribution_strategy
-        if strategy == "parameter_server":
+        if self.traits.is_asynchronous:
             return 1  # Workers do not wait for each other: each batch is one worker's.
         if strategy == "tpu" or self.num_gpus < 0:
             return None

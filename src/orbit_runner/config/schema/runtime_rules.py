@@ -12,12 +12,6 @@ if TYPE_CHECKING:
 
 Found = Iterator[tuple[str, str]]
 
-_REDUCES: dict[str, tuple[str, ...]] = {
-    "mirrored": ("nccl", "hierarchical_copy", "reduction_to_one_device"),
-    "multi_worker_mirrored": ("auto", "ring", "nccl"),
-}
-_CLUSTERED = ("multi_worker_mirrored", "parameter_server")
-
 
 def runtime_problems(runtime: RuntimeConfig) -> Found:
     """Yields settings that contradict each other.
@@ -54,9 +48,7 @@ def inert_settings(runtime: RuntimeConfig) -> Found:
 
 def _devices(runtime: RuntimeConfig) -> Found:
     strategy, split = runtime.distribution_strategy, runtime.parts > 1
-    several = strategy in ("mirrored", "multi_worker_mirrored") or (
-        strategy == "one_device" and split
-    )
+    several = runtime.traits.several_devices or (strategy == "one_device" and split)
     if not several and runtime.num_gpus > 1 and strategy != "tpu":
         yield "num_gpus", f"got {runtime.num_gpus} under `{strategy}`, which uses one device"
     if runtime.num_virtual_devices > 1 and strategy == "multi_worker_mirrored":
@@ -73,7 +65,7 @@ def _devices(runtime: RuntimeConfig) -> Found:
 
 def _all_reduce(runtime: RuntimeConfig) -> Found:
     strategy, chosen = runtime.distribution_strategy, runtime.all_reduce_alg
-    allowed = _REDUCES.get(strategy, ())
+    allowed = runtime.traits.all_reduce
     if chosen is not None and allowed and chosen not in allowed:
         yield "all_reduce_alg", f"got {chosen!r} under `{strategy}`\nallowed: {', '.join(allowed)}"
 
@@ -82,7 +74,7 @@ def _inert_all_reduce(runtime: RuntimeConfig) -> Found:
     strategy, chosen = runtime.distribution_strategy, runtime.all_reduce_alg
     if chosen is None:
         return
-    if strategy not in _REDUCES:
+    if not runtime.traits.all_reduce:
         yield "all_reduce_alg", f"`{strategy}` has nothing to reduce\nallowed: null"
     elif chosen == "nccl" and runtime.num_gpus == 0:
         yield "all_reduce_alg", "nccl needs GPUs, and num_gpus is 0"
@@ -93,26 +85,26 @@ def _cluster(runtime: RuntimeConfig) -> Found:
     described = runtime.cluster.jobs()
     if runtime.worker_hosts and runtime.cluster.jobs():
         yield "worker_hosts", "and runtime.cluster both describe the cluster; leave one out"
-    if runtime.worker_hosts and strategy == "parameter_server":
+    if runtime.worker_hosts and runtime.traits.is_asynchronous:
         yield "worker_hosts", "names no parameter server; set runtime.cluster"
-    if described and strategy not in _CLUSTERED:
+    if described and not runtime.traits.is_clustered:
         yield "cluster", _one_process(strategy)
     if runtime.cluster.ps and strategy == "multi_worker_mirrored":
         yield "cluster.ps", f"`{strategy}` has no parameter servers"
-    if runtime.num_workers > 1 and strategy not in _CLUSTERED:
+    if runtime.num_workers > 1 and not runtime.traits.is_clustered:
         yield (
             "num_workers",
             f"got {runtime.num_workers} under `{strategy}`, which runs in one process\n"
             "allowed: 0 and 1; or set runtime.distribution_strategy: multi_worker_mirrored",
         )
-    if runtime.remote_cluster and strategy != "parameter_server":
+    if runtime.remote_cluster and not runtime.traits.is_asynchronous:
         yield "remote_cluster", f"`{strategy}` cannot be driven from outside its workers"
     if runtime.remote_cluster and (described or runtime.worker_hosts):
         yield "remote_cluster", "is driven from outside: leave the cluster of this process out"
 
 
 def _inert_hosts(runtime: RuntimeConfig) -> Found:
-    if runtime.worker_hosts and runtime.distribution_strategy not in _CLUSTERED:
+    if runtime.worker_hosts and not runtime.traits.is_clustered:
         yield "worker_hosts", _one_process(runtime.distribution_strategy)
 
 
@@ -124,21 +116,22 @@ def _one_process(strategy: str) -> str:
 
 
 def _parameter_servers(runtime: RuntimeConfig) -> Found:
-    strategy = runtime.distribution_strategy
-    for field in ("variable_partitioner", "num_parameter_servers"):
-        if getattr(runtime, field) and strategy != "parameter_server":
-            yield field, f"`{strategy}` has no parameter servers"
-    if strategy == "parameter_server" and runtime.mixed_precision_dtype == "float16":
+    if not runtime.traits.is_asynchronous:
+        for field in ("variable_partitioner", "num_parameter_servers"):
+            if getattr(runtime, field):
+                yield field, f"`{runtime.distribution_strategy}` has no parameter servers"
+        return
+    if runtime.mixed_precision_dtype == "float16":
         yield (
             "mixed_precision_dtype",
             "float16 scales the loss, which Keras refuses under `parameter_server`\n"
             "allowed: null, 'float32', 'bfloat16'",
         )
-    if strategy == "parameter_server" and runtime.enable_xla:
+    if runtime.enable_xla:
         yield "enable_xla", "XLA cannot compile steps whose variables are on other machines"
-    if strategy == "parameter_server" and runtime.run_eagerly:
+    if runtime.run_eagerly:
         yield "run_eagerly", "a worker is sent graphs; allowed: false under `parameter_server`"
-    if strategy == "parameter_server" and runtime.tf_data_service:
+    if runtime.tf_data_service:
         yield (
             "tf_data_service",
             "workers make the batches of the steps they are given themselves\n"

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from orbit_runner.config.schema.cluster import ROLES
+from orbit_runner.config.schema.runtime import ROLES
 from orbit_runner.distribute.cluster.addresses import address_problem, split_address
 from orbit_runner.errors import RunnerError, unknown
 

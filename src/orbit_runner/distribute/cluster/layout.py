@@ -24,9 +24,8 @@ def layout(runtime: RuntimeConfig, processes: int, source: str) -> Layout:
     Raises:
         ClusterError: There are too few.
     """
-    served = runtime.distribution_strategy == "parameter_server"
-    servers = (runtime.num_parameter_servers or 1) if served else 0
-    coordinators = 1 if served else 0
+    servers = runtime.parameter_servers
+    coordinators = 1 if servers else 0
     workers = processes - coordinators - servers - runtime.num_evaluators
     counts = {
         "chief": coordinators,

@@ -14,7 +14,6 @@ from orbit_runner.distribute.cluster.tf_config import NAME, from_tf_config
 
 Environ = Mapping[str, str]
 
-CLUSTERED = ("multi_worker_mirrored", "parameter_server")
 _LOOKUP_SECONDS, _SHOWN = 0.5, 3
 
 
@@ -36,7 +35,7 @@ def resolve_cluster(runtime: RuntimeConfig, environ: Environ) -> Cluster | None:
         ClusterError: The description is malformed, contradicts the config, or is missing.
     """
     remote_cluster(runtime)
-    needed = runtime.distribution_strategy in CLUSTERED and not runtime.remote_cluster
+    needed = runtime.traits.is_clustered and not runtime.remote_cluster
     read = _reader(runtime, environ, needed)
     cluster = read() if read is not None else None
     if cluster is None:
@@ -83,7 +82,7 @@ def _reader(runtime: RuntimeConfig, environ: Environ, needed: bool) -> Callable[
 def _contradictions(runtime: RuntimeConfig, cluster: Cluster) -> Iterator[str]:
     strategy, jobs = runtime.distribution_strategy, cluster.jobs
     trainers = len(cluster.trainers())
-    if strategy not in CLUSTERED:
+    if not runtime.traits.is_clustered:
         if cluster.me.role != "evaluator" and (trainers > 1 or jobs.get("ps")):
             yield (
                 f"describes {_describe(jobs)}, and runtime.distribution_strategy is `{strategy}`, "
@@ -92,7 +91,7 @@ def _contradictions(runtime: RuntimeConfig, cluster: Cluster) -> Iterator[str]:
         return
     if strategy == "multi_worker_mirrored" and jobs.get("ps"):
         yield "describes parameter servers, which `multi_worker_mirrored` does not have"
-    if strategy == "parameter_server":
+    if runtime.traits.is_asynchronous:
         for role in ("chief", "worker", "ps"):
             if not jobs.get(role):
                 yield f"describes no {role}, and `parameter_server` needs one"
@@ -100,8 +99,9 @@ def _contradictions(runtime: RuntimeConfig, cluster: Cluster) -> Iterator[str]:
 
 
 def _counts(runtime: RuntimeConfig, cluster: Cluster) -> Iterator[str]:
-    served = runtime.distribution_strategy == "parameter_server"
-    workers = len(cluster.jobs.get("worker", ())) if served else len(cluster.trainers())
+    workers = len(
+        cluster.jobs.get("worker", ()) if runtime.traits.is_asynchronous else cluster.trainers()
+    )
     servers = len(cluster.jobs.get("ps", ()))
     for field, asked, there in (
         ("num_workers", runtime.num_workers, workers),

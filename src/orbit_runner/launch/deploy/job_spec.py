@@ -13,7 +13,6 @@ from orbit_runner.distribute.cluster.from_config import described_jobs
 from orbit_runner.distribute.cluster.layout import Layout, layout
 
 Found = Iterator[tuple[str, str]]
-CLUSTERED = ("multi_worker_mirrored", "parameter_server")
 _MEMORY = re.compile(r"([0-9]+)(Mi|Gi)")
 _TIME = re.compile(r"(?:([0-9]+)-)?([0-9]+)(?::([0-9]{2}))?(?::([0-9]{2}))?")
 _NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
@@ -83,10 +82,10 @@ def roles_of(runtime: RuntimeConfig) -> Layout:
     Args:
         runtime: Settings in which `order_problems` found nothing.
     """
-    if runtime.distribution_strategy not in CLUSTERED:
+    if not runtime.traits.is_clustered:
         return {"worker": 1}
-    served = runtime.distribution_strategy == "parameter_server"
-    servers = 1 + (runtime.num_parameter_servers or 1) if served else 0
+    servers = runtime.parameter_servers
+    servers += 1 if servers else 0  # The chief.
     return layout(runtime, runtime.num_workers + servers + runtime.num_evaluators, "manifest")
 
 
@@ -104,7 +103,7 @@ def order_problems(config: ExperimentConfig, source: str) -> Found:
     if runtime.distribution_strategy == "tpu":
         allowed = "off, one_device, mirrored, multi_worker_mirrored, parameter_server"
         yield "runtime.distribution_strategy", f"no manifest asks for TPUs\nallowed: {allowed}"
-    elif runtime.distribution_strategy in CLUSTERED:
+    elif runtime.traits.is_clustered:
         yield from _number_problems(runtime)
     elif runtime.num_evaluators:
         yield (

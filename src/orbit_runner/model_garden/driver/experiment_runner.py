@@ -195,7 +195,7 @@ class OrbitExperimentRunner:
     @property
     def _garden_params(self) -> Any:
         """The experiment as parts of Model Garden take it."""
-        if not isinstance(self._params, ExperimentConfig) or self._params.for_task is self._params:
+        if not isinstance(self._params, ExperimentConfig) or not self._params.is_official:
             return self._params
         from orbit_runner.model_garden.driver.params import to_driver
 
@@ -434,8 +434,7 @@ class OrbitExperimentRunner:
                     "_maybe_build_checkpoint_manager returned None, and this runner's loops save\n"
                     "return super()._maybe_build_checkpoint_manager(), or a manager of your own"
                 )
-            taken = ManagedCheckpoints(run, manager, asynchronous=self._asynchronous)
-            run.checkpoints = taken  # type: ignore[assignment]
+            run.checkpoints = ManagedCheckpoints(run, manager, asynchronous=self._asynchronous)
 
     def _trainer_of_gin(self, task: Any, train: bool, evaluate: bool) -> Any:
         from official.core import train_utils

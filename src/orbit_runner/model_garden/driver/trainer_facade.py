@@ -16,8 +16,11 @@ import orbit
 import tensorflow as tf
 
 from orbit_runner.checkpoint.finite_check import non_finite_error, non_finite_variables
+from orbit_runner.checkpoint.manager import Checkpoints
+from orbit_runner.checkpoint.metadata import CheckpointRecord
 from orbit_runner.errors import RunnerError
-from orbit_runner.train.callbacks.base import Callback, Logs
+from orbit_runner.train.callbacks.base import Logs
+from orbit_runner.train.callbacks.best_checkpoint import BestKeeper
 from orbit_runner.train.evaluator import EXAMPLES
 from orbit_runner.train.run import Run
 from orbit_runner.utils.files import read_json_object
@@ -43,7 +46,7 @@ class GardenTrainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         self.run, self.config = run, config
         self.checkpoint_exporter = checkpoint_exporter
         if checkpoint_exporter is not None:
-            run.best = _Exported(checkpoint_exporter, self)  # type: ignore[assignment]
+            run.best = _Exported(checkpoint_exporter, self)
 
     @property
     def model(self) -> Any:
@@ -157,7 +160,7 @@ def _without_examples(logs: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-class _Exported(Callback):
+class _Exported(BestKeeper):
     """Hands the weights to an exporter after each evaluation, averaged where an average is kept."""
 
     def __init__(self, exporter: Any, trainer: GardenTrainer) -> None:
@@ -168,9 +171,6 @@ class _Exported(Callback):
         ema = run.state.ema
         with ema.applied_scope() if ema is not None else contextlib.nullcontext():
             self._exporter.maybe_export_checkpoint(self._trainer.checkpoint, dict(logs), run.step)
-
-    def check_files(self) -> None:
-        """Does nothing: what an exporter writes is known to it alone."""
 
 
 class GardenCheckpoints(tf.train.CheckpointManager):
@@ -187,6 +187,8 @@ class GardenCheckpoints(tf.train.CheckpointManager):
             checkpoint: What is saved.
         """
         self._run, self._shown = run, checkpoint
+        assert isinstance(run.checkpoints, Checkpoints)  # A user's manager is not wrapped again.
+        self._folder = run.checkpoints.folder
         self._saved_at = run.step
 
     @property
@@ -207,8 +209,7 @@ class GardenCheckpoints(tf.train.CheckpointManager):
     @property
     def checkpoints(self) -> list[str]:
         """Their paths, the oldest first."""
-        folder = self._run.checkpoints.folder
-        return [str(folder.prefix(step)) for step in folder.committed()]
+        return [str(self._folder.prefix(step)) for step in self._folder.committed()]
 
     @property
     def latest_checkpoint(self) -> str | None:
@@ -233,7 +234,7 @@ class GardenCheckpoints(tf.train.CheckpointManager):
             return None
         self._run.checkpoints.save()
         self._saved_at = step
-        return str(self._run.checkpoints.folder.prefix(step))
+        return str(self._folder.prefix(step))
 
     def restore_or_initialize(self) -> str | None:
         """Restores the newest that is whole, or hands a new model to the task.
@@ -264,7 +265,8 @@ class ManagedCheckpoints:
         self._run, self._manager = run, manager
         # A manager of one's own restores its newest checkpoint, as a whole, or raises; it keeps no
         # record of it.
-        self.fell_back, self.restored_partly, self.restored = False, False, None
+        self.fell_back, self.restored_partly = False, False
+        self.restored: CheckpointRecord | None = None
         self._options = tf.train.CheckpointOptions(enable_async=asynchronous)
         self._saved: int | None = None
 

@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from orbit_runner.config.schema.modes import TRAINING
-from orbit_runner.distribute.parameter_server import is_served
+from orbit_runner.distribute.parameter_server import is_asynchronous
 from orbit_runner.distribute.process_group import Workers
 from orbit_runner.errors import RunnerError
 from orbit_runner.run_directory.remote.run import evaluation_scope, training_scope
@@ -33,7 +33,7 @@ def remote_run_scope(
         StorageError: The store cannot be read or written.
     """
     strategy = strategy or tf.distribute.get_strategy()
-    if Workers(strategy).count > 1 or is_served(strategy):
+    if Workers(strategy).count > 1 or is_asynchronous(strategy):
         raise RunnerError(
             f"model_dir: got {url!r}, expected a local path\n"
             "the processes of a cluster share one directory: give one that all of them mount"

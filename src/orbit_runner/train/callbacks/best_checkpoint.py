@@ -26,7 +26,14 @@ if TYPE_CHECKING:
     from orbit_runner.train.run import Run
 
 
-class BestCheckpoint(Callback):
+class BestKeeper(Callback):
+    """Keeps the best weights in some form. `Run.best` is one."""
+
+    def check_files(self) -> None:
+        """Checks the files of an earlier process when a run begins; does nothing by default."""
+
+
+class BestCheckpoint(BestKeeper):
     """Saves the weights that did best, averaged where an average is kept."""
 
     def __init__(

@@ -77,7 +77,7 @@ def average_checkpoints(run: Run) -> AverageCheckpoints | None:
     if run.evaluator is None or run.trainer is None or run.state.ema is None:
         return None
     # Our own experiments have the average in each checkpoint, and weights with it in the best.
-    if run.config.for_task is run.config:
+    if not run.config.is_official:
         return None
     return AverageCheckpoints(
         run.model_dir,

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import orbit
 import tensorflow as tf
 
 from orbit_runner.config.schema.runtime import RuntimeConfig
-from orbit_runner.distribute.parameter_server import is_served
+from orbit_runner.distribute.parameter_server import is_asynchronous
 from orbit_runner.errors import DataError, SettingError
 from orbit_runner.model_garden.task_adapter.resume_inputs import Replayed
 from orbit_runner.model_garden.task_adapter.seeded_inputs import repeatable_draws
+from orbit_runner.tasks.adapter import TaskAdapter
 from orbit_runner.train.inputs.worker_inputs import WorkerDatasets
 
 
@@ -55,7 +55,7 @@ def same_order_reason(data: Any) -> str:
 
 def distribute(
     strategy: tf.distribute.Strategy,
-    task: Any,
+    task: TaskAdapter,
     data: Any,
     runtime: RuntimeConfig,
     start_step: int | tf.Tensor = 0,
@@ -81,17 +81,17 @@ def distribute(
     Raises:
         SettingError: The data set cannot be fed as the section says.
     """
-    takes_start = starts_anywhere(task)
-    taken = 0 if takes_start or is_served(strategy) or not replays else int(start_step)
-    extra = {"start_step": start_step} if takes_start else {}
+    repeats = replays and not task.starts_at_step and not is_asynchronous(strategy)
+    taken = int(start_step) if repeats else 0
     asked = getattr(data, "ram_budget", None) or getattr(data, "autotune_algorithm", None)
 
     def build(input_context: tf.distribute.InputContext | None = None) -> tf.data.Dataset:
-        with _drawing(data, runtime, draws_for_itself=not takes_start):
-            dataset = _build(task, data, input_context, extra)
+        draws = _drawing(data, runtime, draws_for_itself=not task.starts_at_step)
+        with draws, data_error_scope(data):
+            dataset = task.build_inputs(data, input_context, start_step)
         if must_end and int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY:
             raise SettingError("trainer.validation_steps", "is -1, and the set has no end; set it")
-        options = _options(runtime, autotune=bool(not takes_start or asked))
+        options = _options(runtime, autotune=bool(not task.starts_at_step or asked))
         if tf.is_tensor(start_step):
             # For a few batches, rewriting a pipeline costs more than it brings.
             options.experimental_optimization.apply_default_optimizations = False
@@ -99,23 +99,15 @@ def distribute(
             dataset = dataset.skip((taken - 1) * _batches_a_step(input_context))
         return dataset.with_options(options)
 
-    if is_served(strategy) and not takes_start:
+    if is_asynchronous(strategy) and not task.starts_at_step:
         return WorkerDatasets(strategy, build)
-    if is_served(strategy) or _is_one_cpu(strategy):
+    if is_asynchronous(strategy) or _is_one_cpu(strategy):
         # A distributed iterator costs a quarter of the steps per second of a small network, and
         # with one replica on the host there is nothing to distribute.
         dataset = build(tf.distribute.InputContext())
     else:
         dataset = orbit.utils.make_distributed_dataset(strategy, build)
     return Replayed(dataset, taken) if taken else dataset
-
-
-def _build(task: Any, data: Any, context: Any, extra: dict[str, Any]) -> tf.data.Dataset:
-    # Tasks that do not care where they run leave the context out, as Orbit lets them.
-    takes_context = "input_context" in inspect.signature(task.build_inputs).parameters
-    given = {"input_context": context} if takes_context else {}
-    with data_error_scope(data):
-        return task.build_inputs(data, **given, **extra)
 
 
 @contextlib.contextmanager
@@ -147,22 +139,6 @@ def _batches_a_step(context: tf.distribute.InputContext | None) -> int:
     if context is None:
         return 1
     return max(1, context.num_replicas_in_sync // context.num_input_pipelines)
-
-
-def batch_at_step(task: Any, data: Any) -> Callable[[tf.Tensor], Any] | None:
-    """Returns what gives a task's batches by the numbers of their steps; None where it cannot.
-
-    Args:
-        task: The task.
-        data: The section of the config.
-    """
-    made = getattr(task, "batch_at", None)
-    return None if made is None else made(data)
-
-
-def starts_anywhere(task: Any) -> bool:
-    """Returns whether a task's input pipeline can start at any step: Model Garden's cannot."""
-    return "start_step" in inspect.signature(task.build_inputs).parameters
 
 
 def _is_one_cpu(strategy: tf.distribute.Strategy) -> bool:

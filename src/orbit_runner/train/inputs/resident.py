@@ -12,13 +12,14 @@ from orbit_runner.data.options import PipelineOptions
 from orbit_runner.data.step_batches import Chunks
 from orbit_runner.distribute.devices import local_devices
 from orbit_runner.errors import SettingError
+from orbit_runner.tasks.adapter import TaskAdapter
 from orbit_runner.train.inputs.distribute import data_error_scope
 
 _MOST_BYTES = 2**30
 
 
 def resident(
-    config: ExperimentConfig, strategy: tf.distribute.Strategy, task: Any, data: Any
+    config: ExperimentConfig, strategy: tf.distribute.Strategy, task: TaskAdapter, data: Any
 ) -> Chunks | None:
     """Decides about one section.
 
@@ -50,13 +51,9 @@ def resident(
     return chunks
 
 
-def _make(task: Any, data: Any, replicas: int) -> Chunks | None:
+def _make(task: TaskAdapter, data: Any, replicas: int) -> Chunks | None:
     with data_error_scope(data):
-        return getattr(task, "chunks", _none)(data, replicas)
-
-
-def _none(data: Any, replicas: int) -> None:
-    return None
+        return task.step_batches(data, replicas)
 
 
 def _section(data: Any) -> str:

@@ -2,101 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
-from official.core import base_task
 from official.modeling.multitask import task_sampler
 
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.errors import RunnerError, SettingError
+from orbit_runner.errors import SettingError
 from orbit_runner.state.learning_rates import learning_rates
 from orbit_runner.tasks.metrics import RunningMean
+from orbit_runner.tasks.multitask import TOTAL, JointTask, model_of
 from orbit_runner.train.evaluator import as_scalar, value_of
 from orbit_runner.train.gradients import StepFn
 from orbit_runner.train.trainer import Trainer
 from orbit_runner.utils.autograph import convert
-
-TOTAL = "total_loss"
-
-
-def is_multitask(task: Any) -> bool:
-    """Returns whether a task is several: a `MultiTask` of Model Garden."""
-    return hasattr(task, "joint_train_step") and isinstance(getattr(task, "tasks", None), Mapping)
-
-
-class JointTask:
-    """Several tasks, with what a run asks of one: their model, their optimizer, their beginning.
-
-    Attributes:
-        multi: The `MultiTask`.
-        tasks: Its tasks by name.
-        task_config: Its config.
-        loss: The key of the weighted sum of the losses.
-    """
-
-    loss = TOTAL
-
-    def __init__(self, multi: Any, config: Any, model: Any = None) -> None:
-        """Makes it ready.
-
-        Args:
-            multi: The `MultiTask`.
-            config: Its config, of Model Garden's class.
-            model: The model of all tasks; `build_multitask_model` makes it where None.
-        """
-        self.multi, self.task_config, self._model = multi, config, model
-        self.tasks: Mapping[str, Any] = multi.tasks
-        self.create_optimizer = multi.create_optimizer
-
-    def build_model(self) -> Any:
-        """Builds the model of all tasks.
-
-        Raises:
-            RunnerError: The class of the tasks does not say how.
-        """
-        if self._model is not None:
-            return self._model
-        build = getattr(self.multi, "build_multitask_model", None)
-        if build is None:
-            raise RunnerError(
-                f"{type(self.multi).__name__} has no build_multitask_model(), which returns the "
-                "model of all tasks (a MultiTaskBaseModel, or one Keras model)"
-            )
-        model = build()
-        if hasattr(model, "sub_tasks"):
-            model.build()
-        return model
-
-    def initialize(self, model: Any) -> None:
-        """Gives a model the weights that it starts from.
-
-        Args:
-            model: The model of all tasks.
-        """
-        if hasattr(model, "sub_tasks"):
-            model.initialize()
-        if self.task_config.init_checkpoint:
-            base_task.Task.initialize(self, model)
-
-
-def model_of(model: Any, task: str) -> Any:
-    """Returns the part of a model that belongs to a task; the model itself where it has no parts.
-
-    Args:
-        model: A `MultiTaskBaseModel`, or a model that all tasks share.
-        task: The name of the task.
-
-    Raises:
-        RunnerError: The model has parts, and none for this task.
-    """
-    parts = getattr(model, "sub_tasks", None)
-    if parts is None:
-        return model
-    if task not in parts:
-        raise RunnerError(f"the model has no part for the task {task!r}, only for {list(parts)}")
-    return parts[task]
 
 
 class JointTrainer(Trainer):

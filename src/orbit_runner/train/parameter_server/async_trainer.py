@@ -14,13 +14,9 @@ from orbit_runner.determinism.scopes import keyed_draws_scope
 from orbit_runner.distribute.parameter_server import check_servers, strategy_servers
 from orbit_runner.distribute.sharded_variables import name_shards
 from orbit_runner.state.train_state import TrainState
+from orbit_runner.tasks.adapter import TaskAdapter
 from orbit_runner.train.evaluator import as_scalar
-from orbit_runner.train.inputs.distribute import (
-    batch_at_step,
-    distribute,
-    starts_anywhere,
-    with_seed,
-)
+from orbit_runner.train.inputs.distribute import distribute, with_seed
 from orbit_runner.train.loops.pace import Pace
 from orbit_runner.train.schedule import Plan
 from orbit_runner.train.trainer import Trainer
@@ -44,7 +40,7 @@ class AsyncTrainer(Trainer):
     def __init__(
         self,
         config: ExperimentConfig,
-        task: Any,
+        adapter: TaskAdapter,
         state: TrainState,
         plan: Plan,
         strategy: tf.distribute.ParameterServerStrategy,
@@ -53,17 +49,17 @@ class AsyncTrainer(Trainer):
 
         Args:
             config: The experiment.
-            task: Its task.
+            adapter: Its task.
             state: What is trained.
             plan: When records end.
             strategy: Where steps run.
         """
-        super().__init__(config, task, state, plan, strategy, self._dataset)
+        super().__init__(config, adapter.task, state, plan, strategy, self._dataset)
         name_shards(state.checkpoint())
         servers = strategy_servers(strategy)
         self._coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
         self._pace = Pace(sum(member.role == "worker" for member in servers))
-        self._config, self._addressed = config, starts_anywhere(task)
+        self._config, self._adapter = config, adapter
 
     def record_in_graph(self) -> bool:
         """Returns False: the workers share a loop, so none of them sees a record end."""
@@ -76,7 +72,7 @@ class AsyncTrainer(Trainer):
 
     def train_loop_begin(self) -> None:
         """As in other trainers; batches that are made by the numbers of steps need no iterator."""
-        if self.train_dataset is None and self._addressed:
+        if self.train_dataset is None and self._adapter.starts_at_step:
             none: Any = ()
             self.train_dataset = none
         super().train_loop_begin()
@@ -84,12 +80,12 @@ class AsyncTrainer(Trainer):
     def loop_fn(self) -> Callable[[Any, tf.Tensor], None]:
         """Returns what runs a number of steps."""
         data = self._data()
-        batch_at = batch_at_step(self._task, data)
+        batch_at = self._adapter.batch_at(data)
 
         def source(iterator: Any, first: tf.Tensor) -> Callable[[tf.Tensor], Any]:
             if batch_at is not None:
                 return batch_at
-            if self._addressed:
+            if self._adapter.starts_at_step:
                 iterator = iter(self._dataset(first, data))
             return lambda step: next(iterator)
 
@@ -111,7 +107,7 @@ class AsyncTrainer(Trainer):
 
     def _dataset(self, start_step: Any, data: Any = None) -> Any:
         runtime = self._config.runtime
-        return distribute(self._strategy, self._task, data or self._data(), runtime, start_step)
+        return distribute(self._strategy, self._adapter, data or self._data(), runtime, start_step)
 
     def _run(self, piece: Any, iterator: Any, first: int, steps: int) -> tuple[tf.Tensor, float]:
         losses, step = [], first

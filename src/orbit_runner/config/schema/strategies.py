@@ -1,0 +1,38 @@
+"""What each `runtime.distribution_strategy` can do. Other modules ask, and name none of them."""
+
+from __future__ import annotations
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class StrategyTraits:
+    """What a strategy can do.
+
+    Attributes:
+        several_devices: Whether one process trains on several devices.
+        is_clustered: Whether it runs on the members of a cluster.
+        is_asynchronous: Whether workers take steps without waiting for each other, on variables
+            that parameter servers hold.
+        all_reduce: The algorithms that `runtime.all_reduce_alg` may name.
+    """
+
+    several_devices: bool = False
+    is_clustered: bool = False
+    is_asynchronous: bool = False
+    all_reduce: tuple[str, ...] = ()
+
+
+STRATEGIES = {
+    "off": StrategyTraits(),
+    "one_device": StrategyTraits(),
+    "mirrored": StrategyTraits(
+        several_devices=True, all_reduce=("nccl", "hierarchical_copy", "reduction_to_one_device")
+    ),
+    "multi_worker_mirrored": StrategyTraits(
+        several_devices=True, is_clustered=True, all_reduce=("auto", "ring", "nccl")
+    ),
+    "parameter_server": StrategyTraits(is_clustered=True, is_asynchronous=True),
+    "tpu": StrategyTraits(),
+}
+CLUSTERED = tuple(name for name, traits in STRATEGIES.items() if traits.is_clustered)

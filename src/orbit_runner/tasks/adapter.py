@@ -1,0 +1,93 @@
+"""One interface to tasks of this package, tasks of Model Garden, and several trained together.
+
+This module alone looks at what methods a task has and which arguments they take.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+from official.core import base_task
+
+from orbit_runner.data.step_batches import Chunks
+from orbit_runner.tasks.multitask import JointTask, is_multitask
+
+
+class TaskAdapter:
+    """Answers what a task can do.
+
+    Attributes:
+        task: The task.
+        parts: The adapters of tasks that are trained together, by name; empty for a single task.
+        starts_at_step: Whether the input pipeline can start at any step. If not, a resumed run
+            makes the batches of earlier steps again.
+    """
+
+    def __init__(self, task: Any) -> None:
+        self.task = task
+        self.parts = {name: TaskAdapter(part) for name, part in _parts_of(task).items()}
+        accepted = {} if self.parts else inspect.signature(task.build_inputs).parameters
+        self.starts_at_step = "start_step" in accepted
+        self._takes_context = "input_context" in accepted
+
+    @property
+    def gathers_outputs(self) -> bool:
+        """Whether the task computes metrics from the outputs of all steps of an evaluation."""
+        return type(self.task).aggregate_logs is not base_task.Task.aggregate_logs
+
+    def build_inputs(
+        self, data: Any, context: tf.distribute.InputContext | None, start_step: int | tf.Tensor
+    ) -> tf.data.Dataset:
+        """Returns the task's dataset, started at `start_step` if `starts_at_step`."""
+        arguments: dict[str, Any] = {}
+        if self._takes_context:
+            arguments["input_context"] = context
+        if self.starts_at_step:
+            arguments["start_step"] = start_step
+        return self.task.build_inputs(data, **arguments)
+
+    def step_batches(self, data: Any, replicas: int) -> Chunks | None:
+        """Returns the batches of a data section by step, or None if only a pipeline makes them."""
+        chunks = getattr(self.task, "chunks", None)
+        return None if chunks is None else chunks(data, replicas)
+
+    def batch_at(self, data: Any) -> Callable[[tf.Tensor], Any] | None:
+        """Returns the function from a step to its batch, or None if only a pipeline makes them."""
+        batch_at = getattr(self.task, "batch_at", None)
+        return None if batch_at is None else batch_at(data)
+
+    def num_examples(self, data: Any) -> int | None:
+        """Returns the number of examples of a data section, or None if the task does not know."""
+        count = getattr(self.task, "num_examples", None)
+        return count(data) if callable(count) else None
+
+    def steps_per_epoch(self, data: Any) -> float:
+        """Returns the number of batches that cover the dataset once, or 0 if it is not known."""
+        if data is None:
+            return 0.0
+        # Tasks whose batches differ in size, such as batches of so many tokens, count them.
+        own = getattr(self.task, "steps_per_epoch", None)
+        if callable(own):
+            return float(own(data))
+        return (self.num_examples(data) or 0) / (getattr(data, "global_batch_size", 0) or 1)
+
+    def validation_steps(self, data: Any, asked: int) -> int:
+        """Returns the number of batches of an evaluation, or -1 for all if it is not known."""
+        size = None if data is None else self.num_examples(data)
+        if size is None:
+            return asked
+        batch = data.global_batch_size
+        available = size // batch if data.drop_remainder else -(-size // batch)
+        return available if asked < 0 else min(asked, available)
+
+
+def adapt(task: Any, settings: Any = None) -> TaskAdapter:
+    """Returns the adapter of a task; `settings` is the config of a `MultiTask`."""
+    return TaskAdapter(JointTask(task, settings) if is_multitask(task) else task)
+
+
+def _parts_of(task: Any) -> dict[str, Any]:
+    return dict(task.tasks) if isinstance(task, JointTask) else {}
