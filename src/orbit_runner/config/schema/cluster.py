@@ -1,4 +1,4 @@
-"""The members of a cluster as a config writes them down."""
+"""The members of a cluster, as given in a config."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SOURCES = ("auto", "tf_config", "config", "slurm", "sagemaker", "none")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClusterConfig(Config):
-    """Addresses, `host:port`, of each role's members in the order of their indices."""
+    """The addresses (`host:port`) of each role's members, in the order of their indices."""
 
     chief: list[str] = field((), help="the one that writes; worker 0 where there is none")
     worker: list[str] = field((), help="those that train")
@@ -20,6 +20,6 @@ class ClusterConfig(Config):
     evaluator: list[str] = field((), help="evaluates checkpoints beside training")
 
     def jobs(self) -> dict[str, tuple[str, ...]]:
-        """Returns the roles that have members, with their addresses."""
+        """Returns the addresses of each role that has members."""
         named = {role: tuple(getattr(self, role)) for role in ROLES}
         return {role: addresses for role, addresses in named.items() if addresses}

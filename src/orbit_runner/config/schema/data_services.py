@@ -1,4 +1,4 @@
-"""The tf.data services that make the batches of a run."""
+"""The tf.data services that produce the batches of a run."""
 
 from __future__ import annotations
 
@@ -15,15 +15,7 @@ _SECTIONS = {"train_data": TRAINING, "validation_data": EVALUATING}
 
 
 def services_of(config: ExperimentConfig, mode: str) -> dict[str, str]:
-    """Returns the services that a run asks for batches.
-
-    Args:
-        config: The experiment.
-        mode: One of `orbit_runner.config.schema.modes.MODES`.
-
-    Returns:
-        `host:port` to the dotted path of the setting that names it.
-    """
+    """Returns the services that a mode uses: `host:port` to the dotted path of the setting."""
     found = {address: path for path, address in _service_addresses(config, mode)}
     return {address.partition("://")[2]: path for address, path in found.items()}
 
@@ -37,5 +29,5 @@ def _service_addresses(config: ExperimentConfig, mode: str) -> Iterator[tuple[st
     for section, modes in _SECTIONS.items():
         if mode in modes:
             for address in service_addresses(getattr(config.task, section)):
-                if not service_problem(address):  # What a task of others calls an address.
+                if not service_problem(address):  # A custom task may use another form.
                     yield f"task.{section}.tf_data_service_address", address
