@@ -1,10 +1,12 @@
-"""Makes the drivers of Model Garden, and scripts that wrap them, use this runner.
+"""Makes drivers of Model Garden, and scripts that call them, use this runner.
 
-from official.vision import train
-from orbit_runner import drop_in
+Call `install` before the driver starts:
 
-drop_in.install()
-app.run(train.main)
+    from official.vision import train
+    from orbit_runner import drop_in
+
+    drop_in.install()
+    app.run(train.main)
 """
 
 from __future__ import annotations
@@ -35,10 +37,10 @@ _REPLACED: tuple[tuple[Any, Any, tuple[str, ...]], ...] = (
 
 
 def install() -> None:
-    """Replaces the functions of Model Garden's runner by those of this one, for this process.
+    """Replaces the functions of Model Garden's runner with those of this one, in this process.
 
     Drivers call them as attributes of their modules, so no driver has to change. A class that was
-    derived from Model Garden's `OrbitExperimentRunner` before keeps its base.
+    already derived from Model Garden's `OrbitExperimentRunner` keeps its base class.
     """
     for official, ours, names in _REPLACED:
         for name in names:
@@ -47,7 +49,7 @@ def install() -> None:
 
 @contextlib.contextmanager
 def installed_scope() -> Iterator[None]:
-    """Replaces them in a `with` block."""
+    """Replaces the functions in a `with` block."""
     before = [
         (official, name, getattr(official, name))
         for official, _, names in _REPLACED

@@ -1,11 +1,11 @@
-"""Errors that are meant for the person at the terminal, with the exit code they end in."""
+"""Errors that are shown to the user as a message, each with an exit code."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
 
-# Longer than any name, and short enough for a screen.
+# In characters. Longer than any valid name, and short enough for a terminal.
 _NAME = 200
 _AFTER_DIVERGENCE = (
     "lower the learning rate, check the data, or set trainer.recovery_max_trials to return to the "
@@ -14,17 +14,17 @@ _AFTER_DIVERGENCE = (
 
 
 class RunnerError(Exception):
-    """Something the user can mend; shown as one message, never as a traceback."""
+    """An error that the user can fix. It is shown as a message, without a traceback."""
 
     exit_code = 2
 
 
 class DataError(RunnerError):
-    """A data set that is missing, truncated or mangled.
+    """A dataset that is missing, truncated or corrupt.
 
     Attributes:
-        field: The name of the data setting to blame (`data_dir`, `input_path`, …), from which the
-            caller makes the dotted path and the origin.
+        field: The name of the data setting that caused the error (`data_dir`, `input_path`, …). The
+            caller adds the path of its section and where the setting was set.
     """
 
     def __init__(self, message: str, *, field: str = "data_dir") -> None:
@@ -33,38 +33,37 @@ class DataError(RunnerError):
 
 
 class OutputError(RunnerError):
-    """Results that could not be written to standard output; the command itself is done."""
+    """Results that could not be written to standard output. The command itself has completed."""
 
     exit_code = 6
 
 
 class ClosedPipeError(OutputError):
-    """The reader of standard output has ended (`runner list | head`): nothing to report."""
+    """The reader of standard output has exited (`runner list | head`). Nothing is reported."""
 
     exit_code = 0
 
 
 class Diverged(RunnerError, RuntimeError):
-    """Training diverged; a RuntimeError, as Model Garden's."""
+    """Training diverged. It is a RuntimeError, like the error that Model Garden raises.
+
+    Attributes:
+        reason: What was detected, and at which step.
+    """
 
     exit_code = 3
 
     def __init__(self, reason: str) -> None:
-        """Makes the error.
-
-        Args:
-            reason: What was found, and at which step.
-        """
         super().__init__(f"training diverged: {reason}\n{_AFTER_DIVERGENCE}")
         self.reason = reason
 
 
 class SettingError(RunnerError):
-    """A setting that turned out to be wrong once the run was being built.
+    """A setting that turned out to be invalid while the run was being built.
 
     Attributes:
-        path: The dotted path of the setting, to which the caller adds where it was set.
-        reason: What was got and what is allowed.
+        path: The dotted path of the setting. The caller adds where it was set.
+        reason: The value, and the values that are allowed.
     """
 
     def __init__(self, path: str, reason: str) -> None:
@@ -73,46 +72,24 @@ class SettingError(RunnerError):
 
 
 def format_list(lines: Sequence[str], most: int = 12) -> str:
-    """Returns lines one below the other, indented, and how many there are beyond a screenful.
-
-    Args:
-        lines: The lines.
-        most: How many are shown.
-    """
+    """Returns the lines, indented, and the number of those beyond the first `most`."""
     more = [f"  … and {len(lines) - most} more"] if lines[most:] else []
     return "\n".join([f"  {line}" for line in lines[:most]] + more)
 
 
 def first_line(error: BaseException) -> str:
-    """Returns the first line of another library's message, cut to one screen line or two.
-
-    Args:
-        error: What was raised.
-    """
+    """Returns the first line of an exception, at most 300 characters, or its class name."""
     lines = str(error).strip().splitlines()
     return lines[0][:300] if lines else type(error).__name__
 
 
 def shorten(text: str, most: int = _NAME) -> str:
-    """Returns a text, or its beginning and its length where it is longer than a limit.
-
-    Args:
-        text: What a message is to show.
-        most: The limit, in characters.
-    """
+    """Returns a text. If it is longer than `most`, it is cut and followed by its length."""
     return text if len(text) <= most else f"{text[:most]}… ({len(text):,} characters)"
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Says which known name is meant.
-
-    Args:
-        name: What was written.
-        known: The names there are.
-
-    Returns:
-        A clause such as `; did you mean 'depth'?`, or "" where nothing is near.
-    """
+    """Returns a clause such as `; did you mean 'depth'?`, or "" if no known name is similar."""
     if len(str(name)) > _NAME:
         return ""
     by_lower = {option.lower(): option for option in known}
@@ -121,15 +98,6 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def unknown(kind: str, name: object, known: Sequence[str]) -> str:
-    """Words the answer to an unknown name: the nearest one, then all there are.
-
-    Args:
-        kind: What was looked for, such as `task`.
-        name: What was written.
-        known: The names there are.
-
-    Returns:
-        A message of two lines.
-    """
+    """Returns the message for an unknown name: a similar name if any, and all known names."""
     listed = ", ".join(sorted(known)) or "none"
     return f"unknown {kind} {shorten(repr(name))}{nearest(str(name), known)}\nallowed: {listed}"

@@ -1,4 +1,4 @@
-"""What a driver imports from `official.modeling.multitask.train_lib`, under the same names."""
+"""Replaces `official.modeling.multitask.train_lib` in drivers, under the same names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from official.modeling.multitask import train_lib as official_train_lib
 from orbit_runner.model_garden.driver.experiment_runner import OrbitExperimentRunner
 from orbit_runner.tasks.multitask import Evaluated, JointTask
 
-# Taken now: `drop_in` may replace them later.
+# Saved now, because `drop_in` may replace them later.
 _official_run = official_train_lib.run_experiment
 _official_run_with_eval = official_train_lib.run_experiment_with_multitask_eval
 _default_exporter = official_train_utils.maybe_create_best_ckpt_exporter
@@ -33,22 +33,22 @@ def run_experiment(
 ) -> Any:
     """Trains one model on several tasks, evaluates it, or both.
 
-    A trainer or an exporter of your own is run by Model Garden's function.
+    With a custom trainer or exporter, Model Garden's function is called.
 
     Args:
-        distribution_strategy: Where it runs.
+        distribution_strategy: The strategy.
         task: The `MultiTask`.
-        model: The model of all tasks, made in the scope of the strategy.
+        model: The model of all tasks, created in the strategy's scope.
         mode: `train`, `eval`, `train_and_eval` or `continuous_eval`.
-        params: The experiment, a `MultiTaskExperimentConfig`.
-        model_dir: The directory of the run.
+        params: The experiment config, a `MultiTaskExperimentConfig`.
+        model_dir: The run directory.
         run_post_eval: Whether to evaluate once more at the end.
-        trainer: A trainer of your own.
-        eval_summary_manager: Writes summaries of evaluation.
-        best_ckpt_exporter_creator: Makes an exporter of your own.
+        trainer: A custom trainer.
+        eval_summary_manager: Writes the summaries of evaluation instead of the runner's own.
+        best_ckpt_exporter_creator: Returns a custom exporter of the best checkpoint.
 
     Returns:
-        The model; with `run_post_eval`, the model and the result of that evaluation.
+        The model. With `run_post_eval`, the model and the result of the evaluation at the end.
     """
     if trainer is not None or best_ckpt_exporter_creator is not _default_exporter:
         return _official_run(
@@ -93,25 +93,25 @@ def run_experiment_with_multitask_eval(
 ) -> tuple[Any, Any]:
     """Trains one task, evaluates its model on several tasks, or both.
 
-    A trainer, an exporter or actions of your own are run by Model Garden's function.
+    With a custom trainer, exporter or actions, Model Garden's function is called.
 
     Args:
-        distribution_strategy: Where it runs.
-        train_task: The task that is trained.
-        eval_tasks: The tasks of the evaluations, in the order of `params.eval_tasks`.
+        distribution_strategy: The strategy.
+        train_task: The task to train.
+        eval_tasks: The tasks to evaluate, in the order of `params.eval_tasks`.
         mode: `train`, `eval`, `train_and_eval` or `continuous_eval`.
-        params: The experiment, a `MultiEvalExperimentConfig`.
-        model_dir: The directory of the run.
+        params: The experiment config, a `MultiEvalExperimentConfig`.
+        model_dir: The run directory.
         run_post_eval: Whether to evaluate once more at the end.
         save_summary: Whether to write summaries and records.
-        trainer: A trainer of your own.
-        eval_summary_manager: Writes summaries of evaluation.
-        best_ckpt_exporter_creator: Makes an exporter of your own.
-        train_actions_factory: Makes actions of training.
-        eval_actions_factory: Makes actions of evaluation.
+        trainer: A custom trainer.
+        eval_summary_manager: Writes the summaries of evaluation instead of the runner's own.
+        best_ckpt_exporter_creator: Returns a custom exporter of the best checkpoint.
+        train_actions_factory: Returns custom actions of training.
+        eval_actions_factory: Returns custom actions of evaluation.
 
     Returns:
-        The model and the result of the evaluation at the end; {} without `run_post_eval`.
+        The model and the result of the evaluation at the end, {} without `run_post_eval`.
     """
     own = (trainer, train_actions_factory, eval_actions_factory)
     if any(own) or best_ckpt_exporter_creator is not _default_exporter:
@@ -147,7 +147,7 @@ def run_experiment_with_multitask_eval(
 
 
 def _results(logs: dict[str, Any]) -> dict[str, Any]:
-    # Model Garden calls its evaluator here, and not the controller, which adds the speed.
+    # Model Garden calls its evaluator directly, not the controller, which adds the speed.
     return {name: value for name, value in logs.items() if name != "steps_per_second"}
 
 

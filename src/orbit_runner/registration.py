@@ -1,4 +1,4 @@
-"""Named entries of one kind, each imported only when it is used."""
+"""Registries of named entries, which are imported only when they are used."""
 
 from __future__ import annotations
 
@@ -13,34 +13,19 @@ from orbit_runner.errors import RunnerError, unknown
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """One name in a registry.
-
-    Attributes:
-        name: The name in configs.
-        config: The config class of its section, or where to import it from.
-        target: The implementation, or where to import it from.
-        help: One line for `runner list`.
-    """
+    """A named config class and implementation."""
 
     name: str
-    config: Any
-    target: Any
-    help: str = ""
+    config: Any  # The class, or "module:name".
+    target: Any  # The implementation, or "module:name".
+    help: str = ""  # One line for `runner list`.
 
     def load_config(self) -> Any:
-        """Imports and returns the config class.
-
-        Raises:
-            RunnerError: It cannot be imported.
-        """
+        """Returns the config class. Raises RunnerError if it cannot be imported."""
         return _load(self.name, self.config)
 
     def load(self) -> Any:
-        """Imports and returns the implementation.
-
-        Raises:
-            RunnerError: It cannot be imported.
-        """
+        """Returns the implementation. Raises RunnerError if it cannot be imported."""
         return _load(self.name, self.target)
 
 
@@ -55,49 +40,29 @@ def _load(name: str, reference: Any) -> Any:
 
 
 class Registry:
-    """A set of named entries of one kind."""
+    """A set of named entries of one kind.
+
+    Packages can register entries with entry points, which are loaded only when an unknown name is
+    looked up or all entries are listed.
+    """
 
     def __init__(self, kind: str, *, entry_point_group: str | None = None) -> None:
-        """Makes an empty registry.
-
-        Args:
-            kind: What its entries are, for messages.
-            entry_point_group: Entry points of installed packages that register entries when
-                loaded; looked at only when a name is not known already, or when all are listed.
-        """
         self.kind = kind
         self._group = entry_point_group
         self._entries: dict[str, Entry] = {}
 
     def register(self, name: str, *, config: Any, target: Any, help: str = "") -> Entry:
-        """Adds an entry.
-
-        Args:
-            name: Its name in configs.
-            config: Its config class, or `"module:name"` of it.
-            target: Its implementation, or `"module:name"` of it.
-            help: One line for `runner list`.
-
-        Returns:
-            The entry.
-
-        Raises:
-            RunnerError: The name is taken by something else.
-        """
+        """Adds an entry and returns it. Raises RunnerError if another entry has the name."""
         entry = Entry(name, config, target, help)
         taken = self._entries.get(name)
-        # The same line may run twice: by `--import` and by an entry point.
+        # The same registration may run twice: for `--import` and for an entry point.
         if taken is not None and (taken.config, taken.target) != (config, target):
             raise RunnerError(f"{self.kind} {name!r} is registered already, by {taken.target}")
         self._entries[name] = entry
         return entry
 
     def get(self, name: str) -> Entry:
-        """Returns the entry of that name.
-
-        Raises:
-            KeyError: There is none; the message names the nearest and lists all.
-        """
+        """Returns an entry. Raises KeyError, with a message that lists all names, if not found."""
         if name not in self._entries:
             self._load_entry_points()
         if name not in self._entries:
@@ -105,7 +70,7 @@ class Registry:
         return self._entries[name]
 
     def entries(self) -> list[Entry]:
-        """Returns all entries, those of installed packages included, sorted by name."""
+        """Returns all entries, including those of entry points, sorted by name."""
         self._load_entry_points()
         return [self._entries[name] for name in sorted(self._entries)]
 

@@ -1,7 +1,7 @@
-"""Names for tasks, networks and data sets, imported only when one is used.
+"""Registries of tasks, models and data sources, which are imported only when they are used.
 
-An entry is a config class and an implementation, both given as `"module:name"` (or as the object
-itself), so that listing and checking names imports neither them nor tensorflow:
+An entry has a config class and an implementation, each given as `"module:name"` or as the object
+itself. With strings, names can be listed and checked without importing TensorFlow:
 
     register_task("my_task", config="my_pkg.config:MyTaskConfig", task="my_pkg.task:MyTask")
 """
@@ -26,7 +26,7 @@ __all__ = [
     "register_task",
 ]
 
-# Makers of experiments whose names begin with the provider's: `official/NAME`.
+# Providers of experiments. A provider's name is the prefix of its experiments: `official/NAME`.
 PROVIDERS = Registry("provider of experiments")
 TASKS = Registry("task", entry_point_group="orbit_runner.tasks")
 IMAGE_MODELS = Registry("model")
@@ -38,17 +38,17 @@ RATING_SOURCES = Registry("data source")
 
 
 def register_task(name: str, *, config: Any, task: Any, help: str = "") -> None:
-    """Registers a task, so that configs may name it.
+    """Registers a task, so that configs can refer to it by name.
 
     Args:
-        name: Its name in configs: `task.name`.
-        config: Its config class, a subclass of `TaskConfig`, or `"module:name"` of it.
-        task: The task, a subclass of `Task`, or `"module:name"` of it; with the latter, the config
-            can be read without importing tensorflow.
+        name: The value of `task.name` in configs.
+        config: The config class, a subclass of `TaskConfig`, or `"module:name"`.
+        task: The task class, a subclass of `Task`, or `"module:name"`. With a string, configs can
+            be loaded without importing TensorFlow.
         help: One line for `runner list`.
 
     Raises:
-        RunnerError: The name is taken by another task.
+        RunnerError: If another task is registered under this name.
     """
     TASKS.register(name, config=config, target=task, help=help)
 

@@ -1,6 +1,6 @@
-"""What a driver of Model Garden takes from `official.core.train_utils`, under the same names.
+"""Replaces `official.core.train_utils` in drivers of Model Garden, under the same names.
 
-Configs are parsed by this runner's resolver. What is not defined here is Model Garden's own.
+Configs are parsed by this runner. Names that are not defined here are Model Garden's own.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ from orbit_runner.storage.paths import is_remote, without_file_scheme
 from orbit_runner.storage.upload import upload_scope
 from orbit_runner.utils.files import write_whole
 
-# Taken now: `drop_in` may replace them later.
+# Saved now, because `drop_in` may replace them later.
 _official_serialize_config = official_train_utils.serialize_config
 _official_remove_ckpts = official_train_utils.remove_ckpts
 _SECTIONS = ("train_data", "validation_data")
 
 
 def parse_configuration(flags_obj: Any, lock_return: bool = True, print_return: bool = True) -> Any:
-    """Makes the config that a driver's flags ask for.
+    """Returns the config that a driver's flags specify.
 
-    Order, last wins: the experiment, each `config_file`, `tpu` and `tf_data_service`,
-    `params_override`.
+    Later sources override earlier ones: the experiment, each `config_file`, `tpu` and
+    `tf_data_service`, `params_override`.
 
     Args:
-        flags_obj: The flags: absl's, a `ParseConfigOptions`, or anything with their attributes.
-        lock_return: Whether the config is locked.
-        print_return: Whether it is logged.
+        flags_obj: The flags: absl's, a `ParseConfigOptions`, or any object with their attributes.
+        lock_return: Whether to lock the config.
+        print_return: Whether to log the config.
 
     Returns:
         A config of Model Garden's class.
 
     Raises:
-        ConfigError: Something in it is wrong, or a restriction of the experiment does not hold.
-            The message lists all problems of all sources.
+        ConfigError: If a setting is invalid, or a restriction of the experiment does not hold. The
+            message lists all problems of all sources.
     """
     from orbit_runner.model_garden.driver.params import remember, to_driver
 
@@ -62,7 +62,7 @@ def parse_configuration(flags_obj: Any, lock_return: bool = True, print_return: 
     params = to_driver(config)
     _set_sequence_types(params, resolved, _flag(flags_obj, "params_override"))
     if _is_given_empty(flags_obj, "tpu", "runtime.tpu") and params.runtime.tpu is None:
-        params.runtime.tpu = ""  # Where a TPU is asked for, it is the one of this machine.
+        params.runtime.tpu = ""  # If a TPU is used, it is this machine's.
     if lock_return:
         params.lock()
     if print_return:
@@ -85,8 +85,8 @@ def _check_restrictions(resolved: Resolved) -> None:
 def _set_sequence_types(params: Any, resolved: Resolved, override: Any) -> None:
     """Makes each sequence that the user set a list or a tuple, as Model Garden does.
 
-    It keeps the type that was given, and YAML and JSON have lists only. The type shows in
-    `params.yaml`, where a tuple needs a tag.
+    Model Garden keeps the type that was given, and YAML and JSON have only lists. The type is
+    visible in `params.yaml`, where a tuple needs a tag.
     """
     tuples = set(_tuple_paths(override, "")) if isinstance(override, Mapping) else set()
     for path, origin in resolved.origins.items():
@@ -122,7 +122,8 @@ def _request(flags_obj: Any) -> Request:
         experiment=OFFICIAL + str(experiment).removeprefix(OFFICIAL),
         config_files=_texts(_flag(flags_obj, "config_file")),
         params_overrides=_texts(_flag(flags_obj, "params_override")),
-        # Flags come last here, and before `params_override` there.
+        # Flags have the highest priority here, but not in Model Garden, where `params_override`
+        # does.
         flags=tuple(found for found in _flags(flags_obj) if not _is_covered(found[1], said)),
     )
 
@@ -152,7 +153,7 @@ def _is_given_empty(flags_obj: Any, name: str, path: str) -> bool:
 
 
 def _overridden_paths(flags_obj: Any) -> list[str]:
-    """Returns the dotted paths that `params_override` sets; none where it cannot be read."""
+    """Returns the dotted paths that `params_override` sets, [] if it cannot be parsed."""
     try:
         return [
             path
@@ -160,7 +161,7 @@ def _overridden_paths(flags_obj: Any) -> list[str]:
             for path in _paths(load_override(text, "--params_override", 0), "")
         ]
     except ConfigError:
-        return []  # Resolving tells what is wrong with it.
+        return []  # Resolving the config reports the error.
 
 
 def _paths(section: Section, prefix: str) -> Iterator[str]:
@@ -176,14 +177,14 @@ def _is_covered(path: str, said: list[str]) -> bool:
 
 
 def serialize_config(params: Any, model_dir: str) -> None:
-    """Writes the config to `params.yaml`, which Model Garden loads again.
+    """Writes the config to `params.yaml`, which Model Garden can load.
 
     Args:
-        params: The experiment: Model Garden's config, or one of this runner.
-        model_dir: The folder of the run; made where it is not there.
+        params: The experiment config, of Model Garden's class or of this runner.
+        model_dir: The run directory. It is created if it does not exist.
 
     Raises:
-        RunnerError: There is no folder.
+        RunnerError: If `model_dir` is None.
     """
     if model_dir is None:
         raise RunnerError("--model_dir: is not set; give the folder of the run")
@@ -203,10 +204,10 @@ def serialize_config(params: Any, model_dir: str) -> None:
 
 
 def remove_ckpts(model_dir: str) -> None:
-    """Removes the checkpoints of a run, so that it starts again: this runner's, Model Garden's.
+    """Removes the checkpoints of a run, both this runner's and Model Garden's, so that it restarts.
 
     Args:
-        model_dir: The directory of the run.
+        model_dir: The run directory.
     """
     _official_remove_ckpts(model_dir)
     shutil.rmtree(RunDirectory(Path(model_dir)).checkpoints, ignore_errors=True)

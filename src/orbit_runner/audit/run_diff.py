@@ -1,4 +1,4 @@
-"""Where two runs of one config part: the step, the loss before it, the tensors after it."""
+"""Finds where two runs of one config diverge: the step, the loss before, the tensors after."""
 
 from __future__ import annotations
 
@@ -11,65 +11,42 @@ from orbit_runner.run_directory.history import Fingerprints, RunHistory
 
 @dataclasses.dataclass(frozen=True)
 class LossParting:
-    """The first record of training whose losses differ; None stands for no number.
+    """The first training record whose losses differ. A loss is None if it is not a number."""
 
-    Attributes:
-        step: The step at which the record ends.
-        left: The loss of one run.
-        right: That of the other.
-    """
-
-    step: int
+    step: int  # The last step of the record.
     left: float | None
     right: float | None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Parting:
-    """How two runs compare.
+    """The result of comparing two runs."""
 
-    Attributes:
-        step: The step up to which they were compared.
-        left: Fingerprints of one run at that step.
-        right: Those of the other; None where it did not come that far.
-        compared: The steps at which both made a checkpoint.
-        first: The first of them at which anything differs; None where nothing does.
-        first_weights: The first of them at which weights differ, and not only the rest.
-        last_equal: The last of them before `first`.
-        loss: The first record of training that differs, on the way to `first`.
-        tensors: What differs at the first step from `first` on of which both have the tensors.
-    """
-
-    step: int
-    left: Fingerprints | None
-    right: Fingerprints | None
-    compared: tuple[int, ...]
+    step: int  # The step up to which they were compared.
+    left: Fingerprints | None  # Fingerprints at that step; None if the run did not reach it.
+    right: Fingerprints | None  # Fingerprints at that step; None if the run did not reach it.
+    compared: tuple[int, ...]  # The steps at which both saved a checkpoint.
+    # The first of these steps at which anything differs; None if nothing does.
     first: int | None = None
-    first_weights: int | None = None
-    last_equal: int | None = None
-    loss: LossParting | None = None
+    first_weights: int | None = None  # The first of these steps at which the weights differ.
+    last_equal: int | None = None  # The last of these steps before `first`.
+    loss: LossParting | None = None  # The first training record that differs, up to `first`.
+    # What differs at the earliest step from `first` on whose checkpoint both runs still have.
     tensors: TensorParting | None = None
 
     @property
     def equal(self) -> bool:
-        """Whether both came to the step with the same state, and were equal on the way."""
+        """Whether both runs reached the step with the same state and never differed before it."""
         return self.first is None and self.left is not None and self.left == self.right
 
 
 def compare_runs(
     left: RunHistory, right: RunHistory, *, step: int, after: int = -1, summary_interval: int = 1
 ) -> Parting:
-    """Compares two runs of one config.
+    """Returns whether two runs of one config are equal, and otherwise where they diverge.
 
-    Args:
-        left: One run, as far as it had come.
-        right: The other, which made the same again.
-        step: The step up to which they are compared.
-        after: The step from which the second went on with a checkpoint of the first; -1 for none.
-        summary_interval: Steps that one record of training averages over.
-
-    Returns:
-        Whether they are equal, and else where they part.
+    `right` repeats `left`. `after` is the step at which it resumed from a checkpoint of `left`, or
+    -1. `summary_interval` is the number of steps that one training record averages over.
     """
     both = sorted({*left.fingerprints} & {*right.fingerprints})
     compared = tuple(one for one in both if after < one <= step)
@@ -103,7 +80,7 @@ def _weights(run: RunHistory, step: int) -> str:
 def _loss(
     left: RunHistory, right: RunHistory, steps: range, interval: int, after: int
 ) -> LossParting | None:
-    # A run that is resumed begins its record anew: its mean is of fewer steps, and no evidence.
+    # A resumed run starts a new record, whose mean is over fewer steps and cannot be compared.
     resumed = {after, *(left.fingerprints if len(left.attempts) > 1 else ())}
     for step in sorted(one for one in {*left.losses} & {*right.losses} if one in steps):
         begin = (step - 1) // interval * interval

@@ -1,4 +1,4 @@
-"""Which tensors of two checkpoints differ, and by how much."""
+"""Finds which tensors of two checkpoints differ, and by how much."""
 
 from __future__ import annotations
 
@@ -16,56 +16,32 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Largest:
-    """The place at which two checkpoints differ most.
-
-    Attributes:
-        name: The tensor.
-        index: The place in it; () in a scalar.
-        left: The value in one checkpoint.
-        right: The value in the other.
-        difference: The absolute difference; infinite where one of them is no number.
-    """
+    """The position at which two checkpoints differ most."""
 
     name: str
-    index: tuple[int, ...]
+    index: tuple[int, ...]  # () in a scalar.
     left: float
     right: float
-    difference: float
+    difference: float  # Absolute; infinite if one of the values is NaN.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TensorParting:
-    """What differs between two checkpoints of a step.
-
-    Attributes:
-        step: The step.
-        kind: `weights`, or `state` where the weights are equal and other tensors are not.
-        first: The first tensor that differs, in the order of the layers.
-        differing: How many differ.
-        total: How many there are of the kind.
-        largest: Where they differ most; None where no two can be subtracted.
-    """
+    """The differences between two checkpoints of a step."""
 
     step: int
-    kind: str
-    first: str
-    differing: int
-    total: int
-    largest: Largest | None = None
+    kind: str  # `weights`, or `state` if the weights are equal and other tensors differ.
+    first: str  # The first tensor that differs, in the order of the layers.
+    differing: int  # Number of tensors of the kind that differ.
+    total: int  # Number of tensors of the kind.
+    largest: Largest | None = None  # None if no pair of tensors can be subtracted.
 
 
 def compare_tensors(left: Path, right: Path, step: int) -> TensorParting | None:
-    """Compares the weights of two checkpoints, and the rest of the state where they are equal.
+    """Compares the weights of two checkpoints, and the rest of the state if they are equal.
 
-    One tensor of each is in memory at a time. Imports tensorflow.
-
-    Args:
-        left: The path of a checkpoint, without suffix.
-        right: That of the other.
-        step: Their step.
-
-    Returns:
-        What differs; None where nothing does, or one of them cannot be read (any more).
+    Paths have no suffix. Returns None if nothing differs or if a checkpoint cannot be read. Holds
+    one tensor of each checkpoint in memory at a time. Imports tensorflow.
     """
     import tensorflow as tf
 
@@ -77,7 +53,7 @@ def compare_tensors(left: Path, right: Path, step: int) -> TensorParting | None:
         state = {key: _short(key) for one in pair for key in one.state_keys()}
         return _compare("weights", weights, pair, step) or _compare("state", state, pair, step)
     except (OSError, ValueError, IndexError, RuntimeError, tf.errors.OpError):
-        return None  # The run that goes on has removed it.
+        return None  # A run that is still training has removed it.
 
 
 def _compare(
@@ -102,7 +78,7 @@ def _compare(
 
 
 def _in_order(key: str) -> list[tuple[int, str]]:
-    """Sorts `layer_with_weights-10` after `layer_with_weights-9`."""
+    """Returns a sort key that puts `layer_with_weights-10` after `layer_with_weights-9`."""
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in _parts(key)]
 
 
@@ -129,7 +105,7 @@ def _largest(name: str, left: np.ndarray | None, right: np.ndarray | None) -> La
     try:
         a, b = np.asarray(left).astype(np.float64), np.asarray(right).astype(np.float64)
     except (TypeError, ValueError):
-        return None  # Texts.
+        return None  # Strings.
     if a.shape != b.shape or not a.size:
         return None
     with np.errstate(invalid="ignore"):

@@ -1,4 +1,4 @@
-"""Whether the checkpoints of a run are still what they were when they were written."""
+"""Checks whether the checkpoints of a run are unchanged since they were written."""
 
 from __future__ import annotations
 
@@ -15,73 +15,49 @@ from orbit_runner.run_directory.config import is_made_with
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.utils.log import phase
 
-# Whether a checkpoint whose record has a fingerprint was made with the config of the run.
+# Takes a record's config fingerprint; returns whether it is that of the run's config.
 SameConfig = Callable[[str], bool]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What was found of one checkpoint.
+    """The result of checking one checkpoint."""
 
-    Attributes:
-        name: The checkpoint, from the folder of the run: `checkpoints/ckpt-100`.
-        step: Its step.
-        weights: SHA-256 of the weights on the disk; "" where they were not read.
-        state: The same of all that the checkpoint holds.
-        recorded: Whether there is a record to compare with; a foreign checkpoint has none.
-        damage: What is wrong with it; "" if nothing.
-        non_finite: Its first weight, slot or average that is not finite; "" if all are.
-        other_config: Whether it was made with another config than the run's `config.yaml`.
-        unfinished: Whether it was being written or removed, and has no index.
-    """
-
-    name: str
+    name: str  # Relative to the run directory: `checkpoints/ckpt-100`.
     step: int
-    weights: str = ""
-    state: str = ""
-    recorded: bool = True
-    damage: str = ""
-    non_finite: str = ""
-    other_config: bool = False
-    unfinished: bool = False
+    weights: str = ""  # SHA-256 of the weights on the disk; "" if they were not read.
+    state: str = ""  # The same for everything in the checkpoint.
+    recorded: bool = True  # Whether it has a record; Model Garden's checkpoints have none.
+    damage: str = ""  # What is wrong with it, or "".
+    non_finite: str = ""  # The first weight, slot or average that is not finite, or "".
+    other_config: bool = False  # Whether its config is not the run's `config.yaml`.
+    unfinished: bool = False  # Whether it was being written or removed, and has no index.
 
     @property
     def well(self) -> bool:
-        """Whether nothing speaks against it."""
+        """Whether no problem was found."""
         return not (self.damage or self.non_finite or self.other_config)
 
 
 @dataclasses.dataclass(frozen=True)
 class Verification:
-    """What was found of a run.
+    """The result of checking a run."""
 
-    Attributes:
-        verdicts: One for each checkpoint, those of `best/` last.
-        config_problem: Why `config.yaml` does not load; "" where it does, or where there is none.
-    """
-
-    verdicts: tuple[Verdict, ...]
-    config_problem: str = ""
+    verdicts: tuple[Verdict, ...]  # Those of the best checkpoints come last.
+    config_problem: str = ""  # Why `config.yaml` does not load; "" if it does or does not exist.
 
     @property
     def well(self) -> bool:
-        """Whether all is as it was written."""
+        """Whether everything is as it was written."""
         return not self.config_problem and all(verdict.well for verdict in self.verdicts)
 
 
 def verify(target: Path) -> Verification:
     """Compares checkpoints with their records: first the files, then the tensors in them.
 
-    Tensorflow is imported only if there is a checkpoint whose files are whole.
-
-    Args:
-        target: The folder of a run, a folder of checkpoints, or the path of one without suffix.
-
-    Returns:
-        What was found.
-
-    Raises:
-        RunnerError: There are no checkpoints.
+    `target` is a run directory, a directory of checkpoints, or the path of a checkpoint without
+    suffix. Imports tensorflow only if the files of a checkpoint are intact. Raises `RunnerError` if
+    there are no checkpoints.
     """
     same_config, problem, best = _config(_run_of(target))
     places = find_places(target, best)
@@ -99,13 +75,13 @@ def verify(target: Path) -> Verification:
 
 
 def _run_of(target: Path) -> Path | None:
-    """Returns the folder that holds `config.yaml`; of a part of a run too."""
+    """Returns the run directory of a path, which holds `config.yaml`, or None."""
     folders = [target, target.parent] if target.is_dir() else [*target.parents][:2]
     return next((folder for folder in folders if RunDirectory(folder).config.is_file()), None)
 
 
 def _config(run: Path | None) -> tuple[SameConfig, str, str]:
-    """Returns what compares configs, what is wrong with this one, and the folder of the best."""
+    """Returns the config check, the config error or "", and the directory of the best."""
     if run is None:
         return lambda fingerprint: True, "", BEST
     try:
@@ -128,7 +104,7 @@ def _check_files(place: Place, same_config: SameConfig) -> Verdict | None:
     try:
         record = place.folder.record(place.step)
     except (OSError, ValueError):
-        return None  # The run that goes on has just removed it.
+        return None  # A run that is still training has just removed it.
     if record is None:
         return dataclasses.replace(verdict, recorded=False)
     if record.step != place.step:
@@ -168,12 +144,12 @@ def _check_tensors(place: Place, verdict: Verdict) -> Verdict | None:
 
 
 def _has_graph(place: Place) -> bool:
-    """Reads each tensor of a foreign checkpoint, and says whether it names objects at all."""
+    """Reads each tensor of a checkpoint; returns whether it has an object graph."""
     import tensorflow as tf
 
     reader = tf.train.load_checkpoint(str(place.folder.prefix(place.step)))
     for key in reader.get_variable_to_shape_map():
-        reader.get_tensor(key)  # TensorFlow compares checksums of its own.
+        reader.get_tensor(key)  # TensorFlow verifies its own checksums.
     return bool(reader.has_tensor("_CHECKPOINTABLE_OBJECT_GRAPH"))
 
 

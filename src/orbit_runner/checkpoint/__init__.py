@@ -1,1 +1,1 @@
-"""Checkpoints: which there are, whether they are whole, what fits, saving and restoring."""
+"""Checkpoints: saving, restoring, and checks of files and compatibility."""

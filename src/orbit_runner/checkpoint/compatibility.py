@@ -1,4 +1,4 @@
-"""Which variables of a run have a value in a checkpoint, told before anything is restored."""
+"""Finds which variables of a run have a value in a checkpoint, before anything is restored."""
 
 from __future__ import annotations
 
@@ -13,68 +13,51 @@ from orbit_runner.checkpoint.fingerprint import CheckpointContent
 from orbit_runner.distribute.sharded_variables import is_variable, name_of
 from orbit_runner.state.averaging_optimizer import OWN, AveragingOptimizer
 
-# TensorFlow's own counter; a checkpoint made by `write` has none.
+# TensorFlow's own counter. `Checkpoint.write` does not save it.
 _IGNORED = {"save_counter"}
-# What a checkpoint may hold beyond the run: parts of the run itself that this mode has no use for.
+# Parts whose values count as unused even if the run does not have the part. Values of other parts
+# are ignored.
 _COMPLETE = ("model", "optimizer", "ema")
-# Parts of a run that are one variable each.
+# Parts of a run that consist of one variable each.
 _SINGLE = ("global_step", *OWN)
 
 
 class Pair(NamedTuple):
-    """A variable and its value in a checkpoint.
-
-    Attributes:
-        variable: The variable.
-        key: The key of the value.
-        path: The name of the variable in the tree of the run.
-        names: The variable's own name, and that which it had when it was saved.
-    """
+    """A variable and its value in a checkpoint."""
 
     variable: tf.Variable
-    key: str
-    path: str
-    names: tuple[str, str]
+    key: str  # The key of the value in the checkpoint.
+    path: str  # The path of the variable in the tree of the run.
+    names: tuple[str, str]  # The variable's name in this run, and in the checkpoint.
 
 
 @dataclasses.dataclass(frozen=True)
 class Match:
-    """How the variables of a run and those of a checkpoint go together.
-
-    Attributes:
-        pairs: Variables with their values.
-        missing: Variables without a value in the checkpoint, described.
-        unused: Values of the model and the optimizer that no variable takes, described.
-        untouched: Slots, by the name of the variable in the tree of the run, that Model Garden's
-            runner had not made: no gradient had come to their variables.
-    """
+    """The result of matching the variables of a run with the values of a checkpoint."""
 
     pairs: list[Pair]
-    missing: list[str]
-    unused: list[str]
+    missing: list[str]  # Descriptions of the variables without a value.
+    unused: list[str]  # Descriptions of the values that no variable uses.
+    # Slots that Model Garden's runner had not created yet, because their variables had no gradient.
     untouched: list[str]
 
     @property
     def complete(self) -> bool:
-        """Whether nothing is left on either side."""
+        """Whether every variable has a value and every value is used."""
         return not self.missing and not self.unused
 
     def counts(self) -> str:
-        """Returns how many variables have a value, part by part: `12 of model, 25 of optimizer`."""
+        """Returns the number of variables with a value, by part: `12 of model, 25 of optimizer`."""
         parts = Counter(pair.path.partition(".")[0] for pair in self.pairs)
         return ", ".join(name if name in _SINGLE else f"{n} of {name}" for name, n in parts.items())
 
 
 def match(items: dict[str, Any], content: CheckpointContent, *, lazily: bool = False) -> Match:
-    """Walks through the objects of a run and those of a checkpoint side by side, by name.
+    """Returns how the objects of a run match those of a checkpoint, by name.
 
-    Args:
-        items: What the run would restore, by its name at the root of the checkpoint.
-        content: The checkpoint.
-        lazily: Whether it may lack slots of variables that no gradient had come to.
-
-    Returns:
-        What fits and what does not.
+    `items` maps names at the root of the checkpoint to objects of the run. With `lazily`, a slot
+    may be missing from the checkpoint if another variable has a slot of that name: Model Garden's
+    runner creates a slot only when its variable gets a gradient.
     """
     walk = _Walk(content)
     root = content.graph.nodes[0]
@@ -84,19 +67,16 @@ def match(items: dict[str, Any], content: CheckpointContent, *, lazily: bool = F
 
 
 def same_name(own: str, saved: str) -> bool:
-    """Returns whether a variable had this name when it was saved.
+    """Returns whether a variable has the same name in this run and in the checkpoint.
 
-    Model Garden's runner makes parts of the optimizer within a scope of its name: `Adam/iter`.
-
-    Args:
-        own: Its name in this run.
-        saved: That in the checkpoint.
+    Either name may have a prefix that the other lacks, because Model Garden's runner creates parts
+    of the optimizer in a name scope: `Adam/iter`.
     """
     return own == saved or saved.endswith(f"/{own}") or own.endswith(f"/{saved}")
 
 
 class _Walk:
-    """The walk itself, breadth first: an object that has several names goes by its shortest."""
+    """Walks both object graphs breadth-first, so that an object gets the shortest of its names."""
 
     def __init__(self, content: CheckpointContent) -> None:
         self._content = content
@@ -109,7 +89,7 @@ class _Walk:
         self.untouched: list[str] = []
 
     def children(self, items: dict[str, Any], node: Any, path: str) -> None:
-        """Matches children by name, then theirs."""
+        """Matches children by name, recursively."""
         self._enqueue(items, node, path)
         while self._queue:
             live, found, name = self._queue.pop(0)
@@ -146,10 +126,9 @@ class _Walk:
             self._taken.add(key)
 
     def slots(self, lazily: bool) -> None:
-        """Matches slots, which are nobody's children.
+        """Matches slots, which are not children of any object.
 
-        Args:
-            lazily: Whether a slot may be missing where another variable has one of its name.
+        With `lazily`, a slot may be missing if another variable has a slot of that name.
         """
         pairs = list(self.pairs)
         for optimizer, node in self._optimizers:
@@ -168,7 +147,7 @@ class _Walk:
                         self._pair(slot, shown, *there.get((key, name), ("", "")))
 
     def _slot_keys(self, node: Any) -> dict[tuple[str, str], tuple[str, str]]:
-        """Returns key and name of each slot by the key of its variable and the name of the slot."""
+        """Returns (key, name) of each slot by (key of its variable, name of the slot)."""
         return {
             (self._value(slot.original_variable_node_id)[0], slot.slot_name): self._value(
                 slot.slot_variable_node_id
@@ -181,11 +160,7 @@ class _Walk:
         return (attributes[0].checkpoint_key, attributes[0].full_name) if attributes else ("", "")
 
     def unused(self, roots: Collection[str]) -> list[str]:
-        """Returns the values that no variable took.
-
-        Args:
-            roots: The names at the root of the checkpoint that count.
-        """
+        """Returns descriptions of the values below `roots` that no variable uses."""
         left = (key for key in self._content.state_keys() if key not in self._taken)
         return [
             f"{_path(key)} ({_shape(self._content.shapes[key])}): only in the checkpoint"
@@ -195,7 +170,7 @@ class _Walk:
 
 
 def _path(key: str) -> str:
-    """Returns the name in the tree of the run for a key of a checkpoint."""
+    """Returns the path in the tree of the run for a checkpoint key."""
     names = key.partition("/.ATTRIBUTES")[0]
     owner, _, slot = names.partition("/.OPTIMIZER_SLOT/")
     path = owner.replace("/", ".")

@@ -1,8 +1,8 @@
-"""The folder of a run's checkpoints on the disk: which are whole, which are kept.
+"""The directory of a run's checkpoints.
 
-A checkpoint is written aside and then renamed, its index last: TensorFlow and this runner know one
-by its index. Beside `ckpt-100.index` and `ckpt-100.data-…` stands `ckpt-100.json`, the record that
-its bytes are checked against before it is used.
+A checkpoint is written to a temporary directory and then moved into place, its index file last,
+because TensorFlow and this runner recognize a checkpoint by its index. Next to `ckpt-100.index` and
+`ckpt-100.data-…` is `ckpt-100.json`, the record that the files are checked against before use.
 """
 
 from __future__ import annotations
@@ -20,43 +20,44 @@ _ASIDE = ".writing-"
 
 
 class CheckpointFolder:
-    """A folder of checkpoints, one a step."""
+    """A directory of checkpoints, one per step. It need not exist yet.
+
+    `keep` is the number of checkpoints to keep (None: all). If `run` is given, its `checkpoint`
+    file names the newest checkpoint, because Model Garden's runner looks for it there.
+    """
 
     def __init__(
         self, path: Path, *, name: str = "ckpt", keep: int | None = 5, run: Path | None = None
     ) -> None:
-        """Opens the folder, which need not exist yet.
-
-        Args:
-            path: The folder.
-            name: What checkpoints are called: `<name>-<step>`.
-            keep: How many stay; None: all.
-            run: The folder above, where a file is to say which one is the newest: there Model
-                Garden's runner looks for it.
-        """
         self.path, self._name, self._keep, self._run = path, name, keep, run
         self._file = re.compile(rf"{re.escape(name)}-(\d+)\.(index|json|data-\d+-of-\d+)")
 
     def steps(self) -> list[int]:
-        """Returns the steps of which there is anything, whole or not, in ascending order."""
+        """Returns the steps that have any checkpoint file, complete or not, in ascending order."""
         names = (path.name for path in self.path.glob(f"{self._name}-*"))
         return sorted({int(match[1]) for match in map(self._file.fullmatch, names) if match})
 
     def committed(self) -> list[int]:
-        """Returns the steps of which there is an index: what a process that only reads may use."""
+        """Returns the steps that have an index file.
+
+        A process that only reads the directory must use no other checkpoints.
+        """
         return [step for step in self.steps() if self.prefix(step).with_suffix(".index").exists()]
 
     def prefix(self, step: int) -> Path:
-        """Returns the path of a checkpoint as TensorFlow takes it, without suffix."""
+        """Returns the path of a checkpoint without suffix, as TensorFlow expects it."""
         return self.path / f"{self._name}-{step}"
 
     def files(self, step: int) -> list[Path]:
-        """Returns the files there are of a checkpoint."""
+        """Returns the existing files of a checkpoint."""
         found = (self._file.fullmatch(path.name) for path in self.path.glob(f"{self._name}-*"))
         return sorted(self.path / match[0] for match in found if match and int(match[1]) == step)
 
     def record(self, step: int) -> CheckpointRecord | None:
-        """Returns the record of a checkpoint; None where there is none, as of Model Garden's."""
+        """Returns the record of a checkpoint, or None if it has none, like Model Garden's.
+
+        Raises `ValueError` or `OSError` if the record cannot be read.
+        """
         path = self._record_path(step)
         return read_record(path) if path.exists() else None
 
@@ -64,13 +65,9 @@ class CheckpointFolder:
         return self.path / f"{self._name}-{step}.json"
 
     def damage(self, step: int) -> str:
-        """Compares a checkpoint with its record.
+        """Returns what is wrong with the files of a checkpoint, or "" if they are intact.
 
-        Args:
-            step: Its step.
-
-        Returns:
-            What is wrong with it; "" for a whole one.
+        Without a record, only checks that the files exist.
         """
         try:
             record = self.record(step)
@@ -90,12 +87,9 @@ class CheckpointFolder:
         return f"{self._name}-{step}{missing[0]} is missing" if missing else ""
 
     def is_unfinished(self, step: int) -> bool:
-        """Returns whether a checkpoint was being put in its place, or removed, and never was.
+        """Returns whether a checkpoint was only partly moved into place, or only partly removed.
 
-        It has no index then, and TensorFlow's list of checkpoints does not name it.
-
-        Args:
-            step: Its step.
+        It then has no index, and TensorFlow's list of checkpoints does not name it.
         """
         if self.prefix(step).with_suffix(".index").exists():
             return False
@@ -109,44 +103,31 @@ class CheckpointFolder:
         return [int(step) for step in re.findall(rf'"{re.escape(self._name)}-(\d+)"', text)]
 
     def writing(self, step: int) -> Path:
-        """Makes the folder that a checkpoint is written aside in.
-
-        Args:
-            step: Its step.
-
-        Returns:
-            The path for TensorFlow to write to, without suffix.
-        """
+        """Creates a temporary directory; returns the path in it, without suffix, to write to."""
         aside = self.path / f"{_ASIDE}{step}"
         shutil.rmtree(aside, ignore_errors=True)
         aside.mkdir(parents=True)
         return aside / f"{self._name}-{step}"
 
     def discard(self, written: Path) -> None:
-        """Removes a checkpoint that was written aside.
-
-        Args:
-            written: What `writing` returned.
-        """
+        """Removes the temporary directory of `written`, a path that `writing` returned."""
         shutil.rmtree(written.parent, ignore_errors=True)
 
     def discard_all(self) -> None:
-        """Removes all that is written aside."""
+        """Removes all temporary directories."""
         for aside in self.path.glob(f"{_ASIDE}*"):
             shutil.rmtree(aside, ignore_errors=True)
 
     def commit(self, written: Path, record: CheckpointRecord) -> None:
-        """Puts a checkpoint that was written aside in its place, then lets old ones go.
+        """Moves a checkpoint from its temporary directory into place, then removes old ones.
 
-        Args:
-            written: What `writing` returned.
-            record: Its record, without the files.
+        `written` is the path that `writing` returned. The `files` of the record are filled in.
         """
         files = [path for path in written.parent.iterdir() if self._file.fullmatch(path.name)]
         marks = mark_files(files)
         for path in files:
             _to_disk(path)
-        # The index comes last: until then there is no checkpoint of that name.
+        # The index is moved last, because a checkpoint with an index counts as complete.
         for path in sorted(files, key=lambda path: path.suffix == ".index"):
             if path.suffix == ".index":
                 dataclasses.replace(record, files=marks).write(self._record_path(record.step))
@@ -156,7 +137,7 @@ class CheckpointFolder:
         self._prune(record.step)
 
     def _prune(self, newest: int) -> None:
-        # Steps after the newest are of a future that was given up, by going back.
+        # Later steps were abandoned when training rolled back to an earlier checkpoint.
         kept = [step for step in self.steps() if step <= newest]
         kept = kept if self._keep is None else kept[-self._keep :]
         self._write_state(kept)
@@ -191,14 +172,7 @@ class CheckpointFolder:
         write_whole(run / "checkpoint", f'model_checkpoint_path: "{place}"\n')
 
     def set_aside(self, step: int) -> Path:
-        """Moves a damaged checkpoint out of the way, to be looked at.
-
-        Args:
-            step: Its step.
-
-        Returns:
-            The folder that holds it now.
-        """
+        """Moves a damaged checkpoint to a directory below `damaged`; returns that directory."""
         parent = self.path / "damaged"
         taken = len(list(parent.glob(f"{self._name}-{step}*"))) if parent.exists() else 0
         folder = parent / (f"{self._name}-{step}" + (f".{taken}" if taken else ""))
@@ -209,7 +183,7 @@ class CheckpointFolder:
         return folder
 
     def clear_leftovers(self) -> list[int]:
-        """Removes what a killed process was writing; returns the steps of parts in their place."""
+        """Removes what a killed process left; returns the steps of partly written checkpoints."""
         self.discard_all()
         unfinished = [step for step in self.steps() if self.is_unfinished(step)]
         for step in unfinished:
@@ -218,7 +192,7 @@ class CheckpointFolder:
 
 
 def _to_disk(path: Path) -> None:
-    # A rename that survives a power failure must not stand for content that does not.
+    # Otherwise, a power failure could keep the rename of a file but lose its content.
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

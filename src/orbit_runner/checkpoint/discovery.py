@@ -1,4 +1,4 @@
-"""Which checkpoints there are at a place, and whether their files are whole; changes nothing."""
+"""Finds checkpoints and checks whether their files are intact. Changes nothing on the disk."""
 
 from __future__ import annotations
 
@@ -20,31 +20,19 @@ _PAUSE_SECONDS = 0.5
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Where a checkpoint is.
-
-    Attributes:
-        folder: Its folder.
-        step: Its step.
-        name: What it is called, from where one looked: `checkpoints/ckpt-100`.
-    """
+    """The location of a checkpoint."""
 
     folder: CheckpointFolder
     step: int
-    name: str
+    name: str  # Relative to the path that was searched: `checkpoints/ckpt-100`.
 
 
 def find_places(target: Path, best: str) -> list[Place]:
-    """Finds checkpoints.
+    """Returns the checkpoints at a path, those of the run itself first.
 
-    Args:
-        target: The folder of a run, a folder of checkpoints, or the path of one.
-        best: The name of the folder in which the run keeps its best one.
-
-    Returns:
-        At least one, those of the run itself first.
-
-    Raises:
-        RunnerError: There are none.
+    `target` is a run directory, a directory of checkpoints, or the path of one checkpoint. `best`
+    is the subdirectory of the run's best checkpoint. Raises `RunnerError` if there are no
+    checkpoints.
     """
     if RunDirectory(target).checkpoints.is_dir():
         subdirs = dict.fromkeys([CHECKPOINTS, best, BEST])
@@ -80,18 +68,13 @@ def _one(prefix: Path) -> Iterator[Place]:
 
 
 def damage_now(folder: CheckpointFolder, step: int) -> str | None:
-    """Says what is wrong with a checkpoint of a run that may be going on.
+    """Returns what is wrong with a checkpoint: "" if it is intact, None if it no longer exists.
 
-    Args:
-        folder: Where it is.
-        step: Its step.
-
-    Returns:
-        What is wrong; "" for a whole one, None for one that is gone.
+    The run may be training in the meantime.
     """
     found = _damage(folder, step)
     if found:
-        # The run may be putting it in its place, or removing it.
+        # The run may be moving it into place or removing it.
         time.sleep(_PAUSE_SECONDS)
         return _damage(folder, step) if step in folder.steps() else None
     return found

@@ -1,4 +1,4 @@
-"""Turns what the system and TensorFlow raise for a full or read-only disk into one message."""
+"""Turns errors caused by a full or read-only disk into one message."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from orbit_runner.errors import RunnerError, first_line
 from orbit_runner.run_directory.paths import RunDirectory
 
 _NUMBERS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
-# TensorFlow passes them on as text.
+# TensorFlow reports the same errors as text.
 _WORDS = (
     "No space left on device",
     "Disk quota exceeded",
@@ -22,17 +22,13 @@ _WORDS = (
 
 
 class DiskError(RunnerError):
-    """A run directory that cannot be written to."""
+    """Raised if the run directory cannot be written to."""
 
     exit_code = 1
 
 
 def describe_disk_problem(error: BaseException) -> str:
-    """Returns what is wrong with the disk; "" for an error that is about something else.
-
-    Args:
-        error: What was raised.
-    """
+    """Returns what is wrong with the disk, or "" if the error has another cause."""
     if isinstance(error, OSError) and error.errno in _NUMBERS:
         return f"{error.strerror}{f': {error.filename}' if error.filename else ''}"
     if not type(error).__module__.startswith("tensorflow"):
@@ -41,12 +37,7 @@ def describe_disk_problem(error: BaseException) -> str:
 
 
 def describe_failed_write(error: BaseException, checkpoints: CheckpointFolder) -> str:
-    """Returns two lines: why writing failed, and which checkpoint is left.
-
-    Args:
-        error: What was raised.
-        checkpoints: The checkpoints of the run.
-    """
+    """Returns two lines: why writing failed, and which checkpoint is intact."""
     problem = describe_disk_problem(error)
     try:
         steps = checkpoints.committed()
@@ -59,14 +50,7 @@ def describe_failed_write(error: BaseException, checkpoints: CheckpointFolder) -
 
 @contextlib.contextmanager
 def disk_error_scope(run: Path) -> Iterator[None]:
-    """Raises a `DiskError` for what is raised in a `with` block because the disk is full.
-
-    Args:
-        run: The run directory.
-
-    Raises:
-        DiskError: It cannot be written to.
-    """
+    """Raises `DiskError` for an error in a `with` block that a full or read-only disk caused."""
     try:
         yield
     except Exception as error:

@@ -1,7 +1,7 @@
-"""Reads and checks the checkpoint that a run goes on from, while tensorflow is being imported.
+"""Reads and checks the checkpoint that a run resumes from while tensorflow is being imported.
 
-Of a large model that takes seconds, more where the disk is far; afterwards its bytes lie in memory,
-too, for TensorFlow to read. Imports no tensorflow.
+For a large model this takes seconds, and more on a remote disk. Afterwards, TensorFlow reads the
+files from the operating system's cache. Imports no tensorflow.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ _Stamps = list[tuple[str, int, int]]
 
 
 class _Check:
-    """A check of one checkpoint, in a thread of its own."""
+    """Checks one checkpoint in a background thread."""
 
     def __init__(self, place: Place) -> None:
         self._place, self._damage = place, ""
         self._stamps: _Stamps | None = None
-        # Not waited for where the process ends before.
+        # A daemon, so that the process can end before the check does.
         self._thread = threading.Thread(target=self._run, name="checkpoint-check", daemon=True)
         self._thread.start()
 
@@ -29,12 +29,12 @@ class _Check:
         try:
             stamps = _stamps(self._place)
             self._damage = self._place.folder.damage(self._place.step)
-        except (OSError, ValueError):  # To be met again, by who asks.
+        except (OSError, ValueError):  # `damage` checks again and reports it.
             return
         self._stamps = stamps
 
     def damage(self) -> str:
-        """Returns what was found, or looks again where files have changed since."""
+        """Waits for the result and returns it. Checks again if files have changed since."""
         self._thread.join()
         try:
             unchanged = self._stamps is not None and self._stamps == _stamps(self._place)
@@ -49,24 +49,16 @@ _begun: dict[Path, _Check] = {}
 
 
 def begin(model_dir: Path) -> None:
-    """Starts to check the newest checkpoint of a run; does nothing where there is none.
-
-    Args:
-        model_dir: The folder of the run.
-    """
+    """Starts to check the newest checkpoint of a run, if there is one."""
     places = places_of(checkpoints_of(model_dir))
     if places:
         _begun[path_of(places[-1]).absolute()] = _Check(places[-1])
 
 
 def damage(place: Place) -> str:
-    """Compares a checkpoint with its record, or waits for the check that was begun.
+    """Returns what is wrong with the files of a checkpoint, or "" if they are intact.
 
-    Args:
-        place: The checkpoint.
-
-    Returns:
-        What is wrong with it; "" for a whole one.
+    Waits for the check that `begin` started, or checks the files now if it started none.
     """
     check = _begun.pop(path_of(place).absolute(), None)
     return place.folder.damage(place.step) if check is None else check.damage()

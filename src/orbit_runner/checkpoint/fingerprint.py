@@ -1,8 +1,8 @@
-"""One number for all weights: equal numbers mean equal bits.
+"""Fingerprints of tensors: equal fingerprints mean equal bits.
 
-A fingerprint is the SHA-256 over one line for each tensor (name, type, shape, SHA-256 of its
-bytes), the lines sorted. So it can be taken of variables in memory and of a checkpoint on the disk
-alike, and two runs that differ can be compared tensor by tensor.
+A fingerprint is the SHA-256 of sorted lines, one per tensor (name, dtype, shape, SHA-256 of its
+bytes). It is the same for variables in memory and for a checkpoint on the disk, and two runs that
+differ can be compared tensor by tensor.
 """
 
 from __future__ import annotations
@@ -21,30 +21,18 @@ from orbit_runner.checkpoint.finite_check import NonFiniteTensor, count_non_fini
 from orbit_runner.distribute.sharded_variables import is_variable, name_of
 
 _GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
-# TensorFlow counts saves there; a resumed run has fewer behind it.
+# TensorFlow counts the saves here. A resumed run has made fewer of them.
 _SAVE_COUNTER = "save_counter/"
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 
 
 def fingerprint(lines: Iterable[str]) -> str:
-    """Returns the SHA-256 over the lines of some tensors, in whatever order they come.
-
-    Args:
-        lines: What `line` returned.
-
-    Returns:
-        64 hexadecimal digits.
-    """
+    """Returns the SHA-256 of the lines of tensors, in any order, as 64 hexadecimal digits."""
     return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()
 
 
 def line(name: str, value: np.ndarray) -> str:
-    """Returns the line of one tensor: its name, type, shape, and the SHA-256 of its bytes.
-
-    Args:
-        name: Its name.
-        value: Its value, any shape.
-    """
+    """Returns the line of one tensor: its name, dtype, shape, and the SHA-256 of its bytes."""
     return f"{name} {_digest(value)}"
 
 
@@ -55,11 +43,7 @@ def _digest(value: np.ndarray) -> str:
 
 
 def weights_fingerprint(model: tf.Module) -> str:
-    """Returns the fingerprint of a model's weights, by the names of the variables.
-
-    Args:
-        model: The model.
-    """
+    """Returns the fingerprint of a model's weights, by variable names."""
     variables = tf.train.TrackableView(model).descendants()
     return fingerprint(
         line(name_of(variable), variable.numpy()) for variable in variables if is_variable(variable)
@@ -67,58 +51,39 @@ def weights_fingerprint(model: tf.Module) -> str:
 
 
 def has_object_graph(prefix: str | Path) -> bool:
-    """Returns whether a checkpoint names objects: those of TensorFlow 1 only name variables.
-
-    Args:
-        prefix: Its path, without suffix.
-    """
+    """Returns whether a checkpoint has an object graph, unlike those of TensorFlow 1."""
     return bool(tf.train.load_checkpoint(str(prefix)).has_tensor(_GRAPH))
 
 
 @dataclasses.dataclass(frozen=True)
 class ContentSummary:
-    """What one pass over the tensors of a checkpoint found.
+    """The fingerprints and the non-finite tensors of a checkpoint."""
 
-    Attributes:
-        weights: The fingerprint of the weights, equal to that of the model in memory.
-        state: The fingerprint of everything, by the keys of the checkpoint.
-        non_finite: Weights, slots and averages with values that are NaN or infinite.
-    """
-
-    weights: str
-    state: str
-    non_finite: tuple[NonFiniteTensor, ...] = ()
+    weights: str  # Fingerprint of the weights, equal to that of the model in memory.
+    state: str  # Fingerprint of all tensors, by checkpoint keys.
+    non_finite: tuple[NonFiniteTensor, ...] = ()  # Weights, slots and averages only.
 
 
 class CheckpointContent:
     """The tensors of a checkpoint on the disk."""
 
     def __init__(self, prefix: str | Path) -> None:
-        """Opens a checkpoint.
-
-        Args:
-            prefix: Its path, without suffix.
-        """
         self._reader = tf.train.load_checkpoint(str(prefix))
         self.shapes: dict[str, list[int]] = self._reader.get_variable_to_shape_map()
         self.graph = TrackableObjectGraph()
         self.graph.ParseFromString(self._reader.get_tensor(_GRAPH))
 
     def tensor(self, key: str) -> np.ndarray:
-        """Reads one tensor.
-
-        Args:
-            key: Its key in the checkpoint.
-        """
+        """Returns the tensor of a checkpoint key."""
         return self._reader.get_tensor(key)
 
     def state_keys(self) -> list[str]:
-        """Returns the keys of all that a step changes."""
+        """Returns the keys of all tensors except TensorFlow's save counter, sorted."""
         found = (key for key in self.shapes if key != _GRAPH)
         return sorted(key for key in found if not key.startswith(_SAVE_COUNTER))
 
     def weights(self) -> dict[str, str]:
-        """Returns the model's weights: key in the checkpoint to name of the variable."""
+        """Returns the variable names of the model's weights by checkpoint key."""
         root = {child.local_name: child.node_id for child in self.graph.nodes[0].children}
         return dict(self._below(root["model"])) if "model" in root else {}
 
@@ -137,13 +102,13 @@ class CheckpointContent:
         return fingerprint(line(name, self.tensor(key)) for key, name in self.weights().items())
 
     def state_fingerprint(self) -> str:
-        """Returns the fingerprint of everything, by the keys of the checkpoint."""
+        """Returns the fingerprint of all tensors, by checkpoint keys."""
         return self.summary().state
 
     def summary(self) -> ContentSummary:
-        """Reads each tensor once; returns fingerprints, and what is not finite."""
+        """Reads each tensor once; returns the fingerprints and the non-finite tensors."""
         weights, digests, non_finite = self.weights(), dict[str, str](), []
-        # Weights before the slots that are made of them: the first one is reported.
+        # Weights come before the slots that depend on them, because the first tensor is reported.
         for key in sorted(self.state_keys(), key=lambda key: key not in weights):
             value = self.tensor(key)
             digests[key] = _digest(value)
@@ -156,21 +121,17 @@ class CheckpointContent:
         )
 
     def non_finite(self) -> list[NonFiniteTensor]:
-        """Reads each tensor; returns weights, slots and averages that are not finite."""
+        """Reads each tensor; returns the weights, slots and averages that are not finite."""
         found = []
         for key in self.state_keys():
-            value = np.asarray(self.tensor(key))  # TensorFlow compares checksums of its own.
+            value = np.asarray(self.tensor(key))  # TensorFlow verifies its own checksums.
             if is_trained(key) and (count := count_non_finite(value)):
                 found.append(NonFiniteTensor(self.name(key), count, value.size))
         weights = set(self.weights().values())
         return sorted(found, key=lambda one: one.name not in weights)
 
     def name(self, key: str) -> str:
-        """Returns the name of the variable that a tensor was saved of.
-
-        Args:
-            key: Its key in the checkpoint.
-        """
+        """Returns the name of the variable that was saved under a checkpoint key."""
         return self._names.get(key) or key.removesuffix(_VALUE)
 
     @functools.cached_property

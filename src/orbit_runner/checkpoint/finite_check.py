@@ -12,46 +12,32 @@ import tensorflow as tf
 from orbit_runner.distribute.sharded_variables import name_of
 from orbit_runner.errors import Diverged
 
-# Results that a run remembers begin as NaN, a loss scale may overflow, and the rate that an
-# optimizer keeps is a copy of what its schedule says.
+# The run's best results start as NaN, a loss scale may overflow, and the learning rate in an
+# optimizer is a copy of its schedule's.
 _NOT_TRAINED = frozenset({"best", "early_stopping", "recoveries", "global_step"})
 _NOT_TRAINED_PART = frozenset({"loss_scale", "_current_learning_rate"})
 
 
 @dataclasses.dataclass(frozen=True)
 class NonFiniteTensor:
-    """A tensor with values that are NaN or infinite.
-
-    Attributes:
-        name: The name of the variable.
-        count: How many of its values are not finite.
-        size: How many values it has.
-    """
+    """A tensor with values that are NaN or infinite."""
 
     name: str
-    count: int
-    size: int
+    count: int  # The number of values that are not finite.
+    size: int  # The number of all values.
 
     def __str__(self) -> str:
         return f"{self.name}: {self.count:,} of {self.size:,} values are not finite"
 
 
 def is_trained(key: str) -> bool:
-    """Returns whether a tensor of a checkpoint is a weight, a slot or an average.
-
-    Args:
-        key: Its key in the checkpoint.
-    """
+    """Returns whether a checkpoint key belongs to a weight, a slot or an average."""
     parts = key.partition("/.ATTRIBUTES/")[0].split("/")
     return parts[0] not in _NOT_TRAINED and not _NOT_TRAINED_PART.intersection(parts)
 
 
 def count_non_finite(value: np.ndarray) -> int:
-    """Returns how many values of an array are NaN or infinite.
-
-    Args:
-        value: An array of any shape and type; integers and strings are always finite.
-    """
+    """Returns how many values are NaN or infinite. Integers and strings are always finite."""
     if value.dtype == object or not _is_inexact(value.dtype):
         return 0
     finite = np.isfinite(value)
@@ -59,16 +45,12 @@ def count_non_finite(value: np.ndarray) -> int:
 
 
 def _is_inexact(dtype: np.dtype) -> bool:
-    kind = tf.as_dtype(dtype)  # numpy does not know bfloat16 as a floating-point type.
+    kind = tf.as_dtype(dtype)  # NumPy does not treat bfloat16 as floating-point.
     return bool(kind.is_floating or kind.is_complex)
 
 
 def non_finite_variables(variables: Iterable[Any]) -> list[NonFiniteTensor]:
-    """Returns those of some variables that have values which are NaN or infinite.
-
-    Args:
-        variables: The variables.
-    """
+    """Returns the variables with values that are NaN or infinite."""
     found = []
     for variable in variables:
         if variable.dtype.is_floating or variable.dtype.is_complex:
@@ -79,11 +61,7 @@ def non_finite_variables(variables: Iterable[Any]) -> list[NonFiniteTensor]:
 
 
 def describe_non_finite(found: Sequence[NonFiniteTensor]) -> str:
-    """Returns one line about tensors that are not finite; "" where there are none.
-
-    Args:
-        found: The tensors.
-    """
+    """Returns one line about tensors that are not finite, or "" if there are none."""
     if not found:
         return ""
     more = len(found) - 1
@@ -91,12 +69,7 @@ def describe_non_finite(found: Sequence[NonFiniteTensor]) -> str:
 
 
 def non_finite_error(step: int, found: Sequence[NonFiniteTensor]) -> Diverged:
-    """Returns the error for weights, slots or averages that are not finite.
-
-    Args:
-        step: The global step.
-        found: The tensors.
-    """
+    """Returns the error for weights, slots or averages that are not finite."""
     return Diverged(
         f"the weights of step {step} are not finite, and no checkpoint was saved "
         f"({describe_non_finite(found)})"

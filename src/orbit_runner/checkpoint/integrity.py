@@ -1,4 +1,4 @@
-"""Reads the tensors of a checkpoint where no record says that they can be read and are finite."""
+"""Checks the tensors of a checkpoint if its record does not say that they are finite."""
 
 from __future__ import annotations
 
@@ -16,17 +16,10 @@ READ_ERRORS = (OSError, ValueError, IndexError, RuntimeError, tf.errors.OpError)
 
 
 def content_problem(place: Place, known: Collection[str] = ()) -> str:
-    """Returns why the tensors of a checkpoint cannot be used.
+    """Returns why the tensors of a checkpoint cannot be used, such as `is damaged: …`, or "".
 
-    Nothing is read where the record says that they were finite when they were written: its files
-    were compared with it before.
-
-    Args:
-        place: The checkpoint, whose files are whole.
-        known: The variables that may be non-finite.
-
-    Returns:
-        What is wrong, such as `is damaged: …`; "" where nothing is.
+    The files of the checkpoint must be intact. Reads nothing if the record says that the tensors
+    were finite when they were written. `known` are the variables that may be non-finite.
     """
     try:
         record = place.folder.record(place.step)
@@ -34,7 +27,7 @@ def content_problem(place: Place, known: Collection[str] = ()) -> str:
             return ""
         prefix = place.folder.prefix(place.step)
         if not has_object_graph(prefix):
-            return ""  # Restoring it explains what it is.
+            return ""  # Restoring it raises an error that explains why it cannot be used.
         found = CheckpointContent(prefix).non_finite()
     except READ_ERRORS as error:
         return f"is damaged: it cannot be read: {first_line(error)}"

@@ -1,8 +1,8 @@
-"""Which checkpoint of a run is the latest; imports no tensorflow.
+"""Finds the latest checkpoint of a run. Imports no tensorflow.
 
-This runner's are in `checkpoints/`, Model Garden's in the run directory itself. Either may have
-trained last: the later step counts. The files of the latest need not be whole: a resume and the
-commands go through `places_of` from its end until they find one that is.
+This runner's checkpoints are in `checkpoints/`, Model Garden's in the run directory itself. Either
+runner may have trained last, so the later step is the latest. Its files may be damaged: a resume
+and the commands try the checkpoints of `places_of` from the end until they find an intact one.
 """
 
 from __future__ import annotations
@@ -18,23 +18,15 @@ from orbit_runner.run_directory.paths import RunDirectory
 
 
 def checkpoints_of(run: Path) -> CheckpointFolder:
-    """Returns the directory of a run's checkpoints.
-
-    Args:
-        run: The run directory.
-    """
+    """Returns the directory of a run's checkpoints."""
     return CheckpointFolder(RunDirectory(run).checkpoints)
 
 
 def places_of(own: CheckpointFolder, *, unfinished: bool = False) -> list[Place]:
-    """Finds the checkpoints of a run.
+    """Returns the checkpoints of a run, sorted by step.
 
-    Args:
-        own: The folder of this runner's.
-        unfinished: Whether those of this runner count of which there is no index.
-
-    Returns:
-        Them, the one of the last step at the end, of equal steps this runner's.
+    If both runners have a checkpoint of a step, this runner's comes last. With `unfinished`, this
+    runner's checkpoints without an index are included.
     """
     theirs = CheckpointFolder(own.path.parent)
     steps = own.steps() if unfinished else own.committed()
@@ -46,13 +38,8 @@ def places_of(own: CheckpointFolder, *, unfinished: bool = False) -> list[Place]
 def pointed_step(own: CheckpointFolder) -> int | None:
     """Returns the step of the checkpoint that the run directory names as its newest.
 
-    The file `checkpoint` there is written after each save, for Model Garden's runner.
-
-    Args:
-        own: The folder of this runner's.
-
-    Returns:
-        The step; None where no checkpoint of this runner was ever saved.
+    The `checkpoint` file there is written after each save, for Model Garden's runner. None if the
+    file does not exist or names no checkpoint of this runner.
     """
     try:
         text = (own.path.parent / "checkpoint").read_text(encoding="utf-8", errors="replace")
@@ -63,19 +50,14 @@ def pointed_step(own: CheckpointFolder) -> int | None:
 
 
 def path_of(place: Place) -> Path:
-    """Returns the path of a checkpoint as TensorFlow takes it, without suffix."""
+    """Returns the path of a checkpoint without suffix, as TensorFlow expects it."""
     return place.folder.prefix(place.step)
 
 
 def latest_whole(folder: CheckpointFolder, at_most: int | None = None) -> CheckpointRecord | None:
-    """Finds the latest checkpoint of this runner that is whole and has a record.
+    """Returns the record of the latest intact checkpoint of this runner, or None.
 
-    Args:
-        folder: Where to look; nothing is changed there.
-        at_most: The last step that counts.
-
-    Returns:
-        Its record; None where there is none.
+    Ignores checkpoints without a record and steps after `at_most`. Changes nothing on the disk.
     """
     steps = [step for step in folder.steps() if at_most is None or step <= at_most]
     for step in reversed(steps):

@@ -1,9 +1,10 @@
-"""Where a checkpoint has the optimizer and the average of the weights.
+"""The layout of the optimizer and of the weight average in a checkpoint.
 
-Model Garden's average is kept by an optimizer around the optimizer; here it stands beside. A
-checkpoint shows it as it is there, so that either runner goes on from what the other wrote.
-TensorFlow saves a variable in one place only, so it is not beside the optimizer as well, as it was
-in checkpoints of this runner's first versions; those are read all the same.
+In Model Garden, an optimizer that wraps the actual optimizer keeps the average; in this runner, the
+average is separate. Checkpoints use Model Garden's layout, so that either runner can resume from
+the other's. TensorFlow saves a variable only once, so the average is not saved next to the
+optimizer as well. The first versions of this runner saved it there, and such checkpoints can still
+be read.
 """
 
 from __future__ import annotations
@@ -17,15 +18,10 @@ from orbit_runner.state.averaging_optimizer import INNER, OWN
 
 
 class OptimizerKind(NamedTuple):
-    """Which optimizer it is.
+    """The kind of an optimizer."""
 
-    Attributes:
-        name: Its name; "" where nothing tells.
-        older: Whether it is of Keras' older kind, which keeps its slots in another way.
-    """
-
-    name: str
-    older: bool
+    name: str  # "" if unknown.
+    older: bool  # Whether it is a Keras legacy optimizer, which stores its slots differently.
 
     def __str__(self) -> str:
         name = self.name or "an optimizer"
@@ -33,52 +29,32 @@ class OptimizerKind(NamedTuple):
 
 
 def has_inner(content: CheckpointContent) -> bool:
-    """Returns whether the optimizer of a checkpoint is one around another, for an average.
-
-    Args:
-        content: The checkpoint.
-    """
+    """Returns whether a checkpoint's optimizer wraps another one to average the weights."""
     return INNER in _children(content, _children(content, 0).get("optimizer"))
 
 
 def is_model_gardens(content: CheckpointContent) -> bool:
-    """Returns whether a checkpoint has none of what only this runner keeps.
-
-    Args:
-        content: The checkpoint.
-    """
+    """Returns whether a checkpoint lacks the state that only this runner saves."""
     return not any(name in _children(content, 0) for name in OWN)
 
 
 def has_weights_only(content: CheckpointContent) -> bool:
-    """Returns whether a checkpoint holds a model, and neither a step nor an optimizer.
-
-    Args:
-        content: The checkpoint.
-    """
+    """Returns whether a checkpoint holds a model, but neither a step nor an optimizer."""
     parts = _children(content, 0)
     return "model" in parts and not {"global_step", "optimizer"} & parts.keys()
 
 
 def kind_of(optimizer: Any) -> OptimizerKind:
-    """Returns the kind of an optimizer.
-
-    Args:
-        optimizer: The optimizer, within loss scaling or by itself.
-    """
+    """Returns the kind of an optimizer, which may be wrapped for loss scaling."""
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     older = isinstance(inner, tf_keras.optimizers.legacy.Optimizer)
     return OptimizerKind(inner._name if older else inner.name, older)
 
 
 def kind_in(content: CheckpointContent) -> OptimizerKind | None:
-    """Tells which optimizer made one of Model Garden's checkpoints, from the names of its parts.
+    """Returns the kind of optimizer in one of Model Garden's checkpoints, or None if it has none.
 
-    Args:
-        content: The checkpoint.
-
-    Returns:
-        The kind; None where there is no optimizer.
+    Infers the kind from the names of the optimizer's variables.
     """
     node = _children(content, 0).get("optimizer")
     node = _children(content, node).get(INNER, node)

@@ -1,4 +1,4 @@
-"""Saving and restoring the state of a run."""
+"""Saves and restores the state of a run."""
 
 from __future__ import annotations
 
@@ -30,24 +30,17 @@ from orbit_runner.utils.log import note
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Circumstances:
-    """What a run goes on under; noted in each checkpoint.
+    """The conditions of a run, which the record of each checkpoint includes."""
 
-    Attributes:
-        config: SHA-256 over the resolved config; "" where it is not one of ours.
-        strategy: The strategy and its number of replicas.
-        numerics: What else decides the bits of the weights.
-        inexact: Why the config alone does not give the weights again; grows when a checkpoint that
-            was made otherwise is restored.
-        callbacks: Returns what callbacks remember, by their names.
-        stopped: Returns why a callback asked to stop; "" if none has.
-    """
-
-    config: str = ""
-    strategy: str = ""
+    config: str = ""  # SHA-256 of the resolved config; "" if it is not this runner's.
+    strategy: str = ""  # Includes the number of replicas.
+    # What else determines the bits of the weights.
     numerics: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    # Why the config alone does not reproduce the weights. Grows if a checkpoint that was made under
+    # other conditions is restored.
     inexact: list[str] = dataclasses.field(default_factory=list)
-    callbacks: Callable[[], Mapping[str, Any]] = dict
-    stopped: Callable[[], str] = str
+    callbacks: Callable[[], Mapping[str, Any]] = dict  # Returns the state of the callbacks by name.
+    stopped: Callable[[], str] = str  # Returns why a callback asked to stop, or "".
 
 
 class CheckpointManager(Protocol):
@@ -76,11 +69,7 @@ class CheckpointManager(Protocol):
 class Checkpoints:
     """The checkpoints of one run, in `<model_dir>/checkpoints`.
 
-    Attributes:
-        folder: The folder.
-        restored: The record of the checkpoint that was restored last; None of a foreign one.
-        restored_partly: Whether only a part of it fitted.
-        fell_back: Whether a checkpoint could not be used, or was gone, when one was restored.
+    Only the chief changes the directory, and only if `writes` is set.
     """
 
     def __init__(
@@ -90,30 +79,17 @@ class Checkpoints:
         strategy: tf.distribute.Strategy,
         circumstances: Circumstances,
         *,
-        max_to_keep: int | None,
+        max_to_keep: int | None,  # None: all.
         asynchronous: bool = False,
-        writes: bool = True,
-        allow_partial: bool = False,
+        writes: bool = True,  # False if the run only evaluates.
+        allow_partial: bool = False,  # Whether a checkpoint may fit only in part.
+        # Whether the experiment is Model Garden's. Its runner accepts a checkpoint of weights only,
+        # and a directory without a checkpoint as `init_checkpoint`.
         is_official: bool = False,
+        # A file for the fingerprints of all checkpoints, including removed ones.
         trail: Path | None = None,
         workers: Workers,
     ) -> None:
-        """Opens the folder.
-
-        Args:
-            state: What is saved.
-            directory: The folder.
-            strategy: In whose scope it is restored.
-            circumstances: Config, strategy and numerics; noted in each checkpoint.
-            max_to_keep: Checkpoints kept; None: all.
-            asynchronous: Whether saving runs beside training.
-            writes: Whether this run owns the folder; one that only evaluates leaves it as it is.
-            allow_partial: Whether a checkpoint may fit in part.
-            is_official: Whether the experiment is Model Garden's, whose runner accepts a checkpoint
-                of weights only, and a directory without a checkpoint as `init_checkpoint`.
-            trail: A file for the fingerprints of all checkpoints, those that are gone included.
-            workers: The workers that train together: the chief alone owns the folder.
-        """
         self._state, self._strategy = state, strategy
         self._circumstances = circumstances
         self._workers, self._writes = workers, writes and workers.is_chief
@@ -135,7 +111,10 @@ class Checkpoints:
             workers=workers,
         )
         self._saved: int | None = None
+        # Whether a checkpoint was unusable or missing in the last restore, and whether the restored
+        # one fit only in part.
         self.fell_back, self.restored_partly = False, False
+        # The record of the checkpoint that was restored last; None for Model Garden's.
         self.restored: CheckpointRecord | None = None
         if self._writes:
             for step in self.folder.clear_leftovers():
@@ -146,13 +125,13 @@ class Checkpoints:
 
     @property
     def directory(self) -> str:
-        """The folder, as TensorFlow takes it."""
+        """The path of the directory as a string, as TensorFlow expects it."""
         return str(self.folder.path)
 
     def newest(self) -> str | None:
-        """Returns the newest checkpoint that the chief sees in its place; None if there is none.
+        """Returns the newest checkpoint with an index, as seen by the chief, or None.
 
-        All workers have to ask at the same point.
+        All workers must call it at the same point.
         """
         places = self._places() if self._workers.is_chief else []
         return self._agree_on_checkpoint(places[-1] if places else None)
@@ -162,7 +141,7 @@ class Checkpoints:
         places = places_of(self.folder, unfinished=unfinished)
         if all(place.folder is not self.folder for place in places):
             return places
-        # A checkpoint of weights only is where the run started from, whatever its number.
+        # The run started from a checkpoint of weights only, whatever its step.
         return [
             place
             for place in places
@@ -186,16 +165,10 @@ class Checkpoints:
         return str(path)
 
     def restore_or_initialize(self, task: Any) -> str | None:
-        """Restores the newest checkpoint that is whole, or hands a new model to the task.
+        """Restores the newest usable checkpoint, or has the task initialize a new model.
 
-        Args:
-            task: Whose `initialize` may load weights from elsewhere.
-
-        Returns:
-            The path of the checkpoint; None where there was none.
-
-        Raises:
-            RunnerError: The checkpoint does not fit the model.
+        Returns the path of the checkpoint, or None if there was none. Raises `RunnerError` if the
+        checkpoint does not fit the model.
         """
         path = self.restore_newest()
         if path is not None:
@@ -207,13 +180,10 @@ class Checkpoints:
         return None
 
     def restore_newest(self) -> str | None:
-        """Restores the newest checkpoint that is whole and finite; sets others of ours aside.
+        """Restores the newest checkpoint that is intact and finite; returns its path, or None.
 
-        Returns:
-            The path of the checkpoint; None where there is none.
-
-        Raises:
-            RunnerError: The checkpoint does not fit the model.
+        Moves this runner's unusable checkpoints to another directory if `writes` is set. Raises
+        `RunnerError` if the checkpoint does not fit the model.
         """
         path = self._agree_on_checkpoint(self._newest_usable() if self._workers.is_chief else None)
         if path is not None:
@@ -223,7 +193,7 @@ class Checkpoints:
     def _newest_usable(self) -> Place | None:
         if self._writes:
             self._report_missing()
-        # Of another process's folder, one without an index is just being put in its place.
+        # If another process writes to the directory, it may still be writing one without an index.
         for place in reversed(self._places(unfinished=self._writes)):
             problem = self._problem(place)
             if not problem:
@@ -234,14 +204,14 @@ class Checkpoints:
         return None
 
     def _problem(self, place: Place) -> str:
-        """Returns why a checkpoint cannot be used; "" where it can."""
+        """Returns why a checkpoint cannot be used, or "" if it can."""
         damage = early_check.damage(place)
         if damage:
             return f"is damaged: {damage}"
         return content_problem(place, known=self._state.non_finite)
 
     def _report_missing(self) -> None:
-        """Reports that the newest checkpoint, or the whole folder, was removed by someone else."""
+        """Warns if someone else has removed the newest checkpoint or the whole directory."""
         newest = pointed_step(self.folder)
         if newest is None or newest in self.folder.steps():
             return
@@ -266,34 +236,23 @@ class Checkpoints:
         )
 
     def check(self, path: str) -> None:
-        """Compares a checkpoint of the run with its record.
-
-        Args:
-            path: The checkpoint, without suffix.
-
-        Raises:
-            RunnerError: It is damaged, or its weights are not finite.
-        """
+        """Raises `RunnerError` if a checkpoint is damaged or its weights are not finite."""
         folder, step = CheckpointFolder(Path(path).parent), int(path.rpartition("-")[2])
         problem = self._problem(Place(folder, step, path))
         if problem:
             raise RunnerError(f"the checkpoint {path} {problem}")
 
     def restore(self, path: str) -> None:
-        """Restores one checkpoint, once it is known to fit.
+        """Restores one checkpoint after checking that it fits.
 
-        Args:
-            path: The checkpoint, without suffix.
-
-        Raises:
-            RunnerError: It does not fit the model, or cannot be read.
+        Raises `RunnerError` if it does not fit the model or cannot be read.
         """
         self.restored = record = self._record(path)
         self.restored_partly = not self._restorer.restore(path, record)
         if record is not None and self._writes:
             self._compare_numerics(record)
         step = int(self._state.global_step.numpy())
-        # One of weights only has no step: after a rollback to it, this step is not saved yet.
+        # A checkpoint of weights only has no step. After a rollback to it, the step is not saved.
         is_rollback = step > 0 and record is None and _holds_weights_only(Path(path))
         self._saved = None if is_rollback else step
 
@@ -316,11 +275,10 @@ class Checkpoints:
             )
 
     def save(self) -> None:
-        """Saves the state as it is at the global step, once a step.
+        """Saves the state at the global step, unless it has been saved.
 
-        Raises:
-            SaveError: This checkpoint, or the one before, could not be written.
-            Diverged: The weights of this one, or of the one before, are not finite.
+        Raises `SaveError` if this checkpoint or the previous one could not be written, and
+        `Diverged` if the weights of either are not finite.
         """
         step = int(self._state.global_step.numpy())
         if step == self._saved:
@@ -330,7 +288,7 @@ class Checkpoints:
 
     @contextlib.contextmanager
     def completed_saves_scope(self) -> Iterator[None]:
-        """Has the last save on the disk at the end of a `with` block, an error included."""
+        """Waits for the last save at the end of a `with` block, even after an error."""
         try:
             yield
         except BaseException:
@@ -342,19 +300,12 @@ class Checkpoints:
     def sync(self) -> None:
         """Waits until the last save is on the disk.
 
-        Raises:
-            SaveError: It could not be written.
-            Diverged: Its weights are not finite.
+        Raises `SaveError` if it could not be written, and `Diverged` if its weights are not finite.
         """
         self._writer.sync()
 
     def raise_failure(self) -> None:
-        """Raises what went wrong in a save beside training, as soon as that is known.
-
-        Raises:
-            SaveError: It could not be written.
-            Diverged: Its weights are not finite.
-        """
+        """Raises the error of an asynchronous save if it has failed. Does not wait for the save."""
         self._writer.raise_failure()
 
 
@@ -362,16 +313,11 @@ def _holds_weights_only(path: Path) -> bool:
     try:
         return has_weights_only(CheckpointContent(str(path)))
     except (ValueError, IndexError, tf.errors.OpError):
-        return False  # It is damaged, which is reported where it is restored.
+        return False  # It is damaged, which restoring it reports.
 
 
 def record_of(state: TrainState, circumstances: Circumstances) -> CheckpointRecord:
-    """Returns the record of a checkpoint to be made now, without its fingerprints.
-
-    Args:
-        state: What is saved.
-        circumstances: Config, strategy and numerics; noted in each checkpoint.
-    """
+    """Returns the record of a checkpoint of the current state, without its fingerprints."""
     return CheckpointRecord(
         step=int(state.global_step.numpy()),
         weights="",

@@ -1,4 +1,4 @@
-"""What is noted of a checkpoint beside it: fingerprints, and what it was made with."""
+"""The record next to each checkpoint: fingerprints, and the conditions it was made under."""
 
 from __future__ import annotations
 
@@ -17,18 +17,13 @@ _CHECKSUM = "checksum"
 
 @dataclasses.dataclass(frozen=True)
 class FileMark:
-    """How a file looked when it was written.
-
-    Attributes:
-        bytes: Its size.
-        sha256: The SHA-256 of its content.
-    """
+    """The size and the hash of a file when it was written."""
 
     bytes: int
-    sha256: str
+    sha256: str  # Hash of the content.
 
     def damage(self, path: Path) -> str:
-        """Returns what is wrong with the file now; "" if nothing."""
+        """Returns what is wrong with the file now, or "" if nothing is."""
         if not path.is_file():
             return f"{path.name} is {'not a file' if path.exists() else 'missing'}"
         size = path.stat().st_size
@@ -41,41 +36,28 @@ class FileMark:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CheckpointRecord:
-    """The metadata of a checkpoint.
-
-    Attributes:
-        step: The global step.
-        weights: SHA-256 over the weights of the model, as `fingerprint.py` takes it.
-        state: The same over all that the checkpoint holds.
-        config: SHA-256 over the resolved config; "" where the run had none of ours.
-        optimizer: Its kind: slots of one kind mean nothing to another.
-        strategy: The strategy and its number of replicas, such as `MirroredStrategy × 2`.
-        numerics: What else decides the bits of the weights: threads, instruction sets, versions.
-        inexact: Why the config alone does not give these weights again, such as a resume with
-            another strategy.
-        non_finite: The variables that were not finite when the model was built, and may stay so:
-            all others were found to be finite. None in a record of earlier versions, which did not
-            check.
-        callbacks: What callbacks remember, by their names.
-        stopped: Why a callback ended training at this step; "" if none did.
-        files: The files of the checkpoint by name.
-    """
+    """The metadata of a checkpoint."""
 
     step: int
-    weights: str
-    state: str
-    config: str = ""
-    optimizer: str = ""
-    strategy: str = ""
+    weights: str  # Fingerprint of the model's weights; see `fingerprint.py`.
+    state: str  # Fingerprint of everything in the checkpoint.
+    config: str = ""  # SHA-256 of the resolved config; "" if it was not this runner's.
+    optimizer: str = ""  # Its kind. Slots of one kind are meaningless to another.
+    strategy: str = ""  # With the number of replicas: `MirroredStrategy × 2`.
+    # What else determines the bits of the weights: threads, instruction sets, versions.
     numerics: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    # Why the config alone does not reproduce these weights, such as a resume with another strategy.
     inexact: Sequence[str] = ()
+    # Variables that were not finite when the model was built and may stay so. All others were found
+    # to be finite. None in records of earlier versions, which did not check.
     non_finite: Sequence[str] | None = None
+    # The state of the callbacks by name.
     callbacks: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    stopped: str = ""
-    files: Mapping[str, FileMark] = dataclasses.field(default_factory=dict)
+    stopped: str = ""  # Why a callback ended training at this step, or "".
+    files: Mapping[str, FileMark] = dataclasses.field(default_factory=dict)  # By file name.
 
     def write(self, path: Path) -> None:
-        """Writes the record as JSON, with a checksum of its own."""
+        """Writes the record as JSON, with a checksum."""
         values = dataclasses.asdict(self)
         whole = {**values, _CHECKSUM: _checksum_of(values)}
         write_whole(path, json.dumps(whole, indent=1) + "\n")
@@ -87,17 +69,10 @@ def _checksum_of(values: Mapping[str, Any]) -> str:
 
 
 def read_record(path: Path) -> CheckpointRecord:
-    """Reads a record.
+    """Returns the record in a JSON file.
 
-    Args:
-        path: The JSON file.
-
-    Returns:
-        The record.
-
-    Raises:
-        ValueError: The file holds no record, or one that has changed.
-        OSError: It cannot be read.
+    Raises `ValueError` if the file holds no record or has changed, and `OSError` if it cannot be
+    read.
     """
     try:
         values = read_json_object(path)
@@ -111,16 +86,12 @@ def read_record(path: Path) -> CheckpointRecord:
 
 
 def mark_files(paths: Iterable[Path]) -> dict[str, FileMark]:
-    """Returns how files look now, by name.
-
-    Args:
-        paths: The files.
-    """
+    """Returns the current sizes and hashes of files, by file name."""
     return {path.name: FileMark(path.stat().st_size, sha256_of(path)) for path in sorted(paths)}
 
 
 def sha256_of(path: Path) -> str:
-    """Returns the SHA-256 of a file's content, as 64 hexadecimal digits."""
+    """Returns the SHA-256 of a file's content as 64 hexadecimal digits."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(_BLOCK):

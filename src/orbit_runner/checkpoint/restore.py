@@ -1,4 +1,4 @@
-"""Restores a checkpoint into a run, once it is known to fit."""
+"""Restores a checkpoint into a run after checking that it fits."""
 
 from __future__ import annotations
 
@@ -27,7 +27,11 @@ _NOT_WEIGHTS = ("optimizer", "ema", "global_step", *OWN)
 
 
 class Restorer:
-    """Puts the values of checkpoints into the variables of a run."""
+    """Assigns the values of checkpoints to the variables of a run.
+
+    With `partly`, a checkpoint may fit only in part. With `takes_weights_only`, it may hold only
+    weights, which Model Garden's runner accepts.
+    """
 
     def __init__(
         self,
@@ -38,42 +42,25 @@ class Restorer:
         partly: bool,
         takes_weights_only: bool = False,
     ) -> None:
-        """Makes it ready.
-
-        Args:
-            state: What is restored.
-            checkpoint: The same as TensorFlow takes it.
-            strategy: In whose scope it is restored.
-            partly: Whether a checkpoint may fit in part.
-            takes_weights_only: Whether a checkpoint may hold weights and nothing else, as Model
-                Garden's runner accepts them.
-        """
         self._state, self._checkpoint, self._strategy = state, checkpoint, strategy
         self._partly = partly
         self._takes_weights_only = takes_weights_only
         self._usual = state.items()
         hold_slots(state.optimizer)
         self._options = tf.train.CheckpointOptions(experimental_io_device=io_device(checkpoint))
-        # The config says what these are, and may say something new with --resume=override.
+        # The config determines these, and may change them with --resume=override.
         self._hyperparameters = [(v, v.numpy()) for v in state.hyperparameters()]
 
     def restore(self, path: str, record: CheckpointRecord | None) -> bool:
-        """Restores one checkpoint.
+        """Restores one checkpoint and returns whether all of it was restored.
 
-        Args:
-            path: The checkpoint, without suffix.
-            record: What is known of it; None of Model Garden's.
-
-        Returns:
-            Whether all of it was restored.
-
-        Raises:
-            RunnerError: It does not fit the model, or cannot be read.
+        `record` is None for Model Garden's checkpoints. Raises `RunnerError` if the checkpoint does
+        not fit the model or cannot be read.
         """
         try:
             content = CheckpointContent(path)
             items = self._items(path, content, record)
-            # Model Garden's runner makes slots at the first gradient, this one at the start.
+            # Model Garden's runner creates slots at the first gradient, this one at the start.
             found = match(items, content, lazily=record is None)
             if found.complete:
                 self._restore_whole(path, items, found)
@@ -99,14 +86,14 @@ class Restorer:
     def _items(
         self, path: str, content: CheckpointContent, record: CheckpointRecord | None
     ) -> dict[str, Any]:
-        """Returns what is restored, arranged as it is in the checkpoint."""
+        """Returns the objects to restore, arranged as in the checkpoint."""
         items = self._state.items(around=has_inner(content))
         if is_model_gardens(content):
             items = {name: item for name, item in items.items() if name not in OWN}
         made_with = self._other_optimizer(content, record)
         if not made_with:
             return items
-        # Another kind of optimizer would read its slots as its own.
+        # An optimizer of another kind would read the slots as its own.
         if not self._partly:
             raise RunnerError(
                 f"trainer.optimizer_config.optimizer: the checkpoint {path} was "
@@ -117,7 +104,7 @@ class Restorer:
         return items
 
     def _other_optimizer(self, content: CheckpointContent, record: CheckpointRecord | None) -> str:
-        """Returns the kind of optimizer that made a checkpoint; "" for that of the run."""
+        """Returns the optimizer kind of a checkpoint, or "" if the run has the same kind."""
         if record is not None and record.optimizer:
             return "" if record.optimizer == self._state.optimizer_kind else record.optimizer
         there, here = kind_in(content), kind_of(self._state.optimizer)
@@ -131,7 +118,7 @@ class Restorer:
             if not found.untouched:
                 status.assert_existing_objects_matched()
                 return
-            # TensorFlow would miss them.
+            # TensorFlow would report the slots as missing.
             status.expect_partial()
             self._begin_averages(found.pairs)
 
@@ -162,7 +149,7 @@ class Restorer:
         return tf.train.Checkpoint(**items)
 
     def _restore_pairs(self, path: str, found: Match, content: CheckpointContent) -> None:
-        # Layers and slots are numbered: where a model has changed, a number stands for another.
+        # Layers and slots are numbered. If the model has changed, a number may mean another layer.
         pairs = [pair for pair in found.pairs if same_name(*pair.names)]
         others = [
             f"{pair.path} ({pair.names[0]}): {pair.names[1]} in the checkpoint"

@@ -1,4 +1,4 @@
-"""Which checkpoint of a run is meant; imports no tensorflow."""
+"""Selects a checkpoint of a run, and which of its weights to use. Imports no tensorflow."""
 
 from __future__ import annotations
 
@@ -17,27 +17,20 @@ AVERAGE, PLAIN = "average", "plain"
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """A checkpoint whose files are whole.
-
-    Attributes:
-        place: Where it is.
-        is_best: Whether it is the one of the best weights, which are averaged ones already where
-            an average is kept.
-    """
+    """A checkpoint whose files are intact."""
 
     place: Place
-    is_best: bool = False
+    is_best: bool = False  # The best weights are already averaged if the run keeps an average.
 
     @property
     def prefix(self) -> str:
-        """Its path as TensorFlow takes it, without suffix."""
+        """The path without suffix, as TensorFlow expects it."""
         return str(self.place.folder.prefix(self.place.step))
 
     def record(self) -> CheckpointRecord | None:
-        """Returns what was noted of it; None of a foreign one.
+        """Returns the record of the checkpoint, or None if it is Model Garden's.
 
-        Raises:
-            RunnerError: The record cannot be read, or the run has just removed it.
+        Raises `RunnerError` if the record cannot be read, or if the run has just removed it.
         """
         try:
             return self.place.folder.record(self.place.step)
@@ -48,19 +41,12 @@ class Choice:
 def choose_checkpoint(
     run: Path, asked: str | None, best: str, note: Callable[[str], None]
 ) -> Choice:
-    """Finds a checkpoint of a run, and reads its files to see that they are whole.
+    """Returns a checkpoint of a run after checking that its files are intact.
 
-    Args:
-        run: The folder of the run.
-        asked: A step, `best`, or a path; the newest that is whole where None.
-        best: The name of the folder in which the run keeps its best one; "" where it keeps none.
-        note: Is told of damaged ones that are passed over.
-
-    Returns:
-        The checkpoint.
-
-    Raises:
-        RunnerError: There is none, or it is damaged.
+    `asked` is a step, `best` or a path; None for the newest intact checkpoint. The argument `best`
+    is the subdirectory of the run's best checkpoint, or "" if the run keeps none. `note` is called
+    with a warning for each damaged checkpoint that is ignored. Raises `RunnerError` if there is no
+    such checkpoint, or if it is damaged.
     """
     checkpoints = checkpoints_of(run)
     if asked is None:
@@ -110,7 +96,7 @@ def _of_step(checkpoints: CheckpointFolder, step: int) -> Place:
 
 
 def _at(run: Path, asked: str, best: str) -> Place:
-    """Finds a checkpoint by its path, from the working folder or from that of the run."""
+    """Finds a checkpoint by its path, relative to the working directory or the run directory."""
     for target in (Path(asked), run / asked):
         try:
             return find_places(target, best)[-1]
@@ -130,18 +116,10 @@ def _whole(place: Place) -> Place:
 
 
 def choose_weights(asked: str | None, *, averages: bool, choice: Choice) -> str:
-    """Says which weights of a checkpoint are meant.
+    """Returns which weights of a checkpoint to use: `average` or `plain`.
 
-    Args:
-        asked: `average` or `plain`; as evaluation does where None.
-        averages: Whether the run keeps an average.
-        choice: The checkpoint.
-
-    Returns:
-        `average` or `plain`.
-
-    Raises:
-        RunnerError: The checkpoint does not hold them.
+    If `asked` is None, these are the ones that evaluation uses. Raises `RunnerError` if the
+    checkpoint does not hold the weights.
     """
     if asked == AVERAGE and not averages:
         raise RunnerError(

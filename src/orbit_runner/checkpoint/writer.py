@@ -1,4 +1,4 @@
-"""Writes checkpoints aside, takes their fingerprints, and puts them in their place."""
+"""Writes checkpoints to a temporary directory, fingerprints them and moves them into place."""
 
 from __future__ import annotations
 
@@ -25,16 +25,18 @@ from orbit_runner.state.replica_state import is_joint
 
 
 class SaveError(RunnerError):
-    """A checkpoint that could not be written."""
+    """Raised if a checkpoint could not be written."""
 
     exit_code = 1
 
 
 class CheckpointWriter:
-    """Saves into a folder; beside training where that is asked for.
+    """Saves checkpoints to a directory, asynchronously if requested.
 
-    An asynchronous save copies the values first, and training continues while they are written.
-    The next call of any method raises an error that occurred in the meantime.
+    An asynchronous save copies the values first, and training continues while they are written. If
+    it fails, the next method call raises the error. `trail` is a file that the fingerprints of each
+    checkpoint are appended to. `workers` train together, and only their chief writes; None if there
+    is one worker.
     """
 
     def __init__(
@@ -46,40 +48,27 @@ class CheckpointWriter:
         trail: Path | None = None,
         workers: Workers | None = None,
     ) -> None:
-        """Makes the writer.
-
-        Args:
-            checkpoint: What is saved.
-            folder: Where it goes.
-            asynchronous: Whether `write` returns before the checkpoint is on the disk.
-            trail: A file to which the fingerprints of each checkpoint are added; they outlive it.
-            workers: The workers that train together, of which the chief alone writes; None for one.
-        """
         self._checkpoint, self._folder = checkpoint, folder
-        # TensorFlow makes its counter when it is first asked for; restoring misses it otherwise.
+        # TensorFlow creates its counter on first use. Otherwise, a restore would report it missing.
         assert checkpoint.save_counter is not None
-        # Values that are made of all workers' are read by all at once, not when a thread can.
+        # Values that combine those of all workers must be read by all at once, not by a thread.
         self._joint = is_joint(checkpoint)
         self._asynchronous, self._trail = asynchronous and not self._joint, trail
         self._workers, self._device = workers, io_device(checkpoint)
         self._failure: Exception | None = None
 
     def write(self, record: CheckpointRecord) -> None:
-        """Saves one checkpoint; all workers have to call it at the same step.
+        """Saves one checkpoint. All workers must call it at the same step.
 
-        Args:
-            record: What is noted of it; fingerprints are filled in.
-
-        Raises:
-            SaveError: This one, or the one before, could not be written.
-            Diverged: The weights of this one, or of the one before, are not finite.
+        The fingerprints of the record are filled in. Raises `SaveError` if this checkpoint or the
+        previous one could not be written, and `Diverged` if the weights of either are not finite.
         """
         problem: SaveError | Diverged | None = None
         try:
             self._write(record)
         except (SaveError, Diverged) as error:
             problem = error
-        # Only the chief knows, and all have to end, or to return to a checkpoint, together.
+        # Only the chief knows the result, but all workers must end or roll back together.
         found = 0 if problem is None else 1 + isinstance(problem, Diverged)
         if self._workers is not None:
             found = self._workers.of_chief(found)
@@ -99,7 +88,7 @@ class CheckpointWriter:
             try:
                 self._commit(Path(path), record)
             except Exception as error:
-                self._failure = error  # TensorFlow would log it, and raise it an interval later.
+                self._failure = error  # TensorFlow would log it, and raise it at the next save.
 
         options = tf.train.CheckpointOptions(
             enable_async=self._asynchronous,
@@ -121,31 +110,27 @@ class CheckpointWriter:
         self._note(whole)
 
     def sync(self) -> None:
-        """Waits until what was written is in its place.
+        """Waits until the last checkpoint is in place.
 
-        Raises:
-            SaveError: It could not be written.
-            Diverged: The weights are not finite.
+        Raises `SaveError` if it could not be written, and `Diverged` if its weights are not finite.
         """
         with self._save_errors():
             self._checkpoint.sync()
         self.raise_failure()
 
     def raise_failure(self) -> None:
-        """Raises what went wrong in a save that has ended; does not wait for one that has not.
+        """Raises the error of a save that has failed. Does not wait for a save in progress.
 
-        Raises:
-            SaveError: It could not be written.
-            Diverged: The weights are not finite.
+        Raises `SaveError` if it could not be written, and `Diverged` if its weights are not finite.
         """
         error, self._failure = self._failure or self._background_error(), None
         if error is not None:
-            self._folder.discard_all()  # The room may be needed for what comes next.
+            self._folder.discard_all()  # The next save may need the disk space.
             with self._save_errors():
                 raise error
 
     def _background_error(self) -> Exception | None:
-        """Takes what TensorFlow's thread raised: `Checkpoint.sync` does not raise it."""
+        """Returns and clears the error of TensorFlow's thread, which `sync` does not raise."""
         thread: Any = getattr(self._checkpoint, "_async_checkpointer_impl", None)
         if thread is None:
             return None
@@ -153,7 +138,7 @@ class CheckpointWriter:
         return error
 
     def _read_along(self) -> None:
-        # The chief's reads wait for those of the other workers, which keep nothing of it.
+        # The chief's reads wait for those of the other workers, which discard the values.
         if self._joint:
             with tempfile.TemporaryDirectory() as folder, self._save_errors(), _quiet():
                 self._checkpoint.write(f"{folder}/none")
@@ -166,7 +151,7 @@ class CheckpointWriter:
 
     @contextlib.contextmanager
     def _save_errors(self) -> Iterator[None]:
-        """Turns what the disk and TensorFlow raise into a `SaveError`."""
+        """Turns errors of the disk and of TensorFlow into a `SaveError`."""
         try:
             yield
         except (OSError, tf.errors.OpError) as error:
@@ -178,8 +163,8 @@ class CheckpointWriter:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    # TensorFlow warns of objects that only hold others, such as an optimizer that scales the loss.
-    # And of saving more than once, which makes a new function each time.
+    # TensorFlow warns about objects that only wrap others, such as an optimizer with loss scaling,
+    # and about saving more than once, which creates a new function each time.
     logs = [logging.getLogger(name) for name in ("absl", "tensorflow")]
     levels = [log.level for log in logs]
     for log in logs:

@@ -1,7 +1,7 @@
 """`--mode=continuous_train_and_eval`: fine-tunes from each checkpoint that another run writes.
 
-Each time is a run of its own, in a process and a folder of its own (`MODEL_DIR/from-STEP`), so that
-one that is stopped goes on where it was. Imports no tensorflow.
+Each fine-tuning is a separate run with its own process and run directory (`MODEL_DIR/from-STEP`),
+so an interrupted one resumes where it stopped. Does not import TensorFlow.
 """
 
 from __future__ import annotations
@@ -29,24 +29,17 @@ from orbit_runner.utils.signals import leave_signals
 
 MODE = "continuous_train_and_eval"
 _POLL_SECONDS = 1.0
-# Of the flags of this process, those that its children get another value of.
+# Flags that child processes get with a different value.
 _OWN = ("mode", "model_dir", "pretrain_steps", "json")
 _PATH = "task.init_checkpoint"
 _NEWEST = re.compile(r'^model_checkpoint_path: "(.*)"$', re.MULTILINE)
 
 
 def main(arguments: Sequence[str], flags: argparse.Namespace) -> int:
-    """Fine-tunes from each new checkpoint, until the other training is done.
+    """Fine-tunes from each new checkpoint until the other training is done.
 
-    Args:
-        arguments: What the user wrote after `run`.
-        flags: The same, parsed.
-
-    Returns:
-        0; the exit code of a run that failed.
-
-    Raises:
-        RunnerError: There is no folder to watch, or none to write to.
+    Returns 0, or the exit code of a run that failed. `arguments` are those after `run`, and `flags`
+    the same, parsed.
     """
     refuse_streams(flags, "the run of each checkpoint reads it")
     resolved = resolve(request(flags))
@@ -87,18 +80,10 @@ def new_checkpoints(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[tuple[int, Path]]:
-    """Yields the newest checkpoint of a folder, each time that there is another one.
+    """Yields (step, path without suffix) of the newest checkpoint, each time that it changes.
 
-    Args:
-        folder: The folder; it need not be there yet.
-        timeout: Seconds without a new one after which it ends; None: for ever. Where the last step
-            is known and not reached, it goes on waiting.
-        last_step: The step at which the other training ends.
-        clock: Tells the time, in seconds.
-        sleep: Waits some seconds.
-
-    Yields:
-        The step, and the path without suffix.
+    The directory need not exist yet. Ends once `last_step` is reached; if that is None, after
+    `timeout` seconds without a new checkpoint. If `timeout` is None, never stops waiting.
     """
     seen, step, since = None, -1, clock()
     while True:
@@ -119,10 +104,9 @@ def new_checkpoints(
 
 
 def newest_checkpoint(folder: Path) -> Path | None:
-    """Returns the newest whole checkpoint of a folder, without suffix; None if there is none.
+    """Returns the newest complete checkpoint, without suffix, or None.
 
-    Args:
-        folder: The folder of a run of Model Garden or of this runner, or of its checkpoints.
+    `folder` is a run directory of this runner or of Model Garden, or a directory of checkpoints.
     """
     for place in (folder, RunDirectory(folder).checkpoints):
         with contextlib.suppress(OSError):
@@ -141,7 +125,7 @@ def _step_of(path: Path) -> int:
 
 
 def _run_flags(arguments: Sequence[str]) -> list[str]:
-    from orbit_runner.cli.commands.run import run_parser  # That module imports this one.
+    from orbit_runner.cli.commands.run import run_parser  # Avoids a circular import.
 
     found, rest = ["--mode=train_and_eval", "--json"], normalize_spelling(run_parser(), arguments)
     while rest:
@@ -156,8 +140,9 @@ def _run_flags(arguments: Sequence[str]) -> list[str]:
 
 
 def _run(flags: list[str]) -> tuple[int, str]:
-    """Runs the runner in a process of its own, and hands on the signals that ask to leave."""
-    # In a session of its own a Ctrl-C reaches it once: a second one would not let it save.
+    """Runs `runner run` in a child process and forwards signals. Returns exit code and stdout."""
+    # In a separate session, the child receives Ctrl-C only once, from this process. A second one
+    # would keep it from saving.
     child = subprocess.Popen(
         [sys.executable, "-m", "orbit_runner", "run", *flags],
         stdout=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""Binds the gin statements of a config, and checks them in a process of its own for `validate`."""
+"""Applies the gin statements of a config; checks them in a separate process for `validate`."""
 
 from __future__ import annotations
 
@@ -24,13 +24,9 @@ Statement = tuple[str, Origin | None]
 
 
 def bind_gin(resolved: Resolved) -> None:
-    """Binds the gin statements of a config; its modules are imported.
+    """Applies the gin statements of a config, whose modules must be imported already.
 
-    Args:
-        resolved: The config.
-
-    Raises:
-        ConfigError: Gin does not accept one of them.
+    Raises `ConfigError` if gin rejects a statement.
     """
     problems = [*_bind(_statements(resolved))]
     if problems:
@@ -38,15 +34,10 @@ def bind_gin(resolved: Resolved) -> None:
 
 
 def check_bindings(resolved: Resolved) -> list[Problem]:
-    """Binds the gin statements of a config in another process, as a run would.
+    """Returns the problems that a run would have with the gin statements of a config.
 
-    What modules register stays there: the next file is checked without it.
-
-    Args:
-        resolved: The config.
-
-    Returns:
-        What gin does not accept.
+    Applies them in a separate process, so that what the modules register does not affect the next
+    file.
     """
     config = resolved.config
     asked = {
@@ -56,7 +47,8 @@ def check_bindings(resolved: Resolved) -> list[Problem]:
             (text, origin and dataclasses.astuple(origin)) for text, origin in _statements(resolved)
         ],
     }
-    # `-m` and `-c` would add the working directory, which an installed `runner` does not have.
+    # Sets the path, because `-m` and `-c` add the working directory, which an installed `runner`
+    # does not have.
     code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -74,9 +66,9 @@ def check_bindings(resolved: Resolved) -> list[Problem]:
 
 
 def main() -> None:
-    """Answers `check_bindings` through standard output."""
+    """Reads the statements from standard input and writes their problems to standard output."""
     asked = json.load(sys.stdin)
-    answer, sys.stdout = sys.stdout, sys.stderr  # Modules may print when they are imported.
+    answer, sys.stdout = sys.stdout, sys.stderr  # Modules may print on import.
     statements = [(text, at and Origin(*at)) for text, at in asked["statements"]]
     problems = _problems(asked["imports"], asked["official"], statements)
     found = [(p.path, p.message, p.origin and dataclasses.astuple(p.origin)) for p in problems]
@@ -94,7 +86,7 @@ def _problems(
             importlib.import_module("orbit_runner.model_garden.loading").experiment(official)
     except ConfigError as error:
         return [*error.problems]
-    importlib.import_module("orbit_runner.train_lib")  # What a run has imported by then.
+    importlib.import_module("orbit_runner.train_lib")  # A run has imported it by then.
     return [*_bind(statements)]
 
 
@@ -139,7 +131,7 @@ def _is_defined(name: str, macros: set[str]) -> bool:
 
 
 def _nearest(text: str, message: str) -> str:
-    """Returns the configurable or the parameter that a binding means, if there is one near."""
+    """Returns a hint with the configurable or parameter of the most similar name, or ""."""
     from gin import config
 
     known = {full.rpartition(".")[2]: full for full, _ in config._REGISTRY.items()}

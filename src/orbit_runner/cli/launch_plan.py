@@ -1,4 +1,4 @@
-"""What `runner launch` starts: made of its flags and of the config of the members."""
+"""The plan of `runner launch`, made from its flags and the config of the members."""
 
 from __future__ import annotations
 
@@ -23,48 +23,29 @@ _ATTEMPT = re.compile(r"attempt-(\d+)")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What is started.
+    """What `runner launch` starts."""
 
-    Attributes:
-        own: The flags of `runner launch`.
-        theirs: The flags of the members, parsed.
-        arguments: The same as the user wrote them.
-        resolved: The config of the members.
-        counts: Role to the number of members, and `data` to that of services.
-        model_dir: The run directory.
-        logs: The directory of the logs.
-        attempts: How many attempts have logs already: a run that is started again keeps them.
-        limits: How often and how long.
-    """
-
-    own: argparse.Namespace
-    theirs: argparse.Namespace
-    arguments: tuple[str, ...]
+    own: argparse.Namespace  # flags of `runner launch`
+    theirs: argparse.Namespace  # flags of `runner run`, parsed
+    arguments: tuple[str, ...]  # the same, not parsed
     resolved: Resolved
-    counts: Mapping[str, int]
+    counts: Mapping[str, int]  # role, or `DATA`, to number of processes
     model_dir: Path
     logs: Path
-    attempts: int
+    attempts: int  # number of earlier attempts, whose logs are kept
     limits: Limits
 
     @property
     def runtime(self) -> RuntimeConfig:
-        """The settings of the machine."""
+        """The `runtime` section of the config."""
         return self.resolved.config.runtime
 
 
 def make_plan(own: argparse.Namespace, arguments: Sequence[str]) -> Plan:
-    """Resolves the config that the members will resolve, and says how many there are.
+    """Returns the plan, with the config that the members will resolve.
 
-    Args:
-        own: The flags of `runner launch`.
-        arguments: The flags of `runner run`.
-
-    Returns:
-        The plan.
-
-    Raises:
-        RunnerError: The config does not resolve, or is not one of a cluster.
+    `own` are the flags of `runner launch`, and `arguments` those of `runner run`. Raises
+    `RunnerError` if the config does not resolve or does not describe a cluster.
     """
     theirs = parse(run_parser(), arguments)
     refuse_streams(theirs, "each member reads it")
@@ -88,7 +69,7 @@ def make_plan(own: argparse.Namespace, arguments: Sequence[str]) -> Plan:
         limits=Limits(
             restarts=own.max_restarts,
             grace=runtime.grace_period if own.grace is None else own.grace,
-            # One silence until a member counts as lost, another until the last one was told.
+            # One timeout until a member counts as lost, another until the last member has noticed.
             settle=2.0 * runtime.heartbeat_timeout + 10.0,
         ),
     )

@@ -1,4 +1,4 @@
-"""Starts what `runner launch` has planned, after the checks that the members would fail."""
+"""Starts the cluster that `runner launch` planned, after running the checks of its members."""
 
 from __future__ import annotations
 
@@ -25,18 +25,7 @@ from orbit_runner.launch.supervisor import supervise
 
 
 def launch(plan: Plan, screen: Screen) -> int:
-    """Starts the members, and keeps them going to the end.
-
-    Args:
-        plan: What to start.
-        screen: Where all lines go.
-
-    Returns:
-        The exit code.
-
-    Raises:
-        RunnerError: The members could not run as the config is written.
-    """
+    """Runs the cluster until it ends. Returns the exit code."""
     signals = Signals()
     with signals.installed_scope():
         job = Job(screen, signals, plan.limits)
@@ -44,7 +33,7 @@ def launch(plan: Plan, screen: Screen) -> int:
 
 
 class _Specs:
-    """Makes the processes of an attempt; before the first, checks what they would."""
+    """Returns the processes of each attempt; before the first, runs the checks of the members."""
 
     def __init__(self, plan: Plan, job: Job) -> None:
         self._plan, self._job = plan, job
@@ -55,7 +44,7 @@ class _Specs:
         if not self._begun:
             _check(plan, attempt)
         while not _create_directory(self._logs(attempt)):
-            self._taken += 1  # By another launch in the same directory.
+            self._taken += 1  # Another launch uses the same directory.
         if not self._begun:
             self._job.screen.note(f"logs: {self._logs(attempt)}")
             self._begun = True
@@ -73,18 +62,18 @@ class _Specs:
     def _command(self, cluster: Cluster, attempt: Attempt) -> list[str]:
         plan = self._plan
         added = [
-            # Its default is a time of day, and the members have to have the same.
+            # The default depends on the time, but all members must use the same directory.
             *([] if plan.theirs.model_dir else [f"--model_dir={plan.model_dir}"]),
             *_member_flags(plan.runtime, cluster),
             *_service_flags(attempt, cluster),
-            # Members stop their loops in time for it.
+            # Members keep their loops short enough to stop within it.
             *([f"--runtime.grace_period={plan.own.grace}"] if plan.own.grace else []),
         ]
         return [sys.executable, "-m", "orbit_runner", "run", *plan.arguments, *added]
 
 
 def _create_directory(folder: Path) -> bool:
-    """Makes a directory; returns False if it is there already."""
+    """Creates a directory. Returns False if it exists already."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir()
@@ -96,18 +85,18 @@ def _create_directory(folder: Path) -> bool:
 
 
 def _service_flags(attempt: Attempt, cluster: Cluster) -> list[str]:
-    """Returns the flag that says which services make a member's batches."""
+    """Returns the flag that tells a member the addresses of the data services."""
     if not attempt.services:
         return []
     if cluster.me.role == "evaluator":
-        # It outlives attempts, and the services of an attempt go with it.
+        # The evaluator outlives an attempt, but the data services do not.
         return ["--runtime.tf_data_service=null"]
     services = ",".join(f"grpc://{address}" for address in attempt.services)
     return [f"--runtime.tf_data_service={services}"]
 
 
 def _member_flags(runtime: RuntimeConfig, cluster: Cluster) -> list[str]:
-    """Returns the flags by which the numbers of members win over other ones in the config."""
+    """Returns flags that override the numbers of workers and parameter servers in the config."""
     counts = {
         "num_workers": (runtime.num_workers, len(cluster.jobs.get("worker", ()))),
         "num_parameter_servers": (runtime.num_parameter_servers, len(cluster.jobs.get("ps", ()))),
@@ -120,7 +109,7 @@ def _member_flags(runtime: RuntimeConfig, cluster: Cluster) -> list[str]:
 
 
 def _check(plan: Plan, attempt: Attempt) -> None:
-    """Checks what each member will check, so that a mistake is told once, and before any starts."""
+    """Runs the checks of the members, so that a mistake is reported once and before any starts."""
     first = next(attempt.clusters())
     runtime = plan.runtime.replace(
         cluster_source="config",

@@ -1,4 +1,4 @@
-"""`runner list --official`: the experiments that Model Garden registers."""
+"""`runner list --official`: lists the experiments that Model Garden registers."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from orbit_runner.model_garden import availability, catalogue, loading
 
 
 def official_experiments() -> dict[str, dict[str, str]]:
-    """Lists the experiments; imports every module that registers one, if no cache knows of them.
+    """Returns the experiments, grouped by kind, as name to module.
 
-    Returns:
-        A kind to name and module; those that cannot be imported are a kind of their own, with
-        the reason in place of the module. Those that modules given by `--import` register are
-        listed apart from the package's own.
+    Imports every module that registers an experiment if the result is not cached. Experiments that
+    cannot be imported are a separate kind, with the reason after the module. So are those that
+    modules given by `--import` register.
     """
     known = availability.read_cache()
     entries = availability.find_out(_failures) if known is None else known
@@ -34,7 +33,7 @@ def official_experiments() -> dict[str, dict[str, str]]:
 
 def _registered_names() -> dict[str, str]:
     if "official.core.exp_factory" not in sys.modules:
-        return {}  # No module has registered anything, and to ask would import tensorflow.
+        return {}  # Nothing is registered, and a lookup would import TensorFlow.
     return {name: factory.__module__ for name, factory in loading.registered_factories()}
 
 

@@ -1,8 +1,8 @@
-"""The `runner` command: finds the command, runs it, turns errors into messages and exit codes."""
+"""The `runner` command: runs a command and turns errors into messages and exit codes."""
 
 from __future__ import annotations
 
-# As little as possible: Ctrl-C during these imports is a traceback.
+# As little as possible: Ctrl-C during these imports prints a traceback.
 import importlib
 import os
 import sys
@@ -53,17 +53,14 @@ examples:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command.
+    """Runs one command and returns its exit code.
 
-    Args:
-        argv: The arguments after the program's name; those of the process where None.
+    `argv` are the arguments after the program name; None for those of the process.
 
-    Returns:
-        The exit code: 0 done, 1 crash, a data set that could not be downloaded or an object store
-        that stayed unreachable, 2 usage or config,
-        3 diverged, 4 verify or reproduce found a difference, 5 predict had no answer to some
-        items, 6 the results could not be written to standard output, 138 another member of the
-        cluster was lost, 128 + n for signal n.
+    Exit codes: 0 success; 1 crash, a dataset that could not be downloaded, or an unreachable object
+    store; 2 wrong usage or config; 3 diverged; 4 `verify` or `reproduce` found a difference; 5
+    `predict` had no answer to some items; 6 the results could not be written to standard output;
+    138 another member of the cluster was lost; 128 + n for signal n.
     """
     from orbit_runner.errors import RunnerError
 
@@ -89,7 +86,7 @@ def _check_encoding(arguments: list[str]) -> None:
     from orbit_runner.errors import RunnerError
 
     for argument in arguments:
-        # Python keeps bytes that it cannot decode as surrogates, which TensorFlow does not take.
+        # Python keeps bytes that it cannot decode as surrogates, which TensorFlow does not accept.
         if argument.startswith("--") and any("\udc80" <= c <= "\udcff" for c in argument):
             shown = argument.encode("utf-8", "backslashreplace").decode()
             encoding = sys.getfilesystemencoding()
@@ -121,7 +118,7 @@ def _dispatch(arguments: list[str]) -> int:
 
 
 def _hint(word: str) -> str:
-    """Returns what was meant by a word that is no command, on a line of its own."""
+    """Returns a line that suggests what an unknown command was meant to be, or ""."""
     from pathlib import Path
 
     from orbit_runner.config.parsing.search_path import SUFFIXES, experiment_files
@@ -138,20 +135,20 @@ def _hint(word: str) -> str:
 
 
 def entry() -> NoReturn:
-    """Runs one command and ends the process with its exit code."""
+    """Runs one command and exits the process with its exit code."""
     signals.install()
     try:
         code = _run_command()
     except BaseException:
         if not signals.was_interrupted():
             raise
-        # Native code turns a Ctrl-C during its import into errors of its own.
+        # Native code turns Ctrl-C during its import into other errors.
         print("runner: interrupted", file=sys.stderr)
         code = 130
     signals.ignore_interrupts()
     if code == 130 or any(name.startswith("tensorflow") for name in sys.modules):
-        # Everything is on the disk by now. Taking TensorFlow apart would only cost time: under
-        # `mirrored`, destroying an iterator may wait about as long as it has lived.
+        # All files are written by now, and destroying TensorFlow's objects would only take time:
+        # under `mirrored`, an iterator may take about as long as it has existed.
         os._exit(code)
     sys.exit(code)
 

@@ -1,4 +1,4 @@
-"""The run that `runner export` and `runner predict` take a model from; imports no tensorflow."""
+"""Selects the model that `runner export` and `runner predict` use. Does not import TensorFlow."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from orbit_runner.config.resolve import Request, Resolved, resolve
 from orbit_runner.run_directory.config import is_made_with
 from orbit_runner.run_directory.paths import RunDirectory
 
-# The other settings say how and where a run trains.
+# The settings that can be changed. The others concern training.
 _SETTINGS = (
     "task",
     "runtime.intra_op_threads",
@@ -31,27 +31,16 @@ _SETTINGS_RULE = "the model is built in this process, and nothing is trained"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Chosen:
-    """A model of a run.
+    """A model of a run."""
 
-    Attributes:
-        run: The folder of the run.
-        resolved: Its config, with what the flags say of where its data are.
-        choice: The checkpoint.
-        weights: `average` or `plain`.
-    """
-
-    run: Path
-    resolved: Resolved
+    run: Path  # run directory
+    resolved: Resolved  # config of the run, with the changes that the flags make
     choice: Choice
-    weights: str
+    weights: str  # `average` or `plain`
 
 
 def add_choice_flags(to: Parser) -> None:
-    """Adds the flags that say which model of a run is meant.
-
-    Args:
-        to: The parser.
-    """
+    """Adds the flags that select a model of a run."""
     to.settings, to.settings_rule = _SETTINGS, _SETTINGS_RULE
     group = to.add_argument_group("which model of the run", "--task.NAME=VALUE sets any setting")
     group.add_argument(
@@ -78,18 +67,9 @@ def add_choice_flags(to: Parser) -> None:
 
 
 def read_chosen(run: Path, flags: argparse.Namespace) -> Chosen:
-    """Reads which model is meant, and checks its files.
+    """Returns the model that the flags select, after checking its files.
 
-    Args:
-        run: The folder of the run.
-        flags: As `add_choice_flags` has them, parsed.
-
-    Returns:
-        The model.
-
-    Raises:
-        RunnerError: There is no such run, or no such checkpoint.
-        ConfigError: Its config does not load.
+    `flags` are those of `add_choice_flags`, parsed.
     """
     config = RunDirectory(run).require_config()
     imports = tuple(flags.imports or ())
@@ -107,7 +87,7 @@ def read_chosen(run: Path, flags: argparse.Namespace) -> Chosen:
 
 
 def _apply_flags(run: Path, written: Resolved, flags: argparse.Namespace) -> Resolved:
-    """Returns the config with what the flags change in it."""
+    """Returns the config with the changes that the flags make."""
     changes = [(f"--{path}", path, text) for path, text in flags.dotted]
     if flags.data_dir is not None:
         changes += [("--data_dir", path, flags.data_dir) for path in FIELDS["data_dir"]]

@@ -1,4 +1,4 @@
-"""Asks a predictor batch by batch, and prints the answers as they come."""
+"""Runs a predictor batch by batch and prints the answers as they arrive."""
 
 from __future__ import annotations
 
@@ -21,16 +21,11 @@ _FIRST_SECONDS, _LINE_SECONDS = 2.0, 10.0
 def answer_all(
     predictor: Predictor, arguments: Sequence[str], *, as_json: bool, batch_size: int
 ) -> int:
-    """Answers all that is asked, in order.
+    """Prints the answers to all items, in order. Returns the number of items without an answer.
 
-    Args:
-        predictor: Who answers.
-        arguments: Items of the command line; standard input where there is none, or `-`.
-        as_json: Whether an answer is a JSON object on a line of its own, or a text to read.
-        batch_size: Items at once; one where a person types them in.
-
-    Returns:
-        The number of items without an answer.
+    The items are `arguments`, and the lines of standard input if there are no arguments or one is
+    `-`. If `as_json`, each answer is a JSON object on a separate line. The batch size is 1 if `-`
+    is a terminal.
     """
     if sys.stdin.isatty() and "-" in arguments:
         batch_size = 1
@@ -60,9 +55,9 @@ def _batches(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
 
 def _lines() -> Iterator[str]:
     if isinstance(sys.stdin, io.TextIOWrapper):
-        # One line that is no UTF-8 shall not end the answers to all others.
+        # A line that is not valid UTF-8 must not end the answers to all others.
         sys.stdin.reconfigure(encoding="utf-8", errors="replace")
-    # Not `for line in sys.stdin`, which would read ahead of what is typed in.
+    # Not `for line in sys.stdin`, which would read ahead of what is typed.
     yield from iter(sys.stdin.readline, "")
 
 
@@ -73,17 +68,17 @@ def _text(answer: Prediction, as_json: bool) -> str:
 
 
 class _Pace:
-    """Says how far it is, on standard error, where answering takes its time."""
+    """Prints progress on standard error if answering takes long."""
 
     def __init__(self) -> None:
         self.count = 0
         self._start = time.monotonic()
         self._said = self._start + _FIRST_SECONDS - _LINE_SECONDS
-        # Answers on the same terminal show by themselves how far it is.
+        # Answers on the same terminal already show the progress.
         self._shown = not sys.stdout.isatty()
 
     def answered(self, count: int) -> None:
-        """Counts items, and says so now and then."""
+        """Counts items, and prints the count from time to time."""
         self.count += count
         now = time.monotonic()
         if self._shown and now - self._said > _LINE_SECONDS:
@@ -91,7 +86,7 @@ class _Pace:
             self._line(now - self._start)
 
     def end(self) -> None:
-        """Says how many there were, where that was long enough to be told before."""
+        """Prints the final count, unless answering took little time."""
         seconds = time.monotonic() - self._start
         if self._shown and seconds > _FIRST_SECONDS:
             self._line(seconds)

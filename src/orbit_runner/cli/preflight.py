@@ -1,4 +1,4 @@
-"""What can be told before tensorflow is imported: files, folders, divisibility."""
+"""Checks that do not need TensorFlow: files, directories, batch sizes."""
 
 from __future__ import annotations
 
@@ -35,19 +35,10 @@ _SERVICE_SECONDS = 0.8
 
 
 def check_before_start(resolved: Resolved, mode: str, model_dir: Path) -> Cluster | None:
-    """Checks what needs no tensorflow, so that mistakes are told at once.
+    """Checks a run before TensorFlow is imported, so that mistakes are reported at once.
 
-    Args:
-        resolved: The config.
-        mode: What the run is to do.
-        model_dir: The folder of the run.
-
-    Returns:
-        The cluster that this process is a member of, if any.
-
-    Raises:
-        ConfigError: Something is wrong with it.
-        ClusterError: The description of the cluster is wrong.
+    Returns the cluster that this process is a member of, or None. Raises `ConfigError`, or
+    `ClusterError` if the description of the cluster is wrong.
     """
     config = resolved.config
     cluster = resolve_cluster(config.runtime, os.environ)
@@ -56,7 +47,7 @@ def check_before_start(resolved: Resolved, mode: str, model_dir: Path) -> Cluste
         problems += _checkpoint_problems(model_dir)
     runtime = effective_runtime(config, mode)
     replicas = runtime.num_replicas(len(cluster.trainers()) if cluster else 1)
-    if replicas:  # None: only the devices tell; 0: too few of them, which is told below
+    if replicas:  # None: known only from the devices; 0: too few, reported below
         problems += [
             Problem(path, message, resolved.origin(path))
             for path, message in batch_problems(config, replicas)
@@ -81,14 +72,7 @@ def check_before_start(resolved: Resolved, mode: str, model_dir: Path) -> Cluste
 
 
 def check_mode(mode: str) -> None:
-    """Checks that there is such a mode.
-
-    Args:
-        mode: Its name.
-
-    Raises:
-        ConfigError: There is none.
-    """
+    """Raises an error if a mode does not exist."""
     problems = [*_mode_problems(mode)]
     if problems:
         raise ConfigError(problems)
@@ -120,10 +104,10 @@ def _folder_problems(model_dir: Path) -> Iterator[Problem]:
     checkpoints = RunDirectory(model_dir).checkpoints
     if os.path.lexists(checkpoints) and not os.path.isdir(checkpoints):
         yield Problem("--model_dir", f"{checkpoints} is not a directory; move it away")
-    # `os.path.exists`, for that of `Path` raises below a folder that one may not enter.
+    # Not `Path.exists`, which raises an error below a directory without search permission.
     there = next(f for f in (model_dir, *model_dir.absolute().parents) if os.path.exists(f))
     try:
-        # Asked of the file system and not of the permission bits: root, ACLs and read-only mounts.
+        # Tries to write, because permission bits do not cover root, ACLs and read-only mounts.
         with tempfile.TemporaryFile(dir=there):
             pass
     except OSError as error:
@@ -131,7 +115,7 @@ def _folder_problems(model_dir: Path) -> Iterator[Problem]:
 
 
 def _checkpoint_problems(model_dir: Path) -> Iterator[Problem]:
-    # Model Garden's are in the folder itself.
+    # Model Garden saves checkpoints in the run directory itself.
     places = (RunDirectory(model_dir).checkpoints, model_dir)
     if not any((place / "checkpoint").exists() for place in places):
         yield Problem(
@@ -142,18 +126,10 @@ def _checkpoint_problems(model_dir: Path) -> Iterator[Problem]:
 
 
 def check_same_config(resolved: Resolved, model_dir: Path) -> None:
-    """Checks that a folder holds no run whose weights came about in another way.
-
-    Args:
-        resolved: The config.
-        model_dir: The folder of the run.
-
-    Raises:
-        RunnerError: It does.
-    """
+    """Raises an error if a directory contains a run whose weights another config made."""
     there, checkpoints = RunDirectory(model_dir).config, checkpoints_of(model_dir)
-    # A run that failed before its first checkpoint left nothing that another config could spoil.
-    # A trainer that gin names saves where Model Garden does, in the run directory itself.
+    # If a run failed before its first checkpoint, another config can do no harm. The checkpoints
+    # include those in the run directory itself, where Model Garden and trainers named by gin save.
     if not places_of(checkpoints):
         return
     if not there.exists():
@@ -161,7 +137,7 @@ def check_same_config(resolved: Resolved, model_dir: Path) -> None:
             _check_newest_record(resolved, checkpoints, there)
         return
     before, now = resolve(Request(experiment=str(there))).config, resolved.config
-    # Without a record of the data, nothing tells whether another directory has the same.
+    # Without a data record, it is unknown whether another directory contains the same data.
     records_data = has_record(model_dir)
     changed = [
         found
@@ -181,7 +157,7 @@ def check_same_config(resolved: Resolved, model_dir: Path) -> None:
 
 
 def _check_newest_record(resolved: Resolved, checkpoints: CheckpointFolder, gone: Path) -> None:
-    """Compares the config with the newest checkpoint, where `config.yaml` was removed."""
+    """Compares the config with that of the newest checkpoint, if `config.yaml` was removed."""
     record = latest_whole(checkpoints)
     if record is not None and not is_made_with(gone.parent, record.config, resolved.config):
         raise RunnerError(
@@ -196,11 +172,7 @@ def _check_newest_record(resolved: Resolved, checkpoints: CheckpointFolder, gone
 
 @contextlib.contextmanager
 def setting_error_scope(resolved: Resolved) -> Iterator[None]:
-    """Adds the origin to an error that names a setting.
-
-    Args:
-        resolved: The config.
-    """
+    """Turns a `SettingError` into a `ConfigError` that names the origin of the setting."""
     try:
         yield
     except SettingError as error:

@@ -1,4 +1,4 @@
-"""The run that `runner reproduce` makes again: what it left, read before anything runs."""
+"""Reads the run that `runner reproduce` repeats. Does not import TensorFlow."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from orbit_runner.run_directory.data_record import inexact_data
 from orbit_runner.run_directory.history import RunHistory, read_history
 from orbit_runner.run_directory.paths import RunDirectory
 
-# The settings that another machine may need to be different. `enable_xla` is among them because
-# the comparison of numerics proposes it, where config.yaml no longer says what the run did.
+# Settings that may have to differ on another machine. `enable_xla` is one of them because the
+# comparison of numerics suggests it if config.yaml no longer matches what the run did.
 MACHINE_SETTINGS = (
     "runtime.intra_op_threads",
     "runtime.inter_op_threads",
@@ -36,25 +36,17 @@ MACHINE_SETTINGS = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Original:
-    """What is to be made again.
+    """The run to repeat."""
 
-    Attributes:
-        resolved: The config of the run, for a process by itself.
-        same_config: Whether the config of the run is the one that made its newest checkpoint.
-        history: Its trail, as it was at the start.
-        record: That of the checkpoint to arrive at.
-        start: The step of the checkpoint to go on from; None to start from the beginning.
-    """
-
-    resolved: Resolved
-    same_config: bool
-    history: RunHistory
-    record: CheckpointRecord
-    start: int | None
+    resolved: Resolved  # config of the run, for a single process
+    same_config: bool  # whether that config made the newest checkpoint
+    history: RunHistory  # as it was at the start
+    record: CheckpointRecord  # of the checkpoint to reach
+    start: int | None  # step of the checkpoint to resume from; None for the beginning
 
     @property
     def after(self) -> int:
-        """The step from which on steps are made again; -1 for the beginning."""
+        """The step after which steps are repeated; -1 for the beginning."""
         return -1 if self.start is None else self.start
 
 
@@ -65,25 +57,16 @@ def read_original(
     imports: tuple[str, ...] = (),
     changes: tuple[tuple[str, str, str], ...] = (),
 ) -> Original:
-    """Reads what a run left; imports no tensorflow.
+    """Returns the run to repeat; does not import TensorFlow.
 
-    Args:
-        run: Its folder.
-        last: How many of its last steps are to be made again; None for all.
-        imports: Modules to import first.
-        changes: (flag, dotted path, text) of settings of the machine that are changed.
-
-    Returns:
-        What is to be made again.
-
-    Raises:
-        RunnerError: There is no config, or no checkpoint to arrive at or to go on from.
-        ConfigError: The config does not load.
+    `last` is the number of last steps to repeat; None for all. `changes` are (flag, dotted path,
+    text) of machine settings. Raises `RunnerError` if the run has no config, or no checkpoint to
+    start from or to reach.
     """
     asked = Request(experiment=str(RunDirectory(run).require_config()), imports=imports)
     written = resolve(asked)
     changed = resolve(dataclasses.replace(asked, flags=changes)) if changes else written
-    # The trail is read last: of a run that goes on, it then holds this checkpoint.
+    # Read last, so that the history of a run in progress includes this checkpoint.
     record = latest_whole(checkpoints_of(run))
     if record is None:
         raise RunnerError(
@@ -115,11 +98,7 @@ def _start(folder: CheckpointFolder, newest: int, last: int) -> int:
 
 
 def notes(original: Original) -> list[str]:
-    """Says what speaks against the same weights before anything has run.
-
-    Args:
-        original: What is to be made again.
-    """
+    """Returns reasons why the weights may differ, as far as they are known before the run."""
     config, record = original.resolved.config, original.record
     found = []
     if not original.same_config:
@@ -133,16 +112,7 @@ def notes(original: Original) -> list[str]:
 
 
 def copy_checkpoint(checkpoints: CheckpointFolder, step: int, folder: Path) -> None:
-    """Copies a checkpoint into the folder of another run.
-
-    Args:
-        checkpoints: Where it is.
-        step: Its step.
-        folder: The folder of the other run.
-
-    Raises:
-        RunnerError: It was removed meanwhile.
-    """
+    """Copies a checkpoint to another run directory; raises an error if it was removed meanwhile."""
     copied = checkpoints_of(folder)
     copied.path.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileNotFoundError):

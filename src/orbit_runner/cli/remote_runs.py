@@ -1,4 +1,4 @@
-"""Runs in an object store, for commands that only read them."""
+"""Access to runs in an object store, for commands that only read them."""
 
 from __future__ import annotations
 
@@ -17,18 +17,11 @@ _ATTEMPTS = 3
 
 @contextlib.contextmanager
 def local_run_scope(text: str, what: str, checkpoints: str | None = "all") -> Iterator[Path]:
-    """Yields the local directory of a run; what a command needs of a remote one is copied first.
+    """Yields the local directory of a run; copies what a command needs of a remote run first.
 
-    Messages of errors name the URL in the place of the copy.
-
-    Args:
-        text: A path or a URL.
-        what: The argument that it comes from, for messages.
-        checkpoints: `all`; or the step, `best` or the path that was asked for, None for the newest.
-
-    Raises:
-        PathError: There is nothing at the URL, or it cannot be read.
-        StorageError: The store does not answer.
+    Error messages name the URL instead of the copy. `what` is the name of the argument in messages.
+    `checkpoints` selects what is copied: `all`; the requested step, `best` or path; None for the
+    newest.
     """
     if not is_remote(text):
         yield Path(without_file_scheme(text))
@@ -67,7 +60,7 @@ def _fetch_once(url: str, what: str, checkpoints: str | None) -> Path:
         found: Mapping[str, ObjectInfo],
     ) -> Mapping[str, ObjectInfo]:
         names[:] = found
-        # An export is not a run: all of it is needed.
+        # An export is not a run, and all of it is needed.
         exported = any(n.endswith("saved_model.pb") for n in found) and "config.yaml" not in found
         return found if exported else rule(found)
 
@@ -89,7 +82,7 @@ def _fetch_once(url: str, what: str, checkpoints: str | None) -> Path:
         above, _, name = url.rpartition("/")
         if "there is nothing" not in str(error) or above.count("/") < 3:
             raise
-        # One checkpoint, without its suffix.
+        # The URL may be one checkpoint, without its suffix.
         try:
             return stage(above, what, functools.partial(_of_prefix, name)) / name
         except PathError:

@@ -1,4 +1,4 @@
-"""Makes a run again in another folder, up to a step of it, as the run itself came there."""
+"""Repeats a run in another run directory, up to a given step."""
 
 from __future__ import annotations
 
@@ -25,15 +25,10 @@ from orbit_runner.train.stop_requests import StoppedAtStep
 
 @dataclasses.dataclass(frozen=True)
 class Done:
-    """How it ended.
+    """How a repeated run ended."""
 
-    Attributes:
-        strategy: The strategy and its number of replicas, as checkpoints note it.
-        error: What ended it before its time, if anything did.
-    """
-
-    strategy: str
-    error: Exception | None = None
+    strategy: str  # with its number of replicas, as in checkpoint records
+    error: Exception | None = None  # what ended the run early, if anything
 
     @property
     def diverged(self) -> bool:
@@ -42,7 +37,7 @@ class Done:
 
     @property
     def words(self) -> str:
-        """What ended it, in one line; "" if nothing did."""
+        """The error in one line; "" if `error` is None."""
         if self.error is None:
             return ""
         kind = "" if self.diverged else f"{type(self.error).__name__}: "
@@ -58,21 +53,11 @@ def rerun(
     step: int,
     after: int,
 ) -> Done:
-    """Makes a run again.
+    """Repeats a run up to `step`. Returns how it ended.
 
-    Args:
-        resolved: Its config.
-        history: Its trail.
-        folder: Where the new one goes; a checkpoint that is there is where it goes on from.
-        progress: Called at the events of the new run.
-        step: The step to go to.
-        after: The step it goes on from; -1 for the beginning.
-
-    Returns:
-        How it ended.
-
-    Raises:
-        RunnerError: It cannot run here, or was interrupted.
+    Resumes from the checkpoint in `folder`, if it has one: `after` is its step, or -1 for the
+    beginning. `history` is that of the original run. Raises `RunnerError` if the run cannot start
+    or was interrupted; returns other errors.
     """
     config, mode = resolved.config, history.mode
     bind_gin(resolved)
@@ -98,7 +83,7 @@ def rerun(
 
 @dataclasses.dataclass(frozen=True)
 class _Stage:
-    """A part of a run: up to a step that was its last, or at which it is left."""
+    """A part of a run, which ends at `step`, or is stopped there before its end if `leaves`."""
 
     config: ExperimentConfig
     step: int
@@ -131,7 +116,7 @@ class _Stage:
 def _stages(
     config: ExperimentConfig, history: RunHistory, step: int, after: int
 ) -> Iterator[_Stage]:
-    # A run that was done, then given more steps, has evaluated at what was its last step then.
+    # A run that was finished and then extended has evaluated at its former last step.
     ends = {*history.ends, config.trainer.train_steps}
     for end in history.ends:
         if after < end < step:

@@ -1,4 +1,4 @@
-"""The config of a run on a cluster, as one process can run it with the same result."""
+"""Converts the config of a run on a cluster for a single process with the same result."""
 
 from __future__ import annotations
 
@@ -11,20 +11,12 @@ from orbit_runner.errors import RunnerError
 
 
 def in_one_process(resolved: Resolved, strategy: str) -> Resolved:
-    """Takes the machines of a run out of its config.
+    """Returns the config with which a single process has the same result.
 
-    Workers that train in step give what as many replicas of one process give. What runs elsewhere
-    besides, such as services that make batches, touches no weights.
-
-    Args:
-        resolved: The config of the run.
-        strategy: The strategy and its number of replicas, as checkpoints note it.
-
-    Returns:
-        A config for a process by itself.
-
-    Raises:
-        RunnerError: There is none with the same result.
+    Synchronous workers have the same result as the same number of replicas in one process. Other
+    processes, such as data services, do not affect the weights. `strategy` includes the number of
+    replicas, as in checkpoint records. Raises `RunnerError` for `parameter_server`, whose results
+    cannot be reproduced.
     """
     runtime = resolved.config.runtime
     if runtime.traits.is_asynchronous:

@@ -1,4 +1,4 @@
-"""One process's part in an experiment, run in this process, and the record that is kept of it."""
+"""Runs this process's part of an experiment and records it."""
 
 from __future__ import annotations
 
@@ -29,53 +29,32 @@ from orbit_runner.utils.log import note
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Job:
-    """What this process is to do.
+    """This process's part of an experiment."""
 
-    Attributes:
-        resolved: The config as it was given, and where each value came from.
-        config: The config of this process, whose role may change it.
-        mode: What it does.
-        model_dir: The folder of the run.
-        cluster: The cluster that it is a member of, if any.
-        asynchronous: Whether checkpoints are saved beside training.
-        allow_partial: Whether a checkpoint may fit in part.
-        data: Writes the record of the data, where the run keeps one.
-    """
-
-    resolved: Resolved
-    config: ExperimentConfig
+    resolved: Resolved  # config as given, with the origin of each value
+    config: ExperimentConfig  # config of this process, which its role may change
     mode: str
     model_dir: Path
     cluster: Cluster | None
-    asynchronous: bool
-    allow_partial: bool
-    data: Callback = dataclasses.field(default_factory=Callback)
+    asynchronous: bool  # whether checkpoints are saved in the background
+    allow_partial: bool  # whether a checkpoint may match only in part
+    data: Callback = dataclasses.field(default_factory=Callback)  # writes the data record
 
     @property
     def writes(self) -> bool:
-        """Whether this process writes what it finds: the chief does, and an evaluator."""
+        """Whether this process writes results: without a cluster, as chief or as evaluator."""
         return self.cluster is None or self.cluster.is_chief or self.cluster.me.role == "evaluator"
 
     @property
     def serves(self) -> bool:
-        """Whether this process only lends its devices to the chief."""
+        """Whether this process only serves its devices to the chief."""
         if not self.config.runtime.traits.is_asynchronous:
             return False
         return self.cluster is not None and self.cluster.me.role in ("worker", "ps")
 
 
 def serve(job: Job) -> int:
-    """Lends this process's devices to the chief, until that is done.
-
-    Args:
-        job: A job that serves.
-
-    Returns:
-        The exit code.
-
-    Raises:
-        RunnerError: The port is in use, or TensorFlow does not start the server.
-    """
+    """Serves this process's devices until the chief is done. Returns the exit code."""
     make_ready(job)
     from orbit_runner.distribute.servers import serve_role
 
@@ -85,11 +64,7 @@ def serve(job: Job) -> int:
 
 
 def make_ready(job: Job) -> None:
-    """Sets what has to be set before tensorflow is imported.
-
-    Args:
-        job: What this process is to do.
-    """
+    """Prepares the environment. Must be called before TensorFlow is imported."""
     prepare_environment(job.config.runtime)
     if job.cluster is not None:
         me = job.cluster.me
@@ -99,18 +74,7 @@ def make_ready(job: Job) -> None:
 
 
 def run_job(job: Job, progress: Any) -> Any:
-    """Trains, evaluates, or both.
-
-    Args:
-        job: What to do.
-        progress: Shows how it goes on, and remembers.
-
-    Returns:
-        The `Results`.
-
-    Raises:
-        RunnerError: It cannot run as it is written, diverged, or was interrupted.
-    """
+    """Trains, evaluates, or both. Returns the `Results`."""
     with _servers_dismissed(job):
         return _run(job, progress)
 
@@ -137,9 +101,9 @@ def _run(job: Job, progress: Any) -> Any:
             allow_partial=job.allow_partial,
         )
     except RunDirectoryRemoved:
-        raise  # `run.json` would make the directory again.
+        raise  # Writing `run.json` would create the directory again.
     except BaseException as error:
-        # The error is what counts; the disk may be full, or gone.
+        # Raise the error itself, even if the disk is full or missing.
         with contextlib.suppress(OSError):
             record.finish(f"{type(error).__name__}: {error}")
         raise
@@ -159,7 +123,7 @@ def _run(job: Job, progress: Any) -> Any:
 
 @contextlib.contextmanager
 def _servers_dismissed(job: Job) -> Iterator[None]:
-    """Lets the servers of a cluster go at the end; not after a loss: the chief comes back then."""
+    """Releases the cluster's servers at the end, but not after `MemberLost`: the chief restarts."""
     runtime = job.config.runtime
     if not runtime.traits.is_asynchronous or runtime.remote_cluster:
         yield
@@ -200,7 +164,7 @@ def _record(job: Job, strategy: Any) -> Any:
 
 
 def _placement(job: Job, strategy: Any) -> str:
-    """Words where this process runs: the strategy, its devices, the members of the cluster."""
+    """Returns a text with the strategy, its devices and the members of the cluster."""
     from orbit_runner.distribute.devices import local_devices
 
     runtime = job.config.runtime
@@ -217,20 +181,14 @@ def _placement(job: Job, strategy: Any) -> str:
 
 
 class ConfigWriter(Callback):
-    """Writes the config that makes this run again, once the run has a state that fits it."""
+    """Writes the config that reproduces the run, once the run has a state that matches it."""
 
     def __init__(self, model_dir: Path, resolved: Resolved) -> None:
-        """Writes nothing yet.
-
-        Args:
-            model_dir: The folder of the run.
-            resolved: The config.
-        """
         self._path, self._config = RunDirectory(model_dir).config, resolved.config
         self._written = False
 
     def on_run_begin(self, run: Any) -> None:
-        """Writes it, the first time: a run that goes back after it diverged is the same run."""
+        """Writes the config once: a run that restarts after divergence is the same run."""
         if self._written:
             return
         from orbit_runner.run_directory.config import keep_config
@@ -256,7 +214,7 @@ def _best_result(path: Path) -> dict[str, Any]:
     try:
         return read_json_object(path)
     except (OSError, ValueError):
-        return {}  # None yet, or it was removed or damaged meanwhile.
+        return {}  # Not written yet, removed or damaged.
 
 
 def _results(job: Job, history: Any, model: Any, logs: dict[str, Any], seconds: float) -> Any:

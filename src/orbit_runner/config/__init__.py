@@ -1,1 +1,1 @@
-"""Typed, frozen configs read from YAML, gin and flags; every value knows where it came from."""
+"""Typed, frozen configs from YAML, gin and flags. Each value has a known origin."""

@@ -1,4 +1,4 @@
-"""What differs between two configs."""
+"""The differences between two configs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ABSENT = object()
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """One setting whose values differ; `-` stands for a setting that one side does not have."""
+    """A setting with different values. `-` means that the config does not have the setting."""
 
     path: str
     left: str
@@ -21,15 +21,7 @@ class Difference:
 
 
 def differences(left: Config, right: Config) -> list[Difference]:
-    """Compares two configs setting by setting.
-
-    Args:
-        left: One config.
-        right: The other.
-
-    Returns:
-        The settings that differ, in the order of the tree.
-    """
+    """Returns the settings that differ, those of `left` first, in the order of declaration."""
     a, b = flat(left), flat(right)
     paths = [*a, *(path for path in b if path not in a)]
     return [

@@ -1,4 +1,4 @@
-"""What is wrong with a config: collected, then shown all at once on one screen."""
+"""Errors in a config. All problems are collected, then reported together."""
 
 from __future__ import annotations
 
@@ -9,23 +9,17 @@ from orbit_runner.config.provenance import Origin
 from orbit_runner.errors import RunnerError, shorten
 
 _SHOWN, _ALL = 12, 200
-# Longer than any list of allowed names, and short enough for a screen.
+# In characters. Longer than any list of allowed names, and short enough for a terminal.
 _LINE = 2000
 
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """One mistake.
+    """A single problem in a config."""
 
-    Attributes:
-        path: The dotted path of the value (`task.model.depth`), or "" for a whole file.
-        origin: Where the value was set; None where nothing set it.
-        message: What was got and what is allowed, in one or a few short lines.
-    """
-
-    path: str
+    path: str  # Dotted path (`task.model.depth`), or "" for a whole file.
     message: str
-    origin: Origin | None = None
+    origin: Origin | None = None  # Where the value was set; None if it was not set.
 
     def __str__(self) -> str:
         place = " — ".join(shorten(str(part)) for part in (self.path, self.origin) if part)
@@ -34,7 +28,7 @@ class Problem:
 
 
 class ConfigError(RunnerError):
-    """A config that does not resolve, with every problem that was found in it."""
+    """An invalid config, with all problems that were found."""
 
     def __init__(self, problems: Iterable[Problem], *, every: bool = False) -> None:
         self.problems: tuple[Problem, ...] = tuple(dict.fromkeys(problems))
@@ -47,15 +41,7 @@ class ConfigError(RunnerError):
 
 
 def note_text(notes: Sequence[Problem], *, shown: int = _SHOWN) -> str:
-    """Returns one note about all settings that do nothing.
-
-    Args:
-        notes: The settings, each with the reason.
-        shown: How many are listed.
-
-    Returns:
-        Several lines.
-    """
+    """Returns a note that lists settings without effect, at most `shown` of them."""
     count = len(notes)
     title = "1 setting has no effect" if count == 1 else f"{count} settings have no effect"
     return "\n".join([f"note: {title}; --strict makes this an error", *_lines(notes, shown)])

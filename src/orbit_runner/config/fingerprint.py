@@ -1,7 +1,7 @@
-"""Which settings can touch the weights, and the fingerprint of those that can.
+"""Determines which settings can affect the weights, and computes a fingerprint of them.
 
-The weights at a step depend on the settings and on the step, so what only says when to look, what
-to keep or how fast data is made ready is no part of what a run is.
+The weights at a step depend on the settings and on the step. Settings that only determine when to
+evaluate, what to keep or how fast the input pipeline runs do not identify a run.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _NEVER = frozenset(
     {
         "name",
         "description",
-        # How far: the weights at a step are the same on the way to any later one.
+        # Length of training: the weights at a step do not depend on how many steps follow.
         "trainer.train_steps",
         "trainer.train_epochs",
-        # What is kept, and where.
+        # What is saved, and where.
         "trainer.max_to_keep",
         "trainer.best_checkpoint_export_subdir",
         "trainer.best_checkpoint_eval_metric",
@@ -41,10 +41,11 @@ _NEVER = frozenset(
         "trainer.preemption_on_demand_checkpoint",
         "trainer.continuous_eval_timeout",
         # The loop around a step. Whether the step itself is a graph (`eval_tf_function`) does
-        # change its bits.
+        # change the last bits of its results.
         "trainer.eval_tf_while_loop",
-        # How fast batches come, in the same order. `deterministic` is not here: it may change the
-        # order. Nor is the cache of training data: a task may draw random numbers before it.
+        # Speed of the input pipeline, with the same order of batches. `deterministic` is not
+        # listed because it may change the order, and the cache of training data is not listed
+        # because a task may draw random numbers before it.
         "task.train_data.prefetch_buffer_size",
         "task.train_data.ram_budget",
         "task.train_data.autotune_algorithm",
@@ -52,13 +53,13 @@ _NEVER = frozenset(
         "task.validation_data.ram_budget",
         "task.validation_data.autotune_algorithm",
         "task.validation_data.cache",
-        # Who makes them.
+        # Where batches are produced.
         "task.validation_data.on_device",
         "task.train_data.tf_data_service_address",
         "task.validation_data.enable_tf_data_service",
         "task.validation_data.tf_data_service_address",
         "runtime.dataset_num_private_threads",
-        # Where members are, not how many they are.
+        # The addresses of the cluster's members. Their number is not listed.
         "runtime.cluster_source",
         "runtime.cluster.chief",
         "runtime.cluster.worker",
@@ -75,15 +76,15 @@ _NEVER = frozenset(
         "runtime.tpu",
         "runtime.tpu_zone",
         "runtime.tpu_project",
-        # Where programs are kept, not which.
+        # The cache of compiled programs, not the programs.
         "runtime.xla_cache_dir",
-        # Threads that hand kernels to a GPU, which runs them in the order of its stream.
+        # Threads that launch GPU kernels. The GPU runs them in the order of its stream.
         "runtime.gpu_thread_mode",
         "runtime.per_gpu_thread_count",
     }
 )
 
-# Settings that came later: without them, a config keeps the fingerprint that it had before.
+# Settings that later versions added. If empty, they do not change the fingerprint.
 _LEFT_OUT_IF_EMPTY = frozenset({"callbacks"})
 
 
@@ -96,7 +97,7 @@ def _compiles(config: ExperimentConfig) -> bool:
 
 
 def _compares_no_data(config: ExperimentConfig) -> bool:
-    """Returns whether a run does not know if data in another directory is the same data."""
+    """Returns whether a run cannot detect that another directory holds the same data."""
     return not config.task.compares_data
 
 
@@ -110,42 +111,39 @@ def _stops_early(config: ExperimentConfig) -> bool:
 
 _ONLY_IF: MappingProxyType[str, Callable[[ExperimentConfig], bool]] = MappingProxyType(
     {
-        # A run that goes back after it diverged: these decide when that is seen, and where it
-        # goes back to. Else they decide no more than when it ends or reports.
+        # If a run restores a checkpoint after divergence, these determine when divergence is
+        # detected and which checkpoint is restored. Otherwise, they only determine when the run
+        # ends or reports.
         "trainer.steps_per_loop": _goes_back,
         "trainer.summary_interval": lambda config: _goes_back(config) or _has_callbacks(config),
         "trainer.checkpoint_interval": _goes_back,
         "trainer.loss_upper_bound": _goes_back,
         "trainer.recovery_begin_steps": _goes_back,
-        # Loops end where an evaluation is due.
+        # Loops of steps end when an evaluation is due.
         "trainer.validation_interval": lambda config: _stops_early(config) or _goes_back(config),
         "trainer.validation_epochs": lambda config: _stops_early(config) or _goes_back(config),
         "trainer.validation_steps": _stops_early,
-        # Eager evaluation gives metrics with other last bits.
+        # Eager evaluation changes the last bits of metrics.
         "trainer.eval_tf_function": _stops_early,
-        # Steps that make their batches are compiled as a whole; else the batches are the same.
+        # With XLA, steps that create their batches are compiled as a whole. The batches are the
+        # same in any case.
         "task.train_data.on_device": _compiles,
         "trainer.train_tf_while_loop": _compiles,
         "task.train_data.enable_tf_data_service": _compiles,
         "runtime.tf_data_service": _compiles,
-        # Where the data is: `data.json` says what it is, and a resume compares that.
+        # The location of the data. Its content is recorded in `data.json` and compared on resume.
         **dict.fromkeys(DATA_DIRECTORIES, _compares_no_data),
-        # Deterministic ops give the same bits in whatever order they run; others may race.
+        # Deterministic ops give the same results in any order. Other ops may race.
         "runtime.inter_op_threads": lambda config: not config.runtime.deterministic,
     }
 )
 
 
 def touches_weights(path: str, config: ExperimentConfig) -> bool:
-    """Returns whether a setting can change the weights at a step, or where training ends by itself.
+    """Returns whether a setting can change the weights at a step, or the step of early stopping.
 
-    Args:
-        path: The dotted path of the setting.
-        config: The config it stands in: some settings matter only beside others.
-
-    Returns:
-        False where it certainly cannot. What is not known, such as a setting of one's own task,
-        can.
+    `config` matters because some settings have an effect only in combination with others. Unknown
+    settings, such as those of a custom task, can change the weights.
     """
     if path in _NEVER:
         return False
@@ -154,11 +152,7 @@ def touches_weights(path: str, config: ExperimentConfig) -> bool:
 
 
 def identity_settings(config: ExperimentConfig) -> dict[str, Any]:
-    """Returns dotted path to value of the settings that can touch the weights.
-
-    Args:
-        config: A resolved config.
-    """
+    """Returns the values of the settings that can affect the weights, by dotted path."""
     return {
         path: value
         for path, value in flat(config).items()
@@ -167,40 +161,25 @@ def identity_settings(config: ExperimentConfig) -> dict[str, Any]:
 
 
 def settings_fingerprint(settings: Mapping[str, Any]) -> str:
-    """Returns the SHA-256 over settings, as 64 hexadecimal digits.
-
-    Args:
-        settings: What `identity_settings` returned, or a part of it.
-    """
+    """Returns the SHA-256 of settings from `identity_settings`, as 64 hexadecimal digits."""
     text = json.dumps(settings, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def config_fingerprint(config: ExperimentConfig) -> str:
-    """Returns the SHA-256 of what a config says about the weights.
+    """Returns the SHA-256 of the settings that can affect the weights, as 64 hexadecimal digits.
 
-    Settings that cannot touch the weights are left out: a run that goes on with more steps, saves
-    more often or prefetches more is the same run, and keeps its fingerprint.
-
-    Args:
-        config: A resolved config.
-
-    Returns:
-        64 hexadecimal digits. The same for the `config.yaml` that is written of the config, in any
-        process. A version of this package that adds a setting gives another one;
-        `same_settings` compares with those of earlier versions.
+    It does not change if a run is resumed with more steps, more frequent checkpoints or more
+    prefetching. It is the same in any process, and for the `config.yaml` of the run. A version of
+    this package that adds a setting changes it; `same_settings` also accepts earlier versions.
     """
     return settings_fingerprint(identity_settings(config))
 
 
 def is_fingerprint_of(fingerprint: str, config: ExperimentConfig) -> bool:
-    """Returns whether a fingerprint is that of a config, by this version or an earlier one.
+    """Returns whether a fingerprint matches a resolved config.
 
-    Earlier versions counted the directory of the data as a setting that can touch the weights.
-
-    Args:
-        fingerprint: What was recorded.
-        config: A resolved config.
+    It may be from an earlier version, which included the data directories.
     """
     settings = identity_settings(config)
     if fingerprint == settings_fingerprint(settings):
@@ -211,14 +190,10 @@ def is_fingerprint_of(fingerprint: str, config: ExperimentConfig) -> bool:
 
 
 def same_settings(before: Mapping[str, Any], config: ExperimentConfig) -> bool:
-    """Returns whether a config says the same about the weights as the settings of an earlier one.
+    """Returns whether the settings that can affect the weights are the same as before.
 
-    A setting that the earlier one did not have counts as equal at its default: what a new version
-    adds does not change what an old run is.
-
-    Args:
-        before: What `identity_settings` returned then, perhaps in an earlier version.
-        config: A resolved config.
+    `before` is a result of `identity_settings`, possibly of an earlier version. A setting that it
+    does not contain must have its default now.
     """
     now, everything = identity_settings(config), flat(config)
     for path in {*before, *now}:
@@ -226,7 +201,7 @@ def same_settings(before: Mapping[str, Any], config: ExperimentConfig) -> bool:
             same = before[path] == now[path]
         elif path in now:
             same = now[path] == default_of(config, path)
-        else:  # It may be known by now that it cannot touch the weights.
+        else:  # This version may know that it cannot affect the weights.
             same = path in everything and not touches_weights(path, config)
         if not same:
             return False
@@ -234,12 +209,7 @@ def same_settings(before: Mapping[str, Any], config: ExperimentConfig) -> bool:
 
 
 def default_of(config: ExperimentConfig, path: str) -> Any:
-    """Returns the default of a setting, as `flat` has values; `...` where it has none.
-
-    Args:
-        config: A config with the section that the setting is in.
-        path: Its dotted path.
-    """
+    """Returns the default of a setting in the form that `flat` returns, or `...` if it has none."""
     section: Any = config
     *parents, name = path.split(".")
     for parent in parents:

@@ -1,4 +1,4 @@
-"""Where a value came from: a file and line, a flag, or the default."""
+"""The origin of a value: a file and line, a flag, or the default."""
 
 from __future__ import annotations
 
@@ -7,17 +7,11 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class Origin:
-    """The place that set a value.
+    """Where a value was set."""
 
-    Attributes:
-        label: A file as the user named it, a flag such as `--gin_param[0]`, or `default`.
-        line: The line in that file, counted from 1; None for flags and defaults.
-        layer: The rank in the order of precedence; a higher layer wins.
-    """
-
-    label: str
-    line: int | None = None
-    layer: int = 0
+    label: str  # A file as the user wrote it, a flag such as `--gin_param[0]`, or `default`.
+    line: int | None = None  # Counted from 1; None for flags and defaults.
+    layer: int = 0  # The precedence: a higher layer overrides lower ones.
 
     def __str__(self) -> str:
         return self.label if self.line is None else f"{self.label}:{self.line}"

@@ -1,7 +1,7 @@
-"""From everything the user said to one frozen config; the last word wins.
+"""Resolves an experiment, config files and flags to one frozen config.
 
-Order: defaults < the experiment < each `--config_file` < each `--gin_file` <
-each `--params_override` < each `--gin_param` < flags with a setting of their own.
+Later sources override earlier ones: defaults, the experiment, each `--config_file`, each
+`--gin_file`, each `--params_override`, each `--gin_param`, flags that set a single setting.
 """
 
 from __future__ import annotations
@@ -36,69 +36,43 @@ from orbit_runner.registry import PROVIDERS
 from orbit_runner.run_directory.paths import CONFIG
 from orbit_runner.storage.setting_paths import path_problems
 
-# Before the name of an experiment that Model Garden registers.
+# The prefix of experiments that Model Garden registers.
 OFFICIAL = "official/"
 _IMPORT = re.compile(r"(import|from)\s")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Request:
-    """What the user said, in the order of precedence.
+    """The sources of a config, in the order of precedence."""
 
-    Attributes:
-        experiment: A name, a file, or the folder of a run.
-        config_files: YAML or JSON files.
-        gin_files: Gin files.
-        params_overrides: Assignments, YAML text, or files.
-        gin_params: Gin bindings.
-        flags: (flag, dotted path, text) of flags with a setting of their own.
-        imports: Modules to import first.
-        strict: Whether settings that do nothing are errors in Model Garden's experiments, too.
-    """
-
-    experiment: str | None = None
-    config_files: tuple[str, ...] = ()
+    experiment: str | None = None  # A name, a file, or a run directory.
+    config_files: tuple[str, ...] = ()  # YAML or JSON files.
     gin_files: tuple[str, ...] = ()
-    params_overrides: tuple[str, ...] = ()
+    params_overrides: tuple[str, ...] = ()  # Assignments, YAML text, or files.
     gin_params: tuple[str, ...] = ()
-    flags: tuple[tuple[str, str, str], ...] = ()
-    imports: tuple[str, ...] = ()
+    flags: tuple[tuple[str, str, str], ...] = ()  # (flag, dotted path, YAML text)
+    imports: tuple[str, ...] = ()  # Modules to import first.
+    # Whether settings without effect are errors in Model Garden's experiments, too.
     strict: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
 class Resolved:
-    """A config and where its values came from.
-
-    Attributes:
-        config: The config.
-        origins: Dotted path to origin, for every value that something set.
-        notes: Settings that do nothing, of an experiment of Model Garden.
-    """
+    """A config and the origins of its values."""
 
     config: ExperimentConfig
-    origins: dict[str, Origin]
-    notes: tuple[Problem, ...] = ()
+    origins: dict[str, Origin]  # By dotted path, for values that were set.
+    notes: tuple[Problem, ...] = ()  # Settings without effect in a Model Garden experiment.
 
     def origin(self, path: str) -> Origin | None:
-        """Returns where a setting came from, or the section that would hold it; None: default."""
+        """Returns the origin of a setting or of its nearest section that was set, or None."""
         while path and path not in self.origins:
             path = path.rpartition(".")[0]
         return self.origins.get(path)
 
 
 def resolve(request: Request) -> Resolved:
-    """Makes the config that a request asks for.
-
-    Args:
-        request: What the user said.
-
-    Returns:
-        The frozen config and the origin of each value.
-
-    Raises:
-        ConfigError: Something in it is wrong; all problems of all layers are named.
-    """
+    """Returns the resolved config. Raises ConfigError with the problems of all layers."""
     layers = _Layers()
     _read(request, layers)
     root = layers.merge(request.imports)
@@ -112,7 +86,8 @@ def resolve(request: Request) -> Resolved:
     builder.origins.update(_origins_of(base))
     config = builder.build(base, root)
     assert isinstance(config, ExperimentConfig)
-    if not layers.problems:  # else a layer that cannot be read would be missed as well
+    # If a layer could not be read, its settings would be reported as missing as well.
+    if not layers.problems:
         builder.check(config)
         _require_task(builder)
         builder.problems += gin_problems(config, layers.statements)
@@ -135,14 +110,15 @@ def load_config(
 
     Args:
         experiment: A name that `runner list` shows, a file, or a run directory.
-        *config_files: YAML, JSON or gin files, each merged over what stands before it.
-        overrides: Dotted path to value, merged last.
+        *config_files: YAML, JSON or gin files. Each is merged over the previous ones, and gin files
+            after all others.
+        overrides: Values by dotted path, merged after all files.
 
     Returns:
-        The config, frozen.
+        The frozen config.
 
     Raises:
-        ConfigError: Something in it is wrong; the error lists all problems.
+        ConfigError: If the config is invalid. The error lists all problems.
     """
     texts = ((path, json.dumps(value)) for path, value in (overrides or {}).items())
     request = Request(
@@ -170,13 +146,13 @@ def _read(request: Request, layers: _Layers) -> None:
 
 
 class _Layers:
-    """Reads one layer after the other; a layer that fails is named, and the next one read."""
+    """Reads layers one by one. Collects the problems of a layer and continues with the next."""
 
     def __init__(self) -> None:
         self.problems: list[Problem] = []
-        # Whether tasks or their names are missing, so that all that is said of them looks wrong.
+        # Whether tasks may be missing, in which case further problems would be misleading.
         self.lacks_names = True
-        # Of gin statements, where they were written.
+        # The origin of each gin statement.
         self.statements: dict[str, Origin] = {}
         self._sections: list[Section | GinLayer] = []
 
@@ -198,7 +174,7 @@ class _Layers:
                 self._sections.append(section_of(named, Origin("--experiment", None, 0)))
                 return
             path = _find_file(name)
-            # Resolved, because the parent of `../config.yaml` has no name.
+            # Resolve the path, because the parent of `../config.yaml` has no name.
             stem = path.resolve().parent.name if path.name == CONFIG else path.stem
             self._sections.append(section_of({"name": stem}, Origin("--experiment", None, 0)))
             self._open(path, _label(path, name))
@@ -214,14 +190,14 @@ class _Layers:
         self.lacks_names |= len(self.problems) > known
 
     def base(self, root: Section) -> tuple[ExperimentConfig, Section]:
-        """Returns what the tree is laid over: one of Model Garden's experiments, or nothing."""
+        """Returns the base config, of Model Garden or empty, and the tree to merge over it."""
         node, found = root.children.get("official"), (ExperimentConfig(), root)
         if isinstance(node, Leaf) and isinstance(node.value, str) and node.value:
             name, known = node.value.removeprefix(OFFICIAL), len(self.problems)
 
             def read() -> None:
                 nonlocal found
-                # The one part of resolving that needs tensorflow: such a config is made by code.
+                # Only this part of resolving imports TensorFlow, because code creates the config.
                 base, said = _model_garden().make(name, root)
                 merge(said, root)
                 found = base, said
@@ -272,7 +248,7 @@ def _model_garden() -> Any:
 
 
 def _find_file(name: str) -> Path:
-    """Finds an experiment's file, or says that Model Garden has one of that name."""
+    """Returns an experiment's file, or suggests Model Garden's experiment of that name."""
     try:
         return find_experiment(name)
     except ConfigError:
@@ -289,13 +265,13 @@ def _merge_gin(root: Section, layer: GinLayer, macros: dict[str, tuple[Any, Orig
 def _extend(root: Section, name: str, values: list[str], label: str) -> None:
     there = root.children.get(name, Leaf([], Origin(label)))
     before = there.value if isinstance(there, Leaf) else None
-    # Anything else than a list of texts stays, to be told of where types are checked.
+    # Any other value is kept and reported when types are checked.
     if values and isinstance(before, list) and all(isinstance(text, str) for text in before):
         root.children[name] = Leaf(_in_order([*before, *values]), Origin(label))
 
 
 def _in_order(statements: list[str]) -> list[str]:
-    """Returns gin imports before bindings, and of a binding said twice the last, which holds."""
+    """Returns imports before bindings. If a statement occurs twice, the last one is kept."""
     imports = [text for text in statements if _IMPORT.match(text)]
     others = [text for text in statements if not _IMPORT.match(text)]
     return [*dict.fromkeys(imports), *reversed(dict.fromkeys(reversed(others)))]
@@ -311,25 +287,17 @@ def _label(path: Path, name: str) -> str:
 
 
 def import_modules(names: Sequence[str], origin: Origin) -> None:
-    """Imports modules, which register tasks.
-
-    Args:
-        names: The modules.
-        origin: Who asks for them.
-
-    Raises:
-        ConfigError: One of them cannot be imported.
-    """
+    """Imports modules, which may register tasks. Raises ConfigError if an import fails."""
     for name in names:
         try:
             importlib.import_module(str(name))
-        except (Exception, SystemExit) as error:  # A script ends its process when it is imported.
+        except (Exception, SystemExit) as error:  # A script may call `sys.exit`.
             message = f"cannot import {name!r}: {type(error).__name__}: {error}"
             raise ConfigError([Problem("imports", message, origin)]) from None
 
 
 def _origins_of(base: ExperimentConfig) -> dict[str, Origin]:
-    """Returns where the values come from that a config begins with."""
+    """Returns the origins of the values in a base config."""
     if not base.official:
         return {}
     origin = Origin(f"{OFFICIAL}{base.official}")

@@ -1,4 +1,4 @@
-"""Writes a config as YAML that loads again to the same tree, here and under YAML 1.1."""
+"""Writes a config as YAML that loads to the same tree under YAML 1.2 and YAML 1.1."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WIDTH = float("inf")
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes a text that either version of YAML would read as something else."""
+    """Quotes strings that YAML 1.1 or YAML 1.2 would read as another type."""
 
 
 def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
@@ -30,14 +30,7 @@ _Dumper.add_representer(str, _text)
 
 
 def inline(value: Any) -> str:
-    """Returns a value as YAML on one line.
-
-    Args:
-        value: A scalar, or nested lists and dicts of such.
-
-    Returns:
-        The text, without a newline.
-    """
+    """Returns a value as YAML on one line, without a newline."""
     text = yaml.dump(
         plain(value), Dumper=_Dumper, default_flow_style=True, width=_WIDTH, sort_keys=False,
         allow_unicode=True,
@@ -46,11 +39,7 @@ def inline(value: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Returns a value of a config as lists, dicts and scalars.
-
-    Args:
-        value: Any value of a setting, or a section.
-    """
+    """Returns a setting or a section as lists, dicts and scalars."""
     if isinstance(value, Config):
         return plain(value.as_dict())
     if isinstance(value, Mapping):
@@ -61,16 +50,11 @@ def plain(value: Any) -> Any:
 def entries(
     config: Config, prefix: str = "", *, ignored: bool = False
 ) -> Iterator[tuple[str, Any]]:
-    """Yields (dotted path, value) for every setting in use, in the order of declaration.
+    """Yields (dotted path, value) for each setting in use, in the order of declaration.
 
-    Settings that are refused, and blocks that are not chosen, are left out: they are at their
-    defaults by necessity. A section is yielded as itself, before what it holds.
-
-    Args:
-        config: The config.
-        prefix: Its own dotted path.
-        ignored: Whether settings that do nothing are yielded where they may differ from what the
-            experiment begins with.
+    Skips unsupported settings and blocks that are not chosen, because they have their defaults. A
+    section is yielded before its settings. With `ignored`, also yields settings without effect if
+    their value may differ from the experiment's default.
     """
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
@@ -87,20 +71,12 @@ def entries(
 
 
 def _may_differ(field: dataclasses.Field[Any], value: Any) -> bool:
-    # Model Garden's experiments register values that are not the defaults of their classes.
+    # Model Garden's experiments may register values other than the defaults of their classes.
     return bool(field.metadata.get("merged")) or value != field.default
 
 
 def to_yaml(config: Config, origins: Mapping[str, Origin] | None = None) -> str:
-    """Writes a config as YAML.
-
-    Args:
-        config: The config.
-        origins: Where each value came from, to be written beside it as a comment.
-
-    Returns:
-        The text.
-    """
+    """Returns a config as YAML. If `origins` is given, the origin of each value is a comment."""
     lines: list[tuple[str, str]] = []
     for path, value in entries(config, ignored=True):
         depth, name = path.count("."), path.rpartition(".")[2]
@@ -114,12 +90,5 @@ def to_yaml(config: Config, origins: Mapping[str, Origin] | None = None) -> str:
 
 
 def flat(config: Config) -> dict[str, Any]:
-    """Returns dotted path to value, sections left out.
-
-    Args:
-        config: The config.
-
-    Returns:
-        Lists as lists, sections that are null as None.
-    """
+    """Returns all settings by dotted path. Lists are lists, and null sections are None."""
     return {p: plain(v) for p, v in entries(config) if not isinstance(v, Config)}

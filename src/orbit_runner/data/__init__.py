@@ -1,1 +1,1 @@
-"""Data sets in memory, the order of their examples, and the pipelines that feed the replicas."""
+"""Datasets in memory, the order of their examples, and the input pipelines."""

@@ -1,4 +1,4 @@
-"""Batches of arrays in memory, as functions of their steps."""
+"""Batches of in-memory arrays, each a function of its step."""
 
 from __future__ import annotations
 
@@ -33,22 +33,10 @@ def train_chunks(
     augmentation: CropFlip | None = None,
     element: Callable[[_Tree], Any] | None = None,
 ) -> Chunks:
-    """Makes what gives the batches that `train_dataset` gives, by the numbers of their steps.
+    """Returns the batches of `train_dataset`, which never end, addressed by step.
 
-    Args:
-        source: The examples.
-        global_batch_size: Examples of a step on all replicas.
-        seed: Seed of the order and of the augmentation.
-        replicas: Replicas in sync.
-        shuffle: Whether each epoch has an order of its own; as stored otherwise.
-        augmentation: How to vary `image`, if at all.
-        element: Turns batches into another structure of the same tensors, such as a tuple.
-
-    Returns:
-        Batches that never end.
-
-    Raises:
-        DataError: There are no images to augment.
+    `element` converts batches into another structure of the same tensors, such as a tuple. Raises
+    `DataError` if `augmentation` is set and there are no images [n, height, width, channels].
     """
     sampler = IndexSampler(source.size, seed, shuffle)
     read, batch_size = _reader(source, augmentation, seed), global_batch_size // replicas
@@ -74,20 +62,10 @@ def eval_chunks(
     drop_remainder: bool = False,
     element: Callable[[_Tree, tf.Tensor], Any] | None = None,
 ) -> Chunks:
-    """Makes what gives the batches that `eval_dataset` gives, by their numbers.
+    """Returns the batches of one pass of `eval_dataset`, addressed by step.
 
-    Args:
-        source: The examples.
-        global_batch_size: Examples of a step on all replicas.
-        replicas: Replicas in sync.
-        drop_remainder: Whether a last, part-filled batch is left out.
-        element: Turns batches and their weights into another structure of the same tensors.
-
-    Returns:
-        Batches of one pass.
-
-    Raises:
-        DataError: No step is left.
+    They are pairs of batches and float32 weights, or what `element` returns for them. Raises
+    `DataError` if `drop_remainder` leaves no batch.
     """
     steps = count_eval_steps(source.name, source.size, global_batch_size, drop_remainder)
     read, batch_size = _reader(source, None, 0), global_batch_size // replicas
@@ -136,7 +114,7 @@ def _read_batches(read: _Read, positions: tf.Tensor, ids: tf.Tensor, epochs: tf.
 
 
 def _chunk_length(source: ArraySource, batch_size: int) -> int:
-    # Several batches in one call, for a call costs as much as a small batch.
+    # Several batches per call, because a call costs as much as a small batch.
     example = sum(array[:1].nbytes for _, array in leaves(source.arrays))
     by_memory = _CHUNK_BYTES // max(1, example * batch_size)
     return max(1, min(_CHUNK_EXAMPLES // batch_size, by_memory))

@@ -1,4 +1,4 @@
-"""Pipelines of tf.data over arrays in memory, in which a batch is a function of (seed, step)."""
+"""tf.data pipelines over in-memory arrays, in which a batch is a function of (seed, step)."""
 
 from __future__ import annotations
 
@@ -31,29 +31,31 @@ def train_dataset(
     options: PipelineOptions = PipelineOptions(),  # noqa: B008
     element: Callable[[_Tree], Any] | None = None,
 ) -> tf.data.Dataset:
-    """Makes the endless pipeline of one worker's training batches.
+    """Returns the endless dataset of one worker's training batches.
 
-    The examples of a step depend on `seed` and the step alone: not on where training started, nor
-    on the number of replicas. To be distributed by `strategy.distribute_datasets_from_function`.
+    The examples of a step depend only on `seed` and the step, not on the step at which training
+    started or on the number of replicas. Distribute the dataset with
+    `strategy.distribute_datasets_from_function`.
 
     Args:
         source: The examples.
-        global_batch_size: Examples of a step on all replicas.
+        global_batch_size: Number of examples per step, on all replicas.
         seed: Seed of the order and of the augmentation.
-        start_step: The step of the first batch; in a graph, an int64 scalar tensor as well.
-        shuffle: Whether each epoch has an order of its own; as stored otherwise.
-        augmentation: How to vary `image`, if at all.
-        input_context: Which slice of each batch to make; all of it if None.
-        options: How tf.data runs it.
-        element: Turns a batch into another structure of the same tensors, such as a tuple. Cheaper
-            here than in a `map` afterwards, which costs each step.
+        start_step: The step of the first batch. In a graph, it can be an int64 scalar tensor.
+        shuffle: Whether to shuffle each epoch. If False, examples keep their stored order.
+        augmentation: The random crop and flip of `image`. None for no augmentation.
+        input_context: Selects the worker's slice of each batch. If None, the whole batch is used.
+        options: Options of the tf.data pipeline.
+        element: Converts a batch into another structure of the same tensors, such as a tuple. This
+            is cheaper than a `map` of the returned dataset, which takes time in each step.
 
     Returns:
         Batches for one replica, with the structure of the source and static shapes
         [global_batch_size // replicas, ...].
 
     Raises:
-        DataError: The batch does not divide by the replicas, or there are no images to augment.
+        DataError: The batch is not divisible by the number of replicas, or there are no images to
+            augment.
     """
     slices = replica_slices(global_batch_size, input_context)
     chunks = train_chunks(
@@ -78,24 +80,25 @@ def eval_dataset(
     cache: bool = False,
     element: Callable[[_Tree, tf.Tensor], Any] | None = None,
 ) -> tf.data.Dataset:
-    """Makes the pipeline of one worker's evaluation batches: each example once, in order.
+    """Returns the dataset of one worker's evaluation batches: each example once, in order.
 
     Args:
         source: The examples.
-        global_batch_size: Examples of a step on all replicas.
-        drop_remainder: Whether a last, part-filled batch is left out.
-        input_context: Which slice of each batch to make; all of it if None.
-        options: How tf.data runs it.
-        cache: Whether batches stay in memory after the first pass.
-        element: Turns a batch and its weights into another structure of the same tensors.
+        global_batch_size: Number of examples per step, on all replicas.
+        drop_remainder: Whether to drop a last batch that is not full.
+        input_context: Selects the worker's slice of each batch. If None, the whole batch is used.
+        options: Options of the tf.data pipeline.
+        cache: Whether to keep the batches in memory after the first pass.
+        element: Converts a batch and its weights into another structure of the same tensors.
 
     Returns:
         Pairs of a batch for one replica, as in training, and float32 weights
-        [global_batch_size // replicas]. The last batch is filled up with example 0 at weight 0;
-        all other weights are 1.
+        [global_batch_size // replicas]. The last batch is padded with copies of example 0, whose
+        weight is 0. All other weights are 1.
 
     Raises:
-        DataError: The batch does not divide by the replicas, or no step is left.
+        DataError: The batch is not divisible by the number of replicas, or `drop_remainder` leaves
+            no batch.
     """
     slices = replica_slices(global_batch_size, input_context)
     chunks = eval_chunks(

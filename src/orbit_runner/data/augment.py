@@ -16,34 +16,25 @@ _SALT = 0x63726F70
 
 @dataclasses.dataclass(frozen=True)
 class CropFlip:
-    """A crop at a random place of the zero-padded image, back to its size, and maybe a flip.
+    """A random crop of the zero-padded image to its original size, and optionally a random flip.
 
-    The augmentation of He et al., Deep Residual Learning for Image Recognition, 2015, section 4.2.
-
-    Attributes:
-        padding: Zeros added on each side, in pixels.
-        flip: Whether half of the images are mirrored left to right.
+    This is the augmentation of He et al., Deep Residual Learning for Image Recognition, 2015,
+    section 4.2.
     """
 
-    padding: int = 4
-    flip: bool = True
+    padding: int = 4  # Zeros added on each side, in pixels.
+    flip: bool = True  # Whether to mirror half of the images from left to right.
 
     def draw(
         self, seed: int, ids: tf.Tensor, epochs: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Draws where to crop and whether to flip.
+        """Returns the first row, the first column and the flip of each image of a batch.
 
-        Args:
-            seed: Any integer.
-            ids: Numbers of the examples, int64 [b].
-            epochs: Their epochs, int64 [b].
-
-        Returns:
-            First row and first column in the padded image (int64 [b], 0 to 2·padding), and whether
-            to flip (bool [b]).
+        Rows and columns are positions in the padded image (int64 [b], 0 to 2·padding); flips are
+        bool [b]. `ids` (the numbers of the examples) and `epochs` are int64 [b].
         """
         places = 2 * self.padding + 1
-        # One number for all three, for each draw is a dozen operations.
+        # One number for all three, because each draw takes a dozen ops.
         drawn = random_uniform_int(seed, ids, epochs, _SALT, places**2 * (1 + self.flip))
         pairs, left = drawn // places, drawn % places
         return pairs % places, left, pairs >= places
@@ -52,17 +43,10 @@ class CropFlip:
 def crop_flip(
     images: tf.Tensor, augmentation: CropFlip, seed: int, ids: tf.Tensor, epochs: tf.Tensor
 ) -> tf.Tensor:
-    """Crops and flips a batch.
+    """Returns the images of a batch, randomly cropped and flipped, in the same shape and dtype.
 
-    Args:
-        images: [b, height, width, channels], all but b known.
-        augmentation: What to draw.
-        seed: Seed of the draws.
-        ids: Numbers of the examples, int64 [b].
-        epochs: Their epochs, int64 [b].
-
-    Returns:
-        The same shape and dtype.
+    `images` is [b, height, width, channels]; all dimensions but b must be static. `ids` (the
+    numbers of the examples) and `epochs` are int64 [b].
     """
     size, margin = tuple(images.shape[1:3]), augmentation.padding
     padded = tf.pad(images, [[0, 0], [margin, margin], [margin, margin], [0, 0]])
@@ -73,16 +57,9 @@ def crop_flip(
 
 
 class CroppedImages:
-    """Images, padded once, to be read in random crops."""
+    """Images [n, height, width, channels], padded once, of which random crops are read."""
 
     def __init__(self, images: np.ndarray | Repeated, augmentation: CropFlip, seed: int) -> None:
-        """Pads the images.
-
-        Args:
-            images: [n, height, width, channels].
-            augmentation: What to draw.
-            seed: Seed of the draws.
-        """
         rows, margin = stored_rows(images), augmentation.padding
         height, width = images.shape[1:3]
         padded_size = height + 2 * margin, width + 2 * margin
@@ -92,22 +69,17 @@ class CroppedImages:
         self._augmentation, self._seed = augmentation, seed
         self._size, self._padded_size = (height, width), padded_size
         self._pixels = on_cpu(padded.reshape(-1, images.shape[3]))
-        # Half the bytes of an index are half the time to make it.
+        # An int32 index takes half as long to compute as an int64 index.
         self._index = tf.int32 if len(self._pixels) < 2**31 else tf.int64
 
     def __call__(self, ids: tf.Tensor, epochs: tf.Tensor) -> tf.Tensor:
-        """Reads a batch.
+        """Returns a batch of crops, [b, height, width, channels], in the dtype of the images.
 
-        Args:
-            ids: Numbers of the examples, int64 [b].
-            epochs: Their epochs, int64 [b].
-
-        Returns:
-            [b, height, width, channels], the dtype of the images.
+        `ids` (the numbers of the examples) and `epochs` are int64 [b].
         """
         drawn = self._augmentation.draw(self._seed, ids, epochs)
         images = ids % self._stored if self._repeats else ids
-        # Faster than `tf.gather` of the same pixels, and than gathering rows and then columns.
+        # Faster than `tf.gather` of the same pixels, or of rows and then columns.
         return tf.gather_nd(
             self._pixels, _crops(images, *drawn, self._size, self._padded_size, self._index)
         )
@@ -122,7 +94,7 @@ def _crops(
     padded_size: tuple[int, int],
     dtype: tf.DType,
 ) -> tf.Tensor:
-    """Returns where in the row of all padded pixels each pixel lies, [b, height, width, 1]."""
+    """Returns the index of each pixel in the list of all padded pixels, [b, height, width, 1]."""
     height, width = (tf.range(length, dtype=tf.int64) for length in size)
     rows = (images * padded_size[0] + top)[:, tf.newaxis] + height
     columns = tf.where(flipped[:, tf.newaxis], width[::-1], width) + left[:, tf.newaxis]

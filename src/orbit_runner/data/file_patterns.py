@@ -1,4 +1,4 @@
-"""File patterns as settings of Model Garden's experiments have them."""
+"""The file patterns in the `input_path` of Model Garden's experiments."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Any
 def patterns(path: Any) -> list[str]:
     """Returns the file patterns of an `input_path`.
 
-    Args:
-        path: A text, with commas between several; a list of such; a mapping of such by name.
+    It can be a comma-separated string, or a (nested) list or mapping of such strings.
     """
     if isinstance(path, str):
         return [part.strip() for part in path.split(",") if part.strip()]
@@ -18,5 +17,5 @@ def patterns(path: Any) -> list[str]:
 
 
 def is_local(path: str) -> bool:
-    """Returns whether a path is one of this machine's, and not such as `gs://…`."""
+    """Returns whether a path is a local path, and not a URL such as `gs://…`."""
     return "://" not in path

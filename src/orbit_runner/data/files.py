@@ -1,4 +1,4 @@
-"""Finds the files of a data set, or says where they were looked for."""
+"""Finds the files of a dataset, or reports where it looked for them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,10 @@ SPLITS = ("train", "test", "all")
 
 
 def getting(*names: str, data_dir: str = "") -> str:
-    """Words how to get a data set that is missing.
+    """Returns a text that explains how to download a missing dataset.
 
-    Args:
-        names: What `runner data list` calls it; more than one where several fit.
-        data_dir: The folder that was set.
-
-    Returns:
-        The command, the alternatives after it.
+    `names` are the names in `runner data list`. The first is used in the command; the others are
+    listed as alternatives.
     """
     folder = data_dir or f"data/{names[0]}"
     others = "".join(f" (or {name})" for name in names[1:])
@@ -28,15 +24,7 @@ def getting(*names: str, data_dir: str = "") -> str:
 
 
 def check_split(source: str, split: str) -> None:
-    """Checks the name of a split.
-
-    Args:
-        source: Name of the data set, for the message.
-        split: The name.
-
-    Raises:
-        DataError: It is none of `SPLITS`.
-    """
+    """Raises `DataError` if the split is not one of `SPLITS`."""
     if split not in SPLITS:
         raise DataError(
             f"{source}: got split {split!r}, expected one of {', '.join(SPLITS)}", field="split"
@@ -44,18 +32,9 @@ def check_split(source: str, split: str) -> None:
 
 
 def data_folder(source: str, data_dir: str, hint: str) -> Path:
-    """Opens the folder of a data set.
+    """Returns the directory of a dataset, with `~` expanded.
 
-    Args:
-        source: Name of the data set, for the message.
-        data_dir: The setting; `~` stands for the home folder.
-        hint: How to get the data.
-
-    Returns:
-        The folder, which exists.
-
-    Raises:
-        DataError: It is not set, or is no folder.
+    Raises `DataError` if `data_dir` is empty or not a directory. The message ends with `hint`.
     """
     if not data_dir:
         raise DataError(f"{source}: no folder is set; {hint}")
@@ -66,18 +45,10 @@ def data_folder(source: str, data_dir: str, hint: str) -> Path:
 
 
 def named_files(source: str, data_dir: str, input_path: Sequence[str]) -> list[Path]:
-    """Finds the files that `input_path` names.
+    """Returns the files of `input_path` in that order, with the matches of a pattern sorted.
 
-    Args:
-        source: Name of the data set, for the message.
-        data_dir: Where relative names are looked up; the working folder if empty.
-        input_path: Names or glob patterns.
-
-    Returns:
-        The files in the order of the names, those of one pattern sorted.
-
-    Raises:
-        DataError: A name or pattern has no file, or a file is named twice.
+    Relative names start in `data_dir`, or in the working directory if it is empty. Raises
+    `DataError` if a name or pattern matches no file, or if a file is listed twice.
     """
     found: list[Path] = []
     for name in input_path:

@@ -1,7 +1,7 @@
-"""Fingerprints of the files that a run reads, so that a change between two starts is noticed.
+"""Fingerprints of the files that a run reads, to detect changes between two starts.
 
-Names are relative to the directory that all files of a section have in common: a dataset that
-moves to another directory keeps its fingerprint.
+Names are relative to the common directory of all files of a section, so a dataset that moves to
+another directory keeps its fingerprint.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from orbit_runner.errors import DataError
 from orbit_runner.utils.cache import cache_folder, write_aside
 
 _THREADS = 8
-# A digest that was faster than this is not worth a file in the cache.
+# Digests that are computed faster than this are not cached on disk.
 _CACHED_SECONDS = 1.0
 
 
@@ -34,12 +34,13 @@ class DataFile:
     """One file of a dataset, all images of a class directory, or one array.
 
     Attributes:
-        name: Its path below the directory that all files of the section have in common.
-        bytes: Its size.
-        mtime_ns: When it was modified; the newest of several files.
-        digest: A digest of the contents, prefixed by what it is computed from; "" if unknown.
-        files: How many files it stands for.
-        path: Where it is now; "" for an array. Not part of the fingerprint.
+        name: Path relative to the common directory of all files of the section.
+        bytes: Size in bytes.
+        mtime_ns: Modification time; the latest one of several files.
+        digest: Digest of the contents, with a prefix that tells what it is computed from. Empty if
+            unknown.
+        files: Number of files that the entry describes.
+        path: Current path, empty for an array. Not part of the fingerprint.
     """
 
     name: str
@@ -50,7 +51,7 @@ class DataFile:
     path: str = dataclasses.field(default="", compare=False)
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the fingerprint as JSON can hold it."""
+        """Returns the fingerprint as a JSON-serializable dictionary."""
         found = dataclasses.asdict(self)
         del found["path"]
         return found
@@ -62,14 +63,14 @@ Fingerprint = Mapping[str, Sequence[DataFile]]
 def describe_files(
     paths: Sequence[str | Path], digest: Callable[[Path], str] | None = None
 ) -> list[DataFile]:
-    """Describes files.
+    """Returns the fingerprints of files.
 
     Args:
         paths: The files, in the order in which they are read.
-        digest: Computes the digest of a file; None to compare sizes and times only.
+        digest: Computes the digest of a file. If None, only sizes and times are compared.
 
     Returns:
-        One row per file.
+        One entry per file.
 
     Raises:
         DataError: A file cannot be read.
@@ -97,16 +98,10 @@ def describe_files(
 
 
 def describe_directories(directories: Mapping[str, Sequence[str]]) -> list[DataFile]:
-    """Describes directories of many small files by the names and sizes of these.
+    """Returns one entry per directory, with a digest of the names and sizes of its files.
 
-    Args:
-        directories: The files of each directory, in the order in which they are read.
-
-    Returns:
-        One row per directory; its `path` is that of the newest file.
-
-    Raises:
-        DataError: A file cannot be read.
+    `directories` maps each directory to its files, in the order in which they are read. The `path`
+    of an entry is that of the newest file. Raises `DataError` if a file cannot be read.
     """
     if not directories:
         return []
@@ -121,7 +116,7 @@ def describe_directories(directories: Mapping[str, Sequence[str]]) -> list[DataF
 
 
 def _describe_directory(directory: str, name: str, paths: Sequence[str]) -> DataFile:
-    # A dataset may have a million of them: few calls for each.
+    # A dataset can have a million files, so make few calls per file.
     status = [os.stat(path) for path in paths]
     sizes, times = [one.st_size for one in status], [one.st_mtime_ns for one in status]
     start, newest = len(directory), max(times)
@@ -138,14 +133,7 @@ def _describe_directory(directory: str, name: str, paths: Sequence[str]) -> Data
 
 
 def describe_arrays(arrays: Mapping[str, Any]) -> list[DataFile]:
-    """Describes arrays that no file is known for.
-
-    Args:
-        arrays: Numpy arrays by name, nested at will.
-
-    Returns:
-        One row per array.
-    """
+    """Returns one entry per array of a nested mapping, with a digest of its contents."""
     rows = []
     for path, array in leaves(arrays):
         stored = array.rows if isinstance(array, Repeated) else array
@@ -156,15 +144,10 @@ def describe_arrays(arrays: Mapping[str, Any]) -> list[DataFile]:
 
 
 def content_digest(path: Path) -> str:
-    """Returns the SHA-256 of a file.
+    """Returns the SHA-256 digest of a file, as `sha256:<hex>`.
 
-    A digest that took long is cached until size or time of the file change.
-
-    Args:
-        path: The file.
-
-    Raises:
-        OSError: It cannot be read.
+    A digest that took long is cached on disk until the size or the modification time of the file
+    changes. Raises `OSError` if the file cannot be read.
     """
     status = path.stat()
     return _content_digest(path, status.st_size, status.st_mtime_ns)
@@ -187,14 +170,7 @@ def _content_digest(path: Path, size: int, mtime_ns: int) -> str:
 
 
 def read_digest(path: Path) -> str:
-    """Computes the SHA-256 of a file.
-
-    Args:
-        path: The file.
-
-    Raises:
-        OSError: It cannot be read.
-    """
+    """Returns the SHA-256 digest of a file, as `sha256:<hex>`, without using the cache."""
     sha = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(2**20):
@@ -204,27 +180,14 @@ def read_digest(path: Path) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class DataDifference:
-    """What differs between two fingerprints.
+    """The differences between two fingerprints, one line each."""
 
-    Attributes:
-        changes: Files with other contents, one line each.
-        notes: Files of which only the time is known to differ, one line each.
-    """
-
-    changes: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    changes: tuple[str, ...] = ()  # Files with different contents.
+    notes: tuple[str, ...] = ()  # Files of which only the modification time is known to differ.
 
 
 def compare(before: Fingerprint, now: Fingerprint) -> DataDifference:
-    """Compares two fingerprints.
-
-    Args:
-        before: What was recorded.
-        now: What is there.
-
-    Returns:
-        The differences, of the sections that both have.
-    """
+    """Returns the differences between two fingerprints, in the sections that both have."""
     changes: list[str] = []
     notes: list[str] = []
     for section in (name for name in before if name in now):
@@ -236,10 +199,10 @@ def compare(before: Fingerprint, now: Fingerprint) -> DataDifference:
 def _compare_section(
     before: Sequence[DataFile], now: Sequence[DataFile]
 ) -> Iterator[tuple[str, bool]]:
-    """Yields what differs, and whether the contents do."""
+    """Yields each difference, and whether the contents differ."""
     digests = [row.digest for row in before]
     if all(digests) and digests == [row.digest for row in now]:
-        return  # Renamed at most.
+        return  # At most, files were renamed.
     left, right = ({row.name: row for row in rows} for rows in (before, now))
     for name in left:
         if name not in right:

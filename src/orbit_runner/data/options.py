@@ -1,4 +1,4 @@
-"""Settings of tf.data that change speed and memory, not values."""
+"""tf.data options that affect speed and memory, but not values."""
 
 from __future__ import annotations
 
@@ -11,31 +11,19 @@ from orbit_runner.config.schema.data import DataConfig, service_addresses
 
 @dataclasses.dataclass(frozen=True)
 class PipelineOptions:
-    """How tf.data runs a pipeline; None leaves a choice to it.
+    """Options of a tf.data pipeline. None leaves the choice to tf.data."""
 
-    Attributes:
-        prefetch: Batches made ahead, at least; 0 for none.
-        private_threads: Threads of the pipeline's own.
-        deterministic: Whether batches keep their order.
-        ram_budget_gb: Memory for buffers, in GiB.
-        autotune_algorithm: A name in `tf.data.experimental.AutotuneAlgorithm`.
-        services: Addresses of tf.data services that make the batches; none to make them here.
-    """
-
-    prefetch: int | None = None
-    private_threads: int | None = None
-    deterministic: bool | None = None
-    ram_budget_gb: int | None = None
-    autotune_algorithm: str | None = None
+    prefetch: int | None = None  # Minimum number of batches to prefetch; 0 for none.
+    private_threads: int | None = None  # Size of the pipeline's own thread pool.
+    deterministic: bool | None = None  # Whether batches keep their order.
+    ram_budget_gb: int | None = None  # Memory for buffers, in GiB.
+    autotune_algorithm: str | None = None  # In `tf.data.experimental.AutotuneAlgorithm`.
+    # Addresses of the tf.data services that make the batches. If empty, this process makes them.
     services: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, params: DataConfig) -> PipelineOptions:
-        """Returns what a section of the config says.
-
-        Args:
-            params: The section.
-        """
+        """Returns the options that a data section of the config sets."""
         return cls(
             prefetch=params.prefetch_buffer_size,
             deterministic=params.deterministic,
@@ -45,18 +33,14 @@ class PipelineOptions:
         )
 
     def ahead(self, batches: tf.data.Dataset) -> tf.data.Dataset:
-        """Makes batches before they are asked for.
-
-        Args:
-            batches: The batches.
-        """
+        """Returns the dataset with prefetching, unless it is turned off."""
         count = tf.data.AUTOTUNE if self.prefetch is None else self.prefetch
         return batches.prefetch(count) if count else batches
 
     def tf_options(self) -> tf.data.Options:
-        """Returns the settings as tf.data takes them, with autosharding off."""
+        """Returns the options as `tf.data.Options`, with autosharding off."""
         options = tf.data.Options()
-        # Every pipeline computes its own slice, so that nothing is left to share out.
+        # Every pipeline computes its own slice, so there is nothing to shard.
         options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
         if self.private_threads is not None:
             options.threading.private_threadpool_size = self.private_threads

@@ -1,8 +1,9 @@
-"""Batches made by tf.data services on other machines, in the order in which one process makes them.
+"""Batches made by tf.data services on other machines, in the same order as in a single process.
 
-A dispatcher with several workers would hand out each worker's batches as they come. Here each
-service has one worker, makes every n-th piece of the pipeline, and the pieces are taken in turn.
-So the order stays a function of (seed, step), and a resumed run gets the batches it would have got.
+A dispatcher with several workers would return the batches of each worker as they arrive. Here, each
+service has one worker and makes every n-th element of the pipeline, and the elements are taken in
+turn. So the order stays a function of (seed, step), and a resumed run gets the batches that it
+would have gotten without the interruption.
 """
 
 from __future__ import annotations
@@ -17,21 +18,17 @@ Stage = Callable[[tf.data.Dataset], tf.data.Dataset]
 def apply_on_services(
     services: Sequence[str], pieces: tf.data.Dataset, make: Stage
 ) -> tf.data.Dataset:
-    """Applies the costly part of a pipeline, on services where there are any.
+    """Returns `make(pieces)`, in the same order, computed on tf.data services if there are any.
 
-    Args:
-        services: Their addresses, `grpc://host:port`; none to do it here.
-        pieces: What is cheap to make: each service makes all of it, and keeps its own.
-        make: The costly part, one element out for each one in.
-
-    Returns:
-        `make(pieces)`, in its order.
+    `services` are addresses of the form `grpc://host:port`. Each service makes all of `pieces`,
+    which should be cheap, and keeps its share. `make` must return one element for each input
+    element.
     """
     if not services:
         return make(pieces)
     count, options = len(services), tf.data.Options()
-    # The service's own iterators: taken apart, they now and then wait for as long as they have
-    # lived, as `train/inputs/distribute.py` says.
+    # This applies to the iterators in the service. With autotuning, deleting an iterator sometimes
+    # blocks for as long as the iterator has existed; see `train/inputs/distribute.py`.
     options.autotune.enabled = False
     parts = [
         make(pieces.shard(count, index))

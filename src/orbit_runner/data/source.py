@@ -1,4 +1,4 @@
-"""A data set as arrays in memory; numpy only, so that a bad file is reported at once."""
+"""A dataset as in-memory arrays; does not import TensorFlow, to report errors early."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from orbit_runner.errors import DataError
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ArraySource:
-    """A data set whose examples can be read in any order.
+    """A dataset whose examples can be read in any order.
 
     Attributes:
-        name: What messages call it.
-        arrays: Numpy arrays by name, nested at will, each with the examples along its first axis.
-            Sets of images hold `image` (uint8 [n, height, width, channels]) and `label`
+        name: Name used in messages.
+        arrays: NumPy arrays by name, in mappings of any depth. The first axis of each array is the
+            examples. Image datasets have `image` (uint8 [n, height, width, channels]) and `label`
             (int32 [n]).
-        num_classes: Number of labels, where there are any.
-        mean: Mean of each channel in the unit of the pixels, None where unknown.
-        std: Standard deviation of each channel in the unit of the pixels, None where unknown.
-        labels: What the classes are called, where that is known.
-        files: The files that the arrays were read from, where there are any.
+        num_classes: Number of classes. None if there are no labels.
+        mean: Mean of each channel, in the unit of the pixels. None if unknown.
+        std: Standard deviation of each channel, in the unit of the pixels. None if unknown.
+        labels: Class names. None if unknown.
+        files: The files that the arrays were read from, if any.
     """
 
     name: str
@@ -50,15 +50,7 @@ class ArraySource:
 
 
 def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Walks through nested mappings.
-
-    Args:
-        tree: The mapping.
-        prefix: Put in front of each path.
-
-    Yields:
-        The dotted path of each value that is no mapping, and the value.
-    """
+    """Yields the dotted path, after `prefix`, and the value of each leaf of nested mappings."""
     for name, value in tree.items():
         path = f"{prefix}{name}"
         if isinstance(value, Mapping):
@@ -68,15 +60,12 @@ def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
 
 
 class Repeated:
-    """The rows of an array over and over, in the memory of one turn; passes for a numpy array."""
+    """Mimics a NumPy array [size, ...] that repeats `rows` [k, ...], which are stored once.
+
+    A slice of it is a slice of the stored rows.
+    """
 
     def __init__(self, rows: np.ndarray, size: int) -> None:
-        """Takes the rows.
-
-        Args:
-            rows: [k, ...].
-            size: How many rows there seem to be, n.
-        """
         self.rows, self.dtype = rows, rows.dtype
         self.shape, self.ndim = (size, *rows.shape[1:]), rows.ndim
 

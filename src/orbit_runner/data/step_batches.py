@@ -1,4 +1,4 @@
-"""Successive batches made in one call, by the numbers of their steps: no pipeline, no iterator."""
+"""Batches of consecutive steps, made in one call by step, without a dataset or an iterator."""
 
 from __future__ import annotations
 
@@ -11,34 +11,21 @@ import tensorflow as tf
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Chunks:
-    """The batches of a set that lies in memory.
+    """The batches of an in-memory dataset."""
 
-    Attributes:
-        make: From places in the row of examples, int64 [k, b], to nested tensors [k, b, ...].
-        global_batch_size: Examples of a step on all replicas, B.
-        batch_size: Examples of a step on one replica, b.
-        length: How many batches to make at once: a call costs as much as a small batch.
-        nbytes: What the set takes in memory.
-        steps: How many batches there are; None where they never end.
-    """
-
+    # From positions in the sequence of examples, int64 [k, b], to nested tensors [k, b, ...].
     make: Callable[[tf.Tensor], Any]
     global_batch_size: int
-    batch_size: int
-    length: int
-    nbytes: int
-    steps: int | None = None
+    batch_size: int  # Examples per replica.
+    length: int  # Number of batches to make in one call.
+    nbytes: int  # Memory that the dataset takes.
+    steps: int | None = None  # None if the batches never end.
 
     def __call__(self, first: tf.Tensor, count: int | tf.Tensor, replica: int | tf.Tensor) -> Any:
-        """Makes the batches of successive steps for one replica.
+        """Returns the batches of consecutive steps for one replica.
 
-        Args:
-            first: The first of the steps, int64 scalar.
-            count: How many, int64 scalar.
-            replica: The number of the replica.
-
-        Returns:
-            Nested tensors [count, batch_size, ...].
+        They are nested tensors [count, batch_size, ...]. `first` (the first step) and `count` are
+        int64 scalars.
         """
         steps = first + tf.range(count, dtype=tf.int64)
         shift = tf.cast(replica, tf.int64) * self.batch_size
@@ -46,14 +33,10 @@ class Chunks:
         return self.make(places + tf.range(self.batch_size, dtype=tf.int64))
 
     def batch_at(self, step: tf.Tensor) -> Any:
-        """Makes the whole batch of one step.
+        """Returns the batch of one step for replica 0: nested tensors [batch_size, ...].
 
-        Args:
-            step: Its number, int64 scalar.
-
-        Returns:
-            Nested tensors [batch_size, ...].
+        `step` is an int64 scalar. If there is only one replica, this is the whole batch.
         """
-        # What is read lies in the memory of the host, and is much.
+        # The arrays are large, and in host memory.
         with tf.device("CPU:0"):
             return tf.nest.map_structure(lambda tensor: tensor[0], self(step, 1, 0))

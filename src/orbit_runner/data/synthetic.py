@@ -1,4 +1,4 @@
-"""Data that is made up: for measuring, and for trying a model before its data is there."""
+"""Synthetic data, for benchmarks and for trying out a model before its data is available."""
 
 from __future__ import annotations
 
@@ -35,25 +35,18 @@ def load(
     seed: int = 0,
     max_bytes: int | None = None,
 ) -> ArraySource:
-    """Makes arrays of any nested structure.
+    """Returns an `ArraySource` of constant or random arrays in any nested structure.
 
-    Args:
-        features: A specification by name, nested at will. A mapping with the key `shape` is the
-            specification of an array: `shape` of one example, `dtype` (`float32`), `low` and
-            `high` (random numbers are at least `low` and below `high`; integers have 0 and 2, or
-            256 for `uint8`; floats without either are normal with mean 0 and deviation 1),
-            `value` (0) of all constant numbers.
-        num_examples: Size of the set.
-        kind: `constant`, which takes the memory of one example, or `random`.
-        seed: Seed of the random numbers. Each array depends on it and on its own path alone.
-        max_bytes: Memory of one array of random numbers; the rows that fill it repeat. No limit
-            where None.
+    `features` is a nested mapping of array specifications. A mapping with the key `shape` specifies
+    an array: `shape` of one example, `dtype` (default `float32`), `low` and `high` of random
+    numbers (`high` is excluded), and `value` (default 0) of constant numbers. By default, random
+    integers are from 0 to 1 (`uint8`: 0 to 255), and random floats are normal with mean 0 and
+    standard deviation 1.
 
-    Returns:
-        Arrays of that structure; `num_classes` is `high` of an integer `label` that has one.
-
-    Raises:
-        DataError: A specification is wrong; its dotted path is named.
+    `kind` is `random` or `constant`, which takes the memory of one example. Each random array
+    depends only on `seed` and its own path. `max_bytes` limits the memory of each random array,
+    whose rows then repeat; None for no limit. `num_classes` is `high` of an integer `label`. Raises
+    `DataError` with the dotted path of a wrong specification.
     """
     if kind not in _KINDS:
         raise _error("kind", kind, f"one of {', '.join(_KINDS)}")

@@ -1,4 +1,4 @@
-"""Reads rows of an array that lies in memory once, whatever number of pipelines read it."""
+"""Reads rows of an in-memory array that is stored once for any number of pipelines."""
 
 from __future__ import annotations
 
@@ -9,13 +9,9 @@ from orbit_runner.data.source import Repeated
 
 
 def stored_rows(array: np.ndarray | Repeated) -> np.ndarray:
-    """Leaves out the copies of rows that repeat without taking memory.
+    """Returns the rows of an array [n, ...] that are stored, [k, ...].
 
-    Args:
-        array: [n, ...], possibly made by `np.broadcast_to`.
-
-    Returns:
-        The same array, or the rows that repeat as [k, ...].
+    k is less than n only for a `Repeated` and for an array made by `np.broadcast_to`.
     """
     if isinstance(array, Repeated):
         return array.rows
@@ -23,43 +19,24 @@ def stored_rows(array: np.ndarray | Repeated) -> np.ndarray:
 
 
 def on_cpu(array: np.ndarray) -> tf.Tensor:
-    """Makes a tensor for functions of tf.data to capture.
+    """Returns an eager tensor in host memory, for tf.data functions to capture.
 
-    Captured, it is passed by reference; as a constant it would be part of each function's graph,
+    A captured tensor is passed by reference. A constant would be part of each function's graph,
     which is limited to 2 GB.
-
-    Args:
-        array: Any numpy array.
-
-    Returns:
-        An eager tensor in host memory, even where a GPU is the default.
     """
     with tf.init_scope(), tf.device("/CPU:0"):
         return tf.constant(array)
 
 
 class Table:
-    """The rows of an array."""
+    """The rows of an array [n, ...]."""
 
     def __init__(self, array: np.ndarray | Repeated) -> None:
-        """Takes the array into a tensor.
-
-        Args:
-            array: [n, ...].
-        """
         rows = stored_rows(array)
         self._repeats, self._stored = len(rows) < len(array), len(rows)
         self._rows = on_cpu(rows)
 
     def __call__(self, ids: tf.Tensor, epochs: tf.Tensor) -> tf.Tensor:
-        """Gathers rows.
-
-        Args:
-            ids: int64 [b].
-            epochs: Of no effect.
-
-        Returns:
-            [b, ...], the dtype of the array.
-        """
+        """Returns the rows `ids` (int64 [b]), [b, ...] in the array's dtype; ignores `epochs`."""
         del epochs
         return tf.gather(self._rows, ids % self._stored if self._repeats else ids)

@@ -1,4 +1,4 @@
-"""Pipelines of tf.data over batches that are functions of their steps."""
+"""tf.data pipelines over batches that are functions of their steps."""
 
 from __future__ import annotations
 
@@ -17,16 +17,9 @@ _ENDLESS = 2**62
 def endless(
     chunks: Chunks, slices: ReplicaSlices, start_step: int | tf.Tensor, options: PipelineOptions
 ) -> tf.data.Dataset:
-    """Makes a pipeline of batches that never end.
+    """Returns an endless dataset of the batches for one replica.
 
-    Args:
-        chunks: The batches.
-        slices: Which of them this pipeline makes.
-        start_step: The step of the first; in a graph, an int64 scalar tensor as well.
-        options: How tf.data runs it.
-
-    Returns:
-        Batches for one replica.
+    `start_step` is the step of the first batch. In a graph, it can be an int64 scalar tensor.
     """
 
     def chunk(first: tf.Tensor) -> Any:
@@ -35,7 +28,8 @@ def endless(
 
     firsts = tf.data.Dataset.range(0, _ENDLESS, chunks.length)
     batches = _unbatch(_make_dataset(firsts, chunk, options), chunks.length, options)
-    # A finite set would make a distributed iterator ask all replicas every step whether it ended.
+    # With a finite dataset, a distributed iterator would check in each step whether the data of any
+    # replica has ended.
     batches = batches.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
     return batches.with_options(options.tf_options())
 
@@ -43,16 +37,9 @@ def endless(
 def one_pass(
     chunks: Chunks, slices: ReplicaSlices, options: PipelineOptions, *, cache: bool
 ) -> tf.data.Dataset:
-    """Makes a pipeline of batches that end.
+    """Returns a dataset of one pass over the batches for one replica.
 
-    Args:
-        chunks: The batches, `steps` of them.
-        slices: Which of them this pipeline makes.
-        options: How tf.data runs it.
-        cache: Whether batches stay in memory after the first pass.
-
-    Returns:
-        Batches for one replica.
+    If `cache` is True, the batches stay in memory after the first pass.
     """
     count, length = slices.elements(chunks.steps or 0), chunks.length
 
@@ -66,7 +53,7 @@ def one_pass(
 
 
 def _make_dataset(firsts: tf.data.Dataset, chunk: Any, options: PipelineOptions) -> tf.data.Dataset:
-    # There is nothing in it for AutoGraph to convert, which would take a second at the start.
+    # AutoGraph has nothing to convert here, and would take a second at the start.
     plain = tf.autograph.experimental.do_not_convert(chunk)
     return apply_on_services(
         options.services, firsts, lambda d: d.map(plain, num_parallel_calls=tf.data.AUTOTUNE)
@@ -74,7 +61,7 @@ def _make_dataset(firsts: tf.data.Dataset, chunk: Any, options: PipelineOptions)
 
 
 def _unbatch(made: tf.data.Dataset, length: int, options: PipelineOptions) -> tf.data.Dataset:
-    # Prefetched before `unbatch`: handing over single small batches costs more than cutting them.
+    # Prefetch before `unbatch`: prefetching single small batches costs more than splitting chunks.
     if options.prefetch is None:
         made = made.prefetch(tf.data.AUTOTUNE)
     elif options.prefetch:

@@ -1,1 +1,1 @@
-"""Public datasets: readers of their file formats, and the catalogue of `runner data`."""
+"""Public datasets: readers of their file formats, and the catalog of `runner data`."""

@@ -1,4 +1,4 @@
-"""The public data sets by name."""
+"""The public datasets by name."""
 
 from __future__ import annotations
 
@@ -12,17 +12,7 @@ SETS: dict[str, PublicSet] = {found.name: found for found in (*IMAGES, *TEXTS, *
 
 
 def find(name: str) -> PublicSet:
-    """Finds a data set by its name.
-
-    Args:
-        name: The name.
-
-    Returns:
-        What is known about it.
-
-    Raises:
-        RunnerError: There is none of that name.
-    """
+    """Returns a dataset of the catalog; raises an error if the name is unknown."""
     if name not in SETS:
         raise RunnerError(f"{unknown('data set', name, [*SETS])}\nsee `runner data list`")
     return SETS[name]

@@ -1,7 +1,8 @@
-"""Public sets of images.
+"""Public image datasets.
 
-Sizes and sums are those recorded by TensorFlow Datasets 4.9.10 (`url_checksums/mnist.txt`,
-`fashion_mnist.txt`, `cifar10.txt`, `datasets/imagenet2012/checksums.tsv`).
+Sizes and SHA-256 checksums are those recorded by TensorFlow Datasets 4.9.10
+(`url_checksums/mnist.txt`, `fashion_mnist.txt`, `cifar10.txt`,
+`datasets/imagenet2012/checksums.tsv`).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from orbit_runner.datasets.published import Archive, PublicSet, RemoteFile
 _MNIST = "https://storage.googleapis.com/cvdf-datasets/mnist"
 _MNIST_COPY = "https://ossci-datasets.s3.amazonaws.com/mnist"
 _FASHION = "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion"
-# The address of its README, which no https goes to.
+# The address in its README, which does not support HTTPS.
 _FASHION_COPY = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"
 _IDX = (
     "train-images-idx3-ubyte.gz",
@@ -78,7 +79,7 @@ IMAGES = (
                 url="https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
                 size=170052171,
                 sha256="c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
-                # Six files of 10,000 records of 3,073 bytes, the names of classes and a note.
+                # Six files of 10,000 records of 3,073 bytes, the class names and a readme.
                 archive=Archive(limit=6 * 30_730_000 + 100_000),
             ),
         ),

@@ -1,6 +1,7 @@
-"""Public sets of ratings.
+"""Public rating datasets.
 
-Sizes and sums are those recorded by TensorFlow Datasets 4.9.10 (`url_checksums/movielens.txt`).
+Sizes and SHA-256 checksums are those recorded by TensorFlow Datasets 4.9.10
+(`url_checksums/movielens.txt`).
 """
 
 from __future__ import annotations

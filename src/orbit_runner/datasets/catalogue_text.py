@@ -1,7 +1,8 @@
-"""Public sets of sentences and their translations.
+"""Public translation datasets.
 
-Sizes and sums of WMT are those recorded by TensorFlow Datasets 4.9.10 (`url_checksums/wmt1*.txt`).
-Those of Multi30k were taken from files whose MD5 is the one that torchtext publishes.
+Sizes and SHA-256 checksums of WMT are those recorded by TensorFlow Datasets 4.9.10
+(`url_checksums/wmt1*.txt`). Those of Multi30k were computed from files with the MD5 checksums that
+torchtext publishes.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _MULTI30K_SUMS = {
 
 
 def _pair(stem: str, folder: str = "") -> dict[str, str]:
-    """Returns the two files of a corpus: name in the archive to name in the folder."""
+    """Returns the two files of a corpus: name in the archive to name in the directory."""
     return {f"{folder}{stem}.de-en.{end}": f"{stem}.de-en.{end}" for end in ("en", "de")}
 
 

@@ -1,4 +1,4 @@
-"""CIFAR-10 in its binary version."""
+"""CIFAR-10, binary version."""
 
 from __future__ import annotations
 
@@ -16,25 +16,19 @@ _TRAIN = tuple(f"data_batch_{number}.bin" for number in range(1, 6))
 _FILES = {"train": _TRAIN, "test": ("test_batch.bin",), "all": (*_TRAIN, "test_batch.bin")}
 _SIDE, _CHANNELS = 32, 3
 _RECORD = 1 + _CHANNELS * _SIDE**2
-# Of the 50,000 training images as fractions of 255, over all pixels of a channel.
+# Mean and standard deviation of each channel over the 50,000 training images, in units of 0 to 255.
 _MEAN = tuple(255 * value for value in (0.4914, 0.4822, 0.4465))
 _STD = tuple(255 * value for value in (0.2470, 0.2435, 0.2616))
 
 
 def load(*, split: str, data_dir: str = "", input_path: Sequence[str] = ()) -> ArraySource:
-    """Reads CIFAR-10 from records of a label byte and 3,072 pixels, channel after channel.
+    """Returns CIFAR-10: `image` uint8 [n, 32, 32, 3] and `label` int32 [n].
 
-    Args:
-        split: `train`, `test` or `all`; of no effect with `input_path`.
-        data_dir: The folder of `data_batch_1.bin` and the others, or the one above.
-        input_path: Files or patterns in place of those, for a part of the set; relative to
-            `data_dir`.
+    A record is a label byte and 3,072 pixel bytes, one channel after the other. `split` is `train`,
+    `test` or `all`. `data_dir` contains `data_batch_1.bin` and the others, or their directory.
 
-    Returns:
-        `image` uint8 [n, 32, 32, 3] and `label` int32 [n].
-
-    Raises:
-        DataError: A file is missing or mangled.
+    `input_path` are files or patterns to read instead, relative to `data_dir`; `split` is then
+    ignored. Raises `DataError` if a file is missing or invalid.
     """
     check_split("cifar10", split)
     field = "input_path" if input_path else "data_dir"
@@ -44,7 +38,7 @@ def load(*, split: str, data_dir: str = "", input_path: Sequence[str] = ()) -> A
     start = 0
     for part in records:
         pixels = part[:, 1:].reshape(-1, _CHANNELS, _SIDE, _SIDE)
-        # Three times as fast as one copy of the transposed pixels.
+        # Three times as fast as a single copy of the transposed pixels.
         for channel in range(_CHANNELS):
             image[start : start + len(part), ..., channel] = pixels[:, channel]
         start += len(part)

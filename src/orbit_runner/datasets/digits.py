@@ -1,4 +1,4 @@
-"""The handwritten digits that come with scikit-learn: data for a first run without a download."""
+"""The handwritten digits of scikit-learn, for a first run without a download."""
 
 from __future__ import annotations
 
@@ -17,26 +17,19 @@ from orbit_runner.errors import DataError
 _SIDE = 8
 _SIZE = 1797
 _HINT = "install it again: pip install --force-reinstall scikit-learn"
-# Over all 1,797 images, in units of 0 to 16.
+# Mean and standard deviation over all 1,797 images, in units of 0 to 16.
 _MEAN, _STD = (4.884165,), (6.016788,)
 
 
 def load(*, split: str, data_dir: str = "", input_path: Sequence[str] = ()) -> ArraySource:
-    """Reads the 1,797 digits of 8×8 pixels with 17 shades, 0 to 16.
+    """Returns handwritten digits: `image` uint8 [n, 8, 8, 1] and `label` int32 [n].
 
-    scikit-learn's file has no split of its own. Here every fifth example (number 4, 9, 14, …) is
-    for testing, the others are for training.
+    Pixels are 0 to 16. scikit-learn's file of 1,797 examples has no splits. Here, every fifth
+    example (number 4, 9, 14, …) is for testing: `split` is `train` (1,438 examples), `test` (359)
+    or `all`.
 
-    Args:
-        split: `train` (1,438 examples), `test` (359) or `all`.
-        data_dir: Must be empty, for the file comes with scikit-learn.
-        input_path: Must be empty.
-
-    Returns:
-        `image` uint8 [n, 8, 8, 1] and `label` int32 [n].
-
-    Raises:
-        DataError: The file is missing or mangled, or a setting does not apply.
+    `data_dir` and `input_path` must be empty, because the file comes with scikit-learn. Raises
+    `DataError` if they are not, or if the file is missing or invalid.
     """
     check_split("digits", split)
     for field, value in (("data_dir", data_dir), ("input_path", list(input_path))):

@@ -1,4 +1,4 @@
-"""Reads IDX, the file format of MNIST: a big-endian header and bytes."""
+"""Reads IDX, the file format of MNIST: a big-endian header, then bytes."""
 
 from __future__ import annotations
 
@@ -17,21 +17,13 @@ _PIECE_BYTES = 2**24
 
 
 def read_idx(path: Path, rank: int, *, field: str) -> np.ndarray:
-    """Reads an IDX file of bytes.
+    """Returns the values of an IDX file of bytes: read-only uint8 with `rank` dimensions.
 
     The format is that of http://yann.lecun.com/exdb/mnist: two zero bytes, 8 for unsigned bytes,
-    the number of dimensions, each dimension as four bytes, then the values.
+    the number of dimensions, each dimension as four bytes, then the values. A file whose name ends
+    in `.gz` is decompressed.
 
-    Args:
-        path: The file; gzip if its name ends in `.gz`.
-        rank: The expected number of dimensions.
-        field: The setting to blame.
-
-    Returns:
-        uint8 of that rank, read-only.
-
-    Raises:
-        DataError: The file is not what its header says, or not of that rank.
+    Raises a `DataError` that names the setting `field` if the file has another rank or size.
     """
     content = _content(path, field)
     header = 4 + 4 * rank
@@ -53,7 +45,7 @@ def _values(
 ) -> np.ndarray:
     if min(shape) < 1:
         raise DataError(f"{path}: got shape {list(shape)}, expected no zeros", field=field)
-    # Not numpy's product: dimensions of a mangled header overflow it.
+    # Not NumPy's product, which dimensions of an invalid header could overflow.
     expected = header + math.prod(shape)
     if len(content) != expected:
         raise DataError(
@@ -74,7 +66,7 @@ def _content(path: Path, field: str) -> bytes:
 
 
 def _unpack(file: gzip.GzipFile) -> bytes:
-    """Reads what the header promises, and a byte more: a small file may unpack to a huge one."""
+    """Reads one byte more than the header promises: a small file may decompress to a huge one."""
     content = file.read(4)
     if content[:3] != _MAGIC:
         return content

@@ -1,4 +1,4 @@
-"""MNIST, and other sets in its format such as Fashion-MNIST."""
+"""MNIST, and other datasets in its format such as Fashion-MNIST."""
 
 from __future__ import annotations
 
@@ -13,25 +13,20 @@ from orbit_runner.datasets.idx import read_idx
 from orbit_runner.errors import DataError
 
 _PREFIXES = {"train": ("train",), "test": ("t10k",), "all": ("train", "t10k")}
-# Of MNIST's training images as fractions of 255, as in the MNIST example of
-# https://github.com/pytorch/examples; Fashion-MNIST is brighter, but no worse off for it.
+# Mean and standard deviation of MNIST's training images, in units of 0 to 255, as in the MNIST
+# example of https://github.com/pytorch/examples. Fashion-MNIST is brighter, but that does no harm.
 _MEAN, _STD = (0.1307 * 255,), (0.3081 * 255,)
 
 
 def load(*, split: str, data_dir: str = "", input_path: Sequence[str] = ()) -> ArraySource:
-    """Reads a set in MNIST's format: IDX files, plain or gzipped.
+    """Returns arrays in MNIST's format: `image` uint8 [n, height, width, 1], `label` int32 [n].
 
-    Args:
-        split: `train`, `test` or `all`; of no effect with `input_path`.
-        data_dir: The folder of `train-images-idx3-ubyte` and the others; `.idx3-ubyte` and `.gz`
-            are found too.
-        input_path: The file of the images and the file of the labels, in place of those.
+    The files are IDX, plain or compressed with gzip. `split` is `train`, `test` or `all`.
+    `data_dir` contains `train-images-idx3-ubyte` and the others; names with `.idx3-ubyte` and `.gz`
+    are found, too.
 
-    Returns:
-        `image` uint8 [n, height, width, 1] and `label` int32 [n].
-
-    Raises:
-        DataError: A file is missing or mangled.
+    `input_path` are the file of the images and the file of the labels to read instead; `split` is
+    then ignored. Raises `DataError` if a file is missing or invalid.
     """
     check_split("mnist", split)
     pairs = _pairs(split, data_dir, input_path)

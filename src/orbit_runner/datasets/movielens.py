@@ -1,4 +1,4 @@
-"""MovieLens 100K, 1M and 20M, in their own files; every rating counts as a choice."""
+"""MovieLens 100K, 1M and 20M in their original files; every rating counts as an interaction."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from orbit_runner.data.ratings.parse_cache import load_or_parse
 from orbit_runner.data.ratings.parsing import Layout, parse_ratings
 from orbit_runner.errors import DataError
 
-# The README of each set describes its lines.
+# The README of each dataset describes the format of its lines.
 _FILES = MappingProxyType(
     {
         "100k": ("u.data", Layout(b"\t")),
@@ -23,20 +23,14 @@ _FILES = MappingProxyType(
 
 
 def load(*, data_dir: str = "", input_path: Sequence[str] = (), variant: str = "") -> Interactions:
-    """Reads a set.
+    """Returns all ratings in the order of the file, regardless of their stars.
 
-    Args:
-        data_dir: The folder of `u.data` (100K), `ratings.dat` (1M) or `ratings.csv` (20M), or the
-            one that holds `ml-100k`, `ml-1m` or `ml-20m`.
-        input_path: The file itself, in place of those.
-        variant: `100k`, `1m` or `20m`; what is there if empty. Sets of another size in the same
-            format go by that name.
+    `data_dir` contains `u.data` (100K), `ratings.dat` (1M) or `ratings.csv` (20M), or the directory
+    `ml-100k`, `ml-1m` or `ml-20m`. `input_path` is the file to read instead.
 
-    Returns:
-        All ratings in the order of the file, whatever their stars.
-
-    Raises:
-        DataError: The file is missing or mangled, or there is more than one.
+    `variant` is `100k`, `1m` or `20m`, also for datasets of another size in the same format; by
+    default, the one that is found. Raises `DataError` if the file is missing or invalid, or if
+    several are found.
     """
     if input_path:
         path, variant, field = *_named_file(data_dir, input_path, variant), "input_path"

@@ -1,4 +1,4 @@
-"""What the catalogue says about a public data set."""
+"""Descriptions of public datasets."""
 
 from __future__ import annotations
 
@@ -10,78 +10,51 @@ from urllib.parse import urlsplit
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Archive:
-    """What is taken out of a `.tgz`, `.tar.gz` or `.zip`.
+    """What is extracted from a `.tgz`, `.tar.gz` or `.zip`."""
 
-    Attributes:
-        limit: The bytes that may come out of it, at most; also the space that is asked for.
-        members: Name in the archive to name in the folder; everything, by its own name, if None.
-            A `.sgm` that becomes something else is reduced to the text of its segments.
-    """
-
-    limit: int
+    limit: int  # maximum number of bytes to extract, and the disk space that is required
+    # Name in the archive to name in the directory; None for all files with their own names. A
+    # `.sgm` file whose new name has another suffix is reduced to the text of its segments.
     members: Mapping[str, str] | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RemoteFile:
-    """One published file.
+    """A published file."""
 
-    Attributes:
-        url: The official address.
-        size: Bytes.
-        sha256: Of its bytes, hexadecimal.
-        others: More addresses of the same bytes, tried in turn.
-        archive: What is taken out of it; None if the file itself is what is wanted.
-    """
-
-    url: str
-    size: int
-    sha256: str
-    others: tuple[str, ...] = ()
-    archive: Archive | None = None
+    url: str  # official address
+    size: int  # bytes
+    sha256: str  # hexadecimal
+    others: tuple[str, ...] = ()  # further addresses of the same bytes, tried in order
+    archive: Archive | None = None  # None if the file itself is the result
 
     @property
     def name(self) -> str:
-        """The last part of the address."""
+        """The file name in the URL."""
         return PurePosixPath(urlsplit(self.url).path).name
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PublicSet:
-    """A data set of the catalogue.
-
-    Attributes:
-        name: What `runner data get` calls it.
-        help: One line.
-        terms: What its owners ask for, and where they say so.
-        files: What is downloaded.
-        results: The files that a data source reads, once all is done.
-        folder: The default folder, which is also the `data_dir` of its experiments.
-        experiments: Names of the experiments that use it.
-        by_hand: For a set that asks for an account: what to do. Nothing is downloaded then.
-    """
+    """A dataset of the catalog."""
 
     name: str
-    help: str
-    terms: str
+    help: str  # one line
+    terms: str  # conditions of its owners, and where they are published
     files: tuple[RemoteFile, ...]
-    results: tuple[str, ...]
-    folder: str
+    results: tuple[str, ...]  # files that a data source reads
+    folder: str  # default directory, and the `data_dir` of its experiments
     experiments: tuple[str, ...] = ()
-    by_hand: str = ""
+    by_hand: str = ""  # instructions if it requires an account; nothing is downloaded then
 
     @property
     def size(self) -> int:
-        """Bytes to download."""
+        """The number of bytes to download."""
         return sum(file.size for file in self.files)
 
 
 def format_bytes(count: int) -> str:
-    """Returns a number of bytes as a person would say it.
-
-    Args:
-        count: Bytes.
-    """
+    """Returns a number of bytes as text, such as `1.5 MB`."""
     value, units = float(count), ["B", "kB", "MB", "GB", "TB"]
     while value >= 999.5 and len(units) > 1:
         value, units = value / 1000, units[1:]

@@ -1,1 +1,1 @@
-"""Random draws, seeds and numerics as functions of the config: the same bits each time."""
+"""Reproducible random draws, seeds and numerics: the same config gives the same bits."""

@@ -1,12 +1,12 @@
-"""Finds the random draws of a traced graph that no key reaches."""
+"""Finds the random draws of a traced graph that are not keyed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-# The ops that keep the state of a generator, in the op or in a variable, by the names they are
-# registered with. `FractionalMaxPool` is not declared as one, but draws its regions as they do.
+# The registered names of the ops that keep the state of a generator, in the op or in a variable.
+# `FractionalMaxPool` is not declared as stateful, but draws its regions in the same way.
 _KEEP_STATE = {
     "AllCandidateSampler",
     "FixedUnigramCandidateSampler",
@@ -43,14 +43,10 @@ _KEEP_STATE = {
 
 
 def unkeyed_draws(function: Any) -> list[str]:
-    """Lists the draws which a run that goes on after a restart would make differently.
+    """Returns the draws that would differ after a restart, each as `<name> (<op>)`.
 
-    Args:
-        function: A `tf.types.experimental.ConcreteFunction`, or a graph.
-
-    Returns:
-        `<name> (<op>)` of each, also in the functions, loops and branches that the graph calls; the
-        name begins with those of the calls that lead to it.
+    `function` is a `tf.types.experimental.ConcreteFunction` or a graph. Draws in the functions,
+    loops and branches that it calls are included; their names start with the names of the calls.
     """
     graph_def = getattr(function, "graph", function).as_graph_def()
     library = {entry.signature.name: entry.node_def for entry in graph_def.library.function}

@@ -1,4 +1,4 @@
-"""Which graph the key of a draw is made in, and how it comes to the graph where the draw is."""
+"""Decides in which graph the key of a draw is made, and passes it to the graph of the draw."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-# None of these has a public name, and how graphs are nested is known to nothing else.
+# None of these has a public name, and no public API tells how graphs are nested.
 from tensorflow.python.framework.func_graph import FuncGraph
 from tensorflow.python.ops.control_flow_v2_func_graphs import (
     WhileBodyFuncGraph,
@@ -20,25 +20,24 @@ _SPEC = tf.TensorSpec([1], tf.uint64)
 
 
 class Stream:
-    """A sequence of draws, which may reach into graphs inside of the one where it started."""
+    """A sequence of draws, in the graph in which it started and in graphs inside of that one.
+
+    It starts in the graph that is being built, or eagerly. `make_key` makes the key (uint64 [1]);
+    it is called at the first draw, in that graph. `call_key` returns the key (uint64 [1]) for one
+    call of a function.
+    """
 
     def __init__(
         self, make_key: Callable[[], tf.Tensor], call_key: Callable[[], tf.Tensor]
     ) -> None:
-        """Starts in the graph that is being built, or eagerly.
-
-        Args:
-            make_key: Makes the key, uint64 [1]; called at the first draw, in that graph.
-            call_key: Gives the key for one call of a function, uint64 [1].
-        """
         self._home = _graph()
         self._make_key, self._call_key = make_key, call_key
         self._calls: dict[FuncGraph | None, Calls] = {}
 
     def reaches_here(self) -> bool:
-        """Returns whether the graph that is being built is the stream's or inside of it.
+        """Returns whether the graph that is being built is the stream's graph or inside of it.
 
-        It is not where a variable is initialised.
+        An initializer of a variable that TensorFlow lifts out of the graph is outside.
         """
         graph = _graph()
         while graph is not self._home:
@@ -48,17 +47,13 @@ class Stream:
         return True
 
     def calls(self) -> Calls:
-        """Returns the key for draws in the graph that is being built."""
+        """Returns the key and the call counter for draws in the graph that is being built."""
         return self._calls_in(_graph())
 
     def piece(self, index: tf.Tensor | int) -> tf.Tensor:
-        """Makes the key of a piece, the same whether a loop or a row of calls goes through them.
+        """Returns the key of a piece (uint64 [1]), the same for pieces in a loop and unrolled ones.
 
-        Args:
-            index: Integer scalar, of the graph that is being built.
-
-        Returns:
-            uint64 [1].
+        `index` is an integer scalar of the graph that is being built.
         """
         graph = _graph()
         while graph is not self._home and _in_control_flow(graph):
@@ -79,12 +74,12 @@ class Stream:
         outer = self._calls_in(_outer(graph))
         if not isinstance(graph, (WhileBodyFuncGraph, WhileCondFuncGraph)):
             return outer
-        # Its first input counts the turns; TensorFlow adds it for the gradient.
+        # Its first input counts the iterations; TensorFlow adds it for the gradient.
         return Calls(_build_key(graph, lambda: outer.below(graph.inputs[0])))
 
     def _pass_in(self, graph: FuncGraph) -> tf.Tensor:
-        # A function is traced once and called from many graphs, so each call hands it a key. By
-        # itself TensorFlow would ask for it in the outermost call, outside of all graphs.
+        # A function is traced once and called from many graphs, so each call passes it a key. By
+        # default, TensorFlow would get the key at the outermost call, outside of all graphs.
         key = graph.capture_call_time_value(self._call_key, _SPEC, key=_CAPTURE)
         graph.function_captures.by_ref_external[_CAPTURE] = self._call_key
         return key
@@ -95,7 +90,7 @@ def _graph() -> FuncGraph | None:
 
 
 def _outer(graph: FuncGraph) -> FuncGraph | None:
-    # Outermost is TensorFlow's default graph, which stands for eager mode.
+    # The outermost graph is TensorFlow's default graph, which represents eager mode.
     return graph.outer_graph if isinstance(graph.outer_graph, FuncGraph) else None
 
 

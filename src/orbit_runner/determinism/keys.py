@@ -1,9 +1,9 @@
-"""Keys of random draws, and how one follows from another.
+"""Keys of random draws, and how one key is derived from another.
 
 The generator is Philox, whose output is a function of a 64-bit key and a 128-bit counter. A draw
-takes a stream's key and `[0, call number]` as its counter; TensorFlow counts up the first word
-within the draw. A key below a key is what the generator gives for a counter whose second word is
-at least 2^63, where no draw gets.
+uses a stream's key and the counter `[0, call number]`; TensorFlow increments the first word within
+the draw. A derived key is the output of the generator for a counter whose second word is at least
+2^63, which no draw reaches.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import itertools
 import numpy as np
 import tensorflow as tf
 
-# Public functions take a seed, which they hash anew in each draw.
+# Public functions take a seed, which they hash again in each draw.
 from tensorflow.python.ops import gen_stateless_random_ops_v2 as stateless
 
 PHILOX = 1
@@ -23,14 +23,9 @@ _PIECE = _BELOW | 1 << 62
 
 
 class Calls:
-    """A key, and the number of the next draw that takes it."""
+    """A key (uint64 [1]), and the number of the next draw that uses it."""
 
     def __init__(self, key: tf.Tensor) -> None:
-        """Starts to count.
-
-        Args:
-            key: uint64 [1].
-        """
         self.key = key
         self._numbers = itertools.count()
 
@@ -39,39 +34,24 @@ class Calls:
         return next(self._numbers)
 
     def below(self, index: tf.Tensor | int = 0) -> tf.Tensor:
-        """Makes the key of something with draws of its own, a loop or a function that is called.
+        """Returns the key (uint64 [1]) of a loop or a function call, which has its own draws.
 
-        Args:
-            index: Integer scalar, the turn of the loop.
-
-        Returns:
-            uint64 [1].
+        `index` is the iteration of the loop, an integer scalar.
         """
         return _derive(self.key, index, _BELOW | self.next())
 
     def piece(self, index: tf.Tensor | int) -> tf.Tensor:
-        """Makes the key of a piece, whatever was drawn before.
+        """Returns the key (uint64 [1]) of a piece, independent of earlier draws.
 
-        Args:
-            index: Integer scalar.
-
-        Returns:
-            uint64 [1].
+        `index` is an integer scalar.
         """
         return _derive(self.key, index, _PIECE)
 
 
 def step_key(seed: int, purpose: str, step: tf.Tensor | int, replica: tf.Tensor | int) -> tf.Tensor:
-    """Makes the key of a replica's step.
+    """Returns the key (uint64 [1]) of a replica's step.
 
-    Args:
-        seed: Any integer.
-        purpose: What is drawn for.
-        step: Integer scalar.
-        replica: Integer scalar.
-
-    Returns:
-        uint64 [1].
+    `step` and `replica` are integer scalars.
     """
     digest = hashlib.sha256(f"{seed} {purpose}".encode()).digest()
     root = tf.constant(np.frombuffer(digest[:8], "<u8").astype(np.uint64))

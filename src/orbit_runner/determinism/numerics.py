@@ -1,4 +1,4 @@
-"""What decides the bits of a result: seeds, determinism, threads, precision."""
+"""Configures what determines the bits of a result: seeds, determinism, threads, precision."""
 
 from __future__ import annotations
 
@@ -20,15 +20,9 @@ _POLICIES = {"float32": "float32", "float16": "mixed_float16", "bfloat16": "mixe
 def configure_numerics(runtime: RuntimeConfig, *, require_threads: bool = True) -> None:
     """Sets threads, determinism, eager mode and precision for this process.
 
-    To be called before the first op, since threads cannot change later.
-
-    Args:
-        runtime: The settings.
-        require_threads: Whether the numbers of threads matter: those of training decide the bits of
-            the weights.
-
-    Raises:
-        SettingError: TensorFlow has started with another number of threads.
+    Must be called before the first op, because the numbers of threads cannot change later. If
+    TensorFlow has already started with other numbers, raises `SettingError`, unless
+    `require_threads` is False. Training requires them, because they affect the bits of the weights.
     """
     for kind in ("intra_op", "inter_op"):
         with contextlib.nullcontext() if require_threads else contextlib.suppress(SettingError):
@@ -58,17 +52,15 @@ def _set_threads(runtime: RuntimeConfig, kind: str) -> None:
 
 
 def begin_afresh() -> None:
-    """Forgets what an earlier run left in the process; to be called before a task is made."""
+    """Clears the Keras state of earlier runs. Must be called before a task is created."""
     tf_keras.backend.clear_session()
 
 
 def seed_everything(seed: int, *, keeps: bool = False) -> None:
-    """Seeds Python, numpy, TensorFlow and Keras; to be called right before a model is built.
+    """Seeds Python, NumPy, TensorFlow and Keras. Must be called right before a model is built.
 
-    Args:
-        seed: The seed.
-        keeps: Whether to keep what the task has made already. TensorFlow's own way to set a seed
-            throws its kernels away, and with them tokenizers and the like, which live in them.
+    If `keeps` is True, objects that the task has already created stay valid. Otherwise, setting
+    TensorFlow's seed deletes its kernels, and with them resources such as tokenizers.
     """
     if not keeps:
         tf_keras.backend.clear_session()
@@ -82,10 +74,6 @@ def seed_everything(seed: int, *, keeps: bool = False) -> None:
 
 
 def set_tensorflow_seed(seed: int) -> None:
-    """Does what `tf.random.set_seed` does outside of graphs, and keeps the kernels.
-
-    Args:
-        seed: The seed.
-    """
+    """Sets the eager seed as `tf.random.set_seed` does, but keeps the kernels."""
     found = context.context()
     found._seed, found._rng = seed, random.Random(seed)

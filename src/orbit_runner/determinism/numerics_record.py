@@ -1,10 +1,11 @@
-"""What decides the bits of the weights beside the config: the machine, its variables, versions.
+"""What determines the bits of the weights besides the config: machine, environment, versions.
 
-Each entry was seen to change the weights of a small network, or is read by the code that computes
-them. Left out because nothing changed on a CPU with AVX-512: inter-op threads, threads of input
-pipelines, `OMP_NUM_THREADS`, `MKL_NUM_THREADS`, `ONEDNN_DEFAULT_FPMATH_MODE`,
-`ONEDNN_CPU_ISA_HINTS`, `TF_USE_DEEP_CONV2D`, `TF_ENABLE_ONEDNN_SPMM`, `TF_ENABLE_MAXPOOL_NANPROP`,
-`TF_USE_EIGEN_PARALLEL_FOR_IN_WORK_SHARDER`, `TF_OVERRIDE_GLOBAL_THREADPOOL`.
+Each entry was observed to change the weights of a small network, or is read by the code that
+computes them. These are not included, because they changed nothing on a CPU with AVX-512: inter-op
+threads, threads of input pipelines, `OMP_NUM_THREADS`, `MKL_NUM_THREADS`,
+`ONEDNN_DEFAULT_FPMATH_MODE`, `ONEDNN_CPU_ISA_HINTS`, `TF_USE_DEEP_CONV2D`, `TF_ENABLE_ONEDNN_SPMM`,
+`TF_ENABLE_MAXPOOL_NANPROP`, `TF_USE_EIGEN_PARALLEL_FOR_IN_WORK_SHARDER`,
+`TF_OVERRIDE_GLOBAL_THREADPOOL`.
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.utils.xla_cache import VARIABLE, without_cache
 
 _PACKAGES = ("tensorflow", "tf_keras", "tf-models-official", "numpy")
-# Read by TensorFlow and XLA whatever the config says.
+# Read by TensorFlow and XLA regardless of the config.
 _VARIABLES = (
     "XLA_FLAGS",
     "TF_XLA_FLAGS",
-    # Without oneDNN's ops: the kernel that multiplies the blocks of a matrix.
+    # Selects the kernel that multiplies blocks of matrices, if oneDNN is off.
     "TENSORFLOW_USE_CUSTOM_CONTRACTION_KERNEL",
-    # Products of float32 in bfloat16.
+    # Allows float32 products to be computed in bfloat16.
     "TF_SET_ONEDNN_FPMATH_MODE",
 )
 _WITHOUT_DETERMINISM = ("TF_DETERMINISTIC_OPS", "TF_CUDNN_DETERMINISTIC")
-# Read by TensorFlow's kernels of cuDNN and cuBLAS, and by these libraries: which algorithms may be
-# taken, in how much memory, and with what precision they add up.
+# Read by cuDNN, cuBLAS and the TensorFlow kernels that use them: the algorithms that are allowed,
+# their memory, and the precision of their sums.
 _ON_GPUS = (
     "NVIDIA_TF32_OVERRIDE",
     "CUBLAS_WORKSPACE_CONFIG",
@@ -54,24 +55,20 @@ _PROCESSOR, _UNSET, _ABSENT = "processor", "not set", "not installed"
 _INSTRUCTION_SETS = re.compile(
     r"f16c|fma\w*|avx\w*|amx\w*|asimd\w*|neon|sve\w*|sme2?|bf16|i8mm"  # x86, then Arm
 )
-# The sets of x86 that make TensorFlow turn oneDNN on (`IsMklEnabled` in its `port.cc`).
+# The x86 instruction sets with which TensorFlow enables oneDNN (`IsMklEnabled` in `port.cc`).
 _ONEDNN_WANTS = {"avx512_vnni", "avx512_bf16", "avx_vnni", "amx_tile", "amx_int8", "amx_bf16"}
 
 
 def describe_numerics(runtime: RuntimeConfig) -> dict[str, str]:
-    """Says what the weights depend on beside the config; imports no tensorflow.
+    """Returns what the weights depend on besides the config, as strings by name.
 
-    Args:
-        runtime: The settings.
-
-    Returns:
-        Name to value, all of them texts; `changes` compares two such.
+    Does not import TensorFlow. `changes` compares two such records.
     """
     sets = _instruction_sets()
     return {
         _THREADS: str(intra_op_threads(runtime)),
         _ONEDNN: _onednn(sets),
-        # Holds without oneDNN too: Eigen's products of matrices call its kernels.
+        # Also applies if oneDNN is off, because Eigen's matrix products call its kernels.
         _CAP: _variable("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"),
         _PROCESSOR: " ".join([platform.machine(), *sorted(sets)]),
         "caches": ", ".join(_caches()) or "unknown",
@@ -84,15 +81,10 @@ def describe_numerics(runtime: RuntimeConfig) -> dict[str, str]:
 
 
 def changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """Says what differs between two records, and what would undo it.
+    """Returns one line per difference between two records, with the setting that would undo it.
 
-    Args:
-        before: What `describe_numerics` returned then.
-        now: What it returns now.
-
-    Returns:
-        One line a difference, such as `intra-op threads: 4 → 2 (set runtime.intra_op_threads=4)`.
-        What only one of them has an entry for is no difference: older records say less.
+    For example: `intra-op threads: 4 → 2 (set runtime.intra_op_threads=4)`. Entries that only one
+    record has are ignored, because older records have fewer entries.
     """
     return [
         f"{name}: {_difference(name, before[name], value)}{_remedy(name, before[name])}"
@@ -128,11 +120,7 @@ def _remedy(name: str, before: str) -> str:
 
 
 def intra_op_threads(runtime: RuntimeConfig) -> int:
-    """Returns the number of threads that an op uses: as set, or one for each visible core.
-
-    Args:
-        runtime: The settings.
-    """
+    """Returns the number of threads that an op uses: as set, or one per visible core."""
     if runtime.intra_op_threads:
         return runtime.intra_op_threads
     asked = os.environ.get("TF_NUM_INTRAOP_THREADS", "")
@@ -153,7 +141,7 @@ def _onednn(sets: set[str]) -> str:
 
 
 def _instruction_sets(cpuinfo: Path = Path("/proc/cpuinfo")) -> set[str]:
-    """Returns the sets that every core has; none where the system does not list them."""
+    """Returns the sets that every core has; empty if the system does not list them."""
     found = [
         {name for name in line.partition(":")[2].split() if _INSTRUCTION_SETS.fullmatch(name)}
         for line in _lines(cpuinfo)
@@ -163,7 +151,7 @@ def _instruction_sets(cpuinfo: Path = Path("/proc/cpuinfo")) -> set[str]:
 
 
 def _caches(folder: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> Iterator[str]:
-    # Eigen and oneDNN cut matrices to blocks that fit into them, and add up block by block.
+    # Eigen and oneDNN split matrices into blocks that fit into the caches, and sum by block.
     for cache in sorted(folder.glob("index*")):
         kind, level, size = ("".join(_lines(cache / name)) for name in ("type", "level", "size"))
         if kind != "Instruction":
@@ -179,7 +167,7 @@ def _only_where_it_matters(runtime: RuntimeConfig) -> dict[str, str]:
 
 
 def _gpus(asked: int, folder: Path = Path("/proc/driver/nvidia/gpus")) -> str:
-    """Returns the models; their number too where only the machine tells how many are used."""
+    """Returns the GPU models, and their number if the config does not set it."""
     models = [
         line.partition(":")[2].strip()
         for file in sorted(folder.glob("*/information"))

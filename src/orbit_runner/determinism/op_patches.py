@@ -1,4 +1,4 @@
-"""Puts stand-ins in the place of TensorFlow's stateful random ops, once in a process."""
+"""Replaces TensorFlow's stateful random ops, once per process."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 
 import tensorflow as tf
 
-# The one place where private parts of TensorFlow are replaced. Its public functions, and with them
-# Keras and Model Garden, look these up in their modules at each call; nothing public is as low.
+# This is the only module that replaces private parts of TensorFlow. Its public functions, and so
+# Keras and Model Garden, look them up in their modules at each call. No public API is as low-level.
 from tensorflow.python.ops.parallel_for import control_flow_ops as parallel_for
 
 from orbit_runner.determinism.stateless_ops import STAND_INS, Draw
@@ -26,14 +26,11 @@ Turn = Callable[[tf.Tensor], AbstractContextManager[None]]
 
 
 def install(next_draw: Callable[[], Draw | None], turn: Turn) -> None:
-    """Puts the stand-ins in place, at the first call.
+    """Installs the replacements; only the first call has an effect.
 
-    Args:
-        next_draw: Gives what the next draw is a function of, None where it stays as it was.
-        turn: The context of a turn of `tf.vectorized_map`.
-
-    Raises:
-        RuntimeError: This TensorFlow lacks one of the functions.
+    `next_draw` returns what determines the next draw, or None if the original op should be used.
+    `turn` returns the context of an iteration of `tf.vectorized_map`. Raises `RuntimeError` if this
+    TensorFlow lacks one of the functions to replace.
     """
     global _installed
     with _lock:

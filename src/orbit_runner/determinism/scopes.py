@@ -1,8 +1,8 @@
 """Random draws inside a step as a function of (seed, step, replica, piece, call number).
 
-A run that is killed and goes on later then draws the same dropout masks as one that never stopped.
+So a run that is stopped and resumed draws the same dropout masks as a run that never stopped.
 
-    with keyed_draws(seed, step, replica):
+    with keyed_draws_scope(seed, step, replica):
         outputs = model(inputs, training=True)
 """
 
@@ -22,7 +22,7 @@ from orbit_runner.determinism.stateless_ops import Draw
 
 
 class _Streams(threading.local):
-    """Of this thread, since a `MirroredStrategy` traces each replica in one of its own."""
+    """Per thread, because `MirroredStrategy` traces each replica in a separate thread."""
 
     def __init__(self) -> None:
         self.active: list[Stream] = []
@@ -38,29 +38,19 @@ def keyed_draws_scope(
     replica: tf.Tensor | int,
     purpose: str = "train",
 ) -> Iterator[None]:
-    """Makes each draw of TensorFlow in a with block a function of its key.
+    """Makes each random draw of TensorFlow in a `with` block a function of its key.
 
-    The key is (seed, purpose, step, replica, number of the call in the block), and for draws in a
-    loop its turns. Neither `step` nor `replica` is read before the first draw, and nothing is done
-    at all where there is none.
-
-    Args:
-        seed: Any integer.
-        step: Integer scalar, of the graph in which the block is entered; or what makes it at the
-            first draw, in that graph.
-        replica: Integer scalar, as `step`.
-        purpose: Keeps draws for different ends apart, such as training and evaluation.
-
-    Yields:
-        Nothing.
-
-    Raises:
-        RuntimeError: This TensorFlow cannot be made to draw with keys.
+    The key is (seed, purpose, step, replica, number of the call in the block), and the iteration
+    for draws in a loop. `step` and `replica` are integer scalars of the graph in which the block is
+    entered. `step` can also be a function that returns one; it is called in that graph at the first
+    draw. Neither is read before the first draw, and nothing is done if there are no draws.
+    `purpose` separates draws for different uses, such as training and evaluation. Raises
+    `RuntimeError` if the random ops of this TensorFlow cannot be replaced.
     """
     install(_next_draw, _keyed_turn_scope)
 
     def key() -> tf.Tensor:
-        # A variable can be called too, but is no function that makes a step.
+        # A variable is also callable, but it is not a function that returns a step.
         made = step() if isinstance(step, FunctionType) else step
         return step_key(seed, purpose, made, replica)
 
@@ -70,15 +60,11 @@ def keyed_draws_scope(
 
 @contextlib.contextmanager
 def keyed_piece_scope(index: tf.Tensor | int) -> Iterator[None]:
-    """Adds a counter to the keys of the draws in a with block, whose calls are numbered anew.
+    """Adds an index to the keys of the draws in a `with` block, and restarts the call numbers at 0.
 
-    Does nothing outside of `keyed_draws_scope`. Two blocks with the same index draw the same.
-
-    Args:
-        index: Integer scalar, such as the number of a piece of an accumulated batch.
-
-    Yields:
-        Nothing.
+    Does nothing outside of `keyed_draws_scope`. Two blocks with the same index draw the same
+    values. `index` is an integer scalar, such as the number of a piece of a batch in gradient
+    accumulation.
     """
     outer = _stream()
     if outer is None:
@@ -125,6 +111,6 @@ def _call_key() -> tf.Tensor:
     stream = _stream()
     if stream is not None:
         return stream.calls().below()
-    # A function that was traced with a stream is called without one: it draws as it always did.
+    # A function that was traced in a scope is called outside of one: draw a random key.
     drawn = tf.random.uniform([1], tf.int64.min, tf.int64.max, tf.int64)
     return tf.bitcast(drawn, tf.uint64)

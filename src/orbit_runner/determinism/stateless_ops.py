@@ -1,4 +1,4 @@
-"""Stateless stand-ins for TensorFlow's stateful random ops."""
+"""Stateless replacements for TensorFlow's stateful random ops."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-# Raw ops, since public functions take a seed which they hash anew in each draw, and since what is
-# stood in for are raw ops.
+# Raw ops, because public functions take a seed that they hash again in each draw, and because the
+# ops to replace are raw ops.
 from tensorflow.python.ops import (
     gen_random_ops,
     gen_stateful_random_ops,
@@ -23,7 +23,7 @@ from orbit_runner.determinism.keys import PHILOX
 
 @dataclasses.dataclass(frozen=True)
 class Draw:
-    """What one draw is a function of."""
+    """The values that determine a draw."""
 
     key: tf.Tensor
     """uint64 [1]."""
@@ -33,7 +33,7 @@ class Draw:
 
     @property
     def generator(self) -> dict[str, Any]:
-        """The arguments of the ops that take key, counter and algorithm."""
+        """The arguments of the ops that take a key, a counter and an algorithm."""
         counter = tf.constant(np.array([0, self.number], np.uint64))
         return {"key": self.key, "counter": counter, "alg": PHILOX}
 
@@ -44,7 +44,7 @@ class Draw:
         return tf.concat([tf.bitcast(self.key, tf.int64), number], axis=0)
 
 
-# Below, `seed` and `seed2` are the stateful op's, and `shape` is that of its argument.
+# Below, `seed`, `seed2` and `shape` are the arguments of the stateful op.
 
 
 def _uniform(
@@ -93,8 +93,8 @@ def _parameterized_truncated_normal(
     shape = tf.convert_to_tensor(shape)
 
     def by_row(parameter: Any) -> tf.Tensor:
-        # The stateful op takes a scalar, or a value for each row of the result; the other one
-        # would take the values for its last dimension.
+        # The stateful op takes a scalar, or one value for each row of the result. The stateless op
+        # would apply the values along the last dimension.
         parameter = tf.convert_to_tensor(parameter)
         if parameter.shape.rank == 0:
             return parameter
@@ -163,8 +163,8 @@ def _generator_binomial(
 
 
 def _generator_state(draw: Draw, generator: tf.random.Generator, delta: Any) -> tf.Tensor:
-    # The counter's words, then the key. One of a single word has its draws' numbers in it, and
-    # they count up from there: so far apart that none comes to the next.
+    # The words of the counter, then the key. If the counter has one word, it starts at the call
+    # number and is incremented within the draw: starts are 2^40 apart, so draws do not overlap.
     words = generator.state.shape[0] - 1
     counter = [0, draw.number] if words == 2 else [draw.number << 40]
     return tf.concat([tf.constant(counter, tf.int64), tf.bitcast(draw.key, tf.int64)], axis=0)

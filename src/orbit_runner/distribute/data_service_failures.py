@@ -1,7 +1,7 @@
-"""Services that make the batches of a run, looked after while it waits for them.
+"""Detects lost tf.data services while a run waits for their batches.
 
-TensorFlow waits without end for the batches of a service that is gone. One that was started again
-does not know what was asked of it before, and the run has to be started again as well.
+TensorFlow waits forever for the batches of a lost service. A service that was restarted does not
+know earlier requests, so the run has to be restarted as well.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterable, Iterator
 
 import tensorflow as tf
-from tensorflow.python.eager import cancellation  # there is no public way to end a running function
+from tensorflow.python.eager import cancellation  # no public API cancels functions
 
 from orbit_runner.distribute.cluster.addresses import split_address
 from orbit_runner.distribute.cluster.errors import MemberLost
@@ -35,25 +35,18 @@ _STRANGER = re.compile(r"iteration client id|dispatcher|data service", re.I)
 def services_watched(
     strategy: tf.distribute.Strategy, services: Iterable[str], silence: float
 ) -> Iterator[None]:
-    """Ends a `with` block whose batches do not come any more because a service is gone.
+    """Raises `MemberLost` if a data service is lost, or restarted, during a `with` block.
 
-    What runs inside TensorFlow then is cancelled. Where that does not help, because the block waits
-    for something else in there, the process ends `silence` seconds later.
-
-    Args:
-        strategy: Where the block runs.
-        services: `host:port` of each.
-        silence: Seconds without an answer after which a service counts as lost.
-
-    Raises:
-        MemberLost: A service is gone, or is another process now.
+    TensorFlow functions in the block are canceled. If that does not help, because the block waits
+    for something else inside TensorFlow, the process exits `silence` seconds later. Each service is
+    a `host:port`, and counts as lost after `silence` seconds without an answer.
     """
     watch = _Watch([*services], silence)
     if not watch.services:
         yield
         return
     try:
-        # The coordinator of parameter servers cancels by itself, and asks in Python all the time.
+        # The coordinator of parameter servers cancels functions itself, and waits in Python.
         served = isinstance(strategy, tf.distribute.ParameterServerStrategy)
         with watch, contextlib.nullcontext() if served else watch.cancels():
             yield
@@ -65,22 +58,22 @@ def services_watched(
 
 
 def _keep_alive(error: MemberLost) -> MemberLost:
-    """Has an error live for ever, and with it the iterators that its traceback holds.
+    """Keeps an error alive forever, and with it the iterators that its traceback references.
 
-    Some of them wait for the service. To take these apart would wait as well, also when the process
-    ends, which is why a reference in Python is not enough.
+    Some of them wait for the service. Deleting them would wait as well, even when the process
+    exits, so a reference in Python is not enough.
     """
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(error))
     return error
 
 
 def _is_known(error: Exception) -> bool:
-    """Says whether an error has another cause for certain: it is told as it is."""
+    """Returns whether an error certainly has another cause, so that it is raised unchanged."""
     return isinstance(error, RunnerError) and error.exit_code not in (1, MemberLost.exit_code)
 
 
 def _reason(error: Exception, services: list[str]) -> str:
-    """Returns the service that is behind an error that came before its loss was noticed."""
+    """Returns which lost service explains an error raised before the loss was noticed, or ""."""
     if not isinstance(error, (tf.errors.OpError, MemberLost)):
         return ""
     for service in services:
@@ -98,7 +91,7 @@ def _lost(service: str, sign: Sign) -> str:
 
 
 class _Watch:
-    """Looks at each service once a second, in threads of their own."""
+    """Checks each service once a second, in a separate thread."""
 
     def __init__(self, services: list[str], silence: float) -> None:
         self.services, self.reason, self._silence = services, "", silence
@@ -113,7 +106,7 @@ class _Watch:
         self._stop.set()
 
     def cancels(self) -> contextlib.AbstractContextManager[None]:
-        """Makes functions that are called in a `with` block end when a service is lost."""
+        """Returns a context in which function calls are canceled when a service is lost."""
         return cancellation.CancellationManagerContext(self._manager)
 
     def _look(self, service: str) -> None:
@@ -125,7 +118,7 @@ class _Watch:
                 since = None
                 continue
             since = since or begun
-            # That nobody listens is certain; what else keeps a connection from being made may pass.
+            # A refused connection is final; other connection errors may be temporary.
             if time.monotonic() - since >= self._silence or _refuses(service):
                 self._lose(_lost(service, sign))
                 return

@@ -1,4 +1,4 @@
-"""Which devices an experiment runs on, and whether they are there."""
+"""Selects the devices that an experiment runs on."""
 
 from __future__ import annotations
 
@@ -10,23 +10,16 @@ from orbit_runner.utils.mfu import peak_of
 
 
 class DeviceError(SettingError):
-    """A request for devices that are not there."""
+    """Raised if requested devices are not available."""
 
     def __init__(self, message: str, *, field: str = "num_gpus") -> None:
         super().__init__(f"runtime.{field}", message)
 
 
 def select_devices(runtime: RuntimeConfig) -> tuple[str, ...]:
-    """Makes the devices ready and hides those that are not asked for.
+    """Configures devices, hides unused GPUs, and returns the device names, such as `CPU:0`.
 
-    Args:
-        runtime: The settings.
-
-    Returns:
-        The name of each replica's device, such as `CPU:0`.
-
-    Raises:
-        DeviceError: Devices that are not there were asked for.
+    Raises `DeviceError` if requested devices are not available.
     """
     gpus = tf.config.list_physical_devices("GPU")
     wanted = len(gpus) if runtime.num_gpus < 0 else runtime.num_gpus
@@ -65,11 +58,9 @@ def _cpus(count: int) -> tuple[str, ...]:
 
 
 def device_groups(strategy: tf.distribute.Strategy, parts: int) -> list[list[str]]:
-    """Returns the devices that each replica of this process shares its work over.
+    """Returns the devices of each replica of this process.
 
-    Args:
-        strategy: A strategy over every `parts`-th of the devices that `select_devices` returned.
-        parts: The number of devices of a replica.
+    `strategy` must use every `parts`-th of the devices that `select_devices` returned.
     """
     groups = []
     for lead in strategy.extended.worker_devices:
@@ -79,27 +70,19 @@ def device_groups(strategy: tf.distribute.Strategy, parts: int) -> list[list[str
 
 
 def local_devices(strategy: tf.distribute.Strategy) -> list[str]:
-    """Returns the devices of this process that a strategy computes on, such as `CPU:0`.
-
-    Args:
-        strategy: Any strategy.
-    """
+    """Returns the devices of this process that a strategy computes on, such as `CPU:0`."""
     try:
         names = strategy.extended.worker_devices
-    except RuntimeError:  # The default strategy leaves it to TensorFlow, which prefers the last.
+    except RuntimeError:  # With the default strategy, TensorFlow prefers the last one.
         names = [tf.config.list_logical_devices()[-1].name]
     return [name.rpartition("device:")[2] for name in names]
 
 
 def gpus_peak(strategy: tf.distribute.Strategy, dtype: str) -> float | None:
-    """Returns what the GPUs of this process can do together, operations a second.
+    """Returns the peak performance of this process's GPUs together, in operations per second.
 
-    Args:
-        strategy: Where steps run.
-        dtype: The type of what is multiplied.
-
-    Returns:
-        None on a CPU, and for GPUs whose peak is not known.
+    `dtype` is the type of the values that are multiplied. None on a CPU, and if the peak of the
+    GPUs is not known.
     """
     there = tf.config.list_physical_devices("GPU")
     used = [name for name in local_devices(strategy) if "GPU" in name.upper()]

@@ -1,4 +1,4 @@
-"""What TensorFlow raises when another worker, or a data service, is gone, said in words."""
+"""Turns the errors of TensorFlow about a lost worker or data service into clear messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from orbit_runner.distribute.cluster.errors import MemberLost
 from orbit_runner.distribute.data_service_failures import services_watched
 from orbit_runner.errors import first_line
 
-# What collectives and the coordination service raise; the last two, for peers that left in order.
+# Raised by collectives and the coordination service; the last two if a peer exits normally.
 _SIGNS = (
     tf.errors.UnavailableError,
     tf.errors.AbortedError,
@@ -33,15 +33,10 @@ _TASK = re.compile(r"/job:(\w+)(?:/replica:\d+)?/task:(\d+)")
 def failure_detection_scope(
     strategy: tf.distribute.Strategy, services: Iterable[str] = (), silence: float = 10.0
 ) -> Iterator[None]:
-    """Turns what a lost worker or data service does to a `with` block into `MemberLost`.
+    """Raises `MemberLost` if a lost worker or data service makes a `with` block fail.
 
-    Args:
-        strategy: Where the block runs.
-        services: `host:port` of the services that make its batches.
-        silence: Seconds without an answer after which a service counts as lost.
-
-    Raises:
-        MemberLost: Another worker is gone, or a service.
+    Each data service is a `host:port`, and counts as lost after `silence` seconds without an
+    answer.
     """
     with services_watched(strategy, services, silence), _workers_watched(strategy):
         yield
@@ -56,7 +51,7 @@ def _workers_watched(strategy: tf.distribute.Strategy) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        # A save that failed for it says so in words of its own.
+        # A save that fails for this reason raises its own error.
         cause = error if isinstance(error, _SIGNS) else error.__cause__
         if not isinstance(cause, _SIGNS) or not _WORDS.search(str(cause)):
             raise
@@ -94,12 +89,15 @@ def _reason(error: Exception) -> str:
 
 
 def _who(error: Exception, others: list[Member]) -> str:
-    """Names who is gone: whose port is closed; else whom the error names (a process may hang)."""
+    """Returns the lost workers: those whose port is closed, or else those that the error names.
+
+    A process that hangs still listens at its port.
+    """
     gone = unreachable(others)
     if not gone:
         text = str(error)
         named = {(role, int(index)) for role, index in _TASK.findall(text)}
         gone = [member for member in others if (member.role, member.index) in named]
         if not gone and "CoordinationService" in text:
-            gone = others[:1]  # The leader, who answers for all, is silent itself.
+            gone = others[:1]  # The leader, which runs the service, does not answer.
     return ", ".join(f"{m} ({m.address})" for m in gone) or "another worker"

@@ -1,10 +1,10 @@
-"""`multi_worker_mirrored`: workers that meet, train in step, and notice when one is gone."""
+"""`multi_worker_mirrored`: workers that train synchronously and detect the loss of others."""
 
 from __future__ import annotations
 
 import tensorflow as tf
 from tensorflow.python.distribute import multi_worker_util
-from tensorflow.python.eager import context  # how soon a lost member is noticed is set nowhere else
+from tensorflow.python.eager import context  # no public API sets the heartbeat timeout
 
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.distribute.cluster.barrier import meet
@@ -24,19 +24,10 @@ _IMPLEMENTATIONS = {
 def build_multi_worker(
     runtime: RuntimeConfig, cluster: Cluster, purpose: str
 ) -> tf.distribute.Strategy:
-    """Waits for the other workers and builds the strategy over all.
+    """Waits for the other workers and returns the strategy over all of them.
 
-    Args:
-        runtime: The settings.
-        cluster: The cluster.
-        purpose: What all have to have in common.
-
-    Returns:
-        The strategy.
-
-    Raises:
-        ClusterError: Another worker runs something else, or the port is in use.
-        MemberLost: Another worker did not come.
+    `purpose` must be the same text on all workers. Raises `ClusterError` if another worker runs
+    something else or the port is in use, and `MemberLost` if another worker does not start in time.
     """
     trainers = cluster.trainers()
     others = [member for member in trainers if member != cluster.me]

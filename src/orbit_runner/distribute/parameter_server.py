@@ -1,4 +1,4 @@
-"""`parameter_server`: servers hold the variables, workers compute, this process tells them what."""
+"""`parameter_server`: servers hold the variables, workers compute, this process coordinates."""
 
 from __future__ import annotations
 
@@ -31,24 +31,16 @@ _LOST = (tf.errors.UnavailableError, tf.errors.AbortedError)
 def build_parameter_server(
     runtime: RuntimeConfig, jobs: Jobs
 ) -> tf.distribute.ParameterServerStrategy:
-    """Waits for the servers and builds the strategy over them.
+    """Waits for the servers and returns the strategy over them.
 
-    Args:
-        runtime: The settings.
-        jobs: The cluster: workers, parameter servers, and this process as the chief unless it
-            drives the cluster from outside.
-
-    Returns:
-        The strategy.
-
-    Raises:
-        MemberLost: A server did not come.
-        RunnerError: TensorFlow cannot use the servers.
+    `jobs` contains the workers, the parameter servers and, unless this process drives the cluster
+    from outside, this process as the chief. Raises `MemberLost` if a server does not start in time,
+    and `RunnerError` if TensorFlow cannot use the servers.
     """
     _drop_coordinator_log()
-    # TensorFlow itself waits five minutes for a server that is not there, and says nothing.
+    # TensorFlow itself waits five minutes for a missing server, without a message.
     wait_for_servers(servers_of(jobs), timeout=runtime.cluster_start_timeout, tell=phase)
-    # An evaluator is no server: TensorFlow would wait for it.
+    # Without the evaluator, which runs no server: TensorFlow would wait for it.
     spec = {role: list(jobs[role]) for role in ("chief", "worker", "ps") if jobs.get(role)}
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
         tf.train.ClusterSpec(spec),
@@ -76,7 +68,7 @@ def build_parameter_server(
 
 
 def _drop_coordinator_log() -> None:
-    """Drops what TensorFlow logs of each failed call to a worker: the watch reports the worker."""
+    """Drops TensorFlow's log of each failed call to a worker: the watch reports lost workers."""
     if int(os.environ.get("TF_CPP_MIN_LOG_LEVEL") or 0) >= 2:
         log = tf.get_logger()
         log.removeFilter(_is_not_of_coordinator)
@@ -88,10 +80,11 @@ def _is_not_of_coordinator(record: logging.LogRecord) -> bool:
 
 
 def _make_whole_first(extended: Any) -> None:
-    """Has variables drawn as a whole before they are cut.
+    """Ensures that variables are initialized as a whole before they are partitioned.
 
-    TensorFlow lets initializers draw each piece by itself, with other numbers and, for those that
-    look at the shape, with another variance. A seed would not give the weights it gives elsewhere.
+    TensorFlow calls the initializer for each shard, which gives other random numbers and, if the
+    initializer depends on the shape, another variance. A seed would then give other weights than
+    under other strategies.
     """
     create = extended._create_variable
 
@@ -106,12 +99,7 @@ def _make_whole_first(extended: Any) -> None:
 
 
 def partitioner(runtime: RuntimeConfig, servers: int) -> Any:
-    """Returns what cuts variables over the parameter servers; None where they stay whole.
-
-    Args:
-        runtime: The settings.
-        servers: The number of parameter servers.
-    """
+    """Returns the variable partitioner, or None if variables are not partitioned."""
     made = tf.distribute.experimental.partitioners
     shards, size = runtime.variable_shards or servers, runtime.variable_shard_bytes
     if runtime.variable_partitioner == "fixed":
@@ -133,31 +121,29 @@ def servers_of(jobs: Jobs) -> list[Member]:
 
 
 def is_asynchronous(strategy: tf.distribute.Strategy) -> bool:
-    """Returns whether a strategy has its variables on parameter servers."""
+    """Returns whether a strategy keeps its variables on parameter servers."""
     return isinstance(strategy, tf.distribute.ParameterServerStrategy)
 
 
 def own_strategy(strategy: tf.distribute.Strategy) -> tf.distribute.Strategy:
-    """Returns the strategy for what this process computes by itself.
+    """Returns the strategy for computations of this process alone.
 
-    Args:
-        strategy: The strategy of the run. Under `parameter_server`, steps that are not scheduled on
-            workers may not run in its scope.
+    Under `parameter_server`, that is the default strategy, because steps that are not scheduled on
+    workers must not run in the scope of the run's own strategy.
     """
     if not is_asynchronous(strategy):
         return strategy
-    from tensorflow.python.distribute import distribute_lib  # get_strategy() gives that in scope
+    # `tf.distribute.get_strategy` returns the current strategy instead.
+    from tensorflow.python.distribute import distribute_lib
 
     return distribute_lib._get_default_strategy()
 
 
 def io_device(checkpoint: tf.train.Checkpoint) -> str | None:
-    """Returns the device that writes and reads a checkpoint's files; None for TensorFlow's choice.
+    """Returns the device that writes and reads a checkpoint, or None for TensorFlow's choice.
 
-    That would be the parameter servers, which may not see the folder, or see it under another name.
-
-    Args:
-        checkpoint: The checkpoint.
+    TensorFlow would choose the parameter servers if they hold variables, but they may not see the
+    directory, or see it under another path.
     """
     found = tf.train.TrackableView(checkpoint).descendants()
     served = any("/job:ps" in str(getattr(variable, "device", "")) for variable in found)
@@ -171,17 +157,12 @@ def strategy_servers(strategy: tf.distribute.ParameterServerStrategy) -> list[Me
 
 @contextlib.contextmanager
 def servers_watched(strategy: tf.distribute.Strategy, runtime: RuntimeConfig) -> Iterator[None]:
-    """Looks after the servers for the time of a `with` block.
+    """Watches the servers during a `with` block.
 
-    Turns errors that a lost parameter server causes into `MemberLost`. Where this thread waits
-    inside TensorFlow for a server that hangs, the whole process is ended with its exit code.
-
-    Args:
-        strategy: Where the block runs; nothing is done where it has no servers.
-        runtime: Says how long a server may be silent.
-
-    Raises:
-        MemberLost: A parameter server is gone, or is another process now, without the variables.
+    Raises `MemberLost` if a parameter server is lost, or was restarted and has lost its variables.
+    A server that hangs counts as lost after `runtime.heartbeat_timeout` seconds without an answer.
+    If this thread waits inside TensorFlow for it, the process exits with the exit code of
+    `MemberLost`. Does nothing if the strategy has no parameter servers.
     """
     if not is_asynchronous(strategy):
         yield
@@ -206,8 +187,8 @@ def servers_watched(strategy: tf.distribute.Strategy, runtime: RuntimeConfig) ->
         raise MemberLost(lost_message(reason)) from error
     finally:
         del _watches[strategy]
-        # Even to let go of a variable, Python waits for a server that hangs. Then the watch, which
-        # goes on after a loss, ends the process.
+        # Even deleting a variable waits for a server that hangs. So the watch continues after a
+        # loss, and then ends the process.
         if not lost:
             watch.stop()
 
@@ -216,14 +197,7 @@ _watches: dict[tf.distribute.Strategy, Watch] = {}
 
 
 def check_servers(strategy: tf.distribute.Strategy) -> None:
-    """Sees whether all servers are there, as far as they are looked after.
-
-    Args:
-        strategy: Of the servers.
-
-    Raises:
-        MemberLost: One is lost.
-    """
+    """Raises `MemberLost` if a server is lost; does nothing outside of `servers_watched`."""
     watch = _watches.get(strategy)
     reason = watch.lost() if watch is not None else ""
     if reason:
@@ -231,7 +205,7 @@ def check_servers(strategy: tf.distribute.Strategy) -> None:
 
 
 def _loss(error: Exception, servers: list[Member]) -> str:
-    """Returns which parameter server is behind an error; "" if none is."""
+    """Returns which lost parameter server caused an error, and how; "" if none did."""
     cause = _server_error(error)
     if cause is None:
         return ""
@@ -244,7 +218,7 @@ def _loss(error: Exception, servers: list[Member]) -> str:
 
 
 def _server_error(error: BaseException | None) -> tf.errors.OpError | None:
-    """Returns the error of TensorFlow that is behind an error, if any."""
+    """Returns the TensorFlow error that caused an error, if any."""
     while error is not None:
         if isinstance(error, tf.errors.OpError):
             return error

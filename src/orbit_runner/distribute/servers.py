@@ -1,4 +1,4 @@
-"""Servers that lend this machine to others: devices for a chief, input pipelines for workers."""
+"""Servers for other processes: devices for a chief, and tf.data services."""
 
 from __future__ import annotations
 
@@ -19,25 +19,19 @@ from orbit_runner.utils.signals import leave_signals
 Left = Callable[[], "int | None"]
 
 _LOOK_SECONDS, _PATIENCE_SECONDS = 1.0, 60.0
-# Data services to the end of the process: taking one apart waits for its pipelines, now and then
-# for as long as they have run, and meanwhile it looks to others as if it were there.
+# Data services, kept until the process ends: deleting one waits for its pipelines, sometimes for
+# as long as they have run, and until then it still appears to be running.
 _KEPT: list[Any] = []
 
 
 def serve_role(cluster: Cluster, *, left: Left, announce: Callable[[], None] | None = None) -> int:
-    """Lends this process's devices to the chief, or to whoever drives the cluster from outside.
+    """Runs a server for the chief, or for a process that drives the cluster from outside.
 
-    Args:
-        cluster: The cluster, and who this process is.
-        left: Returns an exit code once nobody needs the server any more; asked once a second.
-        announce: Tells the chief that this server was asked to go. It then stays until the chief
-            has saved and left, a minute at most; where None, it goes at once.
-
-    Returns:
-        That exit code, or 128 + n for signal n.
-
-    Raises:
-        RunnerError: The port is in use, or TensorFlow does not start the server.
+    Returns an exit code, which is 128 + n for signal n. `left` is called once a second, and returns
+    an exit code once the server is not needed anymore. `announce` tells the chief that this server
+    has received a signal to exit. The server then keeps running until the chief has saved and
+    exited, for a minute at most. If `announce` is None, the server exits immediately. Raises
+    `RunnerError` if the port is in use or TensorFlow cannot start the server.
     """
     return serve_until(
         lambda: _start_server(cluster), cluster.me.address, str(cluster.me), left, announce
@@ -45,18 +39,11 @@ def serve_role(cluster: Cluster, *, left: Left, announce: Callable[[], None] | N
 
 
 def serve_data(address: str, *, left: Left) -> int:
-    """Runs a tf.data service: a dispatcher, and the one worker that makes its batches.
+    """Runs a tf.data service, a dispatcher and a single worker, and returns the exit code.
 
-    Args:
-        address: `host:port` by which others reach it. They reach the worker by the same host, at a
-            port that the system chooses.
-        left: As in `serve_role`.
-
-    Returns:
-        The exit code.
-
-    Raises:
-        RunnerError: The port is in use, or TensorFlow does not start the server.
+    `address` is the `host:port` at which other processes reach the dispatcher. They reach the
+    worker at the same host, at a port that the system chooses. `left` is as in `serve_role`. Raises
+    `RunnerError` if the port is in use or TensorFlow cannot start the server.
     """
 
     def start() -> Any:
@@ -86,24 +73,15 @@ def serve_until(
     left: Left,
     announce: Callable[[], None] | None = None,
 ) -> int:
-    """Starts a server, says where it is on stdout, and keeps it until it may leave.
+    """Starts a server, prints its address to stdout, and runs it; returns the exit code.
 
-    Args:
-        start: Starts it, and returns what has to be kept.
-        address: Its `host:port`.
-        name: What it is.
-        left: As in `serve_role`.
-        announce: As in `serve_role`.
-
-    Returns:
-        The exit code.
-
-    Raises:
-        RunnerError: The port is in use, or TensorFlow does not start the server.
+    `start` starts the server and returns the objects that have to be kept alive. `left` and
+    `announce` are as in `serve_role`. Raises `RunnerError` if the port is in use or TensorFlow
+    cannot start the server.
     """
     problem = port_problem(address)
     if problem:
-        # TensorFlow says so among ten lines of its own, or aborts.
+        # TensorFlow would report this among many lines of its own, or abort.
         raise RunnerError(f"{name}: {problem}")
     with _signals() as asked:
         print(f"{name}: starting at {address} …", file=sys.stderr, flush=True)
@@ -143,7 +121,7 @@ def _start(start: Callable[[], Any], name: str) -> Any:
 def _start_server(cluster: Cluster) -> Any:
     import tensorflow as tf
 
-    # An evaluator reads checkpoints: it is in the description only to know itself.
+    # An evaluator only reads checkpoints, and is not part of the cluster that TensorFlow starts.
     jobs = {role: list(there) for role, there in cluster.jobs.items() if role != "evaluator"}
     return tf.distribute.Server(
         tf.train.ClusterSpec(jobs),

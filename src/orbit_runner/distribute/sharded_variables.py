@@ -1,7 +1,7 @@
-"""Variables that are cut over several parameter servers, seen as the whole ones that they are.
+"""Variables that are sharded over several parameter servers, treated as whole variables.
 
-TensorFlow saves the pieces as one tensor, so checkpoints do not depend on how variables are cut.
-Keras' lists hold the pieces; names and order have to be those of whole variables again, or the
+TensorFlow saves the shards as one tensor, so checkpoints do not depend on the sharding. Keras'
+lists contain the shards. Their names and order have to be those of whole variables again, or the
 weights of equal runs would not compare as equal.
 """
 
@@ -16,30 +16,26 @@ _Sharded = tf.__internal__.distribute.ShardedVariable
 
 
 def is_variable(value: Any) -> bool:
-    """Returns whether a value is a variable, whole or cut."""
+    """Returns whether a value is a variable, sharded or not."""
     return isinstance(value, (tf.Variable, _Sharded))
 
 
 def name_of(variable: Any) -> str:
-    """Returns the name that a variable has where it is whole."""
+    """Returns the name that a variable has if it is not sharded."""
     if isinstance(variable, _Sharded):
         return pieces(variable)[0].name.partition(":")[0].removesuffix("/part_0")
     return variable.name.partition(":")[0]
 
 
 def pieces(variable: Any) -> list[tf.Variable]:
-    """Returns the variables that a variable is cut into; itself where it is whole."""
+    """Returns the shards of a variable, or only the variable itself if it is not sharded."""
     return list(variable.variables) if isinstance(variable, _Sharded) else [variable]
 
 
 def whole(variables: Iterable[Any]) -> list[Any]:
-    """Puts a variable in the place of its pieces.
+    """Returns variables with all shards replaced by the variable that they belong to.
 
-    Args:
-        variables: Variables, and pieces of variables in their order.
-
-    Returns:
-        The variables, each once, in the order in which they come first.
+    Each variable is returned once, in the order of first appearance.
     """
     found: dict[int, Any] = {}
     for variable in variables:
@@ -50,10 +46,9 @@ def whole(variables: Iterable[Any]) -> list[Any]:
 
 
 def name_shards(root: tf.Module) -> None:
-    """Gives cut variables their names, for checkpoints; TensorFlow calls all `ShardedVariable`.
+    """Names the sharded variables of `root`, for checkpoints.
 
-    Args:
-        root: What is saved.
+    TensorFlow gives all of them the name `ShardedVariable`.
     """
     for found in tf.train.TrackableView(root).descendants():
         if isinstance(found, _Sharded):
@@ -61,12 +56,10 @@ def name_shards(root: tf.Module) -> None:
 
 
 def hold_slots(optimizer: Any) -> None:
-    """Has an optimizer of the older kind give the same object for a cut slot each time.
+    """Makes a legacy optimizer return the same object for a sharded slot variable each time.
 
-    It makes a new one for each call, and restoring a checkpoint takes it for another variable.
-
-    Args:
-        optimizer: Any optimizer, its slots made.
+    Otherwise it creates a new object for each call, which a checkpoint restores as another
+    variable. The slot variables must already exist.
     """
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     if not hasattr(inner, "get_slot"):

@@ -18,19 +18,12 @@ from orbit_runner.distribute.tpu.strategy import build_tpu_strategy
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """What a strategy is built over.
-
-    Attributes:
-        runtime: The settings.
-        devices: The devices of this process, such as `CPU:0`.
-        cluster: The cluster it is a member of, if any.
-        purpose: What members have to have in common.
-    """
+    """The settings and devices that a strategy is built for."""
 
     runtime: RuntimeConfig
-    devices: tuple[str, ...]
-    cluster: Cluster | None = None
-    purpose: str = ""
+    devices: tuple[str, ...]  # The devices of this process, such as `CPU:0`.
+    cluster: Cluster | None = None  # None if the process is not a member of one.
+    purpose: str = ""  # Must be the same text on all members of the cluster.
 
     @property
     def leads(self) -> list[str]:
@@ -53,11 +46,10 @@ def _build_mirrored(place: Place) -> tf.distribute.Strategy:
 
 
 def cross_device_ops(name: str | None, num_packs: int) -> tf.distribute.CrossDeviceOps | None:
-    """Returns how `mirrored` adds up the gradients of its replicas; None for TensorFlow's choice.
+    """Returns how `mirrored` reduces gradients over replicas, or None for TensorFlow's choice.
 
-    Args:
-        name: One of `all_reduce_alg`, or None.
-        num_packs: Into how many pieces gradients are packed.
+    `name` is one of `all_reduce_alg`, or None. `num_packs` is the number of packs that gradients
+    are split into.
     """
     if name is None:
         return None
@@ -78,7 +70,7 @@ def _parameter_server(place: Place) -> tf.distribute.Strategy:
     return build_parameter_server(place.runtime, jobs)
 
 
-# A further strategy is a name in `config.runtime.STRATEGIES` and a line here.
+# To add a strategy, add its name to `config.schema.runtime.STRATEGIES` and a line here.
 FACTORIES: dict[str, Callable[[Place], tf.distribute.Strategy]] = {
     "off": _off,
     "one_device": _one_device,
@@ -94,19 +86,11 @@ def build_strategy(
     cluster: Cluster | None = None,
     purpose: str = "",
 ) -> tf.distribute.Strategy:
-    """Makes the devices ready and builds the strategy over them.
+    """Configures the devices and returns the strategy over them.
 
-    Args:
-        runtime: The settings.
-        cluster: The cluster that this process is a member of, if any.
-        purpose: A text that all members have to have in common, such as a config's fingerprint.
-
-    Returns:
-        The strategy.
-
-    Raises:
-        DeviceError: Devices that are not there were asked for.
-        MemberLost: Another member of the cluster did not come.
+    `cluster` is None if this process is not a member of a cluster. `purpose` must be the same text
+    on all members of the cluster, such as a config's fingerprint. Raises `DeviceError` if requested
+    devices are not available, and `MemberLost` if another member does not start in time.
     """
     place = Place(runtime, select_devices(runtime), cluster, purpose)
     return FACTORIES[runtime.distribution_strategy](place)

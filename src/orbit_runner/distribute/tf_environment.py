@@ -1,4 +1,4 @@
-"""Environment variables that TensorFlow reads once, when it is imported."""
+"""Environment variables that TensorFlow reads only once, when it is imported."""
 
 from __future__ import annotations
 
@@ -14,11 +14,7 @@ from orbit_runner.utils.streams import tolerant
 
 
 def variables(runtime: RuntimeConfig) -> Iterator[tuple[str, str]]:
-    """Yields the variables that the settings ask for.
-
-    Args:
-        runtime: The settings.
-    """
+    """Yields the names and values of the environment variables that the settings require."""
     if runtime.gpu_thread_mode:
         yield "TF_GPU_THREAD_MODE", runtime.gpu_thread_mode
     if runtime.per_gpu_thread_count:
@@ -32,31 +28,24 @@ def variables(runtime: RuntimeConfig) -> Iterator[tuple[str, str]]:
 
 
 def prepare_environment(runtime: RuntimeConfig) -> None:
-    """Sets the variables; to be called before tensorflow is imported.
-
-    Args:
-        runtime: The settings.
-    """
-    # Start-up notes of TensorFlow's C++ side bury the runner's own lines, the error level included:
-    # at each start on a CPU it reports that there is no CUDA driver. What goes wrong in an op
-    # reaches Python as an exception in any case.
+    """Sets the environment variables. Must be called before TensorFlow is imported."""
+    # The messages of TensorFlow's C++ code at startup bury the runner's own, even at the error
+    # level: on a CPU it reports that there is no CUDA driver. Errors in ops are raised as Python
+    # exceptions in any case.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    # The Keras that the runner and Model Garden use. TensorFlow would import the other one as well,
-    # and what that wants: a fifth of the time until the first step.
+    # The runner and Model Garden use Keras 2. Without this, TensorFlow also imports Keras 3 and its
+    # dependencies, which takes a fifth of the time until the first step.
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
     defer()
     os.environ.update(variables(runtime))
 
 
 def keep_native_output(path: Path | None) -> None:
-    """Sends what TensorFlow's native side writes to standard error to a file.
+    """Redirects what TensorFlow's native code writes to stderr to a file; None discards it.
 
-    In a cluster it reports each connection that comes and goes, a screen at a time, whatever the
-    log level is, and this program's own lines would drown. `TF_CPP_MIN_LOG_LEVEL` of 0 or 1 leaves
-    everything where it is.
-
-    Args:
-        path: The file; None to throw it away.
+    In a cluster, the native code reports each connection that opens or closes, whatever the log
+    level is, which would bury the messages of this program. If `TF_CPP_MIN_LOG_LEVEL` is 0 or 1,
+    nothing is redirected.
     """
     if int(os.environ.get("TF_CPP_MIN_LOG_LEVEL") or 0) < 2:
         return

@@ -1,4 +1,4 @@
-"""One attempt at running a cluster: a free address on this machine for each member."""
+"""One attempt to run a cluster, with a free address on this machine for each process."""
 
 from __future__ import annotations
 
@@ -10,24 +10,18 @@ from orbit_runner.distribute.cluster.description import Cluster, Jobs, Member
 from orbit_runner.distribute.cluster.tf_config import NAME
 from orbit_runner.launch.ports import free_ports
 
-# Services that make batches get addresses like the members, of which they are none.
+# Data services get addresses as members do, but are not members of the cluster.
 DATA = "data"
 HOST = "127.0.0.1"
 
 
 @dataclasses.dataclass(frozen=True)
 class Attempt:
-    """The cluster of one attempt.
+    """The cluster of one attempt."""
 
-    Attributes:
-        number: The number of the attempt, from 1.
-        jobs: Role to the addresses of its members.
-        services: The addresses of the services that make batches.
-    """
-
-    number: int
-    jobs: Jobs
-    services: tuple[str, ...] = ()
+    number: int  # from 1
+    jobs: Jobs  # role to addresses of its members
+    services: tuple[str, ...] = ()  # addresses of the data services
 
     def clusters(self) -> Iterator[Cluster]:
         """Yields the cluster as each of its members sees it."""
@@ -37,12 +31,7 @@ class Attempt:
 
 
 def make_attempt(number: int, counts: Mapping[str, int]) -> Attempt:
-    """Chooses free ports for an attempt.
-
-    Args:
-        number: The number of the attempt, from 1.
-        counts: Role, or `DATA`, to the number of members.
-    """
+    """Returns an attempt with free ports; `counts` is role, or `DATA`, to number of processes."""
     ports = iter(free_ports(sum(counts.values())))
     addresses = {
         role: tuple(f"{HOST}:{next(ports)}" for _ in range(counts[role]))

@@ -1,4 +1,4 @@
-"""The services beside a cluster that make its batches, each a process with one worker."""
+"""The data services of a cluster, each a process with one worker."""
 
 from __future__ import annotations
 
@@ -15,40 +15,27 @@ from orbit_runner.errors import RunnerError
 from orbit_runner.launch.process import Spec
 from orbit_runner.launch.roles import SERVICE
 
-# Makes the command line of a server from flags of `runner server`.
+# Returns the command line of a server for flags of `runner server`.
 Server = Callable[[Sequence[str]], Sequence[str]]
 
 _START_SECONDS, _PROBE_SECONDS = 120.0, 0.5
 
 
 def runner_server(flags: Sequence[str]) -> list[str]:
-    """Returns the command line of `runner server`.
-
-    Args:
-        flags: Its flags.
-    """
+    """Returns the command line of `runner server` with the given flags."""
     return [sys.executable, "-m", "orbit_runner", "server", *flags]
 
 
 def service_specs(
     addresses: Sequence[str], logs: Path, server: Server = runner_server
 ) -> list[Spec]:
-    """Makes the services.
-
-    Args:
-        addresses: Their addresses.
-        logs: The folder of their logs.
-        server: Makes command lines.
-
-    Returns:
-        How to start each.
-    """
+    """Returns how to start the data services at the given addresses."""
     return [_spec(number, address, logs, server) for number, address in enumerate(addresses)]
 
 
 def _spec(number: int, address: str, logs: Path, server: Server) -> Spec:
     host, port = split_address(address)
-    # They have no use for GPUs, whose memory the members would then lack.
+    # Services do not need GPUs, and would take GPU memory from the members.
     environ = {**os.environ, "PYTHONUNBUFFERED": "1", "CUDA_VISIBLE_DEVICES": ""}
     return Spec(
         name=f"data {number}",
@@ -61,26 +48,16 @@ def _spec(number: int, address: str, logs: Path, server: Server) -> Spec:
 
 @dataclasses.dataclass
 class Opening:
-    """Waits until the services answer: members look for them when they start.
+    """Waits until the services respond, because members connect to them when they start."""
 
-    Attributes:
-        waiting: Their addresses, as long as they have not answered.
-        seconds: How long to wait.
-    """
-
-    waiting: tuple[str, ...]
-    seconds: float = _START_SECONDS
+    waiting: tuple[str, ...]  # addresses that have not responded yet
+    seconds: float = _START_SECONDS  # timeout
 
     def __post_init__(self) -> None:
-        """Begins to wait."""
         self._begun = time.monotonic()
 
     def done(self) -> bool:
-        """Asks those that have not answered; returns whether all have.
-
-        Raises:
-            RunnerError: They did not come in time.
-        """
+        """Returns whether all services have responded; raises an error after the timeout."""
         while self.waiting:
             if sign_of_life(self.waiting[0], _PROBE_SECONDS) is not Sign.ALIVE:
                 break

@@ -1,4 +1,4 @@
-"""How processes end, and what that says about the others."""
+"""How processes end, and which ending explains the others."""
 
 from __future__ import annotations
 
@@ -15,26 +15,20 @@ _LEFT = tuple(128 + number for number in _SOFT)
 
 @dataclasses.dataclass(frozen=True)
 class Ending:
-    """How a member, or a whole machine, ended.
+    """How a process ended."""
 
-    Attributes:
-        who: Its name.
-        status: Its exit code, or minus the number of the signal that killed it.
-        words: What to say of it instead of that.
-    """
-
-    who: str
-    status: int
-    words: str = ""
+    who: str  # name of the process
+    status: int  # exit code, or minus the number of the signal that killed it
+    words: str = ""  # message, in place of the default one
 
     @property
     def code(self) -> int:
-        """The exit code as a shell shows it."""
+        """The exit code as a shell reports it."""
         return self.status if self.status >= 0 else 128 - self.status
 
     @property
     def kind(self) -> str:
-        """`done`; `left`: asked to leave; `lost`: another is gone; `killed`; else `failed`."""
+        """`done`, `left` (on request), `lost` (reports a lost member), `killed` or `failed`."""
         if self.status == 0:
             return "done"
         if self.code in _LEFT:
@@ -56,11 +50,7 @@ class Ending:
 
 
 def signal_name(number: int) -> str:
-    """Returns the name of a signal.
-
-    Args:
-        number: The signal.
-    """
+    """Returns the name of a signal, such as `SIGTERM`."""
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -68,13 +58,11 @@ def signal_name(number: int) -> str:
 
 
 def by_weight(endings: Iterable[Ending]) -> list[Ending]:
-    """Sorts endings of about the same time by what they explain of the others, `done` last.
+    """Returns endings of about the same time, those that explain the others first, `done` last.
 
-    A process does not kill itself with SIGKILL, an error of its own or a request to leave is told
-    by its code, while TensorFlow may abort, and members report a loss, because another is gone.
-
-    Args:
-        endings: The endings; equals stay in their order.
+    SIGKILL comes from outside, and an error or a request to exit has its own exit code. But
+    TensorFlow may abort, and members report a loss, because another member was lost. The sort is
+    stable.
     """
     return sorted(endings, key=_weight)
 

@@ -1,4 +1,4 @@
-"""What the supervising loop and its helpers share."""
+"""The state that the supervising loop and its helpers share."""
 
 from __future__ import annotations
 
@@ -17,53 +17,26 @@ _SHORT_SECONDS = 5.0
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Limits:
-    """How often and how long.
+    """Limits of restarts and waiting times."""
 
-    Attributes:
-        restarts: How often lost members are replaced.
-        grace: Seconds that members have to save and leave.
-        settle: Seconds in which members notice that another is lost.
-    """
-
-    restarts: int = 3
-    grace: float = 30.0
-    settle: float = 30.0
+    restarts: int = 3  # how often lost members are replaced
+    grace: float = 30.0  # seconds for members to save and exit
+    settle: float = 30.0  # seconds for members to notice that another is lost
 
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """What an attempt came to.
+    """The result of an attempt."""
 
-    Attributes:
-        code: The exit code, if that was the last attempt.
-        cause: What ended it; None where training is done.
-        again: Whether another attempt is worth it.
-    """
-
-    code: int
-    cause: Ending | None = None
-    again: bool = False
+    code: int  # exit code, if this was the last attempt
+    cause: Ending | None = None  # what ended it; None if training is done
+    again: bool = False  # whether to start another attempt
 
 
 class Job:
-    """The processes of this machine, and all that decides about them.
-
-    Attributes:
-        crew: The processes.
-        screen: Where lines go.
-        signals: What the launcher was sent.
-        limits: How often and how long.
-        restarts: How many lost members, or groups, were replaced so far.
-    """
+    """The processes of this machine, and the state of their supervision."""
 
     def __init__(self, screen: Screen, signals: Signals, limits: Limits) -> None:
-        """Starts nothing.
-
-        Args:
-            screen: Where lines go.
-            signals: What the launcher was sent.
-            limits: How often and how long.
-        """
         self.crew = Crew(screen)
         self.screen, self.signals, self.limits = screen, signals, limits
         self.restarts = 0
@@ -74,35 +47,30 @@ class Job:
         return self.restarts < self.limits.restarts
 
     def count_restart(self) -> str:
-        """Counts a restart, and returns the words for it."""
+        """Counts a restart, and returns a text such as `(1 of 3)`."""
         self.restarts += 1
         return f"({self.restarts} of {self.limits.restarts})"
 
     def was_asked_to_stop(self) -> bool:
-        """Returns whether the launcher was sent a signal."""
+        """Returns whether the launcher received a signal."""
         return self.signals.received is not None
 
     def end(self, processes: Sequence[Process], seconds: float = _SHORT_SECONDS) -> None:
-        """Ends processes that nobody waits for any more.
-
-        Args:
-            processes: The processes.
-            seconds: How long they may take, within the time of grace.
-        """
+        """Ends processes whose exit codes do not matter, within `seconds` and the grace period."""
         seconds = min(seconds, self.limits.grace)
         self.crew.end(processes, seconds, lambda: self.signals.at_once)
 
 
 def leads(part: Part) -> bool:
-    """Returns whether training waits for it."""
+    """Returns whether training waits for this kind of process."""
     return part.leads
 
 
 def works(part: Part) -> bool:
-    """Returns whether it leaves by itself, in the end or when asked."""
+    """Returns whether this kind of process exits by itself, at the end or on request."""
     return not part.serves
 
 
 def is_grouped(part: Part) -> bool:
-    """Returns whether it starts and ends with the others."""
+    """Returns whether this kind of process starts and ends together with the others."""
     return part.grouped

@@ -1,4 +1,4 @@
-"""What all members say, line by line, each line after the name of who says it."""
+"""The output of all members, each line prefixed with the name of its process."""
 
 from __future__ import annotations
 
@@ -16,52 +16,32 @@ LAUNCHER = "launcher"
 
 
 class Screen:
-    """One display of many processes; every line is written whole.
+    """Shows the output of several processes, without mixing lines.
 
-    Everything goes to the launcher's stderr, with the name of the process before it, except the
-    stdout of the one whose results they are: that goes to the launcher's stdout as it is, so that
-    a pipe reads what it would read from `runner run`.
+    Everything goes to `err`, the launcher's stderr, prefixed with the name of the process, except
+    the stdout of the process that prints the results. That goes to `out`, the launcher's stdout,
+    unchanged, so that a pipe reads what it would read from `runner run`.
     """
 
     def __init__(self, out: IO[bytes], err: IO[bytes], *, color: bool = False) -> None:
-        """Makes the display.
-
-        Args:
-            out: Where results go.
-            err: Where everything else goes.
-            color: Whether names have colours.
-        """
         self._out, self._err, self._color = out, err, color
         self._lock = threading.Lock()
         self._names: list[str] = [LAUNCHER]
         self._width = len(LAUNCHER)
 
     def introduce(self, name: str) -> None:
-        """Makes room for the name of a process.
-
-        Args:
-            name: The name.
-        """
+        """Makes room for the name of a process."""
         with self._lock:
             if name not in self._names:
                 self._names.append(name)
             self._width = max(self._width, len(name))
 
     def note(self, text: str) -> None:
-        """Shows what the launcher itself has to say.
-
-        Args:
-            text: One line.
-        """
+        """Shows a message of the launcher itself."""
         self.line(LAUNCHER, text.encode())
 
     def line(self, name: str, text: bytes) -> None:
-        """Shows a line of a process.
-
-        Args:
-            name: Who says it.
-            text: The line.
-        """
+        """Shows a line of a process."""
         with self._lock:
             prefix = f"{name:<{self._width}} │"
             if self._color:
@@ -71,25 +51,21 @@ class Screen:
             _write(self._err, prefix.encode() + b" " + text.rstrip(b"\r\n") + b"\n")
 
     def result(self, text: bytes) -> None:
-        """Passes a line of the results on as it is.
-
-        Args:
-            text: The line.
-        """
+        """Writes a line of the results unchanged."""
         with self._lock:
             _write(self._out, text)
 
 
 def _write(file: IO[bytes], text: bytes) -> None:
-    # The reader of a pipe may be gone (`runner launch … | head -1`); the members are not to stop
-    # for that, which they would if nobody read their own pipes any more.
+    # The reader of a pipe may have exited (`runner launch … | head -1`). That must not stop the
+    # members, which would block if their own pipes were not read any more.
     with contextlib.suppress(OSError, ValueError):
         file.write(text)
         file.flush()
 
 
-# Before it is set up, absl's log takes no notice of TF_CPP_MIN_LOG_LEVEL. It says that a server was
-# started, and once a second that a data service does not answer.
+# Until absl's log is initialized, it ignores TF_CPP_MIN_LOG_LEVEL. It reports that a server was
+# started, and once a second that a data service does not respond.
 _CHATTER = re.compile(
     rb"WARNING: All log messages before absl::InitializeLog\(\) |"
     rb"[IW]\d{4} \d\d:\d\d:[\d.]+ +\d+ (grpc_server_lib|data_service_client)\.cc:"
@@ -97,26 +73,16 @@ _CHATTER = re.compile(
 
 
 def is_chatter(text: bytes) -> bool:
-    """Returns whether a line is of those that TensorFlow writes whatever it is told.
-
-    Args:
-        text: The line.
-    """
+    """Returns whether a line is one that TensorFlow writes at any log level."""
     return _CHATTER.match(text) is not None
 
 
 def follow(stream: IO[bytes], log: Path, show: Callable[[bytes], None]) -> threading.Thread:
-    """Reads what a process says, to its end: into its log, and onto the screen.
+    """Starts a thread that writes each line of a stream to a log file and passes it to `show`.
 
-    Args:
-        stream: One end of the pipe.
-        log: The file; two streams may share it.
-        show: Shows a line.
-
-    Returns:
-        The thread that reads, which ends with the stream.
+    Returns the thread, which ends with the stream. Two streams may share a log file.
     """
-    # Appending keeps whole lines apart where two threads write to one file.
+    # Appending keeps lines whole if two threads write to the same file.
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
 
     def read() -> None:

@@ -1,4 +1,4 @@
-"""From the cluster of an attempt to the processes that the launcher starts for it."""
+"""The processes that the launcher starts for the cluster of an attempt."""
 
 from __future__ import annotations
 
@@ -13,35 +13,21 @@ from orbit_runner.launch.attempt import Attempt
 from orbit_runner.launch.process import Spec
 from orbit_runner.launch.roles import PARTS, visible_gpus
 
-# The program and arguments of a member.
+# Returns the program and arguments of a member.
 Command = Callable[[Cluster, Attempt], Sequence[str]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Members:
-    """Makes the processes of each attempt.
-
-    Attributes:
-        strategy: The strategy that they run.
-        command: Their command lines.
-        logs: The folder of their logs.
-        gpus: How many GPUs each uses; 0 for none, -1 for all.
-    """
+    """Describes the processes of each attempt."""
 
     strategy: str
     command: Command
-    logs: Callable[[Attempt], Path]
-    gpus: int = 0
+    logs: Callable[[Attempt], Path]  # returns the directory of the logs
+    gpus: int = 0  # per member; 0 for none, -1 for all
 
     def specs(self, attempt: Attempt) -> list[Spec]:
-        """Makes them.
-
-        Args:
-            attempt: The cluster.
-
-        Returns:
-            How to start each.
-        """
+        """Returns how to start each member of the cluster."""
         return [
             self._spec(cluster, number, attempt)
             for number, cluster in enumerate(attempt.clusters())
@@ -61,7 +47,7 @@ class Members:
     def _environ(self, cluster: Cluster, number: int) -> Mapping[str, str]:
         added = {NAME: cluster.tf_config(), "PYTHONUNBUFFERED": "1"}
         if self.gpus > 0 and self.strategy == "multi_worker_mirrored":
-            # Each would take the first ones.
+            # Otherwise, each member would use the first GPUs.
             there = os.environ.get("CUDA_VISIBLE_DEVICES")
             added["CUDA_VISIBLE_DEVICES"] = visible_gpus(number, self.gpus, there)
         return {**os.environ, **added}

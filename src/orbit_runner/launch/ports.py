@@ -1,4 +1,4 @@
-"""Ports that nobody listens at."""
+"""Finds free ports."""
 
 from __future__ import annotations
 
@@ -8,24 +8,17 @@ import random
 from orbit_runner.distribute.cluster.addresses import listening_socket
 from orbit_runner.errors import RunnerError
 
-# Below the ports that systems hand to outgoing connections (from 32768 on Linux): between the
-# choice of a port and the moment a member listens there, TensorFlow is imported, and in those
-# seconds any outgoing connection could take a port of that kind.
+# Below the ephemeral ports of outgoing connections (from 32768 on Linux): between the choice of a
+# port and the moment a member listens on it, TensorFlow is imported, and in those seconds any
+# outgoing connection could take an ephemeral port.
 _FIRST, _LAST = 15000, 29999
 _TRIES = 1000
 
 
 def free_ports(count: int) -> list[int]:
-    """Finds ports, by chance, so that two launchers at the same time hardly meet.
+    """Returns ports that were free a moment ago; raises an error if there are not enough.
 
-    Args:
-        count: How many.
-
-    Returns:
-        Different ports that were free a moment ago.
-
-    Raises:
-        RunnerError: There are not as many.
+    The ports are random, so that two launchers at the same time rarely choose the same.
     """
     found: list[int] = []
     with contextlib.ExitStack() as held:

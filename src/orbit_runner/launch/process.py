@@ -1,4 +1,4 @@
-"""One process that the launcher started: told, asked, and gone when the launcher is gone."""
+"""A process that the launcher started, and that ends when the launcher ends."""
 
 from __future__ import annotations
 
@@ -26,43 +26,25 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Spec:
-    """How to start a process.
+    """How to start a process."""
 
-    Attributes:
-        name: Its name on the screen.
-        part: What it does in the job.
-        command: Program and arguments.
-        environ: Its whole environment.
-        log: The file that keeps what it says.
-        results: Whether its stdout is that of the launcher.
-    """
-
-    name: str
+    name: str  # shown before its lines
     part: Part
     command: tuple[str, ...]
-    environ: Mapping[str, str]
-    log: Path
-    results: bool = False
+    environ: Mapping[str, str]  # complete environment
+    log: Path  # file for its output
+    results: bool = False  # whether its stdout goes to the launcher's stdout
 
 
 class Process:
-    """A process in a session of its own, so that a terminal's Ctrl-C reaches only the launcher.
+    """A process in a separate session, so that Ctrl-C in a terminal reaches only the launcher.
 
-    Attributes:
-        spec: How it was started.
-        spoke: Set once it has written a line to its stdout; servers do when they are ready.
+    Must be created in the main thread: on Linux, the process is killed when the thread that created
+    it ends. Raises `RunnerError` if the program or the log file cannot be opened. `spoke` is set
+    when the process writes its first line to stdout; servers do so when they are ready.
     """
 
     def __init__(self, spec: Spec, screen: Screen) -> None:
-        """Starts it. To be called in the main thread: on Linux it dies with the calling thread.
-
-        Args:
-            spec: How to.
-            screen: Where its lines go.
-
-        Raises:
-            RunnerError: The program, or its log, cannot be opened.
-        """
         self.spec, self.spoke = spec, threading.Event()
         try:
             spec.log.parent.mkdir(parents=True, exist_ok=True)
@@ -100,16 +82,16 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """Its number."""
+        """The process ID."""
         return self._child.pid
 
     def ending(self) -> Ending | None:
-        """Returns how it ended, its last words shown; None while it runs."""
+        """Returns how the process ended, after showing its last output; None while it runs."""
         if self._child.returncode is None:
             if not self._has_ended():
                 return None
-            # What it started itself goes with it. It is a zombie as long as nobody has asked for
-            # its status, so its number cannot belong to anybody else yet.
+            # Its children are killed, too. It remains a zombie until its status is read, so its ID
+            # cannot belong to another process yet.
             self._kill_group()
             self._child.wait()
             for stream, reader in self._readers:
@@ -123,24 +105,20 @@ class Process:
         return os.waitid(os.P_PID, self.pid, flags) is not None
 
     def is_stopped(self) -> bool:
-        """Returns whether it was stopped (SIGSTOP), so that it cannot leave by itself."""
+        """Returns whether the process was stopped (SIGSTOP), so that it cannot exit by itself."""
         if not hasattr(os, "waitid") or self._child.returncode is not None:
             return False
         flags = os.WSTOPPED | os.WNOHANG | os.WNOWAIT
         return os.waitid(os.P_PID, self.pid, flags) is not None
 
     def send(self, number: int) -> None:
-        """Sends it a signal; what it started itself is its own affair.
-
-        Args:
-            number: The signal.
-        """
+        """Sends a signal to the process, but not to its children."""
         if self._child.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """Kills it, and what it started, whether it is stopped or not."""
+        """Kills the process and its children, even if it is stopped."""
         if self._child.returncode is None:
             self._kill_group()
             self.send(signal.SIGKILL)
@@ -152,20 +130,21 @@ class Process:
 
 
 def _join(stream: IO[bytes], reader: threading.Thread) -> None:
-    """Waits until all of a stream is read, unless another process keeps it open and is silent."""
+    """Waits until a stream is read, unless another process keeps it open and writes nothing."""
     silence = 0.0
     while reader.is_alive() and silence < _LAST_WORDS_SECONDS:
         reader.join(_PAUSE_SECONDS)
-        with contextlib.suppress(ValueError):  # It is closed: the reader ends.
+        with contextlib.suppress(ValueError):  # The stream is closed, so the reader ends.
             readable, _, _ = select.select([stream], [], [], 0.0)
             silence = 0.0 if readable else silence + _PAUSE_SECONDS
 
 
 def _dies_with(parent: int) -> Callable[[], None] | None:
-    """Makes the function that a child runs before it becomes another program.
+    """Returns a `preexec_fn` that ends the child with the launcher, or None if not on Linux.
 
-    On Linux the kernel kills the child when the launcher dies, however that dies. Elsewhere a child
-    of a killed launcher finds its pipes closed, and ends when it next says something.
+    On Linux, the function makes the kernel kill the child when the launcher dies, for whatever
+    reason. On other systems, the child of a killed launcher ends when it next writes to a pipe,
+    which is closed.
     """
     if not sys.platform.startswith("linux"):
         return None
@@ -173,7 +152,7 @@ def _dies_with(parent: int) -> Callable[[], None] | None:
 
     def prepare() -> None:
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:  # It died before the kernel knew.
+        if os.getppid() != parent:  # The launcher died before this call.
             os._exit(1)
 
     return prepare

@@ -1,4 +1,4 @@
-"""A member is lost: finds out why, and clears the way for another attempt."""
+"""Handles a lost member: finds the cause, and prepares another attempt."""
 
 from __future__ import annotations
 
@@ -12,20 +12,12 @@ from orbit_runner.launch.shutdown import fail, follow_out
 
 
 def regroup(job: Job, first: Ending) -> Verdict:
-    """Ends an attempt that lost a member.
-
-    Args:
-        job: The job.
-        first: The end that was seen first.
-
-    Returns:
-        Whether another attempt is worth it.
-    """
-    if first.kind == "left":  # A server that was asked to leave is lost to those that it served.
+    """Ends an attempt that lost a member, `first`. Returns whether to start another attempt."""
+    if first.kind == "left":  # A server that exited on request is lost to its clients.
         first = Ending(first.who, LOST, str(first))
     stopped = _settle(job, first)
     ends = job.crew.endings(is_grouped)
-    # A loss that a member reports is explained by what happened to others; a death is not.
+    # A loss that a member reports is explained by the endings of others; a killed member is not.
     cause = by_weight([first, *ends])[0] if first.kind == "lost" else first
     if stopped:
         cause = dataclasses.replace(cause, words=f"{cause}; {stopped}")
@@ -38,9 +30,10 @@ def regroup(job: Job, first: Ending) -> Verdict:
 
 
 def _settle(job: Job, first: Ending) -> str:
-    """Waits until those that lead have noticed; returns what is to be said of stopped ones.
+    """Waits until the leading processes have noticed the loss. Returns a note about stopped ones.
 
-    What they would save now could not be whole, and those that noticed say so by their exit codes.
+    They are not asked to save, because their state may be incomplete. They report the loss by their
+    exit codes.
     """
     leaders, seconds = job.crew.running(leads), job.limits.settle
     if leaders:
@@ -57,14 +50,9 @@ def _settle(job: Job, first: Ending) -> str:
 
 
 def replace(job: Job, ending: Ending) -> Verdict | None:
-    """Starts a process again that the others can do without for a while.
+    """Restarts a process that the others do not need for a while.
 
-    Args:
-        job: The job.
-        ending: How it ended.
-
-    Returns:
-        None, and the others go on; or the end of all, where that was once too often.
+    Returns None if the others continue, or the final verdict if there were too many restarts.
     """
     if not job.may_restart:
         return fail(job, ending)

@@ -1,4 +1,4 @@
-"""What the launcher expects of each role, and which GPUs each member sees."""
+"""What the launcher expects of each role, and which GPUs each member uses."""
 
 from __future__ import annotations
 
@@ -8,26 +8,18 @@ from collections.abc import Mapping
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Part:
-    """What a process does in a job.
+    """What a process does in a job."""
 
-    Attributes:
-        leads: Training is done when all that lead are done.
-        serves: It does not leave by itself: it is ended when those that it serves are gone.
-        grouped: It is ended and started again with the others when one of them is lost.
-        alone: It is started again by itself when it is lost.
-        first: It has to answer before the others are started.
-    """
-
-    leads: bool = False
-    serves: bool = False
-    grouped: bool = False
-    alone: bool = False
-    first: bool = False
+    leads: bool = False  # training is done when all that lead are done
+    serves: bool = False  # does not exit by itself; is ended when its clients are done
+    grouped: bool = False  # is ended and restarted with the others when one of them is lost
+    alone: bool = False  # is restarted by itself when it is lost
+    first: bool = False  # must respond before the others are started
 
 
-# It reads checkpoints and talks to nobody.
+# The evaluator reads checkpoints and does not communicate.
 _EVALUATOR = Part(alone=True)
-# One that is started again knows nothing of what the members asked it for.
+# A restarted service does not know the members' requests.
 SERVICE = Part(serves=True, grouped=True, first=True)
 PARTS: Mapping[str, Mapping[str, Part]] = {
     "multi_worker_mirrored": {
@@ -46,10 +38,8 @@ PARTS: Mapping[str, Mapping[str, Part]] = {
 def visible_gpus(local: int, each: int, inherited: str | None) -> str:
     """Returns the `CUDA_VISIBLE_DEVICES` of one of several members on a machine.
 
-    Args:
-        local: The number of the member among those of this machine that use GPUs.
-        each: How many GPUs each uses.
-        inherited: The variable as the launcher has it; None where it is not set.
+    `local` is the index of the member among those on this machine that use GPUs, and `each` the
+    number of GPUs per member. `inherited` is the launcher's variable, or None if it is not set.
     """
     mine = range(local * each, (local + 1) * each)
     if inherited is None:

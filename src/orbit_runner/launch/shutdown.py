@@ -1,4 +1,4 @@
-"""The ends of a job: it failed, a member was asked to leave, or the launcher was."""
+"""Ends a job: after a failure, or when a member or the launcher was asked to exit."""
 
 from __future__ import annotations
 
@@ -8,15 +8,7 @@ from orbit_runner.launch.process_pool import format_names, until
 
 
 def fail(job: Job, cause: Ending) -> Verdict:
-    """Ends everything: another attempt would end as this one did, or was one too many.
-
-    Args:
-        job: The job.
-        cause: What failed first.
-
-    Returns:
-        The exit code of that.
-    """
+    """Ends all processes without another attempt. The verdict has the exit code of `cause`."""
     tried = ""
     if cause.kind in ("lost", "killed") and job.limits.restarts:
         tried = f" after {job.limits.restarts} restart{'s' if job.limits.restarts > 1 else ''}"
@@ -27,14 +19,9 @@ def fail(job: Job, cause: Ending) -> Verdict:
 
 
 def follow_out(job: Job, first: Ending) -> Verdict:
-    """Waits for all to save and leave: the one that was asked to has told the others.
+    """Waits for all members to save and exit after one of them was asked to.
 
-    Args:
-        job: The job.
-        first: How that one ended.
-
-    Returns:
-        Its exit code.
+    That member has informed the others. The verdict has its exit code.
     """
     leaders = job.crew.running(leads)
     if leaders:
@@ -47,15 +34,7 @@ def follow_out(job: Job, first: Ending) -> Verdict:
 
 
 def turn_back(job: Job, number: int) -> Verdict:
-    """Ends everything before members have started: there is nothing to save.
-
-    Args:
-        job: The job.
-        number: The signal that the launcher was sent.
-
-    Returns:
-        128 + the signal.
-    """
+    """Ends all processes before members have started. The exit code is 128 + `number`."""
     own = Ending("the launcher", 128 + number)
     job.screen.note(f"{signal_name(number)}: leaving before anything has begun")
     job.end(job.crew.running())
@@ -63,16 +42,11 @@ def turn_back(job: Job, number: int) -> Verdict:
 
 
 def leave(job: Job, number: int) -> Verdict:
-    """Passes a signal on, and waits until all have saved and left.
+    """Forwards a signal, and waits until all members have saved and exited.
 
-    Servers are not told: those that they serve need them to save.
-
-    Args:
-        job: The job.
-        number: The signal that the launcher was sent.
-
-    Returns:
-        128 + the signal; 0 where all were done just then; or the exit code of what failed.
+    Servers do not get the signal, because their clients need them to save. The exit code of
+    the verdict is 128 + `number`, the signal; 0 if all members were just done; or that of a member
+    that failed.
     """
     own = Ending("the launcher", 128 + number)
     working = job.crew.running(works)

@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP in the launcher: remembered, and checked ten times a second."""
+"""Ctrl-C, SIGTERM and SIGHUP in the launcher: stored, and checked ten times a second."""
 
 from __future__ import annotations
 
@@ -12,12 +12,7 @@ from orbit_runner.utils.signals import leave_signals
 
 
 class Signals:
-    """Remembers the first signal, and whether a Ctrl-C came after it.
-
-    Attributes:
-        received: The number of the first signal.
-        at_once: Whether there is no time to save any more.
-    """
+    """Stores the number of the first signal, and whether Ctrl-C followed it."""
 
     def __init__(self) -> None:
         self.received: int | None = None
@@ -25,11 +20,11 @@ class Signals:
 
     @contextlib.contextmanager
     def installed_scope(self) -> Iterator[None]:
-        """Catches the signals for the time of a `with` block."""
+        """Handles the signals within a `with` block."""
         if threading.current_thread() is not threading.main_thread():
             yield  # Python delivers signals to the main thread only.
             return
-        # Members are in sessions of their own: SIGHUP of a terminal reaches only the launcher.
+        # Members are in separate sessions, so SIGHUP of a terminal reaches only the launcher.
         before = {number: signal.signal(number, self.receive) for number in leave_signals()}
         try:
             yield
@@ -38,12 +33,7 @@ class Signals:
                 signal.signal(number, handler)
 
     def receive(self, number: int, frame: FrameType | None = None) -> None:
-        """Remembers a signal.
-
-        Args:
-            number: The signal.
-            frame: Where Python was.
-        """
+        """Stores a signal."""
         if self.received is None:
             self.received = number
         elif number == signal.SIGINT:
@@ -51,5 +41,5 @@ class Signals:
 
     @property
     def passed_on(self) -> int:
-        """The signal that the members get: a terminal that went away means SIGTERM to them."""
+        """The signal to send to members: SIGINT for Ctrl-C, SIGTERM for all others."""
         return signal.SIGINT if self.received == signal.SIGINT else signal.SIGTERM

@@ -1,4 +1,4 @@
-"""The supervising loop: starts a cluster's members, and starts them again when one is lost."""
+"""The supervising loop: starts the members of a cluster, and restarts them if one is lost."""
 
 from __future__ import annotations
 
@@ -14,23 +14,15 @@ from orbit_runner.launch.process_pool import PAUSE_SECONDS, format_names
 from orbit_runner.launch.restart import regroup, replace
 from orbit_runner.launch.shutdown import fail, follow_out, leave, turn_back
 
-# Makes the processes of an attempt.
+# Returns the processes of an attempt.
 Specs = Callable[[Attempt], Sequence[Spec]]
 
 
 def supervise(job: Job, counts: Mapping[str, int], specs: Specs) -> int:
-    """Runs attempts until one is the last; every process has ended when it returns.
+    """Runs attempts until one is the last. Returns the exit code when all processes have ended.
 
-    Args:
-        job: The job; nothing of its cluster has been started yet.
-        counts: Role, or `DATA`, to the number of members.
-        specs: Makes the processes.
-
-    Returns:
-        The exit code: that of what failed first, 128 + n for signal n, or 0.
-
-    Raises:
-        RunnerError: A process cannot be started.
+    The exit code is that of the process that failed first, 128 + n for signal n, or 0. `counts` is
+    role, or `DATA`, to number of processes.
     """
     return _Supervisor(job, counts, specs).run()
 
@@ -62,7 +54,7 @@ class _Supervisor:
     def _start(self, specs: Sequence[Spec], services: tuple[str, ...]) -> None:
         for spec in specs:
             self._job.screen.introduce(spec.name)
-        # What is not of the group has lived on, or has done its work.
+        # A process outside the group may still run, or may be done.
         due = [s for s in specs if s.part.grouped or not self._job.crew.is_settled(s.name)]
         for spec in due:
             if spec.part.first:
@@ -72,17 +64,17 @@ class _Supervisor:
         self._go_on()
 
     def _go_on(self) -> None:
-        """Starts those that wait for services, once these answer."""
+        """Starts the processes that wait for services, once these respond."""
         if self._waiting and self._opening.done():
             for spec in self._waiting:
                 self._job.crew.start(spec)
             self._waiting = []
 
     def _watch(self) -> Verdict:
-        """Watches one attempt.
+        """Watches one attempt until it ends.
 
-        In this order: what the launcher was asked, what ended, whether those that wait can start,
-        whether training is done, whether those that outlast training have ended.
+        Checks, in this order: signals to the launcher, endings, whether waiting processes can
+        start, whether training is done, whether processes that outlast training have ended.
         """
         job, over = self._job, False
         while True:
@@ -103,7 +95,7 @@ class _Supervisor:
             time.sleep(PAUSE_SECONDS)
 
     def _judge_all(self) -> Verdict | None:
-        """Decides what the ends of processes mean, the most telling first."""
+        """Returns the verdict on new endings, the most significant first; None to continue."""
         for ending in by_weight(self._job.crew.endings()):
             verdict = self._judge(ending)
             if verdict is not None:
@@ -122,7 +114,7 @@ class _Supervisor:
             self._job.screen.note(f"{ending}; the others go on")
             self._code = self._code or ending.code
             return None
-        # A member that reports a loss is well itself: starting it again would not help.
+        # A member that reports a loss has no problem itself, so restarting it would not help.
         if part.alone and not (part.grouped and ending.kind == "lost"):
             return replace(self._job, ending)
         return regroup(self._job, ending)
@@ -131,7 +123,7 @@ class _Supervisor:
         return not (self._waiting or self._job.crew.running(leads))
 
     def _remind(self, over: bool) -> None:
-        """Says once what there is to wait for when nothing trains here any more."""
+        """Notes once what is still being waited for when no process trains."""
         if self._job.crew.running(leads):
             return
         text = ""

@@ -1,1 +1,1 @@
-"""Everything that knows Model Garden: its experiments, its tasks, its drivers' API."""
+"""Code that depends on Model Garden: its experiments, its tasks and the API of its drivers."""

@@ -1,4 +1,4 @@
-"""Type annotations of Model Garden's config classes, resolved once for each class."""
+"""Caches the type annotations of Model Garden's config classes, once per class."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _NAME = "_get_annotations"
 
 
 def remember_annotations() -> None:
-    """Makes its classes remember their annotations.
+    """Makes Model Garden's config classes cache their annotations.
 
-    They ask for them at each assignment, thousands of times before an experiment is built.
+    They look them up at each assignment, thousands of times before an experiment is built.
     """
     found = vars(base_config.Config)[_NAME].__func__
     if not hasattr(found, "cache_info"):

@@ -1,6 +1,7 @@
-"""Which experiments of Model Garden can be imported here, cached until a package changes.
+"""Finds out which experiments of Model Garden can be imported, and caches the result.
 
-To find out takes an import of every module that registers one: half a minute on a busy machine.
+This requires importing every module that registers an experiment, which takes half a minute on a
+busy machine. The cached result is valid until an installed package changes.
 """
 
 from __future__ import annotations
@@ -19,29 +20,29 @@ from orbit_runner import __version__
 from orbit_runner.model_garden import catalogue
 from orbit_runner.utils.cache import cache_folder, write_aside
 
-# Name to its module and to why that cannot be imported; "" if it can.
+# Maps the name of an experiment to its module and to the reason why that cannot be imported ("" if
+# it can).
 Availability = dict[str, tuple[str, str]]
 
 
 def read_cache() -> Availability | None:
-    """Returns what is known of the installed packages, None if nothing is."""
+    """Returns the cached result for the installed packages, or None if nothing valid is cached."""
     try:
         found = json.loads(_path().read_text(encoding="utf-8"))
         return {name: (str(module), str(reason)) for name, (module, reason) in found.items()}
     except (OSError, ValueError, AttributeError, TypeError):
-        return None  # Not there, cannot be read, or damaged: it is made again.
+        return None  # Missing, unreadable or damaged: computed again.
 
 
 def find_out(failures: Callable[[list[str]], dict[str, str]]) -> Availability:
-    """Asks which modules can be imported, and caches the answer.
+    """Imports the modules that register experiments, and caches and returns the result.
 
-    Args:
-        failures: Imports modules; returns the reason for each, "" if it can be imported.
+    `failures` imports modules and returns the reason why each one fails, "" if it can be imported.
     """
     path, entries = _path(), catalogue.experiments()
     reasons = failures(sorted({entry.module for entry in entries.values()}))
     found = {name: (entry.module, reasons[entry.module]) for name, entry in entries.items()}
-    # A home directory may be read-only: then it is found out again next time.
+    # The home directory may be read-only. The result is then computed again next time.
     with contextlib.suppress(OSError):
         write_aside(path, json.dumps(found).encode())
     return found
@@ -52,8 +53,8 @@ def _path() -> Path:
 
 
 def _fingerprint() -> str:
-    """Returns a fingerprint of everything that the answer depends on."""
-    # Not all of `sys.path`: setuptools adds its own copies of packages to it when it is imported.
+    """Returns a fingerprint of everything that the result depends on."""
+    # Not all of `sys.path`: importing setuptools adds its own copies of packages to it.
     places = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
     distributions = metadata.distributions(path=places)
     packages = sorted(f"{found.name}=={found.version}" for found in distributions)
@@ -62,7 +63,7 @@ def _fingerprint() -> str:
 
 
 def _files() -> Iterator[tuple[str, int, int]]:
-    """Yields path, size and time of change of each source file of the package."""
+    """Yields path, size and modification time (ns) of each source file of Model Garden."""
     spec = importlib.util.find_spec(catalogue.PACKAGE)
     waiting = [*(spec.submodule_search_locations or ())] if spec else []
     while waiting:

@@ -1,4 +1,4 @@
-"""What the installed Model Garden registers, read from its sources without importing any of it."""
+"""Finds what the installed Model Garden registers, by reading its sources without importing it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from orbit_runner.errors import unknown
 PACKAGE = "official"
 PREFIX = f"{PACKAGE}/"
 _EXPERIMENT, _TASK = "register_config_factory", "register_task_cls"
-# What a project's networks and readers are looked up by, once their modules are imported.
+# Decorators that register a project's networks and data loaders when their modules are imported.
 _PARTS = (
     "register_backbone_builder",
     "register_decoder_builder",
@@ -24,7 +24,7 @@ _PARTS = (
     "register_data_loader_cls",
     "bind",
 )
-# Looked for in the text: parsing so many files takes five times as long, at each start.
+# A regular expression, because parsing all the files would take five times as long at each start.
 _DECORATOR = re.compile(
     rf"""^@(?:\w+\.)*(?P<kind>{"|".join((_EXPERIMENT, _TASK, *_PARTS))})"""
     r"""\(\s*(?:(?P<quote>['"])(?P<text>.+?)(?P=quote)|(?P<names>[\w.]+))""",
@@ -34,50 +34,37 @@ _DECORATOR = re.compile(
 
 @dataclasses.dataclass(frozen=True)
 class Registration:
-    """One decorator that registers something.
+    """A decorator at the top level of a module that registers something."""
 
-    Attributes:
-        kind: The decorator's name, such as `register_config_factory`.
-        name: Its argument: a text, or the last name of what is passed.
-        module: Where it stands.
-    """
-
-    kind: str
-    name: str
+    kind: str  # the name of the decorator, such as `register_config_factory`
+    name: str  # its argument: a string, or the last part of a dotted name
     module: str
 
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """An experiment of Model Garden.
+    """An experiment of Model Garden."""
 
-    Attributes:
-        name: The name that it is registered under, without `official/`.
-        module: The module that registers it.
-    """
-
-    name: str
-    module: str
+    name: str  # without `official/`
+    module: str  # the module that registers it
 
 
 def is_installed() -> bool:
-    """Returns whether Model Garden is there."""
+    """Returns whether Model Garden is installed."""
     return importlib.util.find_spec(PACKAGE) is not None
 
 
 @functools.cache
 def experiments() -> dict[str, Entry]:
-    """Returns every experiment that a module of the package registers, by name and in order."""
+    """Returns all experiments that modules of Model Garden register, sorted by name."""
     found = (r for r in registrations() if r.kind == _EXPERIMENT)
     return {r.name: Entry(r.name, r.module) for r in sorted(found, key=lambda r: r.name)}
 
 
 def unknown_experiment(name: str, own: Iterable[str] = ()) -> ConfigError:
-    """Returns the error for a name that no experiment has.
+    """Returns the error for an unknown experiment name (without `official/`).
 
-    Args:
-        name: The name, without `official/`.
-        own: Names that modules of the user register.
+    `own` are the names that the user's modules register.
     """
     known = [f"{PREFIX}{found}" for found in (*experiments(), *own)]
     message, _, _ = unknown("experiment", f"{PREFIX}{name}", known).partition("\n")
@@ -86,33 +73,23 @@ def unknown_experiment(name: str, own: Iterable[str] = ()) -> ConfigError:
 
 
 def task_modules(class_name: str, near: str) -> list[str]:
-    """Returns the modules that may register the task of a config class, the likeliest first.
+    """Returns the modules that may register the task of a config class, the most likely first.
 
-    Args:
-        class_name: The name of the task's config class.
-        near: The module that defines it.
+    They are sorted by the distance from `near`, the module that defines the class.
     """
     found = {r.module for r in registrations() if r.kind == _TASK and r.name == class_name}
     return sorted(found, key=lambda module: (-_shared_prefix(module, near), module))
 
 
 def part_modules(module: str) -> list[str]:
-    """Returns the modules of the same project that register networks and readers.
-
-    Args:
-        module: A module of the project.
-    """
+    """Returns the modules of a module's project that register networks and data loaders."""
     project = project_of(module)
     found = {r.module for r in registrations() if r.kind in _PARTS}
     return sorted(part for part in found if project and project_of(part) == project)
 
 
 def project_of(module: str) -> str:
-    """Returns the project that a module belongs to, "" for what all of them share.
-
-    Args:
-        module: Its dotted name.
-    """
+    """Returns the project that a module belongs to, or "" if it is not in `official.projects`."""
     parts = module.split(".")
     return ".".join(parts[:3]) if parts[:2] == [PACKAGE, "projects"] else ""
 
@@ -124,7 +101,7 @@ def _shared_prefix(module: str, other: str) -> int:
 
 @functools.cache
 def registrations() -> tuple[Registration, ...]:
-    """Returns all that is registered by a decorator at the top of a module."""
+    """Returns everything that a decorator at the top level of a module registers."""
     spec = importlib.util.find_spec(PACKAGE)
     roots = [Path(root) for root in (spec.submodule_search_locations or ())] if spec else []
     return tuple(found for root in roots for found in _below(root))
@@ -142,7 +119,7 @@ def _below(root: Path) -> Iterator[Registration]:
 
 def _in(text: str, module: str) -> Iterator[Registration]:
     for found in _DECORATOR.finditer(text):
-        # Not the examples that docstrings give.
+        # Skips examples in docstrings.
         if text.count('"""', 0, found.start()) % 2 == 0:
             name = found["text"] or found["names"].rpartition(".")[2]
             yield Registration(found["kind"], name, module)

@@ -1,4 +1,4 @@
-"""An experiment of Model Garden as a config of this runner."""
+"""Converts experiments of Model Garden to configs of this runner."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ from orbit_runner.model_garden.schema import (
 from orbit_runner.model_garden.task_config import OfficialTask
 from orbit_runner.model_garden.to_native import to_native
 
-# Where ours say more by default: "as long as a second takes", "where the task allows it".
+# Settings with defaults that Model Garden does not have: `auto` (loops of about a second) and None
+# (if the task allows it).
 _LEFT_TO_US, _OUR_WORDS = ("steps_per_loop", "eval_tf_while_loop"), ("auto", None)
 
 _OPTIMIZERS = "official.modeling.optimization.configs."
@@ -42,16 +43,17 @@ _CLASSES: dict[Any, type[OfficialExperiment]] = {}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OfficialOptimization(Config):
-    """How weights change, where Model Garden has a class of its own for that."""
+    """Base class of optimizer sections that use classes other than Model Garden's built-in ones."""
 
     ema: ClassVar[Any] = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OfficialTrainer(TrainerConfig):
-    """A trainer section whose optimizer may be of a kind that Model Garden has beside its own.
+    """A trainer section whose optimizer may use classes other than Model Garden's built-in ones.
 
-    Many experiments leave rates and steps to the user, so they are looked at before training only.
+    Many experiments leave learning rates and steps to the user, so these are checked only before
+    training.
     """
 
     checked_later: ClassVar[tuple[str, ...]] = ("optimizer_config",)
@@ -63,22 +65,18 @@ class OfficialTrainer(TrainerConfig):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PartialRuntime(RuntimeConfig):
-    """The runtime section of a plain config without a strategy: its driver chooses one."""
+    """The runtime section of a plain config without a strategy, which its driver chooses."""
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yields nothing: what can be set depends on the strategy."""
+        """Yields nothing, because the strategy determines which settings are valid."""
         yield from ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OfficialExperiment(ExperimentConfig):
-    """A config that begins from one of Model Garden.
+    """A config that is based on a config of Model Garden."""
 
-    Attributes:
-        template: The config that it begins from, of Model Garden's class; never changed.
-    """
-
-    template: ClassVar[Any] = None
+    template: ClassVar[Any] = None  # the config that it is based on; never changed
     task: OfficialTask = field(factory=OfficialTask, help="what is learned")  # type: ignore[assignment]
     trainer: TrainerConfig = field(factory=OfficialTrainer, help="how")
 
@@ -89,7 +87,7 @@ class OfficialExperiment(ExperimentConfig):
 
     @functools.cached_property
     def for_task(self) -> Any:
-        """The same as Model Garden's own class has it, locked: what its tasks take."""
+        """The same values as a locked config of Model Garden's class, which its tasks take."""
         made = to_native(self.template, self.replace(trainer=self._native_trainer()))
         made.lock()
         return made
@@ -100,7 +98,7 @@ class OfficialExperiment(ExperimentConfig):
         return ours.replace(**{n: w for n, w in words.items() if getattr(ours, n) in _OUR_WORDS})
 
     def preflight(self, mode: str) -> Iterator[tuple[str, str]]:
-        """Yields what is missing for a run, by the rules of Model Garden's experiment too."""
+        """Yields the problems that prevent a run, including restrictions that do not hold."""
         yield from super().preflight(mode)
         yield from broken_restrictions(self.for_task)
         if mode in TRAINING:
@@ -108,17 +106,10 @@ class OfficialExperiment(ExperimentConfig):
 
 
 def adopt(params: Any, name: str = "") -> OfficialExperiment:
-    """Makes a config of this runner of one of Model Garden.
+    """Returns a config of this runner with the values of a config of Model Garden.
 
-    Args:
-        params: An experiment's config, of any of Model Garden's classes.
-        name: The name that it is registered under; "" where it is not.
-
-    Returns:
-        A config with the same values.
-
-    Raises:
-        ConfigError: It has values that cannot be, by the rules of this runner.
+    `name` is the name that it is registered under, "" if it is not registered. Raises ConfigError
+    if this runner does not allow a value.
     """
     builder = Builder()
     built = builder.build(build_like(params, name), explicit_settings(params, name))
@@ -129,14 +120,9 @@ def adopt(params: Any, name: str = "") -> OfficialExperiment:
 
 
 def build_like(params: Any, name: str = "") -> OfficialExperiment:
-    """Makes a config with the fields of one of Model Garden, and the values of its task.
+    """Returns a config with the fields of a config of Model Garden and the values of its task.
 
-    Args:
-        params: An experiment's config, of any of Model Garden's classes.
-        name: The name that it is registered under; "" where it is not.
-
-    Returns:
-        A config; what `explicit_settings` returns is to be laid over it.
+    The values of `trainer` and `runtime` are defaults; apply `explicit_settings` to the result.
     """
     plain_config = is_plain(params)
     extras = {
@@ -148,21 +134,16 @@ def build_like(params: Any, name: str = "") -> OfficialExperiment:
 
 
 def explicit_settings(params: Any, name: str = "") -> Section:
-    """Returns what an experiment of Model Garden says of `trainer` and `runtime`.
+    """Returns the values that a config of Model Garden sets in `trainer` and `runtime`.
 
-    Args:
-        params: Its config, of any of Model Garden's classes.
-        name: The name that it is registered under.
-
-    Returns:
-        A layer below all others.
+    They form the lowest config layer.
     """
     return section_of(_common(params), Origin(f"official/{name}", None, -1))
 
 
 def _class_of(params: Any) -> type[OfficialExperiment]:
-    # One class for all that begin alike, so that equal configs are equal. The types count at any
-    # depth: a user's optimizer may have the values of one of Model Garden's.
+    # Configs that are based on the same values share a class, so that equal configs compare equal.
+    # Types count at any depth: a user's optimizer class may have the same values as a built-in one.
     key = signature(params)
     if key not in _CLASSES:
         _CLASSES[key] = _make_class(params)
@@ -187,16 +168,12 @@ def _make_class(params: Any) -> type[OfficialExperiment]:
 
 
 def is_plain(params: Any) -> bool:
-    """Returns whether an experiment is a plain `hyperparams.Config`, without declared sections.
-
-    Args:
-        params: The experiment's config.
-    """
+    """Returns whether an experiment is a plain `hyperparams.Config`, without declared sections."""
     return not isinstance(params, config_definitions.ExperimentConfig)
 
 
 def _section(params: Any, name: str) -> Any:
-    """Returns a section of an experiment; an empty one where a plain config has none."""
+    """Returns a section of an experiment, or an empty one if a plain config does not have it."""
     found = getattr(params, name) if name in vars(params) else None
     return base_config.Config() if found is None else found
 
@@ -206,7 +183,7 @@ def _extra_sections(params: Any) -> list[tuple[str, Any, Any]]:
 
 
 def _runtime_class(runtime: Any) -> type[RuntimeConfig]:
-    """Returns ours, with the fields that a subclass of Model Garden's adds."""
+    """Returns this runner's class, with the fields that a subclass of Model Garden's class adds."""
     extras = extra_fields(runtime, RuntimeConfig)
     base = RuntimeConfig if "distribution_strategy" in vars(runtime) else PartialRuntime
     if not extras:
@@ -219,7 +196,7 @@ def _runtime_class(runtime: Any) -> type[RuntimeConfig]:
 
 
 def _trainer_class(trainer: Any) -> type[TrainerConfig]:
-    """Returns ours, with what a trainer of Model Garden has beyond it."""
+    """Returns this runner's class, with the fields that only Model Garden's trainer has."""
     extras = extra_fields(trainer, TrainerConfig)
     if not _has_our_optimizers(trainer):
         own = mirror_as(trainer.optimizer_config, bases=(OfficialOptimization,))
@@ -236,7 +213,7 @@ def _trainer_class(trainer: Any) -> type[TrainerConfig]:
 
 
 def _has_our_optimizers(trainer: Any) -> bool:
-    """Returns whether all sections of the optimizer config are of Model Garden's own classes."""
+    """Returns whether all sections of the optimizer config use Model Garden's built-in classes."""
     found = vars(trainer).get("optimizer_config")
     if found is None:
         return True
@@ -246,7 +223,7 @@ def _has_our_optimizers(trainer: Any) -> bool:
 
 
 def _common(params: Any) -> dict[str, Any]:
-    """Returns what is said in `trainer` and `runtime`, in words that ours have too."""
+    """Returns the values of `trainer` and `runtime` in terms of this runner's classes."""
     section = _section(params, "trainer")
     trainer = plain(section)
     optimizer = trainer.pop("optimizer_config", None)
@@ -260,14 +237,7 @@ def _common(params: Any) -> dict[str, Any]:
 
 
 def broken_restrictions(params: Any) -> Iterator[tuple[str, str]]:
-    """Yields the restrictions of an experiment that do not hold.
-
-    Args:
-        params: The experiment's config, of Model Garden's class.
-
-    Yields:
-        (dotted path, message) of each.
-    """
+    """Yields (dotted path, message) of each restriction of an experiment that does not hold."""
     for rule in params._restrictions:
         single = copy.copy(params)
         vars(single)["_restrictions"] = [rule]

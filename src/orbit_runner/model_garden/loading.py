@@ -1,4 +1,4 @@
-"""Imports what an experiment of Model Garden needs, and no more, and says what cannot be."""
+"""Imports the modules that an experiment of Model Garden needs, and reports failed imports."""
 
 from __future__ import annotations
 
@@ -11,23 +11,16 @@ from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.errors import RunnerError, first_line
 from orbit_runner.model_garden import catalogue
 
-# Tasks that Model Garden's own driver makes by name.
+# Tasks that are not registered. Model Garden's own driver names them in its code.
 _UNREGISTERED = {
     "official.recommendation.ranking.configs.config.Task": "official.recommendation.ranking.task"
 }
 
 
 def experiment(name: str) -> Any:
-    """Makes the config that Model Garden registers under a name.
+    """Returns the unlocked config that Model Garden registers under a name, without `official/`.
 
-    Args:
-        name: The name, without `official/`.
-
-    Returns:
-        A config of Model Garden's own class, not locked.
-
-    Raises:
-        ConfigError: There is no such experiment, or the package cannot import it.
+    Raises ConfigError if there is no such experiment or its module cannot be imported.
     """
     entry = catalogue.experiments().get(name)
     from orbit_runner.model_garden.annotations import remember_annotations
@@ -45,17 +38,10 @@ def experiment(name: str) -> Any:
 
 
 def import_failure(module: str) -> str:
-    """Imports a module.
-
-    Args:
-        module: Its name.
-
-    Returns:
-        Why it cannot be imported, in one line; "" if it can.
-    """
+    """Imports a module and returns the error in one line, or "" if the import succeeds."""
     try:
         with warnings.catch_warnings():
-            # What its dependencies will have to change some day is nothing that a user can mend.
+            # Users cannot fix the deprecation warnings of Model Garden's dependencies.
             warnings.simplefilter("ignore")
             _import(module)
     except Exception as error:
@@ -69,7 +55,7 @@ def _import(module: str) -> None:
     except ValueError as error:
         if "mutable default" not in str(error):
             raise
-        # Python 3.11 refuses what was fine before: a config, shared as the default of a field.
+        # Python 3.11 rejects unhashable default values of dataclass fields, such as configs.
         _let_defaults_be_shared()
         importlib.import_module(module)
 
@@ -83,29 +69,22 @@ def _let_defaults_be_shared() -> None:
 
 
 def registered_factories() -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Yields what is registered by now, a user's own included: (name, factory)."""
+    """Yields (name, factory) of the experiments registered so far, including the user's own."""
     from official.core import exp_factory
 
     yield from _flat(exp_factory._REGISTERED_CONFIGS, "")
 
 
 def task_class(config: Any) -> Any:
-    """Finds the task that Model Garden registers for a task's config.
+    """Returns the class or function that builds the task for a task config of Model Garden.
 
-    Args:
-        config: The config, of Model Garden's class.
-
-    Returns:
-        What makes the task of it.
-
-    Raises:
-        RunnerError: No module registers one, or it cannot be imported.
+    Raises RunnerError if no module registers a task for it or the module cannot be imported.
     """
     from official.core import task_factory
 
     cls = type(config)
     failures = []
-    # A user's own is imported by now, and stands beside its config more often than not.
+    # A user's task is already imported, or is usually in the same module as its config.
     unregistered = _UNREGISTERED.get(f"{cls.__module__}.{cls.__qualname__}", "")
     modules = catalogue.task_modules(cls.__name__, cls.__module__)
     for module in ("", cls.__module__, *modules, unregistered):
@@ -130,7 +109,7 @@ def task_class(config: Any) -> Any:
 
 
 def _import_parts(module: str) -> None:
-    # One that fails is missed only by an experiment that names it, and then said by name.
+    # A failure matters only to an experiment that uses the part, and then names the part.
     for part in catalogue.part_modules(module):
         import_failure(part)
 

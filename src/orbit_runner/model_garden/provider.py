@@ -1,4 +1,4 @@
-"""The names by which the rest of the runner takes in experiments of Model Garden."""
+"""The interface through which the rest of the runner uses experiments of Model Garden."""
 
 from __future__ import annotations
 
@@ -18,25 +18,17 @@ if TYPE_CHECKING:
 
 
 def registered_experiment(name: str, said: Section) -> tuple[ExperimentConfig, Section]:
-    """Makes the config of an experiment that Model Garden registers.
+    """Returns the config that Model Garden registers under a name, and its lowest config layer.
 
-    Args:
-        name: Its name, without `official/`.
-        said: What the user says of it. Some settings have to be known before tensorflow is
-            imported.
-
-    Returns:
-        A config to lay everything over, and the first layer of that.
-
-    Raises:
-        ConfigError: There is none, or it cannot be imported.
+    `said` are the user's settings, some of which must be known before TensorFlow is imported.
+    Raises ConfigError if there is no such experiment or it cannot be imported.
     """
     if "official.core.exp_factory" not in sys.modules and name not in catalogue.experiments():
-        raise catalogue.unknown_experiment(name)  # No module has registered another one.
+        raise catalogue.unknown_experiment(name)  # No user module has registered it.
     runtime = Builder(lenient=True).build(RuntimeConfig(), _section(said, "runtime"))
     assert isinstance(runtime, RuntimeConfig)
     prepare_environment(runtime)
-    # What Model Garden builds on, tensorflow-recommenders for one, has to mean the same Keras.
+    # The dependencies of Model Garden, such as tensorflow-recommenders, must use the same Keras.
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
     if "tensorflow" not in sys.modules:
         print(f"importing tensorflow, for official/{name}", file=sys.stderr)
@@ -49,23 +41,17 @@ def registered_experiment(name: str, said: Section) -> tuple[ExperimentConfig, S
 
 
 class Experiments:
-    """The experiments that Model Garden registers, as `registry.PROVIDERS` offers them."""
+    """The experiments that Model Garden registers, as a provider for `registry.PROVIDERS`."""
 
     names = staticmethod(catalogue.experiments)
     make = staticmethod(registered_experiment)
 
 
 def adopt(params: Any) -> ExperimentConfig:
-    """Makes a config of this runner of one of Model Garden's.
+    """Returns a config of this runner with the values of a config of Model Garden.
 
-    Args:
-        params: An experiment's config, of any of Model Garden's classes.
-
-    Returns:
-        A config with the same values, whose `for_task` has them as Model Garden's own class.
-
-    Raises:
-        ConfigError: It has values that cannot be, by the rules of this runner.
+    Its `for_task` has the same values as a config of Model Garden's class. Raises ConfigError if
+    this runner does not allow a value.
     """
     from orbit_runner.model_garden import experiment
 

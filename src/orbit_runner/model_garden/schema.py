@@ -1,7 +1,7 @@
-"""Model Garden's config classes as classes of ours: frozen, typed, with the same field names.
+"""Mirrors Model Garden's config classes as frozen, typed classes with the same field names.
 
-Its classes check nothing but names, and not all of those, so types are taken from annotations and
-widened by what the values themselves are.
+Model Garden's classes check only names, and not all of them. Types are therefore taken from
+annotations and widened to fit the actual values.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LISTS = (list, tuple, collections.abc.Sequence)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OfficialSection(Config):
-    """A section of Model Garden; what the runner asks of data sections, where one has no field."""
+    """A mirrored section, with defaults for what the runner reads from data sections."""
 
     global_batch_size: ClassVar[int] = 0
     drop_remainder: ClassVar[bool] = False
@@ -37,15 +37,11 @@ class OfficialSection(Config):
 
 
 def mirror(config: Any, *, fixed: bool = False) -> Any:
-    """Returns a value of Model Garden as one of ours.
+    """Returns the mirror of a value of Model Garden: a config, a scalar, or a list of these.
 
-    Args:
-        config: A config, a scalar, or a list of such.
-        fixed: Whether a plain `hyperparams.Config` has exactly the settings that it holds.
-
-    Returns:
-        A config of the class that mirrors it; lists as tuples; configs of no fixed shape as
-        mappings.
+    Configs become configs of the mirroring class, lists become tuples, and configs without a fixed
+    shape become mappings. If `fixed`, a plain `hyperparams.Config` has exactly the settings that it
+    holds.
     """
     if isinstance(config, base_config.Config):
         if _is_free(config, fixed=fixed):
@@ -57,12 +53,10 @@ def mirror(config: Any, *, fixed: bool = False) -> Any:
 
 
 def mirror_as(config: Any, bases: tuple[type[Config], ...] = (), *, fixed: bool = False) -> Any:
-    """Returns a config of fixed shape as one of ours.
+    """Returns the mirror of a config of Model Garden that has a fixed shape.
 
-    Args:
-        config: A config of Model Garden.
-        bases: What the class of the result derives from; chosen by the kind of config where empty.
-        fixed: Whether a plain `hyperparams.Config` has exactly the settings that it holds.
+    `bases` are the base classes of its class; if empty, they depend on the kind of config. If
+    `fixed`, a plain `hyperparams.Config` has exactly the settings that it holds.
     """
     values = {name: mirror(value, fixed=fixed) for name, value in _values(config).items()}
     kind: Any = type(config)
@@ -72,22 +66,14 @@ def mirror_as(config: Any, bases: tuple[type[Config], ...] = (), *, fixed: bool 
 
 
 def plain(config: Any) -> Any:
-    """Returns a config of Model Garden as nested dicts, lists and scalars.
-
-    Args:
-        config: A config, a scalar, or a list of such.
-    """
+    """Returns a config of Model Garden as nested dicts, lists and scalars."""
     if isinstance(config, base_config.Config):
         return {name: plain(value) for name, value in _values(config).items()}
     return [plain(item) for item in config] if isinstance(config, (list, tuple)) else config
 
 
 def signature(value: Any) -> Any:
-    """Returns a hashable value that is equal for equal values of equal types, at any depth.
-
-    Args:
-        value: A config of Model Garden, a scalar, or a list of such.
-    """
+    """Returns a hashable value that is equal for equal values of equal types, at any depth."""
     if isinstance(value, base_config.Config):
         items = ((name, signature(item)) for name, item in _values(value).items())
         return type(value), tuple(items)
@@ -97,11 +83,7 @@ def signature(value: Any) -> Any:
 
 
 def nested_classes(config: Any) -> Iterator[type]:
-    """Yields the classes of a config of Model Garden and of all sections below it.
-
-    Args:
-        config: The config.
-    """
+    """Yields the classes of a config of Model Garden and of all its nested sections."""
     yield type(config)
     for value in _values(config).values():
         for item in value if isinstance(value, (list, tuple)) else (value,):
@@ -116,16 +98,11 @@ def mirror_class(
     bases: tuple[type[Config], ...] = (),
     wider: tuple[tuple[str, Any], ...] = (),
 ) -> type[Config]:
-    """Makes the class that mirrors one of Model Garden's.
+    """Returns a frozen config class that mirrors a class of Model Garden, with the same defaults.
 
-    Args:
-        cls: Model Garden's class.
-        extras: Names that an instance of it has beyond its fields.
-        bases: What the new class derives from; chosen by the kind of the class where empty.
-        wider: (name, type) of fields that take values of that type as well.
-
-    Returns:
-        A frozen config class; its defaults are those of the class.
+    `extras` are names that an instance has in addition to its fields, and `wider` are pairs of a
+    field name and another type that the field accepts. If `bases` is empty, the base classes depend
+    on the kind of class.
     """
     bases = bases or ((OneOf,) if issubclass(cls, oneof.OneOfConfig) else (OfficialSection,))
     hints, more = _hints(cls), dict(wider)
@@ -148,14 +125,9 @@ def mirror_class(
 
 
 def extra_fields(config: Any, base: type) -> list[tuple[str, Any, Any]]:
-    """Returns the fields that a config of Model Garden has beyond those of a class of ours.
+    """Returns (name, type, dataclass field) of each field of a config that `base` does not have.
 
-    Args:
-        config: The config.
-        base: The class. Only names count.
-
-    Returns:
-        (name, type, dataclass field) of each.
+    Only the names are compared.
     """
     known = {f.name for f in dataclasses.fields(base)}
     cls: Any = type(config)
@@ -165,7 +137,7 @@ def extra_fields(config: Any, base: type) -> list[tuple[str, Any, Any]]:
         for name, value in _defaults(cls).items()
         if name not in known and name in hints
     ]
-    # A plain `hyperparams.Config` declares no fields; it holds whatever it was made with.
+    # A plain `hyperparams.Config` declares no fields and has whatever it was created with.
     held = [
         (name, Any, _field(mirror(getattr(config, name), fixed=True)))
         for name in _extras(config)
@@ -186,7 +158,7 @@ def _defaults(cls: Any) -> dict[str, Any]:
 
 
 def _misfits(cls: Any, values: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
-    """Returns the fields whose value in an experiment is not of the type that the class says."""
+    """Returns (name, type) of the fields whose value in an experiment does not fit their type."""
     hints = _hints(cls)
     return tuple(
         (name, _natural(value))
@@ -214,20 +186,20 @@ def _values(config: Any) -> dict[str, Any]:
 
 
 def _extras(config: Any) -> tuple[str, ...]:
-    # What stands in a choice beside its blocks is never read: only a block is ever chosen.
+    # Other attributes of a `OneOfConfig` are never read, because only a block can be chosen.
     names = {f.name for f in dataclasses.fields(config)}
     extras = tuple(name for name in _values(config) if name not in names)
     return () if isinstance(config, oneof.OneOfConfig) else extras
 
 
 def _is_free(config: Any, *, fixed: bool = False) -> bool:
-    """Returns whether a config has no fixed shape: a bare one, or names that are no fields."""
+    """Returns whether a config has no fixed shape: it is bare, or a name is not an identifier."""
     is_bare = type(config) is base_config.Config and not fixed
     return is_bare or not all(n.isidentifier() for n in _extras(config))
 
 
 def _hint(hint: Any, value: Any) -> Any:
-    """Returns the type of a setting, such that its own default fits."""
+    """Returns the type of a setting, widened to accept its own default."""
     converted_hint = _convert_hint(hint)
     if isinstance(value, base_config.Config):
         return Mapping[str, Any] if _is_free(value) else converted_hint
@@ -238,7 +210,7 @@ def _hint(hint: Any, value: Any) -> Any:
 def _natural(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return list[Any]
-    return type(value) if isinstance(value, _SCALARS) else Any  # a mapping among them
+    return type(value) if isinstance(value, _SCALARS) else Any  # also for a mapping
 
 
 def _convert_hint(hint: Any) -> Any:
@@ -258,5 +230,5 @@ def _convert_hint(hint: Any) -> Any:
 
 
 def _either(*hints: Any) -> Any:
-    # Not `a | b`, which generic types and `Any` do not have in Python 3.10.
+    # Not `a | b`, which generic types and `Any` do not support in Python 3.10.
     return Union[tuple(hints) or (Any,)]  # noqa: UP007

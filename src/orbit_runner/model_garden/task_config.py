@@ -1,4 +1,4 @@
-"""What the runner asks of a task's section, answered for sections of Model Garden."""
+"""The interface that the runner expects of a task section, for sections of Model Garden."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _SECTIONS = ("train_data", "validation_data")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OfficialTask(Config):
-    """A task's section; fields stand in the classes that mirror Model Garden's."""
+    """Base class of the classes that mirror task sections of Model Garden; they add the fields."""
 
     input_rank: ClassVar[int] = 4
-    # Those of Model Garden's fields that not every class of its has.
+    # Defaults for fields that not all of Model Garden's classes have.
     name: ClassVar[Any] = None
     init_checkpoint: ClassVar[str] = ""
     model: ClassVar[Any] = None
@@ -32,7 +32,7 @@ class OfficialTask(Config):
     compares_data: ClassVar[bool] = False
 
     def preflight(self) -> Iterator[tuple[str, str]]:
-        """Yields files of this machine that are named and not there."""
+        """Yields a problem for each local file that the config names and that does not exist."""
         for section in _SECTIONS:
             path = getattr(getattr(self, section), "input_path", "")
             for pattern in patterns(path):
@@ -41,10 +41,10 @@ class OfficialTask(Config):
         yield from _checkpoint_problems(self.init_checkpoint)
 
     def data_files(self) -> None:
-        """Returns None: only the names of files are known."""
+        """Returns None, because only the names of files are known."""
 
     def image_shape(self, section: str) -> tuple[int, int, int] | None:
-        """Returns height, width and channels of a section's images, None where not known."""
+        """Returns (height, width, channels) of a section's images, or None if they are unknown."""
         size = getattr(self.model, "input_size", None)
         return tuple(size) if size and len(size) == 3 else None
 

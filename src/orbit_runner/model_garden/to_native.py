@@ -1,4 +1,4 @@
-"""Lays the values of a resolved config into Model Garden's own, which its tasks take."""
+"""Copies the values of a resolved config to a config of Model Garden's class."""
 
 from __future__ import annotations
 
@@ -13,17 +13,10 @@ from orbit_runner.model_garden.schema import mirror
 
 
 def to_native(original: Any, config: Config) -> Any:
-    """Returns a copy of a config of Model Garden with the values of ours.
+    """Returns an unlocked copy of a config of Model Garden with the values of `config`.
 
-    Names that only one of the two has are left alone, and so are values that are equal: a tuple
-    stays a tuple, a whole number that counts as a float stays one.
-
-    Args:
-        original: A config of Model Garden's class.
-        config: Ours.
-
-    Returns:
-        A config of the class of `original`, not locked.
+    Names that only one of the two has are ignored. Equal values are not replaced, so a tuple stays
+    a tuple, and an int that is a valid float stays an int.
     """
     made = copy.deepcopy(original)
     made._locked = False
@@ -44,16 +37,16 @@ def _lay(target: Any, config: Config) -> None:
 
 
 def _in_use(config: Config) -> list[str]:
-    # A block that is not chosen keeps what the experiment says of it; nothing reads it.
+    # Blocks that are not chosen keep the experiment's values; nothing reads them.
     if isinstance(config, OneOf):
         return ["type", config.type] if config.type else ["type"]
     return list(config.__dataclass_fields__)
 
 
 def _original(value: Any, there: Any, owner: Any, name: str) -> Any:
-    """Returns a value as Model Garden has it: lists and its own classes."""
+    """Returns a value as Model Garden has it: with lists and its own classes."""
     if isinstance(value, Config):
-        # Sections that are ours as well as Model Garden's, such as `ema`, mirror no class.
+        # Sections that both packages define, such as `ema`, do not mirror a class.
         made = (getattr(value, "mirrors", None) or owner._get_subconfig_type(name))()
         _lay(made, value)
         return made

@@ -1,6 +1,7 @@
-"""Settings of Model Garden 2.20 that change nothing, found by reading what its code reads.
+"""Settings of Model Garden 2.20 that have no effect, found by reading its code.
 
-A value other than the one that an experiment is registered with is a note, an error under --strict.
+A value that differs from the registered experiment's is reported as a note, or as an error under
+--strict.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 _NOTHING = "nothing in Model Garden reads it"
 _BY_NAME = "backbone.vit.model_name decides it"
 
-# The class that declares the field: field and why.
+# Maps the class that declares a field to the name of the field and the reason.
 DEAD: dict[str, dict[str, str]] = {
     "nlp.configs.bert.PretrainerConfig": {
         "mlm_output_weights_use_proj": _NOTHING,
@@ -138,11 +139,9 @@ DEAD: dict[str, dict[str, str]] = {
 
 
 def why_dead(cls: type, field: str) -> str:
-    """Returns why setting a field does nothing, "" where it does something.
+    """Returns why a field of a Model Garden config class has no effect, or "" if it has one.
 
-    Args:
-        cls: A config class of Model Garden.
-        field: The name of one of its fields, its own or inherited.
+    The field may be inherited.
     """
     for base in cls.__mro__:
         path = f"{base.__module__}.{base.__qualname__}".removeprefix("official.")

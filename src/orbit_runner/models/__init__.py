@@ -1,1 +1,1 @@
-"""Networks that Model Garden does not have, as functions that return Keras models."""
+"""Networks, as functions that return Keras models."""

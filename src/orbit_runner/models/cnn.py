@@ -21,28 +21,15 @@ def cnn(
     dense_units: int = 1024,
     dropout_rate: float = 0.4,
 ) -> tf_keras.Model:
-    """Builds convolutions with max-pooling, a dense layer, dropout and a classifier.
+    """Returns convolutions with max pooling, a dense layer, dropout and a classifier.
 
-    With the defaults and 28 x 28 x 1 pixels it has 3,274,634 parameters: the classic MNIST network
-    with LeNet's alternation of 5 x 5 convolutions and pooling (LeCun et al. 1998, section II.B).
+    The model maps raw pixels [batch, height, width, channels] to float32 logits [batch,
+    num_classes]. `mean` and `std` are those of `Normalize`. The pooling after each convolution
+    halves the size.
 
-    Args:
-        input_shape: `(height, width, channels)` of one image.
-        num_classes: The number of logits.
-        mean: What to subtract from each channel, in raw pixel units; None for nothing.
-        std: What to divide each channel by, in raw pixel units; None for nothing.
-        input_dtype: The dtype of the raw pixels.
-        filters: The channels of each convolution; each is followed by a halving of the size.
-        kernel_size: The width and height of the kernels, in pixels.
-        dense_units: The width of the dense layer.
-        dropout_rate: The share of dense units left out in training.
-
-    Returns:
-        A model from `[batch, height, width, channels]` raw pixels to `[batch, num_classes]` logits
-        in float32.
-
-    Raises:
-        ValueError: If `mean` or `std` do not fit the channels.
+    With the defaults and 28 x 28 x 1 pixels, the model has 3,274,634 parameters. This is the
+    classic MNIST network with LeNet's alternation of 5 x 5 convolutions and pooling (LeCun et al.
+    1998, section II.B).
     """
     layers = tf_keras.layers
     inputs, x = normalized_input(input_shape, input_dtype, mean, std)
@@ -55,6 +42,6 @@ def cnn(
     x = layers.Dense(dense_units, activation="relu", name="dense")(x)
     if dropout_rate:
         x = layers.Dropout(dropout_rate, name="dropout")(x)
-    # The softmax of the loss loses too much in 16 bits.
+    # The softmax of the loss is not accurate enough in 16 bits.
     logits = layers.Dense(num_classes, dtype="float32", name="logits")(x)
     return tf_keras.Model(inputs, logits, name="cnn")

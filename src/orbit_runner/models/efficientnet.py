@@ -10,8 +10,8 @@ import tf_keras
 from orbit_runner.models.heads import classifier
 from orbit_runner.models.normalize import normalized_input
 
-# What the authors' code starts kernels from: variance 2 / fan_out in convolutions, of a depthwise
-# one that of a single channel; 1 / (3 · classes) in the classifier.
+# The initializers of the authors' code. The variance is 2 / fan_out in convolutions (fan_out of a
+# single channel in depthwise ones), and 1 / (3 · classes) in the classifier.
 _CONVOLUTION = {
     "class_name": "VarianceScaling",
     "config": {"scale": 2.0, "mode": "fan_out", "distribution": "untruncated_normal"},
@@ -37,37 +37,22 @@ def efficientnet(
     batch_norm_epsilon: float = 1e-3,
     use_sync_bn: bool = False,
 ) -> tf_keras.Model:
-    """Builds inverted bottlenecks with squeeze and excitation, all of them with swish.
+    """Returns inverted bottlenecks with squeeze-and-excitation and swish, and a classifier.
 
-    Args:
-        input_shape: `(height, width, channels)` of one image.
-        num_classes: The number of logits.
-        mean: What to subtract from each channel, in raw pixel units; None for nothing.
-        std: What to divide each channel by, in raw pixel units; None for nothing.
-        input_dtype: The dtype of the raw pixels.
-        model_id: `b0` to `b7`; the paper trains them on images of 224, 240, 260, 300, 380, 456, 528
-            and 600 pixels, with a dropout from 0.2 to 0.5.
-        dropout_rate: The share of the pooled features left out in training.
-        stochastic_depth_drop_rate: How often a block behind the last would add nothing, in
-            training; the others do so the less often the earlier they are, linearly (Huang et al.
-            2016, equation 4).
-        se_ratio: Channels of the squeezed features as a share of a block's input; 0 for no squeeze
-            and excitation.
-        batch_norm_momentum: The share of the old moving average kept each step.
-        batch_norm_epsilon: What is added to the variance.
-        use_sync_bn: Whether mean and variance are those of all replicas' batches together.
+    The model maps raw pixels [batch, height, width, channels] to float32 logits [batch,
+    num_classes]. `mean` and `std` are those of `Normalize`. `model_id` is `b0` to `b7`; the paper
+    trains them on images of 224, 240, 260, 300, 380, 456, 528 and 600 pixels, with a dropout rate
+    from 0.2 to 0.5.
 
-    Returns:
-        A model from `[batch, height, width, channels]` raw pixels to `[batch, num_classes]` logits
-        in float32.
-
-    Raises:
-        ValueError: If `mean` or `std` do not fit the channels.
+    In training, each block is dropped with a probability that grows linearly with its position,
+    from 0 at the first block to `stochastic_depth_drop_rate`, which a block after the last one
+    would have (Huang et al. 2016, equation 4). `se_ratio` is the ratio of the squeezed channels to
+    the input channels of a block; 0 disables squeeze-and-excitation.
     """
     from official.vision.modeling.backbones.efficientnet import EfficientNet
 
     inputs, x = normalized_input(input_shape, input_dtype, mean, std)
-    # Names count what was built before in this process; the names of a network must not.
+    # Layer names must not depend on what was built before in this process.
     tf_keras.backend.reset_uids()
     backbone = EfficientNet(
         model_id,
@@ -95,7 +80,7 @@ def efficientnet(
 
 
 def _spread_drop_rates(backbone: tf_keras.Model, rate: float) -> None:
-    """Gives each block the rate of its place; Model Garden gives all of them the same."""
+    """Sets the drop rate of each block by its position; Model Garden uses one rate for all."""
     blocks: list[Any] = [layer for layer in backbone.layers if hasattr(layer, "_stochastic_depth")]
     for index, block in enumerate(blocks):
         if block._stochastic_depth is not None:

@@ -1,4 +1,4 @@
-"""A perceptron with hidden layers."""
+"""A multilayer perceptron."""
 
 from __future__ import annotations
 
@@ -19,22 +19,11 @@ def mlp(
     hidden_units: Sequence[int] = (128, 64),
     dropout_rate: float = 0.0,
 ) -> tf_keras.Model:
-    """Builds dense ReLU layers, each with dropout behind it, and a classifier.
+    """Returns dense ReLU layers, each followed by dropout, and a classifier.
 
-    Args:
-        input_shape: The shape of one example, channels last.
-        num_classes: The number of logits.
-        mean: What to subtract from each channel, in raw pixel units; None for nothing.
-        std: What to divide each channel by, in raw pixel units; None for nothing.
-        input_dtype: The dtype of the raw pixels.
-        hidden_units: The width of each hidden layer; empty for a linear classifier.
-        dropout_rate: The share of hidden units left out in training.
-
-    Returns:
-        A model from `[batch, *input_shape]` raw pixels to `[batch, num_classes]` logits in float32.
-
-    Raises:
-        ValueError: If `mean` or `std` do not fit the channels.
+    The model maps raw pixels [batch, *input_shape] to float32 logits [batch, num_classes]. `mean`
+    and `std` are those of `Normalize`. If `hidden_units` is empty, the model is a linear
+    classifier.
     """
     layers = tf_keras.layers
     inputs, x = normalized_input(input_shape, input_dtype, mean, std)
@@ -43,6 +32,6 @@ def mlp(
         x = layers.Dense(width, activation="relu", name=f"dense{index}")(x)
         if dropout_rate:
             x = layers.Dropout(dropout_rate, name=f"dropout{index}")(x)
-    # The softmax of the loss loses too much in 16 bits.
+    # The softmax of the loss is not accurate enough in 16 bits.
     logits = layers.Dense(num_classes, dtype="float32", name="logits")(x)
     return tf_keras.Model(inputs, logits, name="mlp")

@@ -20,26 +20,17 @@ def neumf(
     mf_regularization: float = 0.0,
     mlp_regularization: float = 0.0,
 ) -> tf_keras.Model:
-    """Builds a network that says how well an item suits a user.
+    """Returns a network that scores how well an item suits a user.
 
+    The model maps `user` and `item`, int32 [batch], to float32 logits [batch]. It is described in
     He, Liao, Zhang, Nie, Hu and Chua, Neural Collaborative Filtering, WWW 2017, equations 8 to 12:
-    the product of two embeddings (GMF), dense ReLU layers on two others (MLP), or both side by
-    side, and one linear layer on top.
+    the product of two embeddings (`kind` `gmf`), dense ReLU layers on two others (`mlp`), or both
+    side by side (`neumf`), and one linear layer on top.
 
-    Args:
-        num_users: One more than the largest user.
-        num_items: One more than the largest item.
-        kind: `gmf`, `mlp` or `neumf`, which is both.
-        mf_dim: Width of the embeddings of GMF.
-        layer_sizes: Widths of the MLP, its input first, which is two embeddings of half that width.
-        mf_regularization: Weight of the squared embeddings of GMF in the loss.
-        mlp_regularization: Weight of the squared embeddings and kernels of the MLP.
-
-    Returns:
-        A model from `user` and `item`, int32 [batch], to float32 logits [batch].
-
-    Raises:
-        ValueError: If there is no such kind, or the first width is odd.
+    `num_users` and `num_items` are one more than the largest id. `layer_sizes` are the widths of
+    the MLP. The first is that of its input, two embeddings of half that width, and must be even.
+    The regularization factors are for the squared embeddings, and for the squared kernels of the
+    MLP.
     """
     if kind not in ("gmf", "mlp", "neumf"):
         raise ValueError(f"`kind` ({kind!r}) must be gmf, mlp or neumf.")
@@ -62,7 +53,7 @@ def neumf(
         ]
         branches.append(_tower(pair, layer_sizes[1:], mlp_regularization))
     x = layers.Concatenate(name="fusion")(branches) if len(branches) > 1 else branches[0]
-    # As the published code has it; the loss wants more than 16 bits.
+    # The initializer is that of the published code; the loss needs more than 16 bits.
     logit = layers.Dense(1, kernel_initializer="lecun_uniform", dtype="float32", name="logit")(x)
     return tf_keras.Model(
         {"user": user, "item": item}, layers.Reshape((), dtype="float32")(logit), name=kind
@@ -82,7 +73,7 @@ def _tower(pair: Sequence[tf.Tensor], widths: Sequence[int], regularization: flo
 
 
 def _embedding(count: int, width: int, name: str, regularization: float) -> tf_keras.layers.Layer:
-    # Section 4.1: normal with a deviation of 0.01.
+    # Section 4.1: normal with a standard deviation of 0.01.
     return layers.Embedding(
         count,
         width,

@@ -1,4 +1,4 @@
-"""Residual networks for images the size of ImageNet's, in three versions."""
+"""Residual networks for images of ImageNet's size, in three versions."""
 
 from __future__ import annotations
 
@@ -33,35 +33,19 @@ def resnet(
     batch_norm_epsilon: float = 1e-5,
     use_sync_bn: bool = False,
 ) -> tf_keras.Model:
-    """Builds a residual network of four stages.
+    """Returns a residual network of four stages.
 
     Version 1 is He et al. 2015 ("Deep residual learning"), table 1, with the stride in the first
-    convolution of a bottleneck; version 1.5 is Model Garden's, with the stride in the 3 x 3;
-    version 2 is He et al. 2016 ("Identity mappings"), pre-activation. All kernels start as in He et
-    al. 2015b ("Delving deep into rectifiers").
+    convolution of a bottleneck. Version 1.5 is Model Garden's, with the stride in the 3 x 3
+    convolution. Version 2 is He et al. 2016 ("Identity mappings"), with pre-activation. All kernels
+    are initialized as in He et al. 2015b ("Delving deep into rectifiers"). `depth` is 18, 34, 50,
+    101, 152 or 200.
 
-    Args:
-        input_shape: `(height, width, channels)` of one image.
-        num_classes: The number of logits.
-        mean: What to subtract from each channel, in raw pixel units; None for nothing.
-        std: What to divide each channel by, in raw pixel units; None for nothing.
-        input_dtype: The dtype of the raw pixels.
-        depth: The number of layers with weights: 18, 34, 50, 101, 152 or 200.
-        version: 1, 1.5 or 2.
-        zero_init_last_bn: Whether the scale of the last batch normalisation of each block starts at
-            0, so that a block starts as its shortcut (Goyal et al. 2017, section 5.1); version 2
-            has none there.
-        dropout_rate: The share of the pooled features left out in training.
-        batch_norm_momentum: The share of the old moving average kept each step.
-        batch_norm_epsilon: What is added to the variance.
-        use_sync_bn: Whether mean and variance are those of all replicas' batches together.
-
-    Returns:
-        A model from `[batch, height, width, channels]` raw pixels to `[batch, num_classes]` logits
-        in float32.
-
-    Raises:
-        ValueError: If `mean` or `std` do not fit the channels, or version 2 is to start at zero.
+    The model maps raw pixels [batch, height, width, channels] to float32 logits [batch,
+    num_classes]. `mean` and `std` are those of `Normalize`. If `zero_init_last_bn` is True, the
+    scale of the last batch normalization of each block is initialized to 0, so that a block starts
+    as its shortcut (Goyal et al. 2017, section 5.1). Raises `ValueError` if version 2 is combined
+    with it, because its blocks do not end in batch normalization.
     """
     if version == 2 and zero_init_last_bn:
         raise ValueError("version 2 has no batch normalisation at the end of a block.")
@@ -96,7 +80,7 @@ def _norms(options: dict[str, Any], zero: bool) -> Norms:
 def _garden(x: tf.Tensor, depth: int, norm: dict[str, Any], zero: bool) -> tf.Tensor:
     from official.vision.modeling.backbones.resnet import ResNet
 
-    # Names count what was built before in this process; the names of a network must not.
+    # Layer names must not depend on what was built before in this process.
     tf_keras.backend.reset_uids()
     backbone = ResNet(
         depth,
@@ -113,7 +97,7 @@ def _garden(x: tf.Tensor, depth: int, norm: dict[str, Any], zero: bool) -> tf.Te
 
 
 def _zero_last_scales(backbone: tf_keras.Model) -> None:
-    """Does what Model Garden has no setting for."""
+    """Sets the last scale of each block to 0, for which Model Garden has no setting."""
     for block in backbone.layers:
         last = getattr(block, "_norm3", getattr(block, "_norm2", None))
         if last is not None:

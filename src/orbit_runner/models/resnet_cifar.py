@@ -1,4 +1,4 @@
-"""Residual networks for images the size of CIFAR's."""
+"""Residual networks for images of CIFAR's size."""
 
 from __future__ import annotations
 
@@ -36,31 +36,16 @@ def resnet_cifar(
     use_sync_bn: bool = False,
     dropout_rate: float = 0.0,
 ) -> tf_keras.Model:
-    """Builds a residual network of three stages.
+    """Returns a residual network of three stages.
 
     Version 1 is He et al. 2015 ("Deep residual learning"), section 4.2: basic blocks, depth 6n+2,
     shortcuts without parameters. Version 2 is He et al. 2016 ("Identity mappings"), section 4 and
-    appendix: pre-activation bottlenecks, depth 9n+2.
+    appendix: pre-activation bottlenecks, depth 9n+2. Raises `ValueError` if the version does not
+    have the depth.
 
-    Args:
-        input_shape: `(height, width, channels)` of one image.
-        num_classes: The number of logits.
-        mean: What to subtract from each channel, in raw pixel units; None for nothing.
-        std: What to divide each channel by, in raw pixel units; None for nothing.
-        input_dtype: The dtype of the raw pixels.
-        depth: The number of layers with weights.
-        version: 1 or 2.
-        batch_norm_momentum: The share of the old moving average kept each step.
-        batch_norm_epsilon: What is added to the variance.
-        use_sync_bn: Whether mean and variance are those of all replicas' batches together.
-        dropout_rate: The share of the pooled features left out in training; the papers have none.
-
-    Returns:
-        A model from `[batch, height, width, channels]` raw pixels to `[batch, num_classes]` logits
-        in float32.
-
-    Raises:
-        ValueError: If the depth does not exist in the version, or `mean` or `std` do not fit.
+    The model maps raw pixels [batch, height, width, channels] to float32 logits [batch,
+    num_classes]. `mean` and `std` are those of `Normalize`. `dropout_rate` is for the pooled
+    features; the papers use no dropout.
     """
     blocks = blocks_per_stage(depth, version)
 
@@ -78,7 +63,7 @@ def resnet_cifar(
     x = tf_keras.layers.GlobalAveragePooling2D(name="pool")(x)
     if dropout_rate:
         x = tf_keras.layers.Dropout(dropout_rate, name="dropout")(x)
-    # The softmax of the loss loses too much in 16 bits.
+    # The softmax of the loss is not accurate enough in 16 bits.
     logits = tf_keras.layers.Dense(
         num_classes, kernel_initializer="he_normal", dtype="float32", name="logits"
     )(x)
@@ -100,7 +85,7 @@ def _stages_v2(x: tf.Tensor, blocks: int, norm: Norm) -> tf.Tensor:
 
 
 def _block_plan(version: int, blocks: int) -> list[tuple[int, int, str]]:
-    """Lists channels, stride and name of each block; stages 2 and 3 begin by halving the size."""
+    """Returns channels, stride and name of each block; stages 2 and 3 start by halving the size."""
     return [
         (filters, 2 if stage > 1 and block == 1 else 1, f"stage{stage}_block{block}")
         for stage, filters in enumerate(_STAGE_FILTERS[version], start=1)

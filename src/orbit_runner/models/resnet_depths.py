@@ -1,37 +1,28 @@
-"""Which depths the residual networks for small images can have; needs no tensorflow."""
+"""The depths of the residual networks for small images; does not import TensorFlow."""
 
 from __future__ import annotations
 
-# Weighted layers that one more block in each of the three stages adds: two a basic block (He et
-# al. 2015, section 4.2), three a bottleneck (He et al. 2016, appendix).
+# The number of layers that one more block in each of the three stages adds: two per basic block (He
+# et al. 2015, section 4.2), three per bottleneck (He et al. 2016, appendix).
 _LAYERS_PER_ROUND = {1: 6, 2: 9}
 # The first convolution and the classifier.
 _ENDS = 2
 
 
 def valid_depth(depth: int, version: int) -> bool:
-    """Tells whether a network of this depth exists.
+    """Returns whether a network of this depth exists; False if the version is unknown.
 
-    Args:
-        depth: The number of layers with weights on the longest path.
-        version: 1 (basic blocks, 6n+2) or 2 (pre-activation bottlenecks, 9n+2).
-
-    Returns:
-        Whether it does; False for every depth of an unknown version.
+    The depth is the number of layers with weights on the longest path: 6n+2 in version 1 (basic
+    blocks), and 9n+2 in version 2 (pre-activation bottlenecks).
     """
     return nearest_depths(depth, version) == (depth,)
 
 
 def nearest_depths(depth: int, version: int) -> tuple[int, ...]:
-    """Finds the depths that exist around a given one.
+    """Returns the depth alone if it exists, otherwise the nearest valid depths below and above it.
 
-    Args:
-        depth: The depth that was asked for.
-        version: 1 (basic blocks, 6n+2) or 2 (pre-activation bottlenecks, 9n+2).
-
-    Returns:
-        The depth alone if it exists, else its neighbours below and above (only the smallest depth
-        if there is none below); nothing for an unknown version.
+    Returns only the smallest valid depth if `depth` is below it, and an empty tuple if the version
+    is unknown.
     """
     if version not in _LAYERS_PER_ROUND:
         return ()
@@ -44,17 +35,9 @@ def nearest_depths(depth: int, version: int) -> tuple[int, ...]:
 
 
 def blocks_per_stage(depth: int, version: int) -> int:
-    """Computes n, the number of residual blocks in each of the three stages.
+    """Returns n, the number of residual blocks in each of the three stages.
 
-    Args:
-        depth: The number of layers with weights, 6n+2 or 9n+2.
-        version: 1 or 2.
-
-    Returns:
-        n, at least 1.
-
-    Raises:
-        ValueError: If the version is unknown or the depth does not exist in it.
+    Raises `ValueError` if the version is unknown or does not have the depth.
     """
     if version not in _LAYERS_PER_ROUND:
         raise ValueError(f"`version` ({version}) must be 1 or 2.")

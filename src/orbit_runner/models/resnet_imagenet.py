@@ -1,4 +1,4 @@
-"""Residual networks for images the size of ImageNet's, but for version 1.5: see `resnet.py`."""
+"""Residual networks for images of ImageNet's size, except version 1.5, which is in `resnet.py`."""
 
 from __future__ import annotations
 
@@ -31,19 +31,14 @@ _STEM_FILTERS = 64
 
 
 def features(x: tf.Tensor, depth: int, version: int, norms: Norms) -> tf.Tensor:
-    """Applies all of the network that comes before the pooling over all pixels.
+    """Returns the features of a residual network before the global pooling.
 
-    Args:
-        x: `[batch, height, width, channels]`, normalised.
-        depth: 18, 34, 50, 101, 152 or 200.
-        version: 1 (He et al. 2015) or 2 (pre-activation, He et al. 2016).
-        norms: Make the batch normalisations.
-
-    Returns:
-        `[batch, ceil(height / 32), ceil(width / 32), 512]` or, from 50 layers on, 2048 channels.
+    Maps [batch, height, width, channels], normalized, to [batch, ceil(height / 32), ceil(width /
+    32), 512], or 2048 channels if `depth` is at least 50. `depth` is 18, 34, 50, 101, 152 or 200.
+    `version` is 1 (He et al. 2015) or 2 (pre-activation, He et al. 2016).
     """
     x = norm_relu(convolution(x, _STEM_FILTERS, 7, "stem_conv", 2), "stem_conv", norms.inner)
-    # Behind a ReLU zeros are what TensorFlow's own padding is to a maximum.
+    # After a ReLU, padding with zeros does not change the maximum.
     x = tf_keras.layers.ZeroPadding2D(1, name="stem_pool_pad")(x)
     x = tf_keras.layers.MaxPool2D(3, 2, padding="valid", name="stem_pool")(x)
     here, block = _blocks(depth, version)
@@ -53,7 +48,7 @@ def features(x: tf.Tensor, depth: int, version: int, norms: Norms) -> tf.Tensor:
 
 
 def _blocks(depth: int, version: int) -> tuple[Block, Block]:
-    """Returns the first block and the others; that of version 2 finds its input activated."""
+    """Returns the first block and the others; in version 2, the first has an activated input."""
     deep = depth >= _BOTTLENECK_FROM
     if version == 1:
         return (bottleneck_v1, bottleneck_v1) if deep else (basic_v1, basic_v1)
@@ -62,7 +57,7 @@ def _blocks(depth: int, version: int) -> tuple[Block, Block]:
 
 
 def _plan(depth: int) -> list[tuple[int, int, str]]:
-    """Lists channels, stride and name of each block; stages 2 to 4 begin by halving the size."""
+    """Returns channels, stride and name of each block; stages 2 to 4 start by halving the size."""
     width = 4 * _STEM_FILTERS if depth >= _BOTTLENECK_FROM else _STEM_FILTERS
     return [
         (

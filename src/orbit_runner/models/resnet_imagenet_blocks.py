@@ -1,7 +1,8 @@
-"""Residual blocks for large images, as functions on tensors: versions 1 and 2, two kinds each.
+"""Residual blocks for large images, as functions on tensors: versions 1 and 2, two types each.
 
-Kernels, padding and batch normalisation are those of `resnet_blocks.py`. A block ends in a width of
-`filters`; of a bottleneck, that is four times the width inside.
+Kernels, padding and batch normalization are those of `resnet_blocks.py`. A block has `filters`
+output channels; the convolutions inside a bottleneck have a quarter of that. Shapes are those of
+`Block`.
 """
 
 from __future__ import annotations
@@ -19,15 +20,10 @@ _SQUEEZE = 4
 
 @dataclasses.dataclass(frozen=True)
 class Norms:
-    """The batch normalisations of a network.
+    """The batch normalization layers of a network."""
 
-    Attributes:
-        inner: Any but the last of a block.
-        last: The last of a block, before the addition.
-    """
-
-    inner: Norm
-    last: Norm
+    inner: Norm  # All but the last of a block.
+    last: Norm  # The last of a block, before the addition.
 
 
 Block = Callable[[tf.Tensor, int, int, str, Norms], tf.Tensor]
@@ -36,7 +32,7 @@ Block = Callable[[tf.Tensor, int, int, str, Norms], tf.Tensor]
 
 
 def _project(x: tf.Tensor, filters: int, stride: int, name: str, norms: Norms) -> tf.Tensor:
-    """Shortcut of kind B: a projection where the shape changes, else nothing.
+    """Returns a type B shortcut: a projection if the shape changes, otherwise `x`.
 
     He et al. 2015, section 3.3 (B).
     """
@@ -52,19 +48,9 @@ def _add(x: tf.Tensor, shortcut: tf.Tensor, name: str) -> tf.Tensor:
 
 
 def basic_v1(x: tf.Tensor, filters: int, stride: int, name: str, norms: Norms) -> tf.Tensor:
-    """Applies two 3 x 3 convolutions beside a shortcut; ReLU comes after the addition.
+    """Returns two 3 x 3 convolutions with a shortcut, and ReLU after the addition.
 
-    He et al. 2015, figure 5 left.
-
-    Args:
-        x: `[batch, height, width, channels]`.
-        filters: The channels to come out with.
-        stride: The step of the first convolution in pixels.
-        name: The prefix of all layer names.
-        norms: Make the batch normalisations.
-
-    Returns:
-        `[batch, ceil(height / stride), ceil(width / stride), filters]`.
+    He et al. 2015, figure 5 left. The first convolution has the stride.
     """
     shortcut = _project(x, filters, stride, name, norms)
     x = convolution(x, filters, 3, f"{name}_conv1", stride)
@@ -73,20 +59,10 @@ def basic_v1(x: tf.Tensor, filters: int, stride: int, name: str, norms: Norms) -
 
 
 def bottleneck_v1(x: tf.Tensor, filters: int, stride: int, name: str, norms: Norms) -> tf.Tensor:
-    """Applies 1 x 1, 3 x 3 and 1 x 1 convolutions beside a shortcut; ReLU after the addition.
+    """Returns 1 x 1, 3 x 3 and 1 x 1 convolutions with a shortcut, and ReLU after the addition.
 
-    He et al. 2015, figure 5 right. The stride is that of the first convolution, as in the models
-    that the authors released; version 1.5 has it in the second.
-
-    Args:
-        x: `[batch, height, width, channels]`.
-        filters: The channels to come out with.
-        stride: The step of the first convolution in pixels.
-        name: The prefix of all layer names.
-        norms: Make the batch normalisations.
-
-    Returns:
-        `[batch, ceil(height / stride), ceil(width / stride), filters]`.
+    He et al. 2015, figure 5 right. The first convolution has the stride, as in the models that the
+    authors released; in version 1.5, the second one has it.
     """
     shortcut, inner = _project(x, filters, stride, name, norms), filters // _SQUEEZE
     x = convolution(x, inner, 1, f"{name}_conv1", stride)
@@ -108,21 +84,10 @@ def _activate(
 def basic_v2(
     x: tf.Tensor, filters: int, stride: int, name: str, norms: Norms, activated: bool = False
 ) -> tf.Tensor:
-    """Applies two pre-activated 3 x 3 convolutions; nothing comes after the addition.
+    """Returns two pre-activated 3 x 3 convolutions, with nothing after the addition.
 
-    He et al. 2016, figure 1(b).
-
-    Args:
-        x: `[batch, height, width, channels]`.
-        filters: The channels to come out with.
-        stride: The step of the first convolution in pixels.
-        name: The prefix of all layer names.
-        norms: Make the batch normalisations.
-        activated: Whether `x` is activated already, as it is for the first block of all (He et al.
-            2016, appendix).
-
-    Returns:
-        `[batch, ceil(height / stride), ceil(width / stride), filters]`.
+    He et al. 2016, figure 1(b). The first convolution has the stride. `activated` is True if `x` is
+    already activated, as for the first block of the network (He et al. 2016, appendix).
     """
     x, shortcut = _activate(x, filters, stride, name, norms, activated)
     x = convolution(x, filters, 3, f"{name}_conv1", stride)
@@ -133,22 +98,10 @@ def basic_v2(
 def bottleneck_v2(
     x: tf.Tensor, filters: int, stride: int, name: str, norms: Norms, activated: bool = False
 ) -> tf.Tensor:
-    """Applies a pre-activated bottleneck with the stride in its 3 x 3 convolution.
+    """Returns a pre-activated bottleneck with the stride in its 3 x 3 convolution.
 
-    He et al. 2016, figure 1(b) and section 4; the place of the stride is that of the ImageNet
-    networks that the paper's repository points to.
-
-    Args:
-        x: `[batch, height, width, channels]`.
-        filters: The channels to come out with.
-        stride: The step of the second convolution in pixels.
-        name: The prefix of all layer names.
-        norms: Make the batch normalisations.
-        activated: Whether `x` is activated already, as it is for the first block of all (He et al.
-            2016, appendix).
-
-    Returns:
-        `[batch, ceil(height / stride), ceil(width / stride), filters]`.
+    He et al. 2016, figure 1(b) and section 4. The position of the stride is that of the
+    ImageNet networks to which the paper's repository links. `activated` is as in `basic_v2`.
     """
     x, shortcut = _activate(x, filters, stride, name, norms, activated)
     inner = filters // _SQUEEZE

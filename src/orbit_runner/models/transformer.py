@@ -1,4 +1,4 @@
-"""Model Garden's Transformer, in the sizes that have names, with its variables in place."""
+"""Model Garden's Transformer in its named sizes, with its variables created."""
 
 from __future__ import annotations
 
@@ -23,24 +23,18 @@ def transformer(
     dropout_rate: float | None = None,
     **decoding: Any,
 ) -> models.Seq2SeqTransformer:
-    """Builds a Transformer (Vaswani et al. 2017) whose embeddings and output share their weights.
+    """Returns a Transformer (Vaswani et al. 2017) whose embeddings and output share their weights.
 
-    Args:
-        vocab_size: Number of token ids, one vocabulary for both languages; id 0 is padding.
-        eos_id: The id that ends a sentence.
-        preset: A name in `SIZES`.
-        encoder: Arguments of Model Garden's `TransformerEncoder`; the preset's where None.
-        decoder: Arguments of Model Garden's `TransformerDecoder`; the preset's where None.
-        embedding_width: Width of all layers; the preset's where None.
-        dropout_rate: Share of the embeddings left out, and what the stacks have where theirs is
-            None; the preset's where None.
-        **decoding: `padded_decode`, `decode_max_length`, `extra_decode_length`, `beam_size` and
-            `alpha` of Model Garden's `Seq2SeqTransformer`.
+    The model maps `{"inputs": int32 [batch, n], "targets": int32 [batch, m]}` to float32 logits
+    [batch, m, vocab_size]. Without `targets`, it returns the best translation that beam search
+    finds: `outputs`, int32 [batch, tokens], and `scores`, [batch].
 
-    Returns:
-        A model of `{"inputs": int32 [batch, n], "targets": int32 [batch, m]}` that gives logits,
-        float32 [batch, m, vocab_size]; without `targets` it gives `outputs`, int32 [batch, tokens],
-        and `scores`, [batch], of the best translation that beam search finds.
+    Both languages share one vocabulary; token id 0 is padding. `preset` is a name in `SIZES`, whose
+    values replace other arguments that are None. `encoder` and `decoder` are arguments of Model
+    Garden's `TransformerEncoder` and `TransformerDecoder`. `dropout_rate` is for the embeddings,
+    and for stacks that do not set their own. `decoding` can contain `padded_decode`,
+    `decode_max_length`, `extra_decode_length`, `beam_size` and `alpha` of Model Garden's
+    `Seq2SeqTransformer`.
     """
     size = SIZES[preset]
     if dropout_rate is not None:
@@ -55,7 +49,7 @@ def transformer(
         name="transformer",
         **decoding,
     )
-    # A subclassed model makes its variables when it is called; a restore needs them before.
+    # A subclassed model creates its variables when it is first called, but a restore needs them.
     ids = {name: tf_keras.Input([None], dtype="int32") for name in ("inputs", "targets")}
     model(ids)
     return model
@@ -64,18 +58,11 @@ def transformer(
 def count_parameters(
     *, vocab_size: int, width: int, filter_size: int, layers: int, decoder_layers: int | None = None
 ) -> int:
-    """Computes the number of weights, without biases in attention.
+    """Returns the number of weights, without biases in attention.
 
-    Args:
-        vocab_size: Token ids, v.
-        width: Width of the layers, d.
-        filter_size: Inner width of the feed-forward layers, f.
-        layers: Layers of the encoder.
-        decoder_layers: Layers of the decoder; as many where None.
-
-    Returns:
-        v·d for the shared embedding; 4d² an attention, 2df + f + d a feed-forward layer, and 2d a
-        norm, of which each stack has one more at its end.
+    This is v·d for the shared embedding (v token ids, width d), 4d² per attention, 2df + f + d per
+    feed-forward layer (inner width f), and 2d per normalization, of which each stack has one more
+    at its end. If `decoder_layers` is None, the decoder has as many layers as the encoder.
     """
     decoders = layers if decoder_layers is None else decoder_layers
     attention, norm = 4 * width**2, 2 * width
@@ -92,7 +79,7 @@ def _stack(options: Mapping[str, Any] | None, size: Size) -> dict[str, Any]:
         "num_attention_heads": size.num_attention_heads,
         "intermediate_size": size.intermediate_size,
         "dropout_rate": size.dropout_rate,
-        # Model Garden's own defaults are those of its layers, not of the paper.
+        # Model Garden's own defaults are not those of the paper.
         "attention_dropout_rate": 0.1,
         "intermediate_dropout": 0.1,
     }

@@ -1,4 +1,4 @@
-"""The sizes of Transformers that have names; needs no tensorflow."""
+"""The sizes of Transformers that have names; does not import TensorFlow."""
 
 from __future__ import annotations
 
@@ -9,24 +9,16 @@ from types import MappingProxyType
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Size:
-    """One set of parameters.
+    """The hyperparameters of one size."""
 
-    Attributes:
-        embedding_width: Width of embeddings and layers, d.
-        num_layers: Layers of the encoder, and of the decoder.
-        num_attention_heads: Heads of each attention.
-        intermediate_size: Inner width of the feed-forward layers.
-        dropout_rate: Share left out behind embeddings, attention and feed-forward layers.
-    """
-
-    embedding_width: int
-    num_layers: int
+    embedding_width: int  # Also the width of the layers.
+    num_layers: int  # Of the encoder, and of the decoder.
     num_attention_heads: int
-    intermediate_size: int
-    dropout_rate: float = 0.1
+    intermediate_size: int  # Inner width of the feed-forward layers.
+    dropout_rate: float = 0.1  # After embeddings, attention and feed-forward layers.
 
 
-# Vaswani et al. 2017, table 3; `tiny` is the one that the forerunner's tests had.
+# Vaswani et al. 2017, table 3. `tiny` is from the tests of this project's predecessor.
 SIZES: Mapping[str, Size] = MappingProxyType(
     {
         "tiny": Size(

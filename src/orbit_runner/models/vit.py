@@ -1,4 +1,4 @@
-"""Vision transformers (Dosovitskiy et al. 2020), as Model Garden has them."""
+"""Vision transformers (Dosovitskiy et al. 2020), from Model Garden."""
 
 from __future__ import annotations
 
@@ -25,33 +25,20 @@ def vit(
     init_stochastic_depth_rate: float = 0.0,
     original_init: bool = True,
 ) -> tf_keras.Model:
-    """Builds an encoder of patches and a classifier whose kernel starts at zero.
+    """Returns an encoder of patches, and a classifier whose kernel is initialized to zero.
 
-    There is no layer between the encoder and the classifier (`representation_size` of the paper).
+    The model maps raw pixels [batch, height, width, channels] to float32 logits [batch,
+    num_classes]. `mean` and `std` are those of `Normalize`. Raises `ValueError` if height or width
+    is not a multiple of the patch size. There is no layer between the encoder and the classifier
+    (`representation_size` in the paper).
 
-    Args:
-        input_shape: `(height, width, channels)` of one image, whole patches each way.
-        num_classes: The number of logits.
-        mean: What to subtract from each channel, in raw pixel units; None for nothing.
-        std: What to divide each channel by, in raw pixel units; None for nothing.
-        input_dtype: The dtype of the raw pixels.
-        model_name: Width, depth and size of the patches: a name of `vit_sizes.py`.
-        pooler: What is classified: `token`, the encoding of a token put before the patches, or
-            `gap`, the mean of the patches' encodings.
-        dropout_rate: The share left out of the embedded patches and of what each perceptron adds.
-        attention_dropout_rate: The share left out of the attention weights and of what attention
-            adds.
-        init_stochastic_depth_rate: How often the last block adds nothing, in training; blocks
-            before it do so the less often the earlier they are, linearly.
-        original_init: Whether kernels start as in the paper (Glorot, uniform) or as in DeiT
-            (Touvron et al. 2021; a normal distribution of deviation 0.02).
-
-    Returns:
-        A model from `[batch, height, width, channels]` raw pixels to `[batch, num_classes]` logits
-        in float32.
-
-    Raises:
-        ValueError: If the image is not of whole patches, or `mean` or `std` do not fit.
+    `model_name` is a name in `VIT_NAMES`. `pooler` selects the input of the classifier: `token`,
+    the encoding of a token before the patches, or `gap`, the mean of the patches' encodings.
+    `dropout_rate` is for the embedded patches and the outputs of the MLPs; `attention_dropout_rate`
+    is for the attention weights and the outputs of attention. In training, the last block is
+    dropped with probability `init_stochastic_depth_rate`, and earlier blocks with linearly smaller
+    ones. If `original_init` is True, kernels are initialized as in the paper (Glorot uniform),
+    otherwise as in DeiT (Touvron et al. 2021; normal with a standard deviation of 0.02).
     """
     problem = patch_problem(model_name, input_shape)
     if problem:
@@ -60,7 +47,7 @@ def vit(
 
     inputs, x = normalized_input(input_shape, input_dtype, mean, std)
     spec = VIT_SPECS[model_name]
-    # Names count what was built before in this process; the names of a network must not.
+    # Layer names must not depend on what was built before in this process.
     tf_keras.backend.reset_uids()
     backbone = VisionTransformer(
         input_specs=tf_keras.layers.InputSpec(shape=x.shape),

@@ -1,1 +1,1 @@
-"""What a person and a machine get to see of a run."""
+"""Progress, results and the record of a run."""

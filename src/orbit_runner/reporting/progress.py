@@ -1,4 +1,4 @@
-"""Progress on standard error: a bar on a terminal, plain lines elsewhere."""
+"""Progress on standard error: a bar on a terminal, else plain lines."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NOT_SHOWN = (
 
 
 class History(Callback):
-    """Remembers the results of evaluations, for the table at the end."""
+    """Stores the results of a run for the final table."""
 
     def __init__(self) -> None:
         self.evaluations: list[tuple[int, dict[str, float]]] = []
@@ -39,31 +39,27 @@ class History(Callback):
         self.inexact: list[str] | None = None
 
     def on_train_begin(self, run: Any) -> None:
-        """Remembers where training starts."""
+        """Stores the start step and the target step."""
         self.last_step, self.target = run.step, run.train_steps
 
     def on_loop_end(self, run: Any, logs: Logs) -> None:
-        """Remembers step and speed."""
+        """Stores the step and the speed."""
         self.last_step = run.step
         self.steps_per_second.append(float(logs["steps_per_second"]))
         self.work = {name: float(logs[name]) for name in _WORK if name in logs}
 
     def on_train_end(self, run: Any) -> None:
-        """Remembers why the weights need not come out again."""
+        """Stores the reasons why the weights may not be reproducible."""
         self.inexact = run.inexact_reasons()
 
     def on_evaluate(self, run: Any, logs: Logs) -> None:
-        """Remembers the scalars of a result."""
+        """Stores the metrics that are scalars."""
         self.last_step = run.step
         self.evaluations.append((run.step, scalars(logs)))
 
 
 def scalars(logs: Mapping[str, Any]) -> dict[str, float]:
-    """Returns the plain numbers among the results of a loop.
-
-    Args:
-        logs: Name to value.
-    """
+    """Returns the values of a loop's logs that are plain numbers."""
     numbers = {}
     for name, value in flat_scalars(logs).items():
         with contextlib.suppress(TypeError, ValueError):
@@ -72,12 +68,7 @@ def scalars(logs: Mapping[str, Any]) -> dict[str, float]:
 
 
 def format_logs(logs: Mapping[str, Any], *, loss: str) -> str:
-    """Words the results of a loop: the loss, then the metrics.
-
-    Args:
-        logs: Name to value.
-        loss: The key of the loss.
-    """
+    """Returns a loop's logs as text: the loss, whose key is `loss`, then the metrics."""
     numbers = scalars(logs)
     shown = [f"loss {numbers[loss]:.4f}"] if loss in numbers else []
     rest = (item for item in numbers.items() if item[0] not in (*_NOT_SHOWN, loss))
@@ -85,7 +76,7 @@ def format_logs(logs: Mapping[str, Any], *, loss: str) -> str:
 
 
 class PlainProgress(History):
-    """A line for each event, and a line every ten seconds while nothing happens."""
+    """Prints a line for each event, and one every ten seconds while nothing happens."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -95,7 +86,7 @@ class PlainProgress(History):
 
     @contextlib.contextmanager
     def shown_scope(self) -> Iterator[None]:
-        """Shows progress for the time of a `with` block."""
+        """Shows progress within a `with` block."""
         ticker = threading.Thread(target=self._tick, daemon=True)
         ticker.start()
         try:
@@ -115,18 +106,18 @@ class PlainProgress(History):
             print(text, file=sys.stderr, flush=True)
 
     def phase(self, text: str) -> None:
-        """Writes what comes next."""
+        """Prints the name of the next phase."""
         self._phase, self._since = text, time.monotonic()
         self._line(f"{text} …")
 
     def on_train_begin(self, run: Any) -> None:
-        """Writes where training starts."""
+        """Prints the start step and the target step."""
         super().on_train_begin(run)
         self._phase, self._since = "tracing the first step", time.monotonic()
         self._line(f"training from step {run.step} to {run.train_steps} …")
 
     def on_loop_end(self, run: Any, logs: Logs) -> None:
-        """Writes a line, at most every few seconds."""
+        """Prints step, metrics and speed, at most every ten seconds and at the target step."""
         super().on_loop_end(run, logs)
         self._phase, self._since = f"training after step {run.step}", time.monotonic()
         if time.monotonic() - self._last_line > _LINE_SECONDS or run.step >= self.target:
@@ -138,17 +129,17 @@ class PlainProgress(History):
             )
 
     def on_evaluate(self, run: Any, logs: Logs) -> None:
-        """Writes the result."""
+        """Prints the metrics."""
         super().on_evaluate(run, logs)
         self._line(f"evaluation at step {run.step}: {format_logs(logs, loss='validation_loss')}")
 
     def note(self, text: str) -> None:
-        """Writes the note."""
+        """Prints the note."""
         self._line(text)
 
 
 class BarProgress(History):
-    """A live bar; results of evaluations stay above it."""
+    """Shows a live bar, with the results of evaluations above it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -169,16 +160,16 @@ class BarProgress(History):
 
     @contextlib.contextmanager
     def shown_scope(self) -> Iterator[None]:
-        """Shows the bar for the time of a `with` block."""
+        """Shows the bar within a `with` block."""
         with self._bar, log_scope(self.note, self.phase):
             yield
 
     def phase(self, text: str) -> None:
-        """Shows what comes next in place of the bar's heading."""
+        """Shows the name of the next phase as the description of the bar."""
         self._bar.update(self._task, description=text)
 
     def on_train_begin(self, run: Any) -> None:
-        """Gives the bar its length."""
+        """Sets the length of the bar."""
         super().on_train_begin(run)
         self._bar.update(
             self._task,
@@ -188,7 +179,7 @@ class BarProgress(History):
         )
 
     def on_loop_end(self, run: Any, logs: Logs) -> None:
-        """Moves the bar."""
+        """Updates the bar."""
         super().on_loop_end(run, logs)
         rate = float(logs["steps_per_second"])
         left = (self.target - run.step) / rate if rate else 0.0
@@ -197,7 +188,7 @@ class BarProgress(History):
         self._bar.update(self._task, description=description, completed=run.step, words=words)
 
     def on_evaluate(self, run: Any, logs: Logs) -> None:
-        """Writes the result above the bar."""
+        """Prints the metrics above the bar."""
         super().on_evaluate(run, logs)
         self._bar.console.print(
             f"evaluation at step {run.step}: {format_logs(logs, loss='validation_loss')}",
@@ -205,32 +196,28 @@ class BarProgress(History):
         )
 
     def note(self, text: str) -> None:
-        """Writes the note above the bar."""
+        """Prints the note above the bar."""
         self._bar.console.print(text, highlight=False, markup=False)
 
 
 class BriefProgress(PlainProgress):
-    """For a worker beside the chief, whose lines would say the same: only what it does next."""
+    """Prints only phases, for a worker whose other lines would repeat those of the chief."""
 
     def on_loop_end(self, run: Any, logs: Logs) -> None:
-        """Remembers, and writes nothing."""
+        """Stores the step and the speed, and prints nothing."""
         History.on_loop_end(self, run, logs)
         self._phase, self._since = f"training after step {run.step}", time.monotonic()
 
     def on_evaluate(self, run: Any, logs: Logs) -> None:
-        """Remembers, and writes nothing."""
+        """Stores the metrics, and prints nothing."""
         History.on_evaluate(self, run, logs)
 
 
 def make_progress(kind: str = "auto", *, brief: bool = False) -> PlainProgress | BarProgress:
-    """Picks the display.
+    """Returns the progress display, which is not shown yet.
 
-    Args:
-        kind: `bar`, `plain`, or `auto`: a bar on a terminal whose encoding is UTF-8.
-        brief: Whether another process shows the same.
-
-    Returns:
-        The display, not shown yet.
+    `kind` is `bar`, `plain` or `auto`: a bar if standard error is a terminal with UTF-8, else plain
+    lines. `brief` is for a process whose progress another process shows, too.
     """
     if brief:
         return BriefProgress()

@@ -1,4 +1,4 @@
-"""What `runner reproduce` says at its end."""
+"""The output of `runner reproduce`."""
 
 from __future__ import annotations
 
@@ -13,52 +13,35 @@ from orbit_runner.utils.files import jsonable
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Reproduction:
-    """A run and how it came out again.
-
-    Attributes:
-        run: The folder of the run.
-        again: The folder of the new one; "" where that is gone.
-        start: The step of the checkpoint that the new one went on from; None for the beginning.
-        notes: What spoke against the same weights before it started.
-        error: What ended the new one before its time; "" if nothing.
-        parting: How the two compare.
-    """
+    """A run, compared with its repetition."""
 
     run: str
-    again: str
-    start: int | None
-    notes: tuple[str, ...]
-    error: str
+    again: str  # new run directory; "" if it was deleted
+    start: int | None  # step from which the new run resumed; None for the beginning
+    notes: tuple[str, ...]  # reasons for different weights that were known before the start
+    error: str  # what ended the new run early; "" if nothing
     parting: Parting
 
     @property
     def equal(self) -> bool:
-        """Whether the same came out."""
+        """Whether the repetition had the same result."""
         return self.parting.equal and not self.error
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns it for `--json`; null stands for NaN and infinities."""
+        """Returns the result for `--json`, with null for NaN and infinities."""
         values: dict[str, Any] = jsonable({"equal": self.equal, **dataclasses.asdict(self)})
         return values
 
 
 def print_reproduction(result: Reproduction) -> None:
-    """Prints the verdict on standard output, and what it rests on.
-
-    Args:
-        result: What came out.
-    """
+    """Prints the verdict and its details on standard output."""
     print(verdict(result))
     for name, value in rows(result):
         print(f"  {name:<12} {value}")
 
 
 def verdict(result: Reproduction) -> str:
-    """Says in one line whether the same came out.
-
-    Args:
-        result: What came out.
-    """
+    """Returns one line that tells whether the runs are equal."""
     found = result.parting
     count = len(found.compared)
     checkpoints = f"{count} checkpoint{'s' if count != 1 else ''}"
@@ -78,11 +61,7 @@ def _since(result: Reproduction) -> str:
 
 
 def rows(result: Reproduction) -> Iterator[tuple[str, str]]:
-    """Yields what the verdict rests on: a name and what it is.
-
-    Args:
-        result: What came out.
-    """
+    """Yields the details as (name, value)."""
     found = result.parting
     yield from _fingerprints(found)
     if result.equal:

@@ -1,4 +1,4 @@
-"""The table at the end of a run."""
+"""The results of a run, and the table at its end."""
 
 from __future__ import annotations
 
@@ -15,61 +15,33 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 @dataclasses.dataclass(frozen=True)
 class Results:
-    """What a run ended with.
-
-    Attributes:
-        experiment: Its name.
-        mode: What it did.
-        step: The global step.
-        seconds: Wall time of training and evaluation.
-        steps_per_second: The speed of the last record; None where nothing was trained.
-        parameters: Trainable parameters.
-        metrics: The last evaluation.
-        best: The best evaluation, where that is kept.
-        best_metric: The metric that tells which is best.
-        history: The watched metric at each evaluation of this run.
-        fingerprint: SHA-256 over all weights.
-        inexact: Why the same config need not give the same weights again; None where nothing was
-            trained.
-        model_dir: The folder of the run.
-        tflops_per_second: What the last record computed, in 10^12 floating-point operations a
-            second; None where that is not known.
-        mfu: Its share of what the devices can do.
-        non_finite: The first weight with values that are NaN or infinite; "" where all are finite.
-    """
+    """The results of a run."""
 
     experiment: str
     mode: str
     step: int
-    seconds: float
-    steps_per_second: float | None
-    parameters: int
-    metrics: Mapping[str, float]
-    best: Mapping[str, Any]
-    best_metric: str
-    history: Mapping[str, Sequence[float]]
-    fingerprint: str
+    seconds: float  # wall time of training and evaluation
+    steps_per_second: float | None  # of the last record; None if nothing was trained
+    parameters: int  # number of trainable parameters
+    metrics: Mapping[str, float]  # of the last evaluation
+    best: Mapping[str, Any]  # best evaluation; empty if it is not kept
+    best_metric: str  # metric that determines the best evaluation
+    history: Mapping[str, Sequence[float]]  # metric to its value at each evaluation
+    fingerprint: str  # SHA-256 of all weights
     model_dir: str
-    inexact: Sequence[str] | None = None
-    tflops_per_second: float | None = None
-    mfu: float | None = None
-    non_finite: str = ""
+    inexact: Sequence[str] | None = None  # why not reproducible; None if nothing was trained
+    tflops_per_second: float | None = None  # 10^12 FLOP/s of the last record; None if unknown
+    mfu: float | None = None  # fraction of the peak of the devices; None if unknown
+    non_finite: str = ""  # first weight with NaN or infinite values; "" if all are finite
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the results for `--json`, which has no NaN: null stands for it."""
+        """Returns the results for `--json`, with null for NaN and infinities."""
         values: dict[str, Any] = jsonable(dataclasses.asdict(self))
         return values
 
 
 def sparkline(values: Sequence[float]) -> str:
-    """Draws values as a row of bars.
-
-    Args:
-        values: In order.
-
-    Returns:
-        One character a value; "" for fewer than two.
-    """
+    """Returns one bar character per finite value; "" if fewer than two are finite."""
     finite = [value for value in values if math.isfinite(value)]
     if len(finite) < 2:
         return ""
@@ -79,11 +51,7 @@ def sparkline(values: Sequence[float]) -> str:
 
 
 def rows(results: Results) -> list[tuple[str, str]]:
-    """Returns the table's rows: a name and what it is.
-
-    Args:
-        results: What a run ended with.
-    """
+    """Returns the rows of the table as (name, value)."""
     speed = f", {results.steps_per_second:.4g} steps/s" if results.steps_per_second else ""
     found = [("step", f"{results.step} in {results.seconds:.1f} s{speed}")]
     for name, value in results.metrics.items():
@@ -115,16 +83,12 @@ def _compute(flops_per_second: float, results: Results) -> str:
 
 
 def print_results(results: Results) -> None:
-    """Prints the table on standard output.
-
-    Args:
-        results: What a run ended with.
-    """
+    """Prints the table on standard output."""
     from rich.console import Console
     from rich.text import Text
 
     console = Console(highlight=False)
     console.print(Text(f"\n{results.experiment} · {results.mode}", style="bold"))
     for name, value in rows(results):
-        # Never wrapped: the fingerprint and the folder are there to be copied.
+        # Not wrapped, so that the fingerprint and the directory can be copied.
         console.print(Text.assemble("  ", (f"{name:<20}", "cyan"), " ", value), soft_wrap=True)

@@ -1,4 +1,4 @@
-"""`run.json`: what ran, on what, and how it ended."""
+"""`run.json`: the command, the environment and the outcome of a run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PACKAGES = ("tensorflow", "tf_keras", "tf-models-official", "gin-config", "nump
 
 
 def describe_software() -> dict[str, Any]:
-    """Returns versions and the git revision of the working folder."""
+    """Returns versions and the git revision of the working directory."""
     return {
         "orbit_runner": __version__,
         "python": platform.python_version(),
@@ -49,7 +49,7 @@ def _git(*arguments: str) -> str:
 
 
 def describe_devices() -> dict[str, Any]:
-    """Returns the devices that TensorFlow sees; imports it."""
+    """Returns the devices that TensorFlow sees; imports TensorFlow."""
     import tensorflow as tf
 
     gpus = tf.config.list_physical_devices("GPU")
@@ -68,7 +68,11 @@ def _cores() -> int:
 
 
 class RunRecord:
-    """Keeps `run.json` of one run; a resumed run adds an attempt to it."""
+    """Writes `run.json` of a run; a resumed run adds an attempt to it.
+
+    If `path` is None, writes nothing. `note` is called with a warning if an existing file is not a
+    valid record.
+    """
 
     def __init__(
         self,
@@ -78,15 +82,6 @@ class RunRecord:
         seed: int,
         note: Callable[[str], None] = lambda text: None,
     ) -> None:
-        """Opens the record.
-
-        Args:
-            path: `run.json` of the run; None to write nothing.
-            argv: The command line.
-            mode: What the run does.
-            seed: The seed of the run.
-            note: Called with a warning where the file holds no record.
-        """
         self._path = path
         self._before = _attempts(path, note) if path else []
         self._now: dict[str, Any] = {
@@ -99,11 +94,7 @@ class RunRecord:
         }
 
     def update(self, **values: Any) -> None:
-        """Adds to this attempt and writes the record.
-
-        Args:
-            **values: Name to value, JSON-like.
-        """
+        """Adds JSON-compatible values to this attempt and writes the record."""
         self._now.update(values)
         if self._path is None:
             return
@@ -111,12 +102,7 @@ class RunRecord:
         write_whole(self._path, json.dumps(jsonable({"attempts": attempts}), indent=2) + "\n")
 
     def finish(self, outcome: str, **values: Any) -> None:
-        """Says how this attempt ended.
-
-        Args:
-            outcome: `done`, or the error's message.
-            **values: Such as the last metrics.
-        """
+        """Records how this attempt ended: `done`, `left` or an error message, and other values."""
         self.update(finished=_now(), outcome=outcome, **values)
 
 

@@ -1,9 +1,9 @@
 """Which config made a checkpoint: fingerprints, and the settings behind them.
 
-The record of a checkpoint has the fingerprint of its config. The settings behind each fingerprint
-are kept in `checkpoints/configs/`, so that a later version of this package, which has more
-settings, can compare them one by one. Runs of versions that did not keep them have a `config.yaml`
-that names each setting that there was.
+The record of a checkpoint contains the fingerprint of its config. The settings behind each
+fingerprint are kept in `checkpoints/configs/`, so that a later version of this package, which has
+more settings, can compare them one by one. Runs of versions that did not keep them have a
+`config.yaml` that names each setting of that version.
 """
 
 from __future__ import annotations
@@ -32,12 +32,10 @@ from orbit_runner.utils.files import read_json_object, write_whole
 
 
 def is_made_with(run: Path, fingerprint: str, config: ExperimentConfig) -> bool:
-    """Returns whether a checkpoint of a run was made with a config, as far as weights go.
+    """Returns whether a checkpoint was made with `config`, as far as its weights are concerned.
 
-    Args:
-        run: The run directory.
-        fingerprint: That of the config in the record of the checkpoint; "" where it has none.
-        config: The config to compare with.
+    `fingerprint` is the one in the checkpoint's record; "" if it has none, which matches any
+    config.
     """
     if not fingerprint or is_fingerprint_of(fingerprint, config):
         return True
@@ -47,22 +45,20 @@ def is_made_with(run: Path, fingerprint: str, config: ExperimentConfig) -> bool:
         if settings is None or settings_fingerprint(settings) != fingerprint:
             return False
     if _has_other_data_directory(settings, config) and not has_record(run):
-        return False  # Nothing tells whether it has the same data.
+        return False  # Without a record, it is unknown whether the data is the same.
     return same_settings(settings, config)
 
 
 def _has_other_data_directory(settings: dict[str, Any], config: ExperimentConfig) -> bool:
-    """Compares with the settings of an earlier version, which counted the directories."""
+    """Returns whether a data directory differs; only earlier versions kept these settings."""
     now = flat(config)
     return any(settings[path] != now.get(path) for path in DATA_DIRECTORIES if path in settings)
 
 
 def keep_settings(run: Path, settings: dict[str, Any]) -> None:
-    """Writes the settings behind a fingerprint, once.
+    """Writes settings unless they are already kept.
 
-    Args:
-        run: The run directory.
-        settings: What `identity_settings` or `written_settings` returned.
+    They are those that `identity_settings` or `written_settings` returned.
     """
     path = _path(run, settings_fingerprint(settings))
     if not path.is_file():
@@ -70,13 +66,9 @@ def keep_settings(run: Path, settings: dict[str, Any]) -> None:
 
 
 def keep_config(run: Path, config: ExperimentConfig) -> None:
-    """Writes the settings of a config, and those of the `config.yaml` that it replaces.
-
-    Args:
-        run: The run directory.
-        config: The config.
-    """
-    if not RunDirectory(run).settings.is_dir():  # Else they were kept when that file was written.
+    """Writes the settings of a config, and those of the `config.yaml` that it replaces."""
+    # If the directory exists, they were kept when that file was written.
+    if not RunDirectory(run).settings.is_dir():
         before = written_settings(run)
         if before is not None:
             keep_settings(run, before)
@@ -84,13 +76,9 @@ def keep_config(run: Path, config: ExperimentConfig) -> None:
 
 
 def written_settings(run: Path) -> dict[str, Any] | None:
-    """Returns the settings that `config.yaml` names and that can touch the weights.
+    """Returns the settings that `config.yaml` names and that can affect the weights.
 
-    Args:
-        run: The run directory.
-
-    Returns:
-        Dotted path to value; None where there is no such file, or it does not load.
+    They map dotted paths to values; None if the file does not exist or does not load.
     """
     path = RunDirectory(run).config
     try:

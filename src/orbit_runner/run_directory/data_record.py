@@ -1,4 +1,4 @@
-"""`data.json`: the files that a run has read, and whether they changed since."""
+"""`data.json`: the files that a run has read, and whether they have changed since."""
 
 from __future__ import annotations
 
@@ -27,31 +27,22 @@ from orbit_runner.utils.files import write_whole
 
 NAME = "data.json"
 _FORMAT = 1
-# Settings that name a file, in sections of Model Garden and of a user's own tasks.
+# Names of settings that contain file paths, in Model Garden's configs and in users' own tasks.
 _FILE_SETTING = re.compile(r"(.*_)?(file|files|path|paths)")
 
 
 class DataChanged(RunnerError):
-    """The data of a run is not what it was."""
+    """Raised if the data of a run has changed."""
 
 
 class DataRecord(Callback):
-    """Compares the data of a run with its record, and writes the record once the run is ready.
+    """Compares the data of a run with its record, and writes the record when the run begins.
 
-    Attributes:
-        known: Whether the run has a record that can be read.
-        difference: What differs from it.
-        damage: Why the record cannot be read; "" if it can, or if there is none.
-        earlier: The changes that the run was continued with before.
+    `damage` is the reason why the record cannot be read; "" if it can be read or does not exist.
+    `earlier` lists the data changes that the run was resumed with before.
     """
 
     def __init__(self, model_dir: Path, now: Fingerprint) -> None:
-        """Reads the record.
-
-        Args:
-            model_dir: The run directory.
-            now: The fingerprint of the data as it is.
-        """
         self._path, self._now = RunDirectory(model_dir).data, now
         self.damage, self.known = "", False
         self.difference, self.earlier = DataDifference(), list[dict[str, Any]]()
@@ -67,16 +58,12 @@ class DataRecord(Callback):
         self.difference = compare(before, now)
 
     def of_new_run(self) -> DataRecord:
-        """Returns a record that compares nothing: no weights came of the data before."""
+        """Clears the comparison and returns `self`: a new run has no weights from earlier data."""
         self.difference, self.earlier = DataDifference(), []
         return self
 
     def check(self) -> None:
-        """Checks that the contents are what they were.
-
-        Raises:
-            DataChanged: They are not.
-        """
+        """Raises `DataChanged` if the contents of the data have changed."""
         if self.difference.changes:
             raise DataChanged(
                 f"{self._path.parent}: the data changed since the run last started:\n"
@@ -86,7 +73,7 @@ class DataRecord(Callback):
             )
 
     def notes(self) -> Iterator[str]:
-        """Yields what a user has to know although the run continues."""
+        """Yields what the user needs to know if the run continues."""
         if self.damage:
             yield f"{self.damage}; whether the data changed is not known"
         if self.difference.changes:
@@ -98,7 +85,7 @@ class DataRecord(Callback):
             )
 
     def on_run_begin(self, run: Any) -> None:
-        """Writes the record, the first time."""
+        """Writes the record on the first call."""
         if self._written:
             return
         if self.damage:
@@ -113,11 +100,7 @@ class DataRecord(Callback):
 
 
 def has_record(model_dir: Path) -> bool:
-    """Returns whether a run has a record of its data that can be read.
-
-    Args:
-        model_dir: The run directory.
-    """
+    """Returns whether a run has a record of its data that can be read."""
     try:
         read_record(model_dir)
     except (OSError, ValueError):
@@ -126,18 +109,10 @@ def has_record(model_dir: Path) -> bool:
 
 
 def read_record(model_dir: Path) -> tuple[Fingerprint, list[dict[str, Any]]]:
-    """Reads the record of a run.
+    """Returns the fingerprint in a run's record, and the data changes it was resumed with.
 
-    Args:
-        model_dir: The run directory.
-
-    Returns:
-        The fingerprint, and the changes that the run was continued with.
-
-    Raises:
-        FileNotFoundError: There is none.
-        OSError: It cannot be read.
-        ValueError: It is damaged.
+    Raises `FileNotFoundError` if the record does not exist, `OSError` if it cannot be read, and
+    `ValueError` if it is damaged.
     """
     found = json.loads((RunDirectory(model_dir).data).read_text(encoding="utf-8"))
     try:
@@ -153,7 +128,7 @@ def read_record(model_dir: Path) -> tuple[Fingerprint, list[dict[str, Any]]]:
 
 
 def _as_text(sections: Fingerprint, changes: list[dict[str, Any]]) -> str:
-    """Returns the record with a file per line."""
+    """Returns the record as text, with one file per line."""
     parts = []
     for name, rows in sections.items():
         lines = ",".join(f"\n  {json.dumps(row.as_dict())}" for row in rows)
@@ -172,11 +147,7 @@ def _row(row: Mapping[str, Any]) -> DataFile:
 
 
 def inexact_data(model_dir: Path) -> list[str]:
-    """Returns why the config of a run does not reproduce it, as far as its data goes.
-
-    Args:
-        model_dir: The run directory.
-    """
+    """Returns why a run's config does not reproduce it, as far as its data is concerned."""
     try:
         changes = read_record(model_dir)[1]
     except (OSError, ValueError):
@@ -185,17 +156,11 @@ def inexact_data(model_dir: Path) -> list[str]:
 
 
 def fingerprint_of(task: Any) -> Fingerprint:
-    """Returns the fingerprint of the data of a task.
+    """Returns the fingerprint of the data of a task, the section `task` of a config.
 
-    Args:
-        task: The section `task` of a config.
-
-    Returns:
-        What the task's `data_files` returns; without that, names, sizes and times of the files
-        that its settings name.
-
-    Raises:
-        DataError: A file cannot be read.
+    If the task's `data_files` returns None, the fingerprint contains the names, sizes and
+    modification times of the files that its settings name. Raises `DataError` if a file cannot be
+    read.
     """
     found: Fingerprint | None = task.data_files()
     return dict(_named_files(task)) if found is None else found
@@ -224,7 +189,7 @@ def _matches(value: Any) -> list[str]:
 
 
 def _prepared_files(name: Any, data_dir: Any) -> list[DataFile]:
-    """Describes the files of a dataset that TensorFlow Datasets has prepared."""
+    """Returns the files of a dataset that TensorFlow Datasets has prepared."""
     above = data_dir or os.environ.get("TFDS_DATA_DIR", "") or "~/tensorflow_datasets"
     if not isinstance(name, str) or not name or not is_local(above):
         return []

@@ -1,4 +1,4 @@
-"""Whether the files that a run has read are still what they were; reads all of them."""
+"""Verifies that the files that a run has read are unchanged, by reading all of them."""
 
 from __future__ import annotations
 
@@ -19,35 +19,22 @@ from orbit_runner.utils.log import phase
 
 @dataclasses.dataclass(frozen=True)
 class DataVerification:
-    """What was found.
+    """The result of verifying the data of a run."""
 
-    Attributes:
-        files: How many files were read.
-        difference: What differs from the record of the run, damaged files among the changes.
-        read: Whether the contents of all files could be compared.
-    """
-
-    files: int
-    difference: DataDifference
-    read: bool
+    files: int  # The number of files that were read.
+    difference: DataDifference  # From the record; damaged files count as changes.
+    read: bool  # Whether the contents of all files could be compared.
 
     @property
     def well(self) -> bool:
-        """Whether nothing differs."""
+        """Whether the data is unchanged."""
         return not self.difference.changes
 
 
 def verify_data(run: Path) -> DataVerification:
     """Reads all files of a run's data and compares them with its record.
 
-    Args:
-        run: The run directory.
-
-    Returns:
-        What was found.
-
-    Raises:
-        RunnerError: The run has no record of its data, or its config does not load.
+    Raises `RunnerError` if the run has no readable record of its data, or its config does not load.
     """
     try:
         before, _ = read_record(run)
@@ -75,7 +62,7 @@ def verify_data(run: Path) -> DataVerification:
 
 
 def _read(row: DataFile) -> DataFile:
-    """Computes the digest of a file from its contents, whatever a cache says."""
+    """Computes the digest of a file from its contents, ignoring any cache."""
     kind = row.digest.partition(":")[0]
     if kind == "sha256":
         return dataclasses.replace(row, digest=read_digest(Path(row.path)))
@@ -87,7 +74,7 @@ def _read(row: DataFile) -> DataFile:
 
 
 def _damages(row: DataFile) -> Iterator[str]:
-    """Yields what is wrong with a file of records: the digest is of their checksums alone."""
+    """Yields the damage in a record file: the digest covers only the checksums of the records."""
     if not row.digest.startswith("records:"):
         return
     from orbit_runner.data.tfrecord.bad_record import find_damaged_record

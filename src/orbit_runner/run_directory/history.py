@@ -1,4 +1,7 @@
-"""What the folder of a run says of how its weights came about; read once, as it may be going on."""
+"""The history of a run, read from its run directory.
+
+It is read only once, because the run may still be in progress.
+"""
 
 from __future__ import annotations
 
@@ -18,66 +21,48 @@ _OVERRIDES = ("--resume=override", "override", "--allow_partial", "--allow-parti
 
 @dataclasses.dataclass(frozen=True)
 class Fingerprints:
-    """What tells one checkpoint from another.
+    """The SHA-256 fingerprints that identify a checkpoint."""
 
-    Attributes:
-        weights: SHA-256 of the weights.
-        state: SHA-256 of all that it holds.
-    """
-
-    weights: str
-    state: str
+    weights: str  # Of the weights.
+    state: str  # Of the whole checkpoint.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunHistory:
-    """The trail of a run.
-
-    Attributes:
-        folder: The folder of the run.
-        fingerprints: Those of each checkpoint ever made, by step.
-        losses: The training loss of each record, by step; None where it was no number.
-        attempts: What `run.json` holds of each start that trained.
-    """
+    """The history of a run."""
 
     folder: Path
-    fingerprints: Mapping[int, Fingerprints]
-    losses: Mapping[int, float | None]
+    fingerprints: Mapping[int, Fingerprints]  # By step, of every checkpoint ever saved.
+    losses: Mapping[int, float | None]  # Training losses by step; None if not a number.
+    # The entries of `run.json`, one for each start that trained.
     attempts: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def checkpoints(self) -> CheckpointFolder:
-        """The folder of its checkpoints."""
+        """The checkpoint directory of the run."""
         return checkpoints_of(self.folder)
 
     @property
     def mode(self) -> str:
-        """The mode in which it trained last."""
+        """The mode in which the run last trained; `train_and_eval` if none is recorded."""
         modes = [mode for one in self.attempts if (mode := one.get("mode")) in TRAINING]
         return modes[-1] if modes else "train_and_eval"
 
     @property
     def ends(self) -> list[int]:
-        """The steps at which it was done, before it was started again with more of them."""
+        """The steps at which the run was complete; it may have been resumed for more steps."""
         done = (one.get("step") for one in self.attempts if one.get("outcome") == "done")
         return sorted({step for step in done if isinstance(step, int)})
 
     @property
     def overridden(self) -> bool:
-        """Whether it went on with another config, or from a part of a checkpoint."""
+        """Whether the run was resumed with another config, or from part of a checkpoint."""
         words = (str(word) for one in self.attempts for word in one.get("argv") or ())
         return any(word in _OVERRIDES for word in words)
 
 
 def read_history(folder: Path) -> RunHistory:
-    """Reads the trail of a run.
-
-    Args:
-        folder: The folder of the run.
-
-    Returns:
-        Its trail; empty where the files are missing.
-    """
+    """Returns the history of a run; it is empty if the files are missing."""
     return RunHistory(
         folder=folder,
         fingerprints={**_read_records(folder), **_trail(RunDirectory(folder).fingerprints)},
@@ -91,7 +76,7 @@ def read_history(folder: Path) -> RunHistory:
 
 
 def _trail(path: Path) -> dict[int, Fingerprints]:
-    # The last line of a step counts: the run may have gone back before it.
+    # The last line of a step counts: the run may have been resumed from an earlier step.
     return {
         line["step"]: Fingerprints(str(line.get("weights")), str(line.get("state")))
         for line in _lines(path)
@@ -99,7 +84,10 @@ def _trail(path: Path) -> dict[int, Fingerprints]:
 
 
 def _read_records(folder: Path) -> dict[int, Fingerprints]:
-    """Returns what the records of checkpoints say: a kill may have come before the trail's line."""
+    """Returns the fingerprints in the records of the checkpoints.
+
+    A process may be killed before it appends them to `fingerprints.jsonl`.
+    """
     found, checkpoints = {}, checkpoints_of(folder)
     for step in checkpoints.steps():
         try:
@@ -120,7 +108,7 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
         try:
             found = json.loads(line)
         except ValueError:
-            continue  # A killed process left it half written.
+            continue  # A process was killed while it wrote the line.
         if isinstance(found, dict) and isinstance(found.get("step"), int):
             yield found
 

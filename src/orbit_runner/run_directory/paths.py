@@ -1,4 +1,4 @@
-"""`RunDirectory`: the files of a run by their names. Imports no tensorflow."""
+"""`RunDirectory`: the paths of the files of a run. Does not import TensorFlow."""
 
 from __future__ import annotations
 
@@ -12,11 +12,7 @@ CHECKPOINTS, CONFIG = "checkpoints", "config.yaml"
 
 @dataclasses.dataclass(frozen=True)
 class RunDirectory:
-    """A run directory (`--model_dir`).
-
-    Attributes:
-        path: Its path.
-    """
+    """A run directory (`--model_dir`)."""
 
     path: Path
 
@@ -27,45 +23,39 @@ class RunDirectory:
 
     @property
     def checkpoints(self) -> Path:
-        """The directory of the checkpoints, `ckpt-STEP`."""
+        """The directory of the checkpoints, which are named `ckpt-STEP`."""
         return self.path / CHECKPOINTS
 
     @property
     def fingerprints(self) -> Path:
-        """The fingerprints of each checkpoint that was ever saved, a line each."""
+        """The fingerprints of every checkpoint ever saved, one per line."""
         return self.checkpoints / "fingerprints.jsonl"
 
     @property
     def settings(self) -> Path:
-        """The directory of the settings behind the fingerprints of configs."""
+        """The directory of the settings behind the config fingerprints."""
         return self.checkpoints / "configs"
 
     @property
     def metrics(self) -> Path:
-        """The records of training and evaluation, a line each."""
+        """The records of training and evaluation, one per line."""
         return self.path / "metrics.jsonl"
 
     @property
     def data(self) -> Path:
-        """What files the run has read."""
+        """The record of the data files that the run has read."""
         return self.path / "data.json"
 
     def record(self, mode: str) -> Path:
-        """Returns the record of the starts: command, versions, devices, results.
+        """Returns the path of the record of all starts: command, versions, devices, results.
 
-        An evaluation may run beside training in the same directory, so it has one of its own.
-
-        Args:
-            mode: The mode of the run.
+        Each evaluation mode has its own record, because it may run beside training in the same
+        directory.
         """
         return self.path / ("run.json" if mode.startswith("train") else f"run.{mode}.json")
 
     def require_config(self) -> Path:
-        """Returns the path of the config.
-
-        Raises:
-            RunnerError: There is none, so this is no run directory.
-        """
+        """Returns the path of the config; raises `RunnerError` if it does not exist."""
         if not self.config.is_file():
             there = f"has no {CONFIG}" if self.path.is_dir() else "is no directory"
             raise RunnerError(

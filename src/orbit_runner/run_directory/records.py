@@ -1,4 +1,4 @@
-"""The records of a run that is resumed: those of steps that are taken again are removed."""
+"""Prepares the records of a run that is resumed: removes those of steps that will be repeated."""
 
 from __future__ import annotations
 
@@ -12,14 +12,11 @@ from orbit_runner.utils.files import cut_records, recorded_steps, remove_leftove
 def prepare_records(
     directory: RunDirectory, step: int, note: Callable[[str], None], *, keeps: bool
 ) -> None:
-    """Removes the records of later steps, and repairs files that were cut off.
+    """Removes the records after `step`, and repairs files that were cut off.
 
-    Args:
-        directory: The run directory, which this process owns.
-        step: The global step that the run continues from.
-        note: Called with what was repaired or kept.
-        keeps: Whether to keep a copy: the records may be all that is left of a run whose
-            checkpoints were removed.
+    The process must hold the lock of the run. `step` is the global step that the run resumes from.
+    `note` is called with a message for each file that is repaired or copied. If `keeps`, the
+    metrics are copied first: they may be all that is left of a run whose checkpoints were removed.
     """
     remove_leftovers(directory.path)
     records = directory.metrics
@@ -34,10 +31,5 @@ def prepare_records(
 
 
 def has_evaluation(directory: RunDirectory, step: int) -> bool:
-    """Returns whether the result of an evaluation at a step is on record.
-
-    Args:
-        directory: The run directory.
-        step: The global step of the weights.
-    """
+    """Returns whether the result of an evaluation at a global step is recorded."""
     return (step, "validation") in recorded_steps(directory.metrics)

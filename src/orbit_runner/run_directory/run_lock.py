@@ -1,4 +1,4 @@
-"""One process trains in a folder: a lock that dies with its process, however that ends."""
+"""A lock that lets one process train in a run directory, and is released when the process ends."""
 
 from __future__ import annotations
 
@@ -23,54 +23,46 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-# What `flock` says on a file system that has no locks.
+# Errors of `flock` on a file system without locks.
 _NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 _PATIENCE_SECONDS, _PAUSE_SECONDS = 2.0, 0.05
 _LARGEST_TEXT = 65536
 
-# Folder to [descriptor of its lock file, how often this process took it].
+# Directory to [descriptor of its lock file, how often this process acquired it].
 _held: dict[Path, list[int]] = {}
 _guard = threading.Lock()
 
 
 class RunDirectoryRemoved(RunnerError):
-    """The directory of a run was removed while it trained."""
+    """Raised if the run directory was removed during training."""
 
     exit_code = 1
 
 
 class RunLock:
-    """The right to train in a folder, for one process at a time.
+    """Lets one process at a time train in a run directory.
 
-    It is an advisory `flock` on `<model_dir>/.lock`, which the kernel takes back when the process
-    ends, a SIGKILL included; the file stays, for deleting it would let two processes lock two
-    files of one name. Its text says who holds the lock, or held it last. A process may take the
-    lock of a folder as often as it likes; a child made by `os.fork` has no share in it.
+    The lock is an advisory `flock` on `<model_dir>/.lock`. The kernel releases it when the process
+    ends, even after SIGKILL. The file is never deleted, because two processes could then lock two
+    different files of the same name. Its text names the process that holds the lock or held it
+    last. A process may acquire the lock of a directory more than once; a child created by `os.fork`
+    does not share it.
 
-    Where there are no such locks (Windows, and some file systems that several machines share)
-    nothing is locked, and `note` says so. Looking whether the process named in the file lives
-    would be no cure: on those file systems it lives on another machine, or its number has gone to
-    another process, and a run would be refused that nothing stands against.
-
-    Attributes:
-        path: The lock file.
-        note: What the user should know of this lock; "" if nothing.
+    On platforms and file systems without such locks (Windows, and some file systems shared by
+    several machines), nothing is locked, and `note` is a message about it; otherwise `note` is "".
+    Checking whether the process named in the file is alive would not help: it may run on another
+    machine, or its ID may have been reused, and a run would be refused for no reason.
     """
 
     def __init__(self, model_dir: str | Path) -> None:
-        """Names the folder; nothing is locked yet.
-
-        Args:
-            model_dir: The folder of a run; made when the lock is taken.
-        """
         self._shown, self._folder = str(model_dir), Path(model_dir).resolve()
         self.path, self.note = self._folder / ".lock", ""
 
     def acquire(self) -> None:
-        """Takes the lock, for the rest of the process unless it is released.
+        """Acquires the lock until `release` or the end of the process.
 
-        Raises:
-            RunnerError: Another process has it, or the folder cannot be written.
+        Creates the directory if it does not exist. Raises `RunnerError` if another process has the
+        lock, or the directory cannot be written.
         """
         with _guard:
             if self._folder not in _held:
@@ -78,24 +70,24 @@ class RunLock:
             _held[self._folder][1] += 1
 
     def release(self) -> None:
-        """Gives the lock back, where this process took it no more often than that."""
+        """Releases the lock, once it was called as often as `acquire`."""
         with _guard:
             held = _held.get(self._folder)
             if held is None:
-                return  # A forked child leaves a `with` block that its parent entered.
+                return  # A forked child exits a `with` block that its parent entered.
             held[1] -= 1
             if held[1]:
                 return
             del _held[self._folder]
         _write(held[0], {**_this_process(), "released": _now()})
-        # Closing alone would leave the lock to a child that was forked behind Python's back.
+        # Closing alone would not release the lock if native code has forked a child.
         if fcntl is not None:
             with contextlib.suppress(OSError):
                 fcntl.flock(held[0], fcntl.LOCK_UN)
         os.close(held[0])
 
     def is_removed(self) -> bool:
-        """Returns whether the directory was removed, or replaced, since this process locked it."""
+        """Returns whether the directory was removed or replaced since this process locked it."""
         held = _held.get(self._folder)
         if held is None:
             return False
@@ -162,8 +154,8 @@ def _is_taken(file: int) -> bool:
 
 
 def _turns() -> Iterator[bool]:
-    # The text is written after the lock is taken, and a killed process lets go once the kernel has
-    # cleared it away: for a moment the text may name one that has ended.
+    # The text is written after the lock is acquired, and the kernel may release the lock of a
+    # killed process late: for a moment, the text may name a process that has ended.
     end = time.monotonic() + _PATIENCE_SECONDS
     while time.monotonic() < end:
         yield False
@@ -216,8 +208,9 @@ def _now() -> str:
 
 
 def _write(file: int, record: dict[str, Any]) -> None:
-    # In place, for a rename would put a file that is not locked into its place; one line in one
-    # call, so that a reader sees it whole, and only then without the rest of a longer one.
+    # Written in place, because a rename would replace the file with one that is not locked. One
+    # call writes the whole line, so that a reader sees all of it; the rest of a longer line is cut
+    # off afterward.
     text = f"{json.dumps(record)}\n".encode()
     os.lseek(file, 0, os.SEEK_SET)
     os.write(file, text)
@@ -234,7 +227,7 @@ def _read(file: int) -> dict[str, Any]:
 
 
 def _forget() -> None:
-    """Lets a forked child go without the locks: they stay with the process that took them."""
+    """Closes the lock files in a forked child: the locks belong to the parent process."""
     global _guard
     _guard = threading.Lock()
     for file, _ in _held.values():

@@ -1,1 +1,1 @@
-"""Trained models: loaded from a checkpoint, exported."""
+"""Trained models: loading from a checkpoint, and export."""

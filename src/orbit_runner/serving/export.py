@@ -1,4 +1,4 @@
-"""A SavedModel with named signatures, which a process with nothing but tensorflow loads."""
+"""Exports a SavedModel with named signatures, which tensorflow alone can load."""
 
 from __future__ import annotations
 
@@ -33,20 +33,10 @@ def export(
     *,
     replaces: bool = False,
 ) -> dict[str, Any]:
-    """Writes a model to `<folder>/<step>`: aside, then renamed.
+    """Writes a model to `<folder>/<step>`, as TensorFlow Serving expects it; returns its record.
 
-    Args:
-        served: The model.
-        config: Its experiment.
-        run: The folder of its run.
-        folder: Where exports go, one a step, as TensorFlow Serving expects it.
-        replaces: Whether an export of that step makes room; else it is an error.
-
-    Returns:
-        What is noted of it.
-
-    Raises:
-        RunnerError: There is one already, or it cannot be written.
+    The directory appears only when it is complete. An export of the same step is replaced only if
+    `replaces` is set. Raises `RunnerError` if there is one already, or if writing fails.
     """
     place = folder / str(served.choice.place.step)
     record = _record(served, config, run)
@@ -70,8 +60,8 @@ def export(
 
 def _save(model: Any, serving: Serving, path: Path) -> None:
     root = tf.Module()
-    # Not the model itself: TensorFlow would trace each of its layers by itself, and keep Keras'
-    # description of it, which takes Keras to read.
+    # Not the model itself: TensorFlow would trace each of its layers separately, and save metadata
+    # that only Keras can read.
     found = tf.train.TrackableView(model).descendants()
     root.weights = [each for each in found if is_variable(each)]
     root.resources = list(serving.resources)
@@ -97,11 +87,7 @@ def _record(served: Served, config: ExperimentConfig, run: Path) -> dict[str, An
 
 
 def describe_signatures(signatures: Mapping[str, Any]) -> dict[str, dict[str, dict[str, str]]]:
-    """Returns inputs and outputs of signatures by name, as text: `uint8 [?, 8, 8, 1]`.
-
-    Args:
-        signatures: Functions with an input signature, and a dict of tensors as their result.
-    """
+    """Returns inputs and outputs of signatures by name, as text: `uint8 [?, 8, 8, 1]`."""
     found = {}
     for name, function in signatures.items():
         traced = function.get_concrete_function()
@@ -115,16 +101,10 @@ def describe_signatures(signatures: Mapping[str, Any]) -> dict[str, dict[str, di
 
 
 def load_signatures(path: Path) -> dict[str, Any]:
-    """Loads the signatures of a SavedModel.
+    """Returns the signatures of a SavedModel by name.
 
-    Args:
-        path: Its folder.
-
-    Returns:
-        Functions by name; each takes keyword arguments and returns a dict of tensors.
-
-    Raises:
-        RunnerError: It cannot be read.
+    Each takes keyword arguments and returns a dict of tensors. Raises `RunnerError` if the model
+    cannot be loaded.
     """
     try:
         return dict(tf.saved_model.load(str(path)).signatures)

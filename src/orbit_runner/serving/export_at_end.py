@@ -1,4 +1,4 @@
-"""The export at the end of a run: by the chief alone, from the checkpoint."""
+"""Exports the model at the end of a run: on the chief only, from the checkpoint."""
 
 from __future__ import annotations
 
@@ -17,14 +17,7 @@ from orbit_runner.utils.log import note, phase
 
 
 def check_exportable(task: Any) -> None:
-    """Checks, before training, that a task says how it is exported.
-
-    Args:
-        task: The task.
-
-    Raises:
-        SettingError: It does not.
-    """
+    """Raises `SettingError` if a task cannot be exported. Called before training."""
     try:
         require(task, "serving")
     except RunnerError as error:
@@ -32,16 +25,11 @@ def check_exportable(task: Any) -> None:
 
 
 def export_at_end(run: Run) -> None:
-    """Exports what training made; all workers have to call it, outside of the strategy's scope.
+    """Exports the trained model. All workers must call it, outside of the strategy's scope.
 
-    The chief builds the model again by itself, as `runner export` does, so that nothing in it waits
-    for another worker. The others wait until it is done: one that left would be missed.
-
-    Args:
-        run: The run, its last checkpoint saved.
-
-    Raises:
-        RunnerError: It cannot be exported.
+    The chief builds the model again without the strategy, as `runner export` does, so that nothing
+    in it waits for another worker. The other workers wait for the chief, because a worker that
+    exits early counts as failed. Raises `RunnerError` if the export fails.
     """
     if tf.distribute.has_strategy():
         raise RunnerError("trainer.export_subdir: call run_experiment outside of strategy.scope()")
@@ -71,7 +59,7 @@ def _export(run: Run) -> None:
     averages = trainer.optimizer_config.ema is not None
     weights = choose_weights(trainer.export_weights, averages=averages, choice=choice)
     folder = directory / trainer.export_subdir
-    # On the CPU: what training holds may leave no room for a second model on an accelerator.
+    # On the CPU, because an accelerator may not have the memory for a second model.
     loaded = load_scope(run.config, run.task, choice, weights, device="CPU:0")
     with _graphs(), loaded as model:
         phase(f"writing {folder}")
@@ -81,7 +69,7 @@ def _export(run: Run) -> None:
 
 @contextlib.contextmanager
 def _graphs() -> Iterator[None]:
-    """Has functions traced, also in a run that is eager."""
+    """Runs functions as graphs, even in an eager run."""
     eager = tf.config.functions_run_eagerly()
     tf.config.run_functions_eagerly(False)
     try:

@@ -1,23 +1,19 @@
-"""Folders of exported models on the disk; imports no tensorflow."""
+"""Directories of exported models. Imports no tensorflow."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-# SavedModel's own place for files that TensorFlow itself does not read.
+# SavedModel's directory for files that TensorFlow itself does not read.
 EXTRA = "assets.extra"
 CONFIG, RECORD = "config.yaml", "export.json"
 _MODEL = "saved_model.pb"
 
 
 def find_export(path: Path) -> Path | None:
-    """Finds an exported model.
+    """Returns the directory of a SavedModel, or None if there is none.
 
-    Args:
-        path: Its folder, or one that holds a folder for each step, of which the last counts.
-
-    Returns:
-        The folder of the SavedModel; None where there is none.
+    `path` is that directory, or one with a subdirectory per step, of which the last step is used.
     """
     if (path / _MODEL).is_file():
         return path

@@ -1,4 +1,4 @@
-"""A trained model out of a checkpoint, in this process by itself, to be exported or asked."""
+"""Loads a trained model from a checkpoint, without a strategy, for export or prediction."""
 
 from __future__ import annotations
 
@@ -28,29 +28,19 @@ from orbit_runner.utils.log import phase
 
 @dataclasses.dataclass(frozen=True)
 class Served:
-    """A model that is ready to be used.
-
-    Attributes:
-        model: The network, with the weights that were asked for.
-        serving: Its signatures.
-        choice: The checkpoint that it came from.
-        weights: `average` or `plain`.
-    """
+    """A model that is ready for export or prediction."""
 
     model: Any
     serving: Serving
     choice: Choice
-    weights: str
+    weights: str  # `average` or `plain`.
 
 
 def by_itself(runtime: RuntimeConfig, num_gpus: int = 0) -> RuntimeConfig:
-    """Returns the settings for a process by itself, whatever strategy a run was made with.
+    """Returns the runtime settings for a single process, whatever strategy the run had.
 
-    Precision and threads stay; what decides bits of training, or where it takes place, does not.
-
-    Args:
-        runtime: The settings of the run.
-        num_gpus: The same as in the settings; of several, one is used.
+    Keeps precision and threads, and resets what determines the bits of training or where it runs.
+    `num_gpus` has the same meaning as in the settings, but at most one GPU is used.
     """
     return runtime.replace(
         distribution_strategy="off",
@@ -71,31 +61,20 @@ def by_itself(runtime: RuntimeConfig, num_gpus: int = 0) -> RuntimeConfig:
 
 
 def make_task(config: ExperimentConfig, run: Path | None, num_gpus: int = 0) -> Any:
-    """Makes a process that trains nothing ready, and the task.
+    """Configures a process that does not train, and returns the task.
 
-    Args:
-        config: The experiment.
-        run: The folder of its run, where tasks may keep what they made of their data; None where
-            there is only an export.
-        num_gpus: -1 for a GPU if there is one, 0 for the CPU.
+    `run` is the run directory, in which tasks may keep prepared data; None if there is only an
+    export. `num_gpus` is -1 for a GPU if there is one, and 0 for the CPU.
     """
     runtime = by_itself(config.runtime, num_gpus)
-    # A process that has started TensorFlow can use a model, whatever threads trained it.
+    # If TensorFlow has already started with other thread counts, the model can still be used.
     configure_numerics(runtime, require_threads=False)
     select_devices(runtime)
     return build_task(config, None if run is None else str(run))
 
 
 def require(task: Any, method: str) -> None:
-    """Checks that a task says how it is served.
-
-    Args:
-        task: Any task; those of Model Garden do not.
-        method: `serving` or `predictor`.
-
-    Raises:
-        RunnerError: It does not.
-    """
+    """Raises `RunnerError` if a task does not define `method`, as Model Garden's tasks do not."""
     from orbit_runner.tasks.base import Task
 
     found = getattr(type(task), method, None)
@@ -115,20 +94,12 @@ def load_scope(
     weights: str,
     device: str | None = None,
 ) -> Iterator[Served]:
-    """Builds a model and puts the weights of a checkpoint into it.
+    """Builds a model and restores the weights of a checkpoint into it.
 
-    Args:
-        config: The experiment, which may have been run under any strategy.
-        task: Its task.
-        choice: The checkpoint.
-        weights: `average` or `plain`.
-        device: Where the weights go; where TensorFlow puts them if None.
-
-    Yields:
-        The model with its signatures; after the block it has the plain weights.
-
-    Raises:
-        RunnerError: The checkpoint does not fit, or the task has no signatures.
+    The config may have been run with any strategy. `weights` is `average` or `plain`. `device` is
+    the device of the variables; None for TensorFlow's choice. Yields the model with its signatures;
+    after the `with` block, the model has the plain weights. Raises `RunnerError` if the checkpoint
+    does not fit or the task has no signatures.
     """
     require(task, "serving")
     phase("building the model")
@@ -142,7 +113,7 @@ def load_scope(
         ) from error
     phase(f"restoring {choice.prefix}")
     _restore(state, choice, strategy)
-    # The best checkpoint has the average in the place of the weights; both ways are the same then.
+    # The best checkpoint holds the average as its weights, so that nothing has to be swapped.
     averaged = weights == AVERAGE and state.ema is not None and not choice.is_best
     with state.ema.applied_scope() if averaged and state.ema else contextlib.nullcontext():
         yield Served(state.model, task.serving(state.model), choice, weights)
@@ -158,7 +129,7 @@ def _restore(state: TrainState, choice: Choice, strategy: Any) -> None:
     try:
         restorer.restore(choice.prefix, choice.record())
     except RunnerError as error:
-        # Its last line is about resuming.
+        # Its last line is advice on resuming.
         found = str(error).rpartition("\n")[0] or str(error)
         raise RunnerError(
             f"{found}\n`runner verify` says what is wrong with a checkpoint; the run's config.yaml "

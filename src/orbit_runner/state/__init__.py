@@ -1,1 +1,1 @@
-"""What changes with a step, and under which names a checkpoint holds it."""
+"""The state that changes with each step, and its names in a checkpoint."""

@@ -1,6 +1,7 @@
-"""The optimizer of a run, in the shape in which Model Garden saves it with averaged weights.
+"""The optimizer of a run, in the form in which Model Garden saves it with averaged weights.
 
-Model Garden's average is kept by an optimizer around the optimizer; here it stands beside.
+In Model Garden, an optimizer that wraps the optimizer keeps the average. Here, the average is a
+separate object.
 """
 
 from __future__ import annotations
@@ -12,24 +13,18 @@ import tensorflow as tf
 from orbit_runner.state.ema import WeightAverage
 
 INNER, _SLOT = "ema_base_optimizer", "average"
-# What Model Garden's runner does not keep.
+# Items that Model Garden's runner does not save.
 OWN = ("recoveries", "early_stopping", "best")
 
 
 class AveragingOptimizer(tf.__internal__.tracking.Trackable):
-    """Stands in a checkpoint for Model Garden's optimizer that keeps an average.
+    """Replaces Model Garden's averaging optimizer in a checkpoint; it does not train.
 
-    It trains nothing. The averages are its slots, which TensorFlow asks an optimizer for by name.
+    The averages are its slots, which TensorFlow requests by name. In a run without an average,
+    `average` is None; the optimizer can then be restored from the checkpoint of a run with one.
     """
 
     def __init__(self, optimizer: Any, average: WeightAverage | None) -> None:
-        """Makes it.
-
-        Args:
-            optimizer: The optimizer itself.
-            average: The average; None in a run that keeps none, to find the optimizer in the
-                checkpoint of one that does.
-        """
         self._track_trackable(optimizer, INNER)
         pairs = average.pairs() if average is not None else ()
         self._averages = {id(weight): kept for weight, kept in pairs}
@@ -39,18 +34,13 @@ class AveragingOptimizer(tf.__internal__.tracking.Trackable):
         return [_SLOT]
 
     def get_slot(self, variable: Any, name: str) -> Any:
-        """Returns the average of a weight; None where none is kept.
-
-        Args:
-            variable: The weight.
-            name: The name of the slot.
-        """
+        """Returns the average of a weight, or None if it has no average."""
         return self._averages.get(id(variable)) if name == _SLOT else None
 
     def _create_or_restore_slot_variable(
         self, slot_variable_position: Any, slot_name: str, variable: Any, **kwargs: Any
     ) -> Any:
-        # TensorFlow calls this to restore a slot. Some releases restore through the position that
-        # they pass, others restore the variable that is returned.
+        # TensorFlow calls this to restore a slot. Some releases restore the slot through the given
+        # position, others restore the returned variable.
         del slot_variable_position, kwargs
         return self.get_slot(variable, slot_name)

@@ -1,7 +1,7 @@
-"""A moving average of the weights, kept beside them.
+"""A moving average of the weights, kept separately from the optimizer.
 
-It stands apart from the optimizer, so that it works with every optimizer and with loss scaling, and
-evaluating on it puts back the very bits that were there before.
+So it works with every optimizer and with loss scaling. An evaluation with the average restores
+exactly the same weights afterwards.
 """
 
 from __future__ import annotations
@@ -18,23 +18,20 @@ from orbit_runner.distribute.sharded_variables import name_of, name_shards, piec
 
 
 class WeightAverage(tf.Module):
-    """Shadows of a model's weights; `averaging_optimizer.py` shows them to a checkpoint."""
+    """Moving averages of a model's weights; `averaging_optimizer.py` adds them to a checkpoint.
+
+    They are initialized to the weights. Must be created in the scope of the strategy in which the
+    model was built.
+    """
 
     def __init__(
         self, config: Ema, model: tf_keras.Model, strategy: tf.distribute.Strategy
     ) -> None:
-        """Makes the shadows, equal to the weights; to be called in the strategy's scope.
-
-        Args:
-            config: The settings.
-            model: The model, built.
-            strategy: The strategy in whose scope the model was built.
-        """
         super().__init__(name="ema")
         self._config, self._strategy = config, strategy
         tracked = model.trainable_variables if config.trainable_weights_only else model.variables
         weights = [variable for variable in whole(tracked) if variable.dtype.is_floating]
-        # Behind a function, for a checkpoint should find them in the model and nowhere else.
+        # In a function, because a checkpoint should find the weights only in the model.
         self._tracked_weights = lambda: weights
         self.averages = [
             tf.Variable(_initial(weight), trainable=False, name=f"{name_of(weight)}/average")
@@ -51,16 +48,12 @@ class WeightAverage(tf.Module):
         yield from zip(self._weights, self.averages, strict=True)
 
     def _stored_pairs(self) -> Iterator[tuple[tf.Variable, tf.Variable]]:
-        """Yields them as they are stored: piece by piece, where they are cut over servers."""
+        """Yields the pairs as they are stored: shard by shard if the variables are partitioned."""
         for weight, average in self.pairs():
             yield from zip(pieces(weight), pieces(average), strict=True)
 
     def reset(self, kept: Collection[tf.Variable] = ()) -> None:
-        """Sets the average to the weights as they are now.
-
-        Args:
-            kept: Averages that stay as they are.
-        """
+        """Sets the averages, except those in `kept`, to the current weights."""
         known = {id(average) for average in kept}
         for weight, average in self.pairs():
             if id(average) in known:
@@ -69,17 +62,17 @@ class WeightAverage(tf.Module):
                 stored.assign(part.read_value())
 
     def update(self, step: tf.Tensor) -> None:
-        """Moves the average towards the weights; in the cross-replica context, in a graph.
+        """Moves the averages towards the weights.
 
-        Args:
-            step: int64 scalar, the number of updates of the weights so far.
+        Must be called in a graph, in the cross-replica context. `step` is the number of updates of
+        the weights so far, int64 scalar.
         """
         share = 1.0 - self._decay(tf.cast(step, tf.float32))
         served = is_asynchronous(self._strategy)
         for weight, average in self._stored_pairs():
             value = weight.read_value() if _is_per_replica(weight) else weight
             if served:
-                # By way of the worker: parameter servers do not see each other.
+                # Copied through the worker, because parameter servers cannot reach each other.
                 value = tf.identity(weight)
             self._strategy.extended.update(average, _move, args=(value, share), group=False)
 
@@ -93,7 +86,7 @@ class WeightAverage(tf.Module):
 
     @contextlib.contextmanager
     def applied_scope(self) -> Iterator[None]:
-        """Puts the average into the model for the time of a `with` block."""
+        """Replaces the model's weights with their averages inside a `with` block."""
         stored = list(self._stored_pairs())
         kept = [[part.numpy() for part in _parts(weight)] for weight, _ in stored]
         for weight, average in stored:
@@ -121,5 +114,5 @@ def _initial(weight: tf.Variable) -> tf.Tensor:
 
 
 def _parts(variable: tf.Variable) -> tuple[tf.Variable, ...]:
-    """Returns the variable of each replica: copies made part by part come back to the bit."""
+    """Returns the variable of each replica, so that each is restored to exactly the same bits."""
     return tuple(getattr(variable, "values", (variable,)))

@@ -1,4 +1,4 @@
-"""What a task loads into a new model, counted: Model Garden's tasks do not say."""
+"""Loads a task's initial weights, and reports how many, because Model Garden's tasks do not."""
 
 from __future__ import annotations
 
@@ -17,17 +17,12 @@ _SETTING = "task.init_checkpoint"
 
 
 def initialize(task: Any, model: tf_keras.Model, *, may_be_empty: bool = False) -> None:
-    """Calls the task's `initialize` on a new model. It may load weights from a checkpoint.
+    """Calls the task's `initialize` on a new model, and reports what it loads from a checkpoint.
 
-    Args:
-        task: The task.
-        model: The model, built.
-        may_be_empty: Whether `init_checkpoint` may be a directory without a checkpoint, where the
-            task accepts that: many of Model Garden's tasks do.
-
-    Raises:
-        SettingError: There is no checkpoint at `task.init_checkpoint`, it does not fit, or it has
-            nothing of the model.
+    The model must be built. If `may_be_empty` is True, `task.init_checkpoint` can be a directory
+    without a checkpoint if the task accepts that, as many of Model Garden's tasks do. Raises
+    `SettingError` if there is no checkpoint, or if it does not fit or contains none of the model's
+    variables.
     """
     path = str(getattr(task.task_config, "init_checkpoint", None) or "")
     if not path:
@@ -67,7 +62,7 @@ def _is_empty_directory(path: str) -> bool:
 
 
 def _require(path: str) -> None:
-    """Raises an error if there is no checkpoint: some tasks ignore that."""
+    """Raises an error if there is no checkpoint, because some tasks ignore that."""
     if tf.io.gfile.isdir(path):
         there = tf.train.latest_checkpoint(path) is not None
     else:
@@ -82,8 +77,8 @@ def _require(path: str) -> None:
 
 
 def _mark(variable: Any) -> tuple[int, int]:
-    """Returns what changes when a variable is restored, or set in another way."""
-    # TensorFlow's mark tells of values, too, that are equal to those at the start, such as zeros.
+    """Returns a value that changes when a variable is restored or assigned."""
+    # TensorFlow's `_update_uid` also changes if the new value equals the initial one, such as zero.
     value = zlib.crc32(variable.numpy().tobytes())
     return getattr(variable, "_update_uid", -1), value
 

@@ -1,4 +1,4 @@
-"""The learning rate of a record, whatever the optimizer is made of."""
+"""The learning rates to report, for optimizers of any kind."""
 
 from __future__ import annotations
 
@@ -10,23 +10,16 @@ RATE = "learning_rate"
 
 
 def learning_rates(optimizer: Any) -> dict[str, Any]:
-    """Returns the rate that the next step would take.
+    """Returns the learning rates of the next step by name.
 
-    Args:
-        optimizer: The optimizer; one made of several has a rate for each of them.
-
-    Returns:
-        `learning_rate`, or `<class>_<number>_learning_rate` for each, as Model Garden names them.
+    The name is `learning_rate`. An optimizer that consists of several has a rate for each of them,
+    named `<class>_<number>_learning_rate` as in Model Garden.
     """
     return {name: rate.numpy() for name, rate in learning_rate_tensors(optimizer).items()}
 
 
 def learning_rate_tensors(optimizer: Any) -> dict[str, tf.Tensor]:
-    """Returns the same as scalar tensors, for use inside a graph.
-
-    Args:
-        optimizer: The optimizer.
-    """
+    """Returns the learning rates of the next step as scalar tensors, for use inside a graph."""
     parts = getattr(optimizer, "optimizers", None)
     if parts is None:
         return {RATE: _rate(optimizer)}

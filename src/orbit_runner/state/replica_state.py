@@ -1,9 +1,10 @@
-"""Variables of which each replica has its own: one value for all after each step.
+"""Variables that have a value per replica: all replicas get the same value after each step.
 
-The moving averages of batch norm are such variables. TensorFlow averages them when they are saved,
-and lets each replica go on with its own; a resumed run would go on with the average, and part from
-the run that was never stopped. A common value after each step, and not only when one is saved,
-makes the weights independent of the steps at which checkpoints are made.
+The moving averages of batch normalization are such variables. TensorFlow averages them when they
+are saved, but each replica continues with its own value. A resumed run would continue with the
+average, and so differ from a run that was never stopped. Because the values are averaged after each
+step, and not only when they are saved, the weights do not depend on the steps at which checkpoints
+are saved.
 """
 
 from __future__ import annotations
@@ -16,31 +17,28 @@ _AVERAGED = (tf.VariableAggregation.MEAN, tf.VariableAggregation.ONLY_FIRST_REPL
 
 
 class ReplicaState:
-    """The variables of a model that replicas would let drift apart."""
+    """The variables of a model whose values would otherwise differ between replicas.
+
+    The model must have been built in the strategy's scope.
+    """
 
     def __init__(self, model: tf.Module, strategy: tf.distribute.Strategy) -> None:
-        """Finds them.
-
-        Args:
-            model: The model, built in the strategy's scope.
-            strategy: The strategy.
-        """
         self._groups: dict[tf.DType, list[tf.Variable]] = {}
         if strategy.num_replicas_in_sync == 1:
             return
         for variable in tf.train.TrackableView(model).descendants():
             if _drifts(variable):
                 self._groups.setdefault(variable.dtype, []).append(variable)
-                # All are equal from here on, and the mean of three equal numbers need not be that
-                # number: what is read, and saved, is the first one.
+                # From now on, all values are equal. Read and save the first one, because the mean
+                # of three equal numbers can differ from them.
                 variable._aggregation = tf.VariableAggregation.ONLY_FIRST_REPLICA
 
     @tf.autograph.experimental.do_not_convert
     def bring_together(self) -> None:
-        """Gives all replicas the mean of their values; in the context of a replica."""
+        """Sets all replicas to the mean of their values. Must be called in a replica context."""
         for variables in self._groups.values():
             context = tf.distribute.get_replica_context()
-            # One reduction for all: each costs a wait for the slowest replica.
+            # One reduction for all variables, because each waits for the slowest replica.
             flat = tf.concat([tf.reshape(variable, [-1]) for variable in variables], axis=0)
             mean = context.all_reduce(tf.distribute.ReduceOp.MEAN, flat)
             sizes = [variable.shape.num_elements() for variable in variables]
@@ -49,10 +47,9 @@ class ReplicaState:
 
 
 def is_joint(checkpoint: tf.train.Checkpoint) -> bool:
-    """Returns whether a checkpoint has variables whose value is made of those of all replicas.
+    """Returns whether a checkpoint has variables whose value combines those of all replicas.
 
-    Args:
-        checkpoint: Of a run whose model is built.
+    The model in the checkpoint must be built.
     """
     return any(
         isinstance(found, tf.Variable)

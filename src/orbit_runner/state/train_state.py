@@ -1,4 +1,4 @@
-"""What is trained, and what a checkpoint holds of it."""
+"""The state of training, and the part of it that a checkpoint contains."""
 
 from __future__ import annotations
 
@@ -15,37 +15,25 @@ from orbit_runner.state.replica_state import ReplicaState
 
 @dataclasses.dataclass(frozen=True)
 class TrainState:
-    """Everything that changes with a step.
-
-    Attributes:
-        model: The network.
-        optimizer: What applies gradients, wrapped for loss scaling where that is on.
-        ema: The average of the weights, where it is on.
-        global_step: int64 scalar variable.
-        recoveries: int64 scalar variable: how often training went back after diverging.
-        early_stopping: float64 [3] variable: best value, evaluations since, step of the last one.
-        best: float64 [2] variable: the best result so far and its step; NaN where there is none.
-        replica_state: The variables of which each replica has its own.
-        non_finite: The names of variables that the model was built with and that are not finite,
-            such as masks of -inf.
-    """
+    """Everything that changes with a step."""
 
     model: tf_keras.Model
-    optimizer: Any
-    ema: WeightAverage | None
-    global_step: tf.Variable
-    recoveries: tf.Variable
+    optimizer: Any  # Wrapped in another one if loss scaling is enabled.
+    ema: WeightAverage | None  # None if the weights are not averaged.
+    global_step: tf.Variable  # int64 scalar.
+    recoveries: tf.Variable  # int64 scalar: the number of rollbacks after the run diverged.
+    # float64 [3]: best value, evaluations since then, step of the last evaluation.
     early_stopping: tf.Variable
-    best: tf.Variable
+    best: tf.Variable  # float64 [2]: the best result and its step; NaN if there is no result yet.
     replica_state: ReplicaState
+    # Names of the variables that were not finite when the model was built, such as masks of -inf.
     non_finite: tuple[str, ...] = ()
 
     def items(self, *, around: bool | None = None) -> dict[str, Any]:
-        """Returns what a checkpoint holds, under Model Garden's names for what that has too.
+        """Returns the items of a checkpoint, under Model Garden's names if it saves them too.
 
-        Args:
-            around: Whether the average is kept by an optimizer around the optimizer, and not beside
-                it; as this run saves it where None.
+        If `around` is True, the average is part of an optimizer that wraps the optimizer; if False,
+        it is a separate item. None selects the form in which this run saves it.
         """
         if around is None:
             around = self.ema is not None
@@ -62,18 +50,18 @@ class TrainState:
         return items
 
     def checkpoint(self) -> tf.train.Checkpoint:
-        """Returns the checkpoint of it all."""
+        """Returns the checkpoint of the state."""
         return tf.train.Checkpoint(**self.items())
 
     def hyperparameters(self) -> list[tf.Variable]:
-        """Returns the optimizer's settings that it keeps in variables, such as a constant rate."""
+        """Returns the optimizer settings that are variables, such as a constant learning rate."""
         inner = getattr(self.optimizer, "inner_optimizer", self.optimizer)
         kept = getattr(inner, "_hyper", {"learning_rate": getattr(inner, "_learning_rate", None)})
         return [value for value in kept.values() if isinstance(value, tf.Variable)]
 
     @property
     def optimizer_kind(self) -> str:
-        """The kind of the optimizer: Keras' older ones keep their slots in another way."""
+        """The optimizer's class; legacy ones, which store slots differently, are marked."""
         inner = getattr(self.optimizer, "inner_optimizer", self.optimizer)
         older = isinstance(inner, tf_keras.optimizers.legacy.Optimizer)
         return f"{type(inner).__name__}{' (older kind)' if older else ''}"

@@ -1,1 +1,1 @@
-"""The file layer: what kind of place a path names, and access to object stores."""
+"""Local paths, URLs of object stores, and access to the stores."""

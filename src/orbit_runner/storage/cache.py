@@ -1,4 +1,4 @@
-"""Where things are kept from run to run, because making or downloading them takes long."""
+"""Cache directories for data that takes long to compute or download."""
 
 from __future__ import annotations
 
@@ -11,12 +11,8 @@ from orbit_runner.storage.paths import PathError, is_remote, local_path, path_pr
 
 
 def cache_folder(kind: str) -> Path:
-    """Returns where things of a kind are kept; the folder need not exist.
-
-    Args:
-        kind: Such as `tfrecord`.
-    """
-    # A relative path there is to be ignored, says the XDG Base Directory Specification.
+    """Returns the cache directory of a kind of data, such as `tfrecord`. It may not exist yet."""
+    # Relative paths must be ignored according to the XDG Base Directory Specification.
     given = os.environ.get("XDG_CACHE_HOME", "")
     home = os.path.expanduser("~")
     usual = Path(home, ".cache") if os.path.isabs(home) else Path(tempfile.gettempdir())
@@ -25,13 +21,9 @@ def cache_folder(kind: str) -> Path:
 
 
 def url_folder(kind: str, url: str) -> Path:
-    """Returns a directory of the cache that belongs to one URL.
+    """Returns the cache directory of a URL, for a kind of data such as `staged`.
 
-    Its last part is that of the URL, so that names made of it stay the same.
-
-    Args:
-        kind: Such as `staged`.
-        url: The URL.
+    Its last part is that of the URL, so that names derived from it stay the same.
     """
     text = url_of(url).rstrip("/")
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -39,14 +31,9 @@ def url_folder(kind: str, url: str) -> Path:
 
 
 def local_run_directory(path: str | os.PathLike[str], what: str = "model_dir") -> Path:
-    """Returns the local directory of a run; of one in an object store, its working copy.
+    """Returns the local run directory, or the working copy of a run in an object store.
 
-    Args:
-        path: The run directory: a path or a URL.
-        what: The flag or argument that names it, for messages.
-
-    Raises:
-        PathError: It is a URL of a kind that is not supported.
+    `what` is the flag or argument for messages. Raises PathError if the URL is not supported.
     """
     if not is_remote(path):
         return local_path(path, what)

@@ -1,9 +1,10 @@
-"""The lock of a run in an object store: an object that its owner renews, and others respect.
+"""The lock of a run in an object store: an object that its owner renews.
 
-A store has no lock that dies with its process. So the owner writes a record every few seconds, and
-another process takes the lock over only once the record has not changed for `LEASE_SECONDS` by its
-own clock; clocks of two machines are never compared. Every write states the version that it
-replaces (`If-Match`, `ifGenerationMatch`), so that of two processes only one succeeds.
+An object store has no lock that is released when a process dies. So the owner writes a record every
+few seconds, and another process takes over the lock only if the record has not changed for
+`LEASE_SECONDS` by its own clock. Clocks of two machines are never compared. Each write is
+conditional on the version that it replaces (`If-Match`, `ifGenerationMatch`), so that only one of
+two processes succeeds.
 """
 
 from __future__ import annotations
@@ -30,17 +31,16 @@ LEASE_SECONDS, RENEWAL_SECONDS = 45.0, 10.0
 _POLL_SECONDS = 1.0
 _LONGEST_COMMAND = 500
 
-# The owners that are leases of this process. One whose end could not be written is none any more.
+# The owner ids of this process's unreleased leases. An id is removed on release even if the release
+# cannot be written.
 _active: set[str] = set()
 
 
 class Lease:
-    """The right to write a run in an object store, for one process at a time.
+    """The right to write a run in an object store, which one process has at a time.
 
-    Attributes:
-        owner: An id of this process, different from that of every other owner.
-        previous: The owner before this one; "" where there was none.
-        lost: Who has taken the lock over; None as long as it is this process's.
+    The record is renewed every `renewal` seconds. Another process may take over if it has not
+    changed for `seconds`. `on_lost` is then called from another thread.
     """
 
     def __init__(
@@ -51,29 +51,22 @@ class Lease:
         renewal: float = RENEWAL_SECONDS,
         on_lost: Callable[[], None] = lambda: None,
     ) -> None:
-        """Makes the lock; nothing is written yet.
-
-        Args:
-            store: The place of the run.
-            seconds: For how long a record has to stay unchanged before another process takes over.
-            renewal: Seconds between two renewals.
-            on_lost: Called, from another thread, when another process has taken over.
-        """
         self._store, self._seconds, self._renewal = store, seconds, renewal
         self._on_lost, self.owner = on_lost, uuid.uuid4().hex
         self._version, self._count, self._since = "", 0, _now()
         self._renewed = 0.0
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
+        # The previous owner; "" if the run had none.
         self.previous = ""
+        # The record of the process that has taken over; None while this process has the lock.
         self.lost: dict[str, Any] | None = None
 
     def acquire(self) -> None:
-        """Takes the lock, and renews it from now on.
+        """Acquires the lock, and starts to renew it in a thread.
 
-        Raises:
-            RunnerError: Another process has it.
-            StorageError: The store cannot be written.
+        Raises RunnerError if another process has the lock, and StorageError if the store cannot be
+        written.
         """
         seen, since = "", 0.0
         while not self._take_if_free(seen, since):
@@ -125,7 +118,7 @@ class Lease:
         }
         written = self._store.write_if(NAME, f"{json.dumps(record)}\n".encode(), version)
         if written is None:
-            # An answer that was lost on its way makes a repeated request fail.
+            # If the response to a successful write was lost, its retry fails.
             now, holder = self._current()
             if holder.get("owner") != self.owner:
                 return False
@@ -144,12 +137,12 @@ class Lease:
                 continue  # `holds` returns False after a while.
 
     def holds(self) -> bool:
-        """Returns whether no other process can have taken the lock over yet."""
+        """Returns whether no other process can have taken over the lock yet."""
         margin = min(self._renewal, self._seconds / 4)
         return self.lost is None and time.monotonic() - self._renewed < self._seconds - margin
 
     def release(self) -> None:
-        """Gives the lock back, where it is still this process's."""
+        """Releases the lock if this process still has it."""
         _active.discard(self.owner)
         self._stop.set()
         if self._thread is not None:
@@ -159,7 +152,7 @@ class Lease:
                 self._write(self._version, released=_now())
 
     def loss(self) -> str:
-        """Returns the message that another process has taken the lock over."""
+        """Returns the message for a lock that another process has taken over."""
         return (
             f"another process has taken over {self._store.url}, because this one did not renew its "
             f"lock for {self._seconds:.0f} s\n  {_describe(self.lost or {})}\n"
@@ -203,7 +196,7 @@ def _this_process() -> dict[str, Any]:
 
 
 def _machine() -> str:
-    """Returns an id of this system, different for each boot and container."""
+    """Returns an id of this system that differs for each boot and container; "" if unknown."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{boot} {os.readlink('/proc/self/ns/pid')}"
@@ -212,7 +205,7 @@ def _machine() -> str:
 
 
 def _start_of(process: int) -> str:
-    """Returns when a process of this system was started; "" where there is none of that number."""
+    """Returns the start time of a process in clock ticks since boot, or "" if it does not run."""
     try:
         text = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -1,7 +1,7 @@
-"""Objects below one URL of an object store, through fsspec, with bounded retries.
+"""Accesses the objects below a URL of an object store with fsspec, with a time limit for retries.
 
-fsspec and its packages are imported when the first object is asked for: a run on local paths never
-pays for them. Imports no tensorflow, so that commands without it can use a store, too.
+fsspec and its packages are imported on first use, so that a run on local paths does not need them.
+Does not import TensorFlow, so that commands without TensorFlow can use a store.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _T = TypeVar("_T")
 RETRY_VARIABLE = "ORBIT_RUNNER_STORAGE_RETRY_SECONDS"
 _RETRY_SECONDS = 60.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 8.0
-# A wait that a user notices.
+# Retries are reported after this time.
 _NOTICE_SECONDS = 2.0
 # Errors of botocore and google.auth that are not retried. They are matched by name, because
 # their packages may not be installed.
@@ -51,72 +51,46 @@ _PERMANENT_WORDS = ("does not exist", "is not valid", "Invalid bucket", "Unautho
 
 
 class StorageError(RunnerError):
-    """An object that could not be read or written.
-
-    Attributes:
-        permanent: Whether trying again cannot help: no credentials, no such bucket.
-    """
+    """An object that could not be read or written."""
 
     exit_code = 1
 
     def __init__(self, message: str, *, permanent: bool = False) -> None:
         super().__init__(message)
+        # Whether a retry cannot help: no credentials, no such bucket.
         self.permanent = permanent
 
 
 @dataclasses.dataclass(frozen=True)
 class ObjectInfo:
-    """What a listing says of one object.
+    """The metadata of an object."""
 
-    Attributes:
-        size: Its size in bytes.
-        version: Its ETag or generation, which changes with its content.
-        modified: When it was written, in seconds since 1970; 0 where the store does not say.
-    """
-
-    size: int
-    version: str
-    modified: float
+    size: int  # In bytes.
+    version: str  # The ETag or generation, which changes with the content.
+    modified: float  # In seconds since 1970; 0 if the store does not report it.
 
 
 class ObjectStore:
-    """The objects below one URL; safe to use from several threads."""
+    """The objects below a URL such as `gs://bucket/runs/a`. Thread-safe."""
 
     def __init__(self, url: str) -> None:
-        """Names the place; nothing is read yet.
-
-        Args:
-            url: Such as `gs://bucket/runs/a`.
-        """
         self.url = url_of(url).rstrip("/")
         self._scheme = scheme_of(self.url)
         self._opened: Any = None
         self._guard = threading.Lock()
 
     def connect(self) -> None:
-        """Makes the file system; no request is sent yet.
-
-        Raises:
-            PathError: The package for the store is missing.
-        """
+        """Creates the file system without a request. Raises PathError if its package is missing."""
         with self._guard:
             if self._opened is None:
                 self._opened = _open(self._scheme, self.url)
 
     def url_of(self, name: str) -> str:
-        """Returns the URL of an object.
-
-        Args:
-            name: Its name, relative to the URL of the store; "" for that itself.
-        """
+        """Returns the URL of an object. "" stands for the URL of the store."""
         return f"{self.url}/{name}" if name else self.url
 
     def list(self) -> dict[str, ObjectInfo]:
-        """Returns all objects below the URL, by name.
-
-        Raises:
-            StorageError: The store cannot be read.
-        """
+        """Returns all objects below the URL, by name. Raises StorageError if this fails."""
 
         def find() -> dict[str, Any]:
             try:
@@ -124,7 +98,7 @@ class ObjectStore:
             except FileNotFoundError as error:
                 if self._scheme == "memory":
                     return {}
-                raise self._error("list", "", error) from error  # There is no such bucket.
+                raise self._error("list", "", error) from error  # The bucket does not exist.
 
         root = f"{self._root}/"
         found = {key.lstrip("/"): info for key, info in self._call("list", "", find).items()}
@@ -136,11 +110,7 @@ class ObjectStore:
         }
 
     def info(self, name: str) -> ObjectInfo | None:
-        """Returns what the store says of one object; None where there is none.
-
-        Args:
-            name: Its name.
-        """
+        """Returns the metadata of an object, or None if it does not exist."""
         try:
             info = self._call("read", name, lambda: self._fs.info(self.url_of(name)))
         except FileNotFoundError:
@@ -148,28 +118,11 @@ class ObjectStore:
         return _info(info) if info.get("type") != "directory" else None
 
     def read(self, name: str) -> bytes:
-        """Returns the content of an object.
-
-        Args:
-            name: Its name.
-
-        Raises:
-            FileNotFoundError: There is none.
-            StorageError: It cannot be read.
-        """
+        """Returns the content of an object. Raises FileNotFoundError or StorageError."""
         return bytes(self._call("read", name, lambda: self._fs.cat_file(self.url_of(name))))
 
     def download(self, name: str, path: Path) -> None:
-        """Downloads an object to a file, which appears whole.
-
-        Args:
-            name: Its name.
-            path: The file; its directory is made.
-
-        Raises:
-            FileNotFoundError: There is no such object.
-            StorageError: It cannot be read.
-        """
+        """Downloads an object to a file atomically. Raises FileNotFoundError or StorageError."""
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
         try:
@@ -179,60 +132,28 @@ class ObjectStore:
             part.unlink(missing_ok=True)
 
     def write(self, name: str, content: bytes) -> None:
-        """Writes an object at once: a reader sees the old content or the new one.
-
-        Args:
-            name: Its name.
-            content: What it holds.
-
-        Raises:
-            StorageError: It cannot be written.
-        """
+        """Writes an object atomically: a reader sees the old or the new content."""
         self._put(name, lambda: self._fs.pipe_file(self.url_of(name), content))
 
     def upload(self, path: Path, name: str) -> None:
-        """Uploads a file; the object appears whole.
-
-        Args:
-            path: The file.
-            name: The name of the object.
-
-        Raises:
-            StorageError: It cannot be written.
-        """
+        """Uploads a file as an object, atomically."""
         self._put(name, lambda: self._fs.put_file(str(path), self.url_of(name)))
 
     def _put(self, name: str, action: Callable[[], Any]) -> None:
         try:
             self._call("write", name, action)
-        except FileNotFoundError as error:  # The bucket.
+        except FileNotFoundError as error:  # The bucket does not exist.
             raise self._error("write", name, error) from error
 
     def delete(self, name: str) -> None:
-        """Deletes an object, if it is there.
-
-        Args:
-            name: Its name.
-
-        Raises:
-            StorageError: It cannot be deleted.
-        """
+        """Deletes an object if it exists."""
         with contextlib.suppress(FileNotFoundError):
             self._call("delete", name, lambda: self._fs.rm_file(self.url_of(name)))
 
     def write_if(self, name: str, content: bytes, version: str | None) -> str | None:
-        """Writes an object only where nobody else has written it meanwhile.
+        """Writes an object if it has the given version, and returns the new version, else None.
 
-        Args:
-            name: Its name.
-            content: What it holds.
-            version: The version that it has to have; None: it must not exist.
-
-        Returns:
-            The new version; None where the condition did not hold.
-
-        Raises:
-            StorageError: It cannot be written.
+        If `version` is None, the object must not exist.
         """
         url = self.url_of(name)
         writers = {"s3": _write_s3, "gs": _write_gs}
@@ -252,7 +173,7 @@ class ObjectStore:
         return self._opened
 
     def _call(self, verb: str, name: str, action: Callable[[], _T]) -> _T:
-        """Calls an action until it succeeds, its error is permanent, or the time is up."""
+        """Calls an action until it succeeds, fails permanently, or the time limit is reached."""
         started, pause, noted = time.monotonic(), _FIRST_PAUSE, False
         limit = retry_seconds()
         while True:
@@ -271,7 +192,7 @@ class ObjectStore:
                         f"trying again for up to {limit:.0f} s",
                         file=sys.stderr,
                     )
-            # Random, so that many processes do not come back at the same moment.
+            # Random, so that many processes do not retry at the same time.
             time.sleep(pause * random.uniform(0.8, 1.2))
             pause = min(2 * pause, _LONGEST_PAUSE)
 
@@ -284,10 +205,9 @@ class ObjectStore:
 
 
 def retry_seconds() -> float:
-    """Returns for how long a failing operation is tried again.
+    """Returns how many seconds a failing operation is retried.
 
-    Raises:
-        PathError: The environment variable is not a number.
+    Raises PathError if the environment variable is not a valid number.
     """
     text = os.environ.get(RETRY_VARIABLE, "")
     try:
@@ -300,14 +220,9 @@ def retry_seconds() -> float:
 
 
 def open_store(url: str, what: str) -> ObjectStore:
-    """Opens a place in an object store.
+    """Opens an object store. Raises PathError if its package is missing.
 
-    Args:
-        url: The place.
-        what: The flag, setting or argument that names it, for messages.
-
-    Raises:
-        PathError: The package for the store is missing.
+    `what` is the flag, setting or argument that has the URL, for messages.
     """
     store = ObjectStore(url)
     try:
@@ -318,21 +233,15 @@ def open_store(url: str, what: str) -> ObjectStore:
 
 
 def message_about(what: str, message: str) -> str:
-    """Returns a message with what it is about in front of it.
-
-    Args:
-        what: A flag, a setting or an argument; "" for none.
-        message: The message.
-    """
+    """Returns a message prefixed with a flag, setting or argument, if `what` is not empty."""
     return f"{what}: {message}" if what else message
 
 
 @contextlib.contextmanager
 def blame_scope(what: str) -> Iterator[None]:
-    """Adds the flag or setting to errors of a store; a permanent one becomes a usage error.
+    """Adds the flag, setting or argument to errors of a store.
 
-    Args:
-        what: The flag, setting or argument that names the place.
+    Permanent errors become PathError, which is a usage error.
     """
     try:
         yield
@@ -361,13 +270,13 @@ def _open(scheme: str, url: str) -> Any:
 
 @functools.cache
 def _file_system(scheme: str, settings: tuple[tuple[str, str], ...]) -> Any:
-    """Makes a file system; once for the same settings, for that takes a second."""
+    """Creates a file system. Cached for the same settings, because it takes a second."""
     fsspec: Any = importlib.import_module("fsspec")
     options: dict[str, Any] = {"skip_instance_cache": True}
     if scheme != "memory":
         options["use_listings_cache"] = False
     if scheme == "s3":
-        # Retries are those of this module, whose time is bounded.
+        # Only this module retries, with a time limit.
         given = fsspec.config.conf.get("s3", {}).get("config_kwargs", {})
         own = {"retries": {"max_attempts": 0}, "connect_timeout": 10, "read_timeout": 60}
         options["config_kwargs"] = {**own, **given}
@@ -375,18 +284,18 @@ def _file_system(scheme: str, settings: tuple[tuple[str, str], ...]) -> Any:
     if scheme == "s3":
         opened.retries = 1
     if scheme != "memory":
-        # Connections that break are reported by the call that used them. asyncio would print each
-        # with a traceback as well.
+        # A broken connection raises an error in the call that uses it. asyncio would also print a
+        # traceback.
         opened.loop.call_soon_threadsafe(opened.loop.set_exception_handler, _ignore)
     return opened
 
 
 def _ignore(loop: Any, context: dict[str, Any]) -> None:
-    """Does nothing with an error of a connection."""
+    """Ignores a connection error."""
 
 
 def _settings() -> tuple[tuple[str, str], ...]:
-    """Returns the environment variables that say where a store is, and who asks."""
+    """Returns the environment variables that configure the stores and their credentials."""
     kinds = ("AWS_", "FSSPEC_", "GCS", "GOOGLE_", "STORAGE_")
     return tuple(
         sorted((name, text) for name, text in os.environ.items() if name.startswith(kinds))
@@ -462,7 +371,7 @@ _PLAIN_GUARD = threading.Lock()
 
 
 def _write_plain(fs: Any, url: str, content: bytes, version: str | None) -> str | None:
-    """Compares and writes; exact for `memory://`, which only this process sees."""
+    """Compares and writes. Atomic for `memory://`, which only this process can access."""
     with _PLAIN_GUARD:
         there = _info(fs.info(url)).version if fs.exists(url) else None
         if there != version:

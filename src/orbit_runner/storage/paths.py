@@ -1,7 +1,7 @@
-"""What kind of place a path names: this machine, an object store, or something unknown.
+"""Determines whether a path is local, in an object store, or not supported.
 
-Every path that a user writes goes through this module before it is used, so that `gs://bucket/x`
-can never become a local directory that is called `gs:`. Imports nothing but the standard library.
+All paths from users are checked here before they are used, so that `gs://bucket/x` can never become
+a local directory named `gs:`. Has no dependencies outside the standard library.
 """
 
 from __future__ import annotations
@@ -14,60 +14,46 @@ from urllib.parse import unquote, urlsplit
 
 from orbit_runner.errors import RunnerError
 
-# Scheme: the package that gives fsspec access to it. `memory` is fsspec's own, for tests.
+# The package that fsspec needs for each scheme. `memory` is part of fsspec, for tests.
 STORES = {"gs": "gcsfs", "s3": "s3fs", "memory": "fsspec"}
-# `pathlib` turns `gs://bucket/x` into `gs:/bucket/x`, which is taken for what it was.
+# `pathlib` turns `gs://bucket/x` into `gs:/bucket/x`, which is accepted as the URL.
 _COLLAPSED = re.compile(rf"({'|'.join(STORES)}|file):/(?!/)")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 _LOCAL_HOSTS = ("", "localhost")
 _USER_INFO = re.compile(r"(?<=://)[^/\s@]*@")
 _QUERY = re.compile(r"(://[^\s?\"']*)\?[^\s\"']*")
 _SECRET_VARIABLES = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_ACCESS_KEY_ID")
-# A shorter value would be found in innocent words.
+# Shorter values might match parts of ordinary words.
 _SHORTEST_SECRET = 8
 
 _LOCAL_FORMS = "a local path, file:///…"
 
 
 class PathError(RunnerError):
-    """A path of a kind that cannot be used where it was given."""
+    """A path that cannot be used as its flag, setting or argument."""
 
 
 def url_of(path: str | os.PathLike[str]) -> str:
-    """Returns a path as text, with the `//` of a URL that `pathlib` has taken away.
-
-    Args:
-        path: A path or a URL.
-    """
+    """Returns a path as a string. Restores the `//` of a URL that `pathlib` has removed."""
     return _COLLAPSED.sub(r"\1://", os.fspath(path), count=1)
 
 
 def scheme_of(path: str | os.PathLike[str]) -> str:
-    """Returns the scheme of a URL in lower case; "" for a path without one.
-
-    Args:
-        path: A path or a URL.
-    """
+    """Returns the scheme of a URL in lowercase, or "" for a path."""
     match = _SCHEME.match(url_of(path))
     return match[1].lower() if match else ""
 
 
 def is_remote(path: str | os.PathLike[str]) -> bool:
-    """Returns whether a path is a URL of anything but a local file.
-
-    Args:
-        path: A path or a URL.
-    """
+    """Returns whether a path is a URL other than that of a local file."""
     return scheme_of(path) not in ("", "file")
 
 
 def path_problem(path: str | os.PathLike[str], *, remote: bool, use: str = "") -> str:
-    """Returns why a path cannot be used; "" if it can.
+    """Returns why a path cannot be used, or "" if it can.
 
-    Args:
-        path: A path or a URL.
-        remote: Whether an object store is supported at that place.
-        use: What to use in place of an object store where it is not supported.
+    `remote` is whether an object store is supported. If it is not, the message contains `use`,
+    which says what to do instead.
     """
     scheme, shown = scheme_of(path), redact(url_of(path))
     if not scheme:
@@ -98,15 +84,9 @@ def _file_problem(url: str) -> str:
 
 
 def local_path(path: str | os.PathLike[str], what: str, use: str = "") -> Path:
-    """Returns a path of this machine; a `file://` URL becomes one.
+    """Returns a local path or `file://` URL as a path. Raises PathError for any other URL.
 
-    Args:
-        path: A path or a URL.
-        what: The flag, setting or argument, named in the error message.
-        use: What to do where an object store was given.
-
-    Raises:
-        PathError: It is not a path of this machine.
+    `what` is the flag, setting or argument, and `use` is what to do instead, for the message.
     """
     problem = path_problem(path, remote=False, use=use)
     if problem:
@@ -115,11 +95,7 @@ def local_path(path: str | os.PathLike[str], what: str, use: str = "") -> Path:
 
 
 def without_file_scheme(path: str | os.PathLike[str]) -> str:
-    """Returns the path that a `file://` URL names; any other path as it is.
-
-    Args:
-        path: A path or a URL.
-    """
+    """Returns the path of a `file://` URL. Returns any other path unchanged."""
     text = os.fspath(path)
     if scheme_of(text) != "file" or _file_problem(url_of(text)):
         return text
@@ -127,11 +103,7 @@ def without_file_scheme(path: str | os.PathLike[str]) -> str:
 
 
 def redact(text: str) -> str:
-    """Returns a text without credentials: those in URLs, and those of the environment.
-
-    Args:
-        text: A URL, or a message of another library.
-    """
+    """Returns a text without the credentials that are in URLs or in the environment."""
     text = _QUERY.sub(r"\1?…", _USER_INFO.sub("…@", text))
     for secret in _secrets():
         text = text.replace(secret, "…")

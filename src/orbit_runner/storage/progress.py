@@ -1,4 +1,4 @@
-"""A line on standard error for every transfer that a user has to wait for."""
+"""Reports transfers that take long on standard error."""
 
 from __future__ import annotations
 
@@ -11,34 +11,26 @@ _MEGABYTE = 1e6
 
 
 class TransferProgress:
-    """Reports a transfer that takes longer than two seconds, every five seconds."""
+    """Reports a transfer on standard error, first after two seconds, then every five seconds.
+
+    `what` describes it, such as `downloading s3://bucket/data`. `size` is the total in bytes.
+    """
 
     def __init__(self, what: str, files: int, size: int) -> None:
-        """Starts the clock.
-
-        Args:
-            what: What is transferred, such as `downloading s3://bucket/data`.
-            files: How many files.
-            size: How many bytes.
-        """
         self._what, self._files, self._size = what, files, size
         self._done_files = self._done_size = 0
         self._next = time.monotonic() + _FIRST_SECONDS
         self._guard = threading.Lock()
 
     def add(self, size: int) -> None:
-        """Counts one file that has been transferred.
-
-        Args:
-            size: Its bytes.
-        """
+        """Counts a file of `size` bytes that has been transferred."""
         with self._guard:
             self._done_files += 1
             self._done_size += size
             self.report()
 
     def report(self) -> None:
-        """Prints a line where one is due."""
+        """Prints a line if a report is due."""
         if time.monotonic() < self._next:
             return
         self._next = time.monotonic() + _INTERVAL_SECONDS

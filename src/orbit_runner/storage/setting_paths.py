@@ -1,6 +1,6 @@
-"""Settings of an experiment that are paths, and what is wrong with the paths in them.
+"""Finds settings of an experiment that contain paths, and checks the paths.
 
-Works on any tree of dataclasses, so that it needs neither the config package nor Model Garden.
+Works on any tree of dataclasses, so it does not need the config package or Model Garden.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from orbit_runner.storage.paths import path_problem, scheme_of
 
-# Read through the file layer by this runner's own tasks.
+# This package's tasks read these from object stores, too.
 STAGED = ("data_dir", "input_path", "tfds_data_dir", "sentencepiece_model_path")
 CHECKPOINT = "init_checkpoint"
 _LOCAL = {
@@ -26,11 +26,7 @@ _GARDEN_USE = (
 
 
 def path_problems(config: Any) -> Iterator[tuple[str, str]]:
-    """Yields (dotted path, message) for each setting with a path that cannot be used.
-
-    Args:
-        config: The experiment, a tree of dataclasses.
-    """
+    """Yields (dotted path, message) for each setting with a path that cannot be used."""
     garden = bool(getattr(config, "official", ""))
     for path, name, text in _texts(config, ""):
         problem = _problem(name, text, garden)
@@ -51,7 +47,7 @@ def _problem(name: str, text: str, garden: bool) -> str:
 
 
 def _texts(value: Any, path: str) -> Iterator[tuple[str, str, str]]:
-    """Yields (dotted path, name of the setting, text) for each text of a tree."""
+    """Yields (dotted path, name of the setting, path) for each string that contains URLs."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         for field in dataclasses.fields(value):
             child = getattr(value, field.name)
@@ -59,7 +55,7 @@ def _texts(value: Any, path: str) -> Iterator[tuple[str, str, str]]:
         return
     name = path.rpartition(".")[2].partition("[")[0]
     if isinstance(value, str) and "://" in value:
-        # Several paths may stand in one text, with commas between them.
+        # A string may contain several paths, separated by commas.
         yield from ((path, name, part.strip()) for part in value.split(",") if part.strip())
     elif isinstance(value, (list, tuple)):
         for index, item in enumerate(value):

@@ -1,4 +1,4 @@
-"""An experiment whose paths are paths of this machine: `~` expanded, remote files copied here."""
+"""Makes the paths of an experiment local: expands `~`, and copies remote files."""
 
 from __future__ import annotations
 
@@ -21,33 +21,22 @@ _POINTER = re.compile(r'^model_checkpoint_path: "(.*)"$', re.MULTILINE)
 
 
 def localize(config: Any) -> Any:
-    """Returns an experiment with paths of this machine in the place of URLs and of `~`.
+    """Returns an experiment with local paths instead of URLs and `~`.
 
-    Data sets and vocabulary files of this runner's tasks are copied to the local cache, and so is
-    the checkpoint of `init_checkpoint`. The pipelines of Model Garden read `gs://` by themselves.
-    Every call in a process gives the same files, which are compared with the store once.
-
-    Args:
-        config: The experiment.
-
-    Raises:
-        SettingError: There is nothing at a URL, or it cannot be read.
-        StorageError: A store does not answer.
+    Datasets and vocabulary files of this package's tasks are copied to the local cache, and so is
+    the checkpoint of `init_checkpoint`. Model Garden's pipelines read `gs://` directly. All calls
+    in a process return the same files, which are compared with the store once. Raises SettingError
+    if a URL has no content or cannot be read, and StorageError if a store does not respond.
     """
-    # Those of Model Garden have a template of its own class.
+    # Only Model Garden's experiments have a template.
     task = _localize_section(config.task, "task", data=getattr(config, "template", None) is None)
     return config if task is config.task else config.replace(task=task)
 
 
 def local_checkpoint(path: str, what: str = "task.init_checkpoint") -> str:
-    """Returns the path of a checkpoint or of a directory of one; a remote one is copied first.
+    """Returns the local path of a checkpoint or of its directory. Copies a remote one first.
 
-    Args:
-        path: A path or a URL.
-        what: The setting, for messages.
-
-    Raises:
-        SettingError: There is nothing at the URL, or it cannot be read.
+    Raises SettingError if the URL has no content or cannot be read.
     """
     try:
         return _checkpoint(path, what)
@@ -56,7 +45,7 @@ def local_checkpoint(path: str, what: str = "task.init_checkpoint") -> str:
 
 
 def _localize_section(section: Any, path: str, *, data: bool) -> Any:
-    """Returns a section with local paths; the same object where it has nothing to change."""
+    """Returns a section with local paths, or the same object if nothing changes."""
     changes: dict[str, Any] = {}
     for field in dataclasses.fields(section):
         value, below = getattr(section, field.name), f"{path}.{field.name}"
@@ -95,9 +84,9 @@ def _local_value(section: Any, name: str, value: Any, path: str, *, data: bool) 
 
 
 def _expand_home(value: Any) -> Any:
-    """Expands `~` at the start of each path; returns the same object where there is none."""
+    """Expands `~` at the start of each path. Returns the same object if it has no `~`."""
     if isinstance(value, str):
-        # Several paths may stand in one text, with commas between them.
+        # A string may contain several paths, separated by commas.
         parts = (os.path.expanduser(part.strip()) for part in value.split(","))
         return ",".join(parts) if "~" in value else value
     if isinstance(value, (list, tuple)) and any("~" in str(item) for item in value):
@@ -111,7 +100,7 @@ def _has_url(value: Any) -> bool:
 
 
 def _relative_patterns(section: Any) -> tuple[str, ...]:
-    """Returns what of a data directory is used: the names in `input_path`; () for all of it."""
+    """Returns the patterns of `input_path` that select files of a data directory; () for all."""
     given = getattr(section, "input_path", "") or ""
     parts = [part for text in ([given] if isinstance(given, str) else given)
              for part in text.split(",")]  # fmt: skip
@@ -165,7 +154,7 @@ def _checkpoint(url: str, what: str) -> str:
         except PathError as error:
             if "there is nothing" not in str(error):
                 raise
-    # A directory, in which the file `checkpoint` says which one is the newest.
+    # A directory. Its file `checkpoint` contains the name of the newest checkpoint.
     pointer = stage_file(f"{url.rstrip('/')}/checkpoint", what).read_text(encoding="utf-8")
     match = _POINTER.search(pointer)
     newest = (match[1] if match else "").removeprefix(f"{url.rstrip('/')}/")

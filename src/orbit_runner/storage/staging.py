@@ -1,4 +1,4 @@
-"""Copies of remote objects in the local cache, compared with the store before each use."""
+"""Copies remote objects to the local cache, and compares the copies with the store before use."""
 
 from __future__ import annotations
 
@@ -26,28 +26,18 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 _CONNECTIONS = 8
-# Local directory: the URL that it is a copy of.
+# The URL that each local directory is a copy of.
 _origins: dict[Path, str] = {}
 _Choice = Callable[[Mapping[str, ObjectInfo]], Mapping[str, ObjectInfo]]
 
 
 def stage(url: str, what: str, choose: _Choice | None = None) -> Path:
-    """Copies the objects below a URL to the local cache, those that are not there yet.
+    """Copies the objects below a URL to the local cache, and returns the local directory.
 
-    A copy is used again where size and version of the object are still the same. It has the time
-    of the object, so that whoever compares times finds the same on every machine.
-
-    Args:
-        url: The place.
-        what: The flag, setting or argument that names it, for messages.
-        choose: Chooses among the objects there are; all where None.
-
-    Returns:
-        The local directory.
-
-    Raises:
-        PathError: There is nothing at the URL, or it cannot be read.
-        StorageError: The store does not answer.
+    A copy is reused if the size and version of the object have not changed. It gets the
+    modification time of the object, so that comparisons of times give the same result on every
+    machine. `choose` selects some of the objects. Raises PathError if the URL has no objects or
+    cannot be read, and StorageError if the store does not respond.
     """
     store = open_store(url, what)
     with blame_scope(what):
@@ -59,11 +49,7 @@ def stage(url: str, what: str, choose: _Choice | None = None) -> Path:
 
 
 def origin_of(folder: Path) -> str | None:
-    """Returns the URL of which a directory is the copy; None for any other directory.
-
-    Args:
-        folder: A local directory.
-    """
+    """Returns the URL that a local directory is a copy of, or None for any other directory."""
     for above in (folder, *folder.parents):
         if above in _origins:
             below = folder.relative_to(above).as_posix()
@@ -72,17 +58,9 @@ def origin_of(folder: Path) -> str | None:
 
 
 def stage_file(url: str, what: str) -> Path:
-    """Copies one object to the local cache.
+    """Copies one object to the local cache, and returns the local file.
 
-    Args:
-        url: The object.
-        what: The flag, setting or argument that names it, for messages.
-
-    Returns:
-        The local file.
-
-    Raises:
-        PathError: There is no such object, or it cannot be read.
+    Raises PathError if the object does not exist or cannot be read.
     """
     above, _, name = url.rstrip("/").rpartition("/")
     store = open_store(above, what)
@@ -96,7 +74,10 @@ def stage_file(url: str, what: str) -> Path:
 def _update(
     store: ObjectStore, chosen: Mapping[str, ObjectInfo], is_gone: Callable[[str], bool]
 ) -> Path:
-    """Downloads what this machine lacks of the chosen objects; returns the local directory."""
+    """Updates the local copies of the chosen objects, and returns the local directory.
+
+    Deletes the copies for which `is_gone` returns True.
+    """
     target = url_folder("staged", store.url)
     with _lock_scope(target.parent):
         index = target.parent / "objects.json"
@@ -162,10 +143,10 @@ def _read_index(path: Path) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _lock_scope(folder: Path) -> Iterator[None]:
-    """Keeps two processes of this machine from writing the same copies at the same time."""
+    """Prevents processes on this machine from writing the same copies at the same time."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w", encoding="utf-8") as file:
         if fcntl is not None:
-            with contextlib.suppress(OSError):  # A file system without locks.
+            with contextlib.suppress(OSError):  # The file system does not support locks.
                 fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -1,4 +1,4 @@
-"""Files that are written on this machine, then uploaded."""
+"""Uploads files after they are written locally."""
 
 from __future__ import annotations
 
@@ -13,17 +13,11 @@ from orbit_runner.storage.paths import PathError, path_problem
 
 @contextlib.contextmanager
 def upload_scope(url: str, what: str, last: str = "") -> Iterator[Path]:
-    """Yields an empty local directory, and uploads what is in it at the end of the block.
+    """Yields an empty local directory, and uploads its files to `url` at the end of the block.
 
-    Args:
-        url: Where the files go.
-        what: The flag, setting or argument that names it, for messages.
-        last: A file that makes the others one thing, such as the graph of a SavedModel; it is
-            uploaded after them.
-
-    Raises:
-        PathError: The URL is not one of a supported kind, or cannot be written.
-        StorageError: The store does not answer.
+    `last` is the name of a file to upload after the others, such as the graph of a SavedModel,
+    without which they are incomplete. Raises PathError if the URL is not supported or cannot be
+    written, and StorageError if the store does not respond.
     """
     problem = path_problem(url, remote=True)
     if problem:

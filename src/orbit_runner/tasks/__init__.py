@@ -1,1 +1,1 @@
-"""What can be learned: one folder a task."""
+"""Tasks, one directory each."""

@@ -1,7 +1,7 @@
-"""What every task of this package shares: Model Garden's `Task`, with weighted examples.
+"""`Task`, the base class of all tasks of this package: Model Garden's `Task` with example weights.
 
-A task written on this base runs in Model Garden's runner as well; the runner here accepts any
-subclass of `official.core.base_task.Task`.
+A task that derives from it also runs in Model Garden's runner. This runner accepts any subclass of
+`official.core.base_task.Task`.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ EXAMPLES = "examples"
 
 
 class Task(base_task.Task):
-    """A single replica's view of training and evaluation.
+    """A single-replica view of training and evaluation.
 
-    Inputs are `(features, labels)` or `(features, labels, weights)`; weights are float32 [batch],
-    0 for the rows that only pad a part-filled batch.
+    Inputs are `(features, labels)` or `(features, labels, weights)`. Weights are float32 [batch], 0
+    for rows that only pad a partial batch.
     """
 
     def initialize(self, model: tf_keras.Model) -> None:
-        """Loads `init_checkpoint`, where one is set, into a new model.
+        """Loads `init_checkpoint`, if set, into a new model.
 
         Args:
-            model: The model.
+            model: The model to initialize.
 
         Raises:
-            SettingError: There is no checkpoint at that place, or it does not fit.
+            SettingError: There is no checkpoint at that path, or it does not fit the model.
         """
         if not self.task_config.init_checkpoint:
             return
@@ -57,13 +57,13 @@ class Task(base_task.Task):
         aux_losses: Sequence[tf.Tensor] | None = None,
         sample_weight: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """Returns the loss of a batch: the weighted mean over its examples, and auxiliary losses.
+        """Returns the loss of a batch: the weighted mean over its examples plus auxiliary losses.
 
         Args:
-            labels: What is right.
-            model_outputs: What the model says.
+            labels: The labels.
+            model_outputs: The outputs of the model.
             aux_losses: Scalars to add, such as weight decay.
-            sample_weight: float32 [batch], the share of each example; all alike where None.
+            sample_weight: float32 [batch], the weight of each example; all equal if None.
 
         Returns:
             A float32 scalar.
@@ -77,11 +77,11 @@ class Task(base_task.Task):
         return tf.add_n([loss, *aux_losses]) if aux_losses else loss
 
     def example_losses(self, labels: Any, model_outputs: Any) -> tf.Tensor:
-        """Returns the loss of each example.
+        """Returns the loss of each example. Subclasses must override it, or `build_losses`.
 
         Args:
-            labels: What is right.
-            model_outputs: What the model says.
+            labels: The labels.
+            model_outputs: The outputs of the model.
 
         Returns:
             float32 [batch].
@@ -96,7 +96,7 @@ class Task(base_task.Task):
         Args:
             inputs: `(features, labels)` or `(features, labels, weights)`.
             model: The model.
-            metrics: What `build_metrics` made.
+            metrics: The metrics from `build_metrics`.
 
         Returns:
             `loss`, the mean over the batch's examples, and `examples`, their number; both float32
@@ -111,29 +111,30 @@ class Task(base_task.Task):
         return {self.loss: loss, EXAMPLES: count}
 
     def chunks(self, params: Any, replicas: int = 1) -> Chunks | None:
-        """Returns what gives the batches of a section by their steps.
+        """Returns the batches of a section by step, or None if the data can only be streamed.
 
-        With it, steps can make their batches themselves, without an input pipeline.
+        If it is not None, a step can create its batch itself, without an input pipeline.
 
         Args:
             params: The section, `train_data` or `validation_data`.
-            replicas: Replicas in sync.
+            replicas: Number of replicas in sync.
 
         Returns:
-            The batches that `build_inputs` gives; None where data can but be streamed, as here.
+            The same batches as `build_inputs`. None by default.
         """
         return None
 
     def batch_at(self, params: Any) -> Callable[[tf.Tensor], Any] | None:
-        """Returns what gives the batch of one training step; None where data can but be streamed.
+        """Returns a function that creates the batch of one training step, or None.
 
-        Asynchronous workers ask for it, since each of them is given steps here and there.
+        Asynchronous training needs it, because a worker does not run all steps in order.
 
         Args:
             params: The section.
 
         Returns:
-            A function from the number of a step, int64 scalar, to what `build_inputs` gives for it.
+            A function from the number of a step, an int64 scalar, to the batch that `build_inputs`
+            yields for it. None if the data can only be streamed.
         """
         chunks = self.chunks(params)
         return None if chunks is None else chunks.batch_at
@@ -142,38 +143,38 @@ class Task(base_task.Task):
         """Returns the signatures that `runner export` saves.
 
         Args:
-            model: The model, its weights restored.
+            model: The model, with restored weights.
 
         Raises:
-            RunnerError: The task does not say how it is served.
+            RunnerError: The task does not define `serving`.
         """
         raise RunnerError(
             f"{type(self).__name__} has no signatures to export: it has to define `serving`"
         )
 
     def predictor(self, signatures: Mapping[str, Any], *, top_k: int | None = None) -> Predictor:
-        """Returns what answers the items of `runner predict`.
+        """Returns the predictor that `runner predict` uses.
 
         Args:
-            signatures: Those of `serving`, of a model in memory or of a SavedModel; each takes
-                keyword arguments and returns a dict of tensors.
-            top_k: Answers an item, where there is more than one.
+            signatures: The signatures from `serving`, of a model in memory or of a SavedModel. Each
+                takes keyword arguments and returns a dict of tensors.
+            top_k: Number of answers per item, for tasks with several. None for the task's default.
 
         Raises:
-            RunnerError: The task does not say how it answers.
+            RunnerError: The task does not define `predictor`.
         """
         raise RunnerError(
             f"{type(self).__name__} has no answers to files: it has to define `predictor`"
         )
 
     def process_metrics(self, metrics: Any, labels: Any, model_outputs: Any, **kwargs: Any) -> None:
-        """Feeds a batch to the metrics.
+        """Updates the metrics with a batch.
 
         Args:
-            metrics: What `build_metrics` made.
-            labels: What is right.
-            model_outputs: What the model says.
-            **kwargs: `sample_weight`, float32 [batch], where rows do not count alike.
+            metrics: The metrics from `build_metrics`.
+            labels: The labels.
+            model_outputs: The outputs of the model.
+            **kwargs: `sample_weight`, float32 [batch], if the examples have weights.
         """
         for metric in metrics:
             metric.update_state(labels, model_outputs, **kwargs)

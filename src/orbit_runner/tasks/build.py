@@ -1,4 +1,4 @@
-"""Makes the task of a config: one of the registry's, or one of Model Garden's."""
+"""Creates the task of a config: one from the registry, or one of Model Garden's."""
 
 from __future__ import annotations
 
@@ -12,17 +12,10 @@ from orbit_runner.tasks.multitask import is_several, tasks_trained
 
 
 def build_task(config: ExperimentConfig, logging_dir: str | None) -> Any:
-    """Makes a task; to be called in the strategy's scope.
+    """Returns the task of an experiment. Must be called in the strategy's scope.
 
-    Args:
-        config: The experiment.
-        logging_dir: The folder of the run, where the task may write; None where there is none.
-
-    Returns:
-        The task.
-
-    Raises:
-        RunnerError: It cannot be imported.
+    `logging_dir` is the run directory, which the task may write to; None if there is none. Raises
+    `RunnerError` if the task cannot be imported.
     """
     config = localize(config)
     if config.is_official:
@@ -32,7 +25,7 @@ def build_task(config: ExperimentConfig, logging_dir: str | None) -> Any:
         cls = task_class(taken.task)
         if is_several(cls):
             return tasks_trained(cls, taken.task, logging_dir)
-        # Such as those for ranking, whose model brings its own optimizer.
+        # Such as the ranking task, whose model creates its own optimizer.
         takes_trainer = "trainer_config" in inspect.signature(cls).parameters
         more = {"trainer_config": taken.trainer} if takes_trainer else {}
         return cls(taken.task, logging_dir=logging_dir, **more)

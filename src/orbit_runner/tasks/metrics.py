@@ -1,4 +1,4 @@
-"""Metrics that cost as little as they can inside the step."""
+"""Metrics that add little to the time of a step."""
 
 from __future__ import annotations
 
@@ -8,34 +8,34 @@ import tf_keras
 
 
 class Ratio(tf_keras.metrics.Metric):
-    """A sum over a weight; both share one variable, so that an update is one op.
+    """A sum divided by a weight. Both share one variable, so that an update is a single op.
 
-    Keras' own `Mean` spends about ten small ops an update, which shows in the steps per second of
-    a small network.
+    Keras' `Mean` runs about ten small ops per update, which noticeably slows down the training of a
+    small network.
     """
 
     def __init__(self, name: str) -> None:
         super().__init__(name=name, dtype=tf.float32)
         self.totals = self.add_weight("totals", shape=(2,), initializer="zeros")
 
-    # AutoGraph has nothing to do here, and takes its time to find out, as it does below.
+    # AutoGraph has nothing to convert here, and checking that takes time. The same holds below.
     @tf.autograph.experimental.do_not_convert
     def add(self, total: tf.Tensor, weight: tf.Tensor) -> None:
         """Adds to the sum and to the weight.
 
         Args:
-            total: float32 scalar: the values, each times its weight.
-            weight: float32 scalar: the weights.
+            total: float32 scalar: the sum of the values, each multiplied by its weight.
+            weight: float32 scalar: the sum of the weights.
         """
         self.totals.assign_add(tf.stack([total, weight]))
 
     def reset_state(self) -> None:
-        """Starts anew."""
+        """Resets the sum and the weight to 0."""
         self.totals.assign(tf.zeros([2]))
 
     @tf.autograph.experimental.do_not_convert
     def result(self) -> tf.Tensor:
-        """Returns the mean; 0 where nothing was added."""
+        """Returns the mean, or 0 if nothing was added."""
         total, weight = tf.unstack(tf.convert_to_tensor(self.totals))
         return tf.math.divide_no_nan(total, weight)
 
@@ -44,7 +44,7 @@ class Ratio(tf_keras.metrics.Metric):
         return tf.convert_to_tensor(self.totals)[1]
 
     def read(self) -> tuple[np.float32, np.float32]:
-        """Returns mean and weight on the host: as `result` and `weight`, in one op."""
+        """Returns `result` and `weight` as host values, with one op."""
         total, weight = tf.convert_to_tensor(self.totals).numpy()
         with np.errstate(all="ignore"):
             return (total / weight if weight else np.float32(0.0)), weight
@@ -59,7 +59,7 @@ class RunningMean(Ratio):
 
         Args:
             value: float32 scalar.
-            sample_weight: float32 scalar, 1 where None. A value of weight 0 may be NaN.
+            sample_weight: float32 scalar; 1 if None. A value with weight 0 may be NaN.
         """
         if sample_weight is None:
             self.add(value, tf.constant(1.0))
@@ -68,7 +68,7 @@ class RunningMean(Ratio):
 
 
 class SparseAccuracy(Ratio):
-    """The share of examples whose largest logit is that of their label."""
+    """The share of examples for which the label has the largest logit."""
 
     @tf.autograph.experimental.do_not_convert
     def update_state(
@@ -79,7 +79,7 @@ class SparseAccuracy(Ratio):
         Args:
             labels: int32 [batch].
             logits: float32 [batch, classes].
-            sample_weight: float32 [batch], all 1 where None.
+            sample_weight: float32 [batch]; all 1 if None.
         """
         best = tf.argmax(logits, axis=-1, output_type=tf.int32)
         hits = tf.cast(tf.equal(best, tf.cast(labels, tf.int32)), tf.float32)

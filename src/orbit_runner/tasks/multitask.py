@@ -1,4 +1,4 @@
-"""Tasks of Model Garden that come together: trained on one model, or evaluated on one."""
+"""Model Garden's multitask experiments: several tasks trained or evaluated on one model."""
 
 from __future__ import annotations
 
@@ -17,36 +17,23 @@ TOTAL = "total_loss"
 
 @dataclasses.dataclass(frozen=True)
 class Evaluated:
-    """A task that a model is evaluated on.
-
-    Attributes:
-        task: The task.
-        steps: Its batches; None for as many as `trainer.validation_steps` says.
-    """
+    """A task that a model is evaluated on."""
 
     task: Any
-    steps: int | None
+    steps: int | None  # Number of batches; None for `trainer.validation_steps`.
 
 
 def is_several(cls: Any) -> bool:
-    """Returns whether what Model Garden registers for a config makes several tasks."""
+    """Returns whether a class that Model Garden registers for a config combines several tasks."""
     return hasattr(cls, "from_config") and hasattr(cls, "joint_train_step")
 
 
 def tasks_trained(cls: Any, settings: Any, logging_dir: str | None) -> Any:
-    """Makes the tasks of `task.task_routines`; to be called in the strategy's scope.
+    """Returns the tasks of `task.task_routines`. Must be called in the strategy's scope.
 
-    Args:
-        cls: A class that derives from Model Garden's `MultiTask`.
-        settings: Its config, of Model Garden's class.
-        logging_dir: The folder of the run; None where there is none.
-
-    Returns:
-        The tasks together, with `settings` as `task_config` where the class has no such attribute.
-
-    Raises:
-        RunnerError: Model Garden has no task for one.
-        SettingError: There is none, or two have the same name.
+    `cls` derives from Model Garden's `MultiTask`, and `settings` is its config. The result gets
+    `settings` as `task_config` if it has no such attribute. Raises `SettingError` if there are no
+    tasks or two have the same name, and `RunnerError` if Model Garden has no task for a config.
     """
     from orbit_runner.model_garden.loading import task_class
 
@@ -56,7 +43,7 @@ def tasks_trained(cls: Any, settings: Any, logging_dir: str | None) -> Any:
     for number, (name, routine) in enumerate(zip(names, settings.task_routines, strict=True)):
         path = f"task.task_routines[{number}].task_name"
         _check_name(path, name, names[:number])
-        task_class(routine.task_config)  # Imports it, for the class asks a registry.
+        task_class(routine.task_config)  # Imports the task, so that it is in the class's registry.
     made = cls.from_config(settings, logging_dir=logging_dir)
     if not hasattr(made, "task_config"):
         made.task_config = settings
@@ -72,18 +59,10 @@ def _check_name(path: str, name: str, taken: Iterable[str]) -> None:
 
 
 def tasks_evaluated(config: ExperimentConfig, logging_dir: str | None) -> dict[str, Evaluated]:
-    """Makes the tasks of `eval_tasks`; to be called in the strategy's scope.
+    """Returns the tasks of `eval_tasks` by name. Must be called in the strategy's scope.
 
-    Args:
-        config: The experiment.
-        logging_dir: The folder of the run; None where there is none.
-
-    Returns:
-        Name to task; empty where the experiment evaluates the task that it trains.
-
-    Raises:
-        SettingError: Two have the same name.
-        RunnerError: Model Garden has no task for one.
+    Empty if the experiment evaluates the task that it trains. Raises `SettingError` if two have the
+    same name, and `RunnerError` if Model Garden has no task for a config.
     """
     found: dict[str, Evaluated] = {}
     for number, routine in enumerate(getattr(config.for_task, "eval_tasks", None) or ()):

@@ -1,4 +1,4 @@
-"""What a task gives to those who use its model: signatures to export, and answers to files."""
+"""What a task defines for the use of its model: signatures to export, and predictions."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-# What a plain `model.signatures["serving_default"]` stands for.
+# The signature that TensorFlow Serving uses by default.
 DEFAULT_SIGNATURE = "serving_default"
 
 
 @dataclasses.dataclass(frozen=True)
 class Serving:
-    """A model as it is served.
+    """The signatures of a model for export.
 
     Attributes:
-        signatures: `tf.function`s by name, each with an `input_signature` and a dict of tensors as
-            its result. They use ops of plain tensorflow only.
-        default: The one that is `serving_default` as well.
-        resources: What else they need, to be saved with them: lookup tables, assets.
+        signatures: `tf.function`s by name. Each has an `input_signature` and returns a dict of
+            tensors. They must use only TensorFlow's own ops.
+        default: The name of the signature that is also exported as `serving_default`.
+        resources: Other objects to save with the signatures: lookup tables, assets.
     """
 
     signatures: Mapping[str, Any]
@@ -28,11 +28,11 @@ class Serving:
 
 @dataclasses.dataclass(frozen=True)
 class Prediction:
-    """The answer to one item.
+    """The prediction for one item.
 
     Attributes:
-        text: As a person reads it, one line or several.
-        data: As a machine reads it; only what JSON has.
+        text: The prediction for people to read, one or more lines.
+        data: The prediction for programs to read, as JSON values.
     """
 
     text: str
@@ -40,31 +40,31 @@ class Prediction:
 
 
 class Predictor(Protocol):
-    """Answers what a user asks, from the signatures of a model in memory or of an exported one."""
+    """Predicts for items, with the signatures of a model in memory or of an exported one."""
 
     def items(self, arguments: Sequence[str], lines: Iterable[str]) -> Iterator[Any]:
-        """Finds what is asked.
+        """Yields the items to predict for.
 
         Args:
-            arguments: What stands on the command line: files, folders, names.
-            lines: Standard input; read only where an argument is `-`, or there is none.
+            arguments: The command-line arguments: files, directories, names.
+            lines: Standard input. Read only if an argument is `-` or there are no arguments.
 
         Yields:
             The items, in order, as they are read.
 
         Raises:
-            RunnerError: An argument is nothing that can be asked.
+            RunnerError: An argument is not a valid item.
         """
         ...
 
     def predict(self, items: Sequence[Any]) -> list[Prediction]:
-        """Answers one batch.
+        """Returns the predictions for one batch.
 
         Args:
-            items: At most as many as a batch has.
+            items: At most one batch of items.
 
         Returns:
-            An answer for each, in the same order; where an item cannot be answered, one that says
-            so, with the key `error` in its data.
+            A prediction for each item, in the same order. For an item that has none, the text says
+            why, and the data has the key `error`.
         """
         ...

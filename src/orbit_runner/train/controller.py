@@ -1,4 +1,4 @@
-"""The Orbit controller of a run: what it drives, and what it calls after each loop."""
+"""Builds the Orbit controller of a run."""
 
 from __future__ import annotations
 
@@ -32,21 +32,10 @@ def build_controller(
     summary_manager: Any = None,
     eval_summary_manager: Any = None,
 ) -> orbit.Controller:
-    """Builds the controller over a run's trainer and evaluator.
+    """Returns the Orbit controller that runs the trainer and the evaluator of a run.
 
-    Checkpoints are not given to it: the order of evaluating and saving is that of `loop.py`.
-
-    Args:
-        run: The run.
-        controller_cls: The class of the controller.
-        train_actions: Called with the output of each loop, after the callbacks.
-        eval_actions: Called with the result of each evaluation, after the callbacks.
-        save_summary: Whether summaries and records are written.
-        summary_manager: Writes those of training, in place of the runner's.
-        eval_summary_manager: Writes those of evaluation.
-
-    Returns:
-        The controller.
+    It has no checkpoint manager, because `loop.py` determines the order of evaluating and saving.
+    Actions are called after the callbacks. The summary managers replace the runner's own.
     """
     save_summary = save_summary and run.is_chief
     in_graph = summary_manager is None and _record_in_graph(run)
@@ -54,7 +43,7 @@ def build_controller(
         run.records = JsonLines(run.directory.metrics)
     train_summaries = _summaries(run, "train", "train", run.plan.is_record, save_summary)
     subdir = run.config.trainer.validation_summary_subdir
-    # With one directory for both splits, Orbit would write both with one manager.
+    # With one directory for both splits, Orbit would use one manager for both.
     directories = [
         str(run.model_dir / name) if save_summary else None for name in ("train", subdir)
     ]
@@ -86,9 +75,9 @@ def _call_after_loop(run: Run, logs: Mapping[str, Any]) -> None:
 
 
 def _record_in_graph(run: Run) -> bool:
-    """Lets loops run on where records end, if nothing depends on the length of a loop."""
-    # Workers would have to reduce their metrics together in each record. A run that goes back after
-    # it diverged has to see that at the same step each time.
+    """Takes records inside loops if nothing depends on their length. Returns whether it does."""
+    # Workers would have to reduce their metrics together in each record. A run that may return to a
+    # checkpoint must detect divergence at the same step each time.
     if run.trainer is None or run.workers.count > 1 or can_roll_back(run):
         return False
     return not run.callbacks.needs_every_record and run.trainer.record_in_graph()
@@ -112,8 +101,8 @@ def _loop_length(run: Run, *, cut_at_records: bool) -> Callable[[int], int]:
     )
 
     def next_loop(step: int) -> int:
-        # Between two loops and not after one, as an action would: then the loop's record is
-        # written, and what is due at its last step (an evaluation) is not skipped.
+        # Before a loop, not after one as an action would do it: the record of the last loop is then
+        # already written, and an evaluation that is due at its last step is not skipped.
         return run.stops.next_loop(length(step), run.step, run.save)
 
     return next_loop
@@ -121,7 +110,7 @@ def _loop_length(run: Run, *, cut_at_records: bool) -> Callable[[int], int]:
 
 @contextlib.contextmanager
 def quiet_orbit() -> Iterator[None]:
-    """Sends Orbit's lines to the log: standard output belongs to the results."""
+    """Sends Orbit's messages to the log, because standard output is for the results."""
     log, orbit.controller._log = orbit.controller._log, logging.getLogger("orbit").info
     try:
         yield

@@ -1,4 +1,4 @@
-"""Errors of TensorFlow that a setting causes, said in terms of that setting."""
+"""Turns errors of TensorFlow that a setting causes into messages about that setting."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from orbit_runner.data.tfrecord.bad_record import find_bad_record, with_offset
 from orbit_runner.distribute.spatial.grid import PartitionError
 from orbit_runner.errors import DataError, SettingError
 
-# What a pipeline found wrong with a record, in the words of `data/tfrecord/decode.py`.
+# Matches what `data/tfrecord/decode.py` reports about a bad record.
 _BAD_RECORD = re.compile(r"(?:could not correctly convert string|assertion failed): \[?(.*\S: .*)")
 _UNCOMPILED = re.compile(
     r"Detected unsupported operations when trying to compile graph .*? on \S+: (\w+)"
@@ -27,19 +27,15 @@ _IN_RECORDS = re.compile(r": record \d+ |: has changed since its records were co
 
 @contextlib.contextmanager
 def error_message_scope(step: Callable[[], int] = lambda: 0) -> Iterator[None]:
-    """Turns the errors of a `with` block that have a known cause into messages.
+    """Raises SettingError or DataError for errors of a `with` block that have a known cause.
 
-    Args:
-        step: Returns the step at which training is.
-
-    Raises:
-        SettingError: A known cause was found.
-        DataError: A record is bad.
+    `step` returns the current global step.
     """
     try:
         yield
     except PartitionError as error:
-        # Sizes that the model did not know when it was built; told while the first step is traced.
+        # The sizes were unknown when the model was built, so the first step reports them when it is
+        # traced.
         raise SettingError("runtime.train_input_partition_dims", str(error)) from error
     except tf.errors.UnimplementedError as error:
         line = _line(error, "deterministic")
@@ -64,7 +60,7 @@ def error_message_scope(step: Callable[[], int] = lambda: 0) -> Iterator[None]:
         _raise_bad_example(str(error), step, error)
         raise
     except UnicodeDecodeError as error:
-        # TensorFlow puts the record into its message, which Python cannot decode then.
+        # TensorFlow's message contains the record, which Python cannot decode.
         _raise_bad_example(bytes(error.object).decode(errors="replace"), step, error)
         raise
     except tf.errors.ResourceExhaustedError as error:
@@ -79,14 +75,7 @@ def error_message_scope(step: Callable[[], int] = lambda: 0) -> Iterator[None]:
 
 @contextlib.contextmanager
 def model_error_scope(config: ExperimentConfig) -> Iterator[None]:
-    """Turns the error of a model with an unknown activation into one about its setting.
-
-    Args:
-        config: The experiment.
-
-    Raises:
-        SettingError: Keras knows no such activation.
-    """
+    """Raises SettingError if a model in a `with` block has an unknown activation."""
     try:
         yield
     except ValueError as error:
@@ -100,7 +89,7 @@ def model_error_scope(config: ExperimentConfig) -> Iterator[None]:
 
 
 def _raise_bad_example(message: str, step: Callable[[], int], error: Exception) -> None:
-    """Raises a DataError if an error is about an example."""
+    """Raises DataError if an error is about an example."""
     named = _BAD_RECORD.search(message)
     problem = with_offset(named[1].rstrip("]")) if named else find_bad_record(message, step())
     if problem:

@@ -1,4 +1,4 @@
-"""The inner loop of evaluation: every example once, weighted alike."""
+"""The inner loop of evaluation. Every example is used once, with the same weight."""
 
 from __future__ import annotations
 
@@ -22,44 +22,36 @@ from orbit_runner.utils.autograph import convert
 
 LOSS = "validation_loss"
 EXAMPLES = "validation_examples"
-# Of one evaluation; the draws of two evaluations are kept apart by it.
+# The maximum number of batches in an evaluation. It separates the random draws of two evaluations.
 _MOST_BATCHES = 2**32
 
 
 class Evaluator(orbit.StandardEvaluator):
-    """Runs a task's validation step, on the averaged weights where an average is kept."""
+    """Runs a task's validation step, on the averaged weights if an average is kept.
+
+    Must be created in the strategy's scope.
+    """
 
     def __init__(
         self,
         task: Any,
         state: TrainState,
         strategy: tf.distribute.Strategy,
-        make_dataset: Callable[[], Any],
+        make_dataset: Callable[[], Any],  # returns the distributed dataset
         *,
         seed: int,
         use_tf_function: bool,
         use_tf_while_loop: bool,
+        # Whether there are as many batches as requested. The graph then need not check for the end,
+        # and the batches keep their static shapes.
         counted: bool = False,
+        # Whether the task computes metrics from the outputs of all steps.
         gathers_outputs: bool = False,
+        # Splits the images of a step over devices; None if they are not split.
         partition: Partition | None = None,
+        # Returns the batches by their numbers, or None if a dataset is needed.
         make_chunks: Callable[[], Chunks | None] = lambda: None,
     ) -> None:
-        """Makes an evaluator; to be called in the strategy's scope.
-
-        Args:
-            task: The task.
-            state: What is evaluated.
-            strategy: Where steps run.
-            make_dataset: Makes the distributed data set.
-            seed: Seed of random draws, in tasks that make any in evaluation.
-            use_tf_function: Whether a step is a graph.
-            use_tf_while_loop: Whether an evaluation is one graph.
-            counted: Whether there are as many batches as are asked for. Then that graph need not
-                look for the end, which would cost batches the sizes that are known before.
-            gathers_outputs: Whether the task computes metrics from the outputs of all steps.
-            partition: Splits the images of a step over devices, where that is on.
-            make_chunks: Gives the batches by their numbers, where no data set is needed.
-        """
         options = orbit.StandardEvaluatorOptions(
             use_tf_function=use_tf_function, use_tf_while_loop=use_tf_while_loop
         )
@@ -72,7 +64,7 @@ class Evaluator(orbit.StandardEvaluator):
         self._make_chunks = make_chunks
         self._chunks: Chunks | None = None
         self._model = partition.model(state.model) if partition else state.model
-        # Counts, on each replica, the batches in which something is drawn.
+        # Counts the batches with random draws, on each replica.
         self._draws = tf.Variable(
             0,
             dtype=tf.int64,
@@ -87,17 +79,13 @@ class Evaluator(orbit.StandardEvaluator):
 
     @property
     def metric_names(self) -> tuple[str, ...]:
-        """The metrics that an evaluation gives, as far as they are known before one."""
+        """The names of the metrics of an evaluation that are known in advance."""
         return (LOSS, *(metric.name for metric in self._metrics))
 
     def evaluate(self, num_steps: tf.Tensor) -> dict[str, Any]:
-        """Evaluates some batches.
+        """Evaluates `num_steps` batches (int32 scalar, -1 for all).
 
-        Args:
-            num_steps: int32 scalar; -1 for all there are.
-
-        Returns:
-            `validation_loss`, `validation_examples` and the task's metrics.
+        Returns `validation_loss`, `validation_examples` and the task's metrics.
         """
         if self.eval_dataset is None:
             self._chunks = self._make_chunks()
@@ -109,7 +97,7 @@ class Evaluator(orbit.StandardEvaluator):
             return super().evaluate(num_steps)
 
     def create_eval_loop_fn(self, has_state: bool) -> Any:
-        """Returns what runs an evaluation."""
+        """Returns the function that runs an evaluation."""
         if self._chunks is not None:
             take = convert(self._take_row, self._task)
             loop = chunked_loop(self._chunks, self._strategy, take)
@@ -121,19 +109,15 @@ class Evaluator(orbit.StandardEvaluator):
         return to_the_end(convert(self._evaluate_batch, self._task))
 
     def eval_begin(self) -> None:
-        """Starts the metrics and the count of draws anew, from the global step."""
+        """Resets the metrics, and the counter of random draws to the global step."""
         self._draws.assign(self._state.global_step.read_value() * _MOST_BATCHES)
         for metric in [self._loss, *self._metrics]:
             reset(metric)
 
     def eval_step(self, iterator: Any) -> Any:
-        """Evaluates one batch on all replicas.
+        """Evaluates one batch of an iterator over the distributed dataset, on all replicas.
 
-        Args:
-            iterator: Of the distributed data set.
-
-        Returns:
-            What each replica's step gave, for tasks that aggregate it; else None.
+        Returns the outputs of each replica if the task aggregates them, otherwise None.
         """
         return self._evaluate_batch(next(iterator))
 
@@ -151,7 +135,7 @@ class Evaluator(orbit.StandardEvaluator):
         return tf.nest.map_structure(self._strategy.experimental_local_results, outputs)
 
     def _replica_step(self, inputs: Any) -> dict[str, Any]:
-        # Counted first: tasks of Model Garden may take their inputs apart.
+        # Counted first, because tasks of Model Garden may modify their inputs.
         rows = leading_size(inputs)
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         with keyed_draws_scope(
@@ -161,33 +145,21 @@ class Evaluator(orbit.StandardEvaluator):
             logs = self._task.validation_step(parts, model=self._model, metrics=self._metrics)
         if self._task.loss in logs:
             self._has_loss = True
-            # A task of Model Garden does not count its examples: then the batch's rows do.
+            # Tasks of Model Garden do not count examples, so the rows of the batch are counted.
             count = logs.get("examples", rows)
             self._loss.update_state(as_scalar(logs[self._task.loss]), sample_weight=count)
         return logs
 
     def eval_reduce(self, state: Any = None, step_outputs: Any = None) -> Any:
-        """Hands a step's outputs to the task, where it aggregates them.
-
-        Args:
-            state: What the call before returned.
-            step_outputs: What `eval_step` returned.
-
-        Returns:
-            The new state.
-        """
+        """Passes a step's outputs to the task, if it aggregates them, and returns the new state."""
         if step_outputs is None:
             return state
         return self._task.aggregate_logs(state, step_outputs)
 
     def eval_end(self, aggregated: Any = None) -> dict[str, Any]:
-        """Reads the metrics.
+        """Returns the metrics by name; `aggregated` is the last result of `eval_reduce`.
 
-        Args:
-            aggregated: What the last `eval_reduce` returned.
-
-        Returns:
-            Name to value.
+        Raises SettingError if the dataset has no examples, for tasks that report a loss.
         """
         logs = {metric.name: value_of(metric) for metric in self._metrics}
         loss, count = self._loss.read()
@@ -203,13 +175,13 @@ class Evaluator(orbit.StandardEvaluator):
 
 
 def metrics_of(model: Any) -> list[Any]:
-    """Returns the metrics that a model has of its own; one that Keras did not make has none."""
+    """Returns the metrics of a model, or [] if it is not a Keras model."""
     return list(getattr(model, "metrics", ()))
 
 
 @tf.autograph.experimental.do_not_convert
 def value_of(metric: Any) -> Any:
-    """Returns what a metric is now, on the host; some of Model Garden's are several in one."""
+    """Returns a metric's value on the host; some metrics of Model Garden have several values."""
     if type(metric).result is Ratio.result:
         return metric.read()[0]
     values = metric.result()
@@ -217,12 +189,12 @@ def value_of(metric: Any) -> Any:
 
 
 def reset(metric: Any) -> None:
-    """Starts a metric anew, by whichever name it has for that: Model Garden asks for the older."""
+    """Resets a metric, also if it only has the older method `reset_states`, as in Model Garden."""
     (metric.reset_state if hasattr(metric, "reset_state") else metric.reset_states)()
 
 
 def as_scalar(loss: Any) -> tf.Tensor:
-    """Returns the loss that a step gave as a float32 scalar, where it is a constant or a vector."""
+    """Returns the loss of a step, which may be a constant or a vector, as a float32 scalar."""
     loss = tf.cast(loss, tf.float32)
     return loss if loss.shape.rank == 0 else tf.reduce_mean(loss)
 

@@ -1,9 +1,9 @@
-"""Taking a task's gradients without letting it apply them.
+"""Computes a task's gradients without letting the task apply them.
 
-`Task.train_step` computes gradients and applies them in one go. Compiling only the forward and
-backward pass (XLA cannot take the rest under `mirrored`), or summing the gradients of several
-pieces of a batch, needs the two apart, for tasks of Model Garden too. So the step is handed an
-object that looks like the optimizer and keeps the gradients for itself.
+`Task.train_step` computes gradients and applies them in one call. They must be separate to compile
+only the forward and backward pass (XLA cannot compile the rest under `mirrored`), or to average the
+gradients of several pieces of a batch. This also has to work for tasks of Model Garden, so the step
+receives an object that behaves like the optimizer and stores the gradients.
 """
 
 from __future__ import annotations
@@ -21,17 +21,16 @@ StepFn = Callable[[Any], dict[str, tf.Tensor]]
 
 
 class GradientTap:
-    """Passes for an optimizer, and records what it should apply."""
+    """Behaves like an optimizer, but stores the gradients instead of applying them."""
 
     def __init__(self, optimizer: Any) -> None:
         self._optimizer = optimizer
         self.recorded: list[tuple[tf.Tensor, tf.Variable]] = []
 
     def apply_gradients(self, grads_and_vars: Any, *args: Any, **kwargs: Any) -> None:
-        """Records the gradients that there are.
+        """Stores the gradients that are not None.
 
-        Raises:
-            RunnerError: It is not the first time in this step.
+        Raises RunnerError if it is called more than once in a step.
         """
         if self.recorded:
             raise RunnerError(
@@ -46,7 +45,7 @@ class GradientTap:
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
-        """The optimizer's class: a task asks `isinstance` whether to scale the loss."""
+        """The optimizer's class; tasks use `isinstance` to decide whether to scale the loss."""
         return type(self._optimizer)
 
 
@@ -58,18 +57,13 @@ def split_step(
     jit_compile: bool,
     loss: str,
 ) -> StepFn:
-    """Makes a step that computes gradients first and applies them after.
+    """Returns a step that computes gradients first and applies them afterwards.
 
-    Args:
-        train_step: Computes a batch's logs and applies its gradients to the optimizer it is given;
-            converted by AutoGraph already, where it has to be.
-        optimizer: The real optimizer.
-        pieces: Equal parts that the batch is cut into; their gradients are averaged.
-        jit_compile: Whether XLA compiles the forward and backward pass.
-        loss: The key of the loss in the logs.
-
-    Returns:
-        A function from a replica's batch to `{loss: mean over the pieces}`.
+    `train_step` computes the logs of a batch and applies its gradients to the optimizer that it
+    receives. AutoGraph must have converted it already, if necessary. The batch is split into
+    `pieces` equal parts, whose gradients are averaged. XLA compiles only the forward and backward
+    pass. `loss` is the key of the loss in the logs. The step maps the batch of a replica to
+    `{loss: mean over the pieces}`.
     """
     variables: list[tf.Variable] = []
 
@@ -105,8 +99,8 @@ def _average(
         def add(index: tf.Tensor, total: Any) -> tuple[tf.Tensor, Any]:
             return index + 1, tf.nest.map_structure(tf.add, total, piece(index))
 
-        # A loop, one turn at a time, and not an unrolled sum: only so does a piece's memory go
-        # free before the next one begins.
+        # A sequential loop, not an unrolled sum, so that the memory of a piece is freed before the
+        # next one begins.
         _, total = tf.while_loop(
             lambda index, _: index < pieces, add, (1, piece(0)), parallel_iterations=1
         )

@@ -1,4 +1,4 @@
-"""The outer loops, one for each mode, their order of operations stated."""
+"""The outer loops, one for each mode, with the order of their operations."""
 
 from __future__ import annotations
 
@@ -20,15 +20,9 @@ Logs = dict[str, Any]
 
 
 def run_mode(run: Run, controller: orbit.Controller, mode: str) -> Logs:
-    """Trains, evaluates, or both.
+    """Runs a mode and returns the result of the last evaluation, {} if nothing was evaluated.
 
-    Args:
-        run: The run, its state restored or at its beginning.
-        controller: Its controller.
-        mode: One of `MODES`.
-
-    Returns:
-        The result of the last evaluation; {} where there was none.
+    The state of the run must be restored or initialized.
     """
     if mode == "eval":
         return evaluate_checkpoint(run, controller)
@@ -43,18 +37,11 @@ def run_mode(run: Run, controller: orbit.Controller, mode: str) -> Logs:
 
 
 def train(run: Run, controller: orbit.Controller, *, evaluates: bool) -> Logs:
-    """Trains to the last step: train up to the next stop, evaluate if due, save if due.
+    """Trains to the last step: trains to the next stop, evaluates if due, saves if due.
 
-    Where training diverges and trials are left, it returns to the last checkpoint. That weights
-    are not finite may be known only once they are being saved, beside the steps that follow.
-
-    Args:
-        run: The run.
-        controller: Its controller.
-        evaluates: Whether to evaluate on the way.
-
-    Returns:
-        The result of the last evaluation; {} where there was none.
+    If training diverges and trials are left, it returns to the last checkpoint. Weights that are
+    not finite may be detected only while they are saved, when later steps already run. Returns the
+    result of the last evaluation, {} if nothing was evaluated.
     """
     logs = Logs()
     run.callbacks.on_train_begin(run)
@@ -64,14 +51,14 @@ def train(run: Run, controller: orbit.Controller, *, evaluates: bool) -> Logs:
         return evaluate(run, controller) if evaluates else logs
     run.leave_if_asked()
     if can_roll_back(run):
-        run.checkpoints.save()  # So that there is something to go back to from the start.
+        run.checkpoints.save()  # So that the first steps can be rolled back.
     finished = False
     while not finished:
         try:
             logs = _train_to_next_stop(run, controller, logs, evaluates=evaluates)
             finished = run.step >= run.train_steps or bool(run.stops.reason)
             if finished:
-                run.checkpoints.sync()  # Only now is it known that its weights are finite.
+                run.checkpoints.sync()  # Raises `Diverged` if its weights are not finite.
         except Diverged as error:
             record_divergence(run, error)
             if not can_roll_back(run):
@@ -84,9 +71,9 @@ def train(run: Run, controller: orbit.Controller, *, evaluates: bool) -> Logs:
 def _train_to_next_stop(
     run: Run, controller: orbit.Controller, logs: Logs, *, evaluates: bool
 ) -> Logs:
-    """Trains, evaluates if due, saves if due; returns the result of the latest evaluation.
+    """Trains, evaluates if due, saves if due, and returns the result of the latest evaluation.
 
-    Saving comes last, so that a checkpoint holds what its own evaluation changed (the memory of
+    Saving comes last, so that a checkpoint contains what its own evaluation changed (the state of
     early stopping), and a run that is killed in between repeats the evaluation.
     """
     plan, stops = run.plan, run.stops
@@ -104,31 +91,15 @@ def _train_to_next_stop(
 
 
 def evaluate(run: Run, controller: orbit.Controller) -> Logs:
-    """Evaluates the weights as they are.
-
-    Args:
-        run: The run.
-        controller: Its controller.
-
-    Returns:
-        The metrics.
-    """
+    """Evaluates the current weights and returns the metrics."""
     phase(f"evaluating at step {run.step}")
     return controller.evaluate(run.validation_steps)
 
 
 def evaluate_checkpoint(run: Run, controller: orbit.Controller) -> Logs:
-    """Evaluates the newest checkpoint, or the weights that `init_checkpoint` gave.
+    """Evaluates the restored checkpoint, or the weights from `init_checkpoint`.
 
-    Args:
-        run: The run.
-        controller: Its controller.
-
-    Returns:
-        The metrics.
-
-    Raises:
-        RunnerError: There is neither.
+    Raises RunnerError if there is neither.
     """
     if run.restored is None and not run.config.task.init_checkpoint:
         raise RunnerError(
@@ -140,17 +111,10 @@ def evaluate_checkpoint(run: Run, controller: orbit.Controller) -> Logs:
 
 
 def evaluate_continuously(run: Run, controller: orbit.Controller) -> Logs:
-    """Evaluates each new checkpoint until that of the last step.
+    """Evaluates each new checkpoint up to that of the last step, and returns its metrics.
 
-    Args:
-        run: The run.
-        controller: Its controller.
-
-    Returns:
-        The metrics of the last one.
-
-    Raises:
-        RunnerError: No new checkpoint came in time.
+    Raises RunnerError if no new checkpoint appears within `trainer.continuous_eval_timeout`
+    seconds.
     """
     timeout = run.config.trainer.continuous_eval_timeout
     directory = run.checkpoints.directory
@@ -183,7 +147,7 @@ def _restore(run: Run, path: str) -> bool:
         problem = error
     if run.workers.all(problem is None):
         return True
-    # The training run deletes old checkpoints, this one too while it was being read.
+    # The training run may have deleted this checkpoint while it was being read.
     if run.checkpoints.newest() == path:
         raise problem or RunnerError(f"another worker cannot read {path}")
     return False

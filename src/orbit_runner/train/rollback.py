@@ -1,4 +1,4 @@
-"""Returning to the last checkpoint after training diverged."""
+"""Returns to the last checkpoint after training diverged."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def can_roll_back(run: Run) -> bool:
 
 
 def record_divergence(run: Run, error: Diverged) -> None:
-    """Adds a record of a divergence to `metrics.jsonl`, where records are written."""
+    """Writes a divergence to `metrics.jsonl`, if records are written."""
     if run.records is not None:
         line = {"step": run.step, "split": "event", "time": round(time.time(), 3)}
         run.records.write({**line, "event": "diverged", "reason": error.reason})
@@ -29,11 +29,10 @@ def record_divergence(run: Run, error: Diverged) -> None:
 def roll_back(run: Run, reason: str) -> None:
     """Returns to the last checkpoint after training diverged.
 
-    Raises:
-        RunnerError: There is none that could be restored.
+    Raises RunnerError if no checkpoint can be restored.
     """
     with contextlib.suppress(Diverged):
-        run.checkpoints.sync()  # A save that is under way may be of weights that diverged.
+        run.checkpoints.sync()  # The save in progress may be of diverged weights.
     assert run.trainer is not None
     trials = int(run.state.recoveries.numpy()) + 1
     if run.checkpoints.restore_newest() is None:

@@ -1,4 +1,4 @@
-"""What a run holds while it runs: its directory, and a watch over the other processes."""
+"""Locks the directory of a run and monitors its other processes."""
 
 from __future__ import annotations
 
@@ -21,18 +21,10 @@ from orbit_runner.run_directory.run_lock import RunDirectoryRemoved, RunLock
 def run_scope(
     config: ExperimentConfig, strategy: tf.distribute.Strategy, mode: str, model_dir: str | Path
 ) -> Iterator[None]:
-    """Locks the directory of a run, and looks after the other processes that take part in it.
+    """Locks the run directory if the mode trains, and monitors the other processes of the run.
 
-    Args:
-        config: The experiment.
-        strategy: Where it runs.
-        mode: What it does; one that trains locks the directory.
-        model_dir: The run directory.
-
-    Raises:
-        RunnerError: Another process trains there.
-        MemberLost: Another worker is gone, or a service that makes batches.
-        RunDirectoryRemoved: The directory was removed.
+    Raises RunnerError if another process trains in the directory, MemberLost if another worker or a
+    data service fails, and RunDirectoryRemoved if the directory was removed.
     """
     owns = mode in TRAINING and Workers(strategy).is_chief
     services, silence = services_of(config, mode), config.runtime.heartbeat_timeout

@@ -1,4 +1,4 @@
-"""How many steps there are, and at which of them something happens."""
+"""Computes how many steps there are, and what happens at which step."""
 
 from __future__ import annotations
 
@@ -12,21 +12,13 @@ from orbit_runner.errors import SettingError
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """The steps of a run, in global steps.
+    """The plan of a run, in global steps."""
 
-    Attributes:
-        train_steps: The step that training goes to.
-        steps_per_epoch: Steps that show each example once, a fraction; 0 where not known.
-        summary_interval: Steps that one record of training averages over.
-        checkpoint_interval: Steps between checkpoints; 0: only at the end.
-        validation_interval: Steps between evaluations; 0: only at the end.
-    """
-
-    train_steps: int
-    steps_per_epoch: float
-    summary_interval: int
-    checkpoint_interval: int
-    validation_interval: int
+    train_steps: int  # the last step
+    steps_per_epoch: float  # may be a fraction; 0 if unknown
+    summary_interval: int  # the number of steps that a record averages over
+    checkpoint_interval: int  # 0: only at the end
+    validation_interval: int  # 0: only at the end
 
     def is_record(self, step: int) -> bool:
         """Returns whether a record of training ends at a step."""
@@ -41,11 +33,9 @@ class Plan:
         return _is_multiple(step, self.checkpoint_interval) or step >= self.train_steps
 
     def next_stop(self, step: int, *, evaluates: bool) -> int:
-        """Returns the first step after this one at which training pauses.
+        """Returns the first step after this one at which training pauses to save.
 
-        Args:
-            step: The global step.
-            evaluates: Whether it pauses for evaluations as well as for checkpoints.
+        It pauses for evaluations as well if `evaluates` is true.
         """
         intervals = [self.checkpoint_interval, self.validation_interval if evaluates else 0]
         stops = (_next_multiple(step, interval) for interval in intervals if interval)
@@ -65,19 +55,11 @@ def _next_multiple(step: int, interval: int) -> int:
 
 
 def make_plan(trainer: TrainerConfig, steps_per_epoch: float) -> Plan:
-    """Turns epochs into steps.
+    """Returns the plan of a run, with epochs converted to steps.
 
-    A batch may straddle two epochs, so `e` epochs of `n` examples are ⌈e·n / batch⌉ steps.
-
-    Args:
-        trainer: The settings.
-        steps_per_epoch: Batches that show each example once, a fraction; 0 where not known.
-
-    Returns:
-        The plan.
-
-    Raises:
-        SettingError: Epochs were asked for and the size of the set is not known.
+    A batch may contain examples of two epochs, so `e` epochs of `n` examples are ⌈e·n / batch⌉
+    steps. `steps_per_epoch` may be a fraction, and is 0 if unknown. Raises SettingError if epochs
+    are set but the size of the dataset is unknown.
     """
 
     def steps(field: str, instead: str) -> int:
@@ -92,7 +74,7 @@ def make_plan(trainer: TrainerConfig, steps_per_epoch: float) -> Plan:
             raise SettingError(
                 f"trainer.{field}", f"got {epochs:g}, allowed: at most {most:g}, or {INT_MAX} steps"
             )
-        # The rounding guards against 10.0 epochs becoming 10.000000000000002 · steps_per_epoch.
+        # Rounding keeps 10.0 epochs from becoming 10.000000000000002 · steps_per_epoch.
         return math.ceil(round(epochs * steps_per_epoch, 6))
 
     return Plan(
@@ -108,7 +90,7 @@ def make_plan(trainer: TrainerConfig, steps_per_epoch: float) -> Plan:
 def _checkpoint_interval(trainer: TrainerConfig) -> int:
     if trainer.checkpoint_interval >= 0:
         return trainer.checkpoint_interval
-    # Where Model Garden saves after each loop. With `auto` loops are as long as the machine is
-    # fast, and end where a record does.
+    # Model Garden saves after each loop. With `auto`, the length of a loop depends on the speed of
+    # the machine, so a checkpoint is saved at each record.
     steps = trainer.steps_per_loop
     return steps if isinstance(steps, int) else trainer.summary_interval

@@ -1,4 +1,4 @@
-"""What ends training before its last step: signals, servers that leave, callbacks, a given step."""
+"""Reasons to end training early: signals, servers that leave, callbacks, a given step."""
 
 from __future__ import annotations
 
@@ -14,65 +14,42 @@ _OTHER_WORKER = "a callback of another worker asked to stop"
 
 
 class StopTraining(Exception):
-    """A callback asked to stop between two loops of one call of the controller."""
+    """Raised if a callback asked to stop between two loops of one call of the controller."""
 
 
 class StoppedAtStep(Interrupted):
-    """The run has reached the step that it was to stop at, its checkpoint saved."""
+    """Raised at the step to stop at, after a checkpoint was saved."""
 
     def __init__(self, step: int) -> None:
         super().__init__(0, f"stopped at step {step}, as asked")
 
 
 class StopRequests:
-    """Gathers the reasons to stop, and has all workers stop at the same step.
-
-    Attributes:
-        reason: Why a callback asked to stop; "" if none has.
-        signals: Remembers Ctrl-C, SIGTERM and SIGHUP.
-        servers: The servers that are to leave with this process, where there are any.
-    """
+    """Collects the reasons to stop, and makes all workers stop at the same step."""
 
     def __init__(
         self,
         workers: Workers,
         signals: SignalGuard,
-        servers: Host | None,
+        servers: Host | None,  # servers that leave with this process
         note: Callable[[str], None],
         *,
-        at_step: int | None = None,
+        at_step: int | None = None,  # the step at which to save and raise StoppedAtStep
     ) -> None:
-        """Begins with none.
-
-        Args:
-            workers: The workers that train together.
-            signals: Remembers the signals of this process.
-            servers: The servers that leave with this process, if any.
-            note: Called with the servers that leave.
-            at_step: The step to stop at as a signal would have it, if any.
-        """
         self._workers, self._note, self._at_step = workers, note, at_step
         self.signals, self.servers = signals, servers
-        self.reason = ""
+        self.reason = ""  # why a callback asked to stop
 
     def limit(self, step: int) -> int:
-        """Returns the step to train to: a given one, or that to stop at if it comes first."""
+        """Returns the step to train to: `step`, or the step to stop at if that comes first."""
         return step if self._at_step is None else min(step, self._at_step)
 
     def next_loop(self, steps: int, step: int, save: Callable[[], Any]) -> int:
-        """Agrees on the length of the next loop, or ends training; all workers call it together.
+        """Returns the length of the next loop; all workers must call it together.
 
-        Args:
-            steps: The number of steps that this worker would take.
-            step: The global step.
-            save: Saves a checkpoint.
-
-        Returns:
-            The number that the chief would take: it goes by the clock, and clocks differ.
-
-        Raises:
-            StopTraining: A callback of any worker asked to stop.
-            Interrupted: A signal came to any worker.
+        `steps` is this worker's choice. The chief's is returned, because it depends on time
+        measurements, which differ. Saves and raises Interrupted if any worker got a signal. Raises
+        StopTraining if a callback of any worker asked to stop.
         """
         chosen = self._leave_or_agree(steps, step, save)
         if self.reason:
@@ -80,21 +57,19 @@ class StopRequests:
         return chosen
 
     def agree(self) -> str:
-        """Returns the reason of any worker's callback to all; all workers call it together."""
+        """Returns why a callback of any worker asked to stop, or "" if none did.
+
+        All workers must call it together.
+        """
         (stops,) = self._workers.sums([bool(self.reason)])
         if stops and not self.reason:
             self.reason = _OTHER_WORKER
         return self.reason
 
     def check(self, step: int, save: Callable[[], Any]) -> None:
-        """Ends training if a signal came to any worker; all workers call it together.
+        """Saves and raises Interrupted if any worker got a signal.
 
-        Args:
-            step: The global step.
-            save: Saves a checkpoint.
-
-        Raises:
-            Interrupted: A signal came to any worker.
+        All workers must call it together.
         """
         self._leave_or_agree(0, step, save)
 
@@ -119,10 +94,9 @@ class StopRequests:
         return chosen
 
     def next_piece(self, steps: int) -> int:
-        """Returns how many steps all workers take next; 0 where a signal came to any of them.
+        """Returns how many steps all workers run next, or 0 if any of them got a signal.
 
-        Args:
-            steps: The number of steps that this worker would take.
+        `steps` is this worker's choice; the chief's is returned. All workers must call it together.
         """
         asked = bool(self.signals.received or (self.servers and self.servers.leaving()))
         chosen, count = self._workers.sums([steps if self._workers.is_chief else 0, asked])

@@ -1,4 +1,4 @@
-"""The inner loop of training: many steps in one graph."""
+"""The inner loop of training, which runs many steps in one graph."""
 
 from __future__ import annotations
 
@@ -36,59 +36,42 @@ DatasetFn = Callable[[int], Any]
 
 
 class StepTimer:
-    """Steps per second inside loops; what happens between them does not count.
-
-    Attributes:
-        last: The steps of the last loop, and the seconds that they took.
-    """
+    """Measures steps per second inside loops; the time between loops does not count."""
 
     def __init__(self) -> None:
-        self.last = 0, 0.0
+        self.last = 0, 0.0  # steps and seconds of the last loop
         self.reset()
 
     def reset(self) -> None:
-        """Starts anew."""
+        """Resets the mean."""
         self._steps, self._seconds = 0, 0.0
 
     def add(self, steps: int, seconds: float) -> None:
-        """Adds a loop.
-
-        Args:
-            steps: Its steps.
-            seconds: How long it took.
-        """
+        """Adds a loop."""
         self.last = steps, seconds
         self._steps += steps
         self._seconds += seconds
 
     def steps_per_second(self) -> float:
-        """Returns the mean over the loops since the start."""
+        """Returns the mean over the loops since the last reset."""
         return self._steps / self._seconds if self._seconds else 0.0
 
 
 def compiles(config: ExperimentConfig) -> bool:
     """Returns whether XLA compiles a step's forward and backward pass.
 
-    Model Garden's experiments ask for that, and mean GPUs: its own runner leaves a CPU alone.
-
-    Args:
-        config: The experiment.
+    Model Garden's experiments enable XLA for GPUs; its own runner ignores that on a CPU.
     """
     on_cpu_only = config.is_official and not config.runtime.num_gpus
     return config.runtime.enable_xla and not on_cpu_only
 
 
 class Trainer(orbit.StandardTrainer):
-    """Runs a task's training step.
+    """Runs a task's training step. Must be created in the strategy's scope.
 
-    The data set is made at the first loop, after a checkpoint was restored, so that it starts at
-    the right step. Metrics are means over `summary_interval` steps, however long loops are.
-
-    Attributes:
-        timer: Measures steps per second.
-        unkeyed: Random draws of the step that are no function of (seed, step).
-        flops: Floating-point operations of a step of all replicas here; None where not known.
-        pieces: Runs the steps of a loop; may be replaced by one that stops in the middle.
+    The dataset is created in the first loop, after a checkpoint was restored, so that it starts at
+    the right step. Metrics are means over `summary_interval` steps, regardless of the length of
+    loops.
     """
 
     def __init__(
@@ -98,20 +81,11 @@ class Trainer(orbit.StandardTrainer):
         state: TrainState,
         plan: Plan,
         strategy: tf.distribute.Strategy,
+        # Returns the distributed dataset that starts at a given step.
         make_dataset: DatasetFn,
+        # Returns the batches by their steps, or None if a dataset is needed.
         make_chunks: Callable[[], Chunks | None] = lambda: None,
     ) -> None:
-        """Makes a trainer; to be called in the strategy's scope.
-
-        Args:
-            config: The experiment.
-            task: Its task.
-            state: What is trained.
-            plan: When records end.
-            strategy: Where steps run.
-            make_dataset: Makes the distributed data set that starts at a given step.
-            make_chunks: Gives the batches by their steps, where no data set is needed.
-        """
         options = orbit.StandardTrainerOptions(
             use_tf_function=config.trainer.train_tf_function,
             use_tf_while_loop=config.trainer.train_tf_while_loop,
@@ -127,28 +101,31 @@ class Trainer(orbit.StandardTrainer):
         self._partition = Partition(config, strategy, is_training=True)
         self._step = self._step_fn(config)
         self._seed = config.runtime.seed
+        # `pieces` may be replaced by an object that stops within a loop.
         self.timer, self.pieces = StepTimer(), LoopPieces()
         self._pieces = config.trainer.gradient_accumulation_steps
         self._peak = gpus_peak(strategy, config.runtime.mixed_precision_dtype or "float32")
+        # The random draws of a step that depend on more than (seed, step).
         self.unkeyed: list[str] = []
+        # Floating-point operations of a step on all local replicas; None if unknown.
         self.flops: int | None = None
         self._recorder: Recorder | None = None
 
     @property
     def earlier_records(self) -> list[tuple[int, dict[str, Any]]]:
         """The records that ended within the last loop, before its end: global step and logs."""
-        # Not an attribute: a `tf.Module` wraps each list that is assigned, in milliseconds.
+        # Not an attribute, because `tf.Module` wraps each list that is assigned, which takes
+        # milliseconds.
         return [] if self._recorder is None else self._recorder.records
 
     def record_in_graph(self) -> bool:
         """Takes records inside the graph of a loop from now on, if all metrics allow that.
 
-        Returns:
-            Whether they do. If not, loops have to end where records do.
+        Returns whether they do. If not, loops must end where records end.
         """
         options, metrics = self._train_options, self._all_metrics()
         in_graph = options.use_tf_function and options.use_tf_while_loop
-        # What other metrics do when they are read is not known.
+        # Reading other metrics may have side effects.
         if not in_graph or not all(type(m).result is Ratio.result for m in metrics):
             return False
         interval, optimizer = self._plan.summary_interval, self.state.optimizer
@@ -180,16 +157,10 @@ class Trainer(orbit.StandardTrainer):
         )
 
     def train(self, num_steps: tf.Tensor) -> dict[str, Any]:
-        """Runs some steps.
+        """Runs `num_steps` steps (int32 scalar).
 
-        Args:
-            num_steps: int32 scalar.
-
-        Returns:
-            `training_loss`, the task's metrics, `learning_rate` and `steps_per_second`.
-
-        Raises:
-            SettingError: There are fewer batches.
+        Returns `training_loss`, the task's metrics, `learning_rate` and `steps_per_second`. Raises
+        SettingError if there are fewer batches.
         """
         start, step = time.perf_counter(), self._global_step()
         try:
@@ -211,7 +182,7 @@ class Trainer(orbit.StandardTrainer):
             logs.update(Work(self.flops, self._peak).logs(speed))
 
     def _tracing_scope(self) -> contextlib.AbstractContextManager[None]:
-        # A loop that Python runs step by step makes garbage of its own.
+        # A loop that Python runs step by step creates garbage that must be collected.
         in_graph = self._train_options.use_tf_while_loop and not tf.config.functions_run_eagerly()
         if self._train_loop_fn is not None or not in_graph:
             return contextlib.nullcontext()
@@ -230,7 +201,7 @@ class Trainer(orbit.StandardTrainer):
         self._reset_metrics()
 
     def train_loop_begin(self) -> None:
-        """Makes the data set where there is none yet, and starts metrics anew after a record."""
+        """Creates the dataset if there is none yet, and resets the metrics after a record."""
         if self._recorder is not None:
             self._recorder.records.clear()
         if self._plan.is_record(self._global_step()):
@@ -248,14 +219,14 @@ class Trainer(orbit.StandardTrainer):
         return ()
 
     def create_train_loop_fn(self) -> Callable[[Any, tf.Tensor], None]:
-        """Returns what runs a loop of steps, in pieces."""
+        """Returns the function that runs a loop of steps, in pieces."""
         loop = self.loop_fn()
         return lambda iterator, steps: self.pieces.run(
             loop, iterator, int(steps), self._end_piece, self._align
         )
 
     def _align(self, steps: int) -> int:
-        """Returns the steps to the last record that ends within some steps; all if none does."""
+        """Returns the steps to the last record within `steps`, or `steps` if no record ends."""
         if self._recorder is None:
             return steps
         return self._recorder.steps_to_last_record(self._global_step(), steps)
@@ -267,7 +238,7 @@ class Trainer(orbit.StandardTrainer):
             self._recorder.read(step)
 
     def loop_fn(self) -> Callable[[Any, tf.Tensor], None]:
-        """Returns what runs a number of steps as one piece."""
+        """Returns the function that runs a number of steps as one piece."""
         if self._chunks is None:
             if not self._train_options.use_tf_while_loop:
                 return super().create_train_loop_fn()
@@ -300,11 +271,7 @@ class Trainer(orbit.StandardTrainer):
         self._replica_step(row_of(batches, row))
 
     def train_step(self, iterator: Any) -> None:
-        """Takes one step on all replicas.
-
-        Args:
-            iterator: Of the distributed data set.
-        """
+        """Runs one step on all replicas, on a batch of an iterator over the distributed dataset."""
         self._run_step(next(iterator))
         self._update_average()
 
@@ -335,15 +302,11 @@ class Trainer(orbit.StandardTrainer):
         if not tf.executing_eagerly():
             graph = tf.compat.v1.get_default_graph()
             self.unkeyed = unkeyed_draws(graph)
-            # Of mirrored replicas, the last one to be traced finds the ops of all.
+            # With mirrored replicas, the last one to be traced finds the ops of all.
             self.flops = step_flops(graph, self._pieces)
 
     def train_loop_end(self) -> dict[str, Any]:
-        """Reads the metrics.
-
-        Returns:
-            Name to value.
-        """
+        """Returns the metrics and learning rates by name."""
         if self._recorder is not None:
             last = self._recorder.last_record(self._global_step())
             if last is not None:

@@ -1,1 +1,1 @@
-"""What any package may use: files, streams, signals, the environment of TensorFlow."""
+"""Utilities for all other packages: files, streams, signals, logging, metrics and more."""

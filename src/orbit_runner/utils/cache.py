@@ -1,4 +1,4 @@
-"""What is kept from run to run because making it takes long, and files that appear whole."""
+"""The cache directory, and atomic writes of files."""
 
 from __future__ import annotations
 
@@ -12,15 +12,9 @@ __all__ = ["cache_folder", "write_aside"]
 
 
 def write_aside(path: Path, content: bytes | memoryview, *, first_wins: bool = False) -> None:
-    """Makes a file appear whole.
+    """Writes a file atomically, and creates its directory.
 
-    Args:
-        path: The file; its folder is made.
-        content: What it holds.
-        first_wins: Whether a file that another process wrote meanwhile stays.
-
-    Raises:
-        OSError: It cannot be written.
+    With `first_wins`, a file that another process has written in the meantime is kept.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, aside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
@@ -42,5 +36,5 @@ def _place(aside: str, path: Path, first_wins: bool) -> None:
     except FileExistsError:
         pass
     except OSError:
-        # A file system without links.
+        # The file system does not support links.
         os.replace(aside, path)

@@ -1,7 +1,7 @@
-"""Modules that TensorFlow and Model Garden import at their start, and that few runs ever touch.
+"""Defers modules that TensorFlow and Model Garden import but that few runs use.
 
-They are a fifth of the time until the first step. Here their code runs when something of theirs is
-first asked for, and not when they are imported; what they are stays the same.
+Importing them takes a fifth of the time until the first step. When they are deferred, their code
+runs on the first access to an attribute instead of on import. Their behavior is the same otherwise.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import types
 from collections.abc import Sequence
 from typing import Any
 
-# Nothing of these is asked for while others are being imported, else deferring gains nothing.
+# No attribute of these is accessed while other modules are imported. Deferring would not help then.
 NAMES = (
     "cv2",
     "googleapiclient.discovery",
@@ -32,15 +32,15 @@ _lock = threading.RLock()
 
 
 class Deferred(types.ModuleType):
-    """A module whose code has not run yet; it becomes an ordinary one when it has."""
+    """A module whose code has not run yet. Afterward, it is an ordinary module."""
 
     def __getattr__(self, name: str) -> Any:
-        """Runs the code, by whichever thread comes first, and looks again."""
+        """Runs the code in the thread that comes first, then looks up the attribute again."""
         with _lock:
             waiting = self.__dict__.pop("_deferred", None)
             if waiting is not None:
                 _run(self, *waiting)
-            elif type(self) is Deferred:  # Asked for by its own code, before it is there.
+            elif type(self) is Deferred:  # Accessed by its own code before it is defined.
                 raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         return getattr(self, name)
 
@@ -51,7 +51,7 @@ def _run(module: types.ModuleType, loader: importlib.abc.Loader, path: Any) -> N
     try:
         loader.exec_module(module)
     except BaseException:
-        # As after an import that failed: the next one tries again.
+        # As after any failed import, the next import tries again.
         sys.modules.pop(module.__name__, None)
         raise
     finally:
@@ -68,14 +68,14 @@ class _Deferring(importlib.abc.Loader):
     def exec_module(self, module: types.ModuleType) -> None:
         assert module.__spec__ is not None
         module.__spec__.loader = module.__loader__ = self._loader
-        # Without its path, importing a part of a package runs the package first, as it should be.
+        # Without `__path__`, importing a submodule runs the package first, as it should.
         path = module.__dict__.pop("__path__", None)
         module.__dict__["_deferred"] = (self._loader, path)
         module.__class__ = Deferred
 
 
 class _Present(importlib.abc.Loader):
-    """Gives a part that its package imported itself, while Python was looking for that part."""
+    """Loads a submodule that its package imported while Python was looking for the submodule."""
 
     def __init__(self, module: types.ModuleType) -> None:
         self._module, self._spec = module, module.__spec__
@@ -109,11 +109,7 @@ _finder = _Finder()
 
 
 def defer(names: Sequence[str] = NAMES) -> None:
-    """Makes imports of some modules cost nothing until they are used.
-
-    Args:
-        names: Their dotted names; those that are imported already stay as they are.
-    """
+    """Defers the code of modules until they are used, unless they have been imported already."""
     if _finder not in sys.meta_path:
         sys.meta_path.insert(0, _finder)
     _finder.names.update(names)

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, and what JSON can hold."""
+"""Atomic writes of files, JSON lines, and conversion to JSON."""
 
 from __future__ import annotations
 
@@ -17,16 +17,11 @@ _ASIDE = re.compile(r"\..+\.(\d+)")
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Writes a file aside, then renames it into its place.
-
-    Args:
-        path: The file; its folder is made.
-        text: What it holds.
-    """
+    """Writes a text file atomically, and creates its directory."""
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        # A file name on the command line need not be UTF-8; the files of a run are.
+        # A file name on the command line may not be UTF-8. The files of a run always are.
         aside.write_text(text, encoding="utf-8", errors="backslashreplace")
         if path.is_dir():
             set_aside(path)
@@ -37,14 +32,7 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def set_aside(path: Path) -> Path:
-    """Renames a file, or what is in its place, that cannot be used.
-
-    Args:
-        path: The file, such as `run.json`.
-
-    Returns:
-        Where it is now, such as `run.json.damaged`.
-    """
+    """Renames an unusable file, such as `run.json` to `run.json.damaged`. Returns the new path."""
     target, number = path.with_name(f"{path.name}.damaged"), 1
     while os.path.lexists(target):
         number += 1
@@ -54,15 +42,7 @@ def set_aside(path: Path) -> Path:
 
 
 def read_json_object(path: Path) -> dict[str, Any]:
-    """Reads a file that holds one JSON object.
-
-    Args:
-        path: The file.
-
-    Raises:
-        ValueError: It holds something else.
-        OSError: It cannot be read.
-    """
+    """Returns the JSON object in a file. Raises ValueError if the file has no JSON object."""
     found = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(found, dict):
         raise ValueError(f"it holds {type(found).__name__}, expected a JSON object")
@@ -70,13 +50,10 @@ def read_json_object(path: Path) -> dict[str, Any]:
 
 
 def repair_records(path: Path, note: Callable[[str], None]) -> None:
-    """Sets a file of JSON lines aside where it holds anything else, and keeps the lines that are.
+    """Renames a file of JSON lines that has other content, and keeps only its valid lines.
 
-    The last line may be incomplete: a killed process left it.
-
-    Args:
-        path: The file; nothing is done where it does not exist.
-        note: Called with a warning that names the file.
+    The last line may be incomplete, because a killed process may have written it. Does nothing if
+    the file does not exist. `note` is called with a warning that names the file.
     """
     if not os.path.lexists(path):
         return
@@ -107,10 +84,9 @@ def _is_record(line: bytes) -> bool:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Removes the files that killed processes of this machine left half written.
+    """Removes incomplete files of killed processes of this machine.
 
-    Args:
-        folder: The directory of a run; directories in it are searched, too.
+    `folder` is a run directory. Its subdirectories are searched as well.
     """
     for path in [*folder.glob(".*"), *folder.glob("*/.*")]:
         found = _ASIDE.fullmatch(path.name)
@@ -130,11 +106,9 @@ def _is_alive(process: int) -> bool:
 
 
 def cut_records(path: Path, *, after: int) -> None:
-    """Drops the records of steps after a given one from a file of JSON lines; keeps events.
+    """Removes the records after the step `after` from a file of JSON lines. Keeps events.
 
-    Args:
-        path: The file; nothing is done where it does not exist.
-        after: The last step whose records stay.
+    Does nothing if the file does not exist.
     """
     if not path.exists():
         return
@@ -145,11 +119,7 @@ def cut_records(path: Path, *, after: int) -> None:
 
 
 def recorded_steps(path: Path) -> set[tuple[int, str]]:
-    """Returns step and split of each record in a file of JSON lines.
-
-    Args:
-        path: The file.
-    """
+    """Returns (step, split) of each record in a file of JSON lines; empty if it cannot be read."""
     try:
         records = [json.loads(line) for line in path.read_bytes().split(b"\n") if _is_record(line)]
     except OSError:
@@ -160,18 +130,14 @@ def recorded_steps(path: Path) -> set[tuple[int, str]]:
 def _step(line: str) -> float:
     try:
         record = json.loads(line)
-        # What happened once, such as a divergence, is not about to happen again.
+        # Keep events such as a divergence, because they do not happen again.
         return -1.0 if "event" in record else float(record["step"])
     except (ValueError, KeyError, TypeError):
-        return math.inf  # A line that a killed process left half written.
+        return math.inf  # An incomplete line of a killed process.
 
 
 def jsonable(value: Any) -> Any:
-    """Returns nested values as JSON can hold them: NaN and infinities become None.
-
-    Args:
-        value: Mappings, lists, texts, and numbers of Python or numpy.
-    """
+    """Returns nested values in a form that JSON supports. NaN and infinities become None."""
     if isinstance(value, Mapping):
         return {name: jsonable(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -1,8 +1,9 @@
-"""Floating-point operations of a traced step: those of its products of matrices and convolutions.
+"""Counts the floating-point operations of a traced step in matrix products and convolutions.
 
-A multiplication and an addition count as two, as in Chowdhery et al., PaLM, 2022, appendix B. What
-is elementwise is left out, as there. Forward and backward pass are both in the graph, so nothing
-has to be multiplied by three; what a step computes twice to save memory counts twice.
+A multiplication and an addition count as two operations, as in Chowdhery et al., PaLM, 2022,
+appendix B. Elementwise operations are not counted, as in that paper. The graph contains the forward
+and the backward pass, so the result is not multiplied by three. Operations that a step repeats to
+save memory count each time.
 """
 
 from __future__ import annotations
@@ -15,19 +16,14 @@ _Shape = Sequence[int | None]
 
 
 def step_flops(graph: Any, pieces: int = 1) -> int | None:
-    """Counts the operations of a step.
+    """Returns the operations of a step, or None if a size is known only when the step runs.
 
-    Args:
-        graph: The graph that it was traced in.
-        pieces: The parts that its batch is cut into: all but the first are the turns of one loop.
-
-    Returns:
-        None where a size is known only once the step runs.
+    `pieces` is the number of parts of the batch. All but the first are iterations of one loop.
     """
     total = 0
     for op, turns in _ops(graph, max(1, pieces - 1)):
         count = _COUNTED.get(op.type)
-        # Gradients of what is not trained are traced, too; what nobody asks for is never computed.
+        # Gradients of frozen weights are traced as well, but unused ops are never computed.
         found = count(op) if count is not None and _is_used(op) else 0
         if found is None:
             return None
@@ -50,7 +46,7 @@ def _is_used(op: Any) -> bool:
 
 
 def _called_functions(graph: Any, op: Any) -> Iterator[Any]:
-    for name in ("f", "body", "then_branch"):  # Of two branches, one runs.
+    for name in ("f", "body", "then_branch"):  # Only one of two branches runs.
         try:
             function = op.get_attr(name)
         except ValueError:
@@ -90,7 +86,11 @@ def _einsum(op: Any) -> int | None:
 
 
 def _convolution(filters: Callable[[Any], _Shape], out: Callable[[Any], Any]) -> Any:
-    """Each of the three: every place of the output meets the filters' places and input channels."""
+    """Returns a function that counts the operations of a convolution or of one of its gradients.
+
+    Each output value takes one multiplication and addition per position and input channel of a
+    filter.
+    """
 
     def count(op: Any) -> int | None:
         kernel = filters(op)

@@ -1,7 +1,7 @@
-"""Python's cyclic garbage collection, paused while many lasting objects are created.
+"""Pauses Python's cyclic garbage collection while many long-lived objects are created.
 
-Importing TensorFlow and tracing a step create a million objects, nearly all of which stay.
-Searching them again and again takes a quarter of the time until the first step.
+Importing TensorFlow and tracing a step create a million objects, most of which are long-lived.
+Searching them repeatedly takes a quarter of the time until the first step.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _freezes = False
 def freeze_after_pauses() -> None:
     """Makes later collections ignore all objects that exist at the end of a pause.
 
-    For a process of this runner's own: in another program, its garbage would stay as well.
+    Only for a process that this package starts. In other programs, garbage would be kept as well.
     """
     global _freezes
     _freezes = True
@@ -24,7 +24,7 @@ def freeze_after_pauses() -> None:
 
 @contextlib.contextmanager
 def paused_collection_scope() -> Iterator[None]:
-    """Pauses collection in a `with` block; does nothing if it is paused or disabled already."""
+    """Pauses collection in a `with` block. Does nothing if it is paused or disabled already."""
     if not gc.isenabled():
         yield
         return

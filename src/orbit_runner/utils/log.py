@@ -1,7 +1,7 @@
-"""What a run says to people: records of the logger `orbit_runner`.
+"""Messages of a run: records of the logger `orbit_runner`.
 
-A program that uses this package shows them as it shows those of any library. The command line shows
-notes as lines, and what the run does next in its progress display.
+Programs that use this package show them like those of any library. The command line prints notes as
+lines, and shows the current phase in its progress display.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ LOGGER = logging.getLogger("orbit_runner")
 
 
 def note(text: str) -> None:
-    """Logs something worth a line of its own; a text that begins with `warning` as a warning."""
+    """Logs a note, or a warning if the text begins with `warning`."""
     LOGGER.log(logging.WARNING if text.startswith("warning") else logging.INFO, "%s", text)
 
 
 def phase(text: str) -> None:
-    """Logs what the run does next, such as `building the model`."""
+    """Logs the start of a phase, such as `building the model`."""
     LOGGER.info("%s …", text, extra={"phase": text})
 
 
@@ -40,12 +40,7 @@ class _Handler(logging.Handler):
 def log_scope(
     note: Callable[[str], None], phase: Callable[[str], None] = lambda text: None
 ) -> Iterator[None]:
-    """Passes what is logged to functions, and to nobody else, for the time of a `with` block.
-
-    Args:
-        note: Called with each note.
-        phase: Called with what the run does next.
-    """
+    """Passes log messages to `note` or `phase`, and to no other handler, in a `with` block."""
     handler = _Handler(note, phase)
     level, propagates, handlers = LOGGER.level, LOGGER.propagate, LOGGER.handlers[:]
     LOGGER.handlers[:], LOGGER.propagate = [handler], False

@@ -1,4 +1,4 @@
-"""Results of a loop or an evaluation: numbers by name, nested by task where there are several."""
+"""Results of a loop or an evaluation: values by name, nested by task if there are several."""
 
 from __future__ import annotations
 
@@ -9,12 +9,7 @@ import numpy as np
 
 
 def flat_scalars(logs: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Returns the numbers among nested results, `outer/inner` to value.
-
-    Args:
-        logs: Name to value, or to further results.
-        prefix: What the names begin with.
-    """
+    """Returns the scalars in nested results by name, such as `outer/inner`."""
     flat: dict[str, Any] = {}
     for key, value in logs.items():
         if isinstance(value, Mapping):
@@ -25,11 +20,7 @@ def flat_scalars(logs: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def nested_scalars(logs: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the numbers among nested results, nested as they are.
-
-    Args:
-        logs: Name to value, or to further results.
-    """
+    """Returns the scalars in nested results, with the same nesting."""
     nested = {
         name: nested_scalars(value) for name, value in logs.items() if isinstance(value, Mapping)
     }
@@ -37,5 +28,5 @@ def nested_scalars(logs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_scalar(value: Any) -> bool:
-    """Returns whether a value is a number."""
+    """Returns whether a value is a scalar."""
     return not isinstance(value, Mapping) and np.ndim(value) == 0

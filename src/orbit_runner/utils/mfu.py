@@ -1,7 +1,8 @@
-"""What devices can do at most, and the share of it that a run makes use of.
+"""The peak performance of devices, and the share of it that a run uses.
 
-Dense products, without sparsity, in TFLOP/s of one device, from NVIDIA's data sheets of H200, H100,
-A100, L4, A10, V100 and T4; float32 is that of TF32 where there is one, since TensorFlow uses it.
+The numbers are for dense products, without sparsity, in TFLOP/s of one device. They are from
+NVIDIA's data sheets of H200, H100, A100, L4, A10, V100 and T4. For float32, the number is that of
+TF32 if the device supports it, because TensorFlow uses TF32.
 """
 
 from __future__ import annotations
@@ -24,14 +25,9 @@ _PEAKS: tuple[tuple[str, dict[tuple[str, ...], float]], ...] = (
 
 
 def peak_flops(device: str, dtype: str) -> float | None:
-    """Returns what a device can do at most.
+    """Returns the peak of a device in FLOP/s, or None if it is not known, as for CPUs.
 
-    Args:
-        device: Its name, such as `NVIDIA H100 80GB HBM3`.
-        dtype: The type of what is multiplied.
-
-    Returns:
-        Operations a second; None where nobody published it, as for CPUs.
+    `device` is a name such as `NVIDIA H100 80GB HBM3`. `dtype` is that of the products.
     """
     for pattern, peaks in _PEAKS:
         if re.search(pattern, device):
@@ -41,55 +37,33 @@ def peak_flops(device: str, dtype: str) -> float | None:
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """What steps compute.
+    """The floating-point operations of a step, and the peak of the devices."""
 
-    Attributes:
-        flops: Operations of a step, on all replicas.
-        peak: What all devices can do, operations a second; None where it is not known.
-    """
-
-    flops: int
-    peak: float | None = None
+    flops: int  # Operations per step, on all replicas.
+    peak: float | None = None  # FLOP/s of all devices together; None if not known.
 
     def utilisation(self, steps_per_second: float) -> float | None:
-        """Returns the share of the peak: model FLOPs utilisation (PaLM, 2022, appendix B).
+        """Returns the model FLOPs utilization, or None if the peak is not known.
 
-        Args:
-            steps_per_second: The speed.
+        It is defined in Chowdhery et al., PaLM, 2022, appendix B.
         """
         return None if self.peak is None else self.flops * steps_per_second / self.peak
 
     def logs(self, steps_per_second: float) -> dict[str, float]:
-        """Returns what a record of training says of it.
-
-        Args:
-            steps_per_second: The speed.
-
-        Returns:
-            `tflops_per_second`, and `mfu` where the peak is known.
-        """
+        """Returns `tflops_per_second`, and `mfu` if the peak is known."""
         found = {"tflops_per_second": self.flops * steps_per_second / 1e12}
         share = self.utilisation(steps_per_second)
         return found if share is None else {**found, "mfu": share}
 
 
 def peak_of(names: Sequence[str], dtype: str) -> float | None:
-    """Returns what devices can do together, operations a second; None where one is not known.
-
-    Args:
-        names: Their names.
-        dtype: The type of what is multiplied.
-    """
+    """Returns the total peak of devices in FLOP/s, or None if one of them is not known."""
     peaks = [peak_flops(name, dtype) for name in names]
     return None if not peaks or None in peaks else sum(peak for peak in peaks if peak)
 
 
 def short(number: float) -> str:
-    """Writes a number with the prefix of its size, such as `12.3 G`.
-
-    Args:
-        number: Not negative.
-    """
+    """Returns a nonnegative number with the prefix of its size, such as `12.3 G`."""
     for prefix, size in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if number >= size:
             return f"{number / size:.3g} {prefix}"

@@ -1,4 +1,4 @@
-"""The signals that ask a process to leave, and Ctrl-C while a command starts."""
+"""The signals that ask a process to exit, and Ctrl-C while a command starts."""
 
 from __future__ import annotations
 
@@ -11,13 +11,10 @@ _interrupted = False
 
 
 def leave_signals(*, terminate: bool = True) -> list[int]:
-    """Returns the signals that ask this process to leave: SIGINT, SIGTERM and SIGHUP.
+    """Returns the signals that ask this process to exit: SIGINT, SIGTERM and SIGHUP.
 
-    SIGHUP says that the terminal or the connection is gone. `nohup` ignores it, and then it stays
-    ignored. Windows does not have it.
-
-    Args:
-        terminate: Whether SIGTERM is one of them.
+    SIGTERM is included only if `terminate` is true. SIGHUP means that the terminal or the
+    connection was closed. It is not included on Windows, or if it is ignored, such as by `nohup`.
     """
     found = [signal.SIGINT, *([signal.SIGTERM] if terminate else [])]
     if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
@@ -26,31 +23,31 @@ def leave_signals(*, terminate: bool = True) -> list[int]:
 
 
 def install() -> None:
-    """Makes Ctrl-C end the process with one line, from now on and until a command handles it."""
+    """Makes Ctrl-C end the process with one line, until a command handles it."""
     signal.signal(signal.SIGINT, _interrupt)
     sys.unraisablehook = _unraisable
 
 
 def ignore_interrupts() -> None:
-    """Ignores Ctrl-C while the process ends."""
+    """Ignores Ctrl-C while the process exits."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def was_interrupted() -> bool:
-    """Returns whether Ctrl-C came before a command handled it."""
+    """Returns whether Ctrl-C was pressed before a command handled it."""
     return _interrupted
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
     global _interrupted
     if _interrupted:
-        _exit()  # The first one was caught on its way, or takes too long.
+        _exit()  # The first exception was caught, or the exit takes too long.
     _interrupted = True
     raise KeyboardInterrupt
 
 
 def _unraisable(found: sys.UnraisableHookArgs) -> None:
-    # Python cannot raise in a destructor or a callback, of which each import has some: it would
+    # Python cannot raise an error in a destructor or a callback, which every import has. It would
     # print a traceback and continue.
     if found.exc_type is KeyboardInterrupt:
         _exit()

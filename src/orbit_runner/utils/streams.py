@@ -20,33 +20,19 @@ _ERRORS = "orbit_runner.ascii"
 
 
 class TolerantFile(io.FileIO):
-    """A file descriptor whose write errors are kept instead of raised.
+    """A file descriptor that stores write errors instead of raising them.
 
-    A run must not end because nobody reads its progress, or because the disk that holds its
-    output is full.
-
-    Attributes:
-        error: The first error of a write, if any.
+    A run must not end because nobody reads its progress, or because the disk with its output is
+    full. The descriptor stays open when this object is closed.
     """
 
     def __init__(self, descriptor: int) -> None:
-        """Opens a descriptor for writing.
-
-        Args:
-            descriptor: The descriptor; it stays open when this object is closed.
-        """
         super().__init__(descriptor, "w", closefd=False)
+        # The first write error, if any.
         self.error: OSError | None = None
 
     def write(self, data: bytes | memoryview) -> int:  # type: ignore[override]
-        """Writes all of the data, or drops what cannot be written.
-
-        Args:
-            data: The bytes.
-
-        Returns:
-            The number of bytes of the data.
-        """
+        """Writes all data or drops what cannot be written. Always returns the size in bytes."""
         rest = memoryview(data).cast("B")
         size = len(rest)
         try:
@@ -61,10 +47,10 @@ class TolerantFile(io.FileIO):
 
 
 def install() -> None:
-    """Replaces `sys.stdout` and `sys.stderr`; opens the null device where a stream is closed.
+    """Replaces `sys.stdout` and `sys.stderr`, and opens the null device for closed streams.
 
-    Otherwise the next file that is opened would get the descriptor of the closed stream, and the
-    native code of TensorFlow would write its log into it.
+    Otherwise, the next file that is opened would get the descriptor of the closed stream, and
+    TensorFlow's native code would write its log into that file.
     """
     for descriptor in range(3):
         try:
@@ -78,11 +64,9 @@ def install() -> None:
 
 
 def tolerant(descriptor: int, like: TextIO | None = None) -> TextIO:
-    """Returns a text stream that never raises because of its reader, its disk or its encoding.
+    """Returns a text stream that never raises errors because of its reader, disk or encoding.
 
-    Args:
-        descriptor: Where it writes.
-        like: The stream that it replaces, if any: encoding and buffering are taken from it.
+    Its encoding and buffering are those of `like`, the stream that it replaces.
     """
     file: Any = TolerantFile(descriptor)
     unbuffered = bool(getattr(like, "write_through", False))
@@ -96,11 +80,10 @@ def tolerant(descriptor: int, like: TextIO | None = None) -> TextIO:
 
 
 def check_stdout() -> None:
-    """Flushes standard output, and checks that all of it could be written.
+    """Flushes standard output, and raises an error if some of it could not be written.
 
-    Raises:
-        ClosedPipeError: The reader of the pipe has ended.
-        OutputError: Something could not be written, such as to a full disk.
+    Raises ClosedPipeError if the reader of the pipe has exited, and OutputError for other errors,
+    such as a full disk.
     """
     if sys.stdout is None:
         return
@@ -117,9 +100,9 @@ def check_stdout() -> None:
 
 
 def use_utf8() -> None:
-    """Writes standard output as UTF-8 from now on, whatever the locale says: JSON, YAML, scripts.
+    """Makes standard output use UTF-8 in any locale, for JSON, YAML and scripts.
 
-    Bytes of arguments that are not UTF-8, such as in a file name, come out as they came in.
+    Bytes of arguments that are not UTF-8, such as in a file name, are written unchanged.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")
@@ -131,7 +114,7 @@ def _raw(stream: TextIO) -> object:
 
 
 def _ascii(error: UnicodeError) -> tuple[str, int]:
-    """Replaces symbols of this program by ASCII, and other characters by escapes."""
+    """Replaces this package's symbols by ASCII, and other characters by escapes."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     text = error.object[error.start : error.end]

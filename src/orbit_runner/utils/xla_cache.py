@@ -1,4 +1,4 @@
-"""A folder in which XLA keeps the programs that it compiled, for the next process."""
+"""A directory in which XLA caches compiled programs for later processes."""
 
 from __future__ import annotations
 
@@ -15,14 +15,10 @@ _PREFIX = "--tf_xla_persistent_cache_"
 
 
 def with_cache(folder: str) -> str:
-    """Makes a folder ready, and returns the value of `TF_XLA_FLAGS` that has TensorFlow use it.
+    """Creates a cache directory, and returns the value of `TF_XLA_FLAGS` that enables it.
 
-    Args:
-        folder: The folder; each version of TensorFlow and kind of processor has its own in it,
-            since XLA's own names for programs tell neither.
-
-    Raises:
-        SettingError: There can be no such folder.
+    Each version of TensorFlow and type of processor has its own subdirectory, because XLA's names
+    of programs depend on neither. Raises SettingError if the directory cannot be created.
     """
     own = Path(folder).expanduser().resolve() / f"tensorflow-{_version()}-{_processor()}"
     try:
@@ -34,7 +30,7 @@ def with_cache(folder: str) -> str:
 
 
 def without_cache() -> list[str]:
-    """Returns what else `TF_XLA_FLAGS` says, flag by flag: where programs are kept is no matter."""
+    """Returns the flags in `TF_XLA_FLAGS` except those of the cache."""
     return [flag for flag in os.environ.get(VARIABLE, "").split() if not flag.startswith(_PREFIX)]
 
 
@@ -46,7 +42,7 @@ def _version() -> str:
 
 
 def _processor() -> str:
-    """Returns a short name of this kind of processor: a program may use all that one can do."""
+    """Returns an id of the processor type, because programs may use all of its features."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

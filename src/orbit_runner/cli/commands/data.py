@@ -1,4 +1,4 @@
-"""`runner data`: public data sets, listed and downloaded."""
+"""`runner data`: lists and downloads public datasets."""
 
 from __future__ import annotations
 
@@ -23,18 +23,7 @@ usage: runner data list [--json]
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Lists public data sets, or gets one.
-
-    Args:
-        arguments: The arguments after `data`.
-
-    Returns:
-        The exit code: 0 done, 130 interrupted.
-
-    Raises:
-        RunnerError: The command is wrong (2).
-        DownloadError: The data set cannot be got (1).
-    """
+    """Lists public datasets or downloads one. Returns the exit code (130 if interrupted)."""
     actions = {"list": _list, "get": _get}
     first = arguments[0] if arguments else "--help"
     if first in ("--help", "-h"):

@@ -1,4 +1,4 @@
-"""`runner diff`: what differs between two configs."""
+"""`runner diff`: prints the differences between two configs."""
 
 from __future__ import annotations
 
@@ -13,14 +13,7 @@ from orbit_runner.config.schema.experiment import ExperimentConfig
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Prints the settings that differ between two experiments, files or runs.
-
-    Args:
-        arguments: The arguments after `diff`.
-
-    Returns:
-        0, whether or not they differ.
-    """
+    """Prints the settings that differ between two experiments, files or runs. Returns 0."""
     to = parser("diff", "Print the settings that differ between two experiments, files or runs.")
     to.add_argument("left", help="a name, a file, or the folder of a run")
     to.add_argument("right", help="the same")
@@ -49,13 +42,7 @@ def _both(names: tuple[str, str], imports: tuple[str, ...]) -> list[ExperimentCo
 
 
 def table(found: Sequence[Difference], left: str, right: str) -> list[str]:
-    """Returns differences as lines of three columns.
-
-    Args:
-        found: The differences.
-        left: The heading of one side.
-        right: The heading of the other.
-    """
+    """Returns the lines of a three-column table, with `left` and `right` as headings."""
     if not found:
         return []
     rows = [("", left, right), *((item.path, item.left, item.right) for item in found)]

@@ -1,4 +1,4 @@
-"""`runner env`: what a bug report should hold."""
+"""`runner env`: prints the versions and devices that a bug report should include."""
 
 from __future__ import annotations
 
@@ -11,14 +11,7 @@ from orbit_runner.config.schema.runtime import RuntimeConfig
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Prints versions, devices and the git revision.
-
-    Args:
-        arguments: The arguments after `env`.
-
-    Returns:
-        0.
-    """
+    """Prints versions, devices and the git revision. Returns 0."""
     to = parser("env", "Print versions, devices and the git revision.")
     to.add_argument("--json", action="store_true", help="as JSON")
     flags = parse(to, arguments)

@@ -1,4 +1,4 @@
-"""`runner export`: a run as a SavedModel that needs nothing but tensorflow."""
+"""`runner export`: exports a run as a SavedModel that needs only TensorFlow."""
 
 from __future__ import annotations
 
@@ -22,17 +22,7 @@ by itself, and the checkpoint restored into it. The run is not touched, and may 
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Exports a model.
-
-    Args:
-        arguments: The arguments after `export`.
-
-    Returns:
-        0.
-
-    Raises:
-        RunnerError: There is no such run or checkpoint, or the export exists already.
-    """
+    """Exports a model; raises an error if the export already exists. Returns 0."""
     to = parser("export", _DESCRIPTION)
     to.add_argument("run", metavar="RUN", help="the folder of a run")
     to.add_argument("--to", metavar="DIR", help="RUN/export where not given")

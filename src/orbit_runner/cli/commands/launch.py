@@ -1,4 +1,4 @@
-"""`runner launch`: a whole cluster on this machine."""
+"""`runner launch`: starts a whole cluster on this machine."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ On several machines, Slurm, Kubernetes and Vertex AI start the members: see `run
 exit codes: 0 done, 2 usage or config, 138 a member was lost once too often, 130 and 143 asked to
 leave, 128 + n killed by signal n, else that of the member that failed first"""
 
-# Processes of one machine, and seconds.
+# Upper limits: numbers of processes and restarts, and seconds.
 _MOST = {
     "workers": 1024,
     "ps": 1024,
@@ -40,17 +40,7 @@ _MOST = {
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Launches a cluster.
-
-    Args:
-        arguments: The arguments after `launch`.
-
-    Returns:
-        The exit code.
-
-    Raises:
-        RunnerError: The cluster cannot be started as it is described.
-    """
+    """Starts a cluster on this machine and waits for its end. Returns the exit code."""
     own, theirs = _split_at_dashes(list(arguments))
     flags = parse(_parser(), own)
     _check(flags)
@@ -86,5 +76,5 @@ def _parser() -> Parser:
 def _check(flags: argparse.Namespace) -> None:
     for name, most in _MOST.items():
         value = getattr(flags, name)
-        if value is not None and not 0 <= value <= most:  # so that NaN is refused, too
+        if value is not None and not 0 <= value <= most:  # also rejects NaN
             raise RunnerError(f"--{name}: got {value}, allowed: 0 to {most}")

@@ -1,4 +1,4 @@
-"""`runner list`: what there is to run."""
+"""`runner list`: lists what can be run."""
 
 from __future__ import annotations
 
@@ -41,21 +41,14 @@ _ALL_MODES = (*MODES, finetune.MODE)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Prints experiments, fragments, tasks, models, data sources and strategies.
-
-    Args:
-        arguments: The arguments after `list`.
-
-    Returns:
-        0.
-    """
+    """Prints experiments, fragments, tasks, models, data sources and strategies. Returns 0."""
     to = parser("list", "Print what there is to run.")
     to.add_argument("--json", action="store_true", help="kind to {name: description}")
     to.add_argument("--import", dest="imports", action="append", help="import a module first")
     to.add_argument("--official", action="store_true", help="experiments of Model Garden instead")
     flags = parse(to, arguments)
     if flags.official:
-        prepare_environment(RuntimeConfig())  # A module that is imported may import tensorflow.
+        prepare_environment(RuntimeConfig())  # The imported modules may import TensorFlow.
     import_modules(flags.imports or (), Origin("--import"))
     found = official_experiments() if flags.official else _everything()
     if flags.json:

@@ -1,4 +1,4 @@
-"""`runner manifest`: what a cluster needs to be told to run an experiment."""
+"""`runner manifest`: prints a file with which a cluster runs an experiment."""
 
 from __future__ import annotations
 
@@ -51,28 +51,18 @@ places:
 
 `runner manifest PLACE --help` lists the flags of a place.
 """
-# Which setting a flag of this command stands for.
+# The setting that each flag of this command sets.
 _SETTINGS = {
     "workers": "runtime.num_workers",
     "ps": "runtime.num_parameter_servers",
     "gpus_per_worker": "runtime.num_gpus",
 }
-# Of a terminal, or told otherwise here.
+# Flags of `runner run` that do not apply in a cluster, or are passed in another way.
 _NOT_PASSED = ("help", "model_dir", "progress", "json", "pretrain_steps")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Prints a manifest.
-
-    Args:
-        arguments: The arguments after `manifest`.
-
-    Returns:
-        0.
-
-    Raises:
-        RunnerError: The experiment cannot run there.
-    """
+    """Prints a manifest; raises an error if the experiment cannot run there. Returns 0."""
     place = arguments[0] if arguments else "--help"
     if place in ("--help", "-h"):
         print(_USAGE, end="")
@@ -119,7 +109,7 @@ def _build_request(flags: argparse.Namespace) -> Request:
 
 
 def _check(resolved: Resolved, flags: argparse.Namespace, source: str) -> None:
-    """Checks what can be known of a run without being where it takes place."""
+    """Checks what can be checked without access to the cluster."""
     problems = [*_flag_problems(flags)]
     config = resolved.config
     found = [*order_problems(config, source)]
@@ -206,7 +196,7 @@ def _header(config: ExperimentConfig, command: Sequence[str]) -> Iterator[str]:
 
 
 def _run_flags(flags: argparse.Namespace) -> Iterator[str]:
-    """Yields the flags of `runner run` that are no part of the config."""
+    """Yields the flags of `runner run` that are not part of the config."""
     of_config = parser("run", "")
     add_config_flags(of_config)
     skipped = {action.dest for action in of_config._actions} | {*_NOT_PASSED}

@@ -1,4 +1,4 @@
-"""`runner predict`: what a trained model says of files, texts, users."""
+"""`runner predict`: prints the predictions of a trained model for files, texts or users."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.serving.export_directory import CONFIG, EXTRA, find_export
 from orbit_runner.utils.garbage_collection import paused_collection_scope
 
-# Some items have no answer; the others have theirs.
+# Exit code if some items have no answer. The other answers are printed.
 UNANSWERED = 5
 _USAGE = "runner predict WHERE [ITEM ...|-] [FLAGS]"
 _DESCRIPTION = """\
@@ -36,22 +36,12 @@ Ask the model of a run, or an exported one, which needs neither checkpoint nor d
 
 Answers go to standard output in the order of the items, as they come. An item that has no answer is
 told in its place, and the command ends with 5 then."""
-_MOST = 2**20  # items at once, and answers an item
+_MOST = 2**20  # limit of `--batch_size` and `--top_k`
 _FLAGS_ALONE = ("--json", "--help")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Answers items.
-
-    Args:
-        arguments: The arguments after `predict`.
-
-    Returns:
-        0, or 5 where an item has no answer.
-
-    Raises:
-        RunnerError: There is no such model, or nothing is asked.
-    """
+    """Prints the predictions for the given items. Returns 0, or 5 if an item has no answer."""
     options, words = _split_flags(arguments)
     flags = parse(_parser(), options)
     if not words:
@@ -74,7 +64,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _split_flags(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Parts flags from words, which argparse does not take on both sides of a flag."""
+    """Separates flags from words: argparse does not accept words on both sides of a flag."""
     options, words, rest = list[str](), list[str](), list(arguments)
     while rest:
         first = rest.pop(0)
@@ -107,7 +97,7 @@ def _parser() -> Parser:
 
 @contextlib.contextmanager
 def _predictor(where: Path, flags: argparse.Namespace) -> Iterator[Any]:
-    """Loads the model; what is wrong with the question is told before tensorflow is imported."""
+    """Loads the model; reports errors in the flags before TensorFlow is imported."""
     exported = None if RunDirectory(where).config.is_file() else find_export(where)
     if exported is not None:
         asked = [n for n in ("checkpoint", "weights", "data_dir") if getattr(flags, n) is not None]
@@ -170,7 +160,7 @@ def _of_run(chosen: Chosen, flags: argparse.Namespace) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def _progress(flags: argparse.Namespace, resolved: Resolved) -> Iterator[Any]:
-    """Shows what is done until the first answer; imports tensorflow."""
+    """Shows progress while the model is loaded; imports TensorFlow."""
     from orbit_runner.distribute.tf_environment import prepare_environment
     from orbit_runner.reporting.progress import make_progress
 
@@ -179,7 +169,7 @@ def _progress(flags: argparse.Namespace, resolved: Resolved) -> Iterator[Any]:
         progress.phase("importing tensorflow")
         prepare_environment(resolved.config.runtime)
         with paused_collection_scope():
-            # Here and not by what needs it: it takes the time that the phase names.
+            # Imported here, so that the time is spent in the phase that names it.
             importlib.import_module("tensorflow")
 
         bind_gin(resolved)

@@ -1,4 +1,4 @@
-"""`runner reproduce`: runs a saved config again, and says whether the weights are the same."""
+"""`runner reproduce`: runs a saved config again and reports whether the weights are the same."""
 
 from __future__ import annotations
 
@@ -43,17 +43,7 @@ _SETTINGS_RULE = (
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Makes a run again and compares.
-
-    Args:
-        arguments: The arguments after `reproduce`.
-
-    Returns:
-        0 if both are equal, else 4.
-
-    Raises:
-        RunnerError: There is no run to make again, or it cannot run here.
-    """
+    """Runs a saved config again and compares. Returns 0 if both runs are equal, else 4."""
     flags = parse(_parser(), arguments)
     needed = None if flags.last is None else "all"
     with local_run_scope(flags.run, "RUN", needed) as run:
@@ -111,7 +101,7 @@ def _parser() -> Parser:
 
 @contextlib.contextmanager
 def _folder(asked: str | None, run: Path) -> Iterator[Path]:
-    """Makes the folder; where nothing came of it, a temporary one goes."""
+    """Yields the new run directory; deletes a temporary one on `RunnerError` and Ctrl-C."""
     if asked is not None:
         yield _own_folder(Path(asked), run)
         return
@@ -202,5 +192,5 @@ def _compare(
         error=done.words,
         parting=parting,
     )
-    # To diverge is a result; any other error has to be seen as one.
+    # Divergence is a result; any other error is raised by the caller.
     return result, None if done.diverged else done.error

@@ -1,4 +1,4 @@
-"""`runner run`: from the command line to a trained model."""
+"""`runner run`: trains, evaluates, or both."""
 
 from __future__ import annotations
 
@@ -52,17 +52,7 @@ folder it goes on from the last checkpoint. Ctrl-C saves and leaves."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs an experiment.
-
-    Args:
-        arguments: The arguments after `run`.
-
-    Returns:
-        0.
-
-    Raises:
-        RunnerError: The experiment cannot run as it is written, diverged, or was interrupted.
-    """
+    """Runs an experiment. Returns the exit code."""
     flags = parse(run_parser(), arguments)
     if flags.pretrain_steps is not None and flags.pretrain_steps < 1:
         raise RunnerError(f"--pretrain_steps: got {flags.pretrain_steps}, allowed: at least 1")
@@ -91,7 +81,7 @@ def main(arguments: Sequence[str]) -> int:
 
 @contextlib.contextmanager
 def _run_directory(flags: argparse.Namespace, resolved: Resolved) -> Iterator[Path]:
-    """Yields the run directory; of one in an object store, the local copy of it."""
+    """Yields the run directory, or its local copy if it is in an object store."""
     if not is_remote(flags.model_dir or ""):
         yield choose_model_dir(flags, resolved)
         return
@@ -109,7 +99,7 @@ def _run_directory(flags: argparse.Namespace, resolved: Resolved) -> Iterator[Pa
         ) as folder:
             yield folder
         return
-    # Before anything is downloaded.
+    # Check before anything is downloaded.
     check_before_start(resolved, flags.mode, local_run_directory(url))
     with training_scope(url, keep=trainer.max_to_keep) as folder:
         yield folder
@@ -136,17 +126,10 @@ def _job(flags: argparse.Namespace, resolved: Resolved, model_dir: Path) -> Job:
 
 
 def check_data(job: Job, resume: str) -> DataRecord:
-    """Compares the data of a run with what it read before, and prints what has to be known.
+    """Returns the callback that records the data, after comparing them with the previous record.
 
-    Args:
-        job: A job that trains.
-        resume: `same`, or `override` to continue with other data.
-
-    Returns:
-        What writes the new record.
-
-    Raises:
-        RunnerError: The data changed.
+    Prints notes about differences. `resume` is `same`, which raises an error if the data changed,
+    or `override`.
     """
     with setting_error_scope(job.resolved):
         record = DataRecord(job.model_dir, fingerprint_of(localize(job.config).task))
@@ -200,19 +183,15 @@ def run_parser() -> Parser:
 
 
 def choose_model_dir(flags: argparse.Namespace, resolved: Resolved) -> Path:
-    """Returns the folder of a run: as the flags say, or named after the experiment and the time.
-
-    Args:
-        flags: The flags of `runner run`, parsed.
-        resolved: The config.
-    """
+    """Returns the run directory: `--model_dir`, or `runs/NAME/TIME` by default."""
     if flags.model_dir:
         return Path(flags.model_dir)
     return Path("runs") / (resolved.config.name or "run") / time.strftime("%Y%m%d-%H%M%S")
 
 
 def _lock_run_directory(model_dir: Path) -> None:
-    # Never given back: threads that save may write to the folder until the process ends.
+    # Never released: threads that save checkpoints may write to the directory until the process
+    # exits.
     lock = RunLock(model_dir)
     lock.acquire()
     if lock.note:

@@ -1,4 +1,4 @@
-"""`runner server`: lends this machine to runs that are driven from elsewhere."""
+"""`runner server`: runs a worker, parameter server or data server for runs on other machines."""
 
 from __future__ import annotations
 
@@ -31,17 +31,7 @@ _ROLES = (*_SERVERS, "data")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Serves until a signal comes.
-
-    Args:
-        arguments: The arguments after `server`.
-
-    Returns:
-        128 + n for signal n.
-
-    Raises:
-        RunnerError: The role cannot be served as it is described.
-    """
+    """Runs a server until a signal arrives. Returns 128 + n for signal n."""
     flags = parse(_parser(), arguments)
     _check_used(flags)
     if flags.role == "data":
@@ -72,7 +62,7 @@ def _parser() -> Parser:
 
 
 def _check_used(flags: argparse.Namespace) -> None:
-    """Refuses flags that have no effect beside the others."""
+    """Raises an error if flags have no effect in combination with the others."""
     if flags.role == "data":
         unused = [*_given_flags(flags, "index", "cluster"), *_config_flags(flags)]
         _refuse(unused, "--role=data takes --port and --host")

@@ -1,4 +1,4 @@
-"""`runner show`: the resolved config."""
+"""`runner show`: prints the resolved config."""
 
 from __future__ import annotations
 
@@ -19,14 +19,7 @@ from orbit_runner.utils.streams import use_utf8
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Prints the resolved config as YAML that loads again to the same tree.
-
-    Args:
-        arguments: The arguments after `show`.
-
-    Returns:
-        0.
-    """
+    """Prints the resolved config as YAML that loads again to the same config. Returns 0."""
     to = parser("show", "Print the resolved config as YAML that loads again.")
     to.add_argument("--origins", action="store_true", help="write where each value came from")
     to.add_argument("--json", action="store_true", help="path to {value, origin}, for machines")

@@ -1,4 +1,4 @@
-"""`runner validate`: checks files, all errors of all files at once."""
+"""`runner validate`: checks config files and reports all errors of all files at once."""
 
 from __future__ import annotations
 
@@ -23,19 +23,11 @@ from orbit_runner.config.schema.partitioning import effective_runtime
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Checks experiments and fragments, each with what the flags lay over it.
+    """Checks experiments and fragments, each combined with the flags. Returns 0.
 
-    A fragment declares no task, so it is laid over the experiment that `--experiment` names, or
-    else over each experiment until it fits one.
-
-    Args:
-        arguments: The arguments after `validate`.
-
-    Returns:
-        0.
-
-    Raises:
-        ConfigError: Any of the files has a problem.
+    A fragment declares no task, so it is merged into the experiment that `--experiment` names, or
+    by default into each experiment until it fits one. Raises `ConfigError` if any file has a
+    problem.
     """
     to = parser("validate", "Check experiments and fragments; print all errors of all files.")
     to.add_argument("files", nargs="+", metavar="FILE", help="a name, a file, or a run")
@@ -92,13 +84,13 @@ def _attempt(request: Request) -> list[Problem]:
 
 
 def _run_problems(resolved: Resolved) -> Iterator[Problem]:
-    """Yields what a run would refuse, as far as it does not depend on the machine."""
+    """Yields what a run would reject, as far as it does not depend on the machine."""
     runtime = effective_runtime(resolved.config, "train_and_eval")
     replicas = runtime.num_replicas(runtime.num_workers)  # 0 workers: the cluster decides
     if replicas:
         for path, message in batch_problems(resolved.config, replicas):
             yield Problem(path, message, resolved.origin(path))
     if resolved.config.gin_bindings:
-        # Only the modules themselves tell what they register.
+        # What modules register is known only after they are imported.
         print("importing tensorflow, to check gin bindings", file=sys.stderr)
         yield from check_bindings(resolved)

@@ -1,4 +1,4 @@
-"""`runner verify`: whether the checkpoints of a run are still what they were."""
+"""`runner verify`: checks whether the checkpoints of a run changed since they were written."""
 
 from __future__ import annotations
 
@@ -23,17 +23,7 @@ Nothing is changed. The exit code is 4 where something differs or is not finite.
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Verifies the checkpoints of a run.
-
-    Args:
-        arguments: The arguments after `verify`.
-
-    Returns:
-        0 if all is as it was written, else 4.
-
-    Raises:
-        RunnerError: There are no checkpoints.
-    """
+    """Verifies the checkpoints of a run. Returns 0 if all are as they were written, else 4."""
     to = parser("verify", _DESCRIPTION)
     to.add_argument(
         "run",
@@ -99,11 +89,7 @@ def _as_dict(found: Verification, run: str) -> dict[str, object]:
 
 
 def table(verdicts: Sequence[Verdict]) -> list[str]:
-    """Returns one line a checkpoint, below a heading.
-
-    Args:
-        verdicts: What was found.
-    """
+    """Returns one line per checkpoint, below a heading."""
     rows = [("checkpoint", "weights", "state", "")]
     for one in verdicts:
         rows.append((one.name, one.weights[:12] or "-", one.state[:12] or "-", words(one)))
@@ -112,11 +98,7 @@ def table(verdicts: Sequence[Verdict]) -> list[str]:
 
 
 def words(verdict: Verdict) -> str:
-    """Says how a checkpoint is.
-
-    Args:
-        verdict: What was found of it.
-    """
+    """Returns a description of a checkpoint's condition."""
     if verdict.damage:
         return verdict.damage
     if verdict.unfinished:

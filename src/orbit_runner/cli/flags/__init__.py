@@ -1,1 +1,1 @@
-"""The flags of the commands: of configs, of Model Garden's drivers, of older drivers; paths."""
+"""Flags of the commands: for configs and paths, of Model Garden's drivers and of older drivers."""

@@ -1,4 +1,4 @@
-"""The flags that say which experiment, with what changes; shared by the commands."""
+"""The flags that select and change an experiment, shared by the commands."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FIELDS: dict[str, tuple[str, ...]] = {
     "data_dir": ("task.train_data.data_dir", "task.validation_data.data_dir"),
     "tf_data_service": ("runtime.tf_data_service",),
 }
-# Drivers are called with these empty, by scripts that have nothing to say in them.
+# Scripts for Model Garden's drivers pass these empty if they are unset.
 _MAY_BE_EMPTY = ("tpu", "tpu_platform", "tf_data_service")
 _SECTIONS = ("task", "trainer", "runtime")
 _EXPERIMENT = "a name that `runner list` shows, a file, or a run"
@@ -41,7 +41,7 @@ _DOTTED = re.compile(rf"--((?:{'|'.join(_SECTIONS)})\.[\w.\[\]]+)(?:=(.*))?$", r
 
 
 class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
-    """Adds the default of each flag that has one."""
+    """Adds the default of each flag to its help text."""
 
     def _get_help_string(self, action: argparse.Action) -> str:
         text, default = action.help or "", action.default
@@ -51,31 +51,19 @@ class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser that reports errors in one line, and knows which settings it takes.
+    """An argument parser that reports errors in one line and checks which settings it accepts."""
 
-    Attributes:
-        settings: Dotted paths; `--SECTION.NAME=VALUE` may set these, and whatever is below them.
-        settings_rule: Why the command takes no others.
-    """
-
+    # Dotted paths that `--SECTION.NAME=VALUE` may set, with all below them.
     settings: tuple[str, ...] = ()
-    settings_rule: str = ""
+    settings_rule: str = ""  # why other settings are rejected, for messages
 
     def error(self, message: str) -> Any:
-        """Raises the error that argparse would print."""
+        """Raises a `RunnerError` instead of printing the error and exiting."""
         raise RunnerError(f"{message}\nsee `{self.prog} --help`")
 
 
 def parser(command: str, description: str) -> Parser:
-    """Makes the parser of a command.
-
-    Args:
-        command: Its name.
-        description: One line.
-
-    Returns:
-        A parser without flags.
-    """
+    """Returns a parser without flags for a command."""
     return Parser(
         prog=f"runner {command}".rstrip(),
         description=description,
@@ -85,11 +73,9 @@ def parser(command: str, description: str) -> Parser:
 
 
 def add_config_flags(to: Parser, *, experiment: str = _EXPERIMENT) -> None:
-    """Adds the flags that make a config; later ones in this list win over earlier ones.
+    """Adds the flags that make up a config; each one overrides those added before it.
 
-    Args:
-        to: The parser.
-        experiment: The help text of `--experiment`.
+    `experiment` is the help text of `--experiment`.
     """
     to.settings = _SECTIONS
     group = to.add_argument_group(
@@ -131,11 +117,7 @@ def add_config_flags(to: Parser, *, experiment: str = _EXPERIMENT) -> None:
 
 
 def add_progress_flag(to: Parser) -> None:
-    """Adds `--progress`.
-
-    Args:
-        to: The parser.
-    """
+    """Adds `--progress`."""
     to.add_argument(
         "--progress",
         choices=("auto", "bar", "plain"),
@@ -145,17 +127,10 @@ def add_progress_flag(to: Parser) -> None:
 
 
 def parse(to: Parser, arguments: Sequence[str]) -> argparse.Namespace:
-    """Parses arguments, dotted settings included; `--model-dir` is `--model_dir`.
+    """Returns the parsed flags, with (path, text) of each dotted setting in `dotted`.
 
-    Args:
-        to: The parser.
-        arguments: What the user wrote.
-
-    Returns:
-        The flags; `dotted` holds (path, text) of each dotted setting.
-
-    Raises:
-        RunnerError: A flag is not known, lacks its value, or is none that the command takes.
+    Accepts hyphens for underscores, such as `--model-dir`. Raises `RunnerError` if a flag is
+    unknown, lacks its value or is not accepted by the command.
     """
     flags, rest = to.parse_known_args(normalize_spelling(to, arguments))
     flags.dotted = []
@@ -178,7 +153,7 @@ def parse(to: Parser, arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def _check_taken(to: Parser, path: str) -> None:
-    """Checks that a command takes a setting: none may be ignored."""
+    """Raises an error if the command does not accept a setting."""
     if any(path == taken or path.startswith(f"{taken}.") for taken in to.settings):
         return
     if to.settings:
@@ -203,12 +178,7 @@ def _name_of(action: argparse.Action) -> str:
 
 
 def normalize_spelling(to: argparse.ArgumentParser, arguments: Sequence[str]) -> list[str]:
-    """Returns arguments in the one spelling that the parser knows.
-
-    Args:
-        to: The parser.
-        arguments: What the user wrote.
-    """
+    """Returns the arguments with all flags in the spelling that the parser knows."""
     known = {option.lstrip("-") for action in to._actions for option in action.option_strings}
     return as_written_here(arguments, known)
 
@@ -233,7 +203,7 @@ def _unknown(rest: Sequence[str], to: Parser) -> str:
 
 
 def _of_other_drivers(name: str, rest: Sequence[str]) -> str:
-    # Only here: the tables are long, and commands that work have no use for them.
+    # Imported only here: the tables are long, and only needed for this error.
     from orbit_runner.cli.flags.old_flags import explain_old_flag
 
     old = explain_old_flag(name, rest)
@@ -244,14 +214,7 @@ def _of_other_drivers(name: str, rest: Sequence[str]) -> str:
 
 
 def request(flags: argparse.Namespace) -> Request:
-    """Makes the request that the flags stand for.
-
-    Args:
-        flags: What `parse` returned.
-
-    Returns:
-        The request.
-    """
+    """Returns the request that the parsed flags describe."""
     fields = [
         (f"--{flag}", path, getattr(flags, flag))
         for flag, paths in FIELDS.items()
@@ -271,14 +234,9 @@ def request(flags: argparse.Namespace) -> Request:
 
 
 def refuse_streams(flags: argparse.Namespace, reason: str) -> None:
-    """Refuses config files that are pipes or devices, because other processes read them, too.
+    """Raises an error if a config file is a pipe or device, which can be read only once.
 
-    Args:
-        flags: What `parse` returned.
-        reason: Who reads them.
-
-    Raises:
-        RunnerError: One of them is a stream.
+    `reason` tells which other processes read it.
     """
     for flag in ("experiment", "config_file", "gin_file"):
         values = getattr(flags, flag) or ()
@@ -288,11 +246,7 @@ def refuse_streams(flags: argparse.Namespace, reason: str) -> None:
 
 
 def print_notes(resolved: Resolved) -> None:
-    """Prints one note about the settings that have no effect.
-
-    Args:
-        resolved: The config.
-    """
+    """Prints a note about the settings that have no effect, if any."""
     if resolved.notes:
         print(note_text(resolved.notes), file=sys.stderr)
 

@@ -1,6 +1,6 @@
-"""Flags of Model Garden's drivers and of absl: what means the same here, and answers to the rest.
+"""Flags of Model Garden's drivers and of absl: equivalents, and explanations of the others.
 
-`docs/official_drivers.md` has the table for users; a test holds the two against each other.
+`docs/official_drivers.md` has the table for users; a test compares the two.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 from orbit_runner.errors import RunnerError
 from orbit_runner.storage.paths import local_path
 
-# Flags that stand without a value, or with `no` before their name, as absl reads them.
+# Flags without a value, or with the prefix `no`, as in absl.
 BOOLEANS = ("enable_async_checkpointing", "logtostderr", "alsologtostderr")
-_MAX_FLAGFILE = 2**20  # characters; a device such as /dev/zero has no end
+_MAX_FLAGFILE = 2**20  # characters; a device such as /dev/zero is endless
 _TRUE, _FALSE = ("true", "t", "1"), ("false", "f", "0")
 
 _EXPORT = "`runner export RUN --to=DIR` writes a SavedModel, --trainer.export_subdir at the end"
@@ -24,7 +24,7 @@ _STDERR = "all but the results goes to standard error; redirect that: 2>FILE"
 _DEBUGGER = "python -m pdb -m orbit_runner …"
 _PROFILER = "python -m cProfile -o FILE -m orbit_runner …"
 _ELSEWHERE = "of a driver that has no experiment; `runner list --official` shows what runs here"
-# Flag: what replaced it. Such a flag is an error, whatever its value.
+# Flag to its replacement. Such a flag is an error, whatever its value.
 REPLACED = {
     "tfhub_handle": _EXPORT,
     "tflex_output_uri": _EXPORT,
@@ -40,7 +40,7 @@ REPLACED = {
     "run_with_profiling": _PROFILER,
     "profile_file": _PROFILER,
     "use_cprofile_for_profiling": _PROFILER,
-    # Of projects/nhnet/trainer.py.
+    # From projects/nhnet/trainer.py.
     "train_file_pattern": "--task.train_data.input_path",
     "eval_file_pattern": "--task.validation_data.input_path",
     "init_checkpoint": "--task.init_checkpoint",
@@ -57,7 +57,7 @@ REPLACED = {
     "model_type": _ELSEWHERE,
     "num_nhnet_articles": _ELSEWHERE,
     "enable_mlir_bridge": "TensorFlow decides how graphs reach XLA; --runtime.enable_xla compiles",
-    # Of projects/triviaqa/train.py.
+    # From projects/triviaqa/train.py.
     "validation_gold_path": _ELSEWHERE,
     "model_config_path": _ELSEWHERE,
     "sentencepiece_model_path": _ELSEWHERE,
@@ -84,11 +84,7 @@ REPLACED_MODES = {
 
 
 def add_driver_flags(to: argparse.ArgumentParser) -> None:
-    """Adds the flags that absl gives every driver, and that have a meaning here.
-
-    Args:
-        to: The parser.
-    """
+    """Adds the flags that absl adds to every driver and that have a meaning here."""
     group = to.add_argument_group("what is shown, on standard error")
     group.add_argument(
         "--verbosity",
@@ -103,23 +99,16 @@ def add_driver_flags(to: argparse.ArgumentParser) -> None:
         metavar="NAME:LEVEL,…",
         help="the same for loggers by name, such as tensorflow:info",
     )
-    for flag in ("--logtostderr", "--alsologtostderr"):  # They say what is so in any case.
+    for flag in ("--logtostderr", "--alsologtostderr"):  # No effect: this is the default.
         group.add_argument(flag, nargs="?", const="true", help=argparse.SUPPRESS)
     group.add_argument("--helpfull", "--helpshort", action="help", help=argparse.SUPPRESS)
 
 
 def as_written_here(arguments: Sequence[str], known: Iterable[str]) -> list[str]:
-    """Rewrites flags that absl reads otherwise: `-name`, `--noname`, `--flagfile`, `--undefok`.
+    """Returns the arguments for argparse: rewrites `-name`, `--noname`, `--flagfile`, `--undefok`.
 
-    Args:
-        arguments: What the user wrote.
-        known: The names of the flags there are, without dashes.
-
-    Returns:
-        The same for argparse.
-
-    Raises:
-        RunnerError: A file of flags cannot be read, or a flag that is on or off has another value.
+    `known` are the names of all flags, without dashes. Raises `RunnerError` if a file of flags
+    cannot be read or a Boolean flag has an invalid value.
     """
     names = {*known}
     written = [_one_spelling(a, names) for a in _with_files(arguments)]
@@ -165,7 +154,7 @@ def _lines(path: str) -> list[str]:
 
 
 def _one_spelling(argument: str, names: set[str]) -> str:
-    """Returns `-name` and `--name-of-it` as `--name_of_it`."""
+    """Returns `-some-name` and `--some-name` as `--some_name`."""
     dashes = len(argument) - len(argument.lstrip("-"))
     name, equals, value = argument[dashes:].partition("=")
     name = name.replace("-", "_")
@@ -194,27 +183,13 @@ def _switch(argument: str, name: str, equals: str, value: str, following: str) -
 
 
 def check_mode(mode: str | None) -> None:
-    """Answers a mode that a driver has by name only.
-
-    Args:
-        mode: The mode, if one was given.
-
-    Raises:
-        RunnerError: It is such a mode.
-    """
+    """Raises an error for a mode that Model Garden's drivers name but do not implement."""
     if mode in REPLACED_MODES:
         raise RunnerError(f"--mode={mode}: {REPLACED_MODES[mode]}")
 
 
 def show_logs(flags: argparse.Namespace) -> None:
-    """Shows the lines of loggers that the flags ask for.
-
-    Args:
-        flags: The flags, parsed.
-
-    Raises:
-        RunnerError: A level is none.
-    """
+    """Sets the log levels that `--verbosity` and `--logger_levels` specify."""
     verbosity, levels = getattr(flags, "verbosity", None), getattr(flags, "logger_levels", None)
     if verbosity is None and not levels:
         return

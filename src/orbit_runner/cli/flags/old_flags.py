@@ -1,9 +1,9 @@
 """The flags of the drivers before Model Garden's `train.py`, and the settings that replaced them.
 
-`docs/old_flags.md` shows these tables; a test holds the page to them. Imported only to answer a flag
+`docs/old_flags.md` shows these tables; a test compares the two. Imported only to explain a flag
 that the parser does not know.
 """
-# ruff: noqa: E501 (one row a line)
+# ruff: noqa: E501 (one row per line)
 
 from __future__ import annotations
 
@@ -16,17 +16,11 @@ NONE = "—"
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One old flag.
+    """A flag of the older drivers."""
 
-    Attributes:
-        name: The flag, without dashes, or the environment variable.
-        new: The dotted path of a setting, a flag with its dashes, or `—` where there is none.
-        note: What else there is to know, as Markdown.
-    """
-
-    name: str
-    new: str
-    note: str
+    name: str  # without dashes; or the name of an environment variable
+    new: str  # dotted path of a setting, a flag with its dashes, or `NONE`
+    note: str  # Markdown
 
 
 def _rows(text: str) -> tuple[Row, ...]:
@@ -221,7 +215,7 @@ tfhub_handle | — | an error that names `runner export`, which writes a SavedMo
 tflex_output_uri | — | an error; the flag belongs to a launcher of one company
 """)
 
-# The drivers, as messages call them. Model Garden's own flags are known to the parser.
+# Names of the drivers in messages. The parser knows Model Garden's own flags.
 _DRIVERS = {
     "all drivers": COMMON,
     "image classification": IMAGES,
@@ -230,20 +224,15 @@ _DRIVERS = {
 }
 _SEE = re.compile(r"see `(\w+)`")
 _LINK = re.compile(r"\[([^\]]*)\]\((\w+\.md)\)")
-# Of these, version 2 is the same network in both.
+# ImageNet sizes, for which version 2 is the same network as before.
 _IMAGENET_SIZES = (18, 34, 50, 101, 152, 200)
 _SECTIONS = ("train_data", "validation_data")
 
 
 def explain_old_flag(name: str, others: Sequence[str] = ()) -> str:
-    """Says what replaced a flag of the older drivers.
+    """Returns one or more lines that tell what replaced a flag, or "" if the flag is unknown.
 
-    Args:
-        name: The flag, without dashes.
-        others: All arguments that the parser does not know, as they were written.
-
-    Returns:
-        One or several lines; "" for a flag that these drivers did not have.
+    `name` has no dashes. `others` are all arguments that the parser does not know.
     """
     found = {
         driver: _answer(row)
@@ -280,7 +269,7 @@ def _answer(row: Row) -> str:
 
 
 def _size_problem(others: Sequence[str]) -> str:
-    """Says why a size of version 2 cannot be carried over; "" for another version."""
+    """Returns why a ResNet size of version 2 cannot be used here, or "" if it can."""
     given = {}
     for index, argument in enumerate(others):
         name, equals, value = argument.lstrip("-").partition("=")

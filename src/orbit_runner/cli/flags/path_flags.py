@@ -1,4 +1,4 @@
-"""Flags and arguments that are paths: `~` in them, and which take the URL of an object store."""
+"""Flags that are paths: expands `~`, and checks which of them accept the URL of an object store."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SHARED = (
 )
 _CLUSTERS = ("launch", "server", "manifest")
 
-# Name in the parsed flags: how messages call it.
+# Name of a parsed flag to its name in messages.
 _NAMES = {
     "model_dir": "--model_dir",
     "experiment": "--experiment",
@@ -35,9 +35,9 @@ _NAMES = {
     "origin": "--from",
     "logs": "--logs",
 }
-# A mirror of data sets: any URL.
+# A mirror of datasets may be any URL.
 _ANY_URL = ("origin",)
-# Command: the flags that take the URL of an object store.
+# Command to the flags that accept the URL of an object store.
 _CONFIG = ("experiment", "config_file", "gin_file", "params_override")
 _REMOTE: Mapping[str, tuple[str, ...]] = {
     "run": ("model_dir", *_CONFIG),
@@ -51,7 +51,7 @@ _REMOTE: Mapping[str, tuple[str, ...]] = {
     "reproduce": ("run",),
     "export": ("run", "to"),
     "predict": ("where",),
-    # These places have a rule of their own for the run directory.
+    # These have their own rules for the run directory.
     "manifest vertex": ("model_dir", *_CONFIG),
     "manifest kubernetes": ("model_dir", *_CONFIG),
     "manifest slurm": _CONFIG,
@@ -59,16 +59,10 @@ _REMOTE: Mapping[str, tuple[str, ...]] = {
 
 
 def resolve_path_flags(command: str, flags: argparse.Namespace) -> None:
-    """Expands `~`, makes `file://` URLs paths, and refuses URLs that a command does not support.
+    """Expands `~`, turns `file://` URLs into paths, and rejects URLs that are not supported.
 
-    The shell leaves `~` alone in `--model_dir=~/a`.
-
-    Args:
-        command: The name of the command.
-        flags: Its flags, parsed; changed in place.
-
-    Raises:
-        RunnerError: A path is a URL that the command does not support, or `~` names no user.
+    Changes `flags` in place. The shell does not expand `~` in `--model_dir=~/a`. Raises
+    `RunnerError` if a URL is not supported or `~` names an unknown user.
     """
     problems = []
     for name, shown in _NAMES.items():

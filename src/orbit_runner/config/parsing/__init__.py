@@ -1,1 +1,1 @@
-"""YAML, gin and overrides, read with line numbers and built into typed configs."""
+"""Reads YAML, gin and overrides with line numbers, and builds typed configs."""

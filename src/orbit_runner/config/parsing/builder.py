@@ -1,4 +1,4 @@
-"""Makes typed, frozen configs of untyped trees, and says everything that does not fit."""
+"""Builds typed, frozen configs from untyped trees, and reports everything that does not fit."""
 
 from __future__ import annotations
 
@@ -44,37 +44,25 @@ def _hints(cls: type) -> dict[str, Any]:
 
 
 class Builder:
-    """Walks a tree beside the classes it should fit.
+    """Merges a tree over a config, and collects the problems.
 
-    Attributes:
-        problems: What did not fit.
-        notes: Settings that do nothing; the caller decides whether these are errors.
-        origins: Dotted path to origin, for every value that something set.
+    With `lenient`, values are accepted as in Model Garden: an integer as a string, a quoted number
+    as a number, and `yes`, `no`, `on` and `off`, which are strings in YAML 1.2, as booleans.
     """
 
     def __init__(self, *, lenient: bool = False) -> None:
-        """Starts without problems.
-
-        Args:
-            lenient: Whether values are taken as Model Garden takes them: an integer where a text
-                belongs, a number in quotes where a number belongs, and `yes`, `no`, `on` and `off`
-                as booleans, which are texts in YAML 1.2.
-        """
         self.problems: list[Problem] = []
+        # Settings without effect. The caller decides whether they are errors.
         self.notes: list[Problem] = []
+        # The origin of each value that was set, by dotted path.
         self.origins: dict[str, Origin] = {}
         self._lenient = lenient
 
     def build(self, base: Config, section: Section, path: str = "") -> Config:
-        """Lays a section over a config.
+        """Returns `base` with the values of a section, which is at the dotted path `path`.
 
-        Args:
-            base: The config whose values hold where the section says nothing.
-            section: The section.
-            path: The dotted path of the section.
-
-        Returns:
-            A config of the class of `base`; the part with problems is left as it was.
+        The result has the class of `base`. Invalid values are added to `problems`, and their
+        settings keep the values of `base`.
         """
         fields = {f.name: f for f in dataclasses.fields(base)}
         owner: type = type(base)
@@ -93,13 +81,8 @@ class Builder:
         return _only_chosen(built) if isinstance(built, OneOf) else built
 
     def check(self, config: Config, path: str = "") -> None:
-        """Gathers what the values say together, where each of them was fine by itself.
-
-        Args:
-            config: A config that was built.
-            path: Its dotted path.
-        """
-        # A section with a value of the wrong type holds its default there, which would be blamed.
+        """Collects problems that involve several settings of a config from `build`."""
+        # Skip sections with invalid values, because they have defaults that would be blamed.
         self._check(config, path, tuple(problem.path for problem in self.problems))
 
     def _check(self, config: Config, path: str, flawed: tuple[str, ...]) -> None:
@@ -115,7 +98,7 @@ class Builder:
                 add(below_path, message, self.origin_of(below_path))
 
     def origin_of(self, path: str) -> Origin | None:
-        """Returns where a value was set, or else the section that would hold it."""
+        """Returns the origin of a setting or of its nearest section that was set, or None."""
         while path and path not in self.origins:
             path = path.rpartition(".")[0]
         return self.origins.get(path)
@@ -130,7 +113,7 @@ class Builder:
         if meta.get("variants") is not None and isinstance(node, Section):
             return self._variant(meta["variants"], base, node, path)
         if isinstance(base, Config) and not optional and _is_null(node):
-            return _ABSENT  # `trainer:` with nothing below it
+            return _ABSENT  # An empty section, `trainer:`
         if isinstance(node, Section) and (cls := _config_class(hint, base)) is not None:
             self.origins[path] = node.origin
             built = self.build(base if isinstance(base, cls) else cls(), node, path)
@@ -149,7 +132,7 @@ class Builder:
     def _sections_of(
         self, item: type[Config], base: Any, values: Sequence[Any], origin: Origin, path: str
     ) -> tuple[Config, ...]:
-        """Builds a list of sections; over those that are there, where there are as many."""
+        """Builds a list of sections. Merges them over those of `base` if it has equally many."""
         self.origins[path] = origin
         there = base if isinstance(base, tuple) and len(base) == len(values) else ()
         built = []
@@ -172,7 +155,7 @@ class Builder:
         written = _plain(node)
         if field.metadata.get("lowercase") and isinstance(written, str):
             written = written.lower()
-        # What Model Garden's experiments begin with need not be the default of their classes.
+        # Model Garden's experiments may start from values other than the defaults of their classes.
         usual = base if field.metadata.get("merged") else default_of(field)
         try:
             value = convert(written, hint, lenient=self._lenient)
@@ -242,7 +225,7 @@ def _only_chosen(config: OneOf) -> OneOf:
 def _not_overruled(
     children: Mapping[str, Leaf | Section], fields: Mapping[str, dataclasses.Field[Any]]
 ) -> dict[str, Leaf | Section]:
-    """Returns the children without those that a higher layer said in other words."""
+    """Returns the children without alternatives (`exclusive_with`) that a higher layer replaces."""
     kept = dict(children)
     for key, node in children.items():
         meta = fields[key].metadata if key in fields else {}
@@ -274,14 +257,14 @@ def _within(path: str, root: str) -> bool:
 
 
 def _config_class(hint: Any, base: Any) -> type[Config] | None:
-    """Returns the class of a section; that of the default where it is a special case of it."""
+    """Returns the class of a section. The class of `base` may be a subclass of the annotation."""
     if isinstance(base, Config):
         return type(base)
     return next((option for option in options_of(hint) if is_config(option)), None)
 
 
 def _item_class(hint: Any) -> type[Config] | None:
-    """Returns the class of the sections of a list, None for lists of anything else."""
+    """Returns the class of the sections in a list, or None if the items are not sections."""
     for option in options_of(hint):
         origin = typing.get_origin(option)
         if isinstance(origin, type) and issubclass(origin, Sequence):

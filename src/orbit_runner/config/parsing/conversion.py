@@ -1,4 +1,4 @@
-"""Converts values to the types of their fields, and says in words what a type is."""
+"""Converts values to the types of their fields, and describes types in words."""
 
 from __future__ import annotations
 
@@ -17,33 +17,25 @@ _SPOKEN = {str: "a text", int: "a whole number", float: "a number", bool: "true 
 
 
 class Mismatch(ValueError):
-    """A value that does not have the type of its field."""
+    """A value that its field does not allow."""
 
 
 def options_of(hint: Any) -> tuple[Any, ...]:
-    """Returns the members of a union; of any other type, the type alone."""
+    """Returns the members of a union. For any other type, returns only the type."""
     is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
     return typing.get_args(hint) if is_union else (hint,)
 
 
 def is_config(hint: Any) -> bool:
-    """Returns whether an annotation is that of a section."""
+    """Returns whether an annotation is the class of a section."""
     return isinstance(hint, type) and issubclass(hint, Config)
 
 
 def convert(value: Any, hint: Any, *, lenient: bool = False) -> Any:
-    """Converts a value to the type of its field.
+    """Returns a value converted to the type of its field, with lists as tuples.
 
-    Args:
-        value: A scalar, a list or nested dicts, as read.
-        hint: The annotation of the field.
-        lenient: Whether an integer is taken for a text, and a number in quotes for a number.
-
-    Returns:
-        The value; lists as tuples.
-
-    Raises:
-        Mismatch: It does not have the type.
+    Raises Mismatch if the value does not have the type. With `lenient`, an integer is accepted as a
+    string, and a quoted number as a number.
     """
     origin = typing.get_origin(hint)
     if origin in (typing.Union, types.UnionType):
@@ -62,7 +54,7 @@ def convert(value: Any, hint: Any, *, lenient: bool = False) -> Any:
 
 def _convert_union(value: Any, options: tuple[Any, ...], hint: Any, lenient: bool) -> Any:
     exact = [option for option in options if isinstance(option, type) and type(value) is option]
-    # What fits as it was written is taken so: a text that looks like a number may stay one.
+    # Try the value unchanged first, so that a string that looks like a number can stay a string.
     for reread in (False, True) if lenient else (False,):
         for option in exact + list(options):
             try:
@@ -73,7 +65,7 @@ def _convert_union(value: Any, options: tuple[Any, ...], hint: Any, lenient: boo
 
 
 def _reread(value: Any, hint: Any) -> Any:
-    """Returns an integer as its text where a text belongs, and the number that a text holds."""
+    """Returns an integer as a string if `hint` is str, and a quoted number as a number."""
     if hint is str and type(value) is int:
         return str(value)
     number = scalar(value.strip()) if hint in (int, float) and isinstance(value, str) else None
@@ -106,21 +98,14 @@ def _refuse(value: Any, hint: Any) -> Any:
 
 
 def format_value(value: Any) -> str:
-    """Returns a value as an error shows it."""
+    """Returns a value in the form that errors show."""
     if value is None:
         return "null"
     return "a section" if isinstance(value, Mapping) else shorten(repr(value))
 
 
 def describe_type(hint: Any) -> str:
-    """Says what a type is, in words for a person.
-
-    Args:
-        hint: The annotation of a field.
-
-    Returns:
-        Such as `a whole number or null`.
-    """
+    """Returns a type in words, such as `a whole number or null`."""
     if hint in (None, type(None)):
         return "null"
     if hint in _SPOKEN:

@@ -1,6 +1,6 @@
-"""Checks of gin statements that import nothing: missing modules, misspelled sections.
+"""Checks gin statements without importing anything: missing modules, misspelled sections.
 
-Whether a configurable exists, only its module can tell; `cli/gin_bindings.py` asks that.
+Only the module itself can tell whether a configurable exists. `cli/gin_bindings.py` checks that.
 """
 
 from __future__ import annotations
@@ -22,20 +22,18 @@ from orbit_runner.config.schema.base import Config
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.errors import nearest
 
-# Packages whose modules are not all files.
+# Packages with modules that have no file of their own.
 _LAZY = ("tensorflow", "keras", "tf_keras")
 
 
 def gin_problems(config: ExperimentConfig, origins: Mapping[str, Origin]) -> Iterator[Problem]:
-    """Yields what is wrong with gin statements, as far as no module has to be imported.
+    """Yields the problems of gin statements that can be found without importing modules.
 
-    Args:
-        config: The experiment.
-        origins: Statement to where it was written; only these are checked.
+    `origins` maps each statement to its origin. Only these statements are checked.
     """
     if not origins:
         return
-    # Each text is one statement: that is how they were read.
+    # Each text holds exactly one statement.
     statements = {text: parse_statements(text)[0] for text in origins}
     modules = [found.module for found in statements.values() if _is_import(found)]
     for text, found in statements.items():
@@ -49,11 +47,7 @@ def gin_problems(config: ExperimentConfig, origins: Mapping[str, Origin]) -> Ite
 
 
 def parse_statements(text: str) -> list[Any]:
-    """Returns gin's own statements of a text.
-
-    Args:
-        text: Bindings and imports.
-    """
+    """Returns the statements in gin text, as objects of gin's parser."""
     from gin import config_parser
 
     return [*config_parser.ConfigParser(io.StringIO(text), Delegate())]
@@ -72,9 +66,9 @@ def _import_problem(module: str) -> str:
 
 
 def _missing_module(module: str) -> tuple[str, list[str]]:
-    """Returns the part of a module's name that does not exist, and the names beside it.
+    """Returns the part of a module's name that does not exist, and the names of its siblings.
 
-    Parents are found and not imported: that could import tensorflow.
+    Parents are found without importing them, because that could import TensorFlow.
     """
     parts, path = module.split("."), None
     if parts[0] in _LAZY:
@@ -100,7 +94,7 @@ def _find_spec(name: str, path: Any) -> importlib.machinery.ModuleSpec | None:
 
 
 def _section_problem(found: Any, config: ExperimentConfig, modules: Sequence[str]) -> str:
-    """Says which section is meant by a binding such as `trainr.train_steps = 5`."""
+    """Returns a message if a binding such as `trainr.train_steps = 5` misspells a section."""
     path = [part for part in f"{found.selector}.{found.arg_name}".split(".") if part]
     root = path[0]
     near = nearest(root, ROOTS)
@@ -111,7 +105,7 @@ def _section_problem(found: Any, config: ExperimentConfig, modules: Sequence[str
     if path[1] not in {field.name for field in dataclasses.fields(held)}:
         return ""
     if any(_mentions(module, root) for module in modules):
-        return ""  # A configurable of that name, with a parameter that a section has, too.
+        return ""  # It may be a configurable of that name with such a parameter.
     written = ".".join([section, *path[1:]])
     return f"unknown section {root!r}{near}\nwrite {written} = {found.value!r}"
 
@@ -122,7 +116,7 @@ def _mentions(module: str, name: str) -> bool:
     for index in range(len(parts)):
         spec = _find_spec(".".join(parts[: index + 1]), path)
         if spec is None:
-            return True  # It is not known what it has.
+            return True  # The content of the module is unknown.
         path, origin = spec.submodule_search_locations, spec.origin or ""
     try:
         source = Path(origin).read_text(encoding="utf-8", errors="replace")

@@ -1,7 +1,8 @@
-"""Gin files and bindings, read with gin's own parser and without tensorflow.
+"""Reads gin files and bindings with gin's own parser, without TensorFlow.
 
-A binding whose root is `task`, `trainer`, `runtime` or `experiment` sets the config tree. Every
-other statement is kept as gin text, for the `@gin.configurable` functions that a run uses.
+A binding whose root is `task`, `trainer`, `runtime` or `experiment` sets a value in the config
+tree. All other statements are kept as gin text, for the `@gin.configurable` functions that a run
+uses.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ ROOTS = ("task", "trainer", "runtime", "experiment")
 
 @dataclasses.dataclass(frozen=True)
 class Macro:
-    """`%NAME` in a value."""
+    """A macro in a value: `%NAME`."""
 
     name: str
 
@@ -37,7 +38,7 @@ class Macro:
 
 @dataclasses.dataclass(frozen=True)
 class Reference:
-    """`@name` or `@name()` in a value."""
+    """A reference in a value: `@name` or `@name()`."""
 
     name: str
     evaluated: bool
@@ -48,7 +49,7 @@ class Reference:
 
 @dataclasses.dataclass(frozen=True)
 class Binding:
-    """One binding of the config tree, its macros not yet put in."""
+    """A binding of the config tree, before macros are replaced."""
 
     path: tuple[str, ...]
     value: Any
@@ -57,16 +58,13 @@ class Binding:
 
 @dataclasses.dataclass
 class GinLayer:
-    """What one gin file or flag says.
+    """The content of one gin file or flag."""
 
-    Attributes:
-        bindings: Those of the config tree, in order.
-        macros: Name to (value, origin).
-        statements: Text of everything else, imports first, to where it was written.
-    """
-
+    # Bindings of the config tree, in order.
     bindings: list[Binding] = dataclasses.field(default_factory=list)
+    # The value and origin of each macro.
     macros: dict[str, tuple[Any, Origin]] = dataclasses.field(default_factory=dict)
+    # The text and origin of all other statements.
     statements: dict[str, Origin] = dataclasses.field(default_factory=dict)
 
 
@@ -78,20 +76,11 @@ def load_gin(
     find: Callable[[str, Path | None], Path],
     path: Path | None = None,
 ) -> GinLayer:
-    """Reads gin text and what it includes.
+    """Reads gin text and the files that it includes.
 
-    Args:
-        text: The text.
-        label: What to call it in messages.
-        layer: Its rank in the order of precedence.
-        find: Finds an included file by its name and the folder of the file that includes it.
-        path: The file the text is from; None for a flag, whose origins carry no line.
-
-    Returns:
-        What it says.
-
-    Raises:
-        ConfigError: The text is no gin, or an included file is not there or includes itself.
+    `find` returns an included file, given its name and the directory of the including file. `path`
+    is None for a flag, whose origins have no line. Raises ConfigError if the text is not valid gin,
+    or if an included file is missing or includes itself.
     """
     reader = _Reader(layer, find)
     reader.read(text, label, path, ())
@@ -99,14 +88,14 @@ def load_gin(
 
 
 class Delegate:
-    """Stands in for gin's own objects, so that nothing has to be imported to parse."""
+    """Represents gin's references by their names, so that parsing does not import anything."""
 
     def configurable_reference(self, name: str, evaluate: bool) -> Reference:
-        """Returns what stands for `@name`."""
+        """Returns the representation of `@name`."""
         return Reference(name, evaluate)
 
     def macro(self, name: str) -> Macro:
-        """Returns what stands for `%name`."""
+        """Returns the representation of `%name`."""
         return Macro(name)
 
 
@@ -142,7 +131,7 @@ class _Reader:
         except ConfigError as error:
             blamed = (dataclasses.replace(problem, origin=origin) for problem in error.problems)
             raise ConfigError(blamed) from None
-        # Files are told apart resolved, for `sub/../a.gin` is `a.gin`.
+        # Compare resolved paths, because `sub/../a.gin` is `a.gin`.
         around = (*within, path.resolve()) if path else within
         if target.resolve() in around:
             raise ConfigError([Problem("", f"{name!r} includes itself", origin)])
@@ -169,13 +158,13 @@ class _Reader:
             self._keep(f"{scope}{'.'.join(path)} = {said.value!r}", origin)
 
     def _keep(self, statement: str, origin: Origin) -> None:
-        self.found.statements.pop(statement, None)  # Of two that are the same the last one holds.
+        self.found.statements.pop(statement, None)  # Keep only the last of equal statements.
         self.found.statements[statement] = origin
 
 
 def _syntax_problem(error: Exception, label: str, path: Path | None, layer: int) -> Problem:
     place: Any = error.args[1] if len(error.args) > 1 else None
-    if isinstance(error, tokenize.TokenError):  # which has (line, column)
+    if isinstance(error, tokenize.TokenError):  # Its argument is (line, column).
         place = (None, place[0], None, "")
     if isinstance(error, RecursionError):
         place, error = None, ValueError("values are nested too deeply")
@@ -189,17 +178,10 @@ def _syntax_problem(error: Exception, label: str, path: Path | None, layer: int)
 
 
 def tree_of(layer: GinLayer, macros: dict[str, tuple[Any, Origin]]) -> Section:
-    """Makes the tree that a layer's bindings set.
+    """Returns the tree that the bindings of a layer set.
 
-    Args:
-        layer: What a gin file or flag says.
-        macros: All macros of all layers, the last definition of each.
-
-    Returns:
-        The tree.
-
-    Raises:
-        ConfigError: A macro is not defined or refers to itself, or a value is a reference.
+    `macros` has the last definition of each macro in all layers. Raises ConfigError if a macro is
+    undefined or refers to itself, or if a value is a reference.
     """
     root, problems = Section(Origin("gin")), []
     for binding in layer.bindings:
@@ -217,7 +199,7 @@ def tree_of(layer: GinLayer, macros: dict[str, tuple[Any, Origin]]) -> Section:
 
 
 def _find_origin(binding: Binding, macros: dict[str, tuple[Any, Origin]]) -> Origin:
-    """Returns where the value was written: at the macro, where another layer set that."""
+    """Returns the origin of a value, or the macro's origin if another layer defines it."""
     if not isinstance(binding.value, Macro):
         return binding.origin
     _, origin = macros[binding.value.name]
@@ -227,7 +209,7 @@ def _find_origin(binding: Binding, macros: dict[str, tuple[Any, Origin]]) -> Ori
 
 
 class _Literals:
-    """Puts macros into values, up to a size: macros of macros can be larger than memory."""
+    """Replaces macros in values. Limits the size, because nested macros can exceed the memory."""
 
     def __init__(self, macros: dict[str, tuple[Any, Origin]]) -> None:
         self._macros, self._count = macros, 0
@@ -257,14 +239,11 @@ class _Literals:
 
 
 def unused_macros(layers: Sequence[GinLayer], texts: Sequence[str]) -> list[Problem]:
-    """Finds macros of the command line that nothing uses: most often a setting without its root.
+    """Returns a problem for each unused macro on the command line.
 
-    Args:
-        layers: All gin files and flags.
-        texts: Gin statements besides the bindings of these.
-
-    Returns:
-        A problem for each; a file may define what only some experiments use.
+    Usually, it is a setting without its root. Macros in files are not reported, because a file may
+    define macros that only some experiments use. `texts` are statements that may use macros,
+    besides the bindings of `layers`.
     """
     values = [binding.value for layer in layers for binding in layer.bindings]
     values += [value for layer in layers for value, _ in layer.macros.values()]
@@ -278,16 +257,12 @@ def unused_macros(layers: Sequence[GinLayer], texts: Sequence[str]) -> list[Prob
 
 
 def macro_statements(macros: dict[str, tuple[Any, Origin]]) -> dict[str, Origin]:
-    """Returns the macros as gin text, to where they were written."""
+    """Returns the macros as gin text, each with its origin."""
     return {f"{name} = {value!r}": origin for name, (value, origin) in macros.items()}
 
 
 def macro_names(value: Any) -> list[str]:
-    """Returns the names of the macros in a value.
-
-    Args:
-        value: As `Delegate` has it parsed.
-    """
+    """Returns the names of the macros in a value that was parsed with `Delegate`."""
     if isinstance(value, Macro):
         return [value.name]
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Overrides on the command line: `a.b=1,c[0]=2,c[1]=3`, YAML or JSON text, or a file."""
+"""Reads overrides: `a.b=1,c[0]=2,c[1]=3`, YAML or JSON text, or a file."""
 
 from __future__ import annotations
 
@@ -18,18 +18,9 @@ _SUFFIXES = (".yaml", ".yml", ".json")
 
 
 def load_override(text: str, label: str, layer: int) -> Section:
-    """Reads one `--params_override`.
+    """Returns the tree that one `--params_override` sets. Raises ConfigError if it is invalid.
 
-    Args:
-        text: Assignments separated by commas, YAML or JSON text, or the name of a file.
-        label: The flag, for messages.
-        layer: Its rank in the order of precedence.
-
-    Returns:
-        The tree that it sets.
-
-    Raises:
-        ConfigError: It is none of the three.
+    `text` is assignments separated by commas, YAML or JSON text, or the name of a file.
     """
     if _ASSIGNMENT.match(text):
         root = Section(Origin(label, None, layer))
@@ -42,7 +33,7 @@ def load_override(text: str, label: str, layer: int) -> Section:
 
 
 def _with_whole_lists(parts: list[str], label: str) -> list[str]:
-    """Joins `a[0]=1` and `a[1]=2` to `a=[1,2]`; as in Model Garden, they set the whole list."""
+    """Joins `a[0]=1` and `a[1]=2` to `a=[1,2]`. As in Model Garden, they set the whole list."""
     items: dict[str, dict[int, str]] = {}
     others = []
     for part in parts:
@@ -71,19 +62,7 @@ def _with_whole_lists(parts: list[str], label: str) -> list[str]:
 
 
 def load_assignment(text: str, label: str, layer: int) -> Section:
-    """Reads `a.b.c=value`, the value as YAML.
-
-    Args:
-        text: The assignment.
-        label: The flag, for messages.
-        layer: Its rank in the order of precedence.
-
-    Returns:
-        The tree that it sets.
-
-    Raises:
-        ConfigError: There is no `=`, a name is empty, or the value is no YAML.
-    """
+    """Returns the tree that `a.b.c=value` sets, with the value in YAML. May raise ConfigError."""
     name, equals, value = text.partition("=")
     path = tuple(name.strip().split("."))
     if not equals or not all(path):
@@ -94,19 +73,9 @@ def load_assignment(text: str, label: str, layer: int) -> Section:
 
 
 def value_at(path: tuple[str, ...], text: str, label: str, layer: int) -> Section:
-    """Reads one YAML value and puts it at a path.
+    """Returns a tree that sets a value, given in YAML, at a path from the root.
 
-    Args:
-        path: The names from the root.
-        text: The value as YAML.
-        label: The flag, for messages.
-        layer: Its rank in the order of precedence.
-
-    Returns:
-        The tree that it sets.
-
-    Raises:
-        ConfigError: The path is too long, or the value is no YAML.
+    Raises ConfigError if the path is too long or the value is not valid YAML.
     """
     if len(path) > MAX_DEPTH:
         message = f"a name has at most {MAX_DEPTH} parts, got {len(path)}"
@@ -121,14 +90,7 @@ def value_at(path: tuple[str, ...], text: str, label: str, layer: int) -> Sectio
 
 
 def split_outside_brackets(text: str) -> list[str]:
-    """Splits at the commas that stand outside brackets and quotes.
-
-    Args:
-        text: Such as `a=[1, 2],b="x, y"`.
-
-    Returns:
-        The parts, empty ones left out.
-    """
+    """Splits a text at commas outside brackets and quotes. Drops empty parts."""
     parts, depth, quote = [""], 0, ""
     for char in text:
         if quote:

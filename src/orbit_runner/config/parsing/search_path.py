@@ -1,4 +1,4 @@
-"""Finds experiments and fragments: in the working folder first, then those that are shipped."""
+"""Finds experiments and config files: in the working directory first, then the shipped ones."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from orbit_runner.run_directory.paths import CONFIG, RunDirectory
 from orbit_runner.storage.paths import PathError, is_remote, without_file_scheme
 
 SUFFIXES = (".yaml", ".yml", ".gin", ".json")
-# No experiment comes near it; a device such as /dev/zero has no end.
+# Much larger than any config file. A device such as /dev/zero has no end.
 _MAX_BYTES = 2**20
 _PACKAGE = Path(__file__).resolve().parents[2]
 
 
 def shipped_root() -> Path:
-    """Returns the folder that holds the shipped `experiments/` and `configs/`."""
+    """Returns the directory that contains the shipped `experiments/` and `configs/`."""
     if (_PACKAGE / "experiments").is_dir():
         return _PACKAGE
     return _PACKAGE.parent.parent
 
 
 def experiment_files() -> dict[str, Path]:
-    """Returns the experiments that a name alone finds, those of the working folder first."""
+    """Returns experiment files by name. Those in the working directory take precedence."""
     found: dict[str, Path] = {}
     for root in (Path.cwd(), shipped_root()):
         for path in sorted((root / "experiments").glob("*")):
@@ -37,7 +37,7 @@ def experiment_files() -> dict[str, Path]:
 
 
 def fragment_files() -> dict[str, Path]:
-    """Returns the fragments below `configs/`, by the name that `--config_file` takes."""
+    """Returns the files below `configs/`, by the name that `--config_file` accepts."""
     found: dict[str, Path] = {}
     for root in (Path.cwd(), shipped_root()):
         for path in sorted((root / "configs").rglob("*")):
@@ -47,16 +47,9 @@ def fragment_files() -> dict[str, Path]:
 
 
 def find_experiment(name: str) -> Path:
-    """Finds an experiment.
+    """Returns the file of an experiment. Raises ConfigError if it is not found.
 
-    Args:
-        name: A name such as `digits`, a file, or the folder of a run.
-
-    Returns:
-        Its file.
-
-    Raises:
-        ConfigError: There is none.
+    `name` is a name such as `digits`, a file, or a run directory.
     """
     if not name:
         raise ConfigError([Problem("--experiment", "is empty, expected a name, a file, or a run")])
@@ -78,18 +71,11 @@ def find_experiment(name: str) -> Path:
 
 
 def find_file(name: str, beside: Path | None = None) -> Path:
-    """Finds a config file.
+    """Returns a config file. Raises ConfigError, with the directories searched, if it is not found.
 
-    Args:
-        name: A path: absolute, from the working folder, or of a shipped file; or the URL of an
-            object, of which the copy in the local cache is returned.
-        beside: A further folder to look in first, that of a file that includes this one.
-
-    Returns:
-        The file.
-
-    Raises:
-        ConfigError: There is none; the message names the folders searched.
+    `name` is an absolute path, a path relative to the working directory or to the shipped files, or
+    the URL of an object, which is copied to the local cache. `beside`, the directory of an
+    including file, is searched first.
     """
     remote = remote_file(name, beside)
     if remote is not None:
@@ -97,7 +83,7 @@ def find_file(name: str, beside: Path | None = None) -> Path:
     name = without_file_scheme(name)
     roots = [root for root in (beside, Path.cwd(), shipped_root()) if root is not None]
     for root in roots:
-        # Of `os.path`, because those of `Path` raise for a name that is too long.
+        # `os.path`, because methods of `Path` raise an error if the name is too long.
         if os.path.isfile(root / name) or is_stream(root / name):
             return root / name
     if any(os.path.isdir(root / name) for root in roots):
@@ -109,11 +95,7 @@ def find_file(name: str, beside: Path | None = None) -> Path:
 
 
 def is_stream(path: Path) -> bool:
-    """Returns whether a path is a pipe or a device, such as `/dev/stdin` or bash's `<(…)`.
-
-    Args:
-        path: Any path.
-    """
+    """Returns whether a path is a pipe, socket or device, such as `/dev/stdin` or bash's `<(…)`."""
     try:
         mode = path.stat().st_mode
     except (OSError, ValueError):  # ValueError: a null byte
@@ -123,20 +105,16 @@ def is_stream(path: Path) -> bool:
 
 @functools.cache
 def _stream_bytes(path: Path) -> bytes:
-    # A pipe can be read once, and an experiment is resolved more than once in some commands.
+    # Cached, because a pipe can be read only once, and some commands resolve experiments twice.
     with path.open("rb") as file:
         return file.read(_MAX_BYTES + 1)
 
 
 def remote_file(name: str, beside: Path | None) -> Path | None:
-    """Returns the local copy of a config file in an object store; None for a local file.
+    """Returns the local copy of a config file in an object store, or None for a local file.
 
-    Args:
-        name: A path or a URL.
-        beside: The folder of the file that includes this one, which may be such a copy itself.
-
-    Raises:
-        ConfigError: There is no such object, or it cannot be read.
+    `beside` is the directory of the including file, which may be a local copy as well. Raises
+    ConfigError if the object does not exist or cannot be read.
     """
     if not is_remote(name) and beside is None:
         return None
@@ -155,17 +133,9 @@ def remote_file(name: str, beside: Path | None) -> Path | None:
 
 
 def read_text(path: Path, label: str) -> str:
-    """Reads a config file.
+    """Returns the text of a config file, called `label` in messages.
 
-    Args:
-        path: The file.
-        label: What to call it in messages.
-
-    Returns:
-        Its text.
-
-    Raises:
-        ConfigError: The file cannot be read, is too large, or is not UTF-8.
+    Raises ConfigError if the file cannot be read, is too large, or is not UTF-8.
     """
     try:
         content = _stream_bytes(path) if is_stream(path) else _file_bytes(path)

@@ -1,4 +1,4 @@
-"""The untyped tree that files and flags are read into: values, each with its origin."""
+"""The untyped tree that files and flags are read into: values with their origins."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 from orbit_runner.config.provenance import Origin
 
-# Levels of sections and lists; the deepest setting of ours has seven.
+# Levels of sections and lists. The deepest setting in this package has seven.
 MAX_DEPTH = 64
 
 
 @dataclasses.dataclass
 class Leaf:
-    """A scalar or a list, and where it was set."""
+    """A scalar or a list, with its origin."""
 
     value: Any
     origin: Origin
@@ -22,25 +22,19 @@ class Leaf:
 
 @dataclasses.dataclass
 class Section:
-    """Named values and sections below one name.
+    """Values and sections by name."""
 
-    Attributes:
-        origin: Where the section was opened first.
-        children: What it holds.
-        renamed_in: The layer that last changed its `name` from another one, if any. What lower
-            layers said was said of something else.
-        nulled: The null that a layer laid over the section, and what the section held before. For
-            an optional section it means none; for any other, `trainer:` with nothing below it.
-    """
-
-    origin: Origin
+    origin: Origin  # Where the section was first set.
     children: dict[str, Leaf | Section] = dataclasses.field(default_factory=dict)
+    # The last layer that changed `name`, if any. Values of lower layers are for another class.
     renamed_in: int | None = None
+    # The null that a layer merged over the section, and the section before that. For an optional
+    # section, it means None. For others, an empty `trainer:` has no effect.
     nulled: tuple[Leaf, Section] | None = None
 
 
 def section_of(values: Mapping[str, Any], origin: Origin) -> Section:
-    """Makes a section of nested dicts that share one origin."""
+    """Returns a section with the content of nested dicts, which share one origin."""
     children: dict[str, Leaf | Section] = {
         str(key): section_of(value, origin) if isinstance(value, Mapping) else Leaf(value, origin)
         for key, value in values.items()
@@ -49,16 +43,7 @@ def section_of(values: Mapping[str, Any], origin: Origin) -> Section:
 
 
 def assignment(path: Sequence[str], value: Any, origin: Origin) -> Section:
-    """Makes the section that holds one value at a path.
-
-    Args:
-        path: The names from the root, at least one.
-        value: A scalar, a list, or nested dicts.
-        origin: Where it was written.
-
-    Returns:
-        The root section.
-    """
+    """Returns the root section that sets one value at a path of at least one name."""
     node = section_of(value, origin) if isinstance(value, Mapping) else Leaf(value, origin)
     for name in reversed(path):
         node = Section(origin, {name: node})
@@ -67,7 +52,7 @@ def assignment(path: Sequence[str], value: Any, origin: Origin) -> Section:
 
 
 def merge(base: Section, over: Section) -> None:
-    """Lays one tree over another, in place; sections merge, everything else is replaced."""
+    """Merges `over` into `base` in place. Sections are merged, all other values replaced."""
     for key, node in over.children.items():
         there = base.children.get(key)
         if isinstance(there, Section) and isinstance(node, Section):
@@ -85,11 +70,9 @@ def _differs(there: Leaf | Section | None, node: Leaf | Section) -> bool:
 
 
 def after_null(section: Section, *, optional: bool) -> Leaf | Section:
-    """Returns what holds of a section that a layer set to null.
+    """Returns the value of a section that a layer may have set to null.
 
-    Args:
-        section: A section.
-        optional: Whether null is a value that it may have.
+    `optional` is whether null is a valid value. Otherwise, null has no effect.
     """
     if section.nulled is None:
         return section
@@ -104,7 +87,7 @@ def after_null(section: Section, *, optional: bool) -> Leaf | Section:
 
 
 def without_layers_below(section: Section, layer: int) -> Section:
-    """Returns the part of a section that the given layer and those above it set."""
+    """Returns the part of a section that was set in the given layer or a higher one."""
     kept: dict[str, Leaf | Section] = {}
     for key, node in section.children.items():
         if isinstance(node, Section):
@@ -122,7 +105,7 @@ def without_layers_below(section: Section, layer: int) -> Section:
 
 
 def leaves(section: Section, prefix: str = "") -> Iterator[tuple[str, Leaf]]:
-    """Yields every leaf with its dotted path."""
+    """Yields (dotted path, leaf) for each leaf."""
     for key, node in section.children.items():
         path = f"{prefix}.{key}" if prefix else key
         if isinstance(node, Section):

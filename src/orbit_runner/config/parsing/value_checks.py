@@ -1,4 +1,4 @@
-"""Checks a value against what `field` allows: choices, limits, names of directories."""
+"""Checks values against the constraints of `field`: choices, limits, names of directories."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from orbit_runner.errors import shorten, unknown
 
 
 def check_choice(value: Any, owner: type[OneOf]) -> None:
-    """Raises `Mismatch` where a section has no block of that name."""
+    """Raises Mismatch if a section has no block with this name."""
     if value is not None and value not in owner.choices():
         kind = owner.__name__.lower().removesuffix("choice")
         raise Mismatch(unknown(kind, value, owner.available()))
 
 
 def check_value(value: Any, field: dataclasses.Field[Any], usual: Any) -> None:
-    """Raises `Mismatch` where a value is not one that its field allows."""
+    """Raises Mismatch if a field does not allow a value. `usual` is its default value."""
     meta = field.metadata
     if meta.get("unsupported") and value != usual:
         raise Mismatch(no_effect(format_value(value), meta["unsupported"]))
@@ -37,11 +37,7 @@ def check_value(value: Any, field: dataclasses.Field[Any], usual: Any) -> None:
 
 
 def subdirectory_problem(path: str) -> str:
-    """Returns why a text cannot name a directory below another one; "" if it can.
-
-    Args:
-        path: The text; empty where there is no directory.
-    """
+    """Returns why a string cannot name a subdirectory, or "" if it can or is empty."""
     parts = path.split("/")
     if not path:
         return ""
@@ -57,12 +53,12 @@ def subdirectory_problem(path: str) -> str:
 
 
 def no_effect(value: str, reason: str) -> str:
-    """Returns the message of a value that does nothing."""
+    """Returns the message for a value that has no effect."""
     return f"got {value}, which has no effect here: {reason}"
 
 
 def default_of(field: dataclasses.Field[Any]) -> Any:
-    """Returns the default of a field; None if it has none."""
+    """Returns the default of a field, or None if it has none."""
     if field.default is not dataclasses.MISSING:
         return field.default
     return field.default_factory() if callable(field.default_factory) else None
@@ -85,7 +81,7 @@ def _check_range(value: float, meta: Mapping[str, Any]) -> None:
 
 def _limits(value: float, meta: Mapping[str, Any]) -> tuple[float | None, float | None]:
     minimum, maximum = meta.get("ge"), meta.get("le")
-    if meta.get("merged"):  # Model Garden's own fields, which have no limits.
+    if meta.get("merged"):  # Model Garden's own fields have no default limits.
         return minimum, maximum
     widest = INT_MAX if isinstance(value, int) else FLOAT_MAX
     return (

@@ -1,10 +1,10 @@
-"""YAML and JSON files, read with line numbers and the scalar rules of YAML 1.2.
+"""Reads YAML and JSON files with line numbers and the scalar rules of YAML 1.2.
 
-YAML 1.1, PyYAML's own, reads `off` as a boolean and `1e-3` as a string; both are everyday values of
-an experiment, so scalars are resolved here by the core schema of YAML 1.2.2, section 10.3.
+PyYAML implements YAML 1.1, which reads `off` as a boolean and `1e-3` as a string. Both are common
+in experiments, so scalars are resolved with the core schema of YAML 1.2.2, section 10.3.
 
-A file may come from anyone, so its depth and the number of its values are bounded: aliases of
-aliases would otherwise make a text of one line as large as memory.
+Files may be untrusted, so their depth and number of values are limited. Otherwise, nested aliases
+could expand one line of text to more than the memory.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _NULL, _TRUE, _FALSE = {"", "~", "null"}, {"true"}, {"false"}
 _INT = re.compile(r"[-+]?[0-9]+(_[0-9]+)*$")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(_[0-9]+)*(\.[0-9]*)?)([eE][-+]?[0-9]+)?$")
 _RADIX = re.compile(r"0[xX][0-9a-fA-F]+$|0o[0-7]+$")
-_MERGE = "tag:yaml.org,2002:merge"  # a plain `<<`; in quotes it is a name like any other
-# Eight in YAML 1.1, which Model Garden reads, and ten in YAML 1.2.
+_MERGE = "tag:yaml.org,2002:merge"  # An unquoted `<<`. In quotes, it is an ordinary key.
+# Octal in YAML 1.1, which Model Garden reads, and decimal in YAML 1.2.
 _AMBIGUOUS = re.compile(r"[-+]?0[0-9_]*[1-9][0-9_]*$")
 _TAGS = "tag:yaml.org,2002:"
-# What PyYAML writes for values of Python; Model Garden's files have these tags. A list is a tuple
-# here anyway.
+# Tags that PyYAML writes for Python values. Model Garden's files contain them. Lists become tuples
+# in any case.
 _OF_PYTHON = {
     f"{_TAGS}python/{name}": _TAGS + kind
     for kind, names in {
@@ -58,14 +58,7 @@ _SPECIAL = {".inf": float("inf"), "+.inf": float("inf"), "-.inf": -float("inf")}
 
 
 def scalar(text: str) -> Any:
-    """Reads an unquoted scalar.
-
-    Args:
-        text: What was written.
-
-    Returns:
-        None, a bool, an int, a float, or the text.
-    """
+    """Returns an unquoted scalar as None, a bool, an int, a float, or a string."""
     lower = text.lower()
     if lower in _NULL:
         return None
@@ -83,19 +76,11 @@ def scalar(text: str) -> Any:
 
 
 def load_text(text: str, label: str, layer: int, *, with_lines: bool = True) -> Section:
-    """Reads YAML or JSON text whose root is a mapping.
+    """Returns the tree of YAML or JSON text, which is empty for an empty text.
 
-    Args:
-        text: The text.
-        label: What to call it in messages: the file's name or the flag.
-        layer: Its rank in the order of precedence.
-        with_lines: Whether origins carry the line.
-
-    Returns:
-        The tree; empty for an empty text.
-
-    Raises:
-        ConfigError: The text is no YAML, its root is no mapping, or it has a key twice.
+    `label` is the file or flag for messages. `with_lines` is whether origins have line numbers.
+    Raises ConfigError if the text is not valid YAML, its root is not a mapping, or it has a
+    duplicate key.
     """
     reader = _Reader(label, layer, with_lines)
     try:
@@ -109,7 +94,7 @@ def load_text(text: str, label: str, layer: int, *, with_lines: bool = True) -> 
     if root is None:
         return Section(Origin(label, None, layer))
     node = reader.read(root, "")
-    if isinstance(node, Leaf) and node.value is None:  # a lone `---`
+    if isinstance(node, Leaf) and node.value is None:  # Only `---`.
         return Section(node.origin)
     if not isinstance(node, Section):
         reader.problems.append(Problem("", "holds no `name: value` pairs", node.origin))
@@ -120,31 +105,16 @@ def load_text(text: str, label: str, layer: int, *, with_lines: bool = True) -> 
 
 
 def load_file(path: Path, label: str, layer: int) -> Section:
-    """Reads a YAML or JSON file.
-
-    Args:
-        path: The file.
-        label: What to call it in messages.
-        layer: Its rank in the order of precedence.
-
-    Returns:
-        The tree.
-
-    Raises:
-        ConfigError: The file cannot be read, or `load_text` fails.
-    """
+    """Returns the tree of a YAML or JSON file. Raises ConfigError if it cannot be read."""
     return load_text(read_text(path, label), label, layer)
 
 
 class _Loader(yaml.SafeLoader):
-    """Composes nodes of bounded depth and number.
-
-    Attributes:
-        tags: Of each node that was written with a tag: its id to the tag.
-    """
+    """Composes nodes, up to a maximum depth and number."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
+        # The tags of explicitly tagged nodes, by the id of the node.
         self.tags: dict[int, str] = {}
         self._depth = self._count = 0
 
@@ -159,7 +129,7 @@ class _Loader(yaml.SafeLoader):
                 raise _TooLarge(None, None, message, event.start_mark)
         node = super().compose_node(parent, index)
         self._depth -= 1
-        # An alias has no tag of its own; `!` alone means that a plain scalar is a text.
+        # An alias has no tag of its own. A lone `!` makes an unquoted scalar a string.
         tag = getattr(event, "tag", None)
         if tag is not None and not isinstance(event, yaml.AliasEvent):
             self.tags[id(node)] = _TAGS + "str" if tag == "!" else _OF_PYTHON.get(tag, tag)
@@ -167,11 +137,11 @@ class _Loader(yaml.SafeLoader):
 
 
 class _TooLarge(yaml.MarkedYAMLError):
-    """A text that is valid, and larger than any experiment."""
+    """A text that is valid but larger than any experiment."""
 
 
 class _Reader:
-    """Turns PyYAML's nodes into sections and leaves, and gathers what is wrong with them."""
+    """Converts PyYAML's nodes to sections and leaves, and collects problems."""
 
     def __init__(self, label: str, layer: int, with_lines: bool) -> None:
         self.problems: list[Problem] = []
@@ -220,7 +190,7 @@ class _Reader:
         return section
 
     def _visit(self, path: str, origin: Origin) -> None:
-        """Counts a value; what an alias refers to counts each time."""
+        """Counts a value. The target of an alias counts each time."""
         self._count += 1
         if self._count > _MAX_VALUES:
             raise ConfigError([Problem(path, f"{_TOO_MANY}, those of aliases included", origin)])
@@ -303,7 +273,7 @@ class _Reader:
             yield self._value(item, below)
 
     def _read_tagged(self, node: yaml.ScalarNode, path: str, tag: str) -> Any:
-        """Reads a scalar with a tag of the core schema, whose quotes do not count then."""
+        """Reads a scalar with a tag of the core schema, which makes quotes irrelevant."""
         kind = tag.removeprefix(_TAGS)
         if kind == "str":
             return _whole_characters(node.value)
@@ -331,7 +301,7 @@ class _Reader:
 
 
 def _whole_characters(text: str) -> str:
-    # JSON writes a character beyond U+FFFF as two escapes, which PyYAML leaves as two halves.
+    # JSON escapes a character beyond U+FFFF as a surrogate pair, which PyYAML does not combine.
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 

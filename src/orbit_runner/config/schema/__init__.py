@@ -1,1 +1,1 @@
-"""The settings of an experiment: dataclasses with their own checks. Imports no tensorflow."""
+"""The settings of an experiment: dataclasses with checks. Does not import TensorFlow."""

@@ -1,4 +1,4 @@
-"""The base of every config class, and the declaration of its settings."""
+"""The base class of all configs, and the function that declares their settings."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _UNSET: Any = dataclasses.MISSING
-# Of settings without a maximum of their own: TensorFlow keeps sizes in 32 bits in many places, and
-# weights and rates in float32.
+# The default limits of settings. TensorFlow uses 32 bits for many sizes, and float32 for weights
+# and rates.
 INT_MAX, FLOAT_MAX = 2**31 - 1, 3.4e38
 
 
@@ -38,28 +38,28 @@ def field(
     """Declares one setting of a config class.
 
     Args:
-        default: The value where none is given.
-        factory: Makes the default where it is a section.
-        help: What the setting does, in one line.
-        allowed: The values there are; empty for any of the type.
-        ge: The smallest number allowed; of a list, in each of its items.
-        gt: A number that the value has to exceed.
-        le: The largest number allowed; `INT_MAX` or `FLOAT_MAX` where none is given. A number
-            is never infinite.
-        lt: A number that the value has to stay under.
-        unsupported: Why no value but the default is accepted. For settings of Model Garden that
-            have no meaning here: they load at their default, and say why otherwise.
-        ignored: Why a value other than the default does nothing. It is an error in our own
-            experiments and a note in those of Model Garden, whose files are to load unchanged.
-        lowercase: Whether upper and lower case mean the same; the value is kept in lower case.
-        formerly: What older drivers took here; errors of the setting end with it.
-        variants: A `Registry` whose entry named by the section's `name` key gives the section's
-            class.
-        exclusive_with: A setting of the same section that says the same in other words; the one
-            that a higher layer sets holds.
-        holds_at_zero: Whether 0 is a value that holds against `exclusive_with`, and not "unset".
-        subdirectory: Whether a directory below another one is named after the text, so that it
-            may not lead elsewhere.
+        default: The default value.
+        factory: A function that returns the default, for sections.
+        help: A one-line description of the setting.
+        allowed: The allowed values. If empty, all values of the type are allowed.
+        ge: The smallest allowed number. In a list, it applies to each item.
+        gt: A number that the value must exceed.
+        le: The largest allowed number. By default `INT_MAX` or `FLOAT_MAX`, so infinity is not
+            allowed.
+        lt: A number that the value must be less than.
+        unsupported: Why only the default is accepted. For settings of Model Garden that have no
+            meaning here: any other value is an error that shows this reason.
+        ignored: Why a value other than the default has no effect. Such a value is an error in this
+            package's experiments and a note in Model Garden's, whose files must load unchanged.
+        lowercase: Whether case is ignored. The value is converted to lowercase.
+        formerly: What older drivers accepted for this setting. It is appended to errors.
+        variants: A `Registry`. The entry with the section's `name` provides the section's class.
+        exclusive_with: An alternative setting of the same section. If both are set, the one of the
+            higher layer is used.
+        holds_at_zero: Whether 0 overrides `exclusive_with`. Otherwise, 0 means that the setting is
+            unset.
+        subdirectory: Whether the value names a directory inside another one. It must then be a
+            relative path without `..`.
 
     Returns:
         A dataclass field.
@@ -95,15 +95,14 @@ def _plain(value: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Config:
-    """A frozen section of the tree.
+    """A frozen section of the config tree.
 
-    `as_dict` and `replace` have the meaning that they have in Model Garden's configs, so its
-    factories accept these.
+    `as_dict` and `replace` work as in Model Garden's configs, so its factories accept this class.
     """
 
-    # Sections that need to be finished only for training, and are checked before that.
+    # Sections that may be incomplete unless the run trains. They are checked before training.
     checked_later: ClassVar[tuple[str, ...]] = ()
-    # In a list of sections, the setting that a text stands for; "" where only a section will do.
+    # The setting that a string in a list of sections sets; "" if strings are not allowed.
     shorthand: ClassVar[str] = ""
 
     def as_dict(self) -> dict[str, Any]:
@@ -115,32 +114,32 @@ class Config:
         return dataclasses.replace(self, **changes)
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yields (field, message) for what the types alone cannot tell."""
+        """Yields (field, message) for problems that types and limits alone cannot detect."""
         yield from ()
 
     def inert(self) -> Iterator[tuple[str, str]]:
-        """Yields (field, message) for settings that do nothing beside the others.
+        """Yields (field, message) for settings that have no effect in combination with others.
 
-        Errors in our own experiments, notes in those of Model Garden.
+        They are errors in this package's experiments and notes in Model Garden's.
         """
         yield from ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OneOf(Config):
-    """A section that holds one block for each choice; `type` names the block in use.
+    """A section with one block per choice. `type` names the block in use.
 
-    Blocks that are not chosen are checked like the others, then left at their defaults.
+    Blocks that are not chosen are checked like the others, then reset to their defaults.
     """
 
     required: ClassVar[bool] = False
-    # Blocks that files may hold and that cannot be chosen: name to the reason.
+    # Blocks that files may contain but that cannot be chosen, with the reason.
     unavailable: ClassVar[Mapping[str, str]] = types.MappingProxyType({})
     type: str | None = field(None, help="the block below that is used")
 
     @classmethod
     def choices(cls) -> tuple[str, ...]:
-        """Returns the names of the blocks."""
+        """Returns the names of all blocks."""
         return tuple(f.name for f in dataclasses.fields(cls) if f.name != "type")
 
     @classmethod
@@ -149,23 +148,23 @@ class OneOf(Config):
         return tuple(name for name in cls.choices() if name not in cls.unavailable)
 
     def get(self) -> Any:
-        """Returns the chosen block, or None where nothing is chosen."""
+        """Returns the chosen block, or None if no block is chosen."""
         return None if self.type is None else getattr(self, self.type)
 
     def __eq__(self, other: object) -> bool:
-        """Compares what is chosen; what the other blocks hold is never used."""
+        """Compares only the chosen blocks, because the other blocks are never used."""
         if type(self) is not type(other) or not isinstance(other, OneOf):
             return NotImplemented
         return self.type == other.type and self.get() == other.get()
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the type and the chosen block."""
+        """Returns the type and the chosen block as nested dicts, lists and scalars."""
         if self.type is None:
             return {"type": None}
         return {"type": self.type, self.type: _plain(self.get())}
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yields what is wrong with the choice."""
+        """Yields (field, message) if the choice is missing or not available."""
         if self.type is None and self.required:
             yield "type", f"nothing is chosen\nallowed: {', '.join(self.available())}"
         if self.type is not None and self.type in self.unavailable:

@@ -1,4 +1,4 @@
-"""Checks of the whole tree that need to know the number of replicas."""
+"""Checks across sections: batch sizes, tf.data service and parameter servers."""
 
 from __future__ import annotations
 
@@ -10,14 +10,10 @@ if TYPE_CHECKING:
 
 
 def batch_problems(config: ExperimentConfig, replicas: int) -> Iterator[tuple[str, str]]:
-    """Yields batches that do not divide by the replicas and the pieces of accumulation.
+    """Yields (dotted path, message) for batch sizes that cannot be divided evenly.
 
-    Args:
-        config: The experiment.
-        replicas: The number of replicas.
-
-    Yields:
-        Dotted path and message; the message proposes the nearest sizes that do.
+    A training batch is divided by the replicas and by the accumulation steps, an evaluation batch
+    by the replicas. The message proposes the nearest valid sizes.
     """
     pieces = config.trainer.gradient_accumulation_steps
     for section, parts in (("train_data", replicas * pieces), ("validation_data", replicas)):
@@ -35,14 +31,7 @@ def batch_problems(config: ExperimentConfig, replicas: int) -> Iterator[tuple[st
 
 
 def unserved_sections(config: ExperimentConfig) -> Iterator[tuple[str, str]]:
-    """Yields data sections that enable the tf.data service without the address of one.
-
-    Args:
-        config: The experiment.
-
-    Yields:
-        Dotted path and message.
-    """
+    """Yields (dotted path, message) for sections that enable tf.data service without an address."""
     for section in ("train_data", "validation_data"):
         data = getattr(config.task, section)
         named = data.tf_data_service_address or config.runtime.tf_data_service
@@ -55,14 +44,7 @@ def unserved_sections(config: ExperimentConfig) -> Iterator[tuple[str, str]]:
 
 
 def parameter_server_problems(config: ExperimentConfig) -> Iterator[tuple[str, str]]:
-    """Yields settings of other sections that mean nothing under `parameter_server`.
-
-    Args:
-        config: The experiment.
-
-    Yields:
-        Dotted path and message.
-    """
+    """Yields (dotted path, message) for settings that `parameter_server` does not support."""
     if not config.runtime.traits.is_asynchronous:
         return
     if not config.trainer.train_tf_function:

@@ -1,4 +1,4 @@
-"""The section `callbacks`: classes that are called at the events of a run."""
+"""The section `callbacks`: classes that are called at events of a run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NONE: Mapping[str, Any] = MappingProxyType({})
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CallbackConfig(Config):
-    """One callback; its class name alone stands for one without arguments."""
+    """A callback. If it takes no arguments, its class name alone is sufficient."""
 
     shorthand: ClassVar[str] = "class_name"
     class_name: str = field(
@@ -26,7 +26,7 @@ class CallbackConfig(Config):
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yields a name without a module."""
+        """Yields (field, message) if the class name has no module."""
         module, _, name = self.class_name.rpartition(".")
         if not all(part.isidentifier() for part in (*module.split("."), name)):
             yield (
@@ -35,7 +35,7 @@ class CallbackConfig(Config):
             )
 
     def preflight(self) -> Iterator[tuple[str, str]]:
-        """Yields a module that is not there; the class is loaded when the run is built."""
+        """Yields (field, message) if the module is not found. The class is loaded later."""
         module = self.class_name.rpartition(".")[0]
         try:
             found = importlib.util.find_spec(module)

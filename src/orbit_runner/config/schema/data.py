@@ -1,4 +1,4 @@
-"""Settings of one input pipeline."""
+"""The settings of one input pipeline."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NO_SERVICE = "each pipeline has a job of its own, so that the order stays exact
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SyntheticConfig(Config):
-    """What `source: synthetic` makes."""
+    """The settings of `source: synthetic`."""
 
     kind: str = field(
         "random", allowed=("constant", "random"), help="the same value, or seeded random ones"
@@ -36,7 +36,7 @@ class SyntheticConfig(Config):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataConfig(Config):
-    """One data set and how it is fed; fields of Model Garden's `DataConfig` and some more."""
+    """A dataset and its input pipeline: the fields of Model Garden's `DataConfig`, and more."""
 
     source: str = field("", help="the data set: a name that `runner list` shows")
     data_dir: str = field("", help="folder of the data set's files")
@@ -108,7 +108,7 @@ class DataConfig(Config):
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yields settings of the data set that contradict each other."""
+        """Yields (field, message) for settings that contradict each other."""
         if self.source and self.global_batch_size == 0:
             yield "global_batch_size", "got 0, allowed: at least 1"
         for address in service_addresses(self):
@@ -123,44 +123,28 @@ _SERVICE = re.compile(r"grpc://([^\s:/,\[\]]+|\[[^\s/,\[\]]+\]):\d{1,5}")
 
 
 def service_addresses(config: DataConfig) -> tuple[str, ...]:
-    """Returns the services that make the batches of a section; none where none is enabled.
-
-    Args:
-        config: The section.
-    """
-    if not getattr(config, "enable_tf_data_service", False):  # Tasks of others may lack a section.
+    """Returns the tf.data services of a section; empty if the section does not enable them."""
+    if not getattr(config, "enable_tf_data_service", False):  # Custom tasks may lack a section.
         return ()
     return tuple(part.strip() for part in (config.tf_data_service_address or "").split(",") if part)
 
 
 def service_problem(address: str) -> str:
-    """Returns what is wrong with the form of a service's address; "" if nothing is.
-
-    Args:
-        address: Should be `grpc://host:port`.
-    """
+    """Returns why an address is not of the form `grpc://host:port`, or "" if it is."""
     if _SERVICE.fullmatch(address):
         return ""
     return f"got {address!r}, expected grpc://host:port, or several parted by commas"
 
 
 def input_paths(config: DataConfig) -> tuple[str, ...]:
-    """Returns the files of `input_path`, which is a list or names parted by commas."""
+    """Returns the paths in `input_path`, which is a list or a comma-separated string."""
     given = config.input_path
     parts = given.split(",") if isinstance(given, str) else [p for s in given for p in s.split(",")]
     return tuple(part.strip() for part in parts if part.strip())
 
 
 def services_of(config: ExperimentConfig, mode: str) -> dict[str, str]:
-    """Returns the services that a run asks for batches.
-
-    Args:
-        config: The experiment.
-        mode: One of `orbit_runner.config.schema.modes.MODES`.
-
-    Returns:
-        `host:port` to the dotted path of the setting that names it.
-    """
+    """Returns the services that a mode uses: `host:port` to the dotted path of the setting."""
     found = {address: path for path, address in _service_addresses(config, mode)}
     return {address.partition("://")[2]: path for address, path in found.items()}
 
@@ -174,5 +158,5 @@ def _service_addresses(config: ExperimentConfig, mode: str) -> Iterator[tuple[st
     for section, modes in _SECTIONS.items():
         if mode in modes:
             for address in service_addresses(getattr(config.task, section)):
-                if not service_problem(address):  # What a task of others calls an address.
+                if not service_problem(address):  # A custom task may use another form.
                     yield f"task.{section}.tf_data_service_address", address

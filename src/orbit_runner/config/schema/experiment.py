@@ -1,4 +1,4 @@
-"""The whole tree, and the part of it that every task has."""
+"""The root of the config tree, and the settings that all tasks have."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def training_data() -> DataConfig:
 
 
 def validation_data() -> DataConfig:
-    """Returns the defaults of `validation_data`, which counts every example."""
+    """Returns the defaults of `validation_data`, which keeps the last, partial batch."""
     return DataConfig(is_training=False, drop_remainder=False)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DifferentialPrivacy(Config):
-    """Noise on clipped gradients."""
+    """Clipping of gradients, and noise on them."""
 
     clipping_norm: float = field(1e8, gt=0.0, help="largest norm of each gradient")
     noise_multiplier: float = field(0.0, ge=0.0, help="noise as a multiple of that norm")
@@ -36,9 +36,9 @@ class DifferentialPrivacy(Config):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskConfig(Config):
-    """What every task has; fields of Model Garden's `TaskConfig`."""
+    """Settings that all tasks have: the fields of Model Garden's `TaskConfig`."""
 
-    input_rank: ClassVar[int] = 4  # Of what partition dims split: images in batches.
+    input_rank: ClassVar[int] = 4  # Of the tensors that partition dims split: batches of images.
     name: str | None = field(None, help="the task: a name that `runner list` shows")
     init_checkpoint: str = field("", help="checkpoint, or folder of one, that weights start from")
     model: Config | None = field(None, help="the network")
@@ -58,7 +58,7 @@ class TaskConfig(Config):
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yields a section that is fed as the other one: endless, or without its weights."""
+        """Yields (field, message) if `is_training` contradicts the name of the section."""
         for section, expected in (("train_data", True), ("validation_data", False)):
             if getattr(self, section).is_training is not expected:
                 yield (
@@ -67,47 +67,47 @@ class TaskConfig(Config):
                 )
 
     def preflight(self) -> Iterator[tuple[str, str]]:
-        """Yields (field, message) for what is wrong with files and folders.
+        """Yields (field, message) for problems with files and directories.
 
-        Called once the config is resolved and before tensorflow is imported, so that a missing
-        file is told at once.
+        Called after the config is resolved and before TensorFlow is imported, so that a missing
+        file is reported early.
         """
         yield from ()
 
     def data_files(self) -> Mapping[str, Sequence[Any]] | None:
-        """Returns the files that are read, so that a change between two starts is noticed.
+        """Returns the files that are read, to detect changes between two starts of a run.
 
-        Called after `preflight`, before tensorflow is imported.
+        Called after `preflight` and before TensorFlow is imported.
 
         Returns:
-            `DataFile` rows of `orbit_runner.data.fingerprint` by section; None to compare names,
-            sizes and times of the files that `input_path` and settings ending in `file` or `path`
-            name.
+            Rows of `DataFile` (see `orbit_runner.data.fingerprint`) by section. If None, the names,
+            sizes and modification times of the files in `input_path` and in settings that end with
+            `file` or `path` are compared.
         """
         return None
 
     @property
     def compares_data(self) -> bool:
-        """Whether `data_files` returns what a run needs to know its data in another directory."""
+        """Whether `data_files` can identify the same data in another directory."""
         return type(self).data_files is not TaskConfig.data_files
 
     def image_shape(self, section: str) -> tuple[int, int, int] | None:
-        """Returns height, width and channels of a section's images.
+        """Returns the height, width and channels of a section's images.
 
-        Asked before tensorflow is imported, where batches of images are to be split.
+        Called before TensorFlow is imported, if batches of images are to be split.
 
         Args:
             section: `train_data` or `validation_data`.
 
         Returns:
-            The shape; None where only the data set itself will tell.
+            The shape, or None if it is known only after the dataset is read.
         """
         return None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExperimentConfig(Config):
-    """An experiment: what is learned, how, and where."""
+    """An experiment: its task, training, runtime and callbacks."""
 
     name: str = field(
         "", subdirectory=True, help="name of the experiment; its file's name where unset"
@@ -128,14 +128,16 @@ class ExperimentConfig(Config):
 
     @property
     def for_task(self) -> Any:
-        """The same as the task takes it: those of Model Garden take its own classes."""
+        """The config in the form that the task expects: in Model Garden's classes for its tasks."""
         return self
 
     def preflight(self, mode: str) -> Iterator[tuple[str, str]]:
-        """Yields (dotted path, message) for what would stop a run: see `TaskConfig.preflight`.
+        """Yields (dotted path, message) for problems that would stop a run.
+
+        See `TaskConfig.preflight`.
 
         Args:
-            mode: What the run is to do.
+            mode: The mode of the run.
         """
         for name, message in self.task.preflight():
             yield f"task.{name}", message
@@ -144,10 +146,10 @@ class ExperimentConfig(Config):
                 yield f"callbacks[{index}].{name}", message
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yields settings of different sections that contradict each other."""
+        """Yields (dotted path, message) for contradictions between sections."""
         yield from setting_problems(self)
         yield from parameter_server_problems(self)
 
     def inert(self) -> Iterator[tuple[str, str]]:
-        """Yields settings of different sections that do nothing together."""
+        """Yields (dotted path, message) for settings that another section makes ineffective."""
         yield from unserved_sections(self)

@@ -1,4 +1,4 @@
-"""What a run can do."""
+"""The modes of a run."""
 
 from __future__ import annotations
 
@@ -10,13 +10,6 @@ MODES = ("train", "eval", "train_and_eval", "continuous_eval", "train_and_post_e
 
 
 def check_mode(mode: str) -> None:
-    """Checks that there is such a mode.
-
-    Args:
-        mode: Its name.
-
-    Raises:
-        RunnerError: There is none.
-    """
+    """Raises RunnerError if the mode is unknown."""
     if mode not in MODES:
         raise RunnerError(f"--mode: {unknown('mode', mode, MODES)}")

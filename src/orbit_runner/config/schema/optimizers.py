@@ -27,7 +27,7 @@ def _beta(default: float, which: str) -> Any:
 
 
 def _epsilon(default: float) -> Any:
-    # A smaller one is 0 in float32.
+    # Smaller values are 0 in float32.
     return field(default, gt=0.0, ge=1.2e-38, help="keeps the denominator away from 0")
 
 
@@ -45,14 +45,14 @@ def _jit_compile_setting() -> Any:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Optimizer(Config):
-    """What every optimizer has."""
+    """Settings that all optimizers have."""
 
     clipnorm: float | None = field(None, gt=0.0, help="largest norm of each gradient")
     clipvalue: float | None = field(None, gt=0.0, help="largest absolute value in a gradient")
     global_clipnorm: float | None = field(None, gt=0.0, help="largest norm of all gradients")
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yields two ways of clipping that exclude each other."""
+        """Yields (field, message) if more than one way of clipping is set."""
         given = [n for n in ("clipnorm", "clipvalue", "global_clipnorm") if getattr(self, n)]
         if len(given) > 1:
             yield given[-1], f"only one way of clipping can be set, got {' and '.join(given)}"
@@ -70,7 +70,7 @@ class Sgd(Optimizer):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SgdExperimental(Optimizer):
-    """Stochastic gradient descent, Keras' newer class."""
+    """Stochastic gradient descent with the newer Keras class."""
 
     name: str = _name("SGD")
     nesterov: bool = _nesterov()
@@ -80,7 +80,7 @@ class SgdExperimental(Optimizer):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RmsProp(Optimizer):
-    """Gradients over their root mean square."""
+    """RMSprop: divides gradients by their root mean square."""
 
     name: str = _name("RMSprop")
     rho: float = _beta(0.9, "second")
@@ -91,7 +91,7 @@ class RmsProp(Optimizer):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Adagrad(Optimizer):
-    """Gradients over the root of their squares' sum."""
+    """Adagrad: divides gradients by the square root of the sum of their squares."""
 
     name: str = _name("Adagrad")
     initial_accumulator_value: float = field(0.1, ge=0.0, help="start of the sum")
@@ -111,14 +111,14 @@ class Adam(Optimizer):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AdamExperimental(Adam):
-    """Adam, Keras' newer class."""
+    """Adam with the newer Keras class."""
 
     jit_compile: bool = _jit_compile_setting()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AdamW(Adam):
-    """Adam with decoupled weight decay, as BERT uses it."""
+    """Adam with decoupled weight decay, as in BERT."""
 
     name: str = _name("AdamWeightDecay")
     weight_decay_rate: float = _decay_rate()
@@ -129,7 +129,7 @@ class AdamW(Adam):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AdamWExperimental(AdamExperimental):
-    """Adam with decoupled weight decay, Keras' newer class."""
+    """Adam with decoupled weight decay, with the newer Keras class."""
 
     name: str = _name("AdamWeightDecayExperimental")
     weight_decay: float = _decay_rate()
@@ -165,7 +165,7 @@ class Lars(Optimizer):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Slide(Optimizer):
-    """SLIDE: named by Model Garden, which does not ship it."""
+    """SLIDE, which Model Garden lists but does not include."""
 
     name: str = _name("SLIDE")
     beta_1: float = _beta(0.9, "first")
@@ -184,7 +184,7 @@ class Slide(Optimizer):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Adafactor(Optimizer):
-    """Adafactor: named by Model Garden, which does not ship it."""
+    """Adafactor, which Model Garden lists but does not include."""
 
     name: str = _name("Adafactor")
     factored: bool = field(True, help="factor second moments")
@@ -202,7 +202,7 @@ class Adafactor(Optimizer):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AdafactorKeras(Optimizer):
-    """Adafactor (Shazeer and Stern 2018), Keras' class."""
+    """Adafactor (Shazeer and Stern 2018) with the Keras class."""
 
     name: str = _name("Adafactor")
     learning_rate: float = field(
@@ -266,7 +266,7 @@ class Ema(Optimizer):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Optimization(Config):
-    """The optimizer, its learning rate, and an average of the weights."""
+    """The optimizer, its learning rate, and the moving average of the weights."""
 
     optimizer: OptimizerChoice = field(factory=OptimizerChoice, help="the optimizer")
     ema: Ema | None = field(None, help="moving average of the weights")

@@ -1,4 +1,4 @@
-"""Whether a split of batches fits the devices, the images and the batches."""
+"""Checks whether batches can be split over devices as configured."""
 
 from __future__ import annotations
 
@@ -25,14 +25,9 @@ _DATA = {"train": "train_data", "eval": "validation_data"}
 
 
 def run_problems(config: ExperimentConfig, mode: str) -> Found:
-    """Yields what stands in the way of splitting batches in a mode.
+    """Yields (dotted path, message) for problems with splitting batches in a mode.
 
-    Args:
-        config: The experiment, whose `setting_problems` are none.
-        mode: One of `orbit_runner.config.schema.modes.MODES`.
-
-    Yields:
-        Dotted path and message.
+    `setting_problems` must not have found any problems.
     """
     splits = effective_splits(config, mode)
     if len({split.parts for split in splits}) > 1:
@@ -118,7 +113,7 @@ def _batch_parts(split: Split, config: ExperimentConfig, replicas: int) -> Found
     pieces = config.trainer.gradient_accumulation_steps if split.section == "train" else 1
     size = getattr(config.task, section).global_batch_size
     shares = replicas * pieces
-    # A batch that the replicas alone do not divide is told already.
+    # A batch size that the number of shares does not divide is reported by `batch_problems`.
     if size % shares == 0 and (size // shares) % parts:
         yield (
             f"task.{section}.global_batch_size",

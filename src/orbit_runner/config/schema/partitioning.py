@@ -1,4 +1,4 @@
-"""How batches of images are split over the devices that share a replica: settings and rules."""
+"""Settings and checks for splitting batches of images over the devices of a replica."""
 
 from __future__ import annotations
 
@@ -22,21 +22,15 @@ _AXES = ("batch", "height", "width", "channels")
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """The parts of a batch, as set for training or for evaluation.
+    """The parts of a batch, for training or for evaluation."""
 
-    Attributes:
-        section: `train` or `eval`.
-        path: Dotted path of the setting that says so; Model Garden's place where none does.
-        dims: Parts along each dimension; () where nothing is set.
-    """
-
-    section: str
-    path: str
-    dims: tuple[int, ...] = ()
+    section: str  # `train` or `eval`.
+    path: str  # Dotted path of the setting; that in `task` if nothing is set.
+    dims: tuple[int, ...] = ()  # Parts along each dimension; () if not set.
 
     @property
     def parts(self) -> int:
-        """The number of devices that share a replica."""
+        """The number of devices per replica."""
         return math.prod(self.dims)
 
     def __str__(self) -> str:
@@ -50,49 +44,30 @@ def _places(config: ExperimentConfig, section: str) -> tuple[Split, Split]:
 
 
 def find_split(config: ExperimentConfig, is_training: bool) -> Split:
-    """Returns the split that is set under `runtime`, or else under `task`, as in Model Garden.
-
-    Args:
-        config: The experiment.
-        is_training: Whether that of training is asked for, or that of evaluation.
-    """
+    """Returns the split set in `runtime`, or else the one in `task`, as Model Garden does."""
     runtime, task = _places(config, "train" if is_training else "eval")
     return runtime if runtime.dims else task
 
 
 def partition_dims(config: ExperimentConfig, is_training: bool) -> tuple[int, ...] | None:
-    """Returns the parts of a batch along each dimension.
+    """Returns the parts of a batch along each dimension, or None if the batch is not split.
 
-    Args:
-        config: The experiment.
-        is_training: Whether those of training are asked for, or those of evaluation.
-
-    Returns:
-        Such as (1, 2, 2, 1) for batch, height, width, channels; None where the batch stays whole.
+    For example, (1, 2, 2, 1) for batch, height, width and channels.
     """
     split = find_split(config, is_training)
     return split.dims if split.parts > 1 else None
 
 
 def effective_splits(config: ExperimentConfig, mode: str) -> list[Split]:
-    """Returns the splits that hold in a mode, that of training first.
-
-    Args:
-        config: The experiment.
-        mode: One of `orbit_runner.config.schema.modes.MODES`.
-    """
+    """Returns the splits that are used in a mode, training first."""
     wanted = ((True, mode in TRAINING), (False, mode in EVALUATING))
     return [find_split(config, is_training) for is_training, used in wanted if used]
 
 
 def effective_runtime(config: ExperimentConfig, mode: str) -> RuntimeConfig:
-    """Returns `runtime` with the partition dims that hold in a mode, wherever they are set.
+    """Returns `runtime` with the partition dims that are used in a mode, from `runtime` or `task`.
 
-    So `runtime.parts` and `runtime.num_replicas` are right for what is about to run.
-
-    Args:
-        config: The experiment.
-        mode: One of `orbit_runner.config.schema.modes.MODES`.
+    Its `parts` and `num_replicas` are then correct for this mode.
     """
     dims = {split.section: list(split.dims) or None for split in effective_splits(config, mode)}
     return config.runtime.replace(
@@ -101,14 +76,7 @@ def effective_runtime(config: ExperimentConfig, mode: str) -> RuntimeConfig:
 
 
 def setting_problems(config: ExperimentConfig) -> Found:
-    """Yields what the settings contradict each other in, whatever the mode.
-
-    Args:
-        config: The experiment.
-
-    Yields:
-        Dotted path and message.
-    """
+    """Yields (dotted path, message) for settings that contradict each other in any mode."""
     runtime = config.runtime
     products = {1}
     for section in ("train", "eval"):
@@ -142,15 +110,9 @@ def _form_problems(split: Split, rank: int) -> Found:
 
 
 def shape_problems(path: str, dims: Sequence[int], shape: Sequence[int | None]) -> Found:
-    """Yields dimensions of a batch that do not divide by their parts.
+    """Yields (dotted path, message) for dimensions of a batch that their parts do not divide.
 
-    Args:
-        path: Dotted path of the setting to blame.
-        dims: Parts along each dimension.
-        shape: Size of each dimension, the batch first; None where it is not known.
-
-    Yields:
-        Dotted path and message.
+    `path` is the setting to blame. `shape` begins with the batch; None is an unknown size.
     """
     if len(shape) != len(dims):
         yield (

@@ -1,4 +1,4 @@
-"""Settings of the machine: devices, strategy, cluster, precision, threads, seed."""
+"""Settings of the runtime: devices, strategy, cluster, precision, threads, seed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NO_SHARD_DIM = "set train_input_partition_dims and eval_input_partition_dims"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClusterConfig(Config):
-    """Addresses, `host:port`, of each role's members in the order of their indices."""
+    """The addresses (`host:port`) of each role's members, in the order of their indices."""
 
     chief: list[str] = field((), help="the one that writes; worker 0 where there is none")
     worker: list[str] = field((), help="those that train")
@@ -26,14 +26,14 @@ class ClusterConfig(Config):
     evaluator: list[str] = field((), help="evaluates checkpoints beside training")
 
     def jobs(self) -> dict[str, tuple[str, ...]]:
-        """Returns the roles that have members, with their addresses."""
+        """Returns the addresses of each role that has members."""
         named = {role: tuple(getattr(self, role)) for role in ROLES}
         return {role: addresses for role, addresses in named.items() if addresses}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RuntimeConfig(Config):
-    """Where an experiment runs; fields of Model Garden's `RuntimeConfig` and some more."""
+    """Devices, strategy and cluster: the fields of Model Garden's `RuntimeConfig`, and more."""
 
     distribution_strategy: str = field(
         "mirrored", allowed=tuple(STRATEGIES), lowercase=True, help="how replicas work together"
@@ -164,7 +164,7 @@ class RuntimeConfig(Config):
     use_tpu_mp_strategy: bool = field(False, help="model parallelism", unsupported=_NO_SHARD_DIM)
 
     def model_parallelism(self) -> dict[str, int]:
-        """Returns the arguments that Model Garden's strategy factory takes."""
+        """Returns the model parallelism arguments for Model Garden's strategy factory."""
         return {
             "num_cores_per_replica": self.num_cores_per_replica,
             "default_shard_dim": self.default_shard_dim,
@@ -182,25 +182,21 @@ class RuntimeConfig(Config):
 
     @property
     def parts(self) -> int:
-        """The number of devices that share one replica."""
+        """The number of devices per replica."""
         dims = self.train_input_partition_dims or self.eval_input_partition_dims or ()
         return math.prod(dims)
 
     @property
     def effective_all_reduce(self) -> str | None:
-        """The algorithm that is used: NCCL reduces on GPUs only."""
+        """The all-reduce algorithm in use. NCCL is used only on GPUs."""
         on_cpu = self.all_reduce_alg == "nccl" and self.num_gpus == 0
         return None if on_cpu else self.all_reduce_alg
 
     def num_replicas(self, workers: int = 1) -> int | None:
-        """Returns the number of replicas, or None where only the devices tell.
-
-        Args:
-            workers: The number of workers that train together.
-        """
+        """Returns the number of replicas, or None if it depends on the devices that are found."""
         strategy = self.distribution_strategy
         if self.traits.is_asynchronous:
-            return 1  # Workers do not wait for each other: each batch is one worker's.
+            return 1  # Training is asynchronous: each batch is processed by one worker.
         if strategy == "tpu" or self.num_gpus < 0:
             return None
         if strategy == "multi_worker_mirrored":
@@ -210,9 +206,9 @@ class RuntimeConfig(Config):
         return 1
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yields settings that contradict each other."""
+        """Yields (field, message) for settings that contradict each other."""
         yield from runtime_problems(self)
 
     def inert(self) -> Iterator[tuple[str, str]]:
-        """Yields settings that do nothing under the strategy."""
+        """Yields (field, message) for settings that have no effect under the strategy."""
         yield from inert_settings(self)

@@ -1,4 +1,4 @@
-"""What the settings of `runtime` say together, beyond each one's type and range."""
+"""Checks of combinations of settings in `runtime`."""
 
 from __future__ import annotations
 
@@ -14,14 +14,7 @@ Found = Iterator[tuple[str, str]]
 
 
 def runtime_problems(runtime: RuntimeConfig) -> Found:
-    """Yields settings that contradict each other.
-
-    Args:
-        runtime: The section.
-
-    Yields:
-        Field and message.
-    """
+    """Yields (field, message) for settings that contradict each other."""
     for rule in (
         _devices,
         _all_reduce,
@@ -34,14 +27,7 @@ def runtime_problems(runtime: RuntimeConfig) -> Found:
 
 
 def inert_settings(runtime: RuntimeConfig) -> Found:
-    """Yields settings that do nothing beside the others.
-
-    Args:
-        runtime: The section.
-
-    Yields:
-        Field and message.
-    """
+    """Yields (field, message) for settings that have no effect in combination with others."""
     for rule in (_inert_all_reduce, _inert_hosts, _inert_loss_scale, _inert_tpu):
         yield from rule(runtime)
 

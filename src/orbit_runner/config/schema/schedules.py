@@ -1,4 +1,4 @@
-"""Learning-rate schedules and warm-ups, with the field names of Model Garden."""
+"""Learning rate schedules and warmups, with the field names of Model Garden."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from orbit_runner.config.schema.base import Config, OneOf, field
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Schedule(Config):
-    """A schedule some of whose numbers have no sensible default."""
+    """Base class of schedules. Settings in `needs` have no default and must be set."""
 
     needs: ClassVar[tuple[str, ...]] = ()
     name: str = field("", help="name of the schedule's ops")
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yields the numbers that have to be given and are not."""
+        """Yields (field, message) for settings in `needs` that are not set."""
         for name in self.needs:
             if getattr(self, name) is None:
                 yield name, "has to be set for this schedule"
@@ -33,7 +33,7 @@ def _offset() -> Any:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ConstantLr(Schedule):
-    """The same rate at every step."""
+    """A constant learning rate."""
 
     name: str = field("Constant", help="name of the schedule's ops")
     learning_rate: float = field(0.1, ge=0.0, help="the rate")
@@ -41,7 +41,7 @@ class ConstantLr(Schedule):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pieces(Schedule):
-    """A schedule made of pieces between boundaries."""
+    """A schedule that consists of pieces between boundaries."""
 
     needs = ("boundaries", "values")
     extra_values: ClassVar[int] = 1
@@ -50,7 +50,7 @@ class Pieces(Schedule):
     offset: int = _offset()
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yields pieces that do not fit together."""
+        """Yields (field, message) if boundaries and values do not match."""
         yield from super().problems()
         if self.boundaries is None or self.values is None:
             return
@@ -66,23 +66,23 @@ class Pieces(Schedule):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StepwiseLr(Pieces):
-    """One constant rate a piece; `values[i]` holds up to and with `boundaries[i]`."""
+    """A constant rate per piece. `values[i]` is used up to and including step `boundaries[i]`."""
 
     name: str = field("PiecewiseConstantDecay", help="name of the schedule's ops")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StepCosineLr(Pieces):
-    """One cosine a piece, from each value to the next; `values[i]` holds at `boundaries[i]`.
+    """A cosine per piece, from each value to the next. `values[i]` is the rate at `boundaries[i]`.
 
-    Model Garden's schedule is NaN from the last boundary on.
+    Model Garden's schedule returns NaN from the last boundary on.
     """
 
     extra_values = 0
     name: str = field("StepCosineDecayWithOffset", help="name of the schedule's ops")
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yields boundaries that leave no piece."""
+        """Yields (field, message) also if there are fewer than two boundaries."""
         yield from super().problems()
         if self.boundaries is not None and len(self.boundaries) < 2:
             yield "boundaries", f"got {list(self.boundaries)}, allowed: at least two"
@@ -90,7 +90,7 @@ class StepCosineLr(Pieces):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExponentialLr(Schedule):
-    """initial · decay_rate ^ (step / decay_steps)."""
+    """The rate is initial · decay_rate ^ (step / decay_steps)."""
 
     needs = ("initial_learning_rate", "decay_steps", "decay_rate")
     name: str = field("ExponentialDecay", help="name of the schedule's ops")
@@ -103,7 +103,7 @@ class ExponentialLr(Schedule):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PolynomialLr(Schedule):
-    """From the initial rate to the end rate along (1 − step / decay_steps) ^ power."""
+    """Decays from the initial to the end rate along (1 − step / decay_steps) ^ power."""
 
     needs = ("initial_learning_rate", "decay_steps")
     name: str = field("PolynomialDecay", help="name of the schedule's ops")
@@ -117,7 +117,7 @@ class PolynomialLr(Schedule):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CosineLr(Schedule):
-    """Half a cosine from the initial rate to alpha times it."""
+    """Decays along half a cosine from the initial rate to alpha times the initial rate."""
 
     needs = ("initial_learning_rate", "decay_steps")
     name: str = field("CosineDecay", help="name of the schedule's ops")
@@ -129,7 +129,7 @@ class CosineLr(Schedule):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DirectPowerLr(Schedule):
-    """initial · step ^ power."""
+    """The rate is initial · step ^ power."""
 
     needs = ("initial_learning_rate",)
     name: str = field("DirectPowerDecay", help="name of the schedule's ops")
@@ -139,7 +139,7 @@ class DirectPowerLr(Schedule):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PowerAndLinearDecayLr(Schedule):
-    """initial · step ^ power, times a line down to zero over the last part."""
+    """The rate is initial · step ^ power, times a linear decay to zero in the last part."""
 
     needs = ("initial_learning_rate", "total_decay_steps")
     name: str = field("PowerAndLinearDecay", help="name of the schedule's ops")
@@ -154,7 +154,7 @@ class PowerAndLinearDecayLr(Schedule):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PowerDecayWithOffsetLr(Schedule):
-    """initial · (step − offset) ^ power, and a constant rate before the offset."""
+    """The rate is initial · (step − offset) ^ power, and constant before the offset."""
 
     needs = ("initial_learning_rate",)
     name: str = field("PowerDecayWithOffset", help="name of the schedule's ops")
@@ -186,7 +186,7 @@ class LearningRate(OneOf):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LinearWarmup(Schedule):
-    """A line from warmup_learning_rate up to the schedule's rate at warmup_steps."""
+    """Increases linearly from warmup_learning_rate to the schedule's rate at warmup_steps."""
 
     needs = ("warmup_steps",)
     name: str = field("linear", help="name of the warm-up's ops")
@@ -196,7 +196,7 @@ class LinearWarmup(Schedule):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PolynomialWarmup(Schedule):
-    """(step / warmup_steps) ^ power times the schedule's rate at warmup_steps."""
+    """The rate is (step / warmup_steps) ^ power times the schedule's rate at warmup_steps."""
 
     needs = ("warmup_steps",)
     name: str = field("polynomial", help="name of the warm-up's ops")
@@ -206,7 +206,7 @@ class PolynomialWarmup(Schedule):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Warmup(OneOf):
-    """What comes before the schedule; none where no type is given."""
+    """The warmup before the schedule. If no type is set, there is no warmup."""
 
     linear: LinearWarmup = field(factory=LinearWarmup, help="a line")
     polynomial: PolynomialWarmup = field(factory=PolynomialWarmup, help="a power")

@@ -1,10 +1,11 @@
-"""The kinds of TPU there are, by name: how their chips are laid out, how many devices they show.
+"""The known types of TPU, by name, with the layout of their chips and the number of devices.
 
-Shapes are the default ones of Google Cloud's pages "TPU v2", "TPU v3", "TPU v4", "TPU v5e" and
-"TPU v5p" (cloud.google.com/tpu/docs/v2 and so on). A v2 or v3 chip shows its two cores as two
-devices. A v4 or v5p chip has two cores too, which its name counts and which act as one device: a
-v4-32 lists sixteen, from (0,0,0) to (1,1,3) (github.com/huggingface/transformers/issues/20252;
-github.com/jax-ml/jax/issues/19493 for v5p). A v5e chip has one core.
+Shapes are the defaults on Google Cloud's pages "TPU v2", "TPU v3", "TPU v4", "TPU v5e" and
+"TPU v5p" (cloud.google.com/tpu/docs/v2 and so on). A v2 or v3 chip appears as two devices, one for
+each core. A v4 or v5p chip also has two cores, which its name counts but which form one device: a
+v4-32 lists sixteen devices, from (0,0,0) to (1,1,3)
+(github.com/huggingface/transformers/issues/20252; github.com/jax-ml/jax/issues/19493 for v5p).
+A v5e chip has one core.
 """
 
 from __future__ import annotations
@@ -25,19 +26,12 @@ _TORUS: tuple[Shape, ...] = (
 
 @dataclasses.dataclass(frozen=True)
 class Family:
-    """One generation of TPUs.
+    """One generation of TPUs."""
 
-    Attributes:
-        counted: What a name counts for each chip.
-        devices: The devices that TensorFlow sees of a chip.
-        host: The most chips of a host, as a block.
-        shapes: The chips of each slice, along x, y and z.
-    """
-
-    counted: int
-    devices: int
-    host: Shape
-    shapes: tuple[Shape, ...]
+    counted: int  # What names count per chip: its cores, or 1.
+    devices: int  # TensorFlow devices per chip.
+    host: Shape  # Most chips of one host, along x, y and z.
+    shapes: tuple[Shape, ...]  # Chips of each slice, along x, y and z.
 
 
 FAMILIES: MappingProxyType[str, Family] = MappingProxyType(
@@ -65,21 +59,16 @@ FAMILIES: MappingProxyType[str, Family] = MappingProxyType(
 
 @dataclasses.dataclass(frozen=True)
 class Platform:
-    """One kind of TPU.
+    """One type of TPU."""
 
-    Attributes:
-        name: Such as `v3-8`.
-        mesh: Chips along x, y and z, and devices of a chip: `Topology.mesh_shape` of TensorFlow.
-        host: Chips of a host along x, y and z.
-    """
-
-    name: str
+    name: str  # Such as `v3-8`.
+    # Chips along x, y and z, and devices per chip: TensorFlow's `Topology.mesh_shape`.
     mesh: tuple[int, int, int, int]
-    host: Shape
+    host: Shape  # Chips of one host, along x, y and z.
 
     @property
     def devices(self) -> int:
-        """The number of devices that TensorFlow sees."""
+        """The number of devices that TensorFlow lists."""
         return math.prod(self.mesh)
 
 
@@ -97,20 +86,15 @@ PLATFORMS = MappingProxyType(_all())
 
 
 def find_platform(name: str) -> Platform | None:
-    """Returns the kind of TPU that a name stands for; None where it is not known.
+    """Returns the TPU type with this name, or None if it is unknown.
 
-    Args:
-        name: Such as `v3-8`; `v5litepod-8`, as Google Cloud calls it, is `v5e-8`.
+    `v5litepod-8`, the name on Google Cloud, is accepted for `v5e-8`.
     """
     return PLATFORMS.get(name.replace("v5litepod-", "v5e-"))
 
 
 def unknown_platform(name: str) -> str:
-    """Words the answer to a kind of TPU that is not known.
-
-    Args:
-        name: What was written.
-    """
+    """Returns the message for an unknown TPU type."""
     ranges = []
     for generation in FAMILIES:
         names = [known for known in PLATFORMS if known.startswith(f"{generation}-")]

@@ -1,4 +1,4 @@
-"""Settings of the loop: how long, how often, what is kept."""
+"""Settings of training, evaluation, checkpoints and export."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from orbit_runner.config.schema.optimizers import Optimization
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EarlyStopping(Config):
-    """When to end before the last step; looked at after each evaluation."""
+    """When to stop training early. Checked after each evaluation."""
 
     metric: str = field("validation_loss", help="the metric that is watched")
     metric_comp: str = field("lower", allowed=("higher", "lower"), help="which is better")
@@ -24,14 +24,14 @@ class EarlyStopping(Config):
     threshold: float | None = field(None, help="end as soon as the metric is this good")
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yields a rule that never ends anything."""
+        """Yields (field, message) if no criterion is set."""
         if self.patience is None and self.threshold is None:
             yield "patience", "neither patience nor threshold is set, so nothing would ever stop"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainerConfig(Config):
-    """How an experiment trains; fields of Model Garden's `TrainerConfig` and some more."""
+    """How to train and evaluate: the fields of Model Garden's `TrainerConfig`, and more."""
 
     optimizer_config: Optimization = field(factory=Optimization, help="how weights change")
     train_steps: int = field(
@@ -134,7 +134,7 @@ class TrainerConfig(Config):
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yields settings that contradict each other."""
+        """Yields (field, message) for settings that contradict each other."""
         if isinstance(self.steps_per_loop, str) and self.steps_per_loop != "auto":
             yield "steps_per_loop", f"got {self.steps_per_loop!r}, allowed: 'auto' or a number"
         if self.train_steps and self.train_epochs:
@@ -150,7 +150,7 @@ class TrainerConfig(Config):
         yield from self._export_problems()
 
     def inert(self) -> Iterator[tuple[str, str]]:
-        """Yields half of what a best checkpoint needs."""
+        """Yields (field, message) if only one of the two best-checkpoint settings is set."""
         subdir, metric = "best_checkpoint_export_subdir", "best_checkpoint_eval_metric"
         for name, other in ((subdir, metric), (metric, subdir)):
             value = getattr(self, name)

@@ -1,1 +1,1 @@
-"""Images of any size in files: found, decoded, cropped, varied and brought to one size."""
+"""Images of any size in files: listing, decoding, cropping, augmentation and resizing."""

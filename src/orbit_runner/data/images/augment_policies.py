@@ -1,4 +1,4 @@
-"""RandAugment and AutoAugment: Model Garden's operations, drawn with keys."""
+"""RandAugment and AutoAugment: Model Garden's operations, with keyed random draws."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import tensorflow as tf
 from orbit_runner.determinism.scopes import keyed_draws_scope
 from orbit_runner.errors import DataError
 
-# From image, seed, number of the example and epoch to an image; uint8 [height, width, 3].
+# From (image, seed, example number, epoch) to an image; images are uint8 [height, width, 3].
 Policy = Callable[[tf.Tensor, int, tf.Tensor, tf.Tensor], tf.Tensor]
 
 
@@ -23,21 +23,10 @@ def rand_augment(
     prob_to_apply: float | None,
     exclude_ops: Sequence[str],
 ) -> Policy:
-    """Makes RandAugment (Cubuk et al., RandAugment, 2020), with Model Garden's arguments.
+    """Returns RandAugment (Cubuk et al., RandAugment, 2020), with Model Garden's arguments.
 
-    Args:
-        num_layers: Operations on an image.
-        magnitude: How strong each is, 0 to 10.
-        cutout_const: Factor of the size that is cut out.
-        translate_const: Factor of how far images are moved.
-        prob_to_apply: Chance of each operation; always where None.
-        exclude_ops: Names of operations that are left out.
-
-    Returns:
-        The policy.
-
-    Raises:
-        DataError: There is no such operation.
+    `magnitude` is from 0 to 10. If `prob_to_apply` is None, each operation is always applied.
+    Raises `DataError` if `exclude_ops` has the name of an unknown operation.
     """
     from official.vision.ops import augment
 
@@ -60,16 +49,7 @@ def rand_augment(
 
 
 def auto_augment(*, augmentation_name: str, cutout_const: float, translate_const: float) -> Policy:
-    """Makes AutoAugment (Cubuk et al., AutoAugment, 2019), with Model Garden's arguments.
-
-    Args:
-        augmentation_name: The policy.
-        cutout_const: Factor of the size that is cut out.
-        translate_const: Factor of how far images are moved.
-
-    Returns:
-        The policy.
-    """
+    """Returns AutoAugment (Cubuk et al., AutoAugment, 2019), with Model Garden's arguments."""
     from official.vision.ops import augment
 
     made = augment.AutoAugment(
@@ -81,7 +61,7 @@ def auto_augment(*, augmentation_name: str, cutout_const: float, translate_const
 
 
 def _keyed_policy(augmenter: Any) -> Policy:
-    # Nothing of it needs AutoGraph, which would take more time than all the rest of the tracing.
+    # Nothing here needs AutoGraph, which would take longer than the rest of the tracing.
     @tf.autograph.experimental.do_not_convert
     def policy(image: tf.Tensor, seed: int, number: tf.Tensor, epoch: tf.Tensor) -> tf.Tensor:
         with keyed_draws_scope(seed, number, epoch, "augmentation"):

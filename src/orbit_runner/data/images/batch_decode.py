@@ -1,4 +1,4 @@
-"""Decodes the images of a batch side by side, and tells which of them failed."""
+"""Decodes the images of a batch in parallel, and reports which of them failed."""
 
 from __future__ import annotations
 
@@ -7,29 +7,23 @@ from typing import Any
 
 import tensorflow as tf
 
-# From a raw image, the number of its example and its epoch to uint8 [height, width, channels].
+# From (raw image, example number, epoch) to uint8 [height, width, channels].
 MakeImage = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor]
-# So that there is work for all cores where batches are small.
+# Keeps all cores busy if batches are small.
 _IMAGES_AT_ONCE = 32
 
 
 def decode_batches(
     batches: tf.data.Dataset, make: MakeImage, shape: tuple[int, int, int], batch_size: int
 ) -> tf.data.Dataset:
-    """Makes the images of each batch.
+    """Returns the batches with decoded images, in the same order.
 
-    A row of images that do not fail, and a row at the end that stands for none: what is missing is
-    what failed. That costs a data set a batch, not one an image, and holds up no thread.
+    The input has the columns `raw`, `id`, `epoch` and others, [b]. In the result, `image` (uint8
+    [b, *shape], zeros if decoding failed) and `good` (bool [b]) replace `raw`.
 
-    Args:
-        batches: Columns `raw`, `id`, `epoch` and others, [b].
-        make: Makes an image.
-        shape: Of the images.
-        batch_size: b.
-
-    Returns:
-        The batches in their order, without `raw`; with `image` (uint8 [b, *shape], zeros where it
-        failed) and `good` (bool [b]).
+    The images of a batch form a dataset that ignores errors, with an extra last row so that it is
+    never empty. Images that are missing in it have failed. This takes one dataset per batch instead
+    of one per image, and blocks no thread.
     """
     end = tf.data.Dataset.from_tensors((batch_size, tf.zeros(shape, tf.uint8)))
 

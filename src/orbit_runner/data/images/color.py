@@ -12,20 +12,11 @@ _SALT = 0x6A6974746572
 def jitter(
     image: tf.Tensor, strength: float, seed: int, number: tf.Tensor, epoch: tf.Tensor
 ) -> tf.Tensor:
-    """Varies brightness, then contrast, then saturation, each by a factor of its own.
+    """Returns an image with brightness, then contrast, then saturation scaled by random factors.
 
-    Factors are uniform between 1 - strength, at least 0, and 1 + strength, as in Model Garden,
-    which varies the image before it is resized.
-
-    Args:
-        image: float32 [height, width, 3], 0 to 255.
-        strength: The largest part by which a factor differs from 1.
-        seed: Seed of the factors.
-        number: Of the example, int64 scalar.
-        epoch: int64 scalar.
-
-    Returns:
-        float32 [height, width, 3], 0 to 255.
+    `image` and the result are float32 [height, width, 3], 0 to 255. `number` (of the example) and
+    `epoch` are int64 scalars. Each factor is uniform between 1 - `strength` (at least 0) and 1 +
+    `strength`, as in Model Garden, which scales them before the image is resized.
     """
     key = tf.bitcast(random_bits(seed, number, epoch, _SALT), tf.int32)
     least = max(0.0, 1.0 - strength)

@@ -1,4 +1,4 @@
-"""Which part of an image is used."""
+"""The parts of images that are used: the central crop and random crops."""
 
 from __future__ import annotations
 
@@ -13,17 +13,13 @@ _ASPECTS = (3 / 4, 4 / 3)
 
 
 def central_window(size: tf.Tensor, fraction: float) -> tf.Tensor:
-    """Finds the square in the middle of an image.
+    """Returns the square in the center of an image.
 
-    The evaluation of Krizhevsky et al., ImageNet Classification with Deep Convolutional Neural
-    Networks, 2012, with 0.875 = 224/256 as Model Garden has it.
+    The result is first row, first column, height and width, int32 [4]. `size` is height and width,
+    int32 [2]. `fraction` is the side of the square as a share of the image's shorter side.
 
-    Args:
-        size: Height and width, int32 [2].
-        fraction: Side of the square as a share of the shorter side of the image.
-
-    Returns:
-        First row, first column, height and width, int32 [4].
+    This is the evaluation of Krizhevsky et al., ImageNet Classification with Deep Convolutional
+    Neural Networks, 2012, with 0.875 = 224/256 as in Model Garden.
     """
     sides = tf.cast(size, tf.float32)
     side = fraction * tf.reduce_min(sides)
@@ -40,22 +36,15 @@ def inception_window(
     number: tf.Tensor,
     epoch: tf.Tensor,
 ) -> tf.Tensor:
-    """Draws a part of random area and aspect; the middle where ten draws do not fit the image.
+    """Returns a window of random area and aspect.
 
-    Szegedy et al., Going Deeper with Convolutions, 2015, section 6: an area of 8 % to 100 %, an
-    aspect of 3/4 to 4/3. As in Model Garden an image that would be taken whole is cut to its
-    middle.
+    The result is first row, first column, height and width, int32 [4]. `size` is height and width,
+    int32 [2]. `areas` are the smallest and the largest area as shares of the image's area. `number`
+    (of the example) and `epoch` are int64 scalars.
 
-    Args:
-        size: Height and width, int32 [2].
-        areas: Smallest and largest area, as shares of the image's.
-        fraction: Of `central_window`.
-        seed: Seed of the draws.
-        number: Of the example, int64 scalar.
-        epoch: int64 scalar.
-
-    Returns:
-        First row, first column, height and width, int32 [4].
+    Szegedy et al., Going Deeper with Convolutions, 2015, section 6, use an area of 8 % to 100 % and
+    an aspect of 3/4 to 4/3. If ten draws do not fit the image, or the whole image is drawn, returns
+    the central window with `fraction`, as in Model Garden.
     """
     bits = random_bits(seed, number, epoch, _SALT)
     first, length, _ = tf.image.stateless_sample_distorted_bounding_box(

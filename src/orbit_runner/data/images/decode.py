@@ -1,4 +1,4 @@
-"""Decodes a part of an image file, without the rest of it where the format allows."""
+"""Decodes a part of an image file, without the rest of it if the format allows that."""
 
 from __future__ import annotations
 
@@ -11,15 +11,10 @@ Window = Callable[[tf.Tensor], tf.Tensor]
 
 
 def decode_window(encoded: tf.Tensor, channels: int, window: Window | None = None) -> tf.Tensor:
-    """Decodes a part of a JPEG, PNG, BMP or GIF file; of a JPEG, little more than the part.
+    """Returns a part of the image in a JPEG, PNG, BMP or GIF file: uint8 [height, width, channels].
 
-    Args:
-        encoded: The file, string scalar.
-        channels: 1 or 3.
-        window: Says which part, from the size of the image; all of it where None.
-
-    Returns:
-        uint8 [height, width, channels].
+    `encoded` is the contents of the file, string scalar. `channels` is 1 or 3. `window` selects the
+    part; None for the whole image. Of a JPEG file, little more than the part is decoded.
     """
     image = tf.cond(
         tf.io.is_jpeg(encoded),
@@ -30,15 +25,7 @@ def decode_window(encoded: tf.Tensor, channels: int, window: Window | None = Non
 
 
 def crop(image: tf.Tensor, window: Window | None) -> tf.Tensor:
-    """Cuts a part out of an image.
-
-    Args:
-        image: [height, width, channels].
-        window: Says which part, from the size of the image; all of it where None.
-
-    Returns:
-        [rows, columns, channels], the dtype of the image.
-    """
+    """Returns the part of an image [height, width, channels] that `window` selects (None: all)."""
     if window is None:
         return image
     part = window(tf.shape(image)[:2])
@@ -58,26 +45,17 @@ def _other(encoded: tf.Tensor, channels: int) -> tf.Tensor:
 
 
 def resize(image: tf.Tensor, size: tuple[int, int], method: str) -> tf.Tensor:
-    """Brings an image to a size.
+    """Returns a resized image: float32 [*size, channels], in the unit of the input image.
 
-    Args:
-        image: [height, width, channels], any number type.
-        size: Height and width.
-        method: A name in `tf.image.ResizeMethod`, in lower case.
-
-    Returns:
-        float32 [*size, channels], in the unit of the image.
+    `image` is [height, width, channels] of any numeric dtype, and `size` is (height, width).
+    `method` is a name in `tf.image.ResizeMethod`, in lower case.
     """
     return tf.cast(tf.image.resize(image, size, method=method), tf.float32)
 
 
 def as_pixels(image: tf.Tensor) -> tf.Tensor:
-    """Rounds an image to whole pixel values: a quarter of the bytes to keep and to hand over.
+    """Returns a float32 image (0 to 255, any shape) rounded to uint8.
 
-    Args:
-        image: float32, 0 to 255, any shape.
-
-    Returns:
-        uint8, the same shape.
+    This takes a quarter of the memory.
     """
     return tf.saturate_cast(tf.round(image), tf.uint8)

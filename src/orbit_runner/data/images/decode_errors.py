@@ -1,4 +1,4 @@
-"""Images that do not decode: counted, named, and no more of them than a setting allows."""
+"""Counts and reports the images that cannot be decoded, up to a limit."""
 
 from __future__ import annotations
 
@@ -11,32 +11,25 @@ import tensorflow as tf
 
 
 class BadImages:
-    """Those of one section, each counted once however often it is read."""
+    """The images of a section that cannot be decoded, each counted once however often it is read.
+
+    `section` is the name in messages, such as `train_data`; `limit` is the largest allowed number.
+    """
 
     def __init__(self, section: str, limit: int) -> None:
-        """Starts at none.
-
-        Args:
-            section: Such as `train_data`, for messages.
-            limit: How many there may be.
-        """
         self.section, self.limit = section, limit
         self._names: set[str] = set()
         self._lock = threading.Lock()
 
     @property
     def count(self) -> int:
-        """How many have been found."""
+        """The number of bad images found so far."""
         return len(self._names)
 
     def found(self, names: Iterable[bytes]) -> str:
-        """Counts images and says on stderr which are new.
+        """Counts bad images by name, and prints the new ones to stderr.
 
-        Args:
-            names: What they are called.
-
-        Returns:
-            "", or what is wrong once there are too many.
+        Returns an error message if there are more than `limit`, otherwise an empty string.
         """
         with self._lock:
             for name in (each.decode(errors="replace") for each in names):
@@ -59,23 +52,18 @@ class BadImages:
     def checked(
         self, good: tf.Tensor, ids: tf.Tensor, names: Callable[[tf.Tensor], tf.Tensor]
     ) -> tf.Tensor:
-        """Counts the bad images of a batch; in the graph of a pipeline.
+        """Counts the bad images of a batch in a pipeline's graph, and returns 0 (int32 scalar).
 
-        Args:
-            good: Which images decoded, bool [b].
-            ids: Numbers of the examples, int64 [b].
-            names: From numbers to names, string [k].
-
-        Returns:
-            0, int32 scalar, to be added to what depends on it; to read it raises where there are
-            too many.
+        `good` (bool [b]) is False for bad images, and `ids` are the numbers of the examples, int64
+        [b]. `names` converts numbers to names, string [k]. Add the result to a value that the
+        pipeline uses: computing it raises an error if there are too many bad images.
         """
         if self.limit:
 
             def problem() -> tf.Tensor:
                 bad = names(tf.boolean_mask(ids, ~good))
-                # In a call of Python, for the count goes through all pipelines of the run. None is
-                # made where all is well.
+                # A Python call, because the count covers all pipelines of the run. It is made only
+                # if there are bad images.
                 told = tf.numpy_function(self._report, [bad], tf.string, stateful=True)
                 return tf.ensure_shape(told, [])
 
@@ -92,19 +80,13 @@ class BadImages:
 
 
 def zero_or_raise(fine: tf.Tensor, problem: Callable[[], tf.Tensor]) -> tf.Tensor:
-    """Makes a zero that cannot be made where something is wrong.
+    """Returns 0 (int32 scalar), or raises an error when the tensor is computed.
 
-    To be added to what depends on it: TensorFlow drops an op that others only wait for.
-
-    Args:
-        fine: Whether there is nothing to look at, bool scalar.
-        problem: Makes the text, string scalar; "" where all is well after all. Called in the graph
-            where it is not fine.
-
-    Returns:
-        0, int32 scalar; to read it raises the text.
+    Add the result to a value that is used, because TensorFlow prunes an op that is only a control
+    dependency. If `fine` (bool scalar) is False, the graph that `problem` builds is run; it returns
+    the error message (string scalar), which is empty if there is no error.
     """
     text = tf.cond(fine, lambda: tf.constant(""), problem)
-    # Raises with the text in its message. Not `tf.debugging.Assert`: that counts as stateful, for
-    # which op determinism would make one batch at a time.
+    # `to_number` raises an error that contains the text. `tf.debugging.Assert` is stateful, so
+    # op determinism would make one batch at a time.
     return tf.strings.to_number(tf.where(text == "", "0", text), tf.int32)

@@ -1,4 +1,4 @@
-"""Rectangles of noise."""
+"""Random erasing: fills a rectangle with noise."""
 
 from __future__ import annotations
 
@@ -17,33 +17,21 @@ _TRIALS = 10
 
 @dataclasses.dataclass(frozen=True)
 class Erasing:
-    """Zhong et al., Random Erasing Data Augmentation, 2020, algorithm 1, filled with noise.
-
-    Attributes:
-        probability: Chance of an image.
-        min_area: Smallest area, as a share of the image's.
-        max_area: Largest area.
-        min_aspect: Smallest height to width; the largest is one over it.
-    """
+    """Zhong et al., Random Erasing Data Augmentation, 2020, algorithm 1, with noise as the fill."""
 
     probability: float = 0.25
-    min_area: float = 0.02
+    min_area: float = 0.02  # As a share of the image's area.
     max_area: float = 1 / 3
-    min_aspect: float = 0.3
+    min_aspect: float = 0.3  # Smallest ratio of height to width. The largest is its inverse.
 
     def __call__(
         self, image: tf.Tensor, seed: int, number: tf.Tensor, epoch: tf.Tensor
     ) -> tf.Tensor:
-        """Fills the first of ten rectangles that lies within the image, by chance.
+        """Returns the image, with a rectangle filled with noise in a random share of the calls.
 
-        Args:
-            image: uint8 [height, width, 3], all known.
-            seed: Seed of the draws.
-            number: Of the example, int64 scalar.
-            epoch: int64 scalar.
-
-        Returns:
-            uint8 [height, width, 3].
+        `image` and the result are uint8 [height, width, 3], with a static shape. `number` (of the
+        example) and `epoch` are int64 scalars. The first of ten random rectangles that is smaller
+        than the image is filled; if there is no such rectangle, the image is unchanged.
         """
         height, width = image.shape[:2]
         key = tf.bitcast(random_bits(seed, number, epoch, _SALT), tf.int32)

@@ -1,4 +1,4 @@
-"""An image as evaluation sees it, and as a served model has to."""
+"""The preprocessing of images for evaluation and for serving."""
 
 from __future__ import annotations
 
@@ -17,17 +17,13 @@ def decode_for_evaluation(
     center_crop_fraction: float | None = 0.875,
     method: str = "bilinear",
 ) -> tf.Tensor:
-    """Decodes an image file, cuts out its middle and brings it to a size; with plain TF ops only.
+    """Returns the image of a file, center-cropped and resized, with plain TensorFlow ops only.
 
-    Args:
-        encoded: A JPEG, PNG, BMP or GIF file, string scalar.
-        shape: Height, width and channels, `model.input_size`.
-        center_crop_fraction: Side of the middle as a share of the image's shorter side; None to
-            resize the whole image.
-        method: How it is resized, a name in `tf.image.ResizeMethod`, in lower case.
-
-    Returns:
-        uint8 of that shape: what evaluation feeds the network with.
+    `encoded` is a JPEG, PNG, BMP or GIF file as a string scalar. `shape` is (height, width,
+    channels), `model.input_size`. The side of the crop is `center_crop_fraction` of the image's
+    shorter side; if None, the whole image is resized. `method` is a name in
+    `tf.image.ResizeMethod`, in lower case. Returns uint8 of that shape, the input of the network in
+    evaluation.
     """
     window = _central(center_crop_fraction)
     image = decode_window(encoded, shape[2], window)
@@ -41,31 +37,16 @@ def seen_in_evaluation(
     center_crop_fraction: float | None = 0.875,
     method: str = "bilinear",
 ) -> tf.Tensor:
-    """Does the same to an image that is decoded already.
+    """Returns a decoded image (uint8 [height, width, channels]), center-cropped and resized.
 
-    Args:
-        image: uint8 [height, width, channels].
-        shape: Height, width and channels.
-        center_crop_fraction: As above.
-        method: As above.
-
-    Returns:
-        uint8 of that shape.
+    The other arguments and the result are as in `decode_for_evaluation`.
     """
     part = crop(with_channels(image, shape[2]), _central(center_crop_fraction))
     return as_pixels(resize(part, (shape[0], shape[1]), method))
 
 
 def with_channels(image: tf.Tensor, channels: int) -> tf.Tensor:
-    """Turns grey into colours, or colours into grey, where that is asked for.
-
-    Args:
-        image: [height, width, 1 or 3].
-        channels: 1 or 3.
-
-    Returns:
-        [height, width, channels], the dtype of the image.
-    """
+    """Returns an image [height, width, 1 or 3] as grayscale (1 channel) or RGB (3 channels)."""
     if image.shape[2] == channels:
         return image
     turn = tf.image.grayscale_to_rgb if channels == 3 else tf.image.rgb_to_grayscale

@@ -1,4 +1,4 @@
-"""What is known of the examples of a batch before their images are decoded."""
+"""The columns of a batch (numbers, labels, raw images) before its images are decoded."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from orbit_runner.data.tfrecord.pipeline import evaluation_rows, training_rows
 from orbit_runner.data.tfrecord.source import RecordSource
 
 ImageSource = ArraySource | FileSource | RecordSource
-# Tensors [b] by name: `id`, `epoch` or `weight`, `record` of records; then `raw` and `label`.
+# Tensors [b] by name: `id`, `epoch`, `weight` (evaluation), `record`; later `raw` and `label`.
 Columns = dict[str, Any]
 _ENDLESS = 2**62
 
@@ -32,17 +32,11 @@ def training_columns(
     start_step: int | tf.Tensor,
     shuffle_buffer_size: int,
 ) -> tf.data.Dataset:
-    """Lays out the examples of a pipeline's training batches.
+    """Returns an endless dataset of the columns of a pipeline's training batches.
 
-    Args:
-        source: The examples.
-        slices: The share of this pipeline.
-        seed: Seed of the order.
-        start_step: The step of the first batch.
-        shuffle_buffer_size: 0 or 1: in stored order.
-
-    Returns:
-        An endless data set of `id` and `epoch`, and of `record` where records are streamed.
+    The columns are `id` and `epoch`, and also `record` if `source` is a `RecordSource`.
+    `start_step` is the step of the first batch. If `shuffle_buffer_size` is 0 or 1, examples are in
+    stored order.
     """
     if isinstance(source, RecordSource):
         rows = training_rows(source, slices, seed, start_step, shuffle_buffer_size)
@@ -61,15 +55,10 @@ def training_columns(
 
 
 def evaluation_columns(source: ImageSource, slices: ReplicaSlices, steps: int) -> tf.data.Dataset:
-    """Lays out the examples of a pipeline's evaluation batches: each once, in order.
+    """Returns a dataset of the columns of a pipeline's evaluation batches.
 
-    Args:
-        source: The examples.
-        slices: The share of this pipeline.
-        steps: Number of global steps.
-
-    Returns:
-        A data set of `id`, `epoch` (0) and `weight`, and of `record` where records are streamed.
+    It has each example once, in order. The columns are `id`, `epoch` (0) and `weight`, and also
+    `record` if `source` is a `RecordSource`. `steps` is the number of global steps.
     """
     count = slices.elements(steps)
     if isinstance(source, RecordSource):
@@ -95,28 +84,21 @@ def evaluation_columns(source: ImageSource, slices: ReplicaSlices, steps: int) -
 
 
 class LookUp:
-    """Finds the raw images and the labels of a batch."""
+    """Looks up the raw images and the labels of a batch.
+
+    `num_classes` is one more than the largest valid label; None if labels are not checked.
+    """
 
     def __init__(self, source: ImageSource, num_classes: int | None) -> None:
-        """Takes what is looked up.
-
-        Args:
-            source: The examples.
-            num_classes: One more than the largest label; None for any.
-        """
         self._num_classes = num_classes
         self._find = _finder(source)
         self.names = _namer(source)
 
     def __call__(self, columns: Columns) -> Columns:
-        """Looks up a batch.
+        """Returns the columns without `record`, but with `raw` and `label`.
 
-        Args:
-            columns: As laid out.
-
-        Returns:
-            The same without `record`, with `raw` (image files, their paths, or images) and `label`
-            (int32 [b]).
+        `raw` contains image files, their paths, or images. `label` is int32 [b]; computing it
+        raises an error if a label is not valid.
         """
         raw, labels = self._find(columns)
         rest = {name: column for name, column in columns.items() if name != "record"}

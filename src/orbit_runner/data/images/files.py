@@ -1,4 +1,4 @@
-"""Images in files of their own, one folder a class; numpy only, to tell a missing folder early."""
+"""Image files, one directory per class; does not import TensorFlow, to report errors early."""
 
 from __future__ import annotations
 
@@ -26,27 +26,17 @@ _PATIENCE_SECONDS = 2.0
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class FileSource:
-    """A set of images that stay in their files.
-
-    Attributes:
-        name: What messages call it.
-        paths: The files, in the order of their classes.
-        label: Number of the class of each, int32 [n].
-        labels: What the classes are called, by their numbers.
-        image_shape: Height, width and channels of the first image.
-        mean: What to subtract from each channel; with `std` it maps bytes to -1 to 1.
-        std: What to divide each channel by.
-        directories: The class directories and the number of images in each, in the order of
-            `paths`.
-    """
+    """An image dataset that is read from its files."""
 
     name: str
-    paths: tuple[str, ...]
-    label: np.ndarray
-    labels: tuple[str, ...]
-    image_shape: tuple[int, int, int]
+    paths: tuple[str, ...]  # In the order of their classes.
+    label: np.ndarray  # Class number of each file, int32 [n].
+    labels: tuple[str, ...]  # Class names.
+    image_shape: tuple[int, int, int]  # Height, width, channels of the first image; 0 if unknown.
+    # These map pixel values of 0 to 255 to -1 to 1.
     mean: tuple[float, ...] = (127.5,)
     std: tuple[float, ...] = (127.5,)
+    # Class directories and their numbers of images, in the order of `paths`.
     directories: tuple[tuple[str, int], ...] = ()
 
     @property
@@ -56,20 +46,13 @@ class FileSource:
 
 
 def load(*, split: str, data_dir: str = "", input_path: Sequence[str] = ()) -> FileSource:
-    """Finds the JPEG and PNG files of a folder of class folders.
+    """Returns the JPEG and PNG files of a directory that contains one directory per class.
 
-    Args:
-        split: `train` reads the folder `train/`, `test` the first of `val/`, `validation/`,
-            `valid/` and `test/`, `all` both; of no effect where data_dir has the class folders
-            itself.
-        data_dir: The folder.
-        input_path: Must be empty.
+    The split `train` reads `train/`, `test` reads the first of `val/`, `validation/`, `valid/` and
+    `test/`, and `all` reads both. The split is ignored if `data_dir` itself contains the class
+    directories. The classes are the sorted names of the class directories of all splits.
 
-    Returns:
-        The images. Classes are the folders' names, sorted, those of all splits together.
-
-    Raises:
-        DataError: There is no such folder, or no image in one.
+    Raises `DataError` if `input_path` is not empty, or if a directory or its images are missing.
     """
     check_split("image_folder", split)
     if input_path:
@@ -106,8 +89,8 @@ def load(*, split: str, data_dir: str = "", input_path: Sequence[str] = ()) -> F
 
 
 def _split_folders(folder: Path, split: str) -> tuple[list[Path], list[Path]]:
-    """Returns the folders of class folders, and those among them that are wanted."""
-    # A class may be called train, but then its folder has images, not folders.
+    """Returns all directories that contain class directories, and those to read."""
+    # A class may be called train, but then its directory contains images, not directories.
     found = {
         kind: next((folder / n for n in names if next(_subfolders(folder / n), None)), None)
         for kind, names in _SPLITS.items()
@@ -165,7 +148,7 @@ def _class_notes(classes: Mapping[Path, Sequence[str]], labels: Sequence[str]) -
 
 
 class _Listing:
-    """Lists the images of class directories, and remembers what it leaves out."""
+    """Lists the images of class directories, and records what it skips."""
 
     def __init__(self) -> None:
         self._others: list[str] = []
@@ -173,14 +156,17 @@ class _Listing:
         self._folders, self._reported = 0, time.monotonic()
 
     def images(self, folder: Path) -> list[str]:
-        """Returns the images below a class folder, however deep; sorted."""
+        """Returns the sorted images below a class directory, at any depth.
+
+        Raises `DataError` if it contains no image.
+        """
         found: list[str] = []
         rest = [str(folder)]
         while rest:
             with _scan_scope(rest.pop()) as entries:
                 for entry in entries:
                     if entry.is_dir():
-                        # A link may lead back to where it is.
+                        # A link may point to one of its parent directories.
                         (self._links if entry.is_symlink() else rest).append(entry.path)
                     elif not entry.name.startswith("."):
                         self._add(entry, found)
@@ -205,7 +191,7 @@ class _Listing:
             print(f"looking for images: {self._folders:,} folders", file=sys.stderr)
 
     def notes(self, folders: Sequence[Path]) -> Iterator[str]:
-        """Yields what was left out, in the class directories and beside them."""
+        """Yields notes on what was skipped, in the class directories and next to them."""
         if self._others:
             ends = ", ".join(SUFFIXES)
             yield f"files that are not {ends} are left out: {_some(self._others)}"
@@ -225,7 +211,7 @@ def _some(names: Sequence[str]) -> str:
 
 @functools.lru_cache(maxsize=64)
 def _note(line: str) -> None:
-    """Prints a note, once a process: both sections may read one folder."""
+    """Prints a note once per process, because both sections may read the same directory."""
     shown = line.encode(errors="backslashreplace").decode()
     print(f"note: image_folder: {shown}", file=sys.stderr)
 
@@ -239,5 +225,5 @@ def _first_shape(path: str) -> tuple[int, int, int]:
     try:
         return image_shape(head)
     except ValueError:
-        # Mangled, or a head with a large picture in it: what it is shows when it is decoded.
+        # Corrupt, or with a large thumbnail in its header. Decoding will report an error.
         return (0, 0, 0)

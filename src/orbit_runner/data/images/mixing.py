@@ -1,9 +1,9 @@
-"""Mixtures of two images and of their labels: mixup and cutmix.
+"""Mixup and CutMix: mixtures of two images and of their labels.
 
-Examples 2k and 2k + 1 of each global batch are mixed with each other, and what is drawn for one of
-them depends on (seed, example, epoch) alone. So batches do not depend on the number of replicas, as
-long as each replica has an even number of examples. The order is a permutation of the epoch, which
-makes neighbours a random pair.
+Examples 2k and 2k + 1 of each global batch are mixed with each other, and the random draws for each
+of them depend only on (seed, example, epoch). So batches do not depend on the number of replicas,
+if each replica has an even number of examples. Because the order is a permutation of the epoch,
+neighbors are a random pair.
 """
 
 from __future__ import annotations
@@ -24,37 +24,22 @@ _QUANTILES = 2**14
 
 @dataclasses.dataclass(frozen=True)
 class Mixing:
-    """What is drawn for an image.
-
-    Attributes:
-        num_classes: Number of labels.
-        mixup_alpha: Of Beta(α, α), an image's share in a mixture (Zhang et al., mixup, 2018);
-            0 for no mixup.
-        cutmix_alpha: Of Beta(α, α), the area that an image keeps (Yun et al., CutMix, 2019); 0 for
-            no cutmix.
-        prob: Chance of an image to be mixed.
-        switch_prob: Chance of cutmix for one that is, where both are on.
-        label_smoothing: Share of each label that is spread over all classes.
-    """
+    """The settings of mixup and CutMix."""
 
     num_classes: int
+    # α of Beta(α, α), an image's share in a mixture (Zhang et al., mixup, 2018); 0 for no mixup.
     mixup_alpha: float = 0.8
+    # α of Beta(α, α), the area that an image keeps (Yun et al., CutMix, 2019); 0 for no CutMix.
     cutmix_alpha: float = 1.0
-    prob: float = 1.0
-    switch_prob: float = 0.5
-    label_smoothing: float = 0.1
+    prob: float = 1.0  # Probability that an image is mixed.
+    switch_prob: float = 0.5  # Probability that a mixed image uses CutMix, if both are enabled.
+    label_smoothing: float = 0.1  # Share of each label that is spread over all classes.
 
 
 class Mixer:
-    """Mixes batches."""
+    """Applies mixup and CutMix to batches."""
 
     def __init__(self, mixing: Mixing, seed: int) -> None:
-        """Lays out the distributions.
-
-        Args:
-            mixing: What to draw.
-            seed: Seed of the draws.
-        """
         self._mixing, self._seed = mixing, seed
         self._mixup = _quantiles(mixing.mixup_alpha or mixing.cutmix_alpha)
         self._cutmix = _quantiles(mixing.cutmix_alpha or mixing.mixup_alpha)
@@ -69,18 +54,12 @@ class Mixer:
         ids: tf.Tensor,
         epochs: tf.Tensor,
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Mixes each image with its neighbour.
+        """Mixes each image with its neighbor, and returns the images and the class probabilities.
 
-        Args:
-            images: uint8 [b, height, width, channels], b even.
-            labels: int32 [b].
-            good: Which images there are, bool [b]; the others are mixed into none.
-            ids: Numbers of the examples, int64 [b].
-            epochs: Their epochs, int64 [b].
-
-        Returns:
-            uint8 [b, height, width, channels], and the shares of the classes, float32
-            [b, num_classes].
+        `images` is uint8 [b, height, width, channels] with an even b, `labels` is int32 [b], and
+        `ids` (the numbers of the examples) and `epochs` are int64 [b]. `good` (bool [b]) is False
+        for missing images, which are not mixed into others. Returns uint8 [b, height, width,
+        channels] and float32 [b, num_classes].
         """
         unit = {
             name: _unit(random_bits(self._seed, ids, epochs, salt)) for name, salt in _SALTS.items()
@@ -100,10 +79,10 @@ class Mixer:
         return mixed, part * classes + (1.0 - part) * _neighbours(classes)
 
     def _draw_kept_pixels(self, unit: dict[str, tf.Tensor], height: int, width: int) -> tf.Tensor:
-        """Draws the pixels that an image keeps under cutmix, bool [b, height, width].
+        """Returns the pixels that an image keeps under CutMix, bool [b, height, width].
 
-        A rectangle around a uniform point is cut off at the edges, so that the share of the label
-        is that of the pixels, as in the authors' own code.
+        The rectangle has a uniformly drawn center and is clipped at the edges of the image. The
+        label's share is computed from the pixels, as in the authors' code.
         """
         side = tf.sqrt(1.0 - _read(self._cutmix, unit["share"]))
         rows = _inside(unit["row"], side, height)
@@ -123,7 +102,7 @@ def _neighbours(rows: tf.Tensor) -> tf.Tensor:
 
 
 def _inside(center: tf.Tensor, side: tf.Tensor, length: int) -> tf.Tensor:
-    """Tells which of the pixels in a row lie in a part of it around a point, bool [b, length]."""
+    """Returns which pixels of a row are in an interval around a point, bool [b, length]."""
     half = tf.floor(side * length / 2)
     first = (tf.floor(center * length) - half)[:, tf.newaxis]
     places = tf.range(length, dtype=tf.float32)
@@ -131,7 +110,7 @@ def _inside(center: tf.Tensor, side: tf.Tensor, length: int) -> tf.Tensor:
 
 
 def _unit(bits: tf.Tensor) -> tf.Tensor:
-    """Turns random bits into float32 of 0 to below 1."""
+    """Returns random bits as float32 in [0, 1)."""
     upper = tf.bitwise.right_shift(bits, tf.constant(40, tf.uint64))
     return tf.cast(upper, tf.float32) * 2.0**-24
 
@@ -139,7 +118,7 @@ def _unit(bits: tf.Tensor) -> tf.Tensor:
 def _quantiles(alpha: float) -> tf.Tensor:
     from scipy import special
 
-    # A gamma variate an example would need a call of its own for each key.
+    # Drawing gamma variates would need a separate call for the key of each example.
     edges = np.linspace(0, 1, _QUANTILES + 1)
     return on_cpu(special.betaincinv(alpha, alpha, edges).astype(np.float32))
 

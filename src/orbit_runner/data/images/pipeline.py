@@ -1,4 +1,4 @@
-"""Pipelines of images of any size, in which a batch is a function of (seed, step)."""
+"""tf.data pipelines over images of any size, in which a batch is a function of (seed, step)."""
 
 from __future__ import annotations
 
@@ -44,33 +44,22 @@ def train_images(
     input_context: tf.distribute.InputContext | None = None,
     options: PipelineOptions = PipelineOptions(),  # noqa: B008
 ) -> tf.data.Dataset:
-    """Makes the endless pipeline of one worker's training batches.
+    """Returns the endless dataset of one worker's training batches, each for one replica.
 
-    Pixels, labels and their order depend on `seed` and the step alone: not on where training
-    started, nor on the number of replicas.
+    Pixels, labels and their order depend only on `seed` and the step, not on the step at which
+    training started or on the number of replicas. A batch has `image` (uint8 [b, *shape]), `label`
+    (int32 [b], or float32 [b, num_classes] with `mixing`) and `weight` (float32 [b], 0 for images
+    that cannot be decoded).
 
-    Args:
-        source: The examples.
-        shape: Height, width and channels of what the network takes.
-        resize: Whether images are brought to that shape; they have to have it otherwise.
-        global_batch_size: Examples of a step on all replicas.
-        seed: Seed of the order and of all that is drawn.
-        bad: Counts the images that do not decode.
-        start_step: The step of the first batch; in a graph, an int64 scalar tensor as well.
-        shuffle_buffer_size: 0 or 1: in stored order; of records as in `train_records`.
-        variation: How images are varied where they are resized.
-        augmentation: A crop of the padded image and a flip after that.
-        mixing: How neighbours in a batch are mixed.
-        num_classes: One more than the largest label, to be checked; None for any.
-        input_context: Which slice of each batch to make; all of it if None.
-        options: How tf.data runs it.
+    `shape` is the (height, width, channels) of the network's input. If `resize` is True,
+    `variation` brings images to that shape; otherwise they must have it. `augmentation` and
+    `mixing` are applied after that. If `shuffle_buffer_size` is 0 or 1, examples are in stored
+    order; records are shuffled as in `train_records`. `num_classes` is one more than the largest
+    valid label; None if labels are not checked. In a graph, `start_step` can be an int64 scalar
+    tensor.
 
-    Returns:
-        Batches for one replica of `image` (uint8 [b, *shape]), `label` (int32 [b]; float32
-        [b, num_classes] where mixed) and `weight` (float32 [b], 0 for images that did not decode).
-
-    Raises:
-        DataError: The batch does not divide by the replicas, or into pairs to be mixed.
+    Raises `DataError` if the batch is not divisible by the number of replicas, or if `mixing` is
+    set and the batch size per replica is odd.
     """
     slices = replica_slices(global_batch_size, input_context)
     if mixing is not None and slices.batch_size % 2:
@@ -98,7 +87,8 @@ def train_images(
 
     columns = training_columns(source, slices, seed, start_step, shuffle_buffer_size)
     batches = apply_on_services(options.services, columns, costly).map(_checker(bad, look_up))
-    # A finite set would make a distributed iterator ask all replicas every step whether it ended.
+    # With a finite dataset, a distributed iterator would check in each step whether the data of any
+    # replica has ended.
     endless = tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
     return options.ahead(batches.apply(endless)).with_options(options.tf_options())
 
@@ -117,27 +107,11 @@ def eval_images(
     options: PipelineOptions = PipelineOptions(),  # noqa: B008
     cache: bool = False,
 ) -> tf.data.Dataset:
-    """Makes the pipeline of one worker's evaluation batches: each example once, in order.
+    """Returns the dataset of one worker's evaluation batches: each example once, in order.
 
-    Args:
-        source: The examples.
-        shape: Height, width and channels of what the network takes.
-        resize: Whether images are brought to that shape; they have to have it otherwise.
-        global_batch_size: Examples of a step on all replicas.
-        bad: Counts the images that do not decode.
-        drop_remainder: Whether a last, part-filled batch is left out.
-        variation: Which middle is cut out, and how it is resized.
-        num_classes: One more than the largest label, to be checked; None for any.
-        input_context: Which slice of each batch to make; all of it if None.
-        options: How tf.data runs it.
-        cache: Whether batches stay in memory after the first pass.
-
-    Returns:
-        Batches for one replica as in training; weights are 0 for the rows that fill up the last
-        batch too.
-
-    Raises:
-        DataError: The batch does not divide by the replicas, or no step is left.
+    Batches and arguments are as in `train_images`. `weight` is also 0 for the rows that pad the
+    last batch. If `cache` is True, the batches stay in memory after the first pass. Raises
+    `DataError` if the batch is not divisible by the number of replicas, or if there is no batch.
     """
     slices = replica_slices(global_batch_size, input_context)
     steps = count_eval_steps(source.name, source.size, global_batch_size, drop_remainder)
@@ -169,15 +143,18 @@ def _maker(
 
 
 def _checker(bad: BadImages, look_up: LookUp) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """Returns what counts bad images. By itself and last: services have no part in the count."""
+    """Returns the function that counts bad images.
+
+    It is a separate last stage, because services take no part in the count.
+    """
 
     def checked(batch: dict[str, Any]) -> dict[str, Any]:
         image, weight = batch["image"], tf.cast(batch["good"], tf.float32)
         if "weight" in batch:
             weight *= batch["weight"]
         zero = bad.checked(batch["good"], batch["id"], look_up.names)
-        # All of the images, which costs nothing, but nobody can tell without the zero. As a part
-        # of the shape, or with weights alone, TensorFlow would find out that it can do without.
+        # A slice of all images, which costs nothing but depends on the zero. If only the shape or
+        # the weights depended on it, TensorFlow could optimize the check away.
         whole = tf.slice(image, [zero, 0, 0, 0], [-1, -1, -1, -1])
         return {
             "image": tf.ensure_shape(whole, image.shape),

@@ -1,4 +1,4 @@
-"""The prepared files of TensorFlow Datasets, without the package; numpy only."""
+"""Reads the files of TensorFlow Datasets without that package; does not import TensorFlow."""
 
 from __future__ import annotations
 
@@ -35,24 +35,18 @@ def load(
     data_dir: str = "",
     any_size: bool = False,
 ) -> RecordSource:
-    """Finds the records of a data set that TensorFlow Datasets has prepared.
+    """Returns the records of a dataset that TensorFlow Datasets has prepared.
 
-    Its folder has `dataset_info.json`, with the splits and their files, and `features.json`; the
-    examples have the features `image`, a JPEG or PNG file, and `label`.
+    The directory of the dataset contains `dataset_info.json`, with the splits and their files, and
+    `features.json`. The examples must have the features `image` (a JPEG or PNG file) and `label`.
 
-    Args:
-        tfds_name: `imagenet2012`, `name/config`, `name:5.1.0` or both; the newest version that is
-            there where none is named.
-        split: A split, or a part of one: `train[:90%]`, `train[1000:2000]`, `train[-5%:]`.
-        usual: Where it is empty, the first of these splits that there is.
-        any_size: Whether images are brought to a size, so that the first need not have one.
-        data_dir: The folder above; `TFDS_DATA_DIR` or `~/tensorflow_datasets` where empty.
+    `tfds_name` is, for example, `imagenet2012`, `name/config` or `name:5.1.0`; by default, the
+    newest version found is used. `split` is a split or a part of one, such as `train[:90%]`,
+    `train[1000:2000]` or `train[-5%:]`; if it is empty, the first split in `usual` that exists is
+    used. `data_dir` defaults to `TFDS_DATA_DIR` or `~/tensorflow_datasets`. If `any_size` is True,
+    the first image need not be readable, because all images are resized.
 
-    Returns:
-        The records, with the names of the classes where there is a file of them.
-
-    Raises:
-        DataError: The set is not prepared, not in such files, or has no such split.
+    Raises `DataError` if the dataset is not prepared, is not in TFRecord files, or lacks the split.
     """
     folder = _version_folder(tfds_name, data_dir)
     with _description_error_scope(folder / "dataset_info.json"):
@@ -124,7 +118,7 @@ def _nearby(above: Path) -> str:
 
 @contextlib.contextmanager
 def _description_error_scope(path: Path) -> Iterator[None]:
-    """Turns what goes wrong when a description is read into a message that names the file."""
+    """Converts errors in reading a description into a `DataError` that names the file."""
     try:
         yield
     except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
@@ -205,7 +199,7 @@ def _part(asked: re.Match[str], size: int) -> tuple[int, int] | None:
 
 
 def _boundary(text: str, size: int) -> int:
-    """Returns the number of a record; percentages are rounded as TensorFlow Datasets does."""
+    """Returns the number of a record; percentages are rounded as in TensorFlow Datasets."""
     number = int(text.rstrip("%"))
     found = round(number * size / 100.0) if text.endswith("%") else number
     return min(max(found + size if number < 0 else found, 0), size)

@@ -1,4 +1,4 @@
-"""An image as training sees it: a function of (seed, example, epoch)."""
+"""The preprocessing of images for training, as a function of (seed, example, epoch)."""
 
 from __future__ import annotations
 
@@ -19,33 +19,21 @@ _FLIP_SALT = 0x666C6970
 
 @dataclasses.dataclass(frozen=True)
 class Variation:
-    """How an image is brought to a size and varied on the way, in this order.
+    """How an image is cropped, resized and augmented, in the order of the fields."""
 
-    Attributes:
-        areas: Smallest and largest area of a random part; None for the middle.
-        center_crop_fraction: Side of the middle by the image's shorter side; None for all of it.
-        method: How it is resized.
-        flip: Whether half of the images are mirrored left to right.
-        jitter: Strength of brightness, contrast and saturation; 0 for none.
-        policy: Operations on the finished pixels.
-        erasing: Rectangles of noise on them.
-    """
-
-    areas: tuple[float, float] | None = None
+    areas: tuple[float, float] | None = None  # Range of a random crop's area; None: center crop.
+    # Side of the center crop as a share of the image's shorter side; None for the whole image.
     center_crop_fraction: float | None = 0.875
-    method: str = "bilinear"
-    flip: bool = False
-    jitter: float = 0.0
-    policy: Policy | None = None
+    method: str = "bilinear"  # Of `tf.image.resize`.
+    flip: bool = False  # Whether to mirror half of the images from left to right.
+    jitter: float = 0.0  # Strength of brightness, contrast and saturation changes; 0 for none.
+    policy: Policy | None = None  # Applied to the resized uint8 image.
     erasing: Erasing | None = None
 
     def window(self, seed: int, number: tf.Tensor, epoch: tf.Tensor) -> Window | None:
-        """Returns what says which part of an image is used; None for all of it.
+        """Returns the function that selects the part of an image to use; None for the whole image.
 
-        Args:
-            seed: Seed of the draws.
-            number: Of the example, int64 scalar.
-            epoch: int64 scalar.
+        `number` (of the example) and `epoch` are int64 scalars.
         """
         areas, fraction = self.areas, self.center_crop_fraction
         if areas is not None:
@@ -63,18 +51,10 @@ def augment(
     seed: int,
     variation: Variation,
 ) -> tf.Tensor:
-    """Decodes, cuts, resizes and varies an image.
+    """Returns an image, decoded, cropped, resized and augmented: uint8 of `shape`.
 
-    Args:
-        raw: An image file, string scalar, or an image, uint8 [height, width, channels].
-        number: Of the example, int64 scalar.
-        epoch: int64 scalar.
-        shape: Height, width and channels of what is wanted.
-        seed: Seed of all draws.
-        variation: What to do.
-
-    Returns:
-        uint8 of that shape.
+    `raw` is an image file (string scalar) or an image (uint8 [height, width, channels]). `number`
+    (of the example) and `epoch` are int64 scalars. `shape` is (height, width, channels).
     """
     key = seed, number, epoch
     window = variation.window(*key)

@@ -1,1 +1,1 @@
-"""Who chose what: sets of ratings, their split, and the pairs that training draws from them."""
+"""Ratings: interactions, their split, and the batches of examples that are made from them."""

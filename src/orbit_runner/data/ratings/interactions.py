@@ -1,4 +1,4 @@
-"""What users chose, and the split that holds out the latest choice of each."""
+"""Interactions of users with items, and the split that holds out the latest one of each user."""
 
 from __future__ import annotations
 
@@ -13,47 +13,29 @@ from orbit_runner.errors import DataError
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Interactions:
-    """Choices as a file has them, in its order.
-
-    Attributes:
-        name: What messages call them.
-        users: Ids of users as published, int64 [n].
-        items: Ids of items as published, int64 [n].
-        times: When, in any unit, int64 [n].
-        known_items: Ids of all items that there are, ascending; those chosen where None.
-        files: The files that they were read from, where there are any.
-    """
+    """The interactions in a file, in its order."""
 
     name: str
-    users: np.ndarray
-    items: np.ndarray
-    times: np.ndarray
-    known_items: np.ndarray | None = None
+    users: np.ndarray  # Published ids, int64 [n].
+    items: np.ndarray  # Published ids, int64 [n].
+    times: np.ndarray  # In any unit, int64 [n].
+    known_items: np.ndarray | None = None  # All item ids, ascending. If None, those in `items`.
     files: tuple[Path, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RatingSource:
-    """Choices to train on, sorted by user and item, and one held out of each user.
+    """The training interactions, sorted by user and item, and one held-out item of each user.
 
     Users and items are numbered from 0 in the order of their published ids.
-
-    Attributes:
-        name: What messages call it.
-        user_ids: Published ids, int64 [users], ascending.
-        item_ids: Published ids, int64 [items], ascending.
-        users: The user of each choice, int32 [n].
-        items: The item of each choice, int32 [n].
-        held_out: The item of each user that is tested, int32 [users].
-        files: The files that they were read from, where there are any.
     """
 
     name: str
-    user_ids: np.ndarray
-    item_ids: np.ndarray
-    users: np.ndarray
-    items: np.ndarray
-    held_out: np.ndarray
+    user_ids: np.ndarray  # Published ids, int64 [users], ascending.
+    item_ids: np.ndarray  # Published ids, int64 [items], ascending.
+    users: np.ndarray  # int32 [n].
+    items: np.ndarray  # int32 [n].
+    held_out: np.ndarray  # The test item of each user, int32 [users].
     files: tuple[Path, ...] = ()
 
     @property
@@ -68,31 +50,22 @@ class RatingSource:
 
     @property
     def size(self) -> int:
-        """The number of choices to train on."""
+        """The number of training interactions."""
         return len(self.users)
 
     @functools.cached_property
     def starts(self) -> np.ndarray:
-        """Where each user's choices begin, int64 [users + 1]; the last is where all end."""
+        """The index of each user's first interaction, then the total: int64 [users + 1]."""
         counts = np.bincount(self.users, minlength=self.num_users)
         return np.concatenate([[0], np.cumsum(counts)])
 
 
 def leave_one_out(interactions: Interactions, min_interactions: int = 20) -> RatingSource:
-    """Holds out the latest choice of each user.
+    """Returns the interactions, with the latest one of each user held out.
 
-    Of choices at one time the one further down in the file is the later. Of an item that a user
-    chose more than once only the latest choice counts.
-
-    Args:
-        interactions: All choices.
-        min_interactions: Users with fewer choices are left out, at least 2.
-
-    Returns:
-        The choices, split.
-
-    Raises:
-        DataError: No user is left.
+    If two interactions have the same time, the one further down in the file is the later one. If a
+    user has several interactions with an item, only the latest counts. Users with fewer than
+    `min_interactions`, or fewer than 2, are left out. Raises DataError if no user is left.
     """
     found = _latest_of_pairs(interactions)
     chosen = _numbers(found.users)
@@ -126,7 +99,7 @@ def leave_one_out(interactions: Interactions, min_interactions: int = 20) -> Rat
 
 
 def _numbers(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    if ids.min() >= 0 and ids.max() < 2**26:  # By a table, which a sort of 20 million is not.
+    if ids.min() >= 0 and ids.max() < 2**26:  # A table is faster than a sort of 20 million ids.
         there = np.zeros(int(ids.max()) + 1, bool)
         there[ids] = True
         return np.flatnonzero(there), (np.cumsum(there) - 1)[ids]
@@ -138,7 +111,7 @@ def _last(users: np.ndarray, times: np.ndarray) -> np.ndarray:
     latest = np.full(users.max() + 1, np.iinfo(np.int64).min)
     np.maximum.at(latest, users, times)
     candidates = np.flatnonzero(times == latest[users])
-    # Where an index comes more than once, the last assignment holds.
+    # If an index occurs more than once, the last assignment wins.
     last = np.empty(len(latest), np.int64)
     last[users[candidates]] = candidates
     return last

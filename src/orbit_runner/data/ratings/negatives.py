@@ -1,4 +1,4 @@
-"""Items that a user has not chosen, found by their rank: no draw has to be thrown away."""
+"""Items that a user has no interaction with, found by their rank, so that no draw is rejected."""
 
 from __future__ import annotations
 
@@ -9,27 +9,22 @@ from orbit_runner.data.table import on_cpu
 
 
 class Unchosen:
-    """For each user, the items that are none of the user's, in ascending order.
+    """The items that each user has no interaction with, in ascending order.
 
-    Of the sorted choices c_0 < c_1 < … of a user, c_k has c_k - k other items below it. So the
-    r-th item that was not chosen is r + k, with k the number of choices for which c_k - k ≤ r: one
-    binary search over the choices of all users, each user's above those of the one before.
+    Let c_0 < c_1 < … be the items that a user has interacted with. Below c_k there are c_k - k
+    other items. So the r-th other item is r + k, where k is the number of items for which c_k - k ≤
+    r. One binary search over the items of all users finds k, because the keys of each user are
+    above those of the user before.
+
+    `users` and `items`, both [n], must be sorted by user and then by item, without duplicates.
     """
 
     def __init__(self, users: np.ndarray, items: np.ndarray, num_users: int, num_items: int):
-        """Sorts out the tables.
-
-        Args:
-            users: The user of each choice, [n], ascending.
-            items: The item of each choice, [n], ascending for each user, none twice.
-            num_users: One more than the largest user.
-            num_items: One more than the largest item.
-        """
         counts = np.bincount(users, minlength=num_users)
         starts = np.concatenate([[0], np.cumsum(counts)])
         ranks = np.arange(len(users)) - starts[users]
         self._stride = num_items + 1
-        # Half the bytes make the search more than twice as fast: it waits for memory.
+        # Keys of half the size make the search more than twice as fast, because memory limits it.
         self._dtype = np.uint32 if num_users * self._stride < 2**32 else np.int64
         keys = users.astype(np.int64) * self._stride + items - ranks
         self._keys = on_cpu(keys.astype(self._dtype))
@@ -37,25 +32,16 @@ class Unchosen:
         self._free = on_cpu((num_items - counts).astype(np.int64))
 
     def count(self, users: tf.Tensor) -> tf.Tensor:
-        """Returns how many items each user has not chosen.
+        """Returns the number of items that each user has no interaction with: int64 [b].
 
-        Args:
-            users: Integers [b].
-
-        Returns:
-            int64 [b].
+        `users` are integers [b].
         """
         return tf.gather(self._free, users)
 
     def __call__(self, users: tf.Tensor, ranks: tf.Tensor) -> tf.Tensor:
-        """Looks up items that were not chosen.
+        """Returns the item of each rank among the user's items without interaction: int64 [b].
 
-        Args:
-            users: Integers [b].
-            ranks: int64 [b], 0 to the count of the user - 1.
-
-        Returns:
-            Items, int64 [b].
+        `users` are integers [b]. `ranks`, int64 [b], must be below the user's `count`.
         """
         wanted = tf.cast(tf.cast(users, tf.int64) * self._stride + ranks, self._dtype)
         below = tf.searchsorted(

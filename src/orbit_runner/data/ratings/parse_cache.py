@@ -1,4 +1,4 @@
-"""Keeps the numbers of large files from run to run, for parsing takes longer than reading."""
+"""Caches the numbers parsed from large files, because parsing takes longer than reading."""
 
 from __future__ import annotations
 
@@ -20,15 +20,10 @@ _SMALLEST_BYTES = 2**23
 
 
 def load_or_parse(path: Path, make: Callable[[], np.ndarray], what: str) -> np.ndarray:
-    """Returns what a file was parsed to, from the cache where the file has not changed since.
+    """Returns the parsed file, int64 [k, n], from the cache if the file has not changed.
 
-    Args:
-        path: The file, which is there.
-        make: Parses it.
-        what: How it is parsed.
-
-    Returns:
-        int64 [k, n].
+    The file must exist. `what` describes how it is parsed, and is part of the cache key. Files
+    smaller than 8 MiB are not cached.
     """
     path, status = path.absolute(), path.stat()
     if status.st_size < _SMALLEST_BYTES:
@@ -45,7 +40,7 @@ def load_or_parse(path: Path, make: Callable[[], np.ndarray], what: str) -> np.n
     numbers = _read(entry, key)
     if numbers is None:
         numbers = make()
-        # A cache that cannot be written costs time, nothing else.
+        # If the cache cannot be written, the next run only takes longer.
         with contextlib.suppress(OSError):
             _write(entry, key, numbers)
     return numbers

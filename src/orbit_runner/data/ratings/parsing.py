@@ -1,4 +1,4 @@
-"""Lines of numbers, parsed many at once: MovieLens 20M has 20 million of them."""
+"""Parses lines of numbers, many at once, because MovieLens 20M has 20 million of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from orbit_runner.errors import DataError
 
 _CHUNK_BYTES = 2**24
-# A file without ends of lines, such as zeros, must not be read into memory whole.
+# A file without line ends, such as one of zeros, must not be read into memory as a whole.
 _MAX_LINE_BYTES = 1 << 20
 _MOST_DIGITS = 18
 _FIELDS = ("a user", "an item", "a rating", "a time")
@@ -20,37 +20,24 @@ _FIELDS = ("a user", "an item", "a rating", "a time")
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """What a line looks like: user, item, rating, time.
+    """The format of a line: user, item, rating, time."""
 
-    Attributes:
-        separator: What parts the fields; several bytes have to be the same one.
-        header: The first line, where there is one that holds no rating.
-    """
-
-    separator: bytes
-    header: bytes = b""
+    separator: bytes  # If there are several bytes, all must be equal.
+    header: bytes = b""  # The first line of the file; empty if it has no header.
 
     @property
     def pattern(self) -> re.Pattern[bytes]:
-        """What a line has to match; what `_fields` accepts."""
+        """The pattern of a valid line; it must accept the same lines as `_fields`."""
         number = rb"\d{1,%d}" % _MOST_DIGITS
         fields = (number, number, rb"\d(?:[\d.]*\d)?", number)
         return re.compile(re.escape(self.separator).join(fields))
 
 
 def parse_ratings(path: Path, layout: Layout, *, field: str) -> np.ndarray:
-    """Reads users, items and times.
+    """Returns the users, items and times of a file, in its order: int64 [3, n].
 
-    Args:
-        path: The file.
-        layout: What its lines look like.
-        field: The setting to blame.
-
-    Returns:
-        int64 [3, n]: users, items, times, in the order of the file.
-
-    Raises:
-        DataError: The file cannot be read, is empty, or a line is not as it should be.
+    Raises DataError for the setting `field` if the file cannot be read or is empty, or if a line is
+    not valid.
     """
     parts, line = [], 1
     try:
@@ -90,7 +77,7 @@ def _parse(path: Path, chunk: bytes, layout: Layout, line: int, field: str) -> n
     found = _fields(np.frombuffer(chunk, np.uint8), layout)
     if found is not None:
         return found
-    # Something is wrong somewhere: now slowly, to tell where.
+    # A line is not valid. Match each line, which is slow, to report which one.
     pattern = layout.pattern
     for number, text in enumerate(chunk.split(b"\n")[:-1], start=line):
         if not pattern.fullmatch(text):

@@ -1,4 +1,4 @@
-"""Pipelines of pairs of users and items, in which a batch is a function of (seed, step)."""
+"""Datasets of pairs of users and items, in which a batch is a function of (seed, step)."""
 
 from __future__ import annotations
 
@@ -22,23 +22,13 @@ def train_pairs(
     input_context: tf.distribute.InputContext | None = None,
     options: PipelineOptions = PipelineOptions(),  # noqa: B008
 ) -> tf.data.Dataset:
-    """Makes the endless pipeline of one worker's training batches.
+    """Returns the infinite dataset of one worker's training batches.
 
-    Args:
-        source: The choices.
-        num_negatives: Negative examples a choice.
-        global_batch_size: Examples of a step on all replicas.
-        seed: Seed of order and draws.
-        start_step: The step of the first batch; in a graph, an int64 scalar tensor as well.
-        shuffle: Whether each epoch has an order of its own; as stored otherwise.
-        input_context: Which slice of each batch to make; all of it if None.
-        options: How tf.data runs it.
-
-    Returns:
-        `({user, item}, label)` for one replica, [global_batch_size // replicas].
-
-    Raises:
-        DataError: The batch does not divide by the replicas.
+    An element is `({user, item}, label)` for one replica, [global_batch_size // replicas]. The
+    dataset has `num_negatives` negative examples per interaction. In a graph, `start_step` may be
+    an int64 scalar tensor. If `shuffle` is false, examples are in stored order. If `input_context`
+    is None, an element is the global batch. Raises DataError if the global batch size is not a
+    multiple of the number of replicas.
     """
     slices = replica_slices(global_batch_size, input_context)
     chunks = pair_chunks(
@@ -63,24 +53,13 @@ def eval_users(
     options: PipelineOptions = PipelineOptions(),  # noqa: B008
     cache: bool = False,
 ) -> tf.data.Dataset:
-    """Makes the pipeline of one worker's evaluation batches: each user once, in order.
+    """Returns the dataset of one worker's evaluation batches: each user once, in order.
 
-    Args:
-        source: The choices.
-        num_negatives: Items that a held-out one is ranked among; 0 for all.
-        global_batch_size: Users of a step on all replicas.
-        seed: Seed of the draws.
-        drop_remainder: Whether a last, part-filled batch is left out.
-        input_context: Which slice of each batch to make; all of it if None.
-        options: How tf.data runs it.
-        cache: Whether batches stay in memory after the first pass.
-
-    Returns:
-        `({user [b], item [b, width]}, there [b, width], weights [b])`: see `Candidates`. The last
-        batch is filled up with user 0 at weight 0; all other weights are 1.
-
-    Raises:
-        DataError: The batch does not divide by the replicas, or no step is left.
+    An element is `({user [b], item [b, width]}, valid [b, width], weights [b])` for one replica, as
+    described in `Candidates`. The last batch is filled up with user 0 at weight 0; all other
+    weights are 1. If `cache` is true, batches are kept in memory after the first pass. Raises
+    DataError if the global batch size is not a multiple of the number of replicas, or if there is
+    no step.
     """
     slices = replica_slices(global_batch_size, input_context)
     chunks = user_chunks(

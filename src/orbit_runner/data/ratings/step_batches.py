@@ -1,4 +1,4 @@
-"""Batches of users and items, as functions of their steps."""
+"""Batches of users and items as functions of their steps."""
 
 from __future__ import annotations
 
@@ -22,38 +22,28 @@ _EVALUATION_SALT = 0x72616E6B
 
 
 class TrainingPairs:
-    """The examples of training: each choice, and some items that its user did not choose.
+    """The training examples: each interaction, followed by k = `num_negatives` sampled items.
 
-    Example e of n·(1 + k) belongs to choice e // (1 + k); the first of a choice is the choice
-    itself, the others are drawn anew each epoch, uniformly among the items that are none of the
-    user's training choices. That may be the item held out: as in the published code of He et al.
-    2017, training knows nothing of it.
+    Example e of n·(1 + k) belongs to interaction e // (1 + k). The first example of an interaction
+    is the interaction itself. The others are sampled again in each epoch, uniformly from the items
+    that are not in the user's training interactions. The held-out item may be among them: as in the
+    published code of He et al. 2017, training has no information about it.
+
+    If `shuffle` is false, examples are in stored order.
     """
 
     def __init__(
         self, source: RatingSource, *, num_negatives: int, seed: int, shuffle: bool = True
     ) -> None:
-        """Takes the tables.
-
-        Args:
-            source: The choices.
-            num_negatives: Negative examples a choice, k.
-            seed: Seed of order and draws.
-            shuffle: Whether each epoch has an order of its own; as stored otherwise.
-        """
         self._each, self._seed = 1 + num_negatives, seed
         self._sampler = IndexSampler(source.size * self._each, seed, shuffle)
         self._users, self._items = on_cpu(source.users), on_cpu(source.items)
         self._unchosen = Unchosen(source.users, source.items, source.num_users, source.num_items)
 
     def __call__(self, positions: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-        """Makes examples.
+        """Returns `user` and `item`, int32 [b], and labels, float32 [b], 1 for an interaction.
 
-        Args:
-            positions: Places in the endless row of examples, int64 [b].
-
-        Returns:
-            `user` and `item`, int32 [b], and labels, float32 [b], 1 for a choice.
+        `positions`, int64 [b], are in the infinite sequence of examples.
         """
         ids, epochs = self._sampler(positions)
         choices = ids // self._each
@@ -75,19 +65,7 @@ def pair_chunks(
     replicas: int = 1,
     shuffle: bool = True,
 ) -> Chunks:
-    """Makes what gives the batches that `train_pairs` gives, by the numbers of their steps.
-
-    Args:
-        source: The choices.
-        num_negatives: Negative examples a choice.
-        global_batch_size: Examples of a step on all replicas.
-        seed: Seed of order and draws.
-        replicas: Replicas in sync.
-        shuffle: Whether each epoch has an order of its own; as stored otherwise.
-
-    Returns:
-        Batches that never end.
-    """
+    """Returns the infinite sequence of batches of `train_pairs`, indexed by step."""
     pairs = TrainingPairs(source, num_negatives=num_negatives, seed=seed, shuffle=shuffle)
     batch_size = global_batch_size // replicas
 
@@ -105,17 +83,13 @@ def pair_chunks(
 
 
 class Candidates:
-    """What each user's held-out item is ranked among, the same in every evaluation."""
+    """The items among which each user's held-out item is ranked, the same in every evaluation.
+
+    They are `num_negatives` different items per user, sampled from those that the user has no
+    interaction with, either in training or held out; 0 means all of those items.
+    """
 
     def __init__(self, source: RatingSource, *, num_negatives: int, seed: int) -> None:
-        """Takes the tables.
-
-        Args:
-            source: The choices.
-            num_negatives: How many items to draw for a user, different ones that the user chose
-                neither in training nor last; 0 for all of them.
-            seed: Seed of the draws.
-        """
         self._count, self._seed = num_negatives, seed
         self._held_out, self._num_items = on_cpu(source.held_out), source.num_items
         users = np.append(source.users, np.arange(source.num_users))
@@ -126,18 +100,14 @@ class Candidates:
 
     @property
     def width(self) -> int:
-        """Candidates of a user, the held-out item included."""
+        """The number of candidates of a user, including the held-out item."""
         return 1 + (self._count or self._most)
 
     def __call__(self, users: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Lists candidates.
+        """Returns the candidates, int32 [b, width], and which of them are valid, bool [b, width].
 
-        Args:
-            users: int64 [b].
-
-        Returns:
-            Items, int32 [b, width], the held-out one first, and which of them are there, bool
-            [b, width]: a user may have left fewer items than others.
+        The held-out item comes first. Some entries are not valid, because some users have fewer
+        candidates than others. `users` is int64 [b].
         """
         free, count = self._unchosen.count(users), self.width - 1
         if self._count:
@@ -165,21 +135,9 @@ def user_chunks(
     replicas: int = 1,
     drop_remainder: bool = False,
 ) -> Chunks:
-    """Makes what gives the batches that `eval_users` gives, by their numbers.
+    """Returns the batches of `eval_users`, indexed by step.
 
-    Args:
-        source: The choices.
-        num_negatives: Items that a held-out one is ranked among; 0 for all.
-        global_batch_size: Users of a step on all replicas.
-        seed: Seed of the draws.
-        replicas: Replicas in sync.
-        drop_remainder: Whether a last, part-filled batch is left out.
-
-    Returns:
-        Batches of one pass.
-
-    Raises:
-        DataError: No step is left.
+    Raises DataError if there is no step.
     """
     steps = count_eval_steps(source.name, source.num_users, global_batch_size, drop_remainder)
     candidates = Candidates(source, num_negatives=num_negatives, seed=seed)

@@ -1,4 +1,4 @@
-"""Choices that are made up, with tastes behind them that a model can find."""
+"""Synthetic interactions of users who have preferences that a model can learn."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from orbit_runner.data.ratings.interactions import Interactions
 
-_FEWEST, _EXTRA = 20, 12  # Choices of a user: at least, and how many more on average.
+_FEWEST, _EXTRA = 20, 12  # Interactions of a user: minimum, and 1 + mean number of further ones.
 _TASTES = 4
 _BLOCK_USERS = 256
 _SHARPNESS = 4.0
@@ -15,21 +15,16 @@ _SHARPNESS = 4.0
 def load(
     *, num_examples: int = 1024, num_items: int = 500, kind: str = "random", seed: int = 0
 ) -> Interactions:
-    """Makes choices.
+    """Returns at least `num_examples` synthetic interactions, user by user, with ids from 1.
 
-    Users and items have tastes, random vectors; a user chooses items without replacement, each
-    next one with a probability proportional to exp(sharpness · cosine of the tastes): Gumbel noise
-    on these scores, the largest kept (Plackett–Luce). They come in random order, so that the
-    latest one is like the others.
+    Users and items have random preference vectors. A user chooses items without replacement, each
+    with a probability proportional to exp(sharpness · cosine of the vectors) (Plackett–Luce): the
+    items with the largest sums of score and Gumbel noise are chosen. They are in random order, so
+    that the latest one is like the others.
 
-    Args:
-        num_examples: Choices, at least; users are added until there are as many.
-        num_items: Items to choose from, at least 40.
-        kind: `random`, or `constant`: all users choose the same.
-        seed: Seed of tastes and choices. A smaller set is the beginning of a larger one.
-
-    Returns:
-        The choices, user by user; ids count from 1.
+    Users are added until there are enough interactions. `num_items` must be at least 40. If `kind`
+    is `constant` and not `random`, all users choose the same items. With the same seed, a smaller
+    dataset is the beginning of a larger one.
     """
     items, counts, total, block = [], [], 0, 0
     while total < num_examples:

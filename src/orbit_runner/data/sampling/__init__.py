@@ -1,1 +1,1 @@
-"""Which example stands at which place of an epoch, and which process reads it."""
+"""Which example is at which position of an epoch, and which process reads it."""

@@ -1,4 +1,4 @@
-"""Which example stands at which place of the endless row that training reads."""
+"""Which example is at which position of the infinite sequence that training reads."""
 
 from __future__ import annotations
 
@@ -16,24 +16,19 @@ _SALT = 0x6F72646572
 class IndexSampler:
     """The order of examples as a function of (seed, position).
 
-    Attributes:
-        size: Number of examples, n.
-        seed: Any integer.
-        shuffle: Whether each epoch is a permutation of its own; in order otherwise.
+    If `shuffle` is true, each epoch has its own permutation; otherwise examples are in stored
+    order.
     """
 
-    size: int
+    size: int  # Number of examples.
     seed: int
     shuffle: bool = True
 
     def __call__(self, positions: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Looks up examples.
+        """Returns example indices, int64 [b], from 0 to size - 1, and their epochs, int64 [b].
 
-        Args:
-            positions: int64 [b]; example j of step s with global batch B is at s·B + j.
-
-        Returns:
-            Numbers of the examples, int64 [b] of 0 to n - 1, and their epochs, int64 [b].
+        `positions` is int64 [b]. Example j of step s with global batch size B is at position s·B +
+        j.
         """
         epochs = positions // self.size
         places = positions - epochs * self.size

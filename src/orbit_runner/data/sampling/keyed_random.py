@@ -1,4 +1,4 @@
-"""Random numbers that are functions of (seed, example, epoch, purpose), drawn in any order."""
+"""Random numbers that are functions of (seed, example, epoch, purpose), in any order."""
 
 from __future__ import annotations
 
@@ -10,16 +10,11 @@ _MULTIPLIERS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
 
 
 def mix(values: tf.Tensor) -> tf.Tensor:
-    """Scrambles 64 bits one to one, each bit of the result depending on each of the input.
+    """Returns the 64 bits of each value, mixed by a one-to-one function: uint64, the same shape.
 
-    The finalizer of SplitMix64 (Steele, Lea and Flood, Fast Splittable Pseudorandom Number
-    Generators, OOPSLA 2014, figure 16) in the constants of its reference implementation.
-
-    Args:
-        values: uint64, any shape.
-
-    Returns:
-        uint64, the same shape.
+    Each bit of the result depends on each bit of the input. This is the finalizer of SplitMix64
+    (Steele, Lea and Flood, Fast Splittable Pseudorandom Number Generators, OOPSLA 2014, figure 16)
+    with the constants of its reference implementation.
     """
     for shift, multiplier in _MULTIPLIERS:
         values = _fold(values, shift) * uint64(multiplier)
@@ -27,16 +22,10 @@ def mix(values: tf.Tensor) -> tf.Tensor:
 
 
 def random_bits(seed: int, ids: tf.Tensor, epochs: tf.Tensor, salt: int) -> tf.Tensor:
-    """Draws 64 random bits a key.
+    """Returns 64 random bits per example: uint64 [b].
 
-    Args:
-        seed: Any integer; counts modulo 2^64.
-        ids: Numbers of the examples, int64 [b].
-        epochs: Epoch of each, int64 [b] or scalar.
-        salt: What the bits are for; draws with different salts are independent.
-
-    Returns:
-        uint64 [b].
+    The seed is taken modulo 2^64. `ids`, int64 [b], are example indices; `epochs` is int64 [b] or a
+    scalar. Draws with different salts are independent.
     """
     state = uint64(seed)
     for part in (uint64(salt), tf.cast(epochs, tf.uint64), tf.cast(ids, tf.uint64)):
@@ -47,30 +36,18 @@ def random_bits(seed: int, ids: tf.Tensor, epochs: tf.Tensor, salt: int) -> tf.T
 def random_uniform_int(
     seed: int, ids: tf.Tensor, epochs: tf.Tensor, salt: int, maxval: int
 ) -> tf.Tensor:
-    """Draws a uniform integer a key.
+    """Returns a uniform integer from 0 to `maxval` - 1 per example: int64 [b].
 
-    Args:
-        seed: Any integer; counts modulo 2^64.
-        ids: Numbers of the examples, int64 [b].
-        epochs: Epoch of each, int64 [b] or scalar.
-        salt: What the number is for.
-        maxval: One more than the largest, at most 2^31.
-
-    Returns:
-        int64 [b] of 0 to `maxval` - 1.
+    `maxval` must be at most 2^31. The other arguments are those of `random_bits`.
     """
     return tf.cast(scale(random_bits(seed, ids, epochs, salt), maxval), tf.int64)
 
 
 def scale(bits: tf.Tensor, maxval: int | tf.Tensor) -> tf.Tensor:
-    """Turns random bits into a uniform integer, with a bias below `maxval` / 2^32.
+    """Returns uniform integers from 0 to `maxval` - 1: uint64, the shape of `bits`.
 
-    Args:
-        bits: uint64, any shape; the upper half counts.
-        maxval: One more than the largest, at most 2^31; or uint64 of a shape that broadcasts.
-
-    Returns:
-        uint64, the same shape, of 0 to `maxval` - 1.
+    Only the upper half of each value of `bits`, uint64, is used. `maxval` must be at most 2^31; a
+    tensor must be uint64 and broadcast to the shape of `bits`. The bias is below `maxval` / 2^32.
     """
     factor = uint64(maxval) if isinstance(maxval, int) else maxval
     upper = tf.bitwise.right_shift(bits, uint64(32))
@@ -78,14 +55,7 @@ def scale(bits: tf.Tensor, maxval: int | tf.Tensor) -> tf.Tensor:
 
 
 def uint64(value: int) -> tf.Tensor:
-    """Makes a constant of an integer modulo 2^64.
-
-    Args:
-        value: Any integer.
-
-    Returns:
-        uint64 scalar.
-    """
+    """Returns an integer modulo 2^64 as a uint64 scalar tensor."""
     return tf.constant(np.uint64(value % 2**64))
 
 

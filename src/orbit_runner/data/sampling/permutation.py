@@ -1,4 +1,4 @@
-"""A keyed permutation of 0 to n - 1 that gives any of its places at once, without a table."""
+"""A keyed permutation of 0 to n - 1 that can be evaluated at any place, without a table."""
 
 from __future__ import annotations
 
@@ -13,20 +13,16 @@ _ROUND_STEP = 0x9E3779B97F4A7C15
 
 
 def permute(places: tf.Tensor, size: int, keys: tf.Tensor) -> tf.Tensor:
-    """Reads a permutation at some places.
+    """Returns the values of a permutation at some places: int64 [b], from 0 to `size` - 1.
 
-    A Feistel network over pairs (left below a, right below b) with a·b ≥ n just enough, walking on
-    until the value is below n (Black and Rogaway, Ciphers with Arbitrary Finite Domains, CT-RSA
-    2002, sections 4 and 5). `tf.random.experimental.index_shuffle` would be shorter, but its four
-    rounds leave successive epochs correlated, and for small n its domain is far too large.
+    `places` is int64 [b], from 0 to `size` - 1. `keys`, uint64 [b], select the permutation at each
+    place, and must already be hashed.
 
-    Args:
-        places: int64 [b], 0 to `size` - 1.
-        size: n.
-        keys: Which permutation to read at each place, uint64 [b], hashed beforehand.
-
-    Returns:
-        int64 [b], 0 to `size` - 1; one to one in `places` for each key.
+    This is a Feistel network over pairs (left below a, right below b) whose product a·b is at least
+    n and close to it, with cycle walking until the value is below n (Black and Rogaway, Ciphers
+    with Arbitrary Finite Domains, CT-RSA 2002, sections 4 and 5).
+    `tf.random.experimental.index_shuffle` would be shorter, but its four rounds leave successive
+    epochs correlated, and for small n its domain is far too large.
     """
     left, right = _factors(size)
     places, lefts, rights = tf.cast(places, tf.uint64), uint64(left), uint64(right)
@@ -38,22 +34,17 @@ def permute(places: tf.Tensor, size: int, keys: tf.Tensor) -> tf.Tensor:
 def walk_cycles(
     places: tf.Tensor, limits: tf.Tensor, lefts: tf.Tensor, rights: tf.Tensor, keys: tf.Tensor
 ) -> tf.Tensor:
-    """Reads permutations of sizes that may differ from place to place, walking where they differ.
+    """Returns the values of permutations whose sizes may differ from place to place: int64.
 
-    Args:
-        places: uint64, any shape.
-        limits: The size of each place's permutation, uint64 of a shape that broadcasts.
-        lefts: A factor of the domain to walk in, uint64.
-        rights: The other factor; the product is no less than the limit.
-        keys: Which permutation to read at each place, uint64, hashed beforehand.
-
-    Returns:
-        int64. A place that is not below its limit stays as it is.
+    `places` is uint64 of any shape, and the other arguments are uint64 that broadcast to it:
+    `limits` are the sizes; `lefts` and `rights` are the factors of the domain, whose product must
+    not be below the limit; `keys` select the permutation, and must already be hashed. A place that
+    is not below its limit is returned unchanged.
     """
     inside = places < limits
 
-    # One loop also for the first pass, and one over the rounds: a graph as small as can be, since
-    # tracing it is a part of every start.
+    # This loop includes the first pass, and the rounds are a loop too. This keeps the graph small,
+    # because it is traced at every start.
     def again(x: tf.Tensor, first: tf.Tensor) -> list[tf.Tensor]:
         return [tf.where(first | (x >= limits), _network(x, lefts, rights, keys), x), False]
 
@@ -90,9 +81,9 @@ def _factors(size: int) -> tuple[int, int]:
     if size == 1:
         return 1, 1
     root = math.isqrt(size - 1) + 1
-    # Any pair not too lopsided mixes well; the smallest product walks least.
+    # Any pair of similar factors mixes well. The smallest product needs the fewest passes.
     lefts = range(max(2, -(-root // 2)), root + 1)
     pairs = [(left, -(-size // left)) for left in lefts]
-    # An odd product would leave out the odd permutations, each round being an even one.
+    # If the product is odd, each round is an even permutation, so no odd one can occur.
     even = [pair for pair in pairs if pair[0] * pair[1] % 2 == 0]
     return min(even, key=lambda pair: (pair[0] * pair[1], -pair[0]))

@@ -1,4 +1,4 @@
-"""A keyed permutation of each of many segments, read at any places at once."""
+"""A keyed permutation of each of many segments, which can be evaluated at any places at once."""
 
 from __future__ import annotations
 
@@ -10,31 +10,24 @@ from orbit_runner.data.table import on_cpu
 
 
 class SegmentPermutation:
-    """What `permutation.permute` is for one size, for sizes that differ from place to place."""
+    """Permutes the places within segments of different sizes, like `permute` for a single size.
+
+    `sizes`, int64 [k], are the numbers of places of the segments.
+    """
 
     def __init__(self, sizes: np.ndarray) -> None:
-        """Splits each size into two factors.
-
-        Args:
-            sizes: The number of places of each segment, int64 [k].
-        """
         roots = np.ceil(np.sqrt(np.maximum(sizes, 1))).astype(np.int64)
-        # An odd product would leave out the odd permutations, each round being an even one.
+        # If the product is odd, each round is an even permutation, so no odd one can occur.
         lefts = roots + roots % 2
         rights = np.maximum(1, -(-sizes // lefts))
         self._columns = [on_cpu(column.astype(np.uint64)) for column in (sizes, lefts, rights)]
 
     def __call__(self, places: tf.Tensor, segments: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
-        """Looks up places.
+        """Returns the permuted places: int64 [b], one to one within each segment.
 
-        Args:
-            places: int64 [b], each 0 to the size of its segment less 1.
-            segments: Which segment each is in, int64 [b].
-            keys: Which permutation to read, uint64 [b], hashed beforehand; the same for all places
-                of a segment.
-
-        Returns:
-            int64 [b], one to one in the places of each segment.
+        `places`, int64 [b], count from 0 in each segment; `segments`, int64 [b], are the segments
+        they are in. `keys`, uint64 [b], select the permutation. They must already be hashed, and
+        must be the same for all places of a segment.
         """
         sizes, lefts, rights = (tf.gather(column, segments) for column in self._columns)
         return walk_cycles(tf.cast(places, tf.uint64), sizes, lefts, rights, keys)

@@ -1,4 +1,4 @@
-"""Which examples of which global batch make one element of one pipeline."""
+"""Which examples of which global batch are in each element of a pipeline."""
 
 from __future__ import annotations
 
@@ -11,42 +11,31 @@ from orbit_runner.errors import DataError
 
 @dataclasses.dataclass(frozen=True)
 class ReplicaSlices:
-    """The slices of the global batches that one pipeline makes, one an element.
+    """The slices of the global batches that one pipeline makes, one per element.
 
-    A pipeline is pulled once a step for each of its replicas, in their order. So element q of
-    pipeline p with r replicas is of step q // r and replica p·r + q % r. Workers that do not wait
-    for each other (more pipelines than replicas in sync) take turns at whole global batches.
-
-    Attributes:
-        global_batch_size: Examples of a step, B.
-        batch_size: Examples of an element, b.
-        replicas: Replicas of this pipeline, r.
-        first_replica: The first of them.
-        first_step: The first step that this pipeline has a part in.
-        step_stride: How far its next step is.
+    In each step, each replica of a pipeline takes one element, in the order of the replicas. So
+    element q of pipeline p with r replicas belongs to step q // r and replica p·r + q % r. If there
+    are more pipelines than replicas in sync, workers do not wait for each other, and each pipeline
+    makes every n-th global batch.
     """
 
     global_batch_size: int
-    batch_size: int
-    replicas: int = 1
-    first_replica: int = 0
-    first_step: int = 0
-    step_stride: int = 1
+    batch_size: int  # Examples of an element.
+    replicas: int = 1  # Replicas of this pipeline.
+    first_replica: int = 0  # The first of those replicas.
+    first_step: int = 0  # The first step that this pipeline makes an element for.
+    step_stride: int = 1  # The number of steps from there to the next one.
 
     @property
     def replicas_in_sync(self) -> int:
-        """Replicas that share a global batch."""
+        """The number of replicas that share a global batch."""
         return self.global_batch_size // self.batch_size
 
     def positions(self, elements: tf.Tensor, start_step: int | tf.Tensor = 0) -> tf.Tensor:
-        """Finds the positions in the endless row of examples.
+        """Returns positions in the infinite sequence of examples: int64 [k, batch_size].
 
-        Args:
-            elements: Numbers of elements of this pipeline, int64 [k].
-            start_step: The step of the first of all pipelines' elements.
-
-        Returns:
-            int64 [k, b].
+        `elements`, int64 [k], are indices of this pipeline's elements. `start_step` is the step at
+        which all pipelines start.
         """
         turns = elements // self.replicas
         replica = self.first_replica + elements - turns * self.replicas
@@ -55,28 +44,17 @@ class ReplicaSlices:
         return first[:, tf.newaxis] + tf.range(self.batch_size, dtype=tf.int64)
 
     def elements(self, steps: int) -> int:
-        """Returns how many elements this pipeline has a part in.
-
-        Args:
-            steps: Number of global steps, of all pipelines.
-        """
+        """Returns how many elements this pipeline makes in the first `steps` global steps."""
         return max(0, -(-(steps - self.first_step) // self.step_stride)) * self.replicas
 
 
 def replica_slices(
     global_batch_size: int, context: tf.distribute.InputContext | None
 ) -> ReplicaSlices:
-    """Shares out global batches.
+    """Returns the slices that the pipeline of an input context makes.
 
-    Args:
-        global_batch_size: Examples of a step on all replicas.
-        context: Which pipeline this is; None for the only one, of one replica.
-
-    Returns:
-        The share of this pipeline.
-
-    Raises:
-        DataError: The batch does not divide by the replicas.
+    If `context` is None, there is one pipeline with one replica. Raises DataError if the global
+    batch size is not a multiple of the number of replicas.
     """
     context = context or tf.distribute.InputContext()
     replicas, pipelines = context.num_replicas_in_sync, context.num_input_pipelines
@@ -103,34 +81,12 @@ def replica_slices(
 
 
 def eval_steps(size: int, global_batch_size: int, drop_remainder: bool = False) -> int:
-    """Counts the steps of one pass.
-
-    Args:
-        size: Number of examples.
-        global_batch_size: Examples of a step on all replicas.
-        drop_remainder: Whether a last, part-filled batch is left out.
-
-    Returns:
-        The number of global steps.
-    """
+    """Returns the number of global steps in one pass over `size` examples."""
     return size // global_batch_size if drop_remainder else -(-size // global_batch_size)
 
 
 def count_eval_steps(name: str, size: int, global_batch_size: int, drop_remainder: bool) -> int:
-    """Counts the steps of one pass, of which there has to be one.
-
-    Args:
-        name: What messages call the set.
-        size: Number of examples.
-        global_batch_size: Examples of a step on all replicas.
-        drop_remainder: Whether a last, part-filled batch is left out.
-
-    Returns:
-        The number of global steps.
-
-    Raises:
-        DataError: There are none.
-    """
+    """Returns the number of global steps in one pass; raises DataError if there is none."""
     steps = eval_steps(size, global_batch_size, drop_remainder)
     if not steps:
         raise DataError(

@@ -1,1 +1,1 @@
-"""Pairs of sentences: vocabularies, sources, batches by the number of tokens."""
+"""Sentence pairs: vocabularies, sources, and batches by number of tokens."""

@@ -1,4 +1,4 @@
-"""Reads the batch of a step, or the rows of it that some replicas take."""
+"""Reads the batch of a step, or the rows of it that belong to some replicas."""
 
 from __future__ import annotations
 
@@ -14,19 +14,13 @@ Batch = dict[str, tf.Tensor]
 
 
 class PairReader:
-    """Reads pairs in an order."""
+    """Reads pairs in a given order.
+
+    All batches have `width` columns. If it is None, each side has as many as its longest row in the
+    global batch. Raises DataError with the field `max_length` if a sentence is longer than `width`.
+    """
 
     def __init__(self, source: PairSource, order: Order, width: int | None) -> None:
-        """Takes the pairs into tensors.
-
-        Args:
-            source: The pairs.
-            order: Which make a batch.
-            width: Columns of all batches; as many as the longest row of a side has if None.
-
-        Raises:
-            DataError: A sentence is longer than that; field `max_length`.
-        """
         longest = int(source.lengths.max())
         if width is not None and longest > width:
             raise DataError(
@@ -38,17 +32,12 @@ class PairReader:
         self._sides = {"inputs": PaddedRows(source.sources), "targets": PaddedRows(source.targets)}
 
     def __call__(self, step: tf.Tensor, slices: ReplicaSlices) -> Batch:
-        """Reads the rows of a pipeline's replicas.
+        """Returns the rows of a pipeline's replicas in the batch of a step, an int64 scalar.
 
-        Args:
-            step: int64 scalar.
-            slices: Which they are.
-
-        Returns:
-            For each replica of the pipeline: `inputs` int32 [replicas, b, ls], `targets` int32
-            [replicas, b, lt], `share` float32 [replicas, b], rows by tokens of targets in the
-            global batch, `id` int64 [replicas, b], the numbers of the pairs, and `counts` bool
-            [replicas, b], which rows count.
+        The result has `inputs`, int32 [replicas, b, ls], `targets`, int32 [replicas, b, lt],
+        `share`, float32 [replicas, b], the number of rows divided by the number of target tokens of
+        the global batch, `id`, int64 [replicas, b], the indices of the pairs, and `counts`, bool
+        [replicas, b], false for rows that only fill up the batch.
         """
         ids, counts = self._order(step)
         sharers = slices.global_batch_size // slices.batch_size
@@ -58,7 +47,7 @@ class PairReader:
         found = {"id": ids[own], "counts": counts[own]}
         found["share"] = tf.fill(tf.shape(found["id"]), self._share(ids))
         for name, side in self._sides.items():
-            # Of the global batch, so that no replica's numbers depend on how many there are.
+            # The width of the global batch, so that results are the same for all replica counts.
             width = tf.reduce_max(side.lengths(ids)) if self._width is None else self._width
             found[name] = side(ids[own], width)
         return {name: _split(rows, slices.replicas, share) for name, rows in found.items()}

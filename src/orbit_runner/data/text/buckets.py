@@ -1,4 +1,4 @@
-"""Batches of about as many tokens each, laid out once for all epochs; numpy only."""
+"""Batches of about the same number of tokens, planned once for all epochs; NumPy only."""
 
 from __future__ import annotations
 
@@ -9,53 +9,41 @@ import numpy as np
 from orbit_runner.data.text.source import PairSource
 from orbit_runner.errors import DataError
 
-# Of tensor2tensor and Model Garden (official/nlp/data/wmt_dataloader.py).
+# From tensor2tensor and Model Garden (official/nlp/data/wmt_dataloader.py).
 _FIRST_WIDTH, _GROWTH = 8, 1.1
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class BatchPlan:
-    """How the pairs of an epoch are cut into batches: the same for all epochs.
+    """How the pairs of an epoch are divided into batches, which is the same for all epochs.
 
-    Pairs stand in a row, bucket after bucket, from the shortest to the longest. An epoch shuffles
-    the pairs of each bucket, cuts the row at the same places as every other, and shuffles the
-    batches. So each pair is in one batch of each epoch, and any batch can be computed by itself.
-
-    Attributes:
-        members: Numbers of the pairs, bucket after bucket, int64 [n].
-        bucket_offsets: Where each bucket starts in that row, and the end, int64 [buckets + 1].
-        batch_starts: Where each batch starts in that row, int64 [steps].
-        batch_rows: Rows of each batch, int64 [steps]: multiples of `rows_multiple`. The last one
-            may reach beyond the end of the row of pairs; the rows there are padding.
-        rows_multiple: What all numbers of rows are multiples of.
+    Pairs are arranged in a sequence, bucket after bucket, from the shortest to the longest. An
+    epoch shuffles the pairs of each bucket, cuts the sequence at the same positions as every other
+    epoch, and shuffles the batches. So each pair is in one batch of each epoch, and any batch can
+    be computed independently.
     """
 
-    members: np.ndarray
-    bucket_offsets: np.ndarray
-    batch_starts: np.ndarray
+    members: np.ndarray  # Pair indices, bucket after bucket: int64 [n].
+    bucket_offsets: np.ndarray  # First position of each bucket, and the end: int64 [buckets + 1].
+    batch_starts: np.ndarray  # First position of each batch: int64 [steps].
+    # Rows of each batch, multiples of `rows_multiple`: int64 [steps]. The last batch may extend
+    # beyond the last pair; the additional rows are padding.
     batch_rows: np.ndarray
     rows_multiple: int
 
     @property
     def steps_per_epoch(self) -> int:
-        """The number of batches of an epoch."""
+        """The number of batches per epoch."""
         return len(self.batch_starts)
 
 
 def plan_batches(source: PairSource, *, batch_tokens: int, rows_multiple: int = 8) -> BatchPlan:
-    """Lays out batches of pairs of about the same length.
+    """Returns a plan of batches of pairs of about the same length.
 
-    Args:
-        source: The pairs.
-        batch_tokens: The most tokens of a side of a batch, padding included.
-        rows_multiple: What the number of sentences of each batch is a multiple of. The number of
-            replicas has to divide it, and does not change the batches otherwise.
-
-    Returns:
-        The plan.
-
-    Raises:
-        DataError: The longest pair does not fit; field `batch_tokens`.
+    `batch_tokens` is the maximum number of tokens per side of a batch, including padding. The
+    number of rows of each batch is a multiple of `rows_multiple`, which must be a multiple of the
+    number of replicas; apart from that, batches do not depend on that number. Raises DataError with
+    the field `batch_tokens` if the longest pair does not fit.
     """
     lengths = source.lengths
     widths = bucket_widths(int(lengths.max()))
@@ -71,13 +59,9 @@ def plan_batches(source: PairSource, *, batch_tokens: int, rows_multiple: int = 
 
 
 def bucket_widths(longest: int) -> np.ndarray:
-    """Returns the most tokens of a sentence in each bucket, each about a tenth above the one below.
+    """Returns the maximum tokens of a sentence in each bucket: int64 [buckets], ascending.
 
-    Args:
-        longest: The most tokens of a sentence in the last bucket.
-
-    Returns:
-        int64 [buckets], rising.
+    Each is about a tenth larger than the one before. The last is `longest`.
     """
     widths, width = [], _FIRST_WIDTH
     while width < longest:
@@ -87,15 +71,11 @@ def bucket_widths(longest: int) -> np.ndarray:
 
 
 def fixed_rows(*, batch_tokens: int, max_length: int, rows_multiple: int = 8) -> int:
-    """Returns the sentences of a batch whose shape is always the same.
+    """Returns the number of sentences per batch, a multiple of `rows_multiple`, if it is fixed.
 
-    Args:
-        batch_tokens: The most tokens of a side of a batch, padding included.
-        max_length: The most tokens of a sentence.
-        rows_multiple: What the number is a multiple of.
-
-    Raises:
-        DataError: There is no room for `rows_multiple` of them; field `batch_tokens`.
+    `batch_tokens` is the maximum number of tokens per side of a batch, including padding. Raises
+    DataError with the field `batch_tokens` if `rows_multiple` sentences of `max_length` tokens do
+    not fit.
     """
     rows = batch_tokens // max_length // rows_multiple * rows_multiple
     if not rows:
@@ -117,13 +97,10 @@ def steps_per_epoch(
     static_shapes: bool = False,
     rows_multiple: int = 8,
 ) -> float:
-    """Counts the batches that show each pair once; the arguments are those of `train_pairs`.
+    """Returns the number of batches that contain each pair once.
 
-    Returns:
-        A whole number with buckets, else pairs by sentences of a batch.
-
-    Raises:
-        DataError: As `train_pairs`.
+    With buckets, it is a whole number; otherwise it is the number of pairs divided by the number of
+    sentences per batch. The arguments and errors are those of `train_pairs`.
     """
     if batch_tokens is None:
         return source.size / (global_batch_size or 1)
@@ -137,13 +114,16 @@ def steps_per_epoch(
 
 
 def _cuts(offsets: np.ndarray, rows: np.ndarray, multiple: int) -> tuple[np.ndarray, np.ndarray]:
-    """Cuts the row of all pairs; a batch may reach into the buckets behind as far as it fits."""
+    """Returns the first position and the rows of each batch.
+
+    A batch may include pairs of the following buckets if they fit.
+    """
     ends = offsets[1:].copy()
-    # Whole batches to the end: what is missing there is padding.
+    # The number of rows is rounded up; the additional rows are padding.
     ends[-1] += -ends[-1] % multiple
     starts, taken, start = [], [], 0
     while start < ends[-1]:
-        # All that end in bucket j or before have to fit at its width.
+        # A batch whose last pair is in bucket j must fit at the width of that bucket.
         fitting = np.minimum(rows, ends - start)
         count = int(fitting.max()) // multiple * multiple
         starts.append(start)

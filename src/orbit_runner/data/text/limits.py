@@ -1,4 +1,4 @@
-"""What training leaves out, and what evaluation cuts."""
+"""Leaves out pairs in training, and truncates sentences in evaluation."""
 
 from __future__ import annotations
 
@@ -11,19 +11,12 @@ from orbit_runner.errors import DataError
 
 
 def within_limits(source: PairSource, max_length: int, *, is_training: bool) -> PairSource:
-    """Leaves out of training what it cannot use, and makes the rest of evaluation fit.
+    """Returns the pairs with at most `max_length` tokens per side, including `EOS`.
 
-    Args:
-        source: The pairs; `EOS` alone is a blank sentence.
-        max_length: The most tokens of a sentence, `EOS` included.
-        is_training: Whether pairs with a blank or a longer side are left out. Else none is, for
-            each counts in a score: longer sentences are cut, and the references stay whole.
-
-    Returns:
-        The pairs; how many were left out or cut is said on stderr.
-
-    Raises:
-        DataError: No pair is left; field `max_length`.
+    In training, longer pairs and pairs with a blank side, which is `EOS` alone, are left out. In
+    evaluation, each pair counts in the score: longer sentences are truncated, and the references
+    are kept whole. The numbers of these pairs are reported on stderr. Raises DataError with the
+    field `max_length` if no pair is left.
     """
     if max_length < 2:
         raise DataError(f"got {max_length}, expected at least 2 tokens", field="max_length")

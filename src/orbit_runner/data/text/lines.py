@@ -21,19 +21,12 @@ _BLOCK_BYTES = 2**20
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    """Reads a file line by line.
+    """Yields the lines of a UTF-8 file, plain or gzipped, without line ends.
 
-    Only a line feed ends a line, with or without a carriage return: the other characters that
-    Python takes for ends of lines occur within sentences, and would shift all pairs behind them.
-
-    Args:
-        path: The file, UTF-8, by its first bytes gzipped or not.
-
-    Yields:
-        The lines, without their ends.
-
-    Raises:
-        DataError: It cannot be read, is cut short, or is no UTF-8; field `input_path`.
+    Only a line feed ends a line, with or without a carriage return before it. The other characters
+    that Python treats as line ends occur within sentences, and would shift all pairs after them.
+    Raises DataError with the field `input_path` if the file cannot be read, is truncated or is not
+    UTF-8.
     """
     number = 0
     with _open_scope(path) as file:
@@ -46,16 +39,9 @@ def read_lines(path: Path) -> Iterator[str]:
 
 
 def count_lines(paths: Sequence[Path]) -> tuple[int, str]:
-    """Reads files to the end, unless they have not changed since that was done.
+    """Returns the number of lines of files and their digest, cached while the files are unchanged.
 
-    Args:
-        paths: The files, one behind the other.
-
-    Returns:
-        The number of lines and a digest of them.
-
-    Raises:
-        DataError: As `read_lines`, or a file is empty.
+    Raises DataError like `read_lines`, and if a file is empty.
     """
     counted = [load_or_count(path, _count) for path in paths]
     for path, (count, _) in zip(paths, counted, strict=True):
@@ -66,26 +52,12 @@ def count_lines(paths: Sequence[Path]) -> tuple[int, str]:
 
 
 def lines_digest(path: Path) -> str:
-    """Returns a digest of the text of a file, the same whether it is gzipped or not.
-
-    Args:
-        path: The file.
-
-    Raises:
-        DataError: As `count_lines`.
-    """
+    """Returns a digest of the text of a file, the same whether it is gzipped or not."""
     return f"text:{load_or_count(path, _count)[1]}"
 
 
 def read_text_digest(path: Path) -> str:
-    """Computes the same digest from the file, whatever a cache says.
-
-    Args:
-        path: The file.
-
-    Raises:
-        DataError: As `read_lines`.
-    """
+    """Returns the same digest as `lines_digest`, but always computes it from the file."""
     return f"text:{_count(path)[1]}"
 
 
@@ -102,7 +74,7 @@ def _count(path: Path) -> tuple[int, str]:
                 progress(f"{count:,} lines")
         decoder.decode(b"", final=True)
     except UnicodeDecodeError:
-        # Once more, to say which line it is.
+        # Read again, to report the line.
         for _ in read_lines(path):
             pass
         raise

@@ -1,4 +1,4 @@
-"""Which pairs make the batch of a step."""
+"""Which pairs are in the batch of a step."""
 
 from __future__ import annotations
 
@@ -18,38 +18,26 @@ _BATCH_SALT, _PAIR_SALT = 0x6261746368, 0x70616972
 
 
 class Order(Protocol):
-    """The pairs of a step.
+    """An order of pairs."""
 
-    Attributes:
-        rows: Rows of each global batch; None where they differ.
-    """
-
-    rows: int | None
+    rows: int | None  # Rows of each global batch, or None if they differ.
 
     def __call__(self, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Looks up a global batch.
+        """Returns the pairs of the global batch of a step, an int64 scalar.
 
-        Args:
-            step: int64 scalar.
-
-        Returns:
-            Numbers of the pairs, int64 [rows], -1 for a row without a token; and which rows count,
-            bool [rows].
+        The result is the pair indices, int64 [rows], -1 for a row without tokens, and which rows
+        count, bool [rows].
         """
         ...
 
 
 class BucketOrder:
-    """Batches as a plan cuts them, in an order of each epoch's own."""
+    """The batches of a plan, in a different order in each epoch.
+
+    If `shuffle` is false, pairs and batches are ordered from short to long.
+    """
 
     def __init__(self, plan: BatchPlan, seed: int, *, shuffle: bool) -> None:
-        """Takes the plan into tensors.
-
-        Args:
-            plan: The batches of an epoch.
-            seed: Any integer.
-            shuffle: Whether pairs and batches are shuffled; from short to long otherwise.
-        """
         self.rows: int | None = None
         self._seed, self._shuffle, self._steps = seed, shuffle, plan.steps_per_epoch
         self._size = len(plan.members)
@@ -58,7 +46,7 @@ class BucketOrder:
         self._within = SegmentPermutation(np.diff(plan.bucket_offsets))
 
     def __call__(self, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Looks up a global batch, as `Order` says."""
+        """Returns the pairs of the global batch of a step, as described in `Order`."""
         epoch = step // self._steps
         batch = step - epoch * self._steps
         if self._shuffle:
@@ -80,42 +68,34 @@ class BucketOrder:
 
 
 class RowOrder:
-    """Batches of as many sentences each, in the order in which images are read too."""
+    """Batches with the same number of sentences, in the order of an `IndexSampler`.
+
+    If `shuffle` is false, pairs are in stored order.
+    """
 
     def __init__(self, size: int, rows: int, seed: int, *, shuffle: bool) -> None:
-        """Takes the sizes.
-
-        Args:
-            size: Number of pairs.
-            rows: Sentences of a global batch.
-            seed: Any integer.
-            shuffle: Whether each epoch has an order of its own; as stored otherwise.
-        """
         self.rows: int | None = rows
         self._sampler, self._rows = IndexSampler(size, seed, shuffle), rows
 
     def __call__(self, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Looks up a global batch, as `Order` says."""
+        """Returns the pairs of the global batch of a step, as described in `Order`."""
         ids, _ = self._sampler(step * self._rows + tf.range(self._rows, dtype=tf.int64))
         return ids, tf.ones_like(ids, tf.bool)
 
 
 class OncePerPair:
-    """Batches that show each pair once, and fill up the last with a pair that does not count."""
+    """Batches that contain each pair once; the last is filled up with a pair that does not count.
+
+    `lengths`, int64 [n], are the numbers of tokens of the pairs. If `by_length` is true, the
+    longest pairs come first; otherwise pairs are in stored order.
+    """
 
     def __init__(self, lengths: np.ndarray, rows: int, *, by_length: bool) -> None:
-        """Sorts the pairs.
-
-        Args:
-            lengths: Tokens of each, int64 [n].
-            rows: Sentences of a global batch.
-            by_length: Whether the longest come first; as stored otherwise.
-        """
         ids = np.argsort(-lengths, kind="stable") if by_length else np.arange(len(lengths))
         self.rows: int | None = rows
         self._ids, self._size, self._rows = on_cpu(ids.astype(np.int64)), len(lengths), rows
 
     def __call__(self, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Looks up a global batch, as `Order` says."""
+        """Returns the pairs of the global batch of a step, as described in `Order`."""
         places = step * self._rows + tf.range(self._rows, dtype=tf.int64)
         return tf.gather(self._ids, tf.minimum(places, self._size - 1)), places < self._size

@@ -1,4 +1,4 @@
-"""Lists of integers as protocol buffers pack them, many at a time."""
+"""Lists of integers in the packed encoding of protocol buffers, decoded many at a time."""
 
 from __future__ import annotations
 
@@ -12,25 +12,21 @@ _INT64_LIST, _PACKED, _SINGLE = 0x1A, 0x0A, 0x08
 
 
 class PackedRows:
-    """Collects packed lists, to unpack all of them at once."""
+    """Collects packed lists, to decode all of them at once."""
 
     def __init__(self) -> None:
         self._payload = bytearray()
         self._ends: list[int] = []
 
     def add(self, payload: bytes) -> None:
-        """Adds a row.
-
-        Args:
-            payload: Its numbers as varints.
-        """
+        """Adds a row of numbers that are encoded as varints."""
         self._payload += payload
         self._ends.append(len(self._payload))
 
     def rows(self) -> Ragged:
-        """Unpacks all rows; numbers that int32 cannot hold become -1."""
+        """Returns all rows; numbers that do not fit in int32 become -1."""
         data = np.frombuffer(bytes(self._payload), np.uint8)
-        # The last byte of a number has its upper bit clear.
+        # The top bit of the last byte of a number is 0.
         last = data < 0x80
         numbers = np.cumsum(last)
         ends = np.array(self._ends, np.int64)
@@ -50,13 +46,10 @@ def _numbers(data: np.ndarray, lasts: np.ndarray) -> np.ndarray:
 
 
 def int64_list(feature: bytes) -> bytes:
-    """Returns the numbers of a `tf.train.Feature` as packed varints.
+    """Returns the integers of a serialized `tf.train.Feature` as packed varints.
 
-    Args:
-        feature: The serialized message of `tensorflow/core/example/feature.proto`.
-
-    Raises:
-        ValueError: It is no list of integers.
+    The message is defined in `tensorflow/core/example/feature.proto`. Raises ValueError if it is
+    not a list of integers.
     """
     payload, rest = b"", _body(feature, _INT64_LIST)
     while rest:
@@ -72,21 +65,13 @@ def int64_list(feature: bytes) -> bytes:
 
 
 def feature_of(numbers: Sequence[int] | np.ndarray) -> bytes:
-    """Returns a serialized `tf.train.Feature` with a list of integers.
-
-    Args:
-        numbers: The list, none below 0.
-    """
+    """Returns a serialized `tf.train.Feature` with a list of non-negative integers."""
     packed = b"".join(varint(int(number)) for number in numbers)
     return _field(_INT64_LIST, _field(_PACKED, packed))
 
 
 def example_of(features: dict[str, bytes]) -> bytes:
-    """Returns a serialized tf.Example.
-
-    Args:
-        features: Serialized features by name.
-    """
+    """Returns a serialized tf.Example with serialized features, by name."""
     entries = [
         _field(0x0A, _field(0x0A, name.encode()) + _field(0x12, feature))
         for name, feature in features.items()
@@ -95,11 +80,7 @@ def example_of(features: dict[str, bytes]) -> bytes:
 
 
 def varint(number: int) -> bytes:
-    """Returns a number in groups of seven bits, the lowest first.
-
-    Args:
-        number: 0 or more.
-    """
+    """Returns the varint of a non-negative integer: groups of seven bits, the lowest first."""
     groups = bytearray()
     while number >= 0x80:
         groups.append(number & 0x7F | 0x80)

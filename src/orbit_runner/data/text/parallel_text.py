@@ -1,4 +1,4 @@
-"""Parallel text: two files, line by line each other's translation."""
+"""Parallel text: two files whose lines are translations of each other."""
 
 from __future__ import annotations
 
@@ -28,21 +28,12 @@ def find(
     input_path: Sequence[str] = (),
     languages: tuple[str, str] = ("", ""),
 ) -> tuple[list[Path], list[Path]]:
-    """Finds the files of the sources and those of the targets.
+    """Returns the files of the sources and the files of the targets, in order.
 
-    Args:
-        split: `train` and so on: `<split>.<language>` or `<split>.<language>.gz` in `data_dir`; of
-            no effect with `input_path`.
-        data_dir: The folder; `~` stands for the home folder.
-        input_path: Two names or patterns in place of those: of the sources and of the targets.
-        languages: Ends of the names: of the source's language and of the target's.
-
-    Returns:
-        The files of the sources and those of the targets, in order.
-
-    Raises:
-        DataError: A file is missing; fields `data_dir`, `split`, `input_path`, `src_lang` and
-            `tgt_lang`.
+    They are `<split>.<language>` or `<split>.<language>.gz` in `data_dir`, in which `~` is the home
+    directory. Alternatively, `input_path` is two names or patterns, of the sources and of the
+    targets, and `split` is ignored. `languages` are those of the sources and of the targets. Raises
+    DataError if a file is missing.
     """
     if not input_path:
         folder = data_folder(_NAME, data_dir, _HINT)
@@ -74,23 +65,12 @@ def load(
     max_length: int,
     is_training: bool,
 ) -> PairSource:
-    """Reads parallel text and cuts it into sub-words.
+    """Returns the pairs of parallel text as subword ids, in the order of the files.
 
-    Args:
-        split: As for `find`.
-        data_dir: As for `find`.
-        input_path: As for `find`.
-        languages: As for `find`.
-        vocabulary: The sub-words.
-        max_length: The most tokens of a sentence, the end included. Longer pairs are left out of
-            training, and cut in evaluation; the references stay whole.
-        is_training: Whether blank and long pairs are left out and references are not kept.
-
-    Returns:
-        The pairs, in the order of the files.
-
-    Raises:
-        DataError: A file is missing, empty, no UTF-8, or the numbers of lines differ.
+    The first four arguments are those of `find`. `max_length` is the maximum number of tokens of a
+    sentence, including `EOS`. In training, blank and longer pairs are left out, and no references
+    are kept; in evaluation, longer sentences are truncated, and the references are kept whole.
+    Raises DataError if a file is missing, empty or not UTF-8, or if the numbers of lines differ.
     """
     sides = find(split=split, data_dir=data_dir, input_path=input_path, languages=languages)
     digests = _pair_digests(*sides)
@@ -115,7 +95,7 @@ def _find(folder: Path, split: str, language: str) -> Path:
 
 
 def _pair_digests(sources: Sequence[Path], targets: Sequence[Path]) -> tuple[str, str]:
-    """Returns the digests of both sides, which have as many lines."""
+    """Returns the digests of both sides; raises DataError if the numbers of lines differ."""
     (source_lines, source), (target_lines, target) = count_lines(sources), count_lines(targets)
     if source_lines != target_lines:
         raise DataError(

@@ -1,4 +1,4 @@
-"""Pipelines of tf.data over pairs of sentences, in which a batch is a function of (seed, step)."""
+"""Datasets of sentence pairs, in which a batch is a function of (seed, step)."""
 
 from __future__ import annotations
 
@@ -35,38 +35,31 @@ def train_pairs(
     options: PipelineOptions = PipelineOptions(),  # noqa: B008
     element: Callable[[Batch], Any] | None = None,
 ) -> tf.data.Dataset:
-    """Makes the endless pipeline of one worker's training batches.
+    """Returns the infinite dataset of one worker's training batches.
 
-    The pairs of a step depend on `seed` and the step alone: not on where training started, nor on
-    the number of replicas. It starts at any step as fast as at step 0.
+    An element is a batch for one replica: `inputs`, int32 [b, ls], and `targets`, int32 [b, lt],
+    which end with `EOS` and are padded with 0; and `share`, float32 [b], the number of rows divided
+    by the number of target tokens of the global batch. The mean over rows of `share` times the sum
+    of a row's losses is the mean over all tokens, no matter how rows are distributed over replicas.
+    The last batch of an epoch is filled up with rows of padding, which have no target tokens but
+    count as rows. `element` may turn a batch into another structure of the same tensors.
 
-    Args:
-        source: The pairs, none longer than `max_length`.
-        batch_tokens: Tokens of a side of a global batch, padding included; batches of as many
-            sentences of about the same length as have room. With `static_shapes` as many sentences
-            as have room at `max_length`.
-        global_batch_size: Sentences of a global batch, where `batch_tokens` is None.
-        max_length: The most tokens of a sentence, `EOS` included.
-        static_shapes: Whether both sides are padded to `max_length` and all batches have as many
-            sentences, as TPUs need; else to the longest of the global batch.
-        rows_multiple: What the number of sentences of a global batch is a multiple of, where
-            `batch_tokens` is given. The number of replicas has to divide it.
-        seed: Seed of the order.
-        start_step: The step of the first batch; in a graph, an int64 scalar tensor as well.
-        shuffle: Whether each epoch has an order of its own; by length otherwise.
-        input_context: Which slice of each batch to make; all of it if None.
-        options: How tf.data runs it.
-        element: Turns a batch into another structure of the same tensors.
+    The pairs of a step depend only on `seed` and the step, not on the step at which training
+    started or on the number of replicas. Starting at a later step takes no longer than starting at
+    step 0. In a graph, `start_step` may be an int64 scalar tensor. If `input_context` is None, an
+    element is the global batch.
 
-    Returns:
-        Batches for one replica: `inputs` int32 [b, ls] and `targets` int32 [b, lt], padded with 0
-        and ended by `EOS`; and `share` float32 [b], rows by tokens of targets in the global batch:
-        the mean over rows of `share` times the sum of a row's losses is the mean over all tokens,
-        however rows are shared out. Rows of padding alone fill up the last batch of an epoch; they
-        have no token of a target, and count as rows.
+    `batch_tokens` is the maximum number of tokens per side of a global batch, including padding. A
+    batch has as many sentences of about the same length as fit, and their number is a multiple of
+    `rows_multiple`, which must be a multiple of the number of replicas. If it is None, a global
+    batch has `global_batch_size` sentences. `max_length` is the maximum number of tokens of a
+    sentence, including `EOS`; longer pairs must have been left out. If `static_shapes` is true, as
+    required on TPUs, both sides are padded to `max_length`, and all batches have as many sentences
+    as fit at that length; otherwise sides are padded to their longest sentence in the global batch.
+    If `shuffle` is false, pairs are ordered by length, or are in stored order if all batches have
+    the same number of sentences.
 
-    Raises:
-        DataError: The batch does not divide by the replicas, or is too small.
+    Raises DataError if the batch is too small or cannot be divided by the number of replicas.
     """
     width = max_length if static_shapes else None
     rows = _rows(batch_tokens, global_batch_size, width, rows_multiple)
@@ -80,7 +73,7 @@ def train_pairs(
         return found if element is None else element(found)
 
     batches = _make_dataset(tf.data.Dataset.range(_ENDLESS), turn, options)
-    # A finite set would make a distributed iterator ask all replicas every step whether it ended.
+    # With a finite dataset, a distributed iterator would ask all replicas at each step if it ended.
     endless = tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
     return batches.unbatch().apply(endless).with_options(options.tf_options())
 
@@ -97,24 +90,9 @@ def train_pairs_at(
     shuffle: bool = True,
     element: Callable[[Batch], Any] | None = None,
 ) -> Callable[[tf.Tensor], Any]:
-    """Makes what gives the batches that `train_pairs` gives, by the numbers of their steps.
+    """Returns a function from a step, an int64 scalar, to its global batch in `train_pairs`.
 
-    Args:
-        source: The pairs, none longer than `max_length`.
-        batch_tokens: As in `train_pairs`, and so the others.
-        global_batch_size: Sentences of a batch, where `batch_tokens` is None.
-        max_length: The most tokens of a sentence, `EOS` included.
-        static_shapes: Whether all batches have one shape.
-        rows_multiple: What the number of sentences is a multiple of.
-        seed: Seed of the order.
-        shuffle: Whether each epoch has an order of its own.
-        element: Turns a batch into another structure of the same tensors.
-
-    Returns:
-        A function from the number of a step, int64 scalar, to its global batch.
-
-    Raises:
-        DataError: The batch is too small.
+    The arguments are those of `train_pairs`. Raises DataError if the batch is too small.
     """
     width = max_length if static_shapes else None
     rows = _rows(batch_tokens, global_batch_size, width, rows_multiple)
@@ -123,7 +101,7 @@ def train_pairs_at(
     read = PairReader(source, order, width)
 
     def batch(step: tf.Tensor) -> Any:
-        # The tokens lie in the memory of the host, and are many.
+        # The tokens are in host memory, and are too many to copy to a device.
         with tf.device("CPU:0"):
             batch = read(step, slices)
             found = {name: batch[name][0] for name in _TRAINING}
@@ -145,29 +123,19 @@ def eval_pairs(
     cache: bool = False,
     element: Callable[[Batch, tf.Tensor], Any] | None = None,
 ) -> tf.data.Dataset:
-    """Makes the pipeline of one worker's evaluation batches: each pair once.
+    """Returns the dataset of one worker's evaluation batches: each pair once.
 
-    Args:
-        source: The pairs, none longer than `max_length`.
-        global_batch_size: Sentences of a step on all replicas.
-        max_length: The most tokens of a sentence, `EOS` included.
-        static_shapes: Whether both sides are padded to `max_length`; else to the longest of the
-            global batch.
-        drop_remainder: Whether a last, part-filled batch is left out.
-        by_length: Whether long sentences come first, so that batches hold little padding; in the
-            order of the source otherwise.
-        input_context: Which slice of each batch to make; all of it if None.
-        options: How tf.data runs it.
-        cache: Whether batches stay in memory after the first pass.
-        element: Turns a batch and its weights into another structure of the same tensors.
+    An element is a pair of a batch for one replica and float32 weights [b]; `element` may turn it
+    into another structure of the same tensors. The batch has `inputs` and `targets` as in
+    `train_pairs`, and `id`, int64 [b], the indices of the pairs in the source. The last batch is
+    filled up with its last pair at weight 0; all other weights are 1.
 
-    Returns:
-        Pairs of a batch for one replica, `inputs` and `targets` as in training and `id` int64 [b],
-        the number of the pair in the source; and float32 weights [b]. The last batch is filled up
-        with its last pair at weight 0; all other weights are 1.
-
-    Raises:
-        DataError: The batch does not divide by the replicas, or no step is left.
+    No sentence may be longer than `max_length`, including `EOS`. If `static_shapes` is true, both
+    sides are padded to that length; otherwise to their longest sentence in the global batch. If
+    `by_length` is true, long sentences come first, so that batches have little padding; otherwise
+    pairs are in the order of the source. If `cache` is true, batches are kept in memory after the
+    first pass. Raises DataError if the global batch size is not a multiple of the number of
+    replicas, or if there is no step.
     """
     slices = replica_slices(global_batch_size, input_context)
     steps = count_eval_steps(source.name, source.size, global_batch_size, drop_remainder)
@@ -190,7 +158,7 @@ def eval_pairs(
 def _rows(
     batch_tokens: int | None, sentences: int | None, width: int | None, multiple: int
 ) -> int | None:
-    """Returns the sentences of every global batch; None where they differ."""
+    """Returns the number of sentences of each global batch, or None if they differ."""
     if batch_tokens is None:
         return sentences or 0
     if width is None:
@@ -231,7 +199,7 @@ def _make_dataset(
     *,
     cache: bool = False,
 ) -> tf.data.Dataset:
-    # No branch in it depends on a tensor, and to convert it takes longer than to trace it.
+    # No branch in `turn` depends on a tensor, and AutoGraph would take longer than tracing.
     plain = tf.autograph.experimental.do_not_convert(turn)
     batches = apply_on_services(
         options.services, turns, lambda d: d.map(plain, num_parallel_calls=tf.data.AUTOTUNE)

@@ -1,4 +1,4 @@
-"""Writes TFRecord files of token ids, without tensorflow."""
+"""Writes TFRecord files of token ids without TensorFlow."""
 
 from __future__ import annotations
 
@@ -16,14 +16,9 @@ from orbit_runner.utils.cache import write_aside
 
 
 def write_token_records(source: PairSource, path: str | Path) -> None:
-    """Writes pairs into a file for `token_records`, and for Model Garden's pipelines.
+    """Writes pairs to a file that `token_records` and Model Garden's pipelines can read.
 
-    Args:
-        source: The pairs.
-        path: The file; it appears whole, and its folder is made.
-
-    Raises:
-        OSError: It cannot be written.
+    The file is written atomically, and its directory is created if necessary.
     """
     records = [
         example_of(
@@ -48,7 +43,7 @@ def _frame(records: Sequence[bytes]) -> list[bytes]:
 
 
 def _checksums(parts: Sequence[bytes]) -> list[bytes]:
-    """Returns checksums, computed for all parts of one length at once."""
+    """Returns the checksum of each part, computed for all parts of the same length at once."""
     by_length = defaultdict(list)
     for number, part in enumerate(parts):
         by_length[len(part)].append(number)

@@ -1,4 +1,4 @@
-"""Remembers what was found out about files that take long to read."""
+"""Caches the line counts and digests of files that take long to read."""
 
 from __future__ import annotations
 
@@ -16,27 +16,19 @@ from orbit_runner.utils.cache import cache_folder, write_aside
 
 _Counted = tuple[int, str]
 
-# Less is not worth a file.
+# Results that took less time are not worth a file.
 _KEPT_SECONDS = 1.0
 
 
 def text_cache() -> Path:
-    """Returns where things made from text are kept; the folder need not exist."""
+    """Returns the cache directory for text; it may not exist."""
     return cache_folder("text")
 
 
 def load_or_count(path: Path, count: Callable[[Path], _Counted]) -> _Counted:
-    """Counts a file, or finds what was counted while the file was the same.
+    """Returns the line count and digest from `count`, cached while the file is unchanged.
 
-    Args:
-        path: The file.
-        count: Finds its number of lines and a digest.
-
-    Returns:
-        What `count` gives.
-
-    Raises:
-        DataError: The file is not there, or what `count` raises.
+    Raises DataError if the file does not exist.
     """
     path = path.absolute()
     try:
@@ -57,7 +49,7 @@ def _in_process(
         began = time.monotonic()
         found = count(path)
         if time.monotonic() - began > _KEPT_SECONDS:
-            # A cache that cannot be written costs time, nothing else.
+            # If the cache cannot be written, the next run only takes longer.
             with contextlib.suppress(OSError):
                 write_aside(entry, json.dumps([key, found]).encode())
     return found

@@ -1,4 +1,4 @@
-"""Pairs of sentences as token ids in flat arrays; numpy only, to tell a bad file early."""
+"""Sentence pairs as token ids in flat arrays; NumPy only, to report a bad file early."""
 
 from __future__ import annotations
 
@@ -15,46 +15,27 @@ PAD, EOS, UNKNOWN = 0, 1, 2
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Ragged:
-    """Rows of different lengths, one behind the other.
+    """Rows of different lengths, stored one after the other."""
 
-    Attributes:
-        values: All rows' numbers, int32 [t].
-        offsets: Where each row starts, and the end of the last, int64 [n + 1].
-    """
-
-    values: np.ndarray
-    offsets: np.ndarray
+    values: np.ndarray  # The numbers of all rows, int32 [t].
+    offsets: np.ndarray  # Start of each row, and the end of the last: int64 [n + 1].
 
     @classmethod
     def of(cls, rows: Sequence[Sequence[int] | np.ndarray]) -> Ragged:
-        """Packs rows.
-
-        Args:
-            rows: n lists or arrays of integers.
-
-        Returns:
-            The same rows.
-        """
+        """Returns n lists or arrays of integers as rows."""
         lengths = np.fromiter((len(row) for row in rows), np.int64, len(rows))
         values = np.concatenate([np.asarray(row, np.int32) for row in rows] or [_NONE])
         return cls(values, _offsets(lengths))
 
     @classmethod
     def concatenate(cls, parts: Sequence[Ragged]) -> Ragged:
-        """Puts the rows of several behind each other.
-
-        Args:
-            parts: Any number of them.
-
-        Returns:
-            All their rows, in order.
-        """
+        """Returns the rows of all parts, in order."""
         values = np.concatenate([part.values for part in parts] or [_NONE])
         return cls(values, _offsets(np.concatenate([part.lengths for part in parts] or [_NONE])))
 
     @property
     def size(self) -> int:
-        """The number of rows, n."""
+        """The number of rows."""
         return len(self.offsets) - 1
 
     @functools.cached_property
@@ -63,35 +44,17 @@ class Ragged:
         return np.diff(self.offsets)
 
     def row(self, number: int) -> np.ndarray:
-        """Returns one row, int32 [its length].
-
-        Args:
-            number: Which, 0 to n - 1.
-        """
+        """Returns one row, int32 [its length]."""
         return self.values[self.offsets[number] : self.offsets[number + 1]]
 
     def select(self, keep: np.ndarray) -> Ragged:
-        """Leaves out rows.
-
-        Args:
-            keep: Which rows stay, bool [n].
-
-        Returns:
-            Those rows, in the same order.
-        """
+        """Returns the rows for which `keep`, bool [n], is true."""
         if keep.all():
             return self
         return Ragged(self.values[np.repeat(keep, self.lengths)], _offsets(self.lengths[keep]))
 
     def cut(self, max_length: int) -> Ragged:
-        """Cuts long rows, so that they still end in `EOS`.
-
-        Args:
-            max_length: The most tokens of a row, `EOS` included.
-
-        Returns:
-            All rows, each of at most that length.
-        """
+        """Returns all rows; those longer than `max_length` are truncated and end with `EOS`."""
         long = self.lengths > max_length
         if not long.any():
             return self
@@ -103,23 +66,15 @@ class Ragged:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PairSource:
-    """Sentences and what they are translated to, in memory.
-
-    Attributes:
-        name: What messages call the set.
-        sources: Ids of the sentences, each ended by `EOS`.
-        targets: Ids of their translations, each ended by `EOS`.
-        vocab_size: One more than the largest id there can be.
-        references: The translations as they stand in the file, where there is text and it is for
-            evaluation.
-        left_out: How many pairs were left out, by the reason.
-    """
+    """Sentences and their translations, in memory."""
 
     name: str
-    sources: Ragged
-    targets: Ragged
-    vocab_size: int
+    sources: Ragged  # Token ids; each row ends with `EOS`.
+    targets: Ragged  # Token ids; each row ends with `EOS`.
+    vocab_size: int  # One more than the largest possible id.
+    # The unchanged translations, if they are read from text for evaluation.
     references: tuple[str, ...] | None = None
+    # The number of pairs that were left out, by reason.
     left_out: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -131,12 +86,12 @@ class PairSource:
 
     @property
     def size(self) -> int:
-        """The number of pairs, n."""
+        """The number of pairs."""
         return self.sources.size
 
     @functools.cached_property
     def lengths(self) -> np.ndarray:
-        """Tokens of the longer side of each pair, `EOS` included, int64 [n]."""
+        """The number of tokens of the longer side of each pair, including `EOS`: int64 [n]."""
         return np.maximum(self.sources.lengths, self.targets.lengths)
 
 

@@ -1,4 +1,4 @@
-"""Sentences of random sub-words: for measuring, and for trying a model before its text is there."""
+"""Sentences of random subwords, for benchmarks and for trying a model without its text."""
 
 from __future__ import annotations
 
@@ -15,22 +15,13 @@ _SHORTEST = 2
 def load(
     *, num_examples: int, vocab_size: int, max_length: int, kind: str = "random", seed: int = 0
 ) -> PairSource:
-    """Makes pairs.
+    """Returns synthetic pairs, without references.
 
-    Args:
-        num_examples: Size of the set.
-        vocab_size: Ids are 3 to this less 1, then `EOS`.
-        max_length: The most tokens of a sentence, `EOS` included.
-        kind: `random`: lengths are drawn, evenly from 2 up, and a target is about as long as its
-            source; ids are drawn. `constant`: all are of `max_length` tokens, and the same.
-        seed: Seed of what is drawn.
-
-    Returns:
-        The pairs, without references.
-
-    Raises:
-        DataError: A number is too small, or the kind is unknown; fields `synthetic`, `vocab_size`,
-            `max_length`.
+    Ids are from 3 to `vocab_size` - 1, followed by `EOS`. `max_length` is the maximum number of
+    tokens of a sentence, including `EOS`. If `kind` is `random`, ids are random, the lengths of
+    sources are uniform from 2 to `max_length`, and a target is about as long as its source. If it
+    is `constant`, all sentences are equal and have `max_length` tokens. Raises DataError if a
+    number is too small or if the kind is unknown.
     """
     _check(num_examples, vocab_size, max_length, kind)
     if kind == "constant":
@@ -39,7 +30,7 @@ def load(
         return PairSource("synthetic", side, side, vocab_size)
     generator = np.random.Generator(np.random.Philox(seed % 2**64))
     sources = generator.integers(_SHORTEST, max_length + 1, num_examples)
-    # Within a fifth, as translations mostly are.
+    # Most translations differ in length by less than a fifth.
     factors = generator.uniform(0.8, 1.2, num_examples)
     targets = np.clip(np.rint(sources * factors).astype(np.int64), _SHORTEST, max_length)
     inputs, outputs = (

@@ -1,4 +1,4 @@
-"""Token ids of files, kept from run to run where they took long to make."""
+"""Caches the token ids of files between runs if they took long to compute."""
 
 from __future__ import annotations
 
@@ -23,23 +23,14 @@ from orbit_runner.utils.cache import write_aside
 from orbit_runner.utils.progress_line import Progress
 
 _CHUNK_LINES = 16_384
-# Less is not worth the space.
+# Results that took less time are not worth the space.
 _KEPT_SECONDS = 5.0
 
 
 def encode_files(vocabulary: Vocabulary, files: Sequence[Path], digest: str) -> Ragged:
-    """Cuts the lines of files into sub-words.
+    """Returns the subword ids of each line of the files, one row per line.
 
-    Args:
-        vocabulary: The sub-words.
-        files: The files, one behind the other.
-        digest: Of their lines.
-
-    Returns:
-        A row a line.
-
-    Raises:
-        DataError: A file cannot be read.
+    `digest` is the digest of the lines, and part of the cache key.
     """
     model = hashlib.sha256(vocabulary.model).hexdigest()
     (rows,) = load_or_encode(
@@ -49,14 +40,9 @@ def encode_files(vocabulary: Vocabulary, files: Sequence[Path], digest: str) -> 
 
 
 def load_or_encode(key: Any, make: Callable[[], list[Ragged]]) -> list[Ragged]:
-    """Makes rows, or finds those that were made before.
+    """Returns the rows that `make` returns, from the cache if they are in it.
 
-    Args:
-        key: All that they depend on, as JSON has it.
-        make: Makes them.
-
-    Returns:
-        What `make` gives.
+    `key` is everything that the rows depend on, and must be serializable as JSON.
     """
     name = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:32]
     entry = text_cache() / f"{name}.npz"
@@ -66,7 +52,7 @@ def load_or_encode(key: Any, make: Callable[[], list[Ragged]]) -> list[Ragged]:
     began = time.monotonic()
     found = make()
     if time.monotonic() - began > _KEPT_SECONDS:
-        # A cache that cannot be written costs time, nothing else.
+        # If the cache cannot be written, the next run only takes longer.
         with contextlib.suppress(OSError):
             _write(entry, found)
     return found

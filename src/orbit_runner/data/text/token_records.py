@@ -1,4 +1,4 @@
-"""Pairs of sentences as token ids in TFRecord files, as Model Garden's old Transformer wrote."""
+"""Sentence pairs as token ids in TFRecord files, as written by Model Garden's old Transformer."""
 
 from __future__ import annotations
 
@@ -41,22 +41,13 @@ def load(
     max_length: int,
     is_training: bool,
 ) -> PairSource:
-    """Reads TFRecord files of tf.Example with the int64 lists `inputs` and `targets`.
+    """Returns the pairs in TFRecord files of tf.Example with int64 lists `inputs` and `targets`.
 
-    Args:
-        split: Must be empty, for the files say what they hold.
-        data_dir: Where relative names are looked up.
-        input_path: The files, or patterns; not compressed. Both lists end in `EOS`.
-        vocab_size: One more than the largest id that may occur.
-        max_length: As in parallel text.
-        is_training: As in parallel text.
-
-    Returns:
-        The pairs, without references.
-
-    Raises:
-        DataError: A file is missing or mangled, or holds something else; fields `split`,
-            `input_path`, `vocab_size`, `max_length`.
+    `input_path` is a list of uncompressed files or patterns, relative to `data_dir`. `split` must
+    be empty, because the files determine what is read. Both lists must end with `EOS`. `vocab_size`
+    is one more than the largest valid id. `max_length` and `is_training` are those of
+    `parallel_text.load`. There are no references. Raises DataError if a file is missing or damaged,
+    or if its contents are not as described.
     """
     if split:
         raise DataError(
@@ -134,7 +125,7 @@ def _lists(place: str, record: bytes) -> list[bytes]:
 def _check(
     side: str, rows: Ragged, vocab_size: int, files: Sequence[Path], indexes: Sequence[FileIndex]
 ) -> None:
-    """Checks that ids are in the vocabulary and each row ends."""
+    """Raises DataError if an id is not in the vocabulary or a row does not end with `EOS`."""
     wrong = (rows.values <= PAD) | (rows.values >= vocab_size)
     if wrong.any():
         place = int(np.argmax(wrong))

@@ -1,1 +1,1 @@
-"""TFRecord files, streamed in an order that is a function of (seed, step)."""
+"""TFRecord files, read in an order that is a function of (seed, step)."""

@@ -1,7 +1,8 @@
-"""Finds the record that ended a run, after it has.
+"""Finds the record that made a run fail, after the failure.
 
-TensorFlow does not say which record of which file it failed at. To know that while records are
-read would slow every batch; so the files are read once more from the step at which training was.
+TensorFlow does not report which record of which file caused an error. Keeping track of this while
+records are read would slow down every batch. So the files are read again, from the step that
+training had reached.
 """
 
 from __future__ import annotations
@@ -33,51 +34,37 @@ from orbit_runner.errors import DataError
 
 _CHECKSUM = re.compile(r"(?:corrupted|truncated) record at (\d+)")
 _NUMBERED = re.compile(r"(?P<file>.+): record (?P<record>\d+): (?P<rest>.+)", re.DOTALL)
-# How TensorFlow names what did not parse, and what did not decode.
+# Found in TensorFlow's messages about records that cannot be parsed, and images that cannot be
+# decoded.
 _UNPARSED, _UNDECODED = ("ParseExample", "Could not parse example"), ("DecodePng", "decode_png")
-# So many records of each source first: the record is most probably near to where training was.
+# Records of each source to check first: the bad record is probably near the current step.
 _NEARBY = 2**14
 
 
 @dataclasses.dataclass(frozen=True)
 class ReadingOrder:
-    """The order in which a pipeline reads the blocks of a source.
-
-    Attributes:
-        seed: Seed of the order.
-        shuffle: Whether blocks are shuffled.
-        global_batch_size: Records per step; 0 in evaluation, which begins anew each time.
-    """
+    """The order in which a pipeline reads the blocks of a source."""
 
     seed: int
     shuffle: bool
-    global_batch_size: int
+    global_batch_size: int  # 0 in evaluation, which starts at the first record each time.
 
 
-# What this process reads. Pipelines are made several times, so orders are a set.
+# The sources that this process reads. A pipeline may be built several times, so orders are a set.
 _ORDERS: weakref.WeakKeyDictionary[RecordSource, set[ReadingOrder]] = weakref.WeakKeyDictionary()
 
 
 def remember_order(source: RecordSource, order: ReadingOrder) -> None:
-    """Remembers that a source is read.
-
-    Args:
-        source: The records.
-        order: How a pipeline reads them.
-    """
-    # The newest source is the last one, and is looked at first.
+    """Stores a source and the order in which a pipeline reads it, for `find_bad_record`."""
+    # The newest source comes last, and is searched first.
     _ORDERS[source] = _ORDERS.pop(source, set()) | {order}
 
 
 def find_bad_record(message: str, step: int) -> str:
-    """Finds the record that an error of TensorFlow is about.
+    """Returns the file, record, byte and problem of the record that a TensorFlow error is about.
 
-    Args:
-        message: That of the error.
-        step: The step at which training was.
-
-    Returns:
-        File, record, byte and what is wrong; "" if the error is not about a record.
+    Returns "" if the error is not about a record, or if the record is not found. `step` is the step
+    that training had reached.
     """
     checksum = _CHECKSUM.search(message)
     if checksum:
@@ -92,13 +79,10 @@ def find_bad_record(message: str, step: int) -> str:
 
 
 def with_offset(problem: str) -> str:
-    """Adds the byte at which a record starts to a message that names file and record.
+    """Returns a message that names a file and a record, with the byte at which the record starts.
 
-    Args:
-        problem: Such as `train-00: record 3: got label 12`.
-
-    Returns:
-        Such as `train-00: record 3 at byte 1024: got label 12`; other messages as they are.
+    For example, `train-00: record 3: got label 12` becomes `train-00: record 3 at byte 1024: got
+    label 12`. Other messages are returned unchanged.
     """
     named = _NUMBERED.fullmatch(problem)
     if named is None:
@@ -112,16 +96,10 @@ def with_offset(problem: str) -> str:
 
 
 def find_damaged_record(path: Path) -> str:
-    """Reads a file and compares all checksums.
+    """Returns the record, byte and problem of the first damaged record of a file, or "".
 
-    Args:
-        path: The file.
-
-    Returns:
-        Record, byte and what is wrong; "" if nothing is.
-
-    Raises:
-        DataError: The file cannot be read, or its frames are damaged.
+    Reads the whole file and compares all checksums. Raises DataError if the frames of the file are
+    damaged.
     """
     records = tf.data.TFRecordDataset(os.fsencode(path), buffer_size=2**20)
     try:
@@ -134,7 +112,7 @@ def find_damaged_record(path: Path) -> str:
 
 
 def _find_damaged_at(offset: int, places: Iterable[tuple[Path, FileIndex]]) -> str:
-    """Returns the record whose data start at a byte of some file and differ from their checksum."""
+    """Returns the record whose data start at `offset` in a file and do not match their checksum."""
     start = offset - HEAD_BYTES
     for path, index in places:
         block = int(np.searchsorted(index.offsets, start, side="right")) - 1
@@ -155,8 +133,6 @@ def _find_damaged_at(offset: int, places: Iterable[tuple[Path, FileIndex]]) -> s
 
 @dataclasses.dataclass(frozen=True)
 class _Record:
-    """A record and where it is."""
-
     path: Path
     number: int
     offset: int
@@ -164,7 +140,7 @@ class _Record:
 
 
 def _first_bad(step: int, problem: Callable[[RecordSource, bytes], str]) -> str:
-    """Returns what is wrong with the first bad record, read as the pipelines read them."""
+    """Returns the problem of the first bad record, in the order in which the pipelines read."""
     for start, stop in ((0, _NEARBY), (_NEARBY, None)):
         for source, orders in list(_ORDERS.items())[::-1]:
             for order in orders:
@@ -177,12 +153,12 @@ def _first_bad(step: int, problem: Callable[[RecordSource, bytes], str]) -> str:
 
 
 def _records(source: RecordSource, order: ReadingOrder, step: int) -> Iterator[_Record]:
-    """Yields all records of a source, from the block of a step on."""
+    """Yields the records of a source, from the block of a step to the end of the next epoch."""
     blocks = source.blocks
     epoch, place = divmod(step * order.global_batch_size, source.size)
     first = _row(source, order, epoch)
     passed = int(np.searchsorted(np.cumsum(blocks.records[first]), place, side="right"))
-    # A window before it as well, for records are shuffled within windows.
+    # The block before it is included, because records are shuffled within windows.
     for block in [*first[max(0, passed - 1) :], *_row(source, order, epoch + 1)]:
         path, number = source.files[blocks.file[block]], int(blocks.place[block])
         starts = record_starts(path, int(blocks.offset[block]))[: int(blocks.records[block]) + 1]

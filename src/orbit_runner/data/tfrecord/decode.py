@@ -9,15 +9,13 @@ from orbit_runner.data.tfrecord.source import RecordSource
 
 
 class Decoder:
-    """Turns serialized examples into images and labels, or names the one that is not in order."""
+    """Decodes serialized examples to images and labels; an error names the first invalid example.
+
+    All images must have the shape of the source. `num_classes` is one more than the largest valid
+    label; if it is None, labels are not checked.
+    """
 
     def __init__(self, source: RecordSource, num_classes: int | None) -> None:
-        """Takes what every example has to be.
-
-        Args:
-            source: The records; all images have its size.
-            num_classes: One more than the largest label; None for any.
-        """
         self._names = RecordNames(source)
         self._image, self._label = source.image_key, source.label_key
         self._features = {
@@ -28,18 +26,14 @@ class Decoder:
         self._num_classes = num_classes
 
     def __call__(self, records: tf.Tensor, ids: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Decodes a batch.
+        """Returns `image`, uint8 [b, height, width, channels], and `label`, int32 [b].
 
-        Args:
-            records: Serialized examples, string [b] with b known.
-            ids: Their numbers, int64 [b].
-
-        Returns:
-            `image` uint8 [b, height, width, channels] and `label` int32 [b].
+        `records` are serialized examples, string [b] with a static b. `ids`, int64 [b], are their
+        indices.
         """
         parsed = tf.io.parse_example(records, self._features)
-        # A node an image: three times as fast as a call an image, and faster than `tf.map_fn`. The
-        # op takes JPEG as well.
+        # One op per image in a single call is three times as fast as one call per image, and faster
+        # than `tf.map_fn`. The op decodes JPEG too.
         encoded = tf.unstack(parsed[self._image], records.shape[0])
         images = [tf.io.decode_png(image, channels=self._shape[2]) for image in encoded]
         shapes = tf.stack([tf.shape(image) for image in images])
@@ -62,10 +56,10 @@ class Decoder:
     def _zero(
         self, good: tf.Tensor, what: str, got: tf.Tensor, expected: str, ids: tf.Tensor
     ) -> tf.Tensor:
-        """Returns 0 where all is good, int32; raises once it is needed where not."""
+        """Returns int32 0 if all are good; otherwise the op raises an error when it runs."""
         bad = tf.argmin(tf.cast(good, tf.int32))
         message = tf.strings.format(f": got {what} {{}}, expected {expected}", got[bad])
         problem = tf.strings.join([self._names(ids[bad : bad + 1])[0], message])
-        # Raises with the text in its message. Not `tf.debugging.Assert`: that counts as stateful,
-        # for which op determinism would decode one batch at a time.
+        # `to_number` raises an error with the text in its message. `tf.debugging.Assert` is
+        # stateful, so with op determinism tf.data would decode one batch at a time.
         return tf.strings.to_number(tf.where(tf.reduce_all(good), "0", problem), tf.int32)

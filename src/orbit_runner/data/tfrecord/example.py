@@ -1,4 +1,4 @@
-"""Reads a tf.Example and the size of its image without tensorflow, to check a file early."""
+"""Reads a tf.Example and the size of its image without TensorFlow, to check a file early."""
 
 from __future__ import annotations
 
@@ -6,28 +6,20 @@ import struct
 from collections.abc import Iterator, Mapping
 
 _PNG = b"\x89PNG\r\n\x1a\n"
-# By colour type; a palette has colours, and grey with transparency is not decoded.
+# By color type. A palette is decoded to RGB; grayscale with alpha is not supported.
 _PNG_CHANNELS = {0: 1, 2: 3, 3: 3, 6: 4}
 _JPEG = b"\xff\xd8"
-# TensorFlow decodes no more than this.
+# TensorFlow does not decode larger images.
 _MOST_BYTES = 2**29
-# Start-of-frame markers; C4, C8 and CC between them are something else.
+# Start-of-frame markers; C4, C8 and CC have other meanings.
 _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 
 
 def features_of(record: bytes) -> dict[str, bytes]:
-    """Takes a serialized tf.Example apart.
+    """Returns the serialized `tf.train.Feature` messages of a serialized tf.Example, by name.
 
-    The messages are those of `tensorflow/core/example/example.proto` and `feature.proto`.
-
-    Args:
-        record: The serialized message.
-
-    Returns:
-        The serialized `tf.train.Feature` by name.
-
-    Raises:
-        ValueError: It is no such message.
+    The messages are defined in `tensorflow/core/example/example.proto` and `feature.proto`. Raises
+    ValueError if `record` is not such a message.
     """
     found = {}
     for features in _fields(record, 1):
@@ -38,14 +30,9 @@ def features_of(record: bytes) -> dict[str, bytes]:
 
 
 def example_problem(record: bytes, expected: Mapping[str, str]) -> str:
-    """Finds out why a record is not a tf.Example with certain features of one value each.
+    """Returns why a record is not a tf.Example with one value of each expected feature, or "".
 
-    Args:
-        record: The serialized message.
-        expected: The kind of each feature by its name: `bytes`, `float` or `int64`.
-
-    Returns:
-        What was got and what is expected; "" if nothing is wrong.
+    `expected` maps the name of each feature to its kind: `bytes`, `float` or `int64`.
     """
     words = " and ".join(f"{name} ({kind})" for name, kind in expected.items())
     try:
@@ -77,7 +64,7 @@ def _values(feature: bytes) -> tuple[str, int]:
 
 
 def _count_numbers(values: bytes, kind: str) -> int:
-    """Counts the numbers of a FloatList or Int64List, packed or not."""
+    """Returns the number of values in a FloatList or Int64List, packed or not."""
     count = 0
     for packed in _fields(values, 1):
         count += len(packed) // 4 if kind == "float" else sum(byte < 0x80 for byte in packed)
@@ -96,14 +83,7 @@ def _count_numbers(values: bytes, kind: str) -> int:
 
 
 def bytes_of(feature: bytes) -> bytes:
-    """Returns the first value of a feature's list of bytes.
-
-    Args:
-        feature: The serialized `tf.train.Feature`.
-
-    Raises:
-        ValueError: It holds no bytes.
-    """
+    """Returns the first value of a feature's bytes list; raises ValueError if there is none."""
     for values in _fields(feature, 1):
         for value in _fields(values, 1):
             return value
@@ -111,16 +91,10 @@ def bytes_of(feature: bytes) -> bytes:
 
 
 def image_shape(encoded: bytes) -> tuple[int, int, int]:
-    """Reads the size of an image from its head.
+    """Returns the height, width and channels in the header of a PNG or JPEG image.
 
-    Args:
-        encoded: A PNG or a JPEG file.
-
-    Returns:
-        Height, width and channels.
-
-    Raises:
-        ValueError: It is neither, has channels that are not decoded, or is too large for that.
+    Raises ValueError if the image is of another format, or if its channels or its size are not
+    supported.
     """
     height, width, channels = _read_shape(encoded)
     if not 0 < height * width * channels < _MOST_BYTES:
@@ -146,13 +120,13 @@ def _jpeg_shape(encoded: bytes) -> tuple[int, int, int]:
         marker, length = struct.unpack_from(">xBH", encoded, place)
         if marker in _JPEG_FRAMES:
             height, width, channels = struct.unpack_from(">xHHB", encoded, place + 4)
-            # CMYK is decoded to colours.
+            # CMYK is decoded to RGB.
             return height, width, min(channels, 3)
         place += 2 + length
 
 
 def _fields(message: bytes, number: int) -> Iterator[bytes]:
-    """Yields the length-delimited fields of that number in a protocol buffer."""
+    """Yields the length-delimited fields of a protocol buffer with the field number `number`."""
     place = 0
     while place < len(message):
         tag, place = _varint(message, place)

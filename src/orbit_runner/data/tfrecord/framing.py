@@ -1,4 +1,4 @@
-"""Finds the records of a TFRecord file by their frames, without reading what is in them."""
+"""Finds the records of a TFRecord file by their frames, without reading their data."""
 
 from __future__ import annotations
 
@@ -16,43 +16,32 @@ from orbit_runner.data.fingerprint import DataFile, describe_files
 from orbit_runner.errors import DataError
 
 BLOCK_RECORDS = 64
-# A frame: length and its checksum in front of the data, the checksum of the data behind.
+# A frame is the length and its checksum before the data, and the checksum of the data after it.
 HEAD_BYTES, TAIL_BYTES = 12, 4
 _FRAME = HEAD_BYTES + TAIL_BYTES
-# Small records are read in passing, large ones are skipped.
+# With this buffer size, small records are read with the frames, and large ones are skipped.
 _BUFFER_BYTES = 2**14
 _GZIP = b"\x1f\x8b"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class FileIndex:
-    """Where the blocks of a file lie; each has `BLOCK_RECORDS` records, the last one the rest.
-
-    Attributes:
-        records: Number of records.
-        offsets: The first byte of each block and the end of the file, int64 [blocks + 1].
-        digest: SHA-256 of the lengths of all records and the checksums of their data. It changes
-            with the contents, and nothing but the frames has to be read for it.
-    """
+    """The positions of the blocks of a file; each but the last has `BLOCK_RECORDS` records."""
 
     records: int
-    offsets: np.ndarray
+    offsets: np.ndarray  # First byte of each block, and the end of the file: int64 [blocks + 1].
+    # SHA-256 of the frames of all records. It changes with the contents because frames include the
+    # checksums of the data, but the data need not be read.
     digest: str = ""
 
 
 def scan(path: Path) -> FileIndex:
-    """Walks through a file from frame to frame.
+    """Returns the index of an uncompressed file; reads only its frames.
 
-    The format is that of https://www.tensorflow.org/tutorials/load_data/tfrecord#tfrecords_format_details.
-
-    Args:
-        path: The file, not compressed; empty for no records.
-
-    Returns:
-        Its index.
-
-    Raises:
-        DataError: The file cannot be read, is cut short, or is no TFRecord file.
+    The format is described at
+    https://www.tensorflow.org/tutorials/load_data/tfrecord#tfrecords_format_details. An empty file
+    has no records. Raises DataError if the file cannot be read, is truncated or is not a TFRecord
+    file.
     """
     records, offsets, digest = 0, [0], hashlib.sha256()
     try:
@@ -69,18 +58,7 @@ def scan(path: Path) -> FileIndex:
 
 
 def record_files(paths: Sequence[Path], indexes: Sequence[FileIndex]) -> list[DataFile]:
-    """Describes files by the frames of their records, so that none of them has to be read.
-
-    Args:
-        paths: The files.
-        indexes: Their indexes, in the same order.
-
-    Returns:
-        One row per file.
-
-    Raises:
-        DataError: A file cannot be read.
-    """
+    """Returns descriptions of files with the digests of their indexes; does not read the files."""
     digests = {
         path.absolute(): f"records:{index.digest}"
         for path, index in zip(paths, indexes, strict=True)
@@ -89,17 +67,7 @@ def record_files(paths: Sequence[Path], indexes: Sequence[FileIndex]) -> list[Da
 
 
 def first_record(path: Path) -> bytes:
-    """Reads the first record of a file that has been scanned.
-
-    Args:
-        path: The file.
-
-    Returns:
-        Its data.
-
-    Raises:
-        DataError: The file cannot be read.
-    """
+    """Returns the data of the first record of a file that has been scanned and is not empty."""
     try:
         with path.open("rb") as file:
             (length,) = struct.unpack_from("<Q", file.read(HEAD_BYTES))
@@ -109,17 +77,10 @@ def first_record(path: Path) -> bytes:
 
 
 def record_starts(path: Path, offset: int) -> list[int]:
-    """Finds the records of a block in a file that has been scanned.
+    """Returns the first byte of each record of a block, and the end of the last record.
 
-    Args:
-        path: The file.
-        offset: The first byte of the block.
-
-    Returns:
-        The first byte of each of its records, and the end of the last one.
-
-    Raises:
-        DataError: The file cannot be read, or has changed.
+    The block starts at byte `offset` of a file that has been scanned. Raises DataError if the file
+    cannot be read or has changed.
     """
     try:
         with path.open("rb", buffering=_BUFFER_BYTES) as file:
@@ -129,15 +90,7 @@ def record_starts(path: Path, offset: int) -> list[int]:
 
 
 def has_checksum(path: Path, offset: int) -> bool:
-    """Returns whether the data of a record have the checksum that is stored with them.
-
-    Args:
-        path: The file.
-        offset: The first byte of the record.
-
-    Raises:
-        DataError: The file cannot be read.
-    """
+    """Returns whether the data of the record that starts at byte `offset` match their checksum."""
     try:
         with path.open("rb") as file:
             file.seek(offset)
@@ -154,14 +107,10 @@ def has_checksum(path: Path, offset: int) -> bool:
 
 
 def find_damaged_data(content: bytes, starts: Sequence[int]) -> int | None:
-    """Compares the checksums of the data of many records at once.
+    """Returns the index of the first record whose data do not match their checksum, or None.
 
-    Args:
-        content: A whole file.
-        starts: The first byte of each record, and the end of the last one.
-
-    Returns:
-        The number of the first record whose data differ from their checksum; None if none do.
+    `content` is a whole file. `starts` are the first byte of each record, and the end of the last.
+    The checksums of all records are computed at once.
     """
     edges = np.array(starts, np.int64)
     lengths = np.diff(edges) - _FRAME
@@ -179,17 +128,12 @@ def find_damaged_data(content: bytes, starts: Sequence[int]) -> int | None:
 
 
 def unreadable(path: Path, error: OSError) -> DataError:
-    """Returns the error for a file that cannot be read.
-
-    Args:
-        path: The file.
-        error: What reading it raised.
-    """
+    """Returns the error for a file that cannot be read."""
     return DataError(f"{path}: cannot be read ({error})", field="input_path")
 
 
 def _block(path: Path, file: BinaryIO, start: int, size: int) -> tuple[list[int], bytes]:
-    """Returns where the records of one block start, where the last one ends, and their frames."""
+    """Returns the first byte of each record of a block and the end of the last, and the frames."""
     starts, heads, tails = [start], [], []
     file.seek(start)
     while len(starts) <= BLOCK_RECORDS and starts[-1] < size:
@@ -199,7 +143,7 @@ def _block(path: Path, file: BinaryIO, start: int, size: int) -> tuple[list[int]
             break
         file.seek(starts[-1] - TAIL_BYTES)
         tails.append(file.read(TAIL_BYTES))
-    # First, for a mangled length makes the record seem to be cut short.
+    # Checked first, because a damaged length makes the record seem to be truncated.
     _check_lengths(path, starts, heads)
     if starts[-1] > size:
         raise DataError(
@@ -226,13 +170,9 @@ def _check_lengths(path: Path, starts: list[int], heads: list[bytes]) -> None:
 
 
 def masked_crc32c(rows: np.ndarray) -> np.ndarray:
-    """Computes the checksum that TFRecord files have: CRC-32C (RFC 3720), rotated and shifted.
+    """Returns the TFRecord checksum of each of `rows`, uint8 [n, bytes]: uint32 [n].
 
-    Args:
-        rows: uint8 [n, bytes].
-
-    Returns:
-        uint32 [n].
+    It is CRC-32C (RFC 3720), rotated and with a constant added.
     """
     crc = np.full(len(rows), 0xFFFFFFFF, np.uint32)
     for column in rows.T:

@@ -1,4 +1,4 @@
-"""Keeps the indexes of files from run to run, so that each file is walked through once."""
+"""Caches the indexes of files between runs, so that each file is scanned only once."""
 
 from __future__ import annotations
 
@@ -24,16 +24,9 @@ _PATIENCE_SECONDS = 2.0
 
 
 def index_files(paths: Sequence[Path]) -> list[FileIndex]:
-    """Finds the records of many files; says on stderr how far it is where that takes long.
+    """Returns the indexes of the files, in order; reports progress on stderr if this takes long.
 
-    Args:
-        paths: The files.
-
-    Returns:
-        Their indexes, in the same order.
-
-    Raises:
-        DataError: A file cannot be read or is mangled.
+    Raises DataError if a file cannot be read or is damaged.
     """
     found: list[FileIndex] = []
     told = time.monotonic()
@@ -50,16 +43,9 @@ def index_files(paths: Sequence[Path]) -> list[FileIndex]:
 
 
 def index_file(path: Path) -> FileIndex:
-    """Finds the records of a file, in the cache where it has not changed since.
+    """Returns the index of a file, from the cache if the file has not changed.
 
-    Args:
-        path: The file.
-
-    Returns:
-        Its index.
-
-    Raises:
-        DataError: The file cannot be read or is mangled.
+    Raises DataError if the file cannot be read or is damaged.
     """
     path = path.absolute()
     try:
@@ -76,7 +62,7 @@ def index_file(path: Path) -> FileIndex:
     index = _read(entry, key)
     if index is None:
         index = scan(path)
-        # A cache that cannot be written costs time, nothing else.
+        # If the cache cannot be written, the next run only takes longer.
         with contextlib.suppress(OSError):
             _write(entry, key, index)
     return index

@@ -1,4 +1,4 @@
-"""Where a record lies, in words."""
+"""Names records by their files and positions."""
 
 from __future__ import annotations
 
@@ -12,14 +12,9 @@ from orbit_runner.data.tfrecord.source import RecordSource
 
 
 class RecordNames:
-    """Names records by their file and their place in it."""
+    """Names records by their file and their position in it."""
 
     def __init__(self, source: RecordSource) -> None:
-        """Lays out the blocks.
-
-        Args:
-            source: The records.
-        """
         blocks = source.blocks
         self._firsts, self._places, self._file = (
             on_cpu(column.astype(np.int64)) for column in (blocks.first, blocks.place, blocks.file)
@@ -27,14 +22,7 @@ class RecordNames:
         self._files = on_cpu(np.array([os.fsencode(path) for path in source.files], object))
 
     def __call__(self, ids: tf.Tensor) -> tf.Tensor:
-        """Names some.
-
-        Args:
-            ids: Their numbers, int64 [k].
-
-        Returns:
-            string [k], such as `train-00: record 3`.
-        """
+        """Returns names such as `train-00: record 3`, string [k], of record indices, int64 [k]."""
         block = tf.searchsorted(self._firsts, ids, side="right") - 1
         places = ids - tf.gather(self._firsts, block) + tf.gather(self._places, block)
         files = tf.gather(self._files, tf.gather(self._file, block))

@@ -1,4 +1,4 @@
-"""The order of records: blocks in a keyed order, then records within windows of that row."""
+"""The order of records: blocks in a keyed order, then records shuffled within windows."""
 
 from __future__ import annotations
 
@@ -15,28 +15,21 @@ _BLOCK_SALT, _WINDOW_SALT = 0x626C6F636B, 0x77696E646F77
 
 
 class BlockOrder:
-    """The row of blocks that an epoch reads one after the other."""
+    """The order in which an epoch reads the blocks.
+
+    `records`, int64 [k], are the numbers of records of the blocks. If `shuffle` is true, each epoch
+    has its own order; otherwise blocks are in stored order.
+    """
 
     def __init__(self, records: np.ndarray, seed: int, *, shuffle: bool) -> None:
-        """Takes the sizes of the blocks.
-
-        Args:
-            records: Records of each block, int64 [k].
-            seed: Any integer.
-            shuffle: Whether each epoch has a row of its own; as stored otherwise.
-        """
         self._records = on_cpu(records.astype(np.int64))
         self._size, self._seed, self._shuffle = len(records), seed, shuffle
 
     def __call__(self, epoch: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Lays out an epoch.
+        """Returns the block indices in reading order, and the place of each block's first record.
 
-        Args:
-            epoch: int64 scalar.
-
-        Returns:
-            Numbers of the blocks in the order in which they are read, and the place of each one's
-            first record in the row of all records, both int64 [k].
+        Both are int64 [k]; places count the records of the epoch in that order. `epoch` is an int64
+        scalar.
         """
         blocks = tf.range(self._size, dtype=tf.int64)
         if self._shuffle:
@@ -47,27 +40,16 @@ class BlockOrder:
 
 @dataclasses.dataclass(frozen=True)
 class WindowShuffle:
-    """A permutation of an epoch that moves no record out of its window.
+    """A permutation of an epoch that keeps each record in its window."""
 
-    Attributes:
-        size: Number of records, n.
-        window: Records of a window, 1 to n; the last window has the rest.
-        seed: Any integer.
-    """
-
-    size: int
-    window: int
+    size: int  # Number of records.
+    window: int  # Records per window, 1 to `size`; the last window has the rest.
     seed: int
 
     def __call__(self, places: tf.Tensor, epoch: tf.Tensor) -> tf.Tensor:
-        """Looks up where in the row of blocks the record at each place comes from.
+        """Returns where in the sequence of blocks the record at each place comes from: int64 [b].
 
-        Args:
-            places: int64 [b], 0 to n - 1.
-            epoch: int64 scalar.
-
-        Returns:
-            int64 [b], 0 to n - 1.
+        `places` is int64 [b]; both are from 0 to size - 1. `epoch` is an int64 scalar.
         """
         if self.window == 1:
             return places

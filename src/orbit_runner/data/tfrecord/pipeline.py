@@ -1,4 +1,4 @@
-"""Pipelines of tf.data over TFRecord files, in which a batch is a function of (seed, step)."""
+"""Datasets over TFRecord files, in which a batch is a function of (seed, step)."""
 
 from __future__ import annotations
 
@@ -34,30 +34,19 @@ def train_records(
     options: PipelineOptions = PipelineOptions(),  # noqa: B008
     element: Callable[[_Tree], Any] | None = None,
 ) -> tf.data.Dataset:
-    """Makes the endless pipeline of one worker's training batches.
+    """Returns the infinite dataset of one worker's training batches.
 
-    The examples of a step depend on `seed`, `shuffle_buffer_size` and the step alone: not on where
-    training started, nor on the number of replicas. It starts at any step as fast as at step 0.
+    An element is a dictionary of `image` and `label` for one replica, with static shapes
+    [global_batch_size // replicas, ...]; `element` may turn it into another structure of the same
+    tensors. The examples of a step depend only on `seed`, `shuffle_buffer_size` and the step, not
+    on the step at which training started or on the number of replicas. Starting at a later step
+    takes no longer than starting at step 0.
 
-    Args:
-        source: The examples.
-        global_batch_size: Examples of a step on all replicas.
-        seed: Seed of the order and of the augmentation.
-        start_step: The step of the first batch; in a graph, an int64 scalar tensor as well.
-        shuffle_buffer_size: Records within which each epoch is shuffled once its blocks of 64 are
-            in an order of their own; 0 or 1: as stored.
-        augmentation: How to vary `image`, if at all.
-        num_classes: One more than the largest label, to be checked; None for any.
-        input_context: Which slice of each batch to make; all of it if None.
-        options: How tf.data runs it.
-        element: Turns a batch into another structure of the same tensors.
-
-    Returns:
-        Batches for one replica of `image` and `label`, with static shapes
-        [global_batch_size // replicas, ...].
-
-    Raises:
-        DataError: The batch does not divide by the replicas.
+    In a graph, `start_step` may be an int64 scalar tensor. In each epoch, blocks of 64 records are
+    shuffled, and then records are shuffled within windows of `shuffle_buffer_size` records; if it
+    is 0 or 1, records are in stored order. If `num_classes` is None, labels are not checked. If
+    `input_context` is None, an element is the global batch. Raises DataError if the global batch
+    size is not a multiple of the number of replicas.
     """
     slices = replica_slices(global_batch_size, input_context)
     decode = Decoder(source, num_classes)
@@ -69,7 +58,7 @@ def train_records(
         return found if element is None else element(found)
 
     rows = training_rows(source, slices, seed, start_step, shuffle_buffer_size)
-    # A finite set would make a distributed iterator ask all replicas every step whether it ended.
+    # With a finite dataset, a distributed iterator would ask all replicas at each step if it ended.
     endless = tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
     batches = _decoded(rows, batch, options)
     return options.ahead(batches.apply(endless)).with_options(options.tf_options())
@@ -86,25 +75,13 @@ def eval_records(
     cache: bool = False,
     element: Callable[[_Tree, tf.Tensor], Any] | None = None,
 ) -> tf.data.Dataset:
-    """Makes the pipeline of one worker's evaluation batches: each record once, in order.
+    """Returns the dataset of one worker's evaluation batches: each record once, in order.
 
-    Args:
-        source: The examples.
-        global_batch_size: Examples of a step on all replicas.
-        drop_remainder: Whether a last, part-filled batch is left out.
-        num_classes: One more than the largest label, to be checked; None for any.
-        input_context: Which slice of each batch to make; all of it if None.
-        options: How tf.data runs it.
-        cache: Whether batches stay in memory after the first pass.
-        element: Turns a batch and its weights into another structure of the same tensors.
-
-    Returns:
-        Pairs of a batch for one replica, as in training, and float32 weights
-        [global_batch_size // replicas]. The last batch is filled up with record 0 at weight 0; all
-        other weights are 1.
-
-    Raises:
-        DataError: The batch does not divide by the replicas, or no step is left.
+    An element is a pair of a batch for one replica, as in `train_records`, and float32 weights
+    [global_batch_size // replicas]; `element` may turn it into another structure of the same
+    tensors. The last batch is filled up with record 0 at weight 0; all other weights are 1. If
+    `cache` is true, batches are kept in memory after the first pass. Raises DataError if the global
+    batch size is not a multiple of the number of replicas, or if there is no step.
     """
     slices = replica_slices(global_batch_size, input_context)
     steps = count_eval_steps(source.name, source.size, global_batch_size, drop_remainder)
@@ -131,18 +108,10 @@ def training_rows(
     start_step: int | tf.Tensor,
     shuffle_buffer_size: int,
 ) -> tf.data.Dataset:
-    """Streams the records of a pipeline's training batches.
+    """Returns the infinite dataset of the records of a pipeline's training batches.
 
-    Args:
-        source: The examples.
-        slices: The share of this pipeline.
-        seed: Seed of the order.
-        start_step: The step of the first batch.
-        shuffle_buffer_size: Records of a window that is shuffled; 0 or 1: in stored order.
-
-    Returns:
-        Endless batches of serialized records (string [b]), their numbers and their epochs (int64
-        [b]).
+    An element is a batch of serialized records, string [b], their indices and their epochs, both
+    int64 [b].
     """
     reader = Reader(source, seed, shuffle_buffer_size)
     shuffle = shuffle_buffer_size > 1
@@ -156,15 +125,10 @@ def training_rows(
 
 
 def select_own(slices: ReplicaSlices, positions: Any, start_step: int | tf.Tensor = 0) -> Any:
-    """Tells which examples are a pipeline's own: those that its `slices.positions` gives.
+    """Returns which positions belong to the pipeline: those of `slices.positions`, bool [k].
 
-    Args:
-        slices: The slices of the pipeline.
-        positions: int64 [k], of numpy or tensorflow; none before `start_step`.
-        start_step: The step of the first of all pipelines' elements.
-
-    Returns:
-        bool [k].
+    `positions` is a NumPy array or a tensor, int64 [k]. No position may be before `start_step`, the
+    step at which all pipelines start.
     """
     step = positions // slices.global_batch_size
     replica = (positions - step * slices.global_batch_size) // slices.batch_size
@@ -174,16 +138,10 @@ def select_own(slices: ReplicaSlices, positions: Any, start_step: int | tf.Tenso
 
 
 def evaluation_rows(source: RecordSource, slices: ReplicaSlices, steps: int) -> tf.data.Dataset:
-    """Streams the records of a pipeline's evaluation batches: each once, in order.
+    """Returns the dataset of the records of a pipeline's evaluation batches: each once, in order.
 
-    Args:
-        source: The examples.
-        slices: The share of this pipeline.
-        steps: Number of global steps.
-
-    Returns:
-        Pieces of any length k: serialized records (string [k]), their numbers (int64 [k]) and
-        weights (float32 [k]), 0 for those that fill up the last batch.
+    An element has any length k: serialized records, string [k], their indices, int64 [k], and
+    weights, float32 [k], 0 for records that fill up the last batch.
     """
     reader, positions = Reader(source, 0, 1), steps * slices.global_batch_size
     remember_order(source, ReadingOrder(0, shuffle=False, global_batch_size=0))

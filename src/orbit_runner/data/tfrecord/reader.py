@@ -1,4 +1,4 @@
-"""Reads the records of an epoch from any place on."""
+"""Reads the records of an epoch, starting at any position."""
 
 from __future__ import annotations
 
@@ -19,20 +19,13 @@ _CHUNK_BYTES = 2**24
 
 
 class Reader:
-    """Reads records in the order of a seed, a chunk of whole windows at a time.
+    """Reads records in the order of a seed, in chunks of whole windows.
 
-    Attributes:
-        size: Number of records.
+    `shuffle_buffer_size` is the number of records of a shuffle window. If it is 0 or 1, records are
+    in stored order.
     """
 
     def __init__(self, source: RecordSource, seed: int, shuffle_buffer_size: int) -> None:
-        """Lays out the files.
-
-        Args:
-            source: The records.
-            seed: Seed of the order.
-            shuffle_buffer_size: Records of a window that is shuffled; 0 or 1: in stored order.
-        """
         blocks, self.size = source.blocks, source.size
         window = min(max(1, shuffle_buffer_size), self.size)
         self._order = BlockOrder(blocks.records, seed, shuffle=shuffle_buffer_size > 1)
@@ -45,16 +38,11 @@ class Reader:
     def rows(
         self, *, start: int | tf.Tensor, epochs: int, keep: Callable[[tf.Tensor], tf.Tensor]
     ) -> tf.data.Dataset:
-        """Streams the records from a position on.
+        """Returns the dataset of records from position `start` to the beginning of epoch `epochs`.
 
-        Args:
-            start: Position of the first, counted through all epochs.
-            epochs: The epoch to end before.
-            keep: Tells which positions (int64 [k]) to keep, bool [k]; all the others are dropped.
-
-        Returns:
-            Pieces of any length k, possibly 0: serialized records (string [k]), their numbers in
-            stored order (int64 [k]) and their epochs (int64 [k]).
+        Positions count through all epochs. `keep` returns which positions (int64 [k]) to keep (bool
+        [k]). An element has any length k, possibly 0: serialized records, string [k], their indices
+        in stored order and their epochs, both int64 [k].
         """
         first_epoch = start // self.size
         first_place = start % self.size // self._chunk * self._chunk
@@ -71,22 +59,22 @@ class Reader:
             places = first + tf.range(tf.size(ids, tf.int64))
             positions = epoch * self.size + places
             kept = tf.boolean_mask(places, (positions >= start) & keep(positions))
-            # Here, before anything is decoded, and once: a chunk may be large.
+            # Select and shuffle in one step, and before decoding, because a chunk may be large.
             index = self._shuffle(kept, epoch) - first
             return tf.gather(records, index), tf.gather(ids, index), tf.fill(tf.shape(index), epoch)
 
         return tf.data.Dataset.range(first_epoch, epochs).flat_map(epoch_rows).prefetch(1)
 
     def _chunks(self, epoch: tf.Tensor, first: tf.Tensor) -> tf.data.Dataset:
-        """Reads an epoch's row of blocks from a place on, in chunks of records and numbers."""
+        """Returns an epoch's chunks of records and their indices, from the place `first`."""
         blocks, starts = self._order(epoch)
         block = tf.searchsorted(starts, first[tf.newaxis], side="right")[0] - 1
         left = tf.data.Dataset.from_tensor_slices(blocks[block:])
         skips = tf.data.Dataset.from_tensors(first - starts[block])
         none = tf.data.Dataset.from_tensors(np.int64(0)).repeat()
         pairs = tf.data.Dataset.zip((left, skips.concatenate(none)))
-        # Each gives one element, so the blocks stay in order; `deterministic` in the options may
-        # mix batches, but numbers and places of records must never part.
+        # Each block is one element, so the blocks stay in order. The option `deterministic` may
+        # reorder batches, but here the order must be fixed: a record's place follows from it.
         pieces = pairs.interleave(
             self._block,
             cycle_length=_BLOCKS_AT_ONCE,
@@ -96,11 +84,11 @@ class Reader:
         return pieces.rebatch(self._chunk)
 
     def _block(self, block: tf.Tensor, skip: tf.Tensor) -> tf.data.Dataset:
-        """Reads one block without its first records, as one element of records and numbers."""
-        # Not by `tf.unstack`: TensorFlow 2.20 crashes on a `take` of any but its first output.
+        """Returns a block without its first `skip` records: one element, records and indices."""
+        # TensorFlow 2.20 crashes if `take` gets any output of `tf.unstack` except the first.
         file, offset, length, records, first = (tf.gather(c, block) for c in self._columns)
-        # The public class has no offset. Within a function alone: outside of one TensorFlow 2.20
-        # forgets the offset when it writes the data set down.
+        # The public class has no offset. The op must be used in a function: outside of one,
+        # TensorFlow 2.20 loses the offset when it serializes the dataset.
         variant = tf.raw_ops.TFRecordDatasetV2(
             filenames=tf.gather(self._files, file)[tf.newaxis],
             compression_type="",
@@ -120,6 +108,6 @@ class Reader:
 
 
 def _chunk_length(window: int, record_bytes: float) -> int:
-    """Returns how many records to read at once: whole windows, for a call costs some time too."""
+    """Returns the number of records to read at once, in whole windows: each call takes time."""
     records = min(_CHUNK_RECORDS, int(_CHUNK_BYTES / record_bytes))
     return window * max(1, records // window)

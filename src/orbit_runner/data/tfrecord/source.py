@@ -1,4 +1,4 @@
-"""Images in TFRecord files as Model Garden has them; numpy only, to tell a bad file early."""
+"""Images in TFRecord files in Model Garden's format; NumPy only, to report a bad file early."""
 
 from __future__ import annotations
 
@@ -25,59 +25,37 @@ IMAGE, LABEL = "image/encoded", "image/class/label"
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Blocks:
-    """The blocks of all files, in stored order: what is read from one file at once.
+    """The blocks of all files, in stored order; a block is read at once. Fields are int64 [k]."""
 
-    Attributes:
-        file: Number of the file, int64 [k].
-        offset: First byte in it, int64 [k].
-        length: Bytes, int64 [k].
-        records: Records, int64 [k], at least 1.
-        first: Number of the first record, counted through all files, int64 [k].
-        place: Number of the first record in its own file, int64 [k].
-    """
-
-    file: np.ndarray
-    offset: np.ndarray
-    length: np.ndarray
-    records: np.ndarray
-    first: np.ndarray
-    place: np.ndarray
+    file: np.ndarray  # Index of the file.
+    offset: np.ndarray  # First byte in the file.
+    length: np.ndarray  # In bytes.
+    records: np.ndarray  # Number of records, at least 1.
+    first: np.ndarray  # Index of the first record, counted through all files.
+    place: np.ndarray  # Index of the first record in its own file.
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RecordSource:
-    """A set of images that stays in its files.
-
-    Attributes:
-        name: What messages call it.
-        files: The files; records are numbered through them in this order.
-        indexes: Where the records lie, one a file.
-        image_shape: Height, width and channels of every image.
-        mean: What to subtract from each channel. Nobody knows the mean of these images, so this
-            and `std` map bytes to -1 to 1.
-        std: What to divide each channel by.
-        image_key: The feature of the image.
-        label_key: The feature of the label.
-        label_offset: Number of the first class in the files.
-        labels: What the classes are called, where that is known.
-        part: The first record that is used and the one after the last; all where None.
-    """
+    """A dataset of images in TFRecord files, which are not loaded into memory."""
 
     name: str
-    files: tuple[Path, ...]
-    indexes: tuple[FileIndex, ...]
-    image_shape: tuple[int, int, int]
+    files: tuple[Path, ...]  # Records are numbered through the files in this order.
+    indexes: tuple[FileIndex, ...]  # One per file.
+    image_shape: tuple[int, int, int]  # Height, width and channels of every image.
+    # Per channel. The true mean is unknown, so by default values of 0 to 255 map to -1 to 1.
     mean: tuple[float, ...] = (127.5,)
     std: tuple[float, ...] = (127.5,)
     image_key: str = IMAGE
     label_key: str = LABEL
-    label_offset: int = 0
-    labels: tuple[str, ...] | None = None
+    label_offset: int = 0  # Number of the first class in the files.
+    labels: tuple[str, ...] | None = None  # Names of the classes, or None if unknown.
+    # The first record that is used, and the one after the last; None for all records.
     part: tuple[int, int] | None = None
 
     @property
     def size(self) -> int:
-        """The number of records."""
+        """The number of records that are used."""
         if self.part is not None:
             return self.part[1] - self.part[0]
         return sum(index.records for index in self.indexes)
@@ -108,22 +86,15 @@ def load(
     label_offset: int = 0,
     any_size: bool = False,
 ) -> RecordSource:
-    """Finds the records of TFRecord files of tf.Example with the features of Model Garden.
+    """Returns the records of TFRecord files of tf.Example with the features that Model Garden uses.
 
-    Args:
-        split: Must be empty, for the files say what they hold.
-        data_dir: Where relative names are looked up.
-        input_path: The files, or patterns; not compressed.
-        image_key: The feature that is a PNG or a JPEG file.
-        label_key: The feature that is the number of the class.
-        label_offset: Number of the first class.
-        any_size: Whether images are brought to a size, so that the first need not have one.
+    `input_path` is a list of uncompressed files or patterns, relative to `data_dir`. `split` must
+    be empty, because the files determine what is read. `image_key` is the feature with a PNG or
+    JPEG file, `label_key` is the feature with the number of the class, and `label_offset` is the
+    number of the first class.
 
-    Returns:
-        The records, with the size of the first image.
-
-    Raises:
-        DataError: A file is missing or mangled, or a setting does not apply.
+    The image shape is that of the first image; if `any_size` is true, it is 0, 0, 0 if that image
+    is not valid. Raises DataError if a file is missing or damaged, or if a setting does not apply.
     """
     if split:
         raise DataError(
@@ -154,20 +125,11 @@ def first_shape(
     keys: tuple[str, str],
     any_size: bool = False,
 ) -> tuple[int, int, int]:
-    """Reads the size of the first image.
+    """Returns the height, width and channels of the first image.
 
-    Args:
-        name: What messages call the set.
-        files: Its files.
-        indexes: Where their records lie.
-        keys: The features of the image and of the label.
-        any_size: Whether a mangled image will do.
-
-    Returns:
-        Height, width and channels; 0, 0, 0 of a mangled image.
-
-    Raises:
-        DataError: There is no record, or the first one lacks the features.
+    `keys` are the features of the image and of the label. If `any_size` is true and the image is
+    not valid, returns 0, 0, 0. Raises DataError if there is no record or if the first one does not
+    have the features.
     """
     filled = [path for path, index in zip(files, indexes, strict=True) if index.records]
     if not filled:
@@ -176,7 +138,7 @@ def first_shape(
 
 
 def _within(blocks: Blocks, files: Sequence[Path], start: int, stop: int) -> Blocks:
-    """Cuts the row of blocks down to the records from `start` to before `stop`."""
+    """Returns the blocks of the records from `start` to `stop`, exclusive."""
     kept = np.flatnonzero((blocks.first < stop) & (blocks.first + blocks.records > start))
     columns = {f.name: getattr(blocks, f.name)[kept] for f in dataclasses.fields(blocks)}
     skipped = start - int(columns["first"][0])

@@ -1,1 +1,1 @@
-"""Downloads public datasets: resumed, checked, unpacked, and put in place whole."""
+"""Downloads, verifies and unpacks public datasets."""

@@ -1,8 +1,8 @@
-"""Unpacks archives into a folder, and nowhere else.
+"""Unpacks archives into a directory, and nowhere else.
 
-A published archive holds plain files and folders. Links, devices and pipes have no place in one,
-so an archive that has any is refused as a whole, as is one with a name that leads out of the
-folder, and one that holds more than it should.
+A published archive contains only regular files and directories. An archive with links, devices or
+pipes is rejected as a whole. So is one with a name outside the directory, or with more content than
+it should have.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from orbit_runner.datasets.download.errors import DownloadError
 _PIECE = 1 << 18
 _MOST_FILES = 100_000
 _DRIVE = re.compile(r"[A-Za-z]:")
-# Of a zip: the first file, or the end of an empty one.
+# First bytes of a zip file, and of an empty one.
 _ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 _BROKEN = (
     tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError,
-    # What zipfile says of encryption and of methods it does not know.
+    # Raised by zipfile for encryption and unknown compression methods.
     RuntimeError, NotImplementedError,
 )  # fmt: skip
 
 
 class _Refused(Exception):
-    """Why an archive is not unpacked."""
+    """The reason why an archive is rejected."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,22 +47,15 @@ class _Member:
 def unpack(
     archive: Path, folder: Path, *, limit: int, members: Mapping[str, str] | None = None
 ) -> list[str]:
-    """Unpacks an archive.
+    """Unpacks an archive. Returns the extracted files, relative to the directory.
 
-    Args:
-        archive: A `.zip`, or a tar file, compressed or not; told apart by content.
-        folder: Where to. It should be empty: no file that is there is written over.
-        limit: The bytes that may come out, at most.
-        members: Name in the archive to name in the folder; the rest of the archive is passed
-            over. Everything under its own name if None.
+    The format, zip or tar with any compression, is detected from the content. `folder` should be
+    empty: existing files are not overwritten. `limit` is the maximum number of bytes to extract.
+    `members` is name in the archive to name in the directory; other files are skipped. None for all
+    files.
 
-    Returns:
-        The files that came out, relative to the folder.
-
-    Raises:
-        DownloadError: The archive is damaged, lacks a member, holds more than `limit` bytes, or
-            anything but plain files and folders inside its own folder. What came out of it until
-            then is left in the folder, for the caller to remove.
+    Raises `DownloadError` if the archive is damaged, lacks a member or is rejected. Files that were
+    extracted by then remain in the directory, for the caller to delete.
     """
     called = archive.name.removesuffix(".part")
     try:
@@ -99,7 +92,7 @@ def _unpack(
 
 
 def _inside(name: str) -> str:
-    """Returns a name that stays in the folder as it is; refuses any other."""
+    """Returns a name relative to the directory; raises an error if it leads out of it."""
     parts = name.rstrip("/").split("/")
     if name.startswith("/") or _DRIVE.match(name) or "\\" in name or "\0" in name:
         raise _Refused(f"{name!r} is no relative name")
@@ -109,7 +102,7 @@ def _inside(name: str) -> str:
 
 
 def _write(member: _Member, target: Path, limit: int) -> int:
-    """Writes a member to a new file, and returns its bytes."""
+    """Writes a member to a new file and returns the number of bytes."""
     content, done = member.open(), 0
     if content is None:
         raise _Refused(f"{member.name!r} has no content")
@@ -119,7 +112,7 @@ def _write(member: _Member, target: Path, limit: int) -> int:
     except FileExistsError:
         raise _Refused(f"{member.name!r} is there twice") from None
     with content, file:
-        # Counted as it comes, since what a header says of its size may be a lie.
+        # Counted while reading, because the size in the header may be wrong.
         while piece := content.read(_PIECE):
             done += len(piece)
             if done > limit:
@@ -159,7 +152,7 @@ def _zip_members(archive: Path) -> Iterator[_Member]:
 def _zip_kind(found: zipfile.ZipInfo) -> str:
     if found.is_dir():
         return "folder"
-    # Archives made on Unix keep the mode in the upper half; others leave it 0.
+    # Archives made on Unix have the file mode in the upper 16 bits; others have 0.
     form = stat.S_IFMT(found.external_attr >> 16)
     if form in (0, stat.S_IFREG):
         return ""

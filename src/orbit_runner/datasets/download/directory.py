@@ -1,4 +1,4 @@
-"""The folder of a data set: whether it can be used, who uses it, and how files get into it."""
+"""The directory of a dataset: checks it, locks it, and moves files into it."""
 
 from __future__ import annotations
 
@@ -20,14 +20,7 @@ except ImportError:  # Windows
 
 
 def writable(folder: Path) -> None:
-    """Makes a folder if need be.
-
-    Args:
-        folder: The folder.
-
-    Raises:
-        RunnerError: It cannot be made or written to.
-    """
+    """Creates a directory if needed; raises an error if it cannot be written to."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -38,13 +31,10 @@ def writable(folder: Path) -> None:
 
 @contextlib.contextmanager
 def holding(folder: Path) -> Iterator[None]:
-    """Keeps other processes from filling the same folder during a `with` block.
+    """Locks a directory against other processes within a `with` block.
 
-    Args:
-        folder: The folder; a lock on itself, so that no file is left behind.
-
-    Raises:
-        RunnerError: Another process is at it.
+    The lock is on the directory itself, so no file is left behind. Raises an error if another
+    process has locked it.
     """
     if fcntl is None:
         yield
@@ -56,22 +46,14 @@ def holding(folder: Path) -> Iterator[None]:
         except BlockingIOError:
             raise RunnerError(f"{folder}: another `runner data get` is at work there") from None
         except OSError:
-            pass  # A file system without locks.
+            pass  # The file system does not support locks.
         yield
     finally:
         os.close(descriptor)
 
 
 def check_free(folder: Path, need: int) -> None:
-    """Checks that the disk has room.
-
-    Args:
-        folder: The folder.
-        need: Bytes that are still to come, unpacked files included.
-
-    Raises:
-        DownloadError: There is less.
-    """
+    """Raises an error if the disk has less than `need` bytes of free space."""
     free = shutil.disk_usage(folder).free
     if need > free:
         raise DownloadError(
@@ -80,16 +62,10 @@ def check_free(folder: Path, need: int) -> None:
 
 
 def put(made: Sequence[str], aside: Path, folder: Path, *, replace: bool) -> None:
-    """Moves finished files into place.
+    """Moves finished files from `aside` to `folder`, which must be on the same disk.
 
-    Args:
-        made: The files, relative to both folders.
-        aside: Where they are, on the same disk.
-        folder: Where they go.
-        replace: Whether other files of those names are written over.
-
-    Raises:
-        RunnerError: There are other files of those names; nothing was moved.
+    `made` are the files, relative to both. Unless `replace` is set, raises an error if different
+    files with these names exist; then nothing was moved.
     """
     other = [name for name in made if (folder / name).exists() and not _same(aside, folder, name)]
     if other and not replace:

@@ -1,4 +1,4 @@
-"""Words for what goes wrong on the way to a server."""
+"""Messages for network errors."""
 
 from __future__ import annotations
 
@@ -8,24 +8,17 @@ import urllib.error
 
 from orbit_runner.datasets.download.errors import Dropped, Unavailable
 
-# Too slow, too many, and troubles of the server that pass.
+# Timeouts, too many requests, and temporary server errors.
 _PASSING = (408, 425, 429, 500, 502, 503, 504)
 _ACCOUNT = (401, 403, 407)
 
 
 class Unreachable(Dropped):
-    """No connection came about; a passing trouble only if there was one before."""
+    """No connection was established; worth a retry only if there was one before."""
 
 
 def reason(error: Exception) -> Dropped | Unavailable:
-    """Words an error of urllib.
-
-    Args:
-        error: What opening the address raised.
-
-    Returns:
-        The error to raise: whether asking again may help, and why there is nothing.
-    """
+    """Returns the error to raise for one of urllib: `Dropped` if a retry may help."""
     if isinstance(error, urllib.error.HTTPError):
         return _describe_status(error)
     cause = error.reason if isinstance(error, urllib.error.URLError) else error

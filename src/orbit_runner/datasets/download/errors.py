@@ -1,4 +1,4 @@
-"""What goes wrong between here and a public data set."""
+"""Errors of downloads."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from orbit_runner.errors import RunnerError
 
 
 class DownloadError(RunnerError):
-    """A data set that could not be got, through no mistake in the command."""
+    """A dataset could not be downloaded, although the command is correct."""
 
     exit_code = 1
 
 
 class Dropped(Exception):
-    """A transfer that ended early and may go better in a moment."""
+    """A transfer ended early; a retry may succeed."""
 
 
 class Unavailable(Exception):
-    """An address that gives nothing, however often it is asked."""
+    """An address does not provide the file; a retry would not help."""

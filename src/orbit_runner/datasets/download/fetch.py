@@ -1,4 +1,4 @@
-"""Fetches a file from the first address that gives it, and does not give up at once."""
+"""Downloads a file from the first address that provides it, with retries."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from orbit_runner.datasets.download.errors import DownloadError, Dropped, Unavai
 from orbit_runner.datasets.download.progress import Progress
 from orbit_runner.datasets.download.transfer import host, transfer
 
-# Seconds between attempts that brought nothing new.
+# Seconds between attempts without progress.
 PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0)
 
 
@@ -22,17 +22,10 @@ def fetch(
     progress: Progress,
     pauses: Sequence[float] = PAUSES,
 ) -> None:
-    """Fetches a file, or the rest of it.
+    """Downloads a file, or the rest of it, to `part`, which is kept on failure and resumed later.
 
-    Args:
-        addresses: Where it is, the official address first.
-        part: Where it goes; kept on failure, for the next time.
-        size: Its bytes.
-        progress: Who is told.
-        pauses: Seconds to wait before each new attempt, as long as nothing new arrives.
-
-    Raises:
-        DownloadError: No address gives it. The message says why, for each.
+    `addresses` are tried in order. `pauses` are the seconds to wait before each retry, as long as
+    no new bytes arrive. Raises `DownloadError` with the reason for each address.
     """
     reasons = []
     for url in addresses:
@@ -53,8 +46,8 @@ def _persist(url: str, part: Path, size: int, progress: Progress, pauses: Sequen
             return
         except Dropped as error:
             have = part.stat().st_size if part.is_file() else 0
-            # Counted from the furthest point: a server without ranges that always breaks off at
-            # the same place brings nothing new.
+            # Compared with the largest size so far: a server that does not support ranges and
+            # always disconnects at the same point makes no progress.
             attempt = 0 if have > furthest else attempt
             begun, furthest = begun or have > furthest, max(have, furthest)
             hopeless = isinstance(error, Unreachable) and not begun

@@ -1,4 +1,4 @@
-"""Gets a public data set into a folder: fetched, checked, unpacked, and put in place whole."""
+"""Downloads a public dataset, verifies and unpacks it, and moves it into its directory."""
 
 from __future__ import annotations
 
@@ -26,39 +26,18 @@ _ASIDE = ".unpacking"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Order:
-    """What is wanted, and how.
+    """Where and how to download a dataset."""
 
-    Attributes:
-        folder: Where to; made if need be.
-        progress: Who is told.
-        source: A mirror or a folder with the files, or the official addresses.
-        replace: Whether a file of the same name that is something else is written over.
-        keep_archives: Whether archives stay once they are unpacked.
-        pauses: Seconds before each new attempt after a broken connection.
-    """
-
-    folder: Path
+    folder: Path  # created if needed
     progress: Progress
     source: Source = Source()
-    replace: bool = False
-    keep_archives: bool = False
-    pauses: Sequence[float] = PAUSES
+    replace: bool = False  # whether to overwrite a different file with the same name
+    keep_archives: bool = False  # whether to keep archives after they are unpacked
+    pauses: Sequence[float] = PAUSES  # seconds before each retry
 
 
 def get(data: PublicSet, order: Order) -> bool:
-    """Gets what is missing of a data set.
-
-    Args:
-        data: The data set.
-        order: Where to, and how.
-
-    Returns:
-        Whether there was anything to do.
-
-    Raises:
-        DownloadError: A file cannot be got, or is not the published one.
-        RunnerError: The folder cannot be used, or holds something else under the same name.
-    """
+    """Downloads the missing files of a dataset. Returns whether any file was missing."""
     writable(order.folder)
     with holding(order.folder):
         missing = [file for file in data.files if not _is_there(file, order)]
@@ -77,7 +56,7 @@ def _part(file: RemoteFile, folder: Path) -> Path:
 
 
 def _is_there(file: RemoteFile, order: Order) -> bool:
-    """Returns whether a file's results are there and right."""
+    """Returns whether the result of a file exists; raises an error if it is a different file."""
     target = order.folder / file.name
     if file.archive is not None:
         found = bool(manifest.unpacked_files(order.folder, file))
@@ -94,7 +73,7 @@ def _is_there(file: RemoteFile, order: Order) -> bool:
 
 
 def _space(file: RemoteFile, folder: Path) -> int:
-    """Returns the bytes that a file will still take, at most."""
+    """Returns the maximum number of bytes that a file still needs."""
     part = _part(file, folder)
     have = part.stat().st_size if part.is_file() else 0
     if file.archive is not None and (folder / file.name).is_file():
@@ -103,7 +82,7 @@ def _space(file: RemoteFile, folder: Path) -> int:
 
 
 def _fetch(file: RemoteFile, order: Order) -> Path:
-    """Returns the published bytes, aside."""
+    """Returns the path of the downloaded and verified file, which has the suffix `.part`."""
     part = _part(file, order.folder)
     resumed = part.is_file() and part.stat().st_size > 0
     with order.progress.file(file.name, file.size):
@@ -142,7 +121,7 @@ def _bring(file: RemoteFile, part: Path, order: Order) -> None:
 
 
 def _take_out(file: RemoteFile, archive: Archive, order: Order) -> None:
-    """Fetches an archive, unpacks it aside, and moves what came out into place."""
+    """Downloads an archive, unpacks it in a temporary directory and moves the files into place."""
     kept = order.folder / file.name
     path = kept if is_file_of(kept, file.size, file.sha256) else _fetch(file, order)
     aside = order.folder / _ASIDE
@@ -161,7 +140,7 @@ def _take_out(file: RemoteFile, archive: Archive, order: Order) -> None:
 
 
 def _unpack(path: Path, aside: Path, archive: Archive) -> list[str]:
-    """Returns the files that came out, the text of SGML files in their place."""
+    """Returns the extracted files, with the text of SGML files instead of these."""
     members = archive.members
     marked = {
         target: f"{target}.sgm"

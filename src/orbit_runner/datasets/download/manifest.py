@@ -1,4 +1,4 @@
-"""What came out of archives in a folder, so that it can be told later whether it is still right."""
+"""Records the files unpacked from archives, to check later that they are unchanged."""
 
 from __future__ import annotations
 
@@ -15,13 +15,7 @@ NAME = ".runner_data.json"
 
 
 def remember(folder: Path, file: RemoteFile, made: Iterable[str]) -> None:
-    """Writes down the files that an archive gave.
-
-    Args:
-        folder: The folder of the data set.
-        file: The archive.
-        made: The files, relative to the folder.
-    """
+    """Records the files that were unpacked from an archive, relative to the directory."""
     kept = _read(folder)
     kept[file.sha256] = {
         name: [(folder / name).stat().st_size, sha256(folder / name)] for name in sorted(made)
@@ -32,12 +26,7 @@ def remember(folder: Path, file: RemoteFile, made: Iterable[str]) -> None:
 
 
 def unpacked_files(folder: Path, file: RemoteFile) -> list[str]:
-    """Returns the files that an archive gave; none unless all are there and unchanged.
-
-    Args:
-        folder: The folder of the data set.
-        file: The archive.
-    """
+    """Returns the files unpacked from an archive; empty unless all exist unchanged."""
     made = _read(folder).get(file.sha256)
     if not isinstance(made, dict) or not made:
         return []

@@ -1,4 +1,4 @@
-"""Says how far a download is: a bar on a terminal, a line every few seconds elsewhere."""
+"""Progress of downloads: a bar on a terminal, else a line every few seconds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LINE_SECONDS = 5.0
 
 
 class Progress:
-    """Plain lines on standard error."""
+    """Prints plain lines on standard error."""
 
     def __init__(self) -> None:
         self._name, self._total = "", 0
@@ -26,23 +26,14 @@ class Progress:
 
     @contextlib.contextmanager
     def file(self, name: str, total: int) -> Iterator[None]:
-        """Says which file is fetched within a `with` block.
-
-        Args:
-            name: Its name.
-            total: Its bytes.
-        """
+        """Prints the file that is downloaded within a `with` block; `total` is its bytes."""
         self._name, self._total, self._first = name, total, None
         self._since = self._last_line = time.monotonic()
         self.note(f"{name}: {format_bytes(total)} …")
         yield
 
     def at(self, done: int) -> None:
-        """Says how much is there.
-
-        Args:
-            done: Bytes.
-        """
+        """Prints the progress every few seconds; `done` is the bytes so far."""
         now = time.monotonic()
         if self._first is None:
             self._first = done
@@ -56,16 +47,12 @@ class Progress:
             )
 
     def note(self, text: str) -> None:
-        """Writes a line.
-
-        Args:
-            text: The line.
-        """
+        """Prints a line."""
         print(text, file=sys.stderr, flush=True)
 
 
 class BarProgress(Progress):
-    """A bar for the file that comes, on a terminal."""
+    """Shows a bar for the current file on a terminal."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -97,12 +84,12 @@ class BarProgress(Progress):
         self._bars = None
 
     def at(self, done: int) -> None:
-        """Moves the bar."""
+        """Updates the bar."""
         if self._bars is not None:
             self._bars.update(self._task, completed=done)
 
     def note(self, text: str) -> None:
-        """Writes a line above the bar."""
+        """Prints a line above the bar."""
         if self._bars is None:
             super().note(text)
         else:
@@ -110,5 +97,5 @@ class BarProgress(Progress):
 
 
 def for_standard_error() -> Progress:
-    """Returns a bar where standard error is a terminal, else plain lines."""
+    """Returns a bar if standard error is a terminal, else plain lines."""
     return BarProgress() if sys.stderr.isatty() else Progress()

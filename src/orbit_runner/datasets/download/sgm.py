@@ -1,4 +1,4 @@
-"""The sentences of an SGML test set of WMT."""
+"""Extracts the sentences of an SGML test set of WMT."""
 
 from __future__ import annotations
 
@@ -9,17 +9,10 @@ _SEGMENT = re.compile(r"<seg\b[^>]*>(.*?)</seg>", re.DOTALL | re.IGNORECASE)
 
 
 def sentences(source: Path, target: Path) -> int:
-    """Writes the text of each segment on a line of its own.
+    """Writes the text of each segment on a separate line. Returns the number of lines.
 
-    Entities such as `&amp;` stay as they are, which is what Moses' `input-from-sgm.perl` and
-    sacreBLEU do, so that scores compare.
-
-    Args:
-        source: The SGML file, UTF-8.
-        target: The text file.
-
-    Returns:
-        The number of lines.
+    Entities such as `&amp;` are not decoded, as in Moses' `input-from-sgm.perl` and sacreBLEU, so
+    that scores are comparable.
     """
     found = _SEGMENT.findall(source.read_text(encoding="utf-8"))
     lines = [" ".join(text.split()) for text in found]

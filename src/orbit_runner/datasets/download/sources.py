@@ -1,4 +1,4 @@
-"""Where files come from: the official addresses, a mirror, or a folder."""
+"""The sources of files: the official addresses, a mirror, or a directory."""
 
 from __future__ import annotations
 
@@ -12,39 +12,20 @@ from orbit_runner.errors import RunnerError
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """Finds a file of the catalogue.
+    """Where to get the files of the catalog."""
 
-    Attributes:
-        base: Address below which a mirror has the files by their names; "" for the official ones.
-        folder: A folder that has them, in place of any address.
-    """
-
-    base: str = ""
-    folder: Path | None = None
+    base: str = ""  # URL of a mirror with the files by name; "" for the official addresses
+    folder: Path | None = None  # directory with the files, instead of any address
 
     def addresses(self, file: RemoteFile) -> tuple[str, ...]:
-        """Returns where a file is, the best address first.
-
-        Args:
-            file: The file.
-        """
+        """Returns the addresses of a file, in the order in which to try them."""
         if self.base:
             return (f"{self.base.rstrip('/')}/{file.name}",)
         return (file.url, *file.others)
 
 
 def source(text: str | None) -> Source:
-    """Makes a source of what `--from` says.
-
-    Args:
-        text: `http://…`, `https://…`, a folder, or None for the official addresses.
-
-    Returns:
-        The source.
-
-    Raises:
-        RunnerError: It is neither.
-    """
+    """Returns the source for `--from`: a URL, a directory, or None for the official addresses."""
     if text is None:
         return Source()
     split = urlsplit(text)

@@ -1,4 +1,4 @@
-"""One request for the rest of a file, over HTTP."""
+"""Downloads the rest of a file in one HTTP request."""
 
 from __future__ import annotations
 
@@ -26,30 +26,22 @@ Report = Callable[[int], None]
 def transfer(
     url: str, part: Path, size: int, report: Report, timeout: float = _TIMEOUT_SECONDS
 ) -> None:
-    """Asks for what is missing of a file, and appends it.
+    """Requests the missing bytes of a file and appends them to `part`.
 
-    What is there already is kept if the server says, by `If-Range` (RFC 9110, 13.1.5), that its
-    file is still the one that the beginning came from. A server that knows no ranges, or has
-    another file by now, sends the whole one, and the beginning is dropped.
+    `If-Range` (RFC 9110, 13.1.5) asks for the rest only if the file is still the one that `part`
+    comes from. If it is not, or if the server does not support ranges, the server sends the whole
+    file, which replaces `part`.
 
-    Args:
-        url: The address.
-        part: The beginning of the file, if it exists.
-        size: Bytes of the whole file.
-        report: Called with the bytes that are there.
-        timeout: Seconds without a sign of life.
-
-    Raises:
-        Dropped: The connection broke; `part` holds what came before.
-        Unavailable: The address will not give this file.
-        DownloadError: What came cannot be written.
+    `size` is that of the whole file. `report` is called with the number of bytes in `part`.
+    `timeout` is the seconds without data. Raises `Dropped` if the connection broke; `part` keeps
+    what arrived. Raises `Unavailable` if the address does not provide this file.
     """
     have = _usable(part, size)
     if have == size:
         return
     request = urllib.request.Request(url, headers=_headers(url, part, have))
     try:
-        # Not `urlopen`, which reads the proxies of the environment once for good.
+        # Not `urlopen`, which reads the proxies of the environment only once per process.
         response = urllib.request.build_opener().open(request, timeout=timeout)
     except urllib.error.HTTPError as error:
         error.close()
@@ -70,17 +62,13 @@ def _marker(part: Path) -> Path:
 
 
 def forget(part: Path) -> None:
-    """Removes the beginning of a file, and what is known of it.
-
-    Args:
-        part: The beginning.
-    """
+    """Deletes a partial file and its metadata."""
     part.unlink(missing_ok=True)
     _marker(part).unlink(missing_ok=True)
 
 
 def _usable(part: Path, size: int) -> int:
-    """Returns the bytes that are there; more than there should be are thrown away."""
+    """Returns the number of bytes in the partial file; deletes it if it is too large."""
     have = part.stat().st_size if part.is_file() else 0
     if have > size:
         forget(part)
@@ -99,7 +87,7 @@ def _headers(url: str, part: Path, have: int) -> dict[str, str]:
 
 
 def _validator(url: str, part: Path) -> str:
-    """Returns what the same address said about its file; "" where nothing is known of it."""
+    """Returns the validator that the same address sent for its file, or "" if unknown."""
     try:
         kept = json.loads(_marker(part).read_text(encoding="utf-8"))
         return str(kept["validator"]) if kept["url"] == url else ""
@@ -110,13 +98,13 @@ def _validator(url: str, part: Path) -> str:
 def _remember(part: Path, url: str, headers: Mapping[str, str]) -> None:
     part.unlink(missing_ok=True)
     tag = headers.get("ETag") or ""
-    # A weak tag says that two files mean the same, not that their bytes are.
+    # A weak ETag means that two files are equivalent, not that their bytes are equal.
     validator = headers.get("Last-Modified") or "" if tag.startswith("W/") or not tag else tag
     _marker(part).write_text(json.dumps({"url": url, "validator": validator}), encoding="utf-8")
 
 
 def _start(response: http.client.HTTPResponse, have: int, size: int) -> int:
-    """Returns the position of the first byte that comes; refuses a file of another size."""
+    """Returns the position of the first byte to come; raises an error if the size is wrong."""
     start, whole = 0, response.headers.get("Content-Length") or ""
     if response.status == _PARTIAL:
         found = _RANGE.match(response.headers.get("Content-Range") or "")
@@ -169,5 +157,5 @@ def _write(file: IO[bytes], part: Path, piece: bytes) -> None:
 
 
 def host(url: str) -> str:
-    """Returns the host of an address, with its port if that is not the usual one."""
+    """Returns the host of a URL, with its port if the URL has one."""
     return urlsplit(url).netloc.rpartition("@")[2]

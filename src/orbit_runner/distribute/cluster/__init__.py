@@ -1,1 +1,1 @@
-"""The members of a cluster, and where they are described. Imports no tensorflow."""
+"""The members of a cluster, and the sources that describe them. Does not import TensorFlow."""

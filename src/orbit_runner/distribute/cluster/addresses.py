@@ -1,4 +1,4 @@
-"""Addresses of members: their form, whether hosts are known, whether a port is free."""
+"""Checks the addresses of cluster members: their format, their hosts, and free ports."""
 
 from __future__ import annotations
 
@@ -17,24 +17,13 @@ _QUESTIONS_AT_ONCE, _CONNECT_SECONDS = 8, 5.0
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Parts an address.
-
-    Args:
-        address: `host:port`; an IPv6 host stands in brackets.
-
-    Returns:
-        Host, without brackets, and port.
-    """
+    """Returns host and port of `host:port`; the brackets of an IPv6 host are removed."""
     host, _, port = address.rpartition(":")
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
 def address_problem(address: object) -> str:
-    """Returns what is wrong with the form of an address; "" if nothing is.
-
-    Args:
-        address: Should be `host:port`.
-    """
+    """Returns what is wrong with the format of an address, `host:port`; "" if it is valid."""
     shown = repr(address) if len(repr(address)) < 80 else f"{address!r:.60} …"
     expected = f"got {shown}, expected host:port, such as 10.0.0.1:2222"
     if not isinstance(address, str) or "://" in address:
@@ -50,28 +39,19 @@ def address_problem(address: object) -> str:
 
 
 def unknown_hosts(addresses: Iterable[str], seconds: float) -> dict[str, str]:
-    """Looks hosts up, all at once.
+    """Returns the unknown hosts of addresses, `host:port`, each with the reason.
 
-    Args:
-        addresses: `host:port` of each.
-        seconds: How long to wait for the answers. A host of which nothing was heard by then counts
-            as known: a slow name server is no mistake of the user's.
-
-    Returns:
-        Host to the reason why it is not known.
+    All hosts are looked up at once. A host without an answer after `seconds` counts as known,
+    because a slow name server is not a mistake of the user.
     """
     return _problems((split_address(address)[0] for address in addresses), _look_up, seconds)
 
 
 def find_unreachable(addresses: Iterable[str], seconds: float) -> dict[str, str]:
-    """Tries whether somebody listens at addresses, all at once.
+    """Returns the addresses, `host:port`, that cannot be reached, each with the reason.
 
-    Args:
-        addresses: `host:port` of each.
-        seconds: How long to wait. An address of which nothing was heard by then may be far away.
-
-    Returns:
-        Address to the reason why it cannot be reached.
+    All addresses are tried at once. An address without an answer after `seconds` is not returned,
+    because it may be far away.
     """
     return _problems(addresses, _connect, seconds)
 
@@ -83,7 +63,7 @@ def _problems(asked: Iterable[str], find: Callable[[str], str], seconds: float) 
     for name in names:
         left.put(name)
     for _ in range(min(len(names), _QUESTIONS_AT_ONCE)):
-        # No pool of `concurrent.futures`: the interpreter would wait for its threads at exit.
+        # Not `concurrent.futures`: the interpreter would wait for its threads at exit.
         ask = functools.partial(_ask, left, answers, find)
         threading.Thread(target=ask, name="lookup", daemon=True).start()
     found: dict[str, str] = {}
@@ -134,14 +114,7 @@ def _connect(address: str) -> str:
 
 
 def port_problem(address: str) -> str:
-    """Tries whether this process may listen at its own address.
-
-    Args:
-        address: `host:port` of this process.
-
-    Returns:
-        Why it cannot; "" if it can.
-    """
+    """Returns why this process cannot listen at its own address, `host:port`; "" if it can."""
     _, port = split_address(address)
     try:
         with listening_socket(port):
@@ -153,14 +126,7 @@ def port_problem(address: str) -> str:
 
 
 def listening_socket(port: int) -> socket.socket:
-    """Opens a socket that listens on all of this machine's addresses.
-
-    Args:
-        port: The port; 0 for any free one.
-
-    Returns:
-        The socket.
-    """
+    """Returns a socket that listens on all addresses of this machine; port 0 is any free port."""
     family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
     return socket.create_server(
         ("", port), family=family, dualstack_ipv6=family == socket.AF_INET6, backlog=128

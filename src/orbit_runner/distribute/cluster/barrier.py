@@ -1,9 +1,9 @@
-"""The members of a cluster look for each other before TensorFlow does.
+"""A barrier at which the members of a cluster wait for each other before TensorFlow starts.
 
-TensorFlow's own start holds Python's global lock while it waits for a member that never comes, so
-that not even a timer runs. Here each member first listens at its own address, greets all others and
-waits to be greeted by all: who is missing can be named, and members that run different experiments
-find out before they train on each other's gradients.
+TensorFlow holds Python's global lock while it waits for a member that never starts, so that not
+even a timer runs. Here, each member first listens at its own address, greets all others, and waits
+until all others have greeted it. So missing members can be named, and members that run different
+experiments detect this before they train on each other's gradients.
 """
 
 from __future__ import annotations
@@ -33,18 +33,12 @@ def meet(
     timeout: float,
     tell: Callable[[str], None],
 ) -> None:
-    """Waits until this member and all others have seen each other.
+    """Waits until this member and all others have reached each other.
 
-    Args:
-        cluster: The cluster, and who this process is.
-        others: Whom to meet.
-        purpose: What this member is about to do; has to be the same text for all.
-        timeout: Seconds to wait.
-        tell: Is told whom it waits for, if that takes longer than a moment.
-
-    Raises:
-        ClusterError: Another member is about to do something else, or the port is in use.
-        MemberLost: Somebody did not come.
+    `purpose` describes what this member runs, and must be the same text on all members. `timeout`
+    is in seconds. `tell` is called with the missing members if the wait is longer than a moment.
+    Raises `ClusterError` if another member runs something else or the port is in use, and
+    `MemberLost` if a member does not answer in time.
     """
     greeting = {
         "from": [cluster.me.role, cluster.me.index],
@@ -59,7 +53,7 @@ def meet(
 
 
 class _Host:
-    """Listens, greets, and remembers who was greeted and who greeted."""
+    """Listens and greets, and records which members it has greeted and which have greeted it."""
 
     def __init__(self, me: Member, greeting: dict[str, Any]) -> None:
         self._me, self._greeting = me, greeting
@@ -73,7 +67,7 @@ class _Host:
         self._thread.start()
 
     def close(self) -> None:
-        """Stops listening, so that TensorFlow can take the port."""
+        """Stops listening, so that TensorFlow can use the port."""
         self._open = False
         self._thread.join()
         self._socket.close()
@@ -81,7 +75,7 @@ class _Host:
     def wait_for(
         self, others: Iterable[Member], deadline: float, tell: Callable[[str], None]
     ) -> None:
-        """Greets until all have been reached and have come."""
+        """Greets the others until all have been reached and have greeted this member."""
         begun, told = time.monotonic(), ""
         while missing := [m for m in others if not self._have_all_met(m)]:
             for member in missing:
@@ -164,12 +158,7 @@ def _format_members(members: Iterable[Member]) -> str:
 
 
 def unreachable(members: Iterable[Member], seconds: float = 1.0) -> list[Member]:
-    """Returns the members at whose address nobody listens.
-
-    Args:
-        members: Whom to try.
-        seconds: How long to wait for each.
-    """
+    """Returns the members at whose address no process listens; tries each for `seconds`."""
     gone = []
     for member in members:
         try:

@@ -1,4 +1,4 @@
-"""A cluster: who its members are, and which of them this process is."""
+"""A cluster: its members, and which of them this process is."""
 
 from __future__ import annotations
 
@@ -16,18 +16,13 @@ _SHOWN = 4
 
 
 class ClusterError(RunnerError):
-    """A description of a cluster that cannot be right."""
+    """Raised if the description of a cluster is invalid or its members do not agree."""
 
 
 def refuse(source: str, problems: Sequence[str]) -> None:
-    """Raises if there are problems, and says so many of them as a screen holds.
+    """Raises `ClusterError` with the first few problems, if there are any.
 
-    Args:
-        source: Where the cluster was described.
-        problems: What is wrong with it.
-
-    Raises:
-        ClusterError: There are any.
+    `source` is the place where the cluster is described.
     """
     if not problems:
         return
@@ -39,17 +34,11 @@ def refuse(source: str, problems: Sequence[str]) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Member:
-    """One process of a cluster.
+    """One process of a cluster."""
 
-    Attributes:
-        role: One of `config.cluster.ROLES`.
-        index: Its index among those of its role.
-        address: `host:port`; "" where none is needed.
-    """
-
-    role: str
-    index: int
-    address: str = ""
+    role: str  # One of `config.schema.cluster.ROLES`.
+    index: int  # Among the members of its role.
+    address: str = ""  # `host:port`; "" if not needed.
 
     def __str__(self) -> str:
         return f"{self.role} {self.index}"
@@ -57,19 +46,13 @@ class Member:
 
 @dataclasses.dataclass(frozen=True)
 class Cluster:
-    """The members of a cluster and this process's place among them.
+    """The members of a cluster, and which of them this process is."""
 
-    Attributes:
-        jobs: Role to the addresses of its members, in the order of their indices.
-        me: The member that this process is.
-        source: Where it was described, for messages.
-        named_early: Whether the members' names stand before the members do. Kubernetes, Vertex AI
-            and SageMaker give a host its name only once its container runs.
-    """
-
-    jobs: Jobs
-    me: Member
-    source: str
+    jobs: Jobs  # Role to the addresses of its members, in the order of their indices.
+    me: Member  # This process.
+    source: str  # Where the cluster is described, for messages.
+    # Whether host names may not be known yet: with Kubernetes, Vertex AI and SageMaker, a host name
+    # is known only once its container runs.
     named_early: bool = False
 
     def members(self) -> Iterator[Member]:
@@ -79,23 +62,23 @@ class Cluster:
                 yield Member(role, index, address)
 
     def trainers(self) -> list[Member]:
-        """Returns those that train together, the chief first."""
+        """Returns the members that train together, the chief first."""
         return [member for member in self.members() if member.role in ("chief", "worker")]
 
     @property
     def is_chief(self) -> bool:
-        """Whether this process is the one that writes."""
+        """Whether this process is the one that writes the files of the run."""
         first = next(iter(self.trainers()), None)
         return first is not None and (first.role, first.index) == (self.me.role, self.me.index)
 
     def tf_config(self) -> str:
-        """Returns the text that TensorFlow reads from `TF_CONFIG`."""
+        """Returns the value of `TF_CONFIG` for this process."""
         task = {"type": self.me.role, "index": self.me.index}
         cluster = {role: list(addresses) for role, addresses in self.jobs.items()}
         return json.dumps({"cluster": cluster, "task": task})
 
     def as_dict(self) -> dict[str, object]:
-        """Returns what `run.json` keeps of it."""
+        """Returns what `run.json` records about the cluster."""
         jobs = {role: list(addresses) for role, addresses in self.jobs.items()}
         return {"from": self.source, "me": str(self.me), "members": jobs}
 
@@ -103,20 +86,9 @@ class Cluster:
 def check_cluster(
     jobs: Jobs, role: str, index: int, source: str, *, named_early: bool = False
 ) -> Cluster:
-    """Makes a cluster of a description that is not known to be right.
+    """Returns the cluster of a description; raises `ClusterError` if the description is invalid.
 
-    Args:
-        jobs: Role to addresses.
-        role: The role of this process.
-        index: Its index.
-        source: Where it was described.
-        named_early: Whether hosts may not be known yet.
-
-    Returns:
-        The cluster.
-
-    Raises:
-        ClusterError: The description is wrong.
+    `role` and `index` are those of this process. For `source` and `named_early`, see `Cluster`.
     """
     refuse(source, [*job_problems(jobs), *_task_problems(jobs, role, index)])
     addresses = jobs.get(role, ())
@@ -125,10 +97,9 @@ def check_cluster(
 
 
 def job_problems(jobs: Mapping[str, Sequence[Any]]) -> Iterator[str]:
-    """Yields what is wrong with the members of a cluster, whoever asks.
+    """Yields what is wrong with the members of a cluster, whichever of them this process is.
 
-    Args:
-        jobs: Role to addresses, which may be anything.
+    `jobs` maps roles to addresses, which may be values of any type.
     """
     seen: dict[tuple[str, int], str] = {}
     for role, addresses in jobs.items():
@@ -155,7 +126,7 @@ def _task_problems(jobs: Jobs, role: str, index: int) -> Iterator[str]:
     if role not in ROLES:
         yield f"task.type: {unknown('role', role, ROLES)}"
         return
-    # A side-car evaluator talks to no one: launchers often leave it out of the cluster.
+    # An evaluator communicates with no member, so launchers often leave it out.
     there = len(jobs.get(role, ())) or (1 if role == "evaluator" else 0)
     if not there:
         yield f"task.type: got {role!r}, and the cluster has no {role}"

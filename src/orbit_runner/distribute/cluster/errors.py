@@ -1,4 +1,4 @@
-"""A member of the cluster is gone."""
+"""The error for a lost member of the cluster."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from orbit_runner.errors import RunnerError
 
 
 class MemberLost(RunnerError):
-    """A member of the cluster was lost, so this one cannot go on; the checkpoints are whole.
+    """Raised if a member of the cluster is lost, so that this one cannot continue.
 
-    The exit code is that of SIGUSR1. Kubernetes' Training Operator takes codes from 128 on as worth
-    another try under its restart policy `ExitCode`, and leaves this one to the user's program.
+    The checkpoints are intact. The exit code is that of SIGUSR1. With the restart policy
+    `ExitCode`, Kubernetes' Training Operator treats codes from 128 on as retryable, and reserves
+    this one for the user's program.
     """
 
     exit_code = 138

@@ -1,4 +1,4 @@
-"""A cluster that the config itself describes."""
+"""A cluster that the config describes."""
 
 from __future__ import annotations
 
@@ -15,28 +15,14 @@ from orbit_runner.distribute.cluster.description import (
 
 
 def described_jobs(runtime: RuntimeConfig) -> dict[str, tuple[str, ...]]:
-    """Returns the members that the config names; {} where it names none.
-
-    Args:
-        runtime: The settings.
-    """
+    """Returns the addresses of each role that the config names; {} if it names none."""
     if runtime.worker_hosts:
         return {"worker": _hosts(runtime.worker_hosts)}
     return runtime.cluster.jobs()
 
 
 def from_config(runtime: RuntimeConfig) -> Cluster:
-    """Makes the cluster.
-
-    Args:
-        runtime: The settings.
-
-    Returns:
-        The cluster.
-
-    Raises:
-        ClusterError: It cannot be right.
-    """
+    """Returns the cluster that the config describes; raises `ClusterError` if it is invalid."""
     source = "runtime.worker_hosts" if runtime.worker_hosts else "runtime.cluster"
     jobs, role, index = described_jobs(runtime), runtime.task_type, runtime.task_index
     if role is None:
@@ -50,17 +36,9 @@ def from_config(runtime: RuntimeConfig) -> Cluster:
 
 
 def parse_remote(text: str, source: str = "runtime.remote_cluster") -> dict[str, tuple[str, ...]]:
-    """Reads `runtime.remote_cluster`, or what has the same form.
+    """Returns the addresses of each role in a text like `worker=a:2222,b:2222;ps=c:2222`.
 
-    Args:
-        text: Such as `worker=a:2222,b:2222;ps=c:2222`.
-        source: Where it is from.
-
-    Returns:
-        Role to addresses; there is a worker and a parameter server at least.
-
-    Raises:
-        ClusterError: It is malformed, or too few.
+    Raises `ClusterError` if the text is malformed, or has no worker or no parameter server.
     """
     jobs: dict[str, tuple[str, ...]] = {}
     for part in filter(None, (part.strip() for part in text.split(";"))):

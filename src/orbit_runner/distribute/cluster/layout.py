@@ -1,4 +1,4 @@
-"""Which role each of a row of processes has, where only their number and addresses are given."""
+"""Assigns roles to processes if only their number and addresses are given."""
 
 from __future__ import annotations
 
@@ -11,18 +11,11 @@ Layout = dict[str, int]
 
 
 def layout(runtime: RuntimeConfig, processes: int, source: str) -> Layout:
-    """Shares out roles by rank: the chief first, then parameter servers, workers, the evaluator.
+    """Returns the number of members of each role, in the order of ranks.
 
-    Args:
-        runtime: Says how many parameter servers and evaluators there are.
-        processes: How many processes there are.
-        source: What started them, for messages.
-
-    Returns:
-        Role to its number of members, in the order of ranks.
-
-    Raises:
-        ClusterError: There are too few.
+    The first rank is the chief, followed by the parameter servers, the workers and the evaluator.
+    `source` is what started the processes, for messages. Raises `ClusterError` if there are too few
+    processes.
     """
     servers = runtime.parameter_servers
     coordinators = 1 if servers else 0
@@ -42,15 +35,7 @@ def layout(runtime: RuntimeConfig, processes: int, source: str) -> Layout:
 
 
 def place_members(counts: Layout, addresses: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Gives each role its addresses.
-
-    Args:
-        counts: What `layout` returned.
-        addresses: `host:port` of each process, by rank.
-
-    Returns:
-        Role to addresses.
-    """
+    """Returns the addresses of each role; `addresses` are `host:port` by rank."""
     left, jobs = list(addresses), {}
     for role, count in counts.items():
         jobs[role], left = tuple(left[:count]), left[count:]
@@ -58,12 +43,7 @@ def place_members(counts: Layout, addresses: Sequence[str]) -> dict[str, tuple[s
 
 
 def role_of(counts: Layout, rank: int) -> tuple[str, int]:
-    """Returns role and index of a process.
-
-    Args:
-        counts: What `layout` returned.
-        rank: The number of the process.
-    """
+    """Returns the role and the index of the process with a rank."""
     for role, count in counts.items():
         if rank < count:
             return role, rank

@@ -1,4 +1,4 @@
-"""Whether servers are there: asked from the outside, for TensorFlow may wait for them forever."""
+"""Checks from outside whether servers are alive, because TensorFlow may wait for them forever."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from orbit_runner.distribute.cluster.addresses import split_address
 from orbit_runner.distribute.cluster.description import Member
 from orbit_runner.distribute.cluster.errors import MemberLost
 
-# How a client of HTTP/2, and so of gRPC, begins (RFC 9113, section 3.4): an empty SETTINGS frame
-# after the magic words. The kernel accepts connections for a process that hangs; only a process
-# that runs answers.
+# The start of an HTTP/2 connection, and so of gRPC (RFC 9113, section 3.4): the preface and an
+# empty SETTINGS frame. The kernel accepts connections even for a process that hangs; only a running
+# process answers.
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 _PAUSE_SECONDS, _QUIET_SECONDS, _PROBE_SECONDS = 0.2, 2.0, 2.0
 
 
 class Sign(enum.Enum):
-    """What a server gives to see."""
+    """The state of a server, as seen from outside."""
 
     ALIVE = "answers"
     GONE = "nobody listens"
@@ -30,12 +30,7 @@ class Sign(enum.Enum):
 
 
 def sign_of_life(address: str, seconds: float = _PROBE_SECONDS) -> Sign:
-    """Asks a gRPC server whether it is there.
-
-    Args:
-        address: Its `host:port`.
-        seconds: How long to wait for an answer.
-    """
+    """Returns whether a gRPC server answers at `address`, `host:port`, within `seconds`."""
     try:
         with socket.create_connection(split_address(address), seconds) as talk:
             talk.sendall(_PREFACE)
@@ -54,15 +49,9 @@ def format_members(members: Iterable[Member]) -> str:
 def wait_for_servers(
     members: Sequence[Member], *, timeout: float, tell: Callable[[str], None]
 ) -> None:
-    """Waits until all servers answer.
+    """Waits until all servers answer; raises `MemberLost` after `timeout` seconds.
 
-    Args:
-        members: The servers.
-        timeout: Seconds to wait.
-        tell: Is told whom it waits for, if that takes longer than a moment.
-
-    Raises:
-        MemberLost: Somebody did not come.
+    `tell` is called with the missing servers if the wait is longer than a moment.
     """
     begun, told, missing = time.monotonic(), "", list(members)
     while True:
@@ -83,11 +72,17 @@ def wait_for_servers(
 
 
 class Watch:
-    """Looks after the servers of a run, in a thread of its own.
+    """Watches the servers of a run, in a separate thread.
 
-    A worker that is gone is no loss: others do its work, and another process may take its place. A
-    parameter server that is gone, a member that hangs (TensorFlow waits for it without end), and
-    the lack of any worker are.
+    The run is lost if a parameter server is gone, if a member hangs (TensorFlow waits for it
+    forever), or if no worker is left. It is not lost if one worker is gone: others do its work, and
+    another process may replace it.
+
+    A member hangs if it has not answered for `silence` seconds. If no worker is left, the watch
+    waits `patience` seconds for one. `give_up` is called with the reason if the process is still
+    running another `silence` seconds after a loss, because it waits inside TensorFlow; by default,
+    it ends the process. `tell` is called with a message when a worker is gone, and when one is
+    back; by default, it prints to stderr.
     """
 
     def __init__(
@@ -99,37 +94,26 @@ class Watch:
         give_up: Callable[[str], None] | None = None,
         tell: Callable[[str], None] | None = None,
     ) -> None:
-        """Does nothing yet.
-
-        Args:
-            members: The servers.
-            silence: Seconds without an answer after which a member counts as lost.
-            patience: Seconds to wait for any worker once there is none.
-            give_up: Called with the reason where the process is still there as long again after a
-                loss: it waits inside TensorFlow. Ends it, unless something else is given.
-            tell: Called with a message when a worker is gone, and when one is back. Prints it to
-                standard error, unless something else is given.
-        """
         self._members, self._silence, self._patience = members, silence, patience
         self._give_up, self._tell = give_up or _end_process, tell or _print
         self._away: set[Member] = set()
-        # When each was last seen to be alive, and what it gave to see since.
+        # When each member was last known to be alive, and its current state.
         self._seen = dict.fromkeys(members, 0.0)
         self._signs = dict.fromkeys(members, Sign.ALIVE)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._look, name="watch", daemon=True)
 
     def start(self) -> None:
-        """Starts to look."""
+        """Starts the thread."""
         self._seen = dict.fromkeys(self._members, time.monotonic())
         self._thread.start()
 
     def stop(self) -> None:
-        """Stops looking."""
+        """Stops the thread, without waiting for it."""
         self._stop.set()
 
     def lost(self) -> str:
-        """Returns who is lost, and why; "" while nobody is."""
+        """Returns which members are lost, and why; "" if the run is not lost."""
         now = time.monotonic()
         for member in self._members:
             sign, silent = self._signs[member], now - self._seen[member]
@@ -176,11 +160,7 @@ class Watch:
 
 
 def lost_message(reason: str) -> str:
-    """Returns what to tell when a server is lost.
-
-    Args:
-        reason: Which, and how that is known.
-    """
+    """Returns the message for a lost server; `reason` says which one is lost, and why."""
     return (
         f"chief: {reason}\n"
         "start all members again with the same flags: they go on from the last checkpoint"

@@ -1,4 +1,4 @@
-"""Finds the description of the cluster, in a fixed order, and holds it against the config."""
+"""Finds the description of the cluster, in a fixed order, and checks it against the config."""
 
 from __future__ import annotations
 
@@ -18,21 +18,12 @@ _LOOKUP_SECONDS, _SHOWN = 0.5, 3
 
 
 def resolve_cluster(runtime: RuntimeConfig, environ: Environ) -> Cluster | None:
-    """Finds the cluster that this process is a member of.
+    """Returns the cluster that this process is a member of; None if it runs alone.
 
-    Where `runtime.cluster_source` is `auto`, the first that is there of: `TF_CONFIG`, the config,
-    Slurm, SageMaker. The last two are asked only under strategies that need a cluster, for any
-    job in such a place has their variables.
-
-    Args:
-        runtime: The settings.
-        environ: The environment.
-
-    Returns:
-        The cluster; None where this process runs by itself.
-
-    Raises:
-        ClusterError: The description is malformed, contradicts the config, or is missing.
+    If `runtime.cluster_source` is `auto`, the first available source is used: `TF_CONFIG`, the
+    config, Slurm, SageMaker. Slurm and SageMaker are considered only for strategies that need a
+    cluster, because every job there has their environment variables. Raises `ClusterError` if the
+    description is malformed, contradicts the config, or is missing.
     """
     remote_cluster(runtime)
     needed = runtime.traits.is_clustered and not runtime.remote_cluster
@@ -63,7 +54,7 @@ def _reader(runtime: RuntimeConfig, environ: Environ, needed: bool) -> Callable[
         "sagemaker": lambda: from_sagemaker(runtime, environ),
     }
     there = {
-        # Some launchers give `{}` to a process that is by itself.
+        # Some launchers set `{}` for a process that runs alone.
         "tf_config": environ.get(NAME, "").strip() not in ("", "{}") and not runtime.remote_cluster,
         "config": bool(described_jobs(runtime)),
         "slurm": needed and is_slurm(environ),
@@ -116,13 +107,9 @@ def _describe(jobs: Mapping[str, tuple[str, ...]]) -> str:
 
 
 def remote_cluster(runtime: RuntimeConfig) -> dict[str, tuple[str, ...]]:
-    """Returns the servers that this process drives from outside; {} where it does not.
+    """Returns the servers that this process drives from outside, by role; {} if none are set.
 
-    Args:
-        runtime: The settings.
-
-    Raises:
-        ClusterError: They are malformed, or too few.
+    Raises `ClusterError` if the setting is malformed, or names no worker or no parameter server.
     """
     if not runtime.remote_cluster:
         return {}
@@ -130,11 +117,7 @@ def remote_cluster(runtime: RuntimeConfig) -> dict[str, tuple[str, ...]]:
 
 
 def reach_problems(cluster: Cluster) -> Iterator[str]:
-    """Yields hosts that are not known, and whether this process's own port is taken.
-
-    Args:
-        cluster: The cluster.
-    """
+    """Yields which hosts are not known, and whether this process's own port is in use."""
     if not cluster.named_early:
         others = [*_partners(cluster)]
         unknown = addresses.unknown_hosts((m.address for m in others), _LOOKUP_SECONDS)
@@ -150,7 +133,7 @@ def reach_problems(cluster: Cluster) -> Iterator[str]:
 
 
 def _partners(cluster: Cluster) -> Iterator[Member]:
-    # An evaluator reads checkpoints: it talks to no one, and no one to it.
+    # An evaluator only reads checkpoints, and communicates with no other member.
     if cluster.me.role != "evaluator":
         for member in cluster.members():
             if member.role != "evaluator" and member.address != cluster.me.address:

@@ -1,4 +1,4 @@
-"""What the role of a process makes of the experiment that all members are started with."""
+"""Adapts the experiment that all members are started with to the role of a process."""
 
 from __future__ import annotations
 
@@ -15,20 +15,11 @@ EVALUATOR_MODE = "continuous_eval"
 def in_role(
     config: ExperimentConfig, mode: str, cluster: Cluster | None
 ) -> tuple[ExperimentConfig, str]:
-    """Says what this member of a cluster runs.
+    """Returns the experiment and the mode that this member of a cluster runs.
 
-    An evaluator evaluates each new checkpoint, by itself; the others then only train.
-
-    Args:
-        config: The experiment.
-        mode: What the cluster is to do.
-        cluster: The cluster and this member; None for a process by itself.
-
-    Returns:
-        The experiment and the mode of this process.
-
-    Raises:
-        SettingError: The experiment cannot be shared out so.
+    An evaluator evaluates each new checkpoint on its own; the others then only train. `cluster` is
+    None if the process runs alone. Raises `SettingError` if the experiment cannot be divided in
+    this way.
     """
     if cluster is None:
         return config, mode
@@ -54,12 +45,7 @@ def in_role(
 
 
 def common_purpose(config: ExperimentConfig, mode: str) -> str:
-    """Returns a text that is the same on all members that run the same experiment.
-
-    Args:
-        config: The experiment.
-        mode: What it is to do.
-    """
+    """Returns a text that is the same on all members that run the same experiment."""
     same = config.replace(runtime=config.runtime.replace(task_type=None, task_index=-1))
     digest = hashlib.sha256(to_yaml(same).encode()).hexdigest()
     return f"{mode} of {config.name or 'an experiment'}, config {digest[:12]}"

@@ -1,7 +1,7 @@
 """A cluster as SageMaker describes it to the containers of a training job.
 
-Names of the variables: SageMaker Training Toolkit, "Environment variables" (`SM_HOSTS`,
-`SM_CURRENT_HOST`).
+The environment variables (`SM_HOSTS`, `SM_CURRENT_HOST`) are documented by the SageMaker Training
+Toolkit, under "Environment variables".
 """
 
 from __future__ import annotations
@@ -18,26 +18,14 @@ _PORT = 2222
 
 
 def is_sagemaker(environ: Mapping[str, str]) -> bool:
-    """Returns whether this is one of several containers of a training job.
-
-    Args:
-        environ: The environment.
-    """
+    """Returns whether this is one of several containers of a training job."""
     return "SM_HOSTS" in environ and len(_hosts(environ)) > 1
 
 
 def from_sagemaker(runtime: RuntimeConfig, environ: Mapping[str, str]) -> Cluster:
-    """Makes the cluster, one process a host; ranks are roles by `layout`.
+    """Returns the cluster, with one process per host; `layout` assigns roles by rank.
 
-    Args:
-        runtime: Says how many parameter servers and evaluators there are.
-        environ: The environment of one container.
-
-    Returns:
-        The cluster.
-
-    Raises:
-        ClusterError: A variable is missing or malformed.
+    Raises `ClusterError` if a variable is missing or malformed.
     """
     hosts, me = _hosts(environ), environ.get("SM_CURRENT_HOST", "")
     if me not in hosts:
@@ -60,6 +48,6 @@ def _hosts(environ: Mapping[str, str]) -> list[str]:
 
 
 def _natural(host: str) -> tuple[str, int, str]:
-    # All containers have to agree on the ranks, and `algo-10` comes after `algo-2`.
+    # All containers must agree on the ranks, and `algo-10` comes after `algo-2`.
     name, _, number = host.rpartition("-")
     return (name, int(number), "") if number.isdecimal() else (host, 0, "")

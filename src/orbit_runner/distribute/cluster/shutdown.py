@@ -1,8 +1,8 @@
-"""How a chief and its servers part: by notes in the folder of the run, which all of them see.
+"""Coordinates the exit of a chief and its servers, by files in the run directory that they share.
 
-A TensorFlow server runs until it is killed, and has no way to hear that the run is over. So the
-chief leaves a note when it ends, and the servers look for it. The other way round, a server that is
-told to go (SIGTERM) leaves a note as well, and stays until the chief has saved.
+A TensorFlow server runs until it is killed, and is not notified when the run ends. So the chief
+writes a file when it ends, and the servers check for it. Conversely, a server that receives SIGTERM
+writes a file as well, and keeps running until the chief has saved.
 """
 
 from __future__ import annotations
@@ -17,64 +17,52 @@ _FOLDER, _ENDED, _LEAVING = ".cluster", "ended.json", "leaving"
 
 
 class Host:
-    """The chief's side."""
+    """The side of the chief."""
 
     def __init__(self, model_dir: Path) -> None:
-        """Does nothing yet.
-
-        Args:
-            model_dir: The folder of the run.
-        """
         self._folder = model_dir / _FOLDER
 
     def begin(self) -> None:
-        """Removes what a run before left there."""
+        """Removes the files of an earlier run."""
         self._folder.mkdir(parents=True, exist_ok=True)
         for note in (self._folder / _ENDED, *self._folder.glob(f"{_LEAVING}-*.json")):
             note.unlink(missing_ok=True)
 
     def leaving(self) -> list[str]:
-        """Returns the members that are about to go, such as `worker 1`."""
+        """Returns the members that are about to exit, such as `worker 1`."""
         notes = sorted(self._folder.glob(f"{_LEAVING}-*.json"))
         return [" ".join(note.stem.split("-")[1:]) for note in notes]
 
     def end(self, code: int) -> None:
-        """Lets the servers go; not for an end after which the chief comes back to them.
+        """Tells the servers the exit code of the run, so that they exit.
 
-        Args:
-            code: The exit code of the run.
+        Must not be called if the chief will be started again and use the same servers.
         """
         _write(self._folder / _ENDED, {"exit_code": code})
 
 
 class Guest:
-    """A server's side."""
+    """The side of a server."""
 
     def __init__(self, model_dir: Path, me: Member) -> None:
-        """Remembers the note that is there already: it is of a run before.
-
-        Args:
-            model_dir: The folder of the run.
-            me: This server.
-        """
         self._ended = model_dir / _FOLDER / _ENDED
         self._leaving = model_dir / _FOLDER / f"{_LEAVING}-{me.role}-{me.index}.json"
         self._leaving.unlink(missing_ok=True)
-        self._old = _stamp(self._ended)
+        self._old = _stamp(self._ended)  # Written by an earlier run.
 
     def announce(self) -> None:
-        """Tells the chief that this server has to go."""
+        """Tells the chief that this server is about to exit."""
         _write(self._leaving, {"pid": os.getpid()})
 
     def left(self) -> int | None:
-        """Returns the exit code that the run ended with; None while it goes on."""
+        """Returns the exit code that the run ended with; None while it is running."""
         stamp = _stamp(self._ended)
         if stamp is None or stamp == self._old:
             return None
         try:
             return int(json.loads(self._ended.read_text(encoding="utf-8"))["exit_code"])
         except OSError:
-            return None  # Another run has just begun.
+            return None  # Another run has just started and removed it.
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:

@@ -1,8 +1,8 @@
 """A cluster as Slurm's `srun` describes it to each of its tasks.
 
-TensorFlow has a resolver for it, which sorts hosts as texts (`n10` before `n2`) while Slurm numbers
-its tasks in the order of the list, and which needs GPUs. Names and meanings of the variables are
-those of the manual page of `srun`, "Output environment variables".
+The resolver of TensorFlow requires GPUs, and sorts hosts as text (`n10` before `n2`), but Slurm
+numbers its tasks in the order of the list. The environment variables are documented in the manual
+page of `srun`, under "Output environment variables".
 """
 
 from __future__ import annotations
@@ -26,26 +26,14 @@ _NUMBER = re.compile(r"[0-9]{1,10}")
 
 
 def is_slurm(environ: Mapping[str, str]) -> bool:
-    """Returns whether this is one of several tasks of a step that `srun` started.
-
-    Args:
-        environ: The environment.
-    """
+    """Returns whether this is one of several tasks of a step that `srun` started."""
     return "SLURM_PROCID" in environ and _number(environ, "SLURM_STEP_NUM_TASKS", "1") > 1
 
 
 def from_slurm(runtime: RuntimeConfig, environ: Mapping[str, str]) -> Cluster:
-    """Makes the cluster of a step; ranks are roles by `layout`.
+    """Returns the cluster of a step; `layout` assigns roles by rank.
 
-    Args:
-        runtime: Says how many parameter servers and evaluators there are.
-        environ: The environment of one task.
-
-    Returns:
-        The cluster.
-
-    Raises:
-        ClusterError: A variable is missing or malformed.
+    Raises `ClusterError` if a variable is missing or malformed.
     """
     hosts = expand_nodes(_require(environ, "SLURM_STEP_NODELIST"))
     counts = expand_counts(_require(environ, "SLURM_STEP_TASKS_PER_NODE"))
@@ -77,8 +65,8 @@ def _number(environ: Mapping[str, str], name: str, default: str = "") -> int:
 
 
 def _ports(environ: Mapping[str, str], most: int) -> list[int]:
-    """Returns as many ports as a node has tasks, the same on all nodes and for all tasks."""
-    # Jobs that share a node must not meet on a port; those of one job know each other's.
+    """Returns at least `most` ports, the same ones on all nodes and in all tasks."""
+    # Jobs that share a node must not use the same port; tasks of one job know all its ports.
     reserved = environ.get("SLURM_STEP_RESV_PORTS", "")
     if reserved:
         ports = [

@@ -1,4 +1,4 @@
-"""The compressed lists in the variables of Slurm: nodes, numbers of tasks, ports."""
+"""Expands the compressed lists in Slurm's environment variables: nodes, task counts, ports."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from orbit_runner.distribute.cluster.description import ClusterError
 
 SOURCE = "Slurm"
-# `n[01-03,7]-ib,gpu1`: commas inside brackets do not part names.
+# `n[01-03,7]-ib,gpu1`: commas inside brackets do not separate names.
 _NAME = r"(?:[^,\[\]\s]|\[[0-9,-]+\])+"
 _NAMES = re.compile(rf"{_NAME}(?:,{_NAME})*")
 _BRACKETS = re.compile(r"\[([0-9,-]+)\]")
@@ -16,16 +16,9 @@ _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 
 
 def expand_nodes(text: str) -> list[str]:
-    """Lists the nodes of a compressed list.
+    """Returns the nodes of a compressed list: n01, n02, n03, n7, gpu1 for `n[01-03,7],gpu1`.
 
-    Args:
-        text: Such as `n[01-03,7],gpu1`.
-
-    Returns:
-        `n01 n02 n03 n7 gpu1`, in that order.
-
-    Raises:
-        ClusterError: It is malformed.
+    Raises `ClusterError` if the list is malformed.
     """
     if not _NAMES.fullmatch(text):
         raise ClusterError(
@@ -44,17 +37,10 @@ def _expand(name: str) -> Iterator[str]:
 
 
 def expand_numbers(text: str, what: str) -> Iterator[str]:
-    """Yields the numbers of a list of ranges, with their leading zeros.
+    """Yields the numbers of a list of ranges: 01, 02, 03, 7 for `01-03,7`.
 
-    Args:
-        text: Such as `01-03,7`.
-        what: Where it stands, for messages.
-
-    Yields:
-        `01`, `02`, `03`, `7`: the width of its first number is that of a range.
-
-    Raises:
-        ClusterError: It is malformed.
+    All numbers of a range have the width of its first one. `what` describes the list in messages.
+    Raises `ClusterError` if the list is malformed.
     """
     for part in text.split(","):
         match = _RANGE.fullmatch(part)
@@ -66,16 +52,9 @@ def expand_numbers(text: str, what: str) -> Iterator[str]:
 
 
 def expand_counts(text: str) -> list[int]:
-    """Lists the numbers of tasks of each node.
+    """Returns the number of tasks of each node: [2, 2, 2, 1] for `2(x3),1`.
 
-    Args:
-        text: Such as `2(x3),1`.
-
-    Returns:
-        `[2, 2, 2, 1]`.
-
-    Raises:
-        ClusterError: It is malformed.
+    Raises `ClusterError` if the text is malformed.
     """
     counts = []
     for part in text.split(","):

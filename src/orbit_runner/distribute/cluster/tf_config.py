@@ -12,16 +12,9 @@ NAME = "TF_CONFIG"
 
 
 def from_tf_config(text: str) -> Cluster:
-    """Reads the variable.
+    """Returns the cluster that a value of `TF_CONFIG` describes.
 
-    Args:
-        text: Its value.
-
-    Returns:
-        The cluster.
-
-    Raises:
-        ClusterError: It is malformed, or contradicts itself.
+    Raises `ClusterError` if the value is malformed or contradicts itself.
     """
     try:
         value = json.loads(text, object_pairs_hook=_once)
@@ -34,8 +27,8 @@ def from_tf_config(text: str) -> Cluster:
         lacking = "cluster" if not isinstance(cluster, dict) else "task"
         raise ClusterError(f"{NAME}: `{lacking}` is missing or no mapping; {_FORM}")
     role, index = _role(task.get("type")), _index(task.get("index"))
-    # Said by the Training Operator, Vertex AI and SageMaker, in whose clusters a host has a name
-    # once its container runs.
+    # Set by the Training Operator, Vertex AI and SageMaker, in whose clusters a host name is known
+    # only once its container runs.
     early = value.get("environment") == "cloud"
     return check_cluster(_jobs(cluster), role, index, NAME, named_early=early)
 
@@ -74,7 +67,7 @@ def _role(name: Any) -> str:
 
 
 def _index(value: Any) -> int:
-    # Launchers in shell write it as a text.
+    # Launchers written in shell pass a string.
     if isinstance(value, str) and re.fullmatch("[0-9]{1,9}", value):
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool):

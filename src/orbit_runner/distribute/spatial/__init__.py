@@ -1,13 +1,13 @@
-"""Spatial partitioning: one replica's images in parts, each on a device of its own.
+"""Spatial partitioning: splits the images of a replica into parts, each on its own device.
 
-The halves of an image take half of the activations' memory each. Convolutions are given the edges
-of the neighbouring parts, batch normalisation takes its moments over all parts, and what comes out,
-gradients included, is what the network gives without a partition, up to rounding.
+If images are split in two, each device needs half of the memory for activations. Convolutions
+receive the edges of the neighboring parts, batch normalization computes its moments over all parts,
+and the results, gradients included, equal those of the unpartitioned network up to rounding.
 
     from orbit_runner.distribute.spatial import partition_model
 """
 
-# These register the rules of their layers.
+# Importing these modules registers the rules of their layers.
 from orbit_runner.distribute.spatial import convolutions, layers, normalization  # noqa: F401
 from orbit_runner.distribute.spatial.composite_layers import BLOCK
 from orbit_runner.distribute.spatial.grid import Grid, PartitionError

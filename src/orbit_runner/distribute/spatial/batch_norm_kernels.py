@@ -1,8 +1,8 @@
-"""What batch normalisation does on one part: TensorFlow's fused kernels where they will do.
+"""Batch normalization of one part, with TensorFlow's fused kernels if possible.
 
-They make one pass where single ops make several, and take 16 bits as they are. In training they
-normalise by the moments of what they are given; as in evaluation, they are handed the moments of
-all parts.
+The fused kernels make one pass where single ops make several, and accept 16-bit inputs. In training
+mode they normalize by the moments of their own input, so they are called in inference mode, with
+the moments of all parts.
 """
 
 from __future__ import annotations
@@ -17,20 +17,16 @@ def _has_fused_kernel(x: tf.Tensor) -> bool:
 
 
 def moments(x: tf.Tensor, count: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Computes the moments of a part.
+    """Returns the mean and the variance of a part, both [channels].
 
-    Args:
-        x: `[batch, height, width, channels]`.
-        count: The number of its pixels, a scalar.
-
-    Returns:
-        Mean and variance, [channels], the latter divided by `count`.
+    `x` is [batch, height, width, channels]. `count`, a scalar, is the number of its pixels; the
+    variance is divided by it.
     """
     if not _has_fused_kernel(x):
         return tf.nn.moments(x, _PIXELS)
     ones, none = tf.ones([x.shape[-1]]), tf.zeros([0])
     kernel = tf.raw_ops.FusedBatchNormV3(x=x, scale=ones, offset=ones, mean=none, variance=none)
-    # The kernel divides by one less.
+    # The kernel divides by `count - 1`.
     return kernel.batch_mean, kernel.batch_variance * (tf.maximum(count - 1.0, 1.0) / count)
 
 
@@ -42,18 +38,10 @@ def normalize(
     beta: tf.Tensor,
     epsilon: float,
 ) -> tf.Tensor:
-    """Normalises a part by given moments.
+    """Returns `x` normalized by given moments, in the same shape and dtype.
 
-    Args:
-        x: `[batch, height, width, channels]`.
-        mean: [channels].
-        variance: [channels].
-        gamma: [channels], the scale that comes after.
-        beta: [channels], the shift after that.
-        epsilon: What is added to the variance.
-
-    Returns:
-        The shape and type of `x`.
+    `x` is [batch, height, width, channels]; the other tensors are [channels]. The normalized values
+    are multiplied by `gamma`, and `beta` is added.
     """
     if not _has_fused_kernel(x):
         scale = gamma * tf.math.rsqrt(variance + epsilon)
@@ -78,21 +66,11 @@ def gradients(
     epsilon: float,
     device: str,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Computes the gradients of `normalize`, the moments taken as given.
+    """Returns the gradients of `x`, `gamma` and `beta` in `normalize`, for constant moments.
 
-    Args:
-        above: The gradient of its output.
-        x: Its input.
-        mean: [channels].
-        variance: [channels].
-        gamma: [channels].
-        epsilon: What was added to the variance.
-        device: Where this is.
-
-    Returns:
-        The gradients of `x`, `gamma` and `beta`.
+    `above` is the gradient of its output, and `device` the device of its input.
     """
-    # On a GPU the kernel adds in any order, and refuses where runs have to be repeatable.
+    # On a GPU, the kernel is not deterministic, and raises an error if determinism is enabled.
     if _has_fused_kernel(x) and "GPU" not in device.upper():
         kernel = tf.raw_ops.FusedBatchNormGradV3(
             y_backprop=above,
@@ -112,17 +90,11 @@ def gradients(
 
 
 def affine(x: tf.Tensor, scale: tf.Tensor, shift: tf.Tensor) -> tf.Tensor:
-    """Scales and shifts each channel.
+    """Returns `x` with each channel scaled and shifted, in the same shape and dtype.
 
-    Args:
-        x: `[batch, height, width, channels]`.
-        scale: [channels].
-        shift: [channels].
-
-    Returns:
-        The shape and type of `x`.
+    `x` is [batch, height, width, channels]; `scale` and `shift` are [channels].
     """
-    # cuDNN has a least epsilon; together with the variance it makes one.
+    # cuDNN has a minimum epsilon. The sum of epsilon and variance is one.
     epsilon = 1e-3
     variance = tf.fill(tf.shape(scale), tf.constant(1.0 - epsilon, scale.dtype))
     return normalize(x, tf.zeros_like(scale), variance, scale, shift, epsilon)

@@ -1,4 +1,4 @@
-"""What stands in the way of a partition, found before anything runs."""
+"""Checks whether a model can be partitioned, before anything runs."""
 
 from __future__ import annotations
 
@@ -18,14 +18,10 @@ _MOST = 8
 
 
 def check_dims(dims: Sequence[int], groups: Sequence[Sequence[str]]) -> None:
-    """Checks the dims by themselves and against the devices.
+    """Raises `PartitionError` if the dims are invalid or do not match the number of devices.
 
-    Args:
-        dims: Parts along batch, height, width and channels.
-        groups: The devices of each replica.
-
-    Raises:
-        PartitionError: They do not fit.
+    `dims` is the number of parts along batch, height, width and channels. `groups` contains the
+    devices of each replica.
     """
     if len(dims) != _DIMS or any(count < 1 for count in dims):
         raise PartitionError(
@@ -45,14 +41,9 @@ def check_dims(dims: Sequence[int], groups: Sequence[Sequence[str]]) -> None:
 
 
 def check_model(model: tf_keras.Model, dims: Sequence[int]) -> None:
-    """Checks that a model can be run on parts.
+    """Raises `PartitionError` with the layers and reasons if a model cannot run on parts.
 
-    Args:
-        model: The model.
-        dims: Parts along batch, height, width and channels.
-
-    Raises:
-        PartitionError: It cannot; all reasons are named, with their layers.
+    `dims` is the number of parts along batch, height, width and channels.
     """
     if not isinstance(model, Functional):
         raise PartitionError(
@@ -73,7 +64,7 @@ def check_model(model: tf_keras.Model, dims: Sequence[int]) -> None:
 
 
 def _problems(model: Functional, parted: set[str], dims: Sequence[int], path: str) -> Iterator[str]:
-    """Yields what stands in the way; adds the tensors that are in parts to `parted`."""
+    """Yields why a model cannot be partitioned; adds tensors that are in parts to `parted`."""
     for node in nodes(model):
         if not parted.intersection(node.flat_input_ids):
             continue

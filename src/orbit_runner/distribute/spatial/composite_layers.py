@@ -1,7 +1,7 @@
-"""Layers that are made of layers, such as the residual blocks of Model Garden.
+"""Layers that consist of layers, such as the residual blocks of Model Garden.
 
 Called on a symbolic tensor, such a layer gives the graph of a functional model of its own layers,
-and that is run. So its `call` must not do more than call layers and functions.
+and that model is run. So its `call` must only call layers and functions.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _inner: weakref.WeakKeyDictionary[Any, dict[bool, Functional]] = weakref.WeakKey
 def _model(layer: Layer, training: bool) -> Functional:
     models = _inner.setdefault(layer, {})
     if training not in models:
-        # A step may be under construction, and the model outlasts it.
+        # This may be called while a step is traced, and the model must outlive its graph.
         with tf.init_scope():
             inputs = tf_keras.Input(layer.input_shape[1:], dtype=layer.compute_dtype)
             models[training] = tf_keras.Model(inputs, layer.call(inputs, training=training))

@@ -1,4 +1,4 @@
-"""Convolutions, pooling, padding and cropping, by the edges of the neighbours."""
+"""Convolution, pooling, padding and cropping, with the edges of the neighboring parts."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _weights(layer: Layer, kernel: tf.Variable) -> list[tf.Tensor]:
 
 
 def _activate(layer: Layer, grid: Grid) -> Grid:
-    # Apart from the convolution, which would otherwise be run again for the activation's gradient.
+    # Separate from the convolution, which would otherwise be run again for this gradient.
     if layer.activation in (None, tf_keras.activations.linear):
         return grid
     return grid.map_parts(
@@ -55,7 +55,7 @@ def _activate(layer: Layer, grid: Grid) -> Grid:
 
 def _convolution(layer: Layer, call: Call, grid: Grid) -> Grid:
     def run(x: tf.Tensor, pads: Pads, kernel: tf.Tensor, *bias: tf.Tensor) -> tf.Tensor:
-        # As the layer does it: `conv2d` itself has no gradient for dilations on a CPU.
+        # As in the layer, because `conv2d` has no gradient for dilations on a CPU.
         x = tf.nn.convolution(
             _pad(tf.cast(x, layer.compute_dtype), pads),
             kernel,
@@ -96,7 +96,7 @@ def _max_pooling(layer: Layer, call: Call, grid: Grid) -> Grid:
 
 def _average_pooling(layer: Layer, call: Call, grid: Grid) -> Grid:
     def run(x: tf.Tensor, pads: Pads) -> tf.Tensor:
-        # Padding counts for nothing: each mean is over the pixels that are there.
+        # Padding does not count: each mean is over the pixels inside the image.
         there = [[1.0] * length for length in (x.shape[1], x.shape[2])]
         pooled = tf.nn.avg_pool2d(_pad(x, pads), layer.pool_size, layer.strides, "VALID")
         if pads == ((0, 0), (0, 0)):
@@ -114,7 +114,7 @@ def _average_pooling(layer: Layer, call: Call, grid: Grid) -> Grid:
 
 
 def _shares(there: np.ndarray, size: int, stride: int) -> np.ndarray:
-    """Returns the share of each window that lies inside of the image, along one dimension."""
+    """Returns the fraction of each window that is inside the image, along one dimension."""
     return np.lib.stride_tricks.sliding_window_view(there, size)[::stride].mean(axis=1)
 
 
@@ -137,7 +137,7 @@ def _cropping(layer: Layer, call: Call, grid: Grid) -> Grid:
 def _pad_shortcut(layer: Layer, call: Call, grid: Grid) -> Grid:
     lengths = grid.height, grid.width
     windows = [window(length, 1, layer.stride, 1, "same") for length in lengths]
-    # Each part begins at a pixel that is kept.
+    # Each part starts at a pixel that is kept.
     return exchange_halo(grid, windows, lambda x, pads: call(layer, x))
 
 

@@ -1,4 +1,4 @@
-"""A batch of images, or of features, in parts that lie on devices of their own."""
+"""A batch of images or features, split into parts on separate devices."""
 
 from __future__ import annotations
 
@@ -15,40 +15,28 @@ Place = tuple[int, int, int]
 
 
 class PartitionError(ValueError):
-    """A network or a size that cannot be partitioned as asked."""
+    """Raised if a network or a size cannot be partitioned as requested."""
 
 
 def cuts(size: int, parts: int) -> list[tuple[int, int]]:
-    """Cuts a length into parts that differ by one at most.
+    """Returns start and stop of each part of a length; the sizes differ by one at most.
 
-    They are a function of nothing but the two numbers. Tensors of the same size so lie alike,
-    whatever layers they come from, and can be added part by part.
-
-    Args:
-        size: The length in pixels.
-        parts: Their number.
-
-    Returns:
-        Start and stop of each.
+    The result depends only on the two numbers. So tensors of the same size are split in the same
+    way, whatever layers they come from, and can be added part by part.
     """
     return [(size * i // parts, size * (i + 1) // parts) for i in range(parts)]
 
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """How many parts there are along each dimension, and where they lie.
+    """The number of parts along each dimension, and their devices."""
 
-    Attributes:
-        dims: Parts along the batch, the height and the width.
-        devices: The device of each part; the width counts fastest.
-    """
-
-    dims: tuple[int, int, int]
-    devices: tuple[str, ...]
+    dims: tuple[int, int, int]  # Along the batch, the height and the width.
+    devices: tuple[str, ...]  # Of each part; the width changes fastest.
 
     @property
     def first(self) -> str:
-        """The device where what is not partitioned lies."""
+        """The device of all tensors that are not partitioned."""
         return self.devices[0]
 
     def places(self) -> Iterator[Place]:
@@ -56,34 +44,23 @@ class Layout:
         yield from itertools.product(*(range(count) for count in self.dims))
 
     def device(self, place: Place) -> str:
-        """Returns the device of a part.
-
-        Args:
-            place: The part.
-        """
+        """Returns the device of a part."""
         _, rows, columns = self.dims
         return self.devices[(place[0] * rows + place[1]) * columns + place[2]]
 
 
 @dataclasses.dataclass(frozen=True)
 class Grid:
-    """A tensor `[batch, height, width, channels]` in parts.
-
-    Attributes:
-        layout: Where the parts lie.
-        height: Of the whole, in pixels.
-        width: Of the whole, in pixels.
-        parts: Each `[its batch, its height, its width, channels]`.
-    """
+    """A tensor, [batch, height, width, channels], in parts."""
 
     layout: Layout
-    height: int
+    height: int  # Of the whole tensor, in pixels.
     width: int
-    parts: dict[Place, tf.Tensor]
+    parts: dict[Place, tf.Tensor]  # Each [batch, height, width, channels] of the part.
 
     @property
     def dtype(self) -> tf.DType:
-        """The type of all parts."""
+        """The dtype of all parts."""
         return self.parts[0, 0, 0].dtype
 
     @property
@@ -92,37 +69,21 @@ class Grid:
         return self.parts[0, 0, 0].shape[-1]
 
     def map_parts(self, function: Callable[[str, tf.Tensor], tf.Tensor]) -> Grid:
-        """Makes a part of each part, of the same height and width.
-
-        Args:
-            function: From a device and the part that lies there to another one.
-
-        Returns:
-            The results.
-        """
+        """Returns the results of `function(device, part)`, which must keep height and width."""
         return self.replace_parts(
             [function(self.layout.device(place), part) for place, part in self.parts.items()]
         )
 
     def replace_parts(self, parts: Iterable[tf.Tensor]) -> Grid:
-        """Returns a tensor of the same height and width.
-
-        Args:
-            parts: Its parts, in the order of the devices.
-        """
+        """Returns a grid of the same height and width with other parts, in the devices' order."""
         named = dict(zip(self.layout.places(), parts, strict=True))
         return dataclasses.replace(self, parts=named)
 
 
 def batch_slices(tensor: tf.Tensor, count: int) -> list[tf.Tensor]:
-    """Cuts a tensor along the batch, whose size need not be known in the graph.
+    """Returns `count` slices of a tensor along the batch, whose sizes differ by one at most.
 
-    Args:
-        tensor: `[batch, …]`.
-        count: The number of parts.
-
-    Returns:
-        The parts, whose sizes differ by one at most.
+    The batch size need not be known in the graph.
     """
     if count == 1:
         return [tensor]
@@ -131,17 +92,10 @@ def batch_slices(tensor: tf.Tensor, count: int) -> list[tf.Tensor]:
 
 
 def scatter(tensor: tf.Tensor, layout: Layout) -> Grid:
-    """Cuts a tensor into parts and sends them to their devices.
+    """Returns a tensor split into parts, on their devices.
 
-    Args:
-        tensor: `[batch, height, width, channels]`, on the first device, height and width known.
-        layout: Where the parts are to lie.
-
-    Returns:
-        The parts.
-
-    Raises:
-        PartitionError: The size is not known, or too small.
+    `tensor` is [batch, height, width, channels], on the first device. Raises `PartitionError` if
+    its height or width is not known or too small.
     """
     height, width = tensor.shape[1], tensor.shape[2]
     if height is None or width is None or height < layout.dims[1] or width < layout.dims[2]:
@@ -159,9 +113,9 @@ def scatter(tensor: tf.Tensor, layout: Layout) -> Grid:
             for left, right in columns
         ]
 
-    # On the first device, so that the others are sent no more than their part.
+    # Split on the first device, so that only its part is copied to each of the others.
     pieces = run_on_device(layout.first, cut, tensor)
-    # The part is on its own device from here on, also for a gradient of the input.
+    # From here on, each part is on its own device, also in the gradient of the input.
     parts = {
         place: run_on_device(layout.device(place), lambda x: [tf.identity(x)], piece)[0]
         for place, piece in zip(layout.places(), pieces, strict=True)
@@ -170,14 +124,10 @@ def scatter(tensor: tf.Tensor, layout: Layout) -> Grid:
 
 
 def spread(pixel: tf.Tensor, like: Grid) -> Grid:
-    """Gives a tensor of a single pixel, such as a scale for each channel, to all parts.
+    """Returns a tensor of a single pixel, such as a scale for each channel, for all parts.
 
-    Args:
-        pixel: `[batch, 1, 1, channels]`, on the first device.
-        like: The parts.
-
-    Returns:
-        The same pixel for each part, of its examples.
+    `pixel` is [batch, 1, 1, channels], on the first device. Each part of the result is [batch of
+    the part, 1, 1, channels].
     """
     layout = like.layout
     each = layout.dims[1] * layout.dims[2]
@@ -190,14 +140,7 @@ def spread(pixel: tf.Tensor, like: Grid) -> Grid:
 
 
 def gather(grid: Grid) -> tf.Tensor:
-    """Brings the parts together on the first device.
-
-    Args:
-        grid: The parts.
-
-    Returns:
-        `[batch, height, width, channels]`.
-    """
+    """Returns the parts joined on the first device, [batch, height, width, channels]."""
     batches, rows, columns = grid.layout.dims
 
     def join(*parts: tf.Tensor) -> list[tf.Tensor]:

@@ -1,8 +1,8 @@
-"""Layers that look at a window around each pixel: each part is given the edges of its neighbours.
+"""Layers with a window around each pixel: each part receives the edges of its neighbors.
 
-What a part of the output needs of the input follows from arithmetic on two intervals, for any
-kernel, stride, dilation and padding, and for parts of any size: an edge may be wider than the
-neighbour, and come from the one behind it too.
+The input that a part of the output needs follows from arithmetic on two intervals, for any kernel,
+stride, dilation and padding, and for parts of any size. If an edge is wider than the neighbor, it
+includes pixels of the part behind it.
 """
 
 from __future__ import annotations
@@ -22,26 +22,15 @@ Pads = tuple[Interval, Interval]
 
 @dataclasses.dataclass(frozen=True)
 class Window:
-    """What a layer sees along one dimension.
+    """The window of a layer along one dimension."""
 
-    Attributes:
-        size: Pixels that an output is made of, gaps of a dilation included.
-        stride: Pixels from one output to the next.
-        before: Pixels of padding in front of the first; negative where some are cropped.
-        outputs: The number of outputs.
-    """
-
-    size: int
-    stride: int
-    before: int
-    outputs: int
+    size: int  # Input pixels of an output, including the gaps of a dilation.
+    stride: int  # Input pixels from one output to the next.
+    before: int  # Pixels of padding before the first one; negative for cropping.
+    outputs: int  # The number of output pixels.
 
     def needs(self, outputs: Interval) -> Interval:
-        """Returns the pixels that some outputs are made of; some may lie outside of the image.
-
-        Args:
-            outputs: Start and stop.
-        """
+        """Returns the interval of input pixels of some outputs; it may extend beyond the image."""
         start, stop = outputs
         return start * self.stride - self.before, (
             (stop - 1) * self.stride - self.before + self.size
@@ -49,17 +38,9 @@ class Window:
 
 
 def window(length: int, kernel: int, stride: int, dilation: int, padding: str) -> Window:
-    """Makes the window of a convolution or a pooling.
+    """Returns the window of a convolution or a pooling along one dimension.
 
-    Args:
-        length: Of the input, in pixels.
-        kernel: Width of the kernel in its own pixels.
-        stride: Pixels from one output to the next.
-        dilation: Pixels from one of the kernel to the next.
-        padding: `same` or `valid`, as TensorFlow means them.
-
-    Returns:
-        The window.
+    `length` is the size of the input in pixels. `padding` is `same` or `valid`, as in TensorFlow.
     """
     size = (kernel - 1) * dilation + 1
     if padding == "valid":
@@ -71,30 +52,20 @@ def window(length: int, kernel: int, stride: int, dilation: int, padding: str) -
 
 @dataclasses.dataclass(frozen=True)
 class Reach:
-    """Where a part finds its input along one dimension.
+    """The input of a part along one dimension."""
 
-    Attributes:
-        pieces: Part, start and stop within it, of each piece, in order.
-        pads: Pixels outside of the image, before and after.
-    """
-
-    pieces: tuple[tuple[int, int, int], ...]
-    pads: Interval
+    pieces: tuple[tuple[int, int, int], ...]  # Part, and start and stop in it, of each piece.
+    pads: Interval  # The numbers of pixels outside the image, before and after.
 
 
 def reach(needed: Interval, parts: list[Interval]) -> Reach:
-    """Finds the pieces that an interval of the input consists of.
+    """Returns the pieces of an interval of the input, which may extend beyond the image.
 
-    Args:
-        needed: Start and stop, inside of the image or not.
-        parts: Start and stop of each part of the input.
-
-    Returns:
-        The pieces.
+    `parts` contains start and stop of each part of the input.
     """
     size = parts[-1][1]
     start, stop = max(0, needed[0]), min(size, needed[1])
-    if start >= stop:  # Padding alone: a slice without pixels still has the type and the channels.
+    if start >= stop:  # Only padding: an empty slice still has the dtype and the channels.
         return Reach(((0, 0, 0),), (needed[1] - needed[0], 0))
     pieces = tuple(
         (index, max(start, low) - low, min(stop, high) - low)
@@ -110,19 +81,12 @@ def exchange_halo(
     function: Callable[..., tf.Tensor],
     *tensors: tf.Tensor,
 ) -> Grid:
-    """Runs a layer on each part, extended by what it sees of the others.
+    """Returns the output of a layer, run on each part extended by the edges of its neighbors.
 
-    What is kept for the gradient are the parts and their edges, not the extended parts.
-
-    Args:
-        grid: The input.
-        windows: What the layer sees along the height and the width.
-        function: From an extended part, its `Pads` and the tensors to the part of the output,
-            without any padding but that.
-        *tensors: Such as the kernel.
-
-    Returns:
-        The output.
+    Only the parts and their edges are kept for the gradient, not the extended parts. `windows` are
+    those along the height and the width. `function(part, pads, *tensors)` returns a part of the
+    output for an extended part and its `Pads`; it must not pad otherwise. `tensors` are for example
+    the kernel.
     """
     rows, columns = windows
     layout = grid.layout
@@ -160,7 +124,7 @@ def exchange_halo(
 def _pieces(
     grid: Grid, down: list[Reach], across: list[Reach]
 ) -> dict[tuple[Place, Place], tf.Tensor]:
-    """Cuts what each part gives to each: (to, from) to a tensor on the device it comes from."""
+    """Returns what each part receives from each, by (to, from), on the device of the source."""
     given: dict[Place, list[tuple[Place, Box]]] = {place: [] for place in grid.parts}
     for batch, i, j in grid.layout.places():
         for part_i, top, bottom in down[i].pieces:

@@ -1,4 +1,4 @@
-"""Layers that treat each pixel alone, those that end the partition, and dropout."""
+"""Layers that process each pixel separately, layers that end the partition, and dropout."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import itertools
 import tensorflow as tf
 import tf_keras
 
-# What Keras makes of a function on symbolic tensors has no public name.
+# The layer that Keras makes of a function called on symbolic tensors is not public.
 from tf_keras.src.layers.core.tf_op_layer import TFOpLambda
 
 from orbit_runner.distribute.spatial.grid import Grid
@@ -16,7 +16,7 @@ from orbit_runner.distribute.spatial.rules import Call, Layer, Rule, pointwise, 
 from orbit_runner.models.normalize import Normalize
 
 _layers = tf_keras.layers
-# Functions that Keras makes layers of where they are called on symbolic tensors.
+# Functions that Keras turns into layers if they are called on symbolic tensors.
 _OPS = {
     "__operators__.add",
     "cast",
@@ -56,7 +56,7 @@ def _other_op(layer: Layer) -> str | None:
 def _global_average(layer: Layer, call: Call, grid: Grid) -> tf.Tensor:
     batches, rows, columns = grid.layout.dims
     pixels = grid.height * grid.width
-    # Not in 16 bits, which a sum soon leaves.
+    # Not in 16 bits, which are too few for the sum.
     dtype = tf.float64 if grid.dtype == tf.float64 else tf.float32
     sums = grid.map_parts(
         lambda device, part: run_on_device(
@@ -77,8 +77,8 @@ def _global_average(layer: Layer, call: Call, grid: Grid) -> tf.Tensor:
 def _dropout(layer: Layer, call: Call, grid: Grid) -> Grid:
     if not call.training or not layer.rate:
         return grid
-    # One draw, as the layer makes one: whatever the network draws after it stays as it is where
-    # the network is not partitioned.
+    # A single random draw, as in the layer itself, so that all later draws of the network are the
+    # same as without a partition.
     seed = tf.random.uniform([], 0, 2**31 - 1, tf.int32)
     numbers = itertools.count()
 
@@ -100,7 +100,7 @@ def _has_noise_shape(layer: Layer) -> str | None:
 def _spatial_dropout(layer: Layer, call: Call, grid: Grid) -> Grid:
     if not call.training or not layer.rate:
         return grid
-    # Whole channels: the same for all parts, and the very mask that is drawn without a partition.
+    # It drops whole channels: all parts use one mask, the same as without a partition.
     sizes = [tf.shape(part)[0] for (_, i, j), part in grid.parts.items() if i == j == 0]
     ones = tf.ones([tf.add_n(sizes), 1, 1, grid.channels], grid.dtype)
     return pointwise(_layers.Multiply(dtype=grid.dtype), call, [grid, call(layer, ones)])

@@ -1,4 +1,4 @@
-"""A model that runs on parts of its images, and passes for the model it is made of."""
+"""A model that runs on parts of its images, and can be used like the original model."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ from orbit_runner.distribute.spatial.walk import run_partitioned
 
 
 class PartitionedModel(tf_keras.layers.Layer):
-    """Calls a model on parts of its images, a device each.
+    """Calls a model on parts of its images, with one device per part.
 
     It has no variables of its own: those of the model are trained and saved, under the same names,
-    and the two can be called in turn. What is no part of a call is the model's own.
+    and both can be called in turn. Attributes that a layer does not have are those of the model.
 
-    Attributes:
-        model: The model.
+    The arguments are those of `partition_model`.
     """
 
     def __init__(
@@ -30,17 +29,7 @@ class PartitionedModel(tf_keras.layers.Layer):
         dims: Sequence[int],
         groups: Sequence[Sequence[str]],
     ) -> None:
-        """Checks the model.
-
-        Args:
-            model: A functional model.
-            dims: Parts along batch, height, width and channels.
-            groups: The devices of each replica.
-
-        Raises:
-            PartitionError: The model cannot be partitioned so.
-        """
-        # The layers cast for themselves, each to the type of its own policy.
+        # Each layer casts its inputs to the dtype of its own policy.
         super().__init__(name=f"{model.name}_in_parts", dtype="float32", autocast=False)
         check_dims(dims, groups)
         check_model(model, dims)
@@ -50,16 +39,12 @@ class PartitionedModel(tf_keras.layers.Layer):
         self.built = True
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
-        """Runs the model on the devices of the replica that calls.
+        """Returns the output of the model, run on the devices of the replica that calls it.
 
-        Args:
-            inputs: What the model takes; images are `[batch, height, width, channels]`.
-            training: Whether in training.
-
-        Returns:
-            What the model gives, on the replica's first device.
+        Images are [batch, height, width, channels]. The output is on the first device of the
+        replica.
         """
-        # Read here, where it is still as the caller has it.
+        # Read here, because it is different in `_run`, which is not converted.
         autograph = tf.__internal__.autograph.control_status_ctx()
         return self._run(inputs, training, autograph)
 
@@ -73,11 +58,11 @@ class PartitionedModel(tf_keras.layers.Layer):
 
     @property
     def metrics(self) -> list[Any]:
-        """The model's."""
+        """The metrics of the model."""
         return self.model.metrics
 
     def __getattr__(self, name: str) -> Any:
-        # Reached only for what a layer does not have.
+        # Called only for attributes that a layer does not have.
         if name.startswith("_") or name == "model":
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
         return getattr(self.model, name)
@@ -92,22 +77,16 @@ def _replica() -> int:
 def partition_model(
     model: tf_keras.Model, dims: Sequence[int], devices: Sequence[Sequence[str]]
 ) -> PartitionedModel:
-    """Makes a model run on parts of its images.
+    """Returns a model that runs on parts of its images, to be used instead of the given one.
 
         model = task.build_model()
         parts = partition_model(model, [1, 2, 2, 1], [["GPU:0", "GPU:1", "GPU:2", "GPU:3"]])
         logits = parts(images, training=True)
 
-    Args:
-        model: A functional model, built as for a single device. In a strategy's scope.
-        dims: Parts along batch, height, width and channels; those of the channels are 1.
-        devices: The devices of each replica of this process, a device a part, the width counting
-            fastest. The first of them is the replica's own, where its variables are.
-
-    Returns:
-        What is called, and handed to a task, in the place of the model.
-
-    Raises:
-        PartitionError: The model cannot be partitioned so.
+    Must be called in the strategy's scope. `model` must be functional, and built as for a single
+    device. `dims` is the number of parts along batch, height, width and channels; the last must be
+    1. `devices` contains the devices of each replica of this process, one for each part, with the
+    width changing fastest. The first one must be the replica's own device, which has its variables.
+    Raises `PartitionError` if the model cannot be partitioned in this way.
     """
     return PartitionedModel(model, dims, devices)

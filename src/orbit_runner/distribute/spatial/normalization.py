@@ -1,8 +1,8 @@
-"""Batch normalisation over all parts, with moving averages as the unpartitioned layer keeps them.
+"""Batch normalization over all parts, with the moving averages of the unpartitioned layer.
 
-Ioffe and Szegedy 2015 ("Batch normalization"), algorithm 1. The moments of the parts are brought
-together by Chan et al. 1979 ("Updating formulae and a pairwise algorithm for computing sample
-variances"), which does not cancel as a difference of sums of squares does.
+Ioffe and Szegedy 2015 ("Batch normalization"), algorithm 1. The moments of the parts are combined
+as in Chan et al. 1979 ("Updating formulae and a pairwise algorithm for computing sample
+variances"), which avoids the cancellation in a difference of sums of squares.
 """
 
 from __future__ import annotations
@@ -23,17 +23,11 @@ _LEAST_EPSILON = 1.001e-5
 
 @dataclasses.dataclass(frozen=True)
 class Moments:
-    """Of each channel, over all pixels of all parts.
+    """The moments of each channel, over all pixels of all parts."""
 
-    Attributes:
-        count: float32 scalar, the number of pixels.
-        mean: float32 [channels].
-        variance: float32 [channels], the squares' sum divided by `count`.
-    """
-
-    count: tf.Tensor
-    mean: tf.Tensor
-    variance: tf.Tensor
+    count: tf.Tensor  # float32 scalar, the number of pixels.
+    mean: tf.Tensor  # float32 [channels].
+    variance: tf.Tensor  # float32 [channels], the sum of squares divided by `count`.
 
 
 def _refusal(layer: Layer) -> str | None:
@@ -45,7 +39,7 @@ def _refusal(layer: Layer) -> str | None:
 
 
 def _batch_norm(layer: Layer, call: Call, grid: Grid) -> Grid:
-    # Keras keeps all of these in float32 where activations have 16 bits.
+    # Keras keeps all of these in float32 if activations have 16 bits.
     dtype = layer.moving_mean.dtype
     gamma = tf.convert_to_tensor(layer.gamma) if layer.scale else tf.ones([grid.channels], dtype)
     beta = tf.convert_to_tensor(layer.beta) if layer.center else tf.zeros([grid.channels], dtype)
@@ -58,7 +52,7 @@ def _batch_norm(layer: Layer, call: Call, grid: Grid) -> Grid:
     else:
         mean = tf.convert_to_tensor(layer.moving_mean)
         variance = tf.convert_to_tensor(layer.moving_variance)
-    # TensorFlow's fused kernels take no less.
+    # TensorFlow's fused kernels require at least this value.
     epsilon = max(layer.epsilon, _LEAST_EPSILON) if layer.fused else layer.epsilon
     return _normalize(grid, mean, variance, gamma, beta, epsilon)
 
@@ -71,7 +65,7 @@ def _normalize(
     beta: tf.Tensor,
     epsilon: float,
 ) -> Grid:
-    """Normalises each part; what is kept for the gradient are the parts, in their own type."""
+    """Normalizes each part; only the parts, in their own dtype, are kept for the gradient."""
 
     def forward(x: Any, mean: Any, variance: Any, gamma: Any, beta: Any) -> list[tf.Tensor]:
         return [kernels.normalize(x, mean, variance, gamma, beta, epsilon)]
@@ -93,7 +87,7 @@ def _normalize(
 
 
 def _with_moments(grid: Grid, dtype: tf.DType) -> tuple[Grid, Moments]:
-    """Returns the parts again, whose gradients are added up where they lie, and their moments."""
+    """Returns the parts, whose gradients are added on their devices, and their moments."""
 
     def forward(x: tf.Tensor) -> list[tf.Tensor]:
         count = tf.cast(tf.reduce_prod(tf.shape(x)[:3]), dtype)
@@ -139,10 +133,10 @@ def _of_all_replicas(own: Moments) -> Moments:
 def _update(layer: Layer, moments: Moments) -> None:
     variance = moments.variance
     if layer.fused:
-        # TensorFlow's fused kernel estimates the variance of the population, the others do not.
+        # TensorFlow's fused kernel returns the unbiased variance, the others do not.
         variance *= moments.count / tf.maximum(moments.count - 1.0, 1.0)
 
-    # In float32 whatever the variables are in, as Keras does it.
+    # Rounded to float32 whatever the dtype of the variables is, as in Keras.
     share = tf.cast(tf.constant(1.0 - layer.momentum, tf.float32), variance.dtype)
 
     def assign(variable: tf.Variable, value: tf.Tensor) -> tf.Tensor:

@@ -1,9 +1,9 @@
-"""Work on one device, its gradient included.
+"""Runs functions and their gradients on one device.
 
-A `tf.device` block does not reach the backward pass: a `tf.GradientTape` makes the gradient's ops
-under the device of the code that asks for the gradient. Towers that are written with such blocks
-alone keep their activations apart, and then run the whole backward pass on the first device, where
-all the activations come together again.
+A `tf.device` block does not apply to the backward pass: a `tf.GradientTape` creates the ops of the
+gradient on the device of the code that asks for the gradient. A model that uses only such blocks
+keeps its activations on separate devices, but then runs the whole backward pass on the first
+device, where all activations come together again.
 """
 
 from __future__ import annotations
@@ -20,19 +20,12 @@ Backward = Callable[..., Sequence[tf.Tensor | None]]
 def run_on_device(
     device: str, forward: Forward, *tensors: tf.Tensor, recompute: bool = False
 ) -> list[tf.Tensor]:
-    """Runs a function on a device, and its gradient too.
+    """Runs a function and its gradient on a device, such as `GPU:1`, and returns the outputs.
 
-    Args:
-        device: Its name, such as `GPU:1`.
-        forward: From tensors to a sequence of tensors. It reads no variables, since their gradient
-            would be lost: hand in their values.
-        *tensors: What it is given, on any device.
-        recompute: Whether to keep nothing but the inputs, and to run the function again for the
-            gradient. Where the gradient does not need what the function does last (a convolution's
-            does not), only what comes before is run again.
-
-    Returns:
-        The outputs, on the device.
+    `forward` maps tensors, which may be on any device, to a sequence of tensors. It must not read
+    variables, because their gradients would be lost; pass their values instead. If `recompute`,
+    only the inputs are kept, and the function is run again for the gradient. Its last ops are not
+    run again if the gradient does not need their outputs (that of a convolution does not).
     """
     if recompute:
         return run_on_device_with_gradient(device, forward, _again(forward), *tensors)
@@ -71,18 +64,11 @@ def _record(
 def run_on_device_with_gradient(
     device: str, forward: Forward, backward: Backward, *tensors: tf.Tensor
 ) -> list[tf.Tensor]:
-    """Runs a function on a device, and on the same device another one for its gradient.
+    """Runs a function, and another one for its gradient, on a device; returns the outputs.
 
-    Args:
-        device: Its name.
-        forward: As in `run_on_device`.
-        backward: Is given the gradients of the outputs, the tensors and the outputs, each a
-            sequence, and returns the gradients of the tensors; None for those without. What it does
-            not use is not kept.
-        *tensors: What `forward` is given.
-
-    Returns:
-        The outputs.
+    `forward` is as in `run_on_device`. `backward` is called with the gradients of the outputs, the
+    inputs and the outputs, each a sequence, and returns the gradients of the inputs; None for
+    inputs without one. Tensors that it does not use are not kept.
     """
 
     @tf.custom_gradient
@@ -91,8 +77,8 @@ def run_on_device_with_gradient(
 
         def gradient(*upstream: tf.Tensor) -> Sequence[tf.Tensor | None]:
             with tf.device(device):
-                # Ops run as soon as they can. Without the wait, those which need nothing of the
-                # backward pass would run in the forward pass, and their results be kept until then.
+                # Ops run as soon as possible. Without this dependency, ops that need nothing from
+                # the backward pass would run in the forward pass, and their results would be kept.
                 with tf.control_dependencies(upstream):
                     late = [tf.identity(tensor) for tensor in inputs]
                 return backward(upstream, late, outputs)
@@ -104,15 +90,9 @@ def run_on_device_with_gradient(
 
 
 def fan_out(device: str, tensor: tf.Tensor, count: int) -> list[tf.Tensor]:
-    """Gives a tensor to several readers, whose gradients are added up on its device.
+    """Returns a tensor `count` times, so that the gradients are added on its device.
 
-    Args:
-        device: Where it is.
-        tensor: Any.
-        count: The number of readers.
-
-    Returns:
-        The tensor, `count` times; nothing is copied in memory.
+    Nothing is copied in memory.
     """
     if count < 2:
         return [tensor] * count

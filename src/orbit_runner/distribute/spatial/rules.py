@@ -1,11 +1,10 @@
 """How each layer is run on parts: a registry from layer classes to rules.
 
-A rule is found by the layer's very class: a subclass may do something else. A network with a layer
-of another package runs partitioned after one line,
+A rule applies only to the exact class of a layer, because a subclass may do something else. If a
+layer of another package processes each pixel separately, a network with it runs partitioned after
+this line:
 
     register(MyLayer)(Rule(pointwise))
-
-if the layer treats each pixel alone.
 """
 
 from __future__ import annotations
@@ -27,27 +26,13 @@ Run = Callable[..., Any]
 
 @dataclasses.dataclass(frozen=True)
 class Call:
-    """Calls layers as Keras would where the network is not partitioned.
-
-    Attributes:
-        training: Whether in training.
-        autograph: Whether the code of layers is converted, as TensorFlow keeps it.
-    """
+    """Calls layers as Keras does without a partition."""
 
     training: bool
-    autograph: Any
+    autograph: Any  # TensorFlow's context, which says whether the code of layers is converted.
 
     def __call__(self, layer: Layer, *args: Any, **kwargs: Any) -> Any:
-        """Calls a layer.
-
-        Args:
-            layer: The layer.
-            *args: Its arguments, without parts among them.
-            **kwargs: The same.
-
-        Returns:
-            Its output.
-        """
+        """Returns the output of a layer, whose arguments must not contain a `Grid`."""
 
         def run() -> Any:
             return layer(*args, **kwargs)
@@ -61,18 +46,13 @@ def _nothing(layer: Layer) -> str | None:
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """How one kind of layer is run on parts.
-
-    Attributes:
-        run: Runs it.
-        refusal: Says of a layer why it cannot be run so, such as "has groups"; None where it can.
-        whole: Whether the output is whole, on the first device.
-        inner: Makes the functional model that a layer of layers is checked by; None for others.
-    """
+    """How one kind of layer is run on parts."""
 
     run: Run
+    # Returns why a layer cannot be run in this way, such as "has groups"; None if it can.
     refusal: Callable[[Layer], str | None] = _nothing
-    whole: bool = False
+    whole: bool = False  # Whether the output is whole, on the first device.
+    # Returns the functional model to check for a layer that consists of layers; else None.
     inner: Callable[[Layer], Any] | None = None
 
 
@@ -81,14 +61,10 @@ RULES: dict[type | str, Rule] = {}
 
 
 def register(*classes: type | str) -> Callable[[Rule], Rule]:
-    """Makes a function that enters a rule for layer classes.
+    """Returns a function that registers a rule for layer classes, and returns the rule.
 
-    Args:
-        *classes: The classes themselves, or module and name of each; the rule does not hold for
-            subclasses.
-
-    Returns:
-        A function from the rule to the rule.
+    Each class is given by itself, or as a string of its module and name. The rule does not apply to
+    subclasses.
     """
 
     def enter(rule: Rule) -> Rule:
@@ -99,26 +75,15 @@ def register(*classes: type | str) -> Callable[[Rule], Rule]:
 
 
 def rule_of(layer: Layer) -> Rule | None:
-    """Returns the rule of a layer, None where there is none.
-
-    Args:
-        layer: Any layer of a functional model.
-    """
+    """Returns the rule of a layer; None if its class is not registered."""
     kind = type(layer)
     return RULES.get(kind) or RULES.get(f"{kind.__module__}.{kind.__qualname__}")
 
 
 def pointwise(layer: Layer, call: Call, *args: Any, **kwargs: Any) -> Grid:
-    """Runs a layer without variables on each part: each pixel depends on itself alone.
+    """Returns the output of a layer that processes each pixel separately, run on each part.
 
-    Args:
-        layer: The layer.
-        call: Calls it.
-        *args: What it is called with.
-        **kwargs: The same.
-
-    Returns:
-        The output.
+    The layer must not have variables.
     """
     flat = tf.nest.flatten((args, kwargs))
     grids = [value for value in flat if isinstance(value, Grid)]
@@ -142,7 +107,7 @@ def pointwise(layer: Layer, call: Call, *args: Any, **kwargs: Any) -> Grid:
 
 
 def _fitting(value: Any, like: Grid) -> Any:
-    """Brings a whole tensor beside parts into the same parts, one of a single pixel to all."""
+    """Returns a whole tensor in parts like the others; a single pixel is copied to all parts."""
     if not tf.is_tensor(value) or value.shape.rank != 4:
         return value
     if (value.shape[1], value.shape[2]) == (like.height, like.width):
@@ -151,15 +116,5 @@ def _fitting(value: Any, like: Grid) -> Any:
 
 
 def whole(layer: Layer, call: Call, grid: Grid, **kwargs: Any) -> Any:
-    """Runs a layer on the first device, on all parts together.
-
-    Args:
-        layer: The layer.
-        call: Calls it.
-        grid: Its input.
-        **kwargs: Further arguments.
-
-    Returns:
-        Its output, which is not partitioned.
-    """
+    """Returns the output of a layer, run on the first device on all parts joined."""
     return call(layer, gather(grid), **kwargs)

@@ -1,4 +1,4 @@
-"""Overlapping slices of an image, whose gradients are added without an image for each."""
+"""Overlapping slices of an image, whose gradients are added without an image for each slice."""
 
 from __future__ import annotations
 
@@ -18,20 +18,13 @@ Box = tuple[Interval, Interval]
 
 
 def slices(device: str, image: tf.Tensor, boxes: Sequence[Box]) -> list[tf.Tensor]:
-    """Cuts boxes out of an image.
+    """Returns boxes cut out of an image, [batch, rows, columns, channels] each.
 
-    TensorFlow's gradient of a slice is an image of zeros with the slice in it: for a part with
-    three neighbours four images would be made and added. Here the image is cut into the cells that
-    the boxes' edges make of it, and only what overlaps is added.
-
-    Args:
-        device: Where the image is.
-        image: `[batch, height, width, channels]`, height and width known.
-        boxes: Where to cut, within the image.
-
-    Returns:
-        `[batch, its rows, its columns, channels]` for each box; the image itself for one that is
-        all of it.
+    TensorFlow's gradient of a slice is an image of zeros that contains the slice: for a part with
+    three neighbors, four images would be created and added. Here, the edges of the boxes divide the
+    image into cells, and only the slices that overlap in a cell are added. `image` is [batch,
+    height, width, channels] on `device`, with known height and width. If the only box covers the
+    whole image, the image itself is returned.
     """
     height, width = image.shape[1], image.shape[2]
     if list(boxes) == [((0, height), (0, width))]:

@@ -1,7 +1,7 @@
 """Runs a functional model layer by layer, on parts.
 
-How Keras keeps the graph of a functional model has no public name. What is used of it is what the
-model's own `call` does, in the same order: random draws are numbered in it.
+Keras has no public API for the graph of a functional model. This module uses the same internals as
+the model's own `call`, in the same order, because random draws are numbered in that order.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 
-# The class of every model that is made of inputs and outputs, subclasses of Model Garden included.
+# The class of all models made of inputs and outputs, including subclasses in Model Garden.
 from tf_keras.src.engine.functional import Functional
 
 from orbit_runner.distribute.spatial.grid import Grid, Layout, gather, scatter
@@ -22,27 +22,16 @@ from orbit_runner.distribute.spatial.rules import Call, rule_of
 
 
 def nodes(model: Functional) -> Iterator[Any]:
-    """Yields the calls of layers that a model consists of, in the order Keras makes them.
-
-    Args:
-        model: The model.
-    """
+    """Yields the layer calls of a model, in the order in which Keras makes them."""
     by_depth = model._nodes_by_depth
     for depth in sorted(by_depth, reverse=True):
         yield from (node for node in by_depth[depth] if not node.is_input)
 
 
 def run_partitioned(model: Functional, inputs: Any, layout: Layout, call: Call) -> Any:
-    """Runs a model whose images are cut into parts.
+    """Returns the outputs, as whole tensors, of a model whose images are split into parts.
 
-    Args:
-        model: The model.
-        inputs: What it is called with; images among them are `[batch, height, width, channels]`.
-        layout: Where the parts are to lie.
-        call: Calls the layers.
-
-    Returns:
-        Its outputs, whole.
+    Images are the inputs of shape [batch, height, width, channels].
     """
     tensors = [
         model._conform_to_reference_input(tensor, ref_input=reference)
@@ -56,15 +45,9 @@ def run_partitioned(model: Functional, inputs: Any, layout: Layout, call: Call) 
 
 
 def run_layers(model: Functional, inputs: list[Any], call: Call) -> Any:
-    """Runs a model some of whose inputs are in parts already.
+    """Returns the outputs, in parts or whole, of a model some of whose inputs are in parts.
 
-    Args:
-        model: The model.
-        inputs: In the order of the model's own.
-        call: Calls the layers.
-
-    Returns:
-        Its outputs, in parts or whole.
+    `inputs` are in the order of the model's own inputs.
     """
     usage, values = model._tensor_usage_count, dict[str, list[Any]]()
 
@@ -88,7 +71,7 @@ def run_layers(model: Functional, inputs: list[Any], call: Call) -> Any:
 def _output(layer: tf_keras.layers.Layer, call: Call, args: Any, kwargs: Any) -> Any:
     if not any(isinstance(value, Grid) for value in tf.nest.flatten((args, kwargs))):
         return call(layer, *args, **kwargs)
-    # A model may fix it for one of its layers.
+    # A model may set it for one of its layers.
     training = kwargs.pop("training", None)
     if training is not None:
         call = dataclasses.replace(call, training=bool(training))
@@ -101,7 +84,7 @@ def _output(layer: tf_keras.layers.Layer, call: Call, args: Any, kwargs: Any) ->
 
 
 def _for_readers(value: Any, count: int) -> list[Any]:
-    """Gives a value to each that reads it, so that gradients are added where the parts lie."""
+    """Returns a value for each reader, such that gradients are added on the parts' devices."""
     if not isinstance(value, Grid) or count < 2:
         return [value] * count
     layout = value.layout

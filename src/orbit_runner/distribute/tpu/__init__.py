@@ -1,1 +1,1 @@
-"""TPUs: where one is, which of its devices share a replica, the strategy over them."""
+"""TPUs: their addresses, the assignment of devices to replicas, and the strategy."""

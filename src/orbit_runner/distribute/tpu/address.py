@@ -1,6 +1,7 @@
-"""Where a TPU is, and whether anything answers there: told before tensorflow is imported.
+"""Finds the TPU and checks whether it answers, before TensorFlow is imported.
 
-TensorFlow waits over two minutes for an address at which nothing listens, and cannot be stopped.
+TensorFlow waits over two minutes for an address at which nothing listens, and cannot be
+interrupted.
 """
 
 from __future__ import annotations
@@ -21,25 +22,20 @@ LOCAL = "local"
 GRPC = "grpc://"
 PATIENCE = 5.0  # Seconds for each address.
 _METADATA_PATIENCE = 1.0  # The metadata server is on the machine itself.
-# Where TensorFlow looks for a TPU that is not named, in its order.
+# Where TensorFlow looks for a TPU if none is named, in the same order.
 VARIABLES = ("KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS", "TPU_NAME", "TPU_CONFIG")
 _PORT = "8470"
 _NAME = re.compile(r"[A-Za-z]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
 _ALLOWED = "allowed: local, the name of a TPU, or its addresses, such as grpc://10.0.0.2:8470"
-# What a client says first in HTTP/2 (RFC 9113, 3.4): the preface and a SETTINGS frame without any.
+# The start of an HTTP/2 connection (RFC 9113, 3.4): the preface and an empty SETTINGS frame.
 _HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
 _SETTINGS = 4
 
 
 def tpu_name(runtime: RuntimeConfig, environ: Environ) -> str:
-    """Returns the TPU that is meant: `runtime.tpu`, or where that is empty what the machine says.
+    """Returns the TPU that is configured: `local`, a name, or addresses; "" if none is.
 
-    Args:
-        runtime: The settings.
-        environ: The environment, in which Google Cloud names the TPU of a machine.
-
-    Returns:
-        `local`, a name, or addresses; "" where nothing names one.
+    If `runtime.tpu` is empty, the environment variables of Google Cloud determine it.
     """
     if runtime.tpu:
         return runtime.tpu.strip()
@@ -53,28 +49,23 @@ def tpu_name(runtime: RuntimeConfig, environ: Environ) -> str:
 
 
 def find_tpu(runtime: RuntimeConfig, environ: Environ, devices: Path = Path("/dev")) -> str:
-    """Finds the TPU to use: the one that is named, or else that of this machine.
+    """Returns the TPU to use, the configured one or else that of this machine.
 
-    Args:
-        runtime: The settings.
-        environ: The environment.
-        devices: The directory of this machine's device files.
-
-    Returns:
-        `local`, a name, or addresses; "" where there is none.
+    The result is `local`, a name, or addresses; "" if no TPU is found. `devices` is the directory
+    of this machine's device files.
     """
     name = tpu_name(runtime, environ)
     return name or (LOCAL if _has_tpu(devices) or _is_tpu_vm(environ) else "")
 
 
 def _has_tpu(devices: Path) -> bool:
-    # The drivers of TPUs show a chip as /dev/accel0, those from v5e on as /dev/vfio/0.
+    # TPU drivers expose a chip as /dev/accel0, and from v5e on as /dev/vfio/0.
     return any(devices.glob("accel[0-9]*")) or any(devices.glob("vfio/[0-9]*"))
 
 
 def _is_tpu_vm(environ: Environ) -> bool:
     """Asks the metadata server of Google Cloud whether this machine is the host of a TPU."""
-    import http.client  # Only here: no other run should wait for these imports.
+    import http.client  # Only here, because other runs do not need these imports.
     import urllib.request
 
     request = urllib.request.Request(
@@ -95,11 +86,7 @@ def _metadata_host(environ: Environ) -> str:
 
 
 def endpoints(name: str) -> list[str]:
-    """Returns the addresses, host:port, that stand in the name of a TPU; [] where none do.
-
-    Args:
-        name: What `tpu_name` returned.
-    """
+    """Returns the addresses, `host:port`, that the name of a TPU contains; [] if none."""
     if not name.startswith(GRPC):
         return []
     parts = [part.strip().removeprefix(GRPC).rstrip("/") for part in name.split(",")]
@@ -107,14 +94,9 @@ def endpoints(name: str) -> list[str]:
 
 
 def tpu_problems(runtime: RuntimeConfig, environ: Environ) -> Iterator[tuple[str, str]]:
-    """Yields why the TPU cannot be reached, as far as that can be told without tensorflow.
+    """Yields why the TPU cannot be reached, as pairs of the setting and a message.
 
-    Args:
-        runtime: The settings.
-        environ: The environment.
-
-    Yields:
-        Dotted path and message.
+    Checks only what can be checked without TensorFlow.
     """
     if runtime.distribution_strategy != "tpu":
         return
@@ -146,24 +128,19 @@ def _endpoint_problems(addresses: list[str]) -> Iterator[tuple[str, str]]:
         problem = reach(address)
         if problem:
             yield "runtime.tpu", f"got {GRPC}{address}, and {problem}"
-            return  # Others of a TPU that is off would take as long each.
+            return  # If the TPU is off, each other address would time out as well.
 
 
 def reach(address: str, patience: float = PATIENCE) -> str:
-    """Tries whether something that speaks gRPC listens at an address.
+    """Returns why nothing that speaks gRPC answers at `host:port`; "" if something does.
 
-    Args:
-        address: `host:port`.
-        patience: Seconds to wait for an answer.
-
-    Returns:
-        Why it does not; "" if it does.
+    Waits up to `patience` seconds for an answer.
     """
     try:
         with socket.create_connection(split_address(address), timeout=patience) as connection:
             connection.sendall(_HELLO)
             with connection.makefile("rb") as stream:
-                frame = stream.read(4)  # Three bytes of length, one of the kind.
+                frame = stream.read(4)  # Three bytes of length, one of the frame type.
     except TimeoutError:
         return f"nothing answers there within {patience:g} s"
     except (OSError, UnicodeError) as error:
@@ -202,7 +179,7 @@ def _name_problems(
 def _is_known(field: str, runtime: RuntimeConfig, environ: Environ) -> bool:
     if getattr(runtime, f"tpu_{field}"):
         return True
-    # TensorFlow reads the rest of this variable only where it takes the name from there too.
+    # TensorFlow reads the rest of this variable only if it takes the name from it as well.
     named = runtime.tpu or any(variable in environ for variable in VARIABLES[:2])
     try:
         return not named and bool(json.loads(environ.get(VARIABLES[2], "{}")).get(field))

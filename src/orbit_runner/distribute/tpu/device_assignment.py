@@ -1,4 +1,4 @@
-"""Which devices of a TPU share a replica."""
+"""Assigns the devices of a TPU to replicas."""
 
 from __future__ import annotations
 
@@ -12,22 +12,17 @@ from orbit_runner.distribute.devices import DeviceError
 
 
 def computation_shape(mesh_shape: Sequence[int], parts: int) -> tuple[int, ...]:
-    """Returns the block of devices that a replica takes, so that such blocks fill the mesh.
+    """Returns the block of devices that each replica uses, such that the blocks fill the mesh.
 
-    Model Garden has one block for each number of parts, `[1, 2, 1, 2]` for four; it takes both
-    cores of a chip, and does not fit where a chip is one device. This one follows from the mesh.
+    `mesh_shape` is the number of chips along x, y and z, and of devices per chip. The block has the
+    same dimensions and `parts` devices. The block with the fewest chips is preferred, because
+    devices of the same chip are closest, and a cube is preferred over a long block; among these,
+    the flattest, because a host has chips of one layer.
 
-    Args:
-        mesh_shape: Chips along x, y and z, and devices of a chip.
-        parts: Devices of a replica.
+    Model Garden has one fixed block for each number of parts, such as `[1, 2, 1, 2]` for four. It
+    uses both cores of a chip, and does not fit if a chip is one device.
 
-    Returns:
-        As many numbers as `mesh_shape` has, whose product is `parts`: the block of fewest chips,
-        for nothing is nearer than devices of one, and most like a cube; among these the flattest,
-        for a host holds chips of one layer.
-
-    Raises:
-        DeviceError: No block of that size fills the mesh.
+    Raises `DeviceError` if no block of that size fills the mesh.
     """
     sides = [[n for n in range(1, size + 1) if size % n == 0] for size in mesh_shape]
     blocks = [block for block in itertools.product(*sides) if math.prod(block) == parts]
@@ -44,23 +39,16 @@ def computation_shape(mesh_shape: Sequence[int], parts: int) -> tuple[int, ...]:
 def assign_devices(
     topology: tf.tpu.experimental.Topology, dims: Sequence[int] = ()
 ) -> tf.tpu.experimental.DeviceAssignment:
-    """Shares all devices of a TPU out to replicas.
+    """Returns an assignment of all devices of a TPU to replicas.
 
-    Args:
-        topology: What `initialize_tpu_system` returned.
-        dims: Parts of a batch along each of its dimensions; their product is the number of devices
-            of a replica.
-
-    Returns:
-        The assignment. Replicas are in the order of their hosts: inputs are handed out in that
-        order, and would else travel from one host to another at each step.
-
-    Raises:
-        DeviceError: The devices do not divide by the parts.
+    `dims` is the number of parts of a batch along each of its dimensions; their product is the
+    number of devices per replica. Replicas are in the order of their hosts, because inputs are
+    distributed in that order, and would otherwise be sent from one host to another at each step.
+    Raises `DeviceError` if the devices cannot be divided by the number of parts.
     """
     parts, modes = math.prod(dims), tf.tpu.experimental.DeviceOrderMode
-    # Parts exchange edges with the next ones. In one row, the ring of the default brings these
-    # together; in two directions, rows do.
+    # Neighboring parts exchange edges. If they form a single row, the default order, a ring, puts
+    # neighbors next to each other; if they form a grid, the order by rows does.
     mode = modes.MESH if sum(n > 1 for n in dims) > 1 else modes.AUTO
     devices = topology.num_tasks * topology.num_tpus_per_task
     shape = computation_shape([int(size) for size in topology.mesh_shape], parts)
@@ -79,7 +67,7 @@ def _place(
     assignment: tf.tpu.experimental.DeviceAssignment,
     replica: int,
 ) -> tuple[int, int]:
-    # A replica is fed through the host of its first device.
+    # A replica receives its inputs through the host of its first device.
     first = assignment.coordinates(replica, 0)
     task = topology.task_ordinal_at_coordinates(first)
     return int(task), int(topology.tpu_device_ordinal_at_coordinates(first))

@@ -1,4 +1,4 @@
-"""Splits a replica's images over its devices."""
+"""Splits the images of a replica over its devices."""
 
 from __future__ import annotations
 
@@ -17,22 +17,13 @@ def split_inputs(
     dims: Sequence[int] | None,
     path: str = "runtime.train_input_partition_dims",
 ) -> Any:
-    """Says of images which device of the replica holds which part; to be called inside a step.
+    """Returns inputs with images split over the devices of the replica.
 
-    XLA derives from it how everything that is computed of them is split, halos included.
-
-    Args:
-        strategy: The strategy, whose replicas have as many devices as `dims` multiply to.
-        inputs: Nested tensors: features, labels, weights.
-        dims: Parts along each dimension of images; None: nothing is split.
-        path: The setting to blame.
-
-    Returns:
-        The same with images, the tensors of as many dimensions as `dims` has numbers, annotated.
-        Labels and weights stay whole: XLA copies them to each device.
-
-    Raises:
-        SettingError: Images do not divide by their parts, or there are none.
+    Must be called inside a step. XLA then derives how all computations on the images are split,
+    including halos. `dims` is the number of parts along each dimension of the images, one part per
+    device; None splits nothing. Images are the tensors with as many dimensions as `dims` has
+    entries; XLA copies all others to each device. Raises `SettingError` for the setting `path` if
+    the size of an image is not divisible by the parts, or if no input is an image.
     """
     if dims is None:
         return inputs

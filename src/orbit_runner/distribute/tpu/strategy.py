@@ -1,4 +1,4 @@
-"""The strategy over a TPU."""
+"""Builds the strategy for a TPU."""
 
 from __future__ import annotations
 
@@ -14,25 +14,19 @@ from orbit_runner.errors import first_line
 
 
 def build_tpu_strategy(runtime: RuntimeConfig) -> tf.distribute.TPUStrategy:
-    """Finds the TPU, starts it and builds the strategy over all its devices.
+    """Finds and initializes the TPU, and returns the strategy over all its devices.
 
-    Args:
-        runtime: The settings, with the partition dims in effect.
-
-    Returns:
-        A strategy whose replicas have `runtime.parts` devices each.
-
-    Raises:
-        DeviceError: There is no TPU at that place, or its devices do not divide by the parts.
+    `runtime` must contain the effective partition dims; each replica has `runtime.parts` devices.
+    Raises `DeviceError` if the TPU is not found, or its devices cannot be divided by the parts.
     """
     for path, message in tpu_problems(runtime, os.environ):
         raise DeviceError(message, field=path.removeprefix("runtime."))
     name = find_tpu(runtime, os.environ)
     topology = _start(resolver := _resolver(runtime, name), name)
-    # Always given. The default is the same where a replica is one device, save that v5p needs it
-    # given: Model Garden's remedy for that asks for an attribute which TensorFlow 2.20 lacks.
+    # The assignment is always passed. It equals the default if a replica is one device, but v5p
+    # requires it, and Model Garden's fix for v5p uses an attribute that TensorFlow 2.20 lacks.
     # Partitioned steps are compiled as one program for all parts (`run_options`), while variables
-    # stay in one piece: this pair is what Model Garden's own driver for such runs amounts to.
+    # are not partitioned, as in Model Garden's own driver for such runs.
     dims = runtime.train_input_partition_dims or runtime.eval_input_partition_dims or ()
     return tf.distribute.TPUStrategy(
         resolver, experimental_device_assignment=assign_devices(topology, dims)
@@ -40,13 +34,9 @@ def build_tpu_strategy(runtime: RuntimeConfig) -> tf.distribute.TPUStrategy:
 
 
 def run_options(runtime: RuntimeConfig) -> tf.distribute.RunOptions | None:
-    """Returns what `strategy.run` needs to be told to compile a step for a TPU.
+    """Returns the options of `strategy.run` to compile a step for a TPU; None if not on a TPU.
 
-    Args:
-        runtime: The settings, with the partition dims in effect.
-
-    Returns:
-        The options; None under other strategies.
+    `runtime` must contain the effective partition dims.
     """
     if runtime.distribution_strategy != "tpu":
         return None
@@ -67,8 +57,8 @@ def _resolver(
             tpu=name, zone=runtime.tpu_zone, project=runtime.tpu_project
         )
         if name != LOCAL:
-            resolver.cluster_spec()  # Asks the cloud where a TPU of that name is.
-    except Exception as error:  # The cloud's client packages raise classes of their own.
+            resolver.cluster_spec()  # Looks up the address in Google Cloud.
+    except Exception as error:  # Google Cloud's client packages raise their own classes.
         reason = f"cannot look {name!r} up: {first_line(error)}"
         raise DeviceError(reason, field="tpu") from error
     return resolver

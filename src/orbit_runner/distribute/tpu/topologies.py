@@ -1,4 +1,4 @@
-"""TPU topologies made by hand: what a TPU would say of itself, for where there is none."""
+"""Builds the topologies that TPUs report, without a TPU."""
 
 from __future__ import annotations
 
@@ -13,13 +13,9 @@ Coordinates = tuple[int, int, int, int]
 
 
 def make_topology(platform: Platform) -> tf.tpu.experimental.Topology:
-    """Makes the topology of a kind of TPU, with its hosts as tasks.
+    """Returns the topology that `tf.tpu.experimental.initialize_tpu_system` returns on a platform.
 
-    Args:
-        platform: The kind, such as `find_platform("v3-32")`.
-
-    Returns:
-        What `tf.tpu.experimental.initialize_tpu_system` would return there.
+    `platform` is for example `find_platform("v3-32")`. Each host is a task.
     """
     hosts = [list(_devices(platform, corner)) for corner in _corners(platform)]
     proto = topology_pb2.TopologyProto(
@@ -32,7 +28,7 @@ def make_topology(platform: Platform) -> tf.tpu.experimental.Topology:
 
 
 def _corners(platform: Platform) -> Iterator[tuple[int, int, int]]:
-    """Yields the first chip of each host; hosts along z are parted last, as a v4-32 lists them."""
+    """Yields the first chip of each host; z changes slowest, as a v4-32 lists its hosts."""
     (width, height, depth, _), (x_step, y_step, z_step) = platform.mesh, platform.host
     for z in range(0, depth, z_step):
         for y in range(0, height, y_step):

@@ -1,1 +1,1 @@
-"""Manifests for Kubernetes, Slurm and Vertex AI. Imports no tensorflow."""
+"""Manifests for Kubernetes, Slurm and Vertex AI. Does not import TensorFlow."""

@@ -1,4 +1,4 @@
-"""What is common to all manifests: which processes there are, and what each of them runs."""
+"""What all manifests have in common: the processes, and what each of them runs."""
 
 from __future__ import annotations
 
@@ -16,72 +16,44 @@ Found = Iterator[tuple[str, str]]
 _MEMORY = re.compile(r"([0-9]+)(Mi|Gi)")
 _TIME = re.compile(r"(?:([0-9]+)-)?([0-9]+)(?::([0-9]{2}))?(?::([0-9]{2}))?")
 _NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
-_LONGEST_NAME = 40  # Kubernetes adds role and index, and takes 63 characters.
+_LONGEST_NAME = 40  # Kubernetes adds role and index, and allows 63 characters.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Order:
-    """An experiment and the processes that run it.
-
-    Attributes:
-        name: The name of the job.
-        roles: Role to number of processes, in the order of ranks.
-        clustered: Whether they find each other through a description of the cluster.
-        gpus: GPUs of each process that trains.
-        experiment: The resolved config as YAML.
-        model_dir: The folder of the run.
-        arguments: Further arguments of `runner run`.
-        cpus: CPUs of each process; 0: what the cluster gives.
-        memory: MiB of each process; 0: what the cluster gives.
-        seconds: How long it may run; 0: no limit of its own.
-        restarts: How often a lost member is made up for.
-        grace: Seconds from SIGTERM to SIGKILL.
-        header: Lines that say where the manifest came from and what it relies on.
-    """
+    """An experiment and the processes that run it."""
 
     name: str
-    roles: Layout
-    clustered: bool
-    gpus: int
-    experiment: str
+    roles: Layout  # role to number of processes, in the order of ranks
+    clustered: bool  # whether processes use a description of the cluster
+    gpus: int  # per process that trains
+    experiment: str  # resolved config as YAML
     model_dir: str
-    arguments: tuple[str, ...] = ()
-    cpus: int = 0
-    memory: int = 0
-    seconds: int = 0
-    restarts: int = 0
-    grace: int = 120
-    header: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()  # further arguments of `runner run`
+    cpus: int = 0  # per process; 0 for the default of the cluster
+    memory: int = 0  # MiB per process; 0 for the default of the cluster
+    seconds: int = 0  # time limit; 0 for none
+    restarts: int = 0  # how often lost members are replaced
+    grace: int = 120  # seconds from SIGTERM to SIGKILL
+    header: tuple[str, ...] = ()  # comments: origin and requirements of the manifest
 
     @property
     def processes(self) -> int:
-        """How many there are."""
+        """The number of all processes."""
         return sum(self.roles.values())
 
     def in_folder(self, model_dir: str) -> Order:
-        """Returns the same order with another folder.
-
-        Args:
-            model_dir: The folder of the run.
-        """
+        """Returns the same order with another run directory."""
         return dataclasses.replace(self, model_dir=model_dir)
 
     def gpus_of(self, role: str) -> int:
-        """Returns the GPUs of a process: coordinators and parameter servers compute nothing.
-
-        Args:
-            role: Its role.
-        """
+        """Returns the number of GPUs per process; 0 for coordinators and parameter servers."""
         idle = "ps" in self.roles and role in ("chief", "ps")
         return 0 if idle else self.gpus
 
 
 def roles_of(runtime: RuntimeConfig) -> Layout:
-    """Returns role to number of processes.
-
-    Args:
-        runtime: Settings in which `order_problems` found nothing.
-    """
+    """Returns role to number of processes; `order_problems` must have found no problem."""
     if not runtime.traits.is_clustered:
         return {"worker": 1}
     servers = runtime.parameter_servers
@@ -90,14 +62,9 @@ def roles_of(runtime: RuntimeConfig) -> Layout:
 
 
 def order_problems(config: ExperimentConfig, source: str) -> Found:
-    """Yields settings with which no manifest can be written.
+    """Yields (dotted path, message) of settings that no manifest supports.
 
-    Args:
-        config: The experiment.
-        source: The `runtime.cluster_source` that the cluster will have.
-
-    Yields:
-        Dotted path and message.
+    `source` is the `runtime.cluster_source` that the cluster will have.
     """
     runtime = config.runtime
     if runtime.distribution_strategy == "tpu":
@@ -135,11 +102,7 @@ def _number_problems(runtime: RuntimeConfig) -> Found:
 
 
 def requirements(config: ExperimentConfig) -> list[str]:
-    """Returns what has to be in the place where it runs, a line each.
-
-    Args:
-        config: The experiment.
-    """
+    """Returns the paths and modules that the experiment needs where it runs, one per line."""
     names = ("data_dir", "input_path", "init_checkpoint")
     needed = [
         f"{path}: {value}"
@@ -150,25 +113,14 @@ def requirements(config: ExperimentConfig) -> list[str]:
 
 
 def job_name(text: str) -> str:
-    """Makes the name of a job of that of an experiment.
-
-    Args:
-        text: The name of the experiment.
-
-    Returns:
-        Lower case letters, digits and hyphens, beginning with a letter.
-    """
+    """Returns a job name: lower-case letters, digits and hyphens, starting with a letter."""
     name = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
     name = name if name[:1].isalpha() else f"run-{name}"
     return name[:_LONGEST_NAME].strip("-")
 
 
 def name_problem(name: str) -> str:
-    """Returns what is wrong with the name of a job; "" if nothing is.
-
-    Args:
-        name: The name.
-    """
+    """Returns what is wrong with the name of a job, or ""."""
     if len(name) <= _LONGEST_NAME and _NAME.fullmatch(name):
         return ""
     return (
@@ -178,27 +130,16 @@ def name_problem(name: str) -> str:
 
 
 def mebibytes(text: str) -> int | None:
-    """Reads an amount of memory.
-
-    Args:
-        text: Such as `512Mi` or `16Gi`.
-
-    Returns:
-        MiB; None where it is none.
-    """
+    """Returns MiB for a text such as `512Mi` or `16Gi`, or None if it is invalid."""
     match = _MEMORY.fullmatch(text)
     return int(match[1]) * (1024 if match[2] == "Gi" else 1) if match else None
 
 
 def seconds_of(text: str) -> int | None:
-    """Reads a span of time as Slurm does.
+    """Returns seconds for a time in Slurm's format, or None if it is invalid.
 
-    Args:
-        text: `minutes`, `minutes:seconds`, `hours:minutes:seconds`, `days-hours`,
-            `days-hours:minutes` or `days-hours:minutes:seconds`.
-
-    Returns:
-        Seconds; None where it is none.
+    The formats are `minutes`, `minutes:seconds`, `hours:minutes:seconds`, `days-hours`,
+    `days-hours:minutes` and `days-hours:minutes:seconds`.
     """
     match = _TIME.fullmatch(text)
     if match is None:

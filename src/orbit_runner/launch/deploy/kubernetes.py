@@ -19,46 +19,29 @@ _NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 Write = Callable[[Order, Callable[[str], dict[str, Any]]], dict[str, Any]]
-# What the job can be, and what writes it.
+# Type of job to the function that builds it.
 APIS: dict[str, Write] = {"jobset": kubernetes_jobs.job, "tfjob": kubernetes_tfjob.tfjob}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Kubernetes:
-    """What a cluster of Kubernetes is asked for.
+    """Settings of a Kubernetes manifest."""
 
-    Attributes:
-        image: The image, in which `runner` is installed.
-        claims: (name of a PersistentVolumeClaim, where it is mounted); the first holds the run.
-        namespace: The namespace; "" for the current one.
-        api: A key of `APIS`.
-        tolerations: Taints of nodes that the pods accept.
-        node_selector: Labels that the nodes have to have.
-        pull_secrets: Names of the secrets for the registry of the image.
-        shared_memory: Size of `/dev/shm` in MiB; 0: no limit, and only where GPUs need it.
-    """
-
-    image: str
-    claims: tuple[tuple[str, str], ...]
-    namespace: str = ""
-    api: str = "jobset"
-    tolerations: tuple[Mapping[str, str], ...] = ()
-    node_selector: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    pull_secrets: tuple[str, ...] = ()
-    shared_memory: int = 0
+    image: str  # must contain `runner`
+    claims: tuple[tuple[str, str], ...]  # (claim, mount path); the first holds the run
+    namespace: str = ""  # "" for the current one
+    api: str = "jobset"  # a key of `APIS`
+    tolerations: tuple[Mapping[str, str], ...] = ()  # for taints of nodes
+    node_selector: Mapping[str, str] = dataclasses.field(default_factory=dict)  # labels of nodes
+    pull_secrets: tuple[str, ...] = ()  # for the registry of the image
+    shared_memory: int = 0  # MiB of `/dev/shm`; 0: unlimited, and only with several GPUs
 
 
 def parse_toleration(text: str) -> dict[str, str]:
-    """Reads `KEY`, `KEY=VALUE`, `KEY:EFFECT` or `KEY=VALUE:EFFECT`, as in `kubectl taint`.
+    """Returns a toleration for `KEY`, `KEY=VALUE`, `KEY:EFFECT` or `KEY=VALUE:EFFECT`.
 
-    Args:
-        text: What the user wrote.
-
-    Returns:
-        A toleration of a pod; without an effect it is for all effects.
-
-    Raises:
-        ValueError: It has no key, or another effect.
+    The format is that of `kubectl taint`. Without an effect, the toleration applies to all effects.
+    Raises `ValueError` if there is no key or the effect is unknown.
     """
     rest, colon, effect = text.partition(":")
     key, equals, value = rest.partition("=")
@@ -70,31 +53,14 @@ def parse_toleration(text: str) -> dict[str, str]:
 
 
 def parse_name(text: str) -> str:
-    """Returns the name of a secret.
-
-    Args:
-        text: What the user wrote.
-
-    Raises:
-        ValueError: No object can have this name.
-    """
+    """Returns the name of a secret; raises `ValueError` if no object can have this name."""
     if not _NAME.fullmatch(text):
         raise ValueError(f"got {text!r}, expected lower case letters, digits, hyphens and dots")
     return text
 
 
 def parse_label(text: str) -> tuple[str, str]:
-    """Reads `KEY=VALUE`.
-
-    Args:
-        text: What the user wrote.
-
-    Returns:
-        Both.
-
-    Raises:
-        ValueError: It is not of that form.
-    """
+    """Returns (key, value) of `KEY=VALUE`; raises `ValueError` for any other text."""
     key, equals, value = text.partition("=")
     if not key or not equals or any(char.isspace() for char in text):
         raise ValueError(f"got {text!r}, expected KEY=VALUE")
@@ -102,16 +68,10 @@ def parse_label(text: str) -> tuple[str, str]:
 
 
 def parse_claims(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """Reads `CLAIM` and `CLAIM:/PATH`; the first claim alone is mounted at `/runs`.
+    """Returns (claim, path) for each `CLAIM` or `CLAIM:/PATH`.
 
-    Args:
-        texts: What the user wrote.
-
-    Returns:
-        (claim, path) of each.
-
-    Raises:
-        ValueError: One of them has no path, or one that is relative or taken.
+    Only the first claim can omit the path, which is then `/runs`. Raises `ValueError` if a path is
+    missing, relative or used twice.
     """
     claims: list[tuple[str, str]] = []
     for text in texts:
@@ -126,11 +86,9 @@ def parse_claims(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
 
 
 def folder_problem(model_dir: str, claims: Sequence[tuple[str, str]]) -> str:
-    """Returns why the folder of a run is not on a volume; "" if it is.
+    """Returns why a run directory is not on a volume, or "" if it is.
 
-    Args:
-        model_dir: The folder.
-        claims: What is mounted.
+    `claims` are (claim, mount path).
     """
     folder = PurePosixPath(model_dir)
     if ".." not in folder.parts and any(PurePosixPath(p) in folder.parents for _, p in claims):
@@ -139,15 +97,7 @@ def folder_problem(model_dir: str, claims: Sequence[tuple[str, str]]) -> str:
 
 
 def manifest(order: Order, place: Kubernetes) -> str:
-    """Writes the ConfigMap and the job.
-
-    Args:
-        order: What to run.
-        place: What the cluster is asked for.
-
-    Returns:
-        YAML for `kubectl apply -f -`.
-    """
+    """Returns the ConfigMap and the job as YAML for `kubectl apply -f -`."""
     metadata = {"name": order.name} | ({"namespace": place.namespace} if place.namespace else {})
     config_map = {
         "apiVersion": "v1",
@@ -172,7 +122,7 @@ def _template(order: Order, place: Kubernetes, role: str) -> dict[str, Any]:
         mounts.append({"name": f"volume-{index}", "mountPath": path})
         volumes.append({"name": f"volume-{index}", "persistentVolumeClaim": {"claimName": claim}})
     if order.gpus_of(role) > 1 or place.shared_memory:
-        # NCCL copies data from one GPU to the next there; a container gets 64 MiB by default.
+        # NCCL uses it to copy data between GPUs; a container gets 64 MiB by default.
         limit = {"sizeLimit": f"{place.shared_memory}Mi"} if place.shared_memory else {}
         mounts.append({"name": "shared-memory", "mountPath": "/dev/shm"})
         volumes.append({"name": "shared-memory", "emptyDir": {"medium": "Memory", **limit}})
@@ -209,7 +159,7 @@ def _scheduling(place: Kubernetes) -> Iterator[tuple[str, Any]]:
 
 
 def _literal(text: str) -> str:
-    # Kubernetes puts the value of a variable in place of `$(NAME)`, and `$` in place of `$$`.
+    # Kubernetes replaces `$(NAME)` with the value of a variable, and `$$` with `$`.
     return text.replace("$", "$$")
 
 

@@ -1,8 +1,8 @@
-"""A `JobSet` of indexed jobs, one for each role; a plain `Job` where there is one process.
+"""A `JobSet` of indexed jobs, one for each role; a plain `Job` for a single process.
 
-Names and meanings are those of `jobset.x-k8s.io/v1alpha2` and `batch/v1`. When a pod is killed or
-evicted, or reports a lost member (138), its job fails and the JobSet restarts all jobs. A failure
-that would come again, such as a config error, ends it.
+The fields are those of `jobset.x-k8s.io/v1alpha2` and `batch/v1`. If a pod is killed or evicted, or
+reports a lost member (138), its job fails and the JobSet restarts all jobs. A failure that would
+recur, such as a config error, ends the JobSet.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 from orbit_runner.launch.deploy.job_spec import Order
 
 _WEEK, _PORT = 7 * 24 * 3600, 2222
-# Exit codes of `runner run` after which a restart does not help, and those of a shell that cannot
-# find or start the program.
+# Exit codes after which a restart does not help: of `runner run`, and of a shell that cannot find
+# or start the program.
 _FINAL = (1, 2, 3, 6, 126, 127)
 _INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 
@@ -23,12 +23,7 @@ Template = Callable[[str], dict[str, Any]]
 
 
 def job(order: Order, template: Template) -> dict[str, Any]:
-    """Returns the JobSet or the Job, without metadata.
-
-    Args:
-        order: What to run.
-        template: Makes the pod template of a role.
-    """
+    """Returns the JobSet or Job without metadata; `template` returns the pod template of a role."""
     if order.processes == 1:
         (role,) = order.roles
         spec = {"ttlSecondsAfterFinished": _WEEK, **_job_spec(order, template(role))}
@@ -46,12 +41,12 @@ def _jobset_spec(order: Order, template: Template) -> dict[str, Any]:
     rule = {"name": "finalFailure", "action": "FailJobSet", "onJobFailureReasons": reasons}
     spec: dict[str, Any] = {
         "ttlSecondsAfterFinished": _WEEK,
-        # Members look for each other before they are ready.
+        # Members look up each other's addresses before they are ready.
         "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
         "failurePolicy": {"maxRestarts": order.restarts, "rules": [rule]},
     }
     if "ps" in order.roles:
-        # Workers and parameter servers leave after the chief.
+        # Workers and parameter servers exit after the chief.
         leading = [role for role in order.roles if role in ("chief", "evaluator")]
         spec["successPolicy"] = {"operator": "All", "targetReplicatedJobs": leading}
     spec["replicatedJobs"] = [
@@ -67,7 +62,7 @@ def _jobset_spec(order: Order, template: Template) -> dict[str, Any]:
 
 def _indexed_job_spec(order: Order, template: dict[str, Any], role: str) -> dict[str, Any]:
     (container,) = template["spec"]["containers"]
-    # Kubernetes replaces $(NAME) by a variable that stands before it in the list.
+    # Kubernetes replaces $(NAME) only with variables that precede it in the list.
     container["env"] = [
         {"name": "TASK_INDEX", "valueFrom": {"fieldRef": {"fieldPath": _INDEX}}},
         {"name": "TF_CONFIG", "value": _tf_config(order, role)},
@@ -97,9 +92,9 @@ def _tf_config(order: Order, role: str) -> str:
     cluster = {
         name: [f"{order.name}-{name}-0-{index}.{order.name}:{_PORT}" for index in range(count)]
         for name, count in order.roles.items()
-        if name != "evaluator"  # It reads checkpoints, and talks to nobody.
+        if name != "evaluator"  # The evaluator reads checkpoints and does not communicate.
     }
-    # `cloud`: host names may be known before they can be resolved.
+    # `cloud`: host names may not be resolvable yet when a member starts.
     text = json.dumps(
         {"cluster": cluster, "task": {"type": role, "index": "INDEX"}, "environment": "cloud"}
     )

@@ -1,8 +1,8 @@
 """A `TFJob` of Kubeflow's Training Operator, version 1.
 
-Names and meanings are those of the operator's API (`kubeflow.org/v1`). It sets `TF_CONFIG` in the
-container called `tensorflow`, where there is more than one pod. Under the restart policy `ExitCode`
-it restarts pods that end with 128 or more: killed, evicted, or a lost member (138).
+The fields are those of the operator's API (`kubeflow.org/v1`). The operator sets `TF_CONFIG` in the
+container named `tensorflow` if there is more than one pod. With the restart policy `ExitCode`, it
+restarts pods that exit with 128 or more: killed, evicted, or a lost member (138).
 """
 
 from __future__ import annotations
@@ -17,19 +17,14 @@ _WEEK = 7 * 24 * 3600
 
 
 def tfjob(order: Order, template: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
-    """Returns the TFJob, without metadata.
-
-    Args:
-        order: What to run.
-        template: Makes the pod template of a role.
-    """
+    """Returns the TFJob, without metadata; `template` returns the pod template of a role."""
     return {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "spec": _spec(order, template)}
 
 
 def _spec(order: Order, template: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
     policy: dict[str, Any] = {
-        # The evaluator exits after it has evaluated the last checkpoint. "Running" would stop it
-        # as soon as training is done.
+        # The evaluator exits after it has evaluated the last checkpoint. "Running" would stop it as
+        # soon as training is done.
         "cleanPodPolicy": "None" if "evaluator" in order.roles else "Running",
         "backoffLimit": order.restarts,
         "ttlSecondsAfterFinished": _WEEK,
@@ -38,7 +33,7 @@ def _spec(order: Order, template: Callable[[str], dict[str, Any]]) -> dict[str, 
         policy["activeDeadlineSeconds"] = order.seconds
     spec: dict[str, Any] = {"runPolicy": policy}
     if "chief" not in order.roles:
-        # Else the job is done with worker 0, and the others are stopped on their last steps.
+        # Otherwise, the job ends with worker 0, and the others are stopped during their last steps.
         spec["successPolicy"] = "AllWorkers"
     spec["tfReplicaSpecs"] = {
         _ROLES[role]: {

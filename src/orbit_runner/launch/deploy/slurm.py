@@ -1,4 +1,4 @@
-"""A script for Slurm's `sbatch`; its directives are those of the manual page of `sbatch`."""
+"""A script for Slurm's `sbatch`, with the directives that its manual page describes."""
 
 from __future__ import annotations
 
@@ -39,29 +39,15 @@ exit "$code"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Slurm:
-    """What Slurm is asked for.
+    """Settings of a Slurm script."""
 
-    Attributes:
-        nodes: How many; 0: one for each worker.
-        partition: The partition; "" for the default.
-        account: Whose time it is; "" for the default.
-    """
-
-    nodes: int = 0
-    partition: str = ""
-    account: str = ""
+    nodes: int = 0  # 0 for one per worker
+    partition: str = ""  # "" for the default
+    account: str = ""  # "" for the default
 
 
 def manifest(order: Order, place: Slurm) -> str:
-    """Writes the script.
-
-    Args:
-        order: What to run.
-        place: What Slurm is asked for.
-
-    Returns:
-        Text for `sbatch`.
-    """
+    """Returns the script for `sbatch`."""
     directives = "".join(f"#SBATCH --{text}\n" for text in _directives(order, place))
     notes = [
         "Slurm: sbatch FILE, from a shell where `runner` is found.",
@@ -101,14 +87,14 @@ def _directives(order: Order, place: Slurm) -> Iterator[str]:
     if place.account:
         yield f"account={place.account}"
     yield "requeue"
-    # To all tasks, in time to save.
+    # Sent to all tasks, early enough to save.
     yield f"signal=TERM@{order.grace}"
     yield "open-mode=append"
     yield "output=%x-%j.log"
 
 
 def _srun(order: Order) -> Iterator[str]:
-    # From Slurm 22.05 on, steps do not take this over from the job.
+    # Since Slurm 22.05, steps do not inherit this from the job.
     if order.cpus:
         yield f"--cpus-per-task={order.cpus}"
 

@@ -1,4 +1,4 @@
-"""The places that `runner manifest` writes for, and the flags of each."""
+"""The targets of `runner manifest`, and the flags of each."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ ADD_FLAGS: dict[str, Callable[[Add], None]] = {
     "slurm": _add_slurm,
     "vertex": _add_vertex,
 }
-# Where the cluster is described there, and what writes the manifest.
+# Target to its `runtime.cluster_source` and the function that writes its manifest.
 PLACES: dict[str, tuple[str, Write]] = {
     "kubernetes": (kubernetes.SOURCE, _kubernetes),
     "slurm": (slurm.SOURCE, _slurm),

@@ -1,8 +1,9 @@
 """A `CustomJobSpec` of Vertex AI, for `gcloud ai custom-jobs create --config`.
 
-The place of a pool says its role: the chief, workers, parameter servers, evaluators; a pool that is
-not needed is left empty. Vertex AI sets `TF_CONFIG`, where there is more than one replica, with the
-roles `chief`, `worker` and `ps`; evaluators are told that they are, and are not in the cluster.
+The position of a worker pool determines its role: chief, workers, parameter servers, evaluators. A
+pool that is not needed is left empty. Vertex AI sets `TF_CONFIG` if there is more than one replica,
+with the roles `chief`, `worker` and `ps`. For an evaluator, it contains the role, but the evaluator
+is not in the cluster.
 """
 
 from __future__ import annotations
@@ -14,35 +15,21 @@ from orbit_runner.launch.deploy.job_spec import Order
 from orbit_runner.launch.deploy.yaml_text import documents
 
 SOURCE = "tf_config"
-BUCKETS = "/gcs/"  # Where Cloud Storage is mounted.
+BUCKETS = "/gcs/"  # mount point of Cloud Storage
 _POOLS = ("chief", "worker", "ps", "evaluator")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Vertex:
-    """What Vertex AI is asked for.
+    """Settings of a Vertex AI job."""
 
-    Attributes:
-        image: The image, in which `runner` is installed.
-        machine_type: The machines.
-        accelerator_type: Their GPUs; "" where there are none.
-    """
-
-    image: str
+    image: str  # must contain `runner`
     machine_type: str
-    accelerator_type: str = ""
+    accelerator_type: str = ""  # "" for no GPUs
 
 
 def manifest(order: Order, place: Vertex) -> str:
-    """Writes the job.
-
-    Args:
-        order: What to run.
-        place: What Vertex AI is asked for.
-
-    Returns:
-        YAML.
-    """
+    """Returns the job as YAML."""
     scheduling: dict[str, Any] = {"timeout": f"{order.seconds}s"} if order.seconds else {}
     if order.clustered:
         scheduling["restartJobOnWorkerRestart"] = True
@@ -60,7 +47,7 @@ def manifest(order: Order, place: Vertex) -> str:
 def _pools(order: Order, place: Vertex) -> list[dict[str, Any]]:
     counts = dict(order.roles)
     if "chief" not in counts:
-        # The first pool is one machine: one of the workers is the chief.
+        # The first pool has a single machine: one of the workers is the chief.
         counts |= {"chief": 1, "worker": counts["worker"] - 1}
     pools = [_pool(order, place, role, counts.get(role, 0)) for role in _POOLS]
     while not pools[-1]:

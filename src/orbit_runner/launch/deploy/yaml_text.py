@@ -1,4 +1,4 @@
-"""YAML as it is read by Kubernetes and gcloud, under comments."""
+"""Writes YAML for Kubernetes and gcloud, with comments at the top."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from orbit_runner.config.parsing.yaml_files import scalar
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes texts of several lines as blocks, and no aliases."""
+    """Writes multi-line strings as blocks, and no aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
 
 def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
-    # PyYAML quotes what YAML 1.1 would not read as a text; `1e3` is a number in 1.2 only.
+    # PyYAML quotes what YAML 1.1 would not read as a string; `1e3` is a number in 1.2 only.
     style = "|" if "\n" in value else ("'" if not isinstance(scalar(value), str) else None)
     return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
@@ -27,15 +27,7 @@ _Dumper.add_representer(str, _text)
 
 
 def documents(values: Iterable[Mapping[str, Any]], header: Iterable[str]) -> str:
-    """Writes YAML documents.
-
-    Args:
-        values: The documents.
-        header: Lines above them.
-
-    Returns:
-        The text.
-    """
+    """Returns YAML documents, with the lines of `header` as comments above them."""
     texts = [
         yaml.dump(dict(value), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1000)
         for value in values
@@ -44,14 +36,7 @@ def documents(values: Iterable[Mapping[str, Any]], header: Iterable[str]) -> str
 
 
 def comment(lines: Iterable[str]) -> str:
-    """Writes lines as comments, whatever characters are in them.
-
-    Args:
-        lines: The lines; each may hold line breaks.
-
-    Returns:
-        The text.
-    """
+    """Returns lines as comments. Splits multi-line text and replaces unprintable characters."""
     parts = [part for line in lines for part in (line.splitlines() or [""])]
     shown = ("".join(c if c.isprintable() else "?" for c in part) for part in parts)
     return "".join(f"# {text}".rstrip() + "\n" for text in shown)

@@ -1,1 +1,1 @@
-"""The run in the shapes of Model Garden's drivers: `OrbitExperimentRunner` and its parts."""
+"""The API of Model Garden's drivers: `OrbitExperimentRunner` and its parts."""

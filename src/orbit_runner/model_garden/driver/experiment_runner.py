@@ -1,4 +1,4 @@
-"""`OrbitExperimentRunner`: a run in parts that a subclass may make itself, as in Model Garden."""
+"""`OrbitExperimentRunner`: a run whose parts a subclass can replace, as in Model Garden."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ from orbit_runner.utils.log import LOGGER, log_scope, phase
 
 
 class OrbitExperimentRunner:
-    """Runs an experiment; constructor, properties and override points are Model Garden's.
+    """Runs an experiment, with the constructor, properties and methods of Model Garden's class.
 
-    A subclass may make some of the parts itself: `_build_trainer`,
-    `_maybe_build_checkpoint_manager`, `_build_controller`, `_build_best_checkpoint_exporter`. What
-    it makes is used; what it leaves alone is this runner's. A trainer of its own (or one that is
-    passed as `trainer`) is driven by Orbit's controller with checkpoints in `model_dir`, as in
-    Model Garden; a checkpoint manager or an exporter of its own is used in this runner's loops.
+    A subclass can build some of the parts itself by overriding `_build_trainer`,
+    `_maybe_build_checkpoint_manager`, `_build_controller` or `_build_best_checkpoint_exporter`.
+    This runner builds the others. A custom trainer, built there or passed as `trainer`, is run by
+    Orbit's controller with checkpoints in `model_dir`, as in Model Garden. A custom checkpoint
+    manager or exporter is used in this runner's own loops.
     """
 
     def __init__(
@@ -74,32 +74,33 @@ class OrbitExperimentRunner:
         callbacks: Sequence[Callback] = (),
         stop_at_step: int | None = None,
     ) -> None:
-        """Builds the parts, and restores the newest checkpoint where there is one.
+        """Builds the parts and restores the latest checkpoint if there is one.
 
         Args:
-            distribution_strategy: Where it runs; the strategy in scope where None.
-            task: What is learned.
+            distribution_strategy: The strategy. If None, the strategy of the current scope.
+            task: The task to train or evaluate.
             mode: One of `orbit_runner.config.schema.modes.MODES`.
-            params: The experiment: Model Garden's config, or one of this runner.
-            model_dir: The folder of the run; what is in it already is resumed.
+            params: The experiment config, of Model Garden's class or of this runner.
+            model_dir: The run directory. A run that is already in it is resumed.
             run_post_eval: Whether to evaluate once more at the end.
             save_summary: Whether to write summaries and records.
-            train_actions: Called with the output of each loop of training.
-            eval_actions: Called with the result of each evaluation.
-            trainer: A `base_trainer.Trainer` of the user's own, made in the strategy's scope.
+            train_actions: Functions called with the output of each training loop.
+            eval_actions: Functions called with the result of each evaluation.
+            trainer: A custom `base_trainer.Trainer`, created in the strategy's scope.
             controller_cls: The class of the Orbit controller.
-            summary_manager: Writes summaries of training, in place of the runner's.
-            eval_summary_manager: Writes summaries of evaluation.
-            enable_async_checkpointing: Whether checkpoints are saved beside training.
-            allow_partial: Whether to restore what fits of a checkpoint that does not fit as a
-                whole.
-            eval_tasks: The tasks of evaluations by name; those of the experiment where None.
-            callbacks: Called at the events of the run, after those that the config names.
-            stop_at_step: The step at which to save and end with `StoppedAtStep`.
+            summary_manager: Writes the summaries of training instead of the runner's own.
+            eval_summary_manager: Writes the summaries of evaluation instead of the runner's own.
+            enable_async_checkpointing: Whether to save checkpoints while training continues.
+            allow_partial: Whether to restore the matching part of a checkpoint if it does not match
+                completely.
+            eval_tasks: The evaluation tasks by name. If None, those of the experiment.
+            callbacks: Callbacks that are called after those that the config names.
+            stop_at_step: The step at which to save and raise `StoppedAtStep`. If None, training
+                runs to its last step.
 
         Raises:
-            RunnerError: The experiment cannot run as it is written, or another process trains in
-                the folder.
+            RunnerError: If the experiment cannot run as configured, or another process trains in
+                the run directory.
         """
         check_mode(mode)
         if model_dir is None:
@@ -156,7 +157,7 @@ class OrbitExperimentRunner:
             self._own_trainer_run.callbacks.on_run_begin(self._own_trainer_run)
 
     def _check_callbacks(self) -> None:
-        """Raises an error if something was asked for that only this runner's own loop does."""
+        """Raises an error if something was requested that only this runner's own loops support."""
         kept = [one for one in self._callbacks if keeps_state(one)]
         if self._config.callbacks or kept or (self._run is not None and self._callbacks):
             raise SettingError(
@@ -169,22 +170,22 @@ class OrbitExperimentRunner:
 
     @property
     def params(self) -> Any:
-        """The experiment, as it was given."""
+        """The experiment config that was passed to the constructor."""
         return self._params
 
     @property
     def model_dir(self) -> str:
-        """The folder of the run."""
+        """The run directory."""
         return self._model_dir
 
     @property
     def trainer(self) -> Any:
-        """Trains and evaluates."""
+        """The trainer, which also evaluates."""
         return self._trainer
 
     @property
     def checkpoint_manager(self) -> Any:
-        """Saves and restores."""
+        """The checkpoint manager, or None if a custom trainer has no checkpoint."""
         return self._checkpoint_manager
 
     @property
@@ -194,7 +195,7 @@ class OrbitExperimentRunner:
 
     @property
     def _garden_params(self) -> Any:
-        """The experiment as parts of Model Garden take it."""
+        """The experiment config in the form that parts of Model Garden take."""
         if not isinstance(self._params, ExperimentConfig) or not self._params.is_official:
             return self._params
         from orbit_runner.model_garden.driver.params import to_driver
@@ -202,16 +203,7 @@ class OrbitExperimentRunner:
         return to_driver(self._params)
 
     def _build_trainer(self, task: Any, train: bool, evaluate: bool) -> Any:
-        """Makes what trains and evaluates.
-
-        Args:
-            task: What is learned.
-            train: Whether it has to train.
-            evaluate: Whether it has to evaluate.
-
-        Returns:
-            A trainer with the attributes of Model Garden's.
-        """
+        """Returns a trainer with the attributes of Model Garden's."""
         if gin_names_a_trainer():
             return self._trainer_of_gin(task, train, evaluate)
         self._run = Run(
@@ -233,23 +225,19 @@ class OrbitExperimentRunner:
         return GardenTrainer(self._run, self.params, exporter)
 
     def _build_best_checkpoint_exporter(self) -> Any:
-        """Makes what exports the best checkpoint.
+        """Returns an object with the method `maybe_export_checkpoint`, or None to export nothing.
 
-        A trainer of one's own takes it; this runner's has a best checkpoint of its own, unless a
-        subclass makes another exporter here.
-
-        Returns:
-            An object with `maybe_export_checkpoint`; None where there is to be none.
+        A custom trainer uses it. This runner's trainer saves the best checkpoint itself, unless a
+        subclass overrides this method.
         """
         from official.core import train_utils
 
         return train_utils.maybe_create_best_ckpt_exporter(self._garden_params, self.model_dir)
 
     def _maybe_build_checkpoint_manager(self) -> Any:
-        """Makes what saves and restores.
+        """Returns an object with the methods of `tf.train.CheckpointManager`.
 
-        Returns:
-            An object with the methods of `tf.train.CheckpointManager`.
+        None is allowed only with a custom trainer.
         """
         if isinstance(self.trainer, GardenTrainer):
             return GardenCheckpoints(self.trainer.run, self.trainer.checkpoint)
@@ -276,19 +264,10 @@ class OrbitExperimentRunner:
         controller_cls: type[orbit.Controller] = orbit.Controller,
         enable_async_checkpointing: bool = False,
     ) -> orbit.Controller:
-        """Makes the controller.
+        """Returns the Orbit controller.
 
-        Args:
-            trainer: What trains; None in modes that only evaluate.
-            evaluator: What evaluates.
-            save_summary: Whether to write summaries and records.
-            train_actions: Called with the output of each loop of training.
-            eval_actions: Called with the result of each evaluation.
-            controller_cls: Its class.
-            enable_async_checkpointing: Whether checkpoints are saved beside training.
-
-        Returns:
-            The controller.
+        `trainer` is None in modes that only evaluate. The other arguments are those of the
+        constructor.
         """
         common: dict[str, Any] = {
             "save_summary": save_summary,
@@ -334,15 +313,17 @@ class OrbitExperimentRunner:
         )
 
     def run(self) -> tuple[tf_keras.Model, dict[str, Any]]:
-        """Does what the mode says.
+        """Trains, evaluates, or does both, depending on the mode.
 
         Returns:
-            The model, and the result of the evaluation at the end ({} where none was asked for).
+            The model and the result of the last evaluation, {} if there was no evaluation. If
+            `params` is a config of Model Garden's class, the result is {} unless an evaluation at
+            the end was requested.
 
         Raises:
-            RunnerError: The experiment cannot run as it is written.
-            Diverged: The loss diverged.
-            Interrupted: A signal ended the run, its checkpoint saved.
+            RunnerError: If the experiment cannot run as configured.
+            Diverged: If the loss diverged.
+            Interrupted: If a signal ended the run, after a checkpoint was saved.
         """
         held_run = run_scope(self._config, self.strategy, self._mode, self._model_dir)
         with self._until_run, held_run, self._output(), self._notes():
@@ -354,7 +335,7 @@ class OrbitExperimentRunner:
         return self.trainer.model, logs if self._evaluates_at_end or not of_a_driver else {}
 
     def _run_own_trainer(self) -> dict[str, Any]:
-        """Runs a trainer that is not this runner's, and returns the result of an evaluation."""
+        """Runs a custom trainer and returns the result of the last evaluation."""
         from orbit_runner.model_garden.driver.own_trainer import drive
 
         settings, run = self._garden_params.trainer, self._own_trainer_run
@@ -373,7 +354,7 @@ class OrbitExperimentRunner:
 
     @functools.cached_property
     def _own_trainer_run(self) -> Any:
-        """What callbacks get where a trainer of the user's own trains."""
+        """The object that callbacks receive instead of a `Run` if a custom trainer trains."""
         from orbit_runner.model_garden.driver.own_trainer import OwnTrainerRun
 
         return OwnTrainerRun(
@@ -386,13 +367,13 @@ class OrbitExperimentRunner:
         )
 
     def _notes(self) -> contextlib.AbstractContextManager[None]:
-        """Prints what a user should know, as Orbit does in a driver."""
+        """Returns a scope that prints notes, as Orbit does, if a driver has no handler for them."""
         of_a_driver = not isinstance(self._params, ExperimentConfig)
         prints = of_a_driver and not LOGGER.handlers
         return log_scope(print) if prints else contextlib.nullcontext()
 
     def _output(self) -> contextlib.AbstractContextManager[None]:
-        # Of a driver, standard output is its own, and Orbit's lines are expected there.
+        # Drivers control their own standard output and expect Orbit's messages there.
         of_a_driver = not isinstance(self._params, ExperimentConfig)
         return contextlib.nullcontext() if of_a_driver else quiet_orbit()
 
@@ -416,7 +397,7 @@ class OrbitExperimentRunner:
         return self.trainer.as_in_model_garden(logs)
 
     def _evaluates_new_weights(self, run: Run) -> bool:
-        """Returns whether Model Garden would evaluate what nothing was restored into, and warns."""
+        """Returns whether to evaluate untrained weights, as Model Garden does, and warns if so."""
         restored = run.restored or run.config.task.init_checkpoint
         if restored or isinstance(self._params, ExperimentConfig):
             return False
@@ -426,7 +407,7 @@ class OrbitExperimentRunner:
         return True
 
     def _take_manager(self) -> None:
-        """Puts a checkpoint manager that a subclass made in the place of the runner's."""
+        """Replaces the runner's checkpoints with a checkpoint manager that a subclass built."""
         manager, run = self._checkpoint_manager, self._run
         if run is not None and not isinstance(manager, GardenCheckpoints):
             if manager is None:
@@ -440,7 +421,7 @@ class OrbitExperimentRunner:
         from official.core import train_utils
 
         phase("building the model")
-        # As for a trainer of this runner: without a seed, deterministic random ops fail.
+        # As for this runner's own trainer, because deterministic random ops fail without a seed.
         seed_everything(self._config.runtime.seed, keeps=True)
         with self.strategy.scope():
             return train_utils.create_trainer(
@@ -453,13 +434,9 @@ class OrbitExperimentRunner:
 
 
 def run_config(params: Any) -> ExperimentConfig:
-    """Returns what a run goes by.
+    """Returns a config of this runner or of Model Garden as a config of this runner.
 
-    Args:
-        params: An experiment's config, of this runner or of any of Model Garden's classes.
-
-    Raises:
-        ConfigError: It has values that cannot be, by the rules of this runner.
+    Raises ConfigError if this runner does not allow a value.
     """
     if isinstance(params, ExperimentConfig):
         return params
@@ -469,7 +446,7 @@ def run_config(params: Any) -> ExperimentConfig:
 
 
 def gin_names_a_trainer() -> bool:
-    """Returns whether a gin binding names the class of the trainer."""
+    """Returns whether a gin binding sets the class of the trainer."""
     gin = sys.modules.get("gin")
     if gin is None:
         return False

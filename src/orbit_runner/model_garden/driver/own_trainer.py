@@ -1,4 +1,4 @@
-"""A trainer of the user's own: its checkpoints and records, and the controller that drives it."""
+"""Runs a custom trainer: its checkpoints, its records and its controller."""
 
 from __future__ import annotations
 
@@ -26,27 +26,20 @@ from orbit_runner.utils.log import note
 
 
 class TrainerCheckpointManager(tf.train.CheckpointManager):
-    """The checkpoint manager of a trainer of the user's own.
+    """The checkpoint manager of a custom trainer.
 
-    TensorFlow's restores what fits without reporting the rest, and saves weights that are NaN.
+    `tf.train.CheckpointManager` restores what matches without reporting the rest, and saves NaN
+    weights. This class reports the rest and refuses to save such weights.
     """
 
     def __init__(
         self,
         checkpoint: tf.train.Checkpoint,
         *,
-        run_directory: str,
+        run_directory: str,  # all workers restore from it
         allow_partial: bool,
         **kwargs: Any,
     ) -> None:
-        """Makes the manager.
-
-        Args:
-            checkpoint: What is saved.
-            run_directory: The directory that all workers restore from.
-            allow_partial: Whether a checkpoint may fit in part.
-            **kwargs: The other arguments of `tf.train.CheckpointManager`.
-        """
         super().__init__(checkpoint, **kwargs)
         self._run_directory = run_directory
         self._allow_partial = allow_partial
@@ -55,18 +48,9 @@ class TrainerCheckpointManager(tf.train.CheckpointManager):
     def save(
         self, checkpoint_number: Any = None, check_interval: bool = True, options: Any = None
     ) -> str | None:
-        """Saves the state, unless the weights are not finite.
+        """Saves a checkpoint and returns its path, or None if no checkpoint is due.
 
-        Args:
-            checkpoint_number: The number in the name of the checkpoint.
-            check_interval: Whether to save only where the interval has passed.
-            options: A `tf.train.CheckpointOptions`.
-
-        Returns:
-            The path; None where nothing was saved.
-
-        Raises:
-            Diverged: The weights are not finite.
+        Raises Diverged if the weights are not finite.
         """
         step, last = self._current_step(), self._saved_at
         is_due = last is None or step >= last + (self.checkpoint_interval or 0)
@@ -84,13 +68,10 @@ class TrainerCheckpointManager(tf.train.CheckpointManager):
         return int(orbit.utils.get_value(self._step_counter))
 
     def restore_or_initialize(self) -> str | None:
-        """Restores the latest checkpoint, or initializes the model if there is none.
+        """Restores the latest checkpoint and returns its path, or initializes the model.
 
-        Returns:
-            The path of the checkpoint; None if there was none.
-
-        Raises:
-            RunnerError: It does not fit, and `allow_partial` is false.
+        Returns None if there was no checkpoint. Raises RunnerError if the checkpoint does not match
+        and `allow_partial` is false.
         """
         found = tf.train.latest_checkpoint(self._run_directory)
         if found is not None:
@@ -105,7 +86,7 @@ class TrainerCheckpointManager(tf.train.CheckpointManager):
         items = dict(tf.train.TrackableView.children(self.checkpoint))
         content = CheckpointContent(path)
         found = match(items, content, lazily=True)
-        # Slots are made at the first gradient, so they may be in the checkpoint alone.
+        # Slot variables are created at the first update, so only the checkpoint may have them.
         left = [*found.missing, *(line for line in found.unused if line.startswith("model."))]
         if not left:
             return
@@ -127,20 +108,13 @@ def build_checkpoint_manager(
     *,
     allow_partial: bool,
 ) -> TrainerCheckpointManager:
-    """Makes the checkpoint manager of a trainer.
-
-    Args:
-        trainer: The trainer.
-        settings: The section `trainer`.
-        model_dir: The run directory.
-        workers: The processes that train together.
-        allow_partial: Whether a checkpoint may fit in part.
-    """
+    """Returns the checkpoint manager of a custom trainer."""
     return TrainerCheckpointManager(
         trainer.checkpoint,
         run_directory=model_dir,
         allow_partial=allow_partial,
-        # All workers save, for reading some variables takes all of them; one of them keeps it.
+        # All workers save, because reading some variables involves all of them. Only the chief
+        # keeps the checkpoint.
         directory=model_dir if workers.is_chief else tempfile.mkdtemp(),
         max_to_keep=settings.max_to_keep if workers.is_chief else 1,
         step_counter=trainer.global_step,
@@ -150,7 +124,10 @@ def build_checkpoint_manager(
 
 
 def _restore_shared(trainer: Any, model_dir: str) -> None:
-    """Restores what the chief saved; a worker's own folder is new at each start."""
+    """Restores the chief's latest checkpoint, or initializes the trainer if there is no checkpoint.
+
+    A worker's own directory is new at each start.
+    """
     newest = tf.train.latest_checkpoint(model_dir)
     if newest is None:
         trainer.initialize()
@@ -161,14 +138,9 @@ def _restore_shared(trainer: Any, model_dir: str) -> None:
 def summary_managers(
     settings: TrainerConfig, directory: Path, workers: Workers, step: Any, given: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Returns the writers of summaries and records, where the caller gave none.
+    """Returns the writers of summaries and records by the names of Orbit's arguments.
 
-    Args:
-        settings: The section `trainer`.
-        directory: The run directory.
-        workers: The processes that train together, of which the chief alone writes.
-        step: The global step, an int64 scalar variable.
-        given: Those that the caller gave, by the names of Orbit's arguments.
+    Writers that the caller passed, in `given`, are kept. Only the chief writes.
     """
     lines = JsonLines(RunDirectory(directory).metrics) if workers.is_chief else None
     interval, subdir = settings.summary_interval, settings.validation_summary_subdir
@@ -188,16 +160,7 @@ def summary_managers(
 
 
 class OwnTrainerRun:
-    """What callbacks get in place of a `Run` where a trainer of the user's own trains.
-
-    Attributes:
-        config: The experiment.
-        model_dir: The run directory.
-        strategy: Where it runs.
-        train_steps: The step that training goes to.
-        callbacks: What is called at its events.
-        is_chief: Whether this process is the one that writes files.
-    """
+    """The object that callbacks receive instead of a `Run` if a custom trainer trains."""
 
     def __init__(
         self,
@@ -219,52 +182,35 @@ class OwnTrainerRun:
 
     @property
     def model(self) -> Any:
-        """The network."""
+        """The model."""
         return self._trainer.model
 
     def inexact_reasons(self) -> list[str]:
-        """Returns why the same config need not give the same weights again."""
+        """Returns why the same config may not give the same weights again."""
         return ["a trainer of your own makes its own batches and random draws"]
 
 
 class Reports:
-    """Calls the callbacks after loops and evaluations of a trainer.
-
-    Attributes:
-        last: The result of the last evaluation; {} before the first.
-    """
+    """Calls the callbacks after the loops and evaluations of a custom trainer."""
 
     def __init__(self, run: OwnTrainerRun) -> None:
-        """Starts to measure the time of the first loop.
-
-        Args:
-            run: What callbacks get.
-        """
         self._run = run
-        self.last: dict[str, Any] = {}
+        self.last: dict[str, Any] = {}  # the result of the last evaluation
         self.restart()
 
     def restart(self) -> None:
-        """Starts to measure the time of the next loop."""
+        """Restarts the time measurement, for the next loop."""
         self._step, self._time = self._run.step, time.perf_counter()
 
     def trained(self, logs: Mapping[str, Any]) -> None:
-        """Calls callbacks after a loop of steps.
-
-        Args:
-            logs: What the trainer returned.
-        """
+        """Calls `on_loop_end` of the callbacks with the output of a loop and its speed."""
         steps, seconds = self._run.step - self._step, time.perf_counter() - self._time
         speed = {"steps_per_second": steps / seconds if seconds else 0.0}
         self._run.callbacks.on_loop_end(self._run, {**_scalars(logs), **speed})
         self.restart()
 
     def evaluated(self, logs: Mapping[str, Any]) -> None:
-        """Calls callbacks after an evaluation.
-
-        Args:
-            logs: What the trainer returned.
-        """
+        """Calls `on_evaluate` of the callbacks with the result of an evaluation."""
         self.last = dict(logs)
         self._run.callbacks.on_evaluate(self._run, _scalars(logs))
         self.restart()
@@ -295,24 +241,9 @@ def garden_controller(
     summary_manager: Any,
     eval_summary_manager: Any,
 ) -> orbit.Controller:
-    """Returns the controller of a trainer of Model Garden's kind.
+    """Returns the controller of a custom trainer, which has restored the latest checkpoint.
 
-    Args:
-        runner: The `OrbitExperimentRunner`.
-        params: The experiment.
-        trainer: What trains; None in modes that only evaluate.
-        evaluator: What evaluates.
-        controller_cls: Its class.
-        reports: Reports loops and evaluations.
-        asynchronous: Whether checkpoints are saved beside training.
-        save_summary: Whether to write summaries.
-        train_actions: Called with the output of each loop of training.
-        eval_actions: Called with the result of each evaluation.
-        summary_manager: Writes summaries of training, in place of Orbit's.
-        eval_summary_manager: Writes summaries of evaluation.
-
-    Returns:
-        The controller; the newest checkpoint is restored.
+    `trainer` is None in modes that only evaluate.
     """
     manager, folder = runner.checkpoint_manager, Path(runner.model_dir)
     own_train, own_eval = [reports.trained, *train_actions], [reports.evaluated, *eval_actions]
@@ -350,16 +281,9 @@ def garden_controller(
 
 
 def drive(runner: Any, settings: Any, mode: str, *, evaluates_at_end: bool) -> dict[str, Any]:
-    """Trains, evaluates, or both, by the methods of the controller.
+    """Trains, evaluates, or does both, with the controller.
 
-    Args:
-        runner: The `OrbitExperimentRunner`.
-        settings: The experiment's section `trainer`.
-        mode: What to do.
-        evaluates_at_end: Whether to evaluate once more at the end.
-
-    Returns:
-        The result of the evaluation at the end; {} where there was none.
+    Returns the result of the evaluation at the end, {} if there was no evaluation.
     """
     controller, steps = runner.controller, settings.validation_steps
     if mode == "train_and_eval":

@@ -1,4 +1,4 @@
-"""Configs of Model Garden that a driver of a user's own hands to the runner."""
+"""Converts between the configs of Model Garden that drivers use and configs of this runner."""
 
 from __future__ import annotations
 
@@ -11,24 +11,19 @@ import tensorflow as tf
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.model_garden.provider import adopt
 
-# What a config was made of, by the identity of Model Garden's: that has no place for it.
+# Maps the id of a config of Model Garden, which cannot store it, to the config that it was made
+# from.
 _made_of: dict[int, ExperimentConfig] = {}
 
 
 def from_driver(params: Any) -> ExperimentConfig:
-    """Returns a config that a driver hands over, as one of this runner.
+    """Returns a config of any of Model Garden's classes, from a driver, as one of this runner.
 
-    Args:
-        params: An experiment's config, of any of Model Garden's classes.
-
-    Returns:
-        The config, with the seed of the driver's `tf.random.set_seed`: its own has no place for it.
-
-    Raises:
-        ConfigError: It has values that cannot be, by the rules of this runner.
+    Its seed is that of the driver's `tf.random.set_seed`, because Model Garden's config has no
+    seed. Raises ConfigError if this runner does not allow a value.
     """
     config, before = adopt(params), _made_of.get(id(params))
-    # The driver has decided by now whether ops are deterministic, and it need not have.
+    # The driver has already decided whether ops are deterministic.
     changes: dict[str, Any] = {"deterministic": False}
     seed, _ = tf.compat.v1.get_seed(None)
     if seed is not None:
@@ -45,7 +40,7 @@ def from_driver(params: Any) -> ExperimentConfig:
 
 
 def _with_ours(section: Any, before: Any, params: Any) -> Any:
-    """Returns a section with the settings that were made and that Model Garden has no place for."""
+    """Returns a section with the earlier values of settings that Model Garden does not have."""
     names = [f.name for f in dataclasses.fields(before) if f.name not in vars(params)]
     plain = type(before)()
     made = {name: getattr(before, name) for name in names}
@@ -53,14 +48,9 @@ def _with_ours(section: Any, before: Any, params: Any) -> Any:
 
 
 def remember(params: Any, config: ExperimentConfig) -> Any:
-    """Keeps what a config was made of for as long as that is there.
+    """Stores the config that a config of Model Garden was made from, and returns `params`.
 
-    Args:
-        params: A config of Model Garden's class.
-        config: The config of this runner that it was made of.
-
-    Returns:
-        `params`.
+    The entry is removed when `params` is garbage collected.
     """
     _made_of[id(params)] = config
     weakref.finalize(params, _made_of.pop, id(params), None)
@@ -68,12 +58,5 @@ def remember(params: Any, config: ExperimentConfig) -> Any:
 
 
 def to_driver(config: Any) -> Any:
-    """Returns a config of this runner as Model Garden's own parts take it.
-
-    Args:
-        config: An `OfficialExperiment`.
-
-    Returns:
-        A config of Model Garden's class, not locked.
-    """
+    """Returns an `OfficialExperiment` as an unlocked config of Model Garden's class."""
     return config.for_task.replace()

@@ -1,7 +1,7 @@
-"""Parts of a run in the shapes that Model Garden's `OrbitExperimentRunner` has them.
+"""Presents the parts of a run as the parts of Model Garden's `OrbitExperimentRunner`.
 
-A subclass of it replaces some parts and looks into others. Ours are shown to it as it knows them,
-and what it made itself is put in the place of ours.
+Subclasses of the runner replace some parts and read others. The parts that they build are used in
+place of the runner's.
 """
 
 from __future__ import annotations
@@ -29,20 +29,11 @@ from orbit_runner.utils.files import read_json_object
 class GardenTrainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
     """Trainer and evaluator of a run, with the attributes of Model Garden's `Trainer`.
 
-    Attributes:
-        run: The run.
-        config: The experiment, as it was given.
-        checkpoint_exporter: What a subclass of the runner exports the best checkpoint with.
+    `config` is the experiment as the user passed it. A `checkpoint_exporter` replaces the runner's
+    best checkpoint.
     """
 
     def __init__(self, run: Run, config: Any, checkpoint_exporter: Any = None) -> None:
-        """Shows a run.
-
-        Args:
-            run: The run.
-            config: The experiment, as it was given.
-            checkpoint_exporter: Takes the place of the runner's best checkpoint where given.
-        """
         self.run, self.config = run, config
         self.checkpoint_exporter = checkpoint_exporter
         if checkpoint_exporter is not None:
@@ -50,78 +41,67 @@ class GardenTrainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
 
     @property
     def model(self) -> Any:
-        """The network."""
+        """The model."""
         return self.run.state.model
 
     @property
     def optimizer(self) -> Any:
-        """What applies gradients; an average of the weights stands beside it, not around it."""
+        """The optimizer, not wrapped in an optimizer that averages the weights."""
         return self.run.state.optimizer
 
     @property
     def global_step(self) -> tf.Variable:
-        """The step, int64 scalar."""
+        """The global step, an int64 scalar."""
         return self.run.state.global_step
 
     @property
     def task(self) -> Any:
-        """What is learned."""
+        """The task."""
         return self.run.task
 
     @property
     def strategy(self) -> tf.distribute.Strategy:
-        """Where it runs."""
+        """The distribution strategy."""
         return self.run.strategy
 
     @functools.cached_property
     def checkpoint(self) -> tf.train.Checkpoint:
-        """All that changes with a step."""
+        """The checkpoint of all variables that change during training."""
         return self.run.state.checkpoint()
 
     @property
     def train_loss(self) -> Any:
-        """The mean training loss; None in modes that only evaluate."""
+        """The mean training loss, or None in modes that only evaluate."""
         return getattr(self.run.trainer, "_loss", None)
 
     @property
     def train_metrics(self) -> list[Any]:
-        """The task's metrics of training."""
+        """The task's training metrics."""
         return list(getattr(self.run.trainer, "_metrics", ()))
 
     @property
     def validation_loss(self) -> Any:
-        """The mean loss of an evaluation; None in modes that only train."""
+        """The mean validation loss, or None in modes that only train."""
         return getattr(self.run.evaluator, "_loss", None)
 
     @property
     def validation_metrics(self) -> list[Any]:
-        """The task's metrics of an evaluation."""
+        """The task's validation metrics."""
         return list(getattr(self.run.evaluator, "_metrics", ()))
 
     def initialize(self) -> None:
-        """Lets the task load weights from elsewhere."""
+        """Lets the task initialize the model, for example from another checkpoint."""
         self.task.initialize(self.model)
 
     def train(self, num_steps: tf.Tensor) -> dict[str, Any]:
-        """Runs some steps.
-
-        Args:
-            num_steps: int32 scalar.
-
-        Returns:
-            Loss, metrics and learning rate.
-        """
+        """Runs `num_steps` steps (int32 scalar) and returns loss, metrics and learning rate."""
         assert self.run.trainer is not None
         return self.run.trainer.train(num_steps)
 
     def evaluate(self, num_steps: tf.Tensor) -> dict[str, Any]:
-        """Evaluates some batches, and keeps the best checkpoint: for controllers not made here.
+        """Evaluates `num_steps` batches (int32 scalar, -1 for all) and returns loss and metrics.
 
-        Args:
-            num_steps: int32 scalar; -1 for all there are.
-
-        Returns:
-            Loss and metrics.
+        Also saves the best checkpoint, for controllers that this runner did not build.
         """
         assert self.run.evaluator is not None
         logs = self.run.evaluator.evaluate(num_steps)
@@ -130,10 +110,9 @@ class GardenTrainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         return self.as_in_model_garden(logs)
 
     def as_in_model_garden(self, logs: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns results under the names that Model Garden has for them, and no others.
+        """Returns the results of an evaluation under Model Garden's names, without other entries.
 
-        Args:
-            logs: The result of an evaluation; {} where there was none.
+        `logs` is {} if there was no evaluation.
         """
         found = _without_examples(logs)
         if not logs or self.run.best is None:
@@ -148,7 +127,7 @@ class GardenTrainer(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         info = self.run.model_dir / folder / "info.json"
         try:
             return read_json_object(info)
-        except (OSError, ValueError):  # Removed or damaged while the run went on.
+        except (OSError, ValueError):  # Removed or damaged during the run.
             return {}
 
 
@@ -161,13 +140,13 @@ def _without_examples(logs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _Exported(BestKeeper):
-    """Hands the weights to an exporter after each evaluation, averaged where an average is kept."""
+    """Calls an exporter after each evaluation, with the averaged weights if an average is kept."""
 
     def __init__(self, exporter: Any, trainer: GardenTrainer) -> None:
         self._exporter, self._trainer = exporter, trainer
 
     def on_evaluate(self, run: Run, logs: Logs) -> None:
-        """Hands them over."""
+        """Exports the checkpoint."""
         ema = run.state.ema
         with ema.applied_scope() if ema is not None else contextlib.nullcontext():
             self._exporter.maybe_export_checkpoint(self._trainer.checkpoint, dict(logs), run.step)
@@ -176,16 +155,11 @@ class _Exported(BestKeeper):
 class GardenCheckpoints(tf.train.CheckpointManager):
     """The checkpoints of a run, with the methods of `tf.train.CheckpointManager`.
 
-    It is one by name, for Orbit's controller asks for that; nothing of it is used.
+    It is a subclass only because Orbit's controller requires one, and uses nothing of the base
+    class.
     """
 
     def __init__(self, run: Run, checkpoint: tf.train.Checkpoint) -> None:
-        """Shows the checkpoints of a run.
-
-        Args:
-            run: The run.
-            checkpoint: What is saved.
-        """
         self._run, self._shown = run, checkpoint
         assert isinstance(run.checkpoints, Checkpoints)  # A user's manager is not wrapped again.
         self._folder = run.checkpoints.folder
@@ -193,41 +167,36 @@ class GardenCheckpoints(tf.train.CheckpointManager):
 
     @property
     def checkpoint(self) -> tf.train.Checkpoint:
-        """What is saved."""
+        """The `tf.train.Checkpoint` that is saved."""
         return self._shown
 
     @property
     def checkpoint_interval(self) -> int:
-        """Steps between checkpoints."""
+        """The number of steps between checkpoints."""
         return self._run.plan.checkpoint_interval
 
     @property
     def directory(self) -> str:
-        """Their folder."""
+        """The directory of the checkpoints."""
         return self._run.checkpoints.directory
 
     @property
     def checkpoints(self) -> list[str]:
-        """Their paths, the oldest first."""
+        """The paths of the checkpoints, oldest first."""
         return [str(self._folder.prefix(step)) for step in self._folder.committed()]
 
     @property
     def latest_checkpoint(self) -> str | None:
-        """The path of the newest; None where there is none."""
+        """The path of the latest checkpoint, or None if there are no checkpoints."""
         return self._run.checkpoints.newest()
 
     def save(
         self, checkpoint_number: Any = None, check_interval: bool = True, options: Any = None
     ) -> str | None:
-        """Saves the state at the global step.
+        """Saves a checkpoint and returns its path, or None if no checkpoint is due.
 
-        Args:
-            checkpoint_number: Not looked at: checkpoints are named after the global step.
-            check_interval: Whether to save only where the interval has passed.
-            options: Not looked at: `enable_async_checkpointing` said it.
-
-        Returns:
-            The path; None where nothing was saved.
+        Ignores `checkpoint_number`, because checkpoints are named after the global step, and
+        `options`, because `enable_async_checkpointing` replaces it.
         """
         step = self._run.step
         if check_interval and step - self._saved_at < self.checkpoint_interval:
@@ -237,34 +206,26 @@ class GardenCheckpoints(tf.train.CheckpointManager):
         return str(self._folder.prefix(step))
 
     def restore_or_initialize(self) -> str | None:
-        """Restores the newest that is whole, or hands a new model to the task.
+        """Restores the latest complete checkpoint, or lets the task initialize the model.
 
-        Returns:
-            The path of the checkpoint; None where there was none.
+        Returns the path of the checkpoint, or None if there was no checkpoint.
         """
         self._run.restore_or_initialize()
         self._saved_at = self._run.step
         return self._run.restored
 
     def sync(self) -> None:
-        """Waits until the last save is on the disk."""
+        """Waits until the last checkpoint is on disk."""
         self._run.checkpoints.sync()
 
 
 class ManagedCheckpoints:
-    """A `tf.train.CheckpointManager` of a user's own, in the place of a run's checkpoints."""
+    """A custom `tf.train.CheckpointManager` with the interface of a run's checkpoints."""
 
     def __init__(self, run: Run, manager: Any, *, asynchronous: bool) -> None:
-        """Takes a manager.
-
-        Args:
-            run: The run.
-            manager: The manager, of the run's state.
-            asynchronous: Whether saving runs beside training.
-        """
         self._run, self._manager = run, manager
-        # A manager of one's own restores its newest checkpoint, as a whole, or raises; it keeps no
-        # record of it.
+        # A custom manager restores its latest checkpoint completely or raises, and stores no
+        # record.
         self.fell_back, self.restored_partly = False, False
         self.restored: CheckpointRecord | None = None
         self._options = tf.train.CheckpointOptions(enable_async=asynchronous)
@@ -272,25 +233,21 @@ class ManagedCheckpoints:
 
     @property
     def directory(self) -> str:
-        """Its folder."""
+        """The directory of the manager."""
         return str(self._manager.directory)
 
     def newest(self) -> str | None:
-        """Returns the newest checkpoint; None if there is none."""
+        """Returns the path of the latest checkpoint, or None if there are no checkpoints."""
         return tf.train.latest_checkpoint(self.directory)
 
     def check(self, path: str) -> None:
-        """Does nothing: no fingerprint is kept of what a manager of one's own writes.
-
-        Args:
-            path: The checkpoint.
-        """
+        """Does nothing, because the checkpoints of a custom manager have no fingerprint."""
 
     def restore_or_initialize(self, task: Any) -> str | None:
-        """Lets the manager restore, or initialize where it has nothing.
+        """Lets the manager restore its latest checkpoint or initialize the model.
 
-        Args:
-            task: Not asked: the manager has a function of its own for a new model.
+        Returns the path of the checkpoint, or None if there was no checkpoint. `task` is ignored,
+        because the manager has its own `init_fn`.
         """
         with self._run.strategy.scope():
             path: str | None = self._manager.restore_or_initialize()
@@ -300,13 +257,9 @@ class ManagedCheckpoints:
         return path
 
     def restore(self, path: str) -> None:
-        """Restores one checkpoint.
+        """Restores a checkpoint, given by its path without suffix.
 
-        Args:
-            path: The checkpoint, without suffix.
-
-        Raises:
-            RunnerError: It cannot be read.
+        Raises RunnerError if the checkpoint cannot be read.
         """
         try:
             with self._run.strategy.scope():
@@ -316,20 +269,19 @@ class ManagedCheckpoints:
         self._saved = self._run.step
 
     def restore_newest(self) -> str | None:
-        """Restores the newest checkpoint; returns its path, None where there is none."""
+        """Restores the latest checkpoint and returns its path, or None if none exists."""
         path = self.newest()
         if path is not None:
             self.restore(path)
         return path
 
     def raise_failure(self) -> None:
-        """Does nothing: a manager of one's own raises its errors itself."""
+        """Does nothing, because a custom manager raises its errors itself."""
 
     def save(self) -> None:
-        """Saves the state as it is at the global step, once a step.
+        """Saves a checkpoint, unless the current step is already saved.
 
-        Raises:
-            Diverged: The weights are not finite.
+        Raises Diverged if the weights are not finite.
         """
         step = self._run.step
         if step == self._saved:
@@ -342,12 +294,12 @@ class ManagedCheckpoints:
 
     @contextlib.contextmanager
     def completed_saves_scope(self) -> Iterator[None]:
-        """Has the last save on the disk at the end of a `with` block, an error included."""
+        """Waits for the last checkpoint at the end of a `with` block, even after an error."""
         try:
             yield
         finally:
             self.sync()
 
     def sync(self) -> None:
-        """Waits until the last save is on the disk."""
+        """Waits until the last checkpoint is on disk."""
         self._manager.sync()

@@ -1,1 +1,1 @@
-"""A run directory in an object store: a local working copy, and what keeps both equal."""
+"""A run directory in an object store: a local working copy, and its synchronization."""

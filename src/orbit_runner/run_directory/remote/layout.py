@@ -1,4 +1,4 @@
-"""Which files of a run directory belong together, and in which order they may appear."""
+"""Which files of a run directory belong together, and in which order they may be written."""
 
 from __future__ import annotations
 
@@ -11,53 +11,40 @@ from pathlib import Path, PurePosixPath
 _CHECKPOINT_FILE = re.compile(r"((?:.*/)?[^/]+)-(\d+)\.(index|json|data-\d+-of-\d+)")
 _EVENTS = "events.out.tfevents"
 POINTER = "checkpoint"
-# Files that a process appends to. They are uploaded with each checkpoint, and now and then.
+# Files that a process appends to. They are uploaded with each checkpoint, and periodically.
 _APPENDED = (".jsonl", ".stderr", ".log")
 
 
 @dataclasses.dataclass(frozen=True, order=True)
 class Group:
-    """The files of one checkpoint; its index makes it one.
-
-    Attributes:
-        step: Its step.
-        series: Its path without step and suffix, such as `checkpoints/ckpt`.
-    """
+    """The files of one checkpoint, which is complete once its index exists."""
 
     step: int
-    series: str
+    series: str  # Its path without step and suffix, such as `checkpoints/ckpt`.
 
     @property
     def index(self) -> str:
-        """The name of the file that commits it."""
+        """The name of the index file, which completes the checkpoint."""
         return f"{self.series}-{self.step}.index"
 
     def in_order(self, names: Iterable[str]) -> list[str]:
-        """Returns its files in the order in which they are written: the index last.
-
-        Args:
-            names: The names of its files.
-        """
+        """Returns the checkpoint's files in the order in which they are written: the index last."""
         return sorted(names, key=lambda name: (name == self.index, name.endswith(".json"), name))
 
 
 def group_of(name: str) -> Group | None:
     """Returns the checkpoint that a file belongs to; None for any other file.
 
-    Args:
-        name: The name of the file, relative to the run directory.
+    `name` is relative to the run directory.
     """
     match = _CHECKPOINT_FILE.fullmatch(name)
     return Group(int(match[2]), match[1]) if match else None
 
 
 def groups_of(names: Iterable[str]) -> dict[Group, list[str]]:
-    """Returns the checkpoints among files, whole or not.
+    """Returns the checkpoints among files, complete or not, with the names of their files.
 
     A JSON file alone, such as `metrics-300.json`, is not a checkpoint.
-
-    Args:
-        names: The names of the files.
     """
     found: dict[Group, list[str]] = {}
     for name in names:
@@ -72,11 +59,7 @@ def groups_of(names: Iterable[str]) -> dict[Group, list[str]]:
 
 
 def committed_groups(groups: Mapping[Group, list[str]]) -> dict[Group, list[str]]:
-    """Returns the checkpoints that have an index.
-
-    Args:
-        groups: Checkpoints, whole or not.
-    """
+    """Returns the checkpoints that have an index."""
     return {group: files for group, files in groups.items() if group.index in files}
 
 
@@ -86,16 +69,12 @@ def is_pointer(name: str) -> bool:
 
 
 def is_appended(name: str) -> bool:
-    """Returns whether a process appends to a file, so that it changes all the time."""
+    """Returns whether processes append to a file, so that it changes continually."""
     return name.endswith(_APPENDED) or _EVENTS in name
 
 
 def record_only(names: Iterable[str]) -> set[str]:
-    """Returns the files that a run continues without: summaries, exports, logs.
-
-    Args:
-        names: The names of all files of the run.
-    """
+    """Returns the files that a run can be resumed without: summaries, exports, logs."""
     names = [*names]
     exports = {PurePosixPath(n).parent for n in names if n.endswith("/saved_model.pb")}
     return {
@@ -108,13 +87,10 @@ def record_only(names: Iterable[str]) -> set[str]:
 
 
 def list_files(folder: Path) -> dict[str, os.stat_result]:
-    """Returns the files of a run directory that belong to the run, by name.
+    """Returns the files of a run directory that belong to the run, by relative path.
 
-    Two listings have to agree: while one is being read, a checkpoint may appear where the listing
-    has passed already, and the one before it disappear where it has not.
-
-    Args:
-        folder: The run directory.
+    Two consecutive listings must agree: during a listing, a checkpoint may appear in a part that
+    has already been read, and the previous one may disappear from a part that has not.
     """
     before = _listing(folder)
     while True:
@@ -127,7 +103,7 @@ def list_files(folder: Path) -> dict[str, os.stat_result]:
 def _listing(folder: Path) -> dict[str, os.stat_result]:
     found = {}
     for above, folders, files in os.walk(folder):
-        # Names that begin with a dot are of this machine: locks, files that are being written.
+        # Names that begin with a dot are local to this machine: locks, temporary files.
         folders[:] = [name for name in folders if not name.startswith(".")]
         for file in files:
             if file.startswith(".") or ".tempstate" in file:

@@ -1,4 +1,4 @@
-"""A run in an object store, for callers of the library."""
+"""Runs in an object store that are started from Python."""
 
 from __future__ import annotations
 
@@ -20,17 +20,11 @@ from orbit_runner.run_directory.remote.run import evaluation_scope, training_sco
 def remote_run_scope(
     url: str, mode: str, params: Any, strategy: tf.distribute.Strategy | None
 ) -> Iterator[Path]:
-    """Yields the local copy of a run directory, and uploads what a run writes into it.
+    """Yields the local copy of a run directory in an object store, and uploads what the run writes.
 
-    Args:
-        url: The run directory, in an object store.
-        mode: What the run does.
-        params: The experiment: Model Garden's config, or one of this runner.
-        strategy: Where it runs; the strategy in scope where None.
-
-    Raises:
-        RunnerError: The processes of a cluster would share it, or another process trains there.
-        StorageError: The store cannot be read or written.
+    `params` is an experiment of Model Garden or of this package. If `strategy` is None, the current
+    strategy is used. Raises `RunnerError` if the processes of a cluster would share the directory
+    or another process trains in it, and `StorageError` if the store cannot be read or written.
     """
     strategy = strategy or tf.distribute.get_strategy()
     if Workers(strategy).count > 1 or is_asynchronous(strategy):

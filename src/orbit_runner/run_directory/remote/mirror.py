@@ -1,4 +1,4 @@
-"""Uploads what changes in a working copy, beside training, in an order that readers can rely on."""
+"""Uploads the changes of a working copy during training, in an order that readers can rely on."""
 
 from __future__ import annotations
 
@@ -32,20 +32,17 @@ _Files = Mapping[str, os.stat_result]
 class Mirror:
     """Keeps the objects of a run equal to its working copy.
 
-    One pass uploads, in this order: other files; of each new checkpoint the data, then the record,
-    then the index, which makes it a checkpoint; the files that name the newest checkpoint. Last it
-    deletes what is gone. So a reader never finds an index without its data, nor a name without its
-    checkpoint, and an old checkpoint is deleted only after its successor is there.
+    Each pass uploads, in this order: the files that belong to no checkpoint; for each new
+    checkpoint the data, then the record, then the index, which completes it; the files that name
+    the newest checkpoint. Then it deletes the objects of removed files. So a reader never finds an
+    index without its data, or the name of a checkpoint without the checkpoint, and an old
+    checkpoint is deleted only after its successor is uploaded.
+
+    `holds` returns whether this process still has the lock of the run. `keep` is the number of
+    checkpoints to keep in the store; None keeps all.
     """
 
     def __init__(self, copy: WorkingCopy, holds: Callable[[], bool], *, keep: int | None) -> None:
-        """Makes the mirror; nothing is uploaded yet.
-
-        Args:
-            copy: The working copy.
-            holds: Returns whether this process still has the lock of the run.
-            keep: How many checkpoints stay in the store; None: all.
-        """
         self._copy, self._store, self._holds, self._keep = copy, copy.store, holds, keep
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="run-upload", daemon=True)
@@ -53,21 +50,17 @@ class Mirror:
         self._failing = False
 
     def start(self) -> None:
-        """Uploads from now on whatever changes."""
+        """Starts the thread that uploads changes."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends the thread after the object that is being uploaded."""
+        """Stops the thread after the upload of the current object."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
 
     def finish(self) -> None:
-        """Uploads all that is left.
-
-        Raises:
-            StorageError: Something could not be uploaded.
-        """
+        """Stops the thread and uploads the rest; raises `StorageError` if an upload fails."""
         self.stop()
         self._stop.clear()
         noticed = threading.Timer(_NOTICE_SECONDS, self._report_waiting)
@@ -109,8 +102,8 @@ class Mirror:
         self._failing = False
 
     def _pass(self, *, final: bool) -> bool:
-        """Brings the store to the state of the working copy; returns whether anything changed."""
-        # Read first: what they name is then in the listing, or something newer is.
+        """Updates the store to match the working copy; returns whether anything changed."""
+        # Read before the listing, which then has the checkpoints that they name, or newer ones.
         pointers = self._pointers()
         files = list_files(self._copy.path)
         groups = groups_of(files)
@@ -123,7 +116,7 @@ class Mirror:
             for name in self._changed_files(files, files)
             if name not in in_groups and not is_pointer(name) and self._is_due(name, fresh)
         ]
-        # The graph makes a directory a SavedModel.
+        # Last, because this file makes a directory a SavedModel.
         for name in sorted(others, key=lambda name: name.endswith("saved_model.pb")):
             self._upload_now(name)
         for group, names in new.items():
@@ -156,7 +149,7 @@ class Mirror:
         return time.monotonic() - self._uploaded_at.get(name, 0.0) > _APPENDED_SECONDS
 
     def _link(self, group: Group, names: list[str]) -> bool:
-        """Gives a checkpoint further names, so that its files outlive their rotation."""
+        """Creates hard links to the files of a checkpoint, so that they survive its deletion."""
         try:
             for name in names:
                 target = self._copy.outbox / name
@@ -174,7 +167,7 @@ class Mirror:
 
     def _upload_group(self, group: Group, names: list[str]) -> None:
         if group.index in self._copy.synced:
-            # A checkpoint of the same step that is replaced is none while it is.
+            # It is replaced by another of the same step, and incomplete until that is uploaded.
             self._remove(group.index)
         for name in group.in_order(names):
             path = self._copy.outbox / name
@@ -196,7 +189,7 @@ class Mirror:
                 stat = os.fstat(file.fileno())
                 content = file.read(stat.st_size)
         except FileNotFoundError:
-            return  # It was deleted; the next listing shows that.
+            return  # It was deleted; the next pass deletes the object.
         if name.endswith(".jsonl"):
             content = content[: content.rfind(b"\n") + 1]
         self._write(name, content, stat)
@@ -223,7 +216,7 @@ class Mirror:
         return gone
 
     def _surplus(self) -> list[str]:
-        """Returns checkpoints that this process never had, and that are too many by now."""
+        """Returns the files of checkpoints without a local copy that are incomplete or too old."""
         synced = self._copy.synced
         groups = groups_of(synced)
         found = [n for n in orphans(synced) if not synced[n].is_local]

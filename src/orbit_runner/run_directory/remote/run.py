@@ -33,19 +33,12 @@ _POLL_SECONDS = 5.0
 
 @contextlib.contextmanager
 def training_scope(url: str, *, keep: int | None) -> Iterator[Path]:
-    """Trains in a local working copy of a run directory, and uploads what changes.
+    """Yields a local working copy of a run directory, and uploads its changes.
 
-    Args:
-        url: The run directory.
-        keep: How many checkpoints the run keeps; None: all.
-
-    Yields:
-        The working copy. At the end of the block all of it is in the store.
-
-    Raises:
-        PathError: The URL is not one that a run can be in, or cannot be written.
-        RunnerError: Another process trains there, or has taken the run over.
-        StorageError: What was trained could not be uploaded.
+    At the end of the block, everything in the working copy is in the store. `keep` is the number of
+    checkpoints that the run keeps; None keeps all. Raises `PathError` if the URL cannot be used as
+    a run directory or is not writable, `RunnerError` if another process trains there or has taken
+    over the run, and `StorageError` if an upload fails.
     """
     store = _open_store(url)
     training = threading.Event()
@@ -87,7 +80,7 @@ def _mirror_scope(
 
 
 def _finish(mirror: Mirror, copy: WorkingCopy, lease: Lease) -> None:
-    """Uploads what is left, unless another process has the run now."""
+    """Uploads what is left, unless another process has taken over the run."""
     try:
         if lease.lost is None:
             mirror.finish()
@@ -108,28 +101,19 @@ def _explain(failure: StorageError, copy: WorkingCopy) -> str:
 
 
 def _interrupt(training: threading.Event) -> None:
-    """Ends the training after its loop, as Ctrl-C does: another process writes the run now."""
+    """Stops training after the current loop, as Ctrl-C does: another process has taken over."""
     if training.is_set():
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
 
 @contextlib.contextmanager
 def evaluation_scope(url: str, *, summaries: str, follows: bool) -> Iterator[Path]:
-    """Evaluates a run of an object store, which may be training at the same time.
+    """Yields a local directory with the newest checkpoint of a run, which may still be training.
 
-    What training writes stays as it is: an evaluation uploads its own record and its summaries.
-
-    Args:
-        url: The run directory.
-        summaries: The subdirectory of summaries of evaluation.
-        follows: Whether to download new checkpoints as they appear.
-
-    Yields:
-        A local directory with the newest checkpoint.
-
-    Raises:
-        PathError: There is no run, or it cannot be read.
-        StorageError: The store does not answer.
+    Only the record of the evaluation and its summaries are uploaded; files that training writes are
+    not changed. `summaries` is the subdirectory of the evaluation summaries. If `follows`, new
+    checkpoints are downloaded as they appear. Raises `PathError` if the run does not exist or
+    cannot be read, and `StorageError` if the store does not respond.
     """
     store = _open_store(url)
     above = cache_folder("evaluations")
@@ -163,7 +147,7 @@ def _following_scope(store: ObjectStore, folder: Path) -> Iterator[None]:
 
     def follow() -> None:
         while not stop.wait(_POLL_SECONDS):
-            # What is not there yet, or not there any more, is looked for again.
+            # Objects that do not exist yet, or no longer exist, are tried again at the next poll.
             with contextlib.suppress(StorageError, OSError):
                 _fetch_newest(store, folder)
 
@@ -194,11 +178,7 @@ def _fetch_newest(store: ObjectStore, folder: Path) -> None:
 
 
 def newest_only(found: Mapping[str, ObjectInfo]) -> dict[str, ObjectInfo]:
-    """Returns what a run continues or is evaluated from: small files, the newest checkpoints.
-
-    Args:
-        found: All objects of the run.
-    """
+    """Returns the small files of a run and the newest checkpoint of each series."""
     groups = committed_groups(groups_of(found))
     newest: dict[str, Group] = {}
     for group in groups:
@@ -208,23 +188,14 @@ def newest_only(found: Mapping[str, ObjectInfo]) -> dict[str, ObjectInfo]:
 
 
 def checkpoint_of_step(step: int, found: Mapping[str, ObjectInfo]) -> dict[str, ObjectInfo]:
-    """Returns small files and the checkpoints of one step.
-
-    Args:
-        step: The step.
-        found: All objects of the run.
-    """
+    """Returns the small files of a run and the checkpoints of one step."""
     groups = committed_groups(groups_of(found))
     wanted = {name for group, names in groups.items() if group.step == step for name in names}
     return _with_small_files(wanted, found)
 
 
 def everything(found: Mapping[str, ObjectInfo]) -> dict[str, ObjectInfo]:
-    """Returns small files and all that there is of checkpoints.
-
-    Args:
-        found: All objects of the run.
-    """
+    """Returns the small files of a run and all files of checkpoints except damaged ones."""
     in_groups = {name for names in groups_of(found).values() for name in names}
     damaged = "checkpoints/damaged/"
     wanted = {name for name in in_groups if not name.startswith(damaged)}

@@ -28,16 +28,10 @@ from orbit_runner.utils.files import write_whole
 
 @dataclasses.dataclass(frozen=True)
 class Synced:
-    """How an object and its local file looked when they were equal.
-
-    Attributes:
-        version: The version of the object.
-        size: The size of the local file; -1 where there is only the object.
-        mtime_ns: The time of the local file.
-    """
+    """The version of an object, and the state of its local file when the two were equal."""
 
     version: str
-    size: int = -1
+    size: int = -1  # Of the local file; -1 if there was only the object.
     mtime_ns: int = 0
 
     @property
@@ -46,39 +40,24 @@ class Synced:
         return self.size >= 0
 
     def matches(self, stat: os.stat_result) -> bool:
-        """Returns whether a local file is still as it was."""
+        """Returns whether a local file is unchanged, by size and modification time."""
         return (self.size, self.mtime_ns) == (stat.st_size, stat.st_mtime_ns)
 
 
 class WorkingCopy:
-    """Files of a run on this machine, and which of them the store has.
+    """The files of a run on this machine, and which of them the store has.
 
-    Attributes:
-        store: The place of the run.
-        path: The local directory.
-        outbox: A directory of the same file system, for files that wait for their upload.
-        synced: What both sides have, by name.
+    `outbox` is a directory of the same file system, for files that wait to be uploaded.
     """
 
     def __init__(self, store: ObjectStore) -> None:
-        """Opens the copy that this machine has; it may be empty.
-
-        Args:
-            store: The place of the run.
-        """
         self.store, self.path = store, local_run_directory(store.url)
         self.outbox = self.path.parent / "outbox"
         self._index = self.path.parent / "synced.json"
         self._owner, self.synced = _read_index(self._index)
 
     def remember(self, name: str, version: str, stat: os.stat_result | None) -> None:
-        """Notes that an object and its local file are equal.
-
-        Args:
-            name: The name of the object.
-            version: Its version.
-            stat: The local file; None where there is none.
-        """
+        """Records that an object and its local file are equal; `stat` is None without a file."""
         entry = Synced(version)
         if stat is not None:
             entry = Synced(version, stat.st_size, stat.st_mtime_ns)
@@ -86,11 +65,7 @@ class WorkingCopy:
         self._save()
 
     def forget(self, name: str) -> None:
-        """Notes that there is no such object any more.
-
-        Args:
-            name: Its name.
-        """
+        """Records that an object does not exist anymore."""
         self.synced.pop(name, None)
         self._save()
 
@@ -99,7 +74,7 @@ class WorkingCopy:
         write_whole(self._index, json.dumps({"owner": self._owner, "objects": entries}))
 
     def unsent_files(self) -> list[str]:
-        """Returns the names of local files that the store does not have as they are now."""
+        """Returns the local files that were added, changed or removed since their last upload."""
         files = list_files(self.path)
         changed = [name for name, stat in files.items() if not self._has(name, stat)]
         removed = [n for n, entry in self.synced.items() if entry.is_local and n not in files]
@@ -110,17 +85,12 @@ class WorkingCopy:
         return entry is not None and entry.matches(stat)
 
     def prepare(self, owner: str, previous: str) -> None:
-        """Makes the copy ready for training: the newest state that this machine and the store have.
+        """Prepares the working copy for training, from the newest state here and in the store.
 
-        Where this copy was the last to train, it is at least as new as the store, and counts. Else
-        the store counts, and what this machine has beyond it is set aside.
-
-        Args:
-            owner: Who trains now, as the lock has it.
-            previous: Who had the lock before; "" where nobody had.
-
-        Raises:
-            StorageError: The store cannot be read.
+        If this working copy was the last to train, it is at least as new as the store, and is kept.
+        Otherwise, the store is downloaded, and a working copy with changes that were not uploaded
+        is renamed. `owner` and `previous` are the current and the previous owner of the lock;
+        `previous` is "" if there was no owner. Raises `StorageError` if the store cannot be read.
         """
         shutil.rmtree(self.outbox, ignore_errors=True)
         self.outbox.mkdir(parents=True)
@@ -136,11 +106,11 @@ class WorkingCopy:
         self._save()
 
     def _adopt(self, objects: Mapping[str, ObjectInfo]) -> None:
-        """Continues from the local files; what the store has of them is noted as it is."""
+        """Keeps the local files, and records which objects the store has."""
         known = {name: self.synced.get(name) for name in objects}
         self.synced = {
             name: entry if entry and entry.version == objects[name].version
-            # Uploaded by a process that was killed before it could note that.
+            # Uploaded by a process that was killed before it could record that.
             else Synced(objects[name].version)
             for name, entry in known.items()
         }  # fmt: skip
@@ -178,7 +148,7 @@ class WorkingCopy:
         files: Mapping[Group, list[str]],
         objects: Mapping[str, ObjectInfo],
     ) -> None:
-        """Downloads the newest checkpoint of a series, and older ones where that is damaged."""
+        """Downloads the checkpoints of a series, newest first, until one is not damaged."""
         for group in sorted(groups, reverse=True):
             self._fetch(files[group], objects)
             path = self.path / group.series
@@ -206,11 +176,7 @@ def _read_index(path: Path) -> tuple[str, dict[str, Synced]]:
 
 
 def orphans(objects: Mapping[str, object]) -> Iterator[str]:
-    """Yields objects of checkpoints whose upload never came to its end.
-
-    Args:
-        objects: The objects of a run, by name.
-    """
+    """Yields the objects of checkpoints that were not completely uploaded."""
     groups = groups_of(objects)
     for group, names in groups.items():
         if group not in committed_groups(groups):

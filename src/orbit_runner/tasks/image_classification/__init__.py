@@ -1,1 +1,1 @@
-"""One label an image."""
+"""Image classification with one label per image."""

@@ -1,4 +1,4 @@
-"""What a section's settings say about how images are varied."""
+"""Converts the settings of a data section to image augmentations."""
 
 from __future__ import annotations
 
@@ -11,23 +11,15 @@ from orbit_runner.tasks.image_classification.sources import Source
 
 
 def varies_images(params: ImageDataConfig) -> bool:
-    """Tells whether images are varied one by one.
-
-    Args:
-        params: The section.
-    """
+    """Returns whether images are augmented one by one."""
     return params.augment == "inception" or bool(set(varying(params)) - {"mixup_and_cutmix"})
 
 
 def variation(params: ImageDataConfig, source: Source) -> Variation:
-    """Says how images are brought to the size of the network.
+    """Returns how images are augmented and resized to the input size of the network.
 
-    Args:
-        params: The section.
-        source: Its data set: what lies in memory is taken whole where no part is drawn.
-
-    Returns:
-        The middle where nothing is to be drawn, as in evaluation.
+    Without random crops, as in evaluation, this takes the center of each image. If the dataset is
+    in memory, it takes the whole image.
     """
     whole = isinstance(source, ArraySource)
     inception = params.augment == "inception"

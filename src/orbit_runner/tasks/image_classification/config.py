@@ -1,4 +1,4 @@
-"""Config of the image-classification task."""
+"""Config of the image classification task."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SECTIONS = ("train_data", "validation_data")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClassificationLosses(Config):
-    """The loss; fields of Model Garden's image classification."""
+    """The loss, with the fields of Model Garden's image classification."""
 
     loss_weight: float = field(1.0, gt=0.0, help="factor of the cross entropy")
     label_smoothing: float = field(
@@ -36,7 +36,7 @@ class ClassificationLosses(Config):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ImageClassificationConfig(TaskConfig):
-    """One label an image."""
+    """Image classification with one label per image."""
 
     model: ImageModelConfig = field(
         factory=ImageModelConfig, help="the network", variants=IMAGE_MODELS
@@ -47,7 +47,7 @@ class ImageClassificationConfig(TaskConfig):
     top_k: int = field(5, ge=2, help="k of the second accuracy, for k+1 classes or more")
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yields what is missing or does not exist."""
+        """Yields settings that are missing or unknown."""
         yield from super().problems()
         if not self.model.name:
             known = ", ".join(entry.name for entry in IMAGE_MODELS.entries())
@@ -73,7 +73,7 @@ class ImageClassificationConfig(TaskConfig):
                 yield f"train_data.{name}", f"needs images of 3 channels, got {size[-1]}"
 
     def preflight(self) -> Iterator[tuple[str, str]]:
-        """Yields what is wrong with the data sets' files."""
+        """Yields problems with the files of the datasets."""
         from orbit_runner.tasks.image_classification.sources import (
             check_arrays,
             image_spec,
@@ -90,7 +90,7 @@ class ImageClassificationConfig(TaskConfig):
             except DataError as error:
                 yield f"{section}.{error.field}", str(error)
         yield from misfits(sources, self.model.num_classes, self.model.input_size)
-        # `model.problems` knows sizes that are set; this one only the files know.
+        # `model.problems` checks a size that is set. Otherwise it is only known from the files.
         shape = None if self.model.input_size else self.image_shape("train_data")
         problem = self.model.size_problem(shape) if shape else ""
         if problem:
@@ -105,11 +105,7 @@ class ImageClassificationConfig(TaskConfig):
     def image_shape(self, section: str) -> tuple[int, int, int] | None:
         """Returns height, width and channels of a section's images.
 
-        Args:
-            section: `train_data` or `validation_data`.
-
-        Returns:
-            The shape; None where the data set cannot be read, which `preflight` tells.
+        None if the dataset cannot be read, which `preflight` reports.
         """
         from orbit_runner.tasks.image_classification.sources import image_spec
 

@@ -1,4 +1,4 @@
-"""Settings of one set of images."""
+"""Settings of an image dataset."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _POLICIES = ("v0", "test", "simple", "reduced_cifar10", "svhn", "reduced_imagene
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RandAugment(Config):
-    """Cubuk et al. 2020; fields of Model Garden."""
+    """RandAugment (Cubuk et al. 2020), with Model Garden's fields."""
 
     num_layers: int = field(2, ge=1, help="operations on an image, one after the other")
     magnitude: float = field(10, ge=0.0, le=10.0, help="how strong each one is")
@@ -33,7 +33,7 @@ class RandAugment(Config):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AutoAugment(Config):
-    """Cubuk et al. 2019; fields of Model Garden."""
+    """AutoAugment (Cubuk et al. 2019), with Model Garden's fields."""
 
     augmentation_name: str = field("v0", allowed=_POLICIES, help="the policy")
     cutout_const: float = field(100, ge=0.0, help="factor of the size that is cut out")
@@ -42,7 +42,7 @@ class AutoAugment(Config):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Augmentation(OneOf):
-    """A policy of operations on training images; fields of Model Garden."""
+    """A policy of operations on training images, with Model Garden's fields."""
 
     required = True
     randaug: RandAugment = field(factory=RandAugment, help="random operations")
@@ -51,7 +51,7 @@ class Augmentation(OneOf):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RandomErasing(Config):
-    """A rectangle of noise (Zhong et al. 2020); fields of Model Garden."""
+    """Random rectangles of noise (Zhong et al. 2020), with Model Garden's fields."""
 
     probability: float = field(0.25, ge=0.0, le=1.0, help="chance of an image")
     min_area: float = field(0.02, gt=0.0, le=1.0, help="smallest share of the image")
@@ -61,7 +61,7 @@ class RandomErasing(Config):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MixupAndCutmix(Config):
-    """Mixtures of neighbours in a batch; fields of Model Garden."""
+    """Mixes images of a batch with their neighbors, with Model Garden's fields."""
 
     mixup_alpha: float = field(0.8, ge=0.0, help="of Beta(α, α), the share; 0 for none")
     cutmix_alpha: float = field(1.0, ge=0.0, help="of Beta(α, α), the area; 0 for none")
@@ -72,14 +72,14 @@ class MixupAndCutmix(Config):
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yields a mixture of nothing."""
+        """Yields an error if both mixup and CutMix are off."""
         if not self.mixup_alpha and not self.cutmix_alpha:
             yield "mixup_alpha", "got 0, as in cutmix_alpha\nallowed: above 0 in one of them"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ImageDataConfig(DataConfig):
-    """One set of images and how they are fed; fields of Model Garden's image classification."""
+    """An image dataset and its pipeline, with the fields of Model Garden's classification."""
 
     augment: str = field(
         "none",
@@ -116,7 +116,7 @@ class ImageDataConfig(DataConfig):
     tf_resize_method: str = field("bilinear", allowed=_METHODS, help="how images are resized")
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yields settings that contradict each other, or that have no effect."""
+        """Yields settings that contradict each other or have no effect."""
         yield from super().problems()
         yield from self._source_problems()
         if len(self.crop_area_range) != 2 or self.crop_area_range[0] > self.crop_area_range[1]:
@@ -134,7 +134,7 @@ class ImageDataConfig(DataConfig):
                 if getattr(self, name):
                     yield name, f"is not read by `source: tfds`; set tfds_{_TFDS[name]}"
         if self.source == "synthetic":
-            return  # Laid over any experiment, and looks at no file.
+            return  # It may replace the source of any experiment, whose settings are then allowed.
         for name, sources in _READ_BY.items():
             if self.source not in sources and getattr(self, name) != _default(name):
                 yield (
@@ -160,11 +160,7 @@ def _default(name: str) -> object:
 
 
 def varying(config: ImageDataConfig) -> list[str]:
-    """Returns the settings that vary images one by one or in pairs, as far as they are on.
-
-    Args:
-        config: The section.
-    """
+    """Returns the enabled settings that augment images one by one or in pairs."""
     fields = ("color_jitter", "aug_type", "random_erasing", "mixup_and_cutmix")
     return [name for name in fields if getattr(config, name)]
 
@@ -175,5 +171,5 @@ def training_images() -> ImageDataConfig:
 
 
 def validation_images() -> ImageDataConfig:
-    """Returns the defaults of `validation_data`, which counts every example."""
+    """Returns the defaults of `validation_data`, which evaluates every example."""
     return ImageDataConfig(is_training=False, drop_remainder=False)

@@ -1,4 +1,4 @@
-"""The pipeline that feeds a section's data set: in memory, from records, or from image files."""
+"""The pipeline of a section's dataset: in memory, from records, or from image files."""
 
 from __future__ import annotations
 
@@ -30,19 +30,11 @@ def train_inputs(
     input_size: Size = None,
     bad: BadImages | None = None,
 ) -> tf.data.Dataset:
-    """Makes one worker's training batches.
+    """Returns one worker's endless training batches of `(image, label)`.
 
-    Args:
-        params: The section.
-        input_context: Which slice of each global batch this pipeline makes.
-        start_step: The step of the first batch.
-        num_classes: One more than the largest label.
-        input_size: Height, width and channels that images are brought to; their own where None.
-        bad: Counts the images that do not decode.
-
-    Returns:
-        An endless data set of `(image, label)`, or of `(image, label, weight)` where images may
-        fail to decode.
+    They are `(image, label, weight)` if images may fail to decode, which `bad` counts. `start_step`
+    is the step of the first batch. `num_classes` is the largest label plus one. `input_size` is
+    height, width and channels that images are resized to, or None to keep their size.
     """
     source = load_source(params, input_size, num_classes)
     settings: dict[str, Any] = _train_settings(params) | {
@@ -76,16 +68,9 @@ def train_inputs(
 def chunks(
     params: ImageDataConfig, num_classes: int, input_size: Size, replicas: int
 ) -> Chunks | None:
-    """Makes what gives batches by their steps.
+    """Returns the batches of `train_inputs` or `eval_inputs` by step; None for streamed data.
 
-    Args:
-        params: The section.
-        num_classes: One more than the largest label.
-        input_size: Height, width and channels that images are brought to; their own where None.
-        replicas: Replicas in sync.
-
-    Returns:
-        The batches of `train_inputs` or `eval_inputs`; None for data that is streamed.
+    For the arguments, see `train_inputs`.
     """
     source = load_source(params, input_size, num_classes)
     if not is_ready(source, params, input_size):
@@ -111,17 +96,9 @@ def eval_inputs(
     input_size: Size = None,
     bad: BadImages | None = None,
 ) -> tf.data.Dataset:
-    """Makes one worker's evaluation batches.
+    """Returns one worker's evaluation batches of `(image, label, weight)`, each example once.
 
-    Args:
-        params: The section.
-        input_context: Which slice of each global batch this pipeline makes.
-        num_classes: One more than the largest label.
-        input_size: Height, width and channels that images are brought to; their own where None.
-        bad: Counts the images that do not decode.
-
-    Returns:
-        A data set of `(image, label, weight)`, each example once.
+    For the arguments, see `train_inputs`.
     """
     source = load_source(params, input_size, num_classes)
     settings: dict[str, Any] = {
@@ -149,13 +126,7 @@ def eval_inputs(
 
 
 def is_ready(source: Source, params: ImageDataConfig, input_size: Size) -> TypeGuard[ArraySource]:
-    """Tells whether images lie in memory as the network takes them, to be cropped at most.
-
-    Args:
-        source: The data set of a section.
-        params: The section.
-        input_size: Height, width and channels that images are brought to; their own where None.
-    """
+    """Returns whether images are in memory in their final size and need at most a crop or flip."""
     if not isinstance(source, ArraySource):
         return False
     if params.source == "synthetic":
@@ -165,7 +136,7 @@ def is_ready(source: Source, params: ImageDataConfig, input_size: Size) -> TypeG
 
 
 def _is_plain(source: Source, params: ImageDataConfig, size: Size) -> TypeGuard[RecordSource]:
-    """Tells whether images are to be decoded and nothing else, a batch at once."""
+    """Returns whether images need only be decoded, a batch at a time."""
     asked = size is not None or params.max_bad_images or params.mixup_and_cutmix
     return isinstance(source, RecordSource) and not asked
 

@@ -1,4 +1,4 @@
-"""Configs of the networks for images."""
+"""Configs of the image networks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from orbit_runner.models.vit_sizes import VIT_NAMES, patch_problem
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ImageModelConfig(Config):
-    """A network for images, by name."""
+    """An image network, selected by name."""
 
     name: str = field("", help="the network: a name that `runner list` shows")
     num_classes: int | None = field(
@@ -26,7 +26,7 @@ class ImageModelConfig(Config):
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yields a size that is none, or that the network does not take."""
+        """Yields an invalid input size, or one that the network does not accept."""
         if self.input_size is None:
             return
         if len(self.input_size) != 3:
@@ -37,10 +37,9 @@ class ImageModelConfig(Config):
             yield "input_size", problem
 
     def size_problem(self, shape: Sequence[int]) -> str:
-        """Says why the network does not take images of a size; empty if it does.
+        """Returns why the network does not accept images of a size, or "" if it does.
 
-        Args:
-            shape: Height, width and channels.
+        `shape` is height, width and channels.
         """
         return ""
 
@@ -108,7 +107,7 @@ def _rate(default: float, help: str) -> float:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ResNetConfig(ImageModelConfig):
-    """Residual networks for images the size of ImageNet's."""
+    """Residual networks for images of ImageNet's size."""
 
     depth: int = field(50, allowed=(18, 34, 50, 101, 152, 200), help="layers with weights")
     version: float = field(
@@ -125,7 +124,7 @@ class ResNetConfig(ImageModelConfig):
     use_sync_bn: bool = _use_sync_bn()
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yields a start at zero where there is nothing to start so."""
+        """Yields `zero_init_last_bn` if blocks do not end in a batch normalization."""
         yield from super().problems()
         if self.version == 2.0 and self.zero_init_last_bn:
             yield "zero_init_last_bn", "blocks of version 2 do not end in a batch norm"
@@ -133,7 +132,7 @@ class ResNetConfig(ImageModelConfig):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VitConfig(ImageModelConfig):
-    """Vision transformers."""
+    """Vision Transformers."""
 
     model_name: str = field("vit-b16", allowed=VIT_NAMES, help="size, and width of the patches")
     pooler: str = field(
@@ -151,11 +150,7 @@ class VitConfig(ImageModelConfig):
     )
 
     def size_problem(self, shape: Sequence[int]) -> str:
-        """Says that images are not of whole patches; empty if they are.
-
-        Args:
-            shape: Height, width and channels.
-        """
+        """Returns why images do not divide into patches, or "" if they do."""
         return patch_problem(self.model_name, shape)
 
 

@@ -1,4 +1,4 @@
-"""Image classification as it is served: signatures, and labels for image files."""
+"""Serving of image classification: signatures, and labels for image files."""
 
 from __future__ import annotations
 
@@ -23,15 +23,11 @@ _TOP_K = 3
 def image_serving(
     model: tf_keras.Model, names: Sequence[str], decode: Callable[[tf.Tensor], tf.Tensor]
 ) -> Serving:
-    """Returns the signatures of a network for images.
+    """Returns the signatures `image_bytes` (the default), `image_tensor` and `class_names`.
 
-    Args:
-        model: From images [batch, height, width, channels] to logits [batch, classes].
-        names: What the classes are called.
-        decode: From the bytes of one image, string scalar, to the image as evaluation sees it.
-
-    Returns:
-        `image_bytes`, which is the default, `image_tensor`, and `class_names`, which takes nothing.
+    `model` maps images [batch, height, width, channels] to logits [batch, classes]. `decode` maps
+    the bytes of one image, a string scalar, to the image as evaluation sees it. `class_names` takes
+    no inputs.
     """
     images = tf.TensorSpec([None, *model.input_shape[1:]], model.inputs[0].dtype, name="images")
     one = tf.TensorSpec(images.shape[1:], images.dtype)
@@ -62,16 +58,11 @@ def image_serving(
 def decoder(
     variation: Variation, shape: Sequence[int], *, resize: bool
 ) -> Callable[[tf.Tensor], tf.Tensor]:
-    """Returns what makes of an image file what evaluation would make of it.
+    """Returns a function that decodes an image file as evaluation does.
 
-    Args:
-        variation: How evaluation brings images to the size of the network.
-        shape: Height, width and channels that the network takes.
-        resize: Whether evaluation does; else all images of the data set have that size, and a file
-            that has not is resized as a whole.
-
-    Returns:
-        From the bytes of a JPEG, PNG, BMP or GIF, string scalar, to uint8 of that shape.
+    It maps the bytes of a JPEG, PNG, BMP or GIF, a string scalar, to uint8
+    [height, width, channels], which is `shape`. If `resize` is false, all images of the dataset
+    have that size, and a file of another size is resized without cropping.
     """
     return functools.partial(
         decode_for_evaluation,
@@ -82,15 +73,12 @@ def decoder(
 
 
 class ImagePredictor:
-    """Labels image files, by the signatures of a model in memory or of an exported one."""
+    """Labels image files with the signatures of a model in memory or of an exported one.
+
+    `top_k` is the number of labels per image.
+    """
 
     def __init__(self, signatures: Mapping[str, Any], top_k: int | None = None) -> None:
-        """Reads the names of the classes.
-
-        Args:
-            signatures: Those of `image_serving`.
-            top_k: Labels an image.
-        """
         names = signatures[NAMES]()["names"].numpy()
         self._classify, self._names = signatures[BYTES], [name.decode() for name in names]
         self._top_k = min(top_k or _TOP_K, len(self._names))
@@ -98,15 +86,10 @@ class ImagePredictor:
         self._path_width = 0
 
     def items(self, arguments: Sequence[str], lines: Iterable[str]) -> Iterator[Path]:
-        """Finds the images.
+        """Yields the paths of images. Directories are searched recursively, in the order of names.
 
-        Args:
-            arguments: Files, and folders of them, which are searched to any depth.
-            lines: Names of further ones, one a line; read where an argument is `-`, or there is
-                none.
-
-        Yields:
-            Their paths, those of a folder by name.
+        `lines` has more paths, one per line. It is read if an argument is `-` or there are no
+        arguments.
         """
         for argument in arguments or ["-"]:
             if argument == "-":
@@ -116,14 +99,7 @@ class ImagePredictor:
                 yield from _images(Path(argument))
 
     def predict(self, items: Sequence[Path]) -> list[Prediction]:
-        """Labels images.
-
-        Args:
-            items: Their paths.
-
-        Returns:
-            The labels of each with their probabilities, the likeliest first.
-        """
+        """Returns each image's labels with probabilities, the most probable first, or its error."""
         self._path_width = max(self._path_width, *(len(str(path)) for path in items))
         read = [_read(path) for path in items]
         rows = iter(self._probabilities([data for data in read if isinstance(data, bytes)]))
@@ -133,13 +109,13 @@ class ImagePredictor:
         ]
 
     def _probabilities(self, images: list[bytes]) -> list[Any]:
-        """Returns the probabilities of each image; a text of what is wrong with it instead."""
+        """Returns the probabilities of each image, or a string with the error instead."""
         if not images:
             return []
         try:
             return list(self._classify(images=tf.constant(images))["probabilities"].numpy())
         except tf.errors.InvalidArgumentError as error:
-            # One that does not decode spoils its batch; which it is, only the single ones tell.
+            # An image that does not decode fails its batch. Single images show which one it is.
             if len(images) == 1:
                 return [f"does not decode: {_reason(error)}"]
             return [self._probabilities([image])[0] for image in images]
@@ -164,12 +140,12 @@ def _images(path: Path) -> Iterator[Path]:
         yield path
         return
     found = [each for each in path.rglob("*") if each.suffix.lower() in _SUFFIXES]
-    # A folder without any is an item by itself, to be told of in its place.
+    # A directory without images is an item itself, so that it is reported in its place.
     yield from sorted(found) or [path]
 
 
 def _read(path: Path) -> bytes | str:
-    """Returns the content of a file, or what is wrong with it."""
+    """Returns the content of a file, or a string with the error."""
     if path.is_dir():
         return f"no image in this folder (allowed: {', '.join(_SUFFIXES)})"
     try:
@@ -179,6 +155,6 @@ def _read(path: Path) -> bytes | str:
 
 
 def _reason(error: Exception) -> str:
-    """Returns the reason alone; TensorFlow puts the nodes of the graph before and after it."""
+    """Returns the reason without the graph nodes that TensorFlow puts before and after it."""
     said = str(error).partition("[[")[0].strip().rpartition("\n")[2]
     return said.rpartition("}}")[2].strip() or first_line(error)

@@ -1,4 +1,4 @@
-"""The data set that a section of the config names; numpy only, so that it is checked early."""
+"""Loads the dataset of a config section. Uses only NumPy, so that it can be checked early."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Source = ArraySource | FileSource | RecordSource
 Size = Sequence[int] | None
 
 _SIZE, _CLASSES = (32, 32, 3), 10
-# Images that are made up repeat once they take so much memory.
+# Synthetic images repeat once they take this much memory.
 _SYNTHETIC_BYTES = 2**26
 
 
@@ -42,18 +42,11 @@ def _files(name: str, **settings: Any) -> Source:
 def load_source(
     config: ImageDataConfig, input_size: Size = None, num_classes: int | None = None
 ) -> Source:
-    """Reads the data set of one section into memory, or finds its files; once a process.
+    """Returns the dataset of one section, loaded once per process.
 
-    Args:
-        config: The section.
-        input_size: Height, width and channels of images that are made up.
-        num_classes: One more than their largest label.
-
-    Returns:
-        Arrays `image` [n, height, width, channels] and `label` [n], or files or records to stream.
-
-    Raises:
-        DataError: The set is not there, or is not what it should be.
+    It is either in memory, as the arrays `image` [n, height, width, channels] and `label` [n], or
+    the files or records to stream. Synthetic images have `input_size` (height, width, channels) and
+    `num_classes`. Raises `DataError` if the dataset is missing or invalid.
     """
     try:
         return _load(config, input_size, num_classes)
@@ -93,11 +86,7 @@ def _load(config: ImageDataConfig, input_size: Size, num_classes: int | None) ->
 
 
 def source_files(source: Source) -> list[DataFile]:
-    """Describes the files of a data set.
-
-    Args:
-        source: The data set.
-    """
+    """Returns descriptions of the files of a dataset."""
     if isinstance(source, RecordSource):
         return record_files(source.files, source.indexes)
     if isinstance(source, FileSource):
@@ -134,12 +123,8 @@ def _synthesize(features: str, num_examples: int, kind: str, seed: int) -> Sourc
 def image_spec(source: Source, input_size: Size = None) -> tuple[tuple[int, int, int], str]:
     """Returns the shape, (height, width, channels), and the dtype of the images.
 
-    Args:
-        source: The data set.
-        input_size: What its images are brought to, if they are.
-
-    Raises:
-        DataError: It has none, or none that can be brought to that size.
+    `input_size` is the shape that images are resized to, if they are. Raises `DataError` if the
+    dataset has no images, or none that can be resized to it.
     """
     if not isinstance(source, ArraySource):
         if input_size is None and not source.image_shape[0]:
@@ -168,13 +153,9 @@ def image_spec(source: Source, input_size: Size = None) -> tuple[tuple[int, int,
 
 
 def check_arrays(source: Source) -> None:
-    """Checks all images and labels in memory; call it once for each source.
+    """Raises `DataError` if labels in memory are not integers from 0 on, or pixels are not finite.
 
-    Args:
-        source: The data set.
-
-    Raises:
-        DataError: Labels are not whole numbers from 0 on, or pixels are not finite numbers.
+    Call it once per source, because it checks every image.
     """
     if not isinstance(source, ArraySource):
         return
@@ -204,15 +185,10 @@ def _three(shape: Sequence[int]) -> tuple[int, int, int]:
 def pixel_statistics(
     source: Source, input_size: Size = None
 ) -> tuple[tuple[float, ...] | None, tuple[float, ...] | None]:
-    """Returns the mean and the standard deviation that the network takes out of pixels.
+    """Returns the mean and the standard deviation that the network normalizes pixels with.
 
-    Args:
-        source: The data set.
-        input_size: What its images are brought to, if they are.
-
-    Returns:
-        Those of the data set where it knows them, or ImageNet's for colour images of any size; a
-        value a channel, or one for all; None for none.
+    They are those of the dataset if known, or ImageNet's for color images that are resized. Each
+    has a value per channel, or one for all channels; None means no normalization.
     """
     known = isinstance(source, ArraySource) and source.mean is not None
     if input_size is not None and input_size[-1] == 3 and not known:
@@ -221,11 +197,7 @@ def pixel_statistics(
 
 
 def known_classes(source: Source) -> int | None:
-    """Returns the number of labels as far as the data set tells, None where only its files know.
-
-    Args:
-        source: The data set.
-    """
+    """Returns the number of classes, or None if it takes reading all files to know it."""
     if source.labels is not None:
         return len(source.labels)
     if not isinstance(source, ArraySource):
@@ -236,12 +208,10 @@ def known_classes(source: Source) -> int | None:
 def misfits(
     sources: Mapping[str, Source], num_classes: int | None, input_size: Size = None
 ) -> Iterator[tuple[str, str]]:
-    """Yields (field, message) for data sets that do not go with each other or with the network.
+    """Yields (field, message) for datasets that do not match each other or the network.
 
-    Args:
-        sources: The data sets by section, those of training first.
-        num_classes: Number of labels that the network is asked to have, if it is.
-        input_size: What images are brought to, if they are.
+    `sources` are the datasets by section, training first. `num_classes` is the number of classes
+    that the config sets, or None. `input_size` is the shape that images are resized to, or None.
     """
     for section, source in sources.items():
         classes = known_classes(source) if num_classes else None

@@ -1,4 +1,4 @@
-"""One label an image: cross entropy on the logits of any network in the registry."""
+"""Image classification: the cross entropy of the logits of any registered network."""
 
 from __future__ import annotations
 
@@ -34,32 +34,28 @@ from orbit_runner.tasks.serving import Serving
 
 
 class ImageClassificationTask(Task):
-    """One label an image."""
+    """Image classification with one label per image.
+
+    Counts the images that do not decode over the whole run.
+    """
 
     task_config: ImageClassificationConfig
 
     def __init__(self, params: ImageClassificationConfig, **kwargs: Any) -> None:
-        """Starts the counts of images that do not decode, which go on through the whole run.
-
-        Args:
-            params: The section `task`.
-            **kwargs: Those of every task of Model Garden.
-        """
         super().__init__(params, **kwargs)
         limits = params.train_data.max_bad_images, params.validation_data.max_bad_images
         self.bad_training_images = BadImages("train_data", limits[0])
         self.bad_validation_images = BadImages("validation_data", limits[1])
 
     def build_model(self) -> tf_keras.Model:
-        """Builds the network that `model.name` names, for the images of the data set.
+        """Builds the network `model.name` for the images of the dataset.
 
-        Returns:
-            A model from uint8 images [batch, height, width, channels] to float32 logits
-            [batch, classes].
+        It maps images [batch, height, width, channels], usually uint8, to float32 logits
+        [batch, classes].
         """
         config, source = self.task_config, self._main_source()
         options = config.model.as_dict() | {"num_classes": self._num_classes()}
-        options.pop("input_size")  # What the data is brought to; the shape below has it.
+        options.pop("input_size")  # Images are resized to it, and the shape below includes it.
         shape, dtype = image_spec(source, config.model.input_size)
         mean, std = pixel_statistics(source, config.model.input_size)
         model = IMAGE_MODELS.get(options.pop("name")).load()(
@@ -79,18 +75,11 @@ class ImageClassificationTask(Task):
         input_context: tf.distribute.InputContext | None = None,
         start_step: int | tf.Tensor = 0,
     ) -> tf.data.Dataset:
-        """Builds the input pipeline of one section.
+        """Returns the input pipeline of one section. Training starts at the batch of `start_step`.
 
-        Args:
-            params: The section.
-            input_context: Which slice of each global batch this pipeline makes.
-            start_step: The first training step to make a batch for.
-
-        Returns:
-            A data set of `(image, label)` that never ends, for training, or of
-            `(image, label, weight)` where images may fail to decode; labels are numbers, or shares
-            of the classes where images are mixed. Of `(image, label, weight)`, each example once,
-            for evaluation.
+        For training, it yields `(image, label)` endlessly, or `(image, label, weight)` if images
+        may fail to decode. Labels are class numbers, or shares of the classes if images are mixed.
+        For evaluation, it yields `(image, label, weight)`, each example once.
         """
         classes, size = self._num_classes(), self.task_config.model.input_size
         if not params.is_training:
@@ -100,32 +89,20 @@ class ImageClassificationTask(Task):
         )
 
     def chunks(self, params: ImageDataConfig, replicas: int = 1) -> Chunks | None:
-        """Returns what gives the batches of a section by their steps; None where it is streamed.
-
-        Args:
-            params: The section.
-            replicas: Replicas in sync.
-        """
+        """Returns the batches of a section by step, or None if it is streamed."""
         return chunks(params, self._num_classes(), self.task_config.model.input_size, replicas)
 
     def num_examples(self, params: ImageDataConfig) -> int:
-        """Returns the size of a section's data set, in examples."""
+        """Returns the number of examples in the dataset of a section."""
         model = self.task_config.model
         return load_source(params, model.input_size, model.num_classes).size
 
     def train_step(
         self, inputs: Any, model: tf_keras.Model, optimizer: Any, metrics: Any = None
     ) -> dict[str, tf.Tensor]:
-        """Trains on one batch on one replica.
+        """Trains on one batch on one replica; returns `loss`, a float32 scalar.
 
-        Args:
-            inputs: `(image, label)` or `(image, label, weight)`.
-            model: The network.
-            optimizer: What takes the gradients.
-            metrics: What `build_metrics` made.
-
-        Returns:
-            `loss`, float32 scalar.
+        `inputs` are `(image, label)` or `(image, label, weight)`.
         """
         images, labels, weights = tf_keras.utils.unpack_x_y_sample_weight(inputs)
         targets = labels if weights is None else (labels, weights)
@@ -138,18 +115,12 @@ class ImageClassificationTask(Task):
         aux_losses: Sequence[tf.Tensor] | None = None,
         sample_weight: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """Returns the loss of a batch.
+        """Returns the loss of a batch, a float32 scalar.
 
-        Args:
-            labels: What is right; in training with weights a pair of both. An image of weight 0 is
-                then one that adds nothing to the mean over the whole batch, so that the mean over
-                replicas is that of one replica.
-            model_outputs: Logits, float32 [batch, classes].
-            aux_losses: Scalars to add, such as weight decay.
-            sample_weight: float32 [batch], of an evaluation; all alike where None.
-
-        Returns:
-            A float32 scalar.
+        In training with weights, `labels` is a pair of labels and weights. An image of weight 0
+        then adds nothing to the mean over the whole batch, so that the mean over replicas equals
+        that of a single replica. `model_outputs` are logits, float32 [batch, classes].
+        `sample_weight` is float32 [batch], for evaluation; all weights are equal if None.
         """
         if not isinstance(labels, tuple):
             return super().build_losses(labels, model_outputs, aux_losses, sample_weight)
@@ -157,13 +128,9 @@ class ImageClassificationTask(Task):
         return tf.add_n([loss, *aux_losses]) if aux_losses else loss
 
     def process_metrics(self, metrics: Any, labels: Any, model_outputs: Any, **kwargs: Any) -> None:
-        """Feeds a batch to the metrics; of mixed images the label with the largest share counts.
+        """Updates the metrics with a batch. Mixed images count as the class with the largest share.
 
-        Args:
-            metrics: What `build_metrics` made.
-            labels: What is right; in training with weights a pair of both.
-            model_outputs: Logits, float32 [batch, classes].
-            **kwargs: `sample_weight`, float32 [batch], where rows do not count alike.
+        In training with weights, `labels` is a pair of labels and weights.
         """
         if isinstance(labels, tuple):
             labels, kwargs["sample_weight"] = labels
@@ -172,14 +139,10 @@ class ImageClassificationTask(Task):
         super().process_metrics(metrics, labels, model_outputs, **kwargs)
 
     def example_losses(self, labels: tf.Tensor, model_outputs: tf.Tensor) -> tf.Tensor:
-        """Returns the cross entropy of each image.
+        """Returns the cross entropy of each image in nats, times `loss_weight`: float32 [batch].
 
-        Args:
-            labels: int32 [batch], or shares of the classes, float32 [batch, classes].
-            model_outputs: Logits, float32 [batch, classes].
-
-        Returns:
-            float32 [batch], in nats.
+        Labels are int32 [batch], or shares of the classes, float32 [batch, classes].
+        `model_outputs` are logits, float32 [batch, classes].
         """
         losses = self.task_config.losses
         if len(labels.shape) == 2:
@@ -194,11 +157,7 @@ class ImageClassificationTask(Task):
         return entropy if losses.loss_weight == 1.0 else entropy * losses.loss_weight
 
     def build_metrics(self, training: bool = True) -> list[tf_keras.metrics.Metric]:
-        """Returns the accuracy, and in evaluation the top-k accuracy where classes are many.
-
-        Args:
-            training: Whether they are for training.
-        """
+        """Returns the accuracy, and in evaluation of many classes the top-k accuracy."""
         metrics: list[tf_keras.metrics.Metric] = [SparseAccuracy("accuracy")]
         k = self.task_config.top_k
         if not training and self._num_classes() > k:
@@ -208,11 +167,7 @@ class ImageClassificationTask(Task):
         return metrics
 
     def serving(self, model: tf_keras.Model) -> Serving:
-        """Returns the signatures: images as files or as tensors, and the names of the classes.
-
-        Args:
-            model: The network.
-        """
+        """Returns signatures for images as files and as tensors, and for the class names."""
         config, source = self.task_config, self._main_source()
         names = source.labels or range(self._num_classes())
         decode = decoder(
@@ -225,12 +180,7 @@ class ImageClassificationTask(Task):
     def predictor(
         self, signatures: Mapping[str, Any], *, top_k: int | None = None
     ) -> ImagePredictor:
-        """Returns what labels image files.
-
-        Args:
-            signatures: Those of `serving`.
-            top_k: Labels an image.
-        """
+        """Returns the predictor that labels image files."""
         return ImagePredictor(signatures, top_k)
 
     def _num_classes(self) -> int:

@@ -1,1 +1,1 @@
-"""Items for users, from what each chose before."""
+"""Recommendation of items to users, based on their past choices."""

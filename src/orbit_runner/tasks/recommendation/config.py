@@ -20,7 +20,7 @@ SECTIONS = ("train_data", "validation_data")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NeuMFConfig(Config):
-    """GMF, MLP, or both; fields of Model Garden's flags of NCF."""
+    """GMF, MLP, or both; with the fields of Model Garden's NCF flags."""
 
     name: str = field("", help="the network: a name that `runner list` shows")
     kind: str = field("neumf", allowed=("gmf", "mlp", "neumf"), help="which of them; both: neumf")
@@ -39,7 +39,7 @@ class NeuMFConfig(Config):
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yields widths that two embeddings cannot have, and what a kind has no use for."""
+        """Yields widths that two embeddings cannot have, and settings without effect."""
         if not self.layers or self.layers[0] % 2:
             got = list(self.layers)
             yield "layers", f"got {got}, expected an even number first: two embeddings side by side"
@@ -50,7 +50,7 @@ class NeuMFConfig(Config):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SyntheticRatingsConfig(SyntheticConfig):
-    """What `source: synthetic` makes."""
+    """Settings of `source: synthetic`."""
 
     num_examples: int = field(
         1024,
@@ -67,7 +67,7 @@ class SyntheticRatingsConfig(SyntheticConfig):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RecommendationDataConfig(DataConfig):
-    """Choices of users, and how they are fed."""
+    """The choices of users and their input pipeline."""
 
     variant: str = field(
         "",
@@ -88,7 +88,7 @@ class RecommendationDataConfig(DataConfig):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RatingTrainData(RecommendationDataConfig):
-    """What is trained on; a batch has pairs of a user and an item."""
+    """Training data. A batch consists of pairs of a user and an item."""
 
     num_negatives: int = field(
         4,
@@ -103,7 +103,7 @@ class RatingTrainData(RecommendationDataConfig):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RatingEvalData(RecommendationDataConfig):
-    """What is evaluated on; a batch has users."""
+    """Evaluation data. A batch consists of users."""
 
     num_eval_negatives: int = field(
         99,
@@ -123,7 +123,7 @@ def _validation() -> RatingEvalData:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RecommendationConfig(TaskConfig):
-    """Items for users, from what each chose before."""
+    """Recommendation of items to users, based on their past choices."""
 
     model: NeuMFConfig = field(factory=NeuMFConfig, help="the network", variants=RATING_MODELS)
     train_data: RatingTrainData = field(factory=_train, help="what is trained on")
@@ -131,7 +131,7 @@ class RecommendationConfig(TaskConfig):
     top_k: int = field(10, ge=1, help="k of HR@k and NDCG@k")
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yields what is missing or does not exist."""
+        """Yields settings that are missing or unknown."""
         yield from super().problems()
         if not self.model.name:
             known = ", ".join(entry.name for entry in RATING_MODELS.entries())
@@ -146,7 +146,7 @@ class RecommendationConfig(TaskConfig):
             yield "top_k", f"got {self.top_k}: among {among} others each item is in the top of that"
 
     def preflight(self) -> Iterator[tuple[str, str]]:
-        """Yields what is wrong with the data sets' files."""
+        """Yields problems with the files of the datasets."""
         from orbit_runner.tasks.recommendation.sources import load_source, misfits
 
         found = {}

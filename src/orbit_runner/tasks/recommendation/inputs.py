@@ -1,4 +1,4 @@
-"""The pipelines of pairs to train on, and of users to evaluate."""
+"""The pipelines of pairs for training, and of users for evaluation."""
 
 from __future__ import annotations
 
@@ -19,15 +19,9 @@ def train_inputs(
     input_context: tf.distribute.InputContext | None,
     start_step: int | tf.Tensor,
 ) -> tf.data.Dataset:
-    """Makes one worker's training batches.
+    """Returns one worker's endless training batches of `({user, item}, label)`.
 
-    Args:
-        params: The section.
-        input_context: Which slice of each global batch this pipeline makes.
-        start_step: The step of the first batch.
-
-    Returns:
-        An endless data set of `({user, item}, label)`.
+    `start_step` is the step of the first batch.
     """
     return train_pairs(
         load_source(params),
@@ -39,15 +33,7 @@ def train_inputs(
 
 
 def chunks(params: RatingTrainData | RatingEvalData, replicas: int) -> Chunks:
-    """Makes what gives batches by their steps.
-
-    Args:
-        params: The section.
-        replicas: Replicas in sync.
-
-    Returns:
-        The batches of `train_inputs` or `eval_inputs`.
-    """
+    """Returns the batches of `train_inputs` or `eval_inputs` by step."""
     source = load_source(params)
     if isinstance(params, RatingTrainData):
         return pair_chunks(source, replicas=replicas, **_settings(params))
@@ -57,14 +43,9 @@ def chunks(params: RatingTrainData | RatingEvalData, replicas: int) -> Chunks:
 def eval_inputs(
     params: RatingEvalData, input_context: tf.distribute.InputContext | None
 ) -> tf.data.Dataset:
-    """Makes one worker's evaluation batches.
+    """Returns one worker's evaluation batches of `({user, item}, there, weight)`, each user once.
 
-    Args:
-        params: The section.
-        input_context: Which slice of each global batch this pipeline makes.
-
-    Returns:
-        A data set of `({user, item}, there, weight)`, each user once; see `Candidates`.
+    See `Candidates` for the items of a user.
     """
     return eval_users(
         load_source(params),

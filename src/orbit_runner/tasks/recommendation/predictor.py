@@ -1,4 +1,4 @@
-"""Answers users' ids with the items that suit them best."""
+"""Predicts the best items for the ids of users."""
 
 from __future__ import annotations
 
@@ -14,29 +14,19 @@ from orbit_runner.tasks.serving import Prediction
 
 
 class UserPredictor:
-    """Answers with items and scores, from the signature `top_k`."""
+    """Predicts items and scores with the signature `top_k`.
+
+    The argument `top_k` is the number of items per user.
+    """
 
     def __init__(self, signature: Callable[..., Any], top_k: int) -> None:
-        """Takes the signature.
-
-        Args:
-            signature: `top_k`, of a model in memory or of an exported one.
-            top_k: Items a user.
-        """
         self._signature, self._top_k = signature, top_k
 
     def items(self, arguments: Sequence[str], lines: Iterable[str]) -> Iterator[str]:
-        """Finds the ids that are asked for.
+        """Yields the ids of users as text, in order.
 
-        Args:
-            arguments: Ids of users, or files that have one a line; `-` for standard input.
-            lines: Standard input, one id a line.
-
-        Yields:
-            The ids as text, in order; empty lines are left out.
-
-        Raises:
-            RunnerError: An argument is neither an id nor a file.
+        Arguments are ids, files with one id per line, or `-` for standard input. Empty lines are
+        ignored. Raises `RunnerError` if an argument is neither an id nor a file.
         """
         for argument in arguments or ["-"]:
             if argument == "-":
@@ -47,14 +37,7 @@ class UserPredictor:
                 yield from _lines_of(argument)
 
     def predict(self, items: Sequence[str]) -> list[Prediction]:
-        """Answers one batch.
-
-        Args:
-            items: Ids as text.
-
-        Returns:
-            The best items of each user, or what is wrong with the id.
-        """
+        """Returns the best items of each user, or what is wrong with the id."""
         ids = [int(item) if _is_id(item) else None for item in items]
         asked = [user for user in ids if user is not None]
         answers = iter(self._answers(asked) if asked else [])

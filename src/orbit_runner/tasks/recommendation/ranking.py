@@ -1,4 +1,4 @@
-"""Where a user's held-out item stands among others, scored in blocks of bounded memory."""
+"""Ranks the held-out item of each user among others, in blocks that limit the memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import tensorflow as tf
 
 Score = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 
-# Pairs scored at once. NeuMF holds about a kilobyte for each.
+# Pairs scored at once. NeuMF needs about one kilobyte for each.
 BLOCK_PAIRS = 2**16
 
 
@@ -21,22 +21,16 @@ def ranks_and_losses(
     num_negatives: int,
     block_pairs: int = BLOCK_PAIRS,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Ranks the first candidate of each user, and takes the loss.
+    """Returns the number of candidates ahead of the first, and the loss, both float32 [b].
 
-    Ties count against the model, and so does a score that is no number: ahead is whatever is not
-    below. The loss weighs the other candidates as training does, so that the two compare.
+    `score` maps users and items, int32 [pairs], to logits, float32 [pairs]. `users` are int32 [b].
+    `items` are the candidates, int32 [b, m], the held-out one first. `there` is bool [b, m]: which
+    candidates count. A candidate is ahead unless its score is below that of the first, so that ties
+    and NaN count against the model.
 
-    Args:
-        score: From users and items, int32 [pairs], to logits, float32 [pairs].
-        users: int32 [b].
-        items: Candidates, int32 [b, m], the held-out one first.
-        there: Which of them count, bool [b, m].
-        num_negatives: Negative examples that training has for each positive one, k.
-        block_pairs: Pairs to score at once, about.
-
-    Returns:
-        How many candidates are ahead of the first, float32 [b]; and (cross entropy of the first +
-        k · mean of that of the others) / (1 + k) in nats, float32 [b].
+    With k = `num_negatives`, the loss is (cross entropy of the first + k · mean cross entropy of
+    the others) / (1 + k), in nats. It weighs the others as training does, so that the two losses
+    are comparable.
     """
     first = score(users, items[:, 0])
     items, there = items[:, 1:], there[:, 1:]

@@ -1,4 +1,4 @@
-"""The signatures of an exported model: published ids in, published ids out."""
+"""Signatures of an exported model. Their inputs and outputs are published ids."""
 
 from __future__ import annotations
 
@@ -10,19 +10,14 @@ from orbit_runner.data.ratings.interactions import RatingSource
 from orbit_runner.tasks.recommendation.ranking import Score
 from orbit_runner.tasks.serving import Serving
 
-# What stands in the place of an item where there is none.
+# Returned if there is no item.
 NO_ITEM = -1
 
 
 class Catalogue(tf.Module):
-    """The published ids, and what each user chose, in tables that are saved with the model."""
+    """The published ids and the choices of each user, in tables that are saved with the model."""
 
     def __init__(self, source: RatingSource) -> None:
-        """Takes the tables.
-
-        Args:
-            source: What the model was trained on.
-        """
         super().__init__(name="catalogue")
         self.user_ids = _table(source.user_ids, "user_ids")
         self.item_ids = _table(source.item_ids, "item_ids")
@@ -32,22 +27,17 @@ class Catalogue(tf.Module):
 
 
 def make_serving(model: tf_keras.Model, source: RatingSource) -> Serving:
-    """Makes the signatures of a model.
+    """Returns the signatures of a model, `pairs` and `top_k`, and their tables.
 
-    `pairs` takes `user` and `item`, int64 [n], and gives `score`, the probability that the user
-    chooses the item, float32 [n], NaN where one of the two is unknown; and `known`, bool [n].
+    `pairs` takes `user` and `item`, int64 [n]. It returns `score`, float32 [n], the probability
+    that the user chooses the item, or NaN if either is unknown; and `known`, bool [n].
 
-    `top_k` takes `user`, int64 [n], and `k`, an int32 scalar, and gives the `item`s that suit the
-    user best, int64 [n, k], those left out that the user chose in training, with `score`, float32
-    [n, k]; and `known`, bool [n]. Where there is no item, as for a user who is not known, `item` is
-    -1 and `score` NaN.
+    `top_k` takes `user`, int64 [n], and `k`, an int32 scalar. It returns the best items for each
+    user except those that the user chose in training: `item`, int64 [n, k], `score`, float32
+    [n, k], and `known`, bool [n]. `item` is -1 and `score` NaN if there is no item, for example for
+    an unknown user.
 
-    Args:
-        model: From `user` and `item`, int32 [batch], to logits.
-        source: What it was trained on.
-
-    Returns:
-        The signatures and their tables.
+    `model` maps `user` and `item`, int32 [batch], to logits.
     """
     tables = Catalogue(source)
 
@@ -64,10 +54,10 @@ def make_serving(model: tf_keras.Model, source: RatingSource) -> Serving:
     @tf.function(input_signature=[_ids("user"), tf.TensorSpec([], tf.int32, name="k")])
     def top_k(user: tf.Tensor, k: tf.Tensor) -> dict[str, tf.Tensor]:
         users, known = _number(tables.user_ids, user)
-        # Without a single user it would not know how wide its result is.
+        # Without any user, `map_fn` would not know the width of its result.
         count = tf.size(users)
         filled = tf.pad(users, [[0, tf.cast(count == 0, tf.int32)]])
-        # One user at a time: memory is that of the pairs of one.
+        # One user at a time, so that the pairs of only one user are in memory.
         items, scores = tf.map_fn(
             lambda one: _best(score, tables, one, k),
             filled,
@@ -96,7 +86,7 @@ def _best(
         tf.zeros_like(scores, tf.bool), chosen[:, tf.newaxis], tf.ones_like(chosen, tf.bool)
     )
     scores = tf.where(taken, -1.0, scores)
-    # `k` may be more than there are items.
+    # `k` may be larger than the number of items.
     scores = tf.pad(scores, [[0, tf.maximum(k - tables.num_items, 0)]], constant_values=-1.0)
     best, places = tf.math.top_k(scores, k)
     there = best >= 0.0

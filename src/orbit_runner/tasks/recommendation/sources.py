@@ -1,4 +1,4 @@
-"""The choices that a section of the config names; numpy only, so that they are checked early."""
+"""Loads the choices of a config section. Uses only NumPy, so that they can be checked early."""
 
 from __future__ import annotations
 
@@ -15,16 +15,9 @@ from orbit_runner.tasks.recommendation.config import RecommendationDataConfig
 
 
 def load_source(config: RecommendationDataConfig) -> RatingSource:
-    """Reads and splits the choices of one section; once a process.
+    """Returns the choices of one section, with the latest of each user held out.
 
-    Args:
-        config: The section.
-
-    Returns:
-        The choices.
-
-    Raises:
-        DataError: They are not there, or are not what they should be.
+    They are loaded once per process. Raises `DataError` if they are missing or invalid.
     """
     if config.source == "synthetic":
         made = config.synthetic
@@ -37,11 +30,7 @@ def load_source(config: RecommendationDataConfig) -> RatingSource:
 
 
 def source_files(config: RecommendationDataConfig) -> list[DataFile]:
-    """Describes the files of one section.
-
-    Args:
-        config: The section.
-    """
+    """Returns descriptions of the files of one section."""
     return describe_files(load_source(config).files, content_digest)
 
 
@@ -55,12 +44,10 @@ def _load(
 def misfits(
     train: RatingSource, validation: RatingSource, num_negatives: int
 ) -> Iterator[tuple[str, str]]:
-    """Yields (field, message) for choices that do not go together.
+    """Yields (field, message) for choices of training and validation that do not match.
 
-    Args:
-        train: What is trained on.
-        validation: What is evaluated on: the same users and items, or the first of the users.
-        num_negatives: How many items a held-out one is ranked among; 0 for all.
+    `validation` must have the same items as `train`, and its users or the first of them. Each
+    held-out item is ranked among `num_negatives` others, or all of them if 0.
     """
     users = validation.num_users
     same = np.array_equal(train.item_ids, validation.item_ids) and np.array_equal(

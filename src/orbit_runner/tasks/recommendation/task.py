@@ -1,4 +1,4 @@
-"""Items for users: cross entropy on pairs that were chosen or not, and the rank of one held out."""
+"""Recommendation: the cross entropy of pairs, and the rank of each user's held-out item."""
 
 from __future__ import annotations
 
@@ -26,15 +26,14 @@ from orbit_runner.tasks.serving import Predictor, Serving
 
 
 class RecommendationTask(Task):
-    """Items for users, from what each chose before."""
+    """Recommendation of items to users, based on their past choices."""
 
     task_config: RecommendationConfig
 
     def build_model(self) -> tf_keras.Model:
-        """Builds the network that `model.name` names, for the users and items of the data set.
+        """Builds the network `model.name` for the users and items of the dataset.
 
-        Returns:
-            A model from `user` and `item`, int32 [batch], to float32 logits [batch].
+        It maps `user` and `item`, int32 [batch], to float32 logits [batch].
         """
         source = load_source(self.task_config.train_data)
         options = self.task_config.model.as_dict()
@@ -48,55 +47,36 @@ class RecommendationTask(Task):
         input_context: tf.distribute.InputContext | None = None,
         start_step: int | tf.Tensor = 0,
     ) -> tf.data.Dataset:
-        """Builds the input pipeline of one section.
+        """Returns the input pipeline of one section. Training starts at the batch of `start_step`.
 
-        Args:
-            params: The section.
-            input_context: Which slice of each global batch this pipeline makes.
-            start_step: The first training step to make a batch for.
-
-        Returns:
-            A data set of `({user, item}, label)` that never ends, for training; of
-            `({user, item}, there, weight)`, each user once, for evaluation.
+        For training, it yields `({user, item}, label)` endlessly. For evaluation, it yields
+        `({user, item}, there, weight)`, each user once.
         """
         if isinstance(params, RatingTrainData):
             return train_inputs(params, input_context, start_step)
         return eval_inputs(params, input_context)
 
     def chunks(self, params: RatingTrainData | RatingEvalData, replicas: int = 1) -> Chunks:
-        """Returns what gives the batches of a section by their steps.
-
-        Args:
-            params: The section.
-            replicas: Replicas in sync.
-        """
+        """Returns the batches of a section by step."""
         return chunks(params, replicas)
 
     def num_examples(self, params: RatingTrainData | RatingEvalData) -> int:
-        """Returns the size of a section's data set: pairs to train on, or users to evaluate."""
+        """Returns the number of pairs for training, or of users for evaluation."""
         source = load_source(params)
         if isinstance(params, RatingTrainData):
             return source.size * (1 + params.num_negatives)
         return source.num_users
 
     def example_losses(self, labels: tf.Tensor, model_outputs: tf.Tensor) -> tf.Tensor:
-        """Returns the cross entropy of each pair.
+        """Returns the cross entropy of each pair in nats, float32 [batch].
 
-        Args:
-            labels: float32 [batch], 1 for a choice, else 0.
-            model_outputs: Logits, float32 [batch].
-
-        Returns:
-            float32 [batch], in nats.
+        Labels are float32 [batch], 1 for a choice and otherwise 0. `model_outputs` are logits,
+        float32 [batch].
         """
         return tf.nn.sigmoid_cross_entropy_with_logits(labels, model_outputs)
 
     def build_metrics(self, training: bool = True) -> list[tf_keras.metrics.Metric]:
-        """Returns HR@k and NDCG@k; none for training, whose pairs have no ranks.
-
-        Args:
-            training: Whether they are for training.
-        """
+        """Returns HR@k and NDCG@k, or no metrics for training, whose pairs have no ranks."""
         k = self.task_config.top_k
         return [] if training else [HitRatio(k), Ndcg(k)]
 
@@ -105,14 +85,8 @@ class RecommendationTask(Task):
     ) -> dict[str, tf.Tensor]:
         """Ranks the held-out item of each user of a batch, on one replica.
 
-        Args:
-            inputs: `({user, item}, there, weight)`.
-            model: The model.
-            metrics: What `build_metrics` made.
-
-        Returns:
-            `loss`, the mean over the batch's users, and `examples`, their number; both float32
-            scalars.
+        `inputs` are `({user, item}, there, weight)`. Returns `loss`, the mean over the batch's
+        users, and `examples`, their number; both float32 scalars.
         """
         features, there, weights = inputs
         ahead, losses = ranks_and_losses(
@@ -129,18 +103,12 @@ class RecommendationTask(Task):
         return {self.loss: tf.add_n([loss, *model.losses]), EXAMPLES: count}
 
     def serving(self, model: tf_keras.Model) -> Serving:
-        """Returns the signatures `pairs` and `top_k`.
-
-        Args:
-            model: The model, its weights restored.
-        """
+        """Returns the signatures `pairs` and `top_k`."""
         return make_serving(model, load_source(self.task_config.train_data))
 
     def predictor(self, signatures: Mapping[str, Any], *, top_k: int | None = None) -> Predictor:
-        """Returns what answers with the items that suit a user best.
+        """Returns the predictor of the best items for users.
 
-        Args:
-            signatures: Those of `serving`.
-            top_k: Items a user; `top_k` of the task where None.
+        `top_k` is the number of items per user; None for the task's `top_k`.
         """
         return UserPredictor(signatures["top_k"], top_k or self.task_config.top_k)

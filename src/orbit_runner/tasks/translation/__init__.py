@@ -1,1 +1,1 @@
-"""Sentences of one language from those of another."""
+"""Translation of sentences from one language to another."""

@@ -1,4 +1,4 @@
-"""BLEU as sacrebleu counts it, from parts that may lie on several workers."""
+"""Computes BLEU as sacrebleu does, from counts that may come from several workers."""
 
 from __future__ import annotations
 
@@ -8,33 +8,23 @@ from sacrebleu.metrics.bleu import BLEU, MAX_NGRAM_ORDER
 
 
 class CorpusBleu:
-    """Counts n-grams of sentences, which sum up over any parts of a corpus.
+    """Counts n-grams of sentences (Papineni et al. 2002; Post 2018).
 
-    Attributes:
-        signature: What has to be told beside a score, in sacrebleu's notation.
+    The counts of parts of a corpus can be summed. Translations and references are raw text, and
+    `tokenize` is the name of the sacrebleu tokenizer that splits it.
     """
 
     def __init__(self, *, tokenize: str = "13a", lowercase: bool = False) -> None:
-        """Sets up the metric (Papineni et al. 2002; Post 2018).
-
-        Args:
-            tokenize: How sacrebleu cuts words; both sides are raw text.
-            lowercase: Whether case does not count.
-        """
         self._metric = BLEU(tokenize=tokenize, lowercase=lowercase)
-        self.counts(["a"], ["a"])  # Sacrebleu signs only what it has seen references for.
+        self.counts(["a"], ["a"])  # sacrebleu has no signature before it has seen references.
+        # The settings to report with a score, in sacrebleu's notation.
         self.signature = str(self._metric.get_signature())
 
     def counts(self, translations: Sequence[str], references: Sequence[str]) -> list[int]:
-        """Counts.
+        """Returns counts of translations and of their references, one each, summed over sentences.
 
-        Args:
-            translations: n sentences.
-            references: A translation of each by a person.
-
-        Returns:
-            Lengths of both in words, then for each order of n-grams those that match, then those
-            that there are; sums over the sentences.
+        They are the lengths of both in words, then for each n-gram order the number of matches,
+        then for each order the number of n-grams in the translations.
         """
         if not translations:
             return [0] * (2 + 2 * MAX_NGRAM_ORDER)
@@ -42,13 +32,9 @@ class CorpusBleu:
         return [found.sys_len, found.ref_len, *found.counts, *found.totals]
 
     def score(self, counts: Sequence[int]) -> float:
-        """Computes the score.
+        """Returns BLEU, 0 to 100, from the result of `counts` or a sum of results.
 
-        Args:
-            counts: As `counts` gives them, or sums of such.
-
-        Returns:
-            BLEU, 0 to 100; 0 where there is no sentence.
+        Returns 0 if there are no sentences.
         """
         translated, reference, *ngrams = counts
         if not translated:

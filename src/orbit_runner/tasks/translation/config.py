@@ -1,4 +1,4 @@
-"""Config of the translation task; field names of Model Garden where it has the thing."""
+"""Config of the translation task. Fields that Model Garden has as well have its names."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NO_AUGMENT = "sentences are not augmented"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TranslationDataConfig(DataConfig):
-    """Pairs of sentences and how they are fed."""
+    """Pairs of sentences and their input pipeline."""
 
     src_lang: str = field("", help="language that is translated: the end of its files' names")
     tgt_lang: str = field("", help="language it is translated to: the end of its files' names")
@@ -62,7 +62,7 @@ class TranslationDataConfig(DataConfig):
     augment_padding: int = field(4, help="edge of an image to crop", unsupported=_NO_AUGMENT)
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yields settings of the data set that contradict each other."""
+        """Yields settings of the dataset that contradict each other."""
         by_tokens = self.is_training and self.batch_tokens
         for name, message in super().problems():
             if name != "global_batch_size" or not by_tokens:
@@ -81,13 +81,13 @@ def training_data() -> TranslationDataConfig:
 
 
 def validation_data() -> TranslationDataConfig:
-    """Returns the defaults of `validation_data`, which counts every pair."""
+    """Returns the defaults of `validation_data`, which evaluates every pair."""
     return TranslationDataConfig(is_training=False, drop_remainder=False)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TranslationConfig(TaskConfig):
-    """Sentences of one language from those of another."""
+    """Translation of sentences from one language to another."""
 
     model: TextModelConfig = field(
         factory=TextModelConfig, help="the network", variants=TEXT_MODELS
@@ -124,7 +124,7 @@ class TranslationConfig(TaskConfig):
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yields what is missing or does not exist."""
+        """Yields settings that are missing or unknown."""
         yield from super().problems()
         if not self.model.name:
             known = ", ".join(entry.name for entry in TEXT_MODELS.entries())
@@ -139,7 +139,7 @@ class TranslationConfig(TaskConfig):
             yield "validation_data.static_batch", "is false, and model.padded_decode is true"
 
     def preflight(self) -> Iterator[tuple[str, str]]:
-        """Yields what is wrong with files, before anything is read into memory for good."""
+        """Yields problems with the files of the datasets."""
         from orbit_runner.tasks.translation.sources import check_files
 
         for section in ("train_data", "validation_data"):
@@ -149,19 +149,14 @@ class TranslationConfig(TaskConfig):
                 yield setting_of_error(section, error), str(error)
 
     def data_files(self) -> Mapping[str, Sequence[Any]]:
-        """Returns the files of both sections, and that of the vocabulary."""
+        """Returns the files of both sections and of the vocabulary."""
         from orbit_runner.tasks.translation.sources import text_files
 
         return text_files(self)
 
 
 def setting_of_error(section: str, error: DataError) -> str:
-    """Returns the path, below `task`, of the setting that a data set's error is about.
-
-    Args:
-        section: `train_data` or `validation_data`.
-        error: The error.
-    """
+    """Returns the path, below `task`, of the setting that an error of a dataset is about."""
     of_task = {
         "vocabulary": "sentencepiece_model_path",
         "vocab_size": "vocab_size",

@@ -1,4 +1,4 @@
-"""Translations inside an evaluation step, and what the host keeps of them."""
+"""Translation in an evaluation step, and collection of the translations on the host."""
 
 from __future__ import annotations
 
@@ -21,17 +21,11 @@ def decode(
     *,
     static: bool,
 ) -> dict[str, tf.Tensor]:
-    """Translates rows of a batch by beam search.
+    """Translates the rows of a batch that `asked`, bool [batch], selects, by beam search.
 
-    Args:
-        model: The model.
-        inputs: Sources, int32 [batch, length].
-        ids: Their numbers, int64 [batch].
-        asked: Which rows to translate, bool [batch].
-        static: Whether all of them are translated, to keep shapes static.
-
-    Returns:
-        `outputs`, int32 [rows, tokens], and `ids`, int64 [rows], -1 where a row was not asked for.
+    `inputs` are the sources, int32 [batch, length], and `ids` their numbers, int64 [batch]. With
+    `static`, all rows are translated, which keeps shapes static. Returns `outputs`, int32
+    [rows, tokens], and `ids`, int64 [rows], -1 for rows that were not selected.
     """
     if static:
         outputs = model({"inputs": inputs}, training=False)[OUTPUTS]
@@ -46,21 +40,16 @@ def decode(
 
 
 class Translations:
-    """What the replicas of this worker translated.
-
-    Attributes:
-        sentences: Sentences that were evaluated.
-    """
+    """The translations of the replicas of this worker."""
 
     def __init__(self) -> None:
-        self.sentences = 0
+        self.sentences = 0  # The number of evaluated sentences, including those not translated.
         self._rows: dict[int, np.ndarray] = {}
 
     def add(self, logs: Any) -> None:
         """Adds a step.
 
-        Args:
-            logs: For each replica the number of sentences, and what `decode` gave.
+        `logs` has, for each replica, the number of sentences and the result of `decode`.
         """
         self.sentences += sum(int(count) for count in logs[SENTENCES])
         for ids, outputs in zip(logs.get(IDS, ()), logs.get(OUTPUTS, ()), strict=True):
@@ -68,9 +57,9 @@ class Translations:
             self._rows.update({number: row for number, row in found if number != _LEFT_OUT})
 
     def ids(self) -> list[int]:
-        """Returns the numbers of the sentences, rising."""
+        """Returns the numbers of the sentences in ascending order."""
         return sorted(self._rows)
 
     def rows(self) -> Iterator[np.ndarray]:
-        """Yields their translations, token ids, in the same order."""
+        """Yields the token ids of the translations in the order of `ids`."""
         return (self._rows[number] for number in self.ids())

@@ -1,4 +1,4 @@
-"""The pipeline that feeds a section's pairs."""
+"""The pipeline of a section's sentence pairs."""
 
 from __future__ import annotations
 
@@ -22,18 +22,11 @@ def train_inputs(
     input_context: tf.distribute.InputContext | None,
     start_step: int | tf.Tensor,
 ) -> tf.data.Dataset:
-    """Makes one worker's training batches.
+    """Returns one worker's endless training batches of features and labels.
 
-    Args:
-        params: The section.
-        source: Its pairs.
-        input_context: Which slice of each global batch this pipeline makes.
-        start_step: The step of the first batch.
-
-    Returns:
-        An endless data set of features and labels: `inputs` and `targets`, int32 [batch, length];
-        `targets` again, and `share`, float32 [batch], by which the cross entropies of a row's
-        tokens count: rows over tokens of the global batch.
+    Features are `inputs` and `targets`, int32 [batch, length]. Labels are `targets` and `share`,
+    float32 [batch], the factor of the cross entropy of a row's tokens: the number of rows divided
+    by the number of tokens in the global batch. `start_step` is the step of the first batch.
     """
     return train_pairs(
         source,
@@ -48,15 +41,7 @@ def train_inputs(
 
 
 def train_batch_at(params: TranslationDataConfig, source: PairSource) -> Callable[[tf.Tensor], Any]:
-    """Makes what gives single training batches by their steps.
-
-    Args:
-        params: The section.
-        source: Its pairs.
-
-    Returns:
-        A function from the number of a step to what `train_inputs` gives for it.
-    """
+    """Returns a function from the number of a step to the batch of `train_inputs` for it."""
     return train_pairs_at(
         source,
         shuffle=params.shuffle_buffer_size > 1,
@@ -71,16 +56,10 @@ def eval_inputs(
     source: PairSource,
     input_context: tf.distribute.InputContext | None,
 ) -> tf.data.Dataset:
-    """Makes one worker's evaluation batches.
+    """Returns one worker's evaluation batches of features, labels and weights, each pair once.
 
-    Args:
-        params: The section.
-        source: Its pairs.
-        input_context: Which slice of each global batch this pipeline makes.
-
-    Returns:
-        A data set of features, labels and weights: `inputs` and `targets`; `targets` again, and
-        `id`, int64 [batch], the numbers of the pairs; float32 [batch]. Each pair once.
+    Features are `inputs` and `targets`, int32 [batch, length]. Labels are `targets` and `id`, int64
+    [batch], the numbers of the pairs. Weights are float32 [batch].
     """
     return eval_pairs(
         source,
@@ -96,12 +75,7 @@ def eval_inputs(
 
 
 def batches_per_epoch(params: TranslationDataConfig, source: PairSource) -> float:
-    """Returns how many training batches show each pair once.
-
-    Args:
-        params: The section.
-        source: Its pairs.
-    """
+    """Returns the number of training batches in which each pair occurs once."""
     return steps_per_epoch(source, **_batching(params))
 
 

@@ -1,4 +1,4 @@
-"""Cross entropy of target tokens, padding left out."""
+"""Cross entropy of target tokens, excluding padding."""
 
 from __future__ import annotations
 
@@ -8,26 +8,17 @@ PAD = 0
 
 
 def token_mask(targets: tf.Tensor) -> tf.Tensor:
-    """Returns 1 for tokens and 0 for padding.
+    """Returns 1 for tokens and 0 for padding, float32 [batch, length].
 
-    Args:
-        targets: int32 [batch, length].
-
-    Returns:
-        float32 [batch, length].
+    `targets` are int32 [batch, length].
     """
     return tf.cast(tf.not_equal(targets, PAD), tf.float32)
 
 
 def negative_log_likelihood(targets: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-    """Returns the cross entropy of each token; 0 for padding.
+    """Returns the cross entropy of each token in nats, 0 for padding, float32 [batch, length].
 
-    Args:
-        targets: int32 [batch, length].
-        logits: float32 [batch, length, vocabulary].
-
-    Returns:
-        float32 [batch, length], in nats.
+    `targets` are int32 [batch, length], `logits` float32 [batch, length, vocabulary].
     """
     entropy = tf.nn.sparse_softmax_cross_entropy_with_logits(targets, logits)
     return entropy * token_mask(targets)
@@ -36,19 +27,14 @@ def negative_log_likelihood(targets: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
 def smoothed_cross_entropy(
     targets: tf.Tensor, logits: tf.Tensor, label_smoothing: float
 ) -> tf.Tensor:
-    """Returns the cross entropy with smoothed targets (Szegedy et al. 2015, section 7).
+    """Returns the cross entropy of each token with label smoothing, float32 [batch, length].
 
-    A share s of each target is spread over the other v − 1 tokens. With l the log likelihood and z
-    the logits, the cross entropy is then −l + s·v/(v − 1) · (z[target] − mean of z), which needs no
-    tensor of smoothed targets.
+    It is in nats, and 0 for padding. `targets` are int32 [batch, length], `logits` float32
+    [batch, length, vocabulary].
 
-    Args:
-        targets: int32 [batch, length].
-        logits: float32 [batch, length, vocabulary].
-        label_smoothing: s.
-
-    Returns:
-        float32 [batch, length], in nats; 0 for padding.
+    A share s, `label_smoothing`, of each target is spread over the other v − 1 tokens (Szegedy et
+    al. 2015, section 7). With the log likelihood l and the logits z, the cross entropy is
+    −l + s·v/(v − 1) · (z[target] − mean of z), which needs no tensor of smoothed targets.
     """
     entropy = negative_log_likelihood(targets, logits)
     if not label_smoothing:

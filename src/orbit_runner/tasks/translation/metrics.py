@@ -1,4 +1,4 @@
-"""Metrics of tokens, padding left out."""
+"""Metrics of target tokens, excluding padding."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _weights(targets: tf.Tensor, sample_weight: tf.Tensor | None) -> tf.Tensor:
 
 
 class TokenAccuracy(Ratio):
-    """The share of target tokens that the model gives the largest logit."""
+    """The share of target tokens that have the largest logit."""
 
     @tf.autograph.experimental.do_not_convert
     def update_state(
@@ -24,10 +24,8 @@ class TokenAccuracy(Ratio):
     ) -> None:
         """Adds a batch.
 
-        Args:
-            labels: `targets`, int32 [batch, length], among others.
-            logits: float32 [batch, length, vocabulary].
-            sample_weight: float32 [batch], all 1 where None.
+        `labels["targets"]` is int32 [batch, length], `logits` float32 [batch, length, vocabulary].
+        `sample_weight` is float32 [batch]; all 1 if None.
         """
         targets = labels["targets"]
         weights = _weights(targets, sample_weight)
@@ -37,7 +35,7 @@ class TokenAccuracy(Ratio):
 
 
 class Perplexity(Ratio):
-    """e to the mean cross entropy of the target tokens, without label smoothing."""
+    """The exponential of the mean cross entropy of target tokens, without label smoothing."""
 
     @tf.autograph.experimental.do_not_convert
     def update_state(
@@ -45,10 +43,8 @@ class Perplexity(Ratio):
     ) -> None:
         """Adds a batch.
 
-        Args:
-            labels: `targets`, int32 [batch, length], among others.
-            logits: float32 [batch, length, vocabulary].
-            sample_weight: float32 [batch], all 1 where None.
+        `labels["targets"]` is int32 [batch, length], `logits` float32 [batch, length, vocabulary].
+        `sample_weight` is float32 [batch]; all 1 if None.
         """
         targets = labels["targets"]
         weights = _weights(targets, sample_weight)
@@ -56,5 +52,5 @@ class Perplexity(Ratio):
         self.add(tf.reduce_sum(entropy), tf.reduce_sum(weights))
 
     def result(self) -> tf.Tensor:
-        """Returns it; 1 where nothing was added."""
+        """Returns the perplexity, or 1 if nothing was added."""
         return tf.exp(super().result())

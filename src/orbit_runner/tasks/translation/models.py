@@ -1,4 +1,4 @@
-"""Configs of the networks for translation, with the field names of Model Garden."""
+"""Configs of the translation networks, with Model Garden's field names."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from orbit_runner.config.schema.base import Config, field
 from orbit_runner.models.transformer_sizes import SIZES
 
-# Those of Keras that are functions of one number.
+# The elementwise activations of Keras.
 ACTIVATIONS = ("elu", "exponential", "gelu", "hard_sigmoid", "leaky_relu", "linear", "mish", "relu",
                "relu6", "selu", "sigmoid", "softplus", "softsign", "swish", "tanh")  # fmt: skip
 
@@ -19,7 +19,7 @@ def _rate(help: str) -> float | None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextModelConfig(Config):
-    """A network for text, by name."""
+    """A text network, selected by name."""
 
     name: str = field("", help="the network: a name that `runner list` shows")
     label_smoothing: float = field(
@@ -29,7 +29,7 @@ class TextModelConfig(Config):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StackConfig(Config):
-    """The layers of an encoder or a decoder; what is null is the preset's."""
+    """The layers of an encoder or a decoder. None means the value of the preset."""
 
     num_layers: int | None = field(None, ge=1, le=1000, help="number of layers")
     num_attention_heads: int | None = field(None, ge=1, le=1024, help="heads of each attention")
@@ -57,7 +57,7 @@ class StackConfig(Config):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TransformerConfig(TextModelConfig):
-    """The Transformer of Vaswani et al. 2017; what is null is the preset's."""
+    """The Transformer of Vaswani et al. 2017. None means the value of the preset."""
 
     preset: str = field("base", allowed=tuple(SIZES), help="sizes and dropout, by name")
     encoder: StackConfig = field(factory=StackConfig, help="what reads the source")

@@ -1,4 +1,4 @@
-"""Translates lines: one line in, one line out, in the same order."""
+"""Translates lines of text, in order."""
 
 from __future__ import annotations
 
@@ -19,17 +19,12 @@ _LIKE_A_FILE = re.compile(r"\S*(/\S*|\\\S*|\.[A-Za-z]\w{0,5})")
 
 
 class LinePredictor:
-    """Answers lines of text with their translations."""
+    """Predicts the translations of lines of text.
+
+    Raises `RunnerError` if the signature `text` does not exist.
+    """
 
     def __init__(self, signatures: Mapping[str, Any]) -> None:
-        """Takes the signature `text`.
-
-        Args:
-            signatures: Those of a model in memory or of an exported one.
-
-        Raises:
-            RunnerError: It is not there.
-        """
         if TEXT not in signatures:
             raise RunnerError(
                 "the model knows token ids alone: it was trained without a vocabulary\n"
@@ -38,17 +33,10 @@ class LinePredictor:
         self._translate = signatures[TEXT]
 
     def items(self, arguments: Sequence[str], lines: Iterable[str]) -> Iterator[str]:
-        """Finds the lines.
+        """Yields the lines to translate, without line endings.
 
-        Args:
-            arguments: Files, `-` for standard input, or sentences.
-            lines: Standard input.
-
-        Yields:
-            The lines, without their ends.
-
-        Raises:
-            RunnerError: What looks like a file is none.
+        Arguments are files, `-` for standard input, or sentences. Raises `RunnerError` if an
+        argument looks like a file that does not exist.
         """
         for argument in arguments or ["-"]:
             if argument == "-":
@@ -61,16 +49,9 @@ class LinePredictor:
                 yield argument
 
     def predict(self, items: Sequence[str]) -> list[Prediction]:
-        """Translates lines; those without a word stay as they are.
-
-        Args:
-            items: The lines.
-
-        Returns:
-            Their translations, in the same order.
-        """
+        """Returns the translations of lines, in the same order. Blank lines give empty text."""
         answers = {n: Prediction("", _data(line, "")) for n, line in enumerate(items)}
-        # Lines of about the same length together: a batch takes as long as its longest.
+        # Groups lines of similar length, because a batch takes as long as its longest line.
         order = sorted(
             (n for n, line in enumerate(items) if line.strip()), key=lambda n: len(items[n])
         )

@@ -1,4 +1,4 @@
-"""A Transformer as it is served: text to text, and ids to ids."""
+"""Signatures of a Transformer: text to text, and ids to ids."""
 
 from __future__ import annotations
 
@@ -15,18 +15,13 @@ TEXT, TOKENS = "text", "tokens"
 
 
 def signatures(model: tf_keras.Model, vocabulary: Vocabulary | None, max_length: int) -> Serving:
-    """Makes the signatures.
+    """Returns the signature `tokens` and, if there is a vocabulary, `text` as the default.
 
-    Args:
-        model: The model, its weights restored.
-        vocabulary: The sub-words; None where the model knows ids alone.
-        max_length: The most tokens of a source; longer ones are cut.
-
-    Returns:
-        `tokens`, from `inputs`, int32 [batch, length], each row ended by `EOS` and padded with 0,
-        to `outputs`, int32 [batch, tokens], and `scores`, float32 [batch], the log probabilities
-        over the penalty for length. With a vocabulary `text`, the default then: from `text`, string
-        [batch], to `translations`, string [batch], and `scores`.
+    `tokens` maps `inputs`, int32 [batch, length], each row ended by `EOS` and padded with 0, to
+    `outputs`, int32 [batch, tokens], and `scores`, float32 [batch], the log probabilities divided
+    by the length penalty. `text` maps `text`, string [batch], to `translations`, string [batch],
+    and `scores`. Longer texts are cut to `max_length` tokens. `vocabulary` is None if the model
+    only knows ids.
     """
 
     @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32, name="inputs")])
@@ -46,16 +41,11 @@ def signatures(model: tf_keras.Model, vocabulary: Vocabulary | None, max_length:
 
 
 def translate(model: tf_keras.Model, inputs: tf.Tensor) -> dict[str, tf.Tensor]:
-    """Translates batches of any size, also with a model that decodes with fixed shapes.
+    """Translates int32 [batch, length] of any size, even if the model decodes with fixed shapes.
 
-    Args:
-        model: The model.
-        inputs: int32 [batch, length].
-
-    Returns:
-        `outputs`, int32 [batch, tokens], and `scores`, float32 [batch].
+    Returns `outputs`, int32 [batch, tokens], and `scores`, float32 [batch].
     """
-    # TPUs need a known number of rows; what is served need not run on one.
+    # Only TPUs need a known number of rows, and a served model need not run on one.
     padded: Any = getattr(model, "_padded_decode", False)
     model._padded_decode = False
     try:

@@ -1,4 +1,4 @@
-"""The pairs and the vocabulary that a config names; needs no tensorflow."""
+"""Loads the sentence pairs and the vocabulary of a config. Needs no tensorflow."""
 
 from __future__ import annotations
 
@@ -23,20 +23,15 @@ from orbit_runner.storage.cache import local_run_directory
 if TYPE_CHECKING:
     from orbit_runner.tasks.translation.config import TranslationConfig, TranslationDataConfig
 
-# The copy of a run's vocabulary in its folder: who has the folder can translate.
+# The copy of the vocabulary in the run directory, which is then all that translation needs.
 KEPT = "vocabulary.model"
 TEXT, RECORDS, SYNTHETIC = "parallel_text", "token_records", "synthetic"
 
 
 def check_files(config: TranslationConfig, section: str) -> None:
-    """Looks for the files of a section; counts lines, and reads records.
+    """Raises `DataError` if a file of a section is missing, empty or unreadable.
 
-    Args:
-        config: The task.
-        section: `train_data` or `validation_data`.
-
-    Raises:
-        DataError: A file is missing, empty or cannot be read, or lines have no partner.
+    Also raises it if the two languages have different numbers of lines. Reads records completely.
     """
     data, words = getattr(config, section), None
     if config.sentencepiece_model_path and _reads_vocabulary(config):
@@ -48,10 +43,9 @@ def check_files(config: TranslationConfig, section: str) -> None:
 
 
 def text_files(config: TranslationConfig) -> dict[str, list[DataFile]]:
-    """Describes the files of both sections, and that of the vocabulary.
+    """Returns descriptions of the files of both sections and of the vocabulary.
 
-    Args:
-        config: The task, whose files were checked.
+    `check_files` must have been called before.
     """
     found = {}
     for section in ("train_data", "validation_data"):
@@ -69,17 +63,10 @@ def text_files(config: TranslationConfig) -> dict[str, list[DataFile]]:
 
 
 def load_vocabulary(config: TranslationConfig, folder: str | None) -> Vocabulary | None:
-    """Reads the vocabulary of a run, or builds it from the training text.
+    """Reads the vocabulary of a run or builds it from the training text; None if all data are ids.
 
-    Args:
-        config: The task.
-        folder: The folder of the run, whose own copy comes before anything else.
-
-    Returns:
-        The vocabulary; None where all data are ids.
-
-    Raises:
-        DataError: It cannot be read or built.
+    `folder` is the run directory, whose copy takes precedence. Raises `DataError` if the vocabulary
+    cannot be read or built.
     """
     kept = local_run_directory(folder) / KEPT if folder else None
     if kept is not None and kept.is_file():
@@ -100,18 +87,9 @@ def load_vocabulary(config: TranslationConfig, folder: str | None) -> Vocabulary
 def load_pairs(
     data: TranslationDataConfig, vocab_size: int, words: Vocabulary | None
 ) -> PairSource:
-    """Reads the pairs of a section into memory; once a process.
+    """Returns the pairs of a section, loaded into memory once per process.
 
-    Args:
-        data: The section.
-        vocab_size: The number of ids.
-        words: The vocabulary; may be None where the pairs are ids.
-
-    Returns:
-        The pairs.
-
-    Raises:
-        DataError: They cannot be read.
+    `words` may be None if the pairs are ids. Raises `DataError` if the pairs cannot be read.
     """
     options: dict[str, Any] = {"max_length": data.max_seq_length}
     if data.source == SYNTHETIC:

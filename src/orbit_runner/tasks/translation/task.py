@@ -1,4 +1,4 @@
-"""Sentences of one language from those of another: a Transformer, and BLEU by beam search."""
+"""Translation with a Transformer, and BLEU of translations by beam search."""
 
 from __future__ import annotations
 
@@ -39,15 +39,14 @@ from orbit_runner.utils.cache import write_aside
 
 
 class TranslationTask(Task):
-    """Sentences of one language from those of another."""
+    """Translation of sentences from one language to another."""
 
     task_config: TranslationConfig
 
     def build_model(self) -> tf_keras.Model:
-        """Builds the network that `model.name` names, for the ids of the vocabulary.
+        """Builds the network `model.name`, and writes the vocabulary to the run directory.
 
-        Returns:
-            A model as `orbit_runner.models.transformer` describes it.
+        For its inputs and outputs, see `orbit_runner.models.transformer`.
         """
         options = self.task_config.model.as_dict()
         del options["label_smoothing"]
@@ -62,71 +61,46 @@ class TranslationTask(Task):
         input_context: tf.distribute.InputContext | None = None,
         start_step: int | tf.Tensor = 0,
     ) -> tf.data.Dataset:
-        """Builds the input pipeline of one section.
-
-        Args:
-            params: The section.
-            input_context: Which slice of each global batch this pipeline makes.
-            start_step: The first training step to make a batch for.
-
-        Returns:
-            What `train_inputs` or `eval_inputs` describes.
-        """
+        """Returns the pipeline of one section, from `train_inputs` or `eval_inputs`."""
         if not params.is_training:
             return eval_inputs(params, self.pairs(params), input_context)
         return train_inputs(params, self.pairs(params), input_context, start_step)
 
     def batch_at(self, params: TranslationDataConfig) -> Callable[[tf.Tensor], Any] | None:
-        """Returns what gives the batch of one training step, for asynchronous workers.
-
-        Args:
-            params: The section.
-        """
+        """Returns a function that creates the batch of one step, for asynchronous training."""
         return train_batch_at(params, self.pairs(params))
 
     def num_examples(self, params: TranslationDataConfig) -> int:
-        """Returns the size of a section's data set, in pairs."""
+        """Returns the number of pairs in the dataset of a section."""
         return self.pairs(params).size
 
     def steps_per_epoch(self, params: TranslationDataConfig) -> float:
-        """Returns how many training batches show each pair once."""
+        """Returns the number of training batches in which each pair occurs once."""
         return batches_per_epoch(params, self.pairs(params))
 
     def example_losses(self, labels: Any, model_outputs: tf.Tensor) -> tf.Tensor:
-        """Returns what each row adds to the mean cross entropy of the global batch's tokens.
+        """Returns what each row adds to the mean cross entropy of the tokens of the global batch.
 
-        Args:
-            labels: `targets`, int32 [batch, length], and `share`, float32 [batch].
-            model_outputs: Logits, float32 [batch, length, vocabulary].
-
-        Returns:
-            float32 [batch], in nats; their mean over rows of all replicas is the mean over tokens.
+        It is float32 [batch], in nats. Its mean over the rows of all replicas is the mean over
+        tokens. Labels are `targets`, int32 [batch, length], and `share`, float32 [batch].
+        `model_outputs` are logits, float32 [batch, length, vocabulary].
         """
         entropy = self._cross_entropy(labels["targets"], model_outputs)
         return tf.reduce_sum(entropy, axis=-1) * labels["share"]
 
     def build_metrics(self, training: bool = True) -> list[tf_keras.metrics.Metric]:
-        """Returns the accuracy of the next token, and in evaluation the perplexity.
-
-        Args:
-            training: Whether they are for training.
-        """
+        """Returns the accuracy of the next token, and in evaluation the perplexity."""
         metrics: list[tf_keras.metrics.Metric] = [TokenAccuracy("token_accuracy")]
         return metrics if training else [*metrics, Perplexity("perplexity")]
 
     def validation_step(
         self, inputs: Any, model: tf_keras.Model, metrics: Any = None
     ) -> dict[str, tf.Tensor]:
-        """Evaluates one batch on one replica, and translates it where BLEU is asked for.
+        """Evaluates one batch on one replica, and translates it if BLEU is requested.
 
-        Args:
-            inputs: Features, labels and weights, as `eval_inputs` makes them.
-            model: The model.
-            metrics: What `build_metrics` made.
-
-        Returns:
-            `loss`, the mean over the batch's target tokens; `examples`, the number of these, which
-            is what it weighs; and what `decode` gives.
+        `inputs` are the features, labels and weights of `eval_inputs`. Returns `loss`, the mean
+        over the batch's target tokens; `examples`, the number of these tokens, which is the weight
+        of the loss; `sentences`, the number of sentences; and the result of `decode`.
         """
         features, labels, weights = inputs
         targets = labels["targets"]
@@ -144,11 +118,9 @@ class TranslationTask(Task):
         return logs | decode(model, features["inputs"], labels["id"], asked, static=static)
 
     def aggregate_logs(self, state: Any = None, step_outputs: Any = None) -> Any:
-        """Gathers the translations of a step on the host.
+        """Collects the translations of a step on the host.
 
-        Args:
-            state: What the call before returned.
-            step_outputs: What the replicas' steps returned.
+        `state` is the result of the previous call, or None.
         """
         state = Translations() if state is None else state
         state.add(step_outputs)
@@ -157,14 +129,9 @@ class TranslationTask(Task):
     def reduce_aggregated_logs(
         self, aggregated_logs: Any, global_step: Any = None
     ) -> dict[str, Any]:
-        """Scores the translations of all workers.
+        """Returns `validation_examples`, and `bleu` if there are references.
 
-        Args:
-            aggregated_logs: What `aggregate_logs` returned last.
-            global_step: The step of the weights.
-
-        Returns:
-            `validation_examples`, and `bleu` where there are sentences to compare with.
+        Both are over the sentences of all workers.
         """
         del global_step
         summed = Workers(tf.distribute.get_strategy()).sums
@@ -179,24 +146,16 @@ class TranslationTask(Task):
         return logs | {"bleu": metric.score(summed(counts))}
 
     def serving(self, model: tf_keras.Model) -> Serving:
-        """Returns the signatures `tokens`, and `text` where there is a vocabulary.
-
-        Args:
-            model: The model, its weights restored.
-        """
+        """Returns the signatures `tokens` and, if there is a vocabulary, `text`."""
         from orbit_runner.tasks.translation.serving import signatures
 
         return signatures(model, self.vocabulary, self.task_config.validation_data.max_seq_length)
 
     def predictor(self, signatures: Mapping[str, Any], *, top_k: int | None = None) -> Predictor:
-        """Returns what translates lines.
+        """Returns the predictor that translates lines.
 
-        Args:
-            signatures: Those of `serving`.
-            top_k: Not to be had: there is one translation of a sentence.
-
-        Raises:
-            RunnerError: It is asked for, or there is no vocabulary.
+        Raises `RunnerError` if `top_k` is given, because a sentence has one translation, or if
+        there is no vocabulary.
         """
         if top_k is not None:
             raise RunnerError(f"--top_k: got {top_k}, but a sentence gets one translation")
@@ -206,7 +165,7 @@ class TranslationTask(Task):
 
     @functools.cached_property
     def vocabulary(self) -> Vocabulary | None:
-        """The sub-words; None where all data are ids."""
+        """The subword vocabulary, or None if all data are ids."""
         try:
             return load_vocabulary(self.task_config, self.logging_dir)
         except DataError as error:
@@ -216,18 +175,11 @@ class TranslationTask(Task):
 
     @property
     def vocab_size(self) -> int:
-        """The number of ids."""
+        """The number of token ids."""
         return self.vocabulary.size if self.vocabulary else self.task_config.vocab_size
 
     def pairs(self, params: TranslationDataConfig) -> PairSource:
-        """Returns the pairs of a section.
-
-        Args:
-            params: The section.
-
-        Raises:
-            SettingError: They cannot be read.
-        """
+        """Returns the pairs of a section. Raises `SettingError` if they cannot be read."""
         section = "train_data" if params.is_training else "validation_data"
         try:
             return load_pairs(params, self.vocab_size, self.vocabulary)
@@ -261,7 +213,7 @@ class TranslationTask(Task):
         return metric
 
     def _keep(self, name: str, content: bytes) -> None:
-        """Writes a file into the folder of the run; it appears whole."""
+        """Writes a file to the run directory atomically, on the chief only."""
         if not self.logging_dir or not Workers(tf.distribute.get_strategy()).is_chief:
             return
         write_aside(local_run_directory(self.logging_dir) / name, content)

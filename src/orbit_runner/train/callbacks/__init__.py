@@ -1,1 +1,1 @@
-"""What happens between loops: the best checkpoint, early stopping, divergence, signals, records."""
+"""Callbacks: the best checkpoint, early stopping, divergence, signals and records."""

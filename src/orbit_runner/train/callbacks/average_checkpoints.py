@@ -19,7 +19,7 @@ AVERAGES = "ema_checkpoints"
 
 
 class AverageCheckpoints(Callback):
-    """Saves the averaged weights after each evaluation, as Model Garden does."""
+    """Saves a checkpoint of the averaged weights after each evaluation."""
 
     def __init__(
         self,
@@ -27,24 +27,15 @@ class AverageCheckpoints(Callback):
         state: TrainState,
         circumstances: Circumstances,
         *,
-        keep: int | None,
-        workers: Workers | None = None,
+        keep: int | None,  # the number of checkpoints to keep; None: all
+        workers: Workers | None = None,  # None: this process only
     ) -> None:
-        """Opens the folder.
-
-        Args:
-            model_dir: The folder of the run.
-            state: What is saved; an average is kept in it.
-            circumstances: Config, strategy and numerics; noted in each checkpoint.
-            keep: How many stay; None: all.
-            workers: The workers that train together, of which the chief alone writes; None for one.
-        """
         folder = CheckpointFolder(model_dir / AVERAGES, name="average_weights", keep=keep)
         self._writer = CheckpointWriter(state.checkpoint(), folder, workers=workers)
         self._state, self._circumstances = state, circumstances
 
     def on_evaluate(self, run: Run, logs: Logs) -> None:
-        """Saves them."""
+        """Saves the averaged weights."""
         assert self._state.ema is not None
         with self._state.ema.applied_scope():
             self._writer.write(record_of(self._state, self._circumstances))

@@ -1,4 +1,4 @@
-"""The best checkpoint: saved after an evaluation whose result is better than all before."""
+"""Saves the best checkpoint: after an evaluation whose result is better than all previous ones."""
 
 from __future__ import annotations
 
@@ -34,30 +34,20 @@ class BestKeeper(Callback):
 
 
 class BestCheckpoint(BestKeeper):
-    """Saves the weights that did best, averaged where an average is kept."""
+    """Saves the weights with the best result, averaged if an average is kept."""
 
     def __init__(
         self,
         comparison: Comparison,
-        directory: Path,
+        directory: Path,  # contains the checkpoint and `info.json`
         state: TrainState,
         circumstances: Circumstances,
+        # float64 [2], the best result and its step. It is saved in the run's checkpoints, so that a
+        # resumed run knows its best result at that step. If None, `info.json` is read instead.
         memory: tf.Variable | None = None,
-        workers: Workers | None = None,
+        workers: Workers | None = None,  # None: this process only
         note: Callable[[str], None] = lambda text: None,
     ) -> None:
-        """Opens the folder.
-
-        Args:
-            comparison: Which result is better.
-            directory: Where the checkpoint and `info.json` go.
-            state: What is saved.
-            circumstances: Config, strategy and numerics; noted in each checkpoint.
-            memory: float64 [2], the best result and its step, kept in the run's checkpoints so that
-                a resumed run knows what it knew then; `info.json` is the memory where None.
-            workers: The workers that train together, of which the chief alone writes; None for one.
-            note: Called with warnings.
-        """
         self._note, self._warned = note, False
         self.comparison, self._state = comparison, state
         self._circumstances, self._memory = circumstances, memory
@@ -67,7 +57,7 @@ class BestCheckpoint(BestKeeper):
         self._writes = workers is None or workers.is_chief
 
     def on_evaluate(self, run: Run, logs: Logs) -> None:
-        """Saves the weights if the result is better than all before."""
+        """Saves the weights if the result is better than all previous ones."""
         value = self.comparison.value(logs)
         self._warn(value)
         if not self.comparison.is_better(value, self._best()):
@@ -79,7 +69,8 @@ class BestCheckpoint(BestKeeper):
         if self._writes:
             self._write_info({**nested_scalars(logs), self.comparison.metric: value}, step)
         if self._memory is not None:
-            # A tensor of that type: variables cut over parameter servers take nothing else.
+            # A tensor of the right type, because variables that are sharded over parameter servers
+            # accept nothing else.
             self._memory.assign(tf.constant([value, step], tf.float64))
 
     def _write_info(self, logs: Mapping[str, Any], step: int) -> None:
@@ -87,7 +78,7 @@ class BestCheckpoint(BestKeeper):
         write_whole(self._info, json.dumps(best, indent=2) + "\n")
 
     def check_files(self) -> None:
-        """Compares the folder with what the run remembers, and repairs `info.json`."""
+        """Compares the directory with the best result of the run, and repairs `info.json`."""
         if os.path.lexists(self._info):
             try:
                 read_json_object(self._info)
@@ -108,7 +99,7 @@ class BestCheckpoint(BestKeeper):
         )
 
     def _warn(self, value: float) -> None:
-        """Reports a result that cannot be compared, once for several in a row."""
+        """Warns of a result that is not finite, once for several in a row."""
         warned, self._warned = self._warned, not math.isfinite(value)
         if self._warned and not warned:
             self._note(

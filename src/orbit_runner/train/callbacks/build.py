@@ -1,4 +1,4 @@
-"""The runner's own callbacks, made where the config turns them on."""
+"""Builds the runner's own callbacks, as far as the config enables them."""
 
 from __future__ import annotations
 
@@ -21,14 +21,10 @@ if TYPE_CHECKING:
 
 
 def own_callbacks(run: Run, summaries: Summaries) -> list[Callback]:
-    """Returns the runner's own callbacks in the order of their calls; the config's come after.
+    """Returns the runner's own callbacks in calling order; those of the config come after them.
 
-    After a loop, records are written before the checks that may end the run. The record at the end
-    of a loop is written by Orbit, once all of them have passed.
-
-    Args:
-        run: The run.
-        summaries: Writes the records of training.
+    After a loop, records are written before the checks that may end the run. Orbit writes the
+    record at the end of a loop, after all checks have passed.
     """
     callbacks: list[Callback | None] = []
     if run.trainer is not None:
@@ -43,13 +39,9 @@ def own_callbacks(run: Run, summaries: Summaries) -> list[Callback]:
 
 
 def best_checkpoint(run: Run) -> BestCheckpoint | None:
-    """Makes what saves the best checkpoint; None where it is off.
+    """Returns the callback that saves the best checkpoint, or None if it is disabled.
 
-    Args:
-        run: The run.
-
-    Raises:
-        SettingError: Evaluations do not give its metric.
+    Raises SettingError if evaluations do not report its metric.
     """
     trainer = run.config.trainer
     metric, subdir = trainer.best_checkpoint_eval_metric, trainer.best_checkpoint_export_subdir
@@ -61,7 +53,7 @@ def best_checkpoint(run: Run) -> BestCheckpoint | None:
         run.model_dir / subdir,
         run.state,
         run.circumstances,
-        # Beside training, what the training process remembers is not this process's own best.
+        # A process that only evaluates must not use the best result of the training process.
         memory=run.state.best if run.trainer is not None else None,
         workers=run.workers,
         note=note,
@@ -69,14 +61,11 @@ def best_checkpoint(run: Run) -> BestCheckpoint | None:
 
 
 def average_checkpoints(run: Run) -> AverageCheckpoints | None:
-    """Makes what saves checkpoints of averaged weights; None where Model Garden saves none.
-
-    Args:
-        run: The run.
-    """
+    """Returns the callback that saves averaged weights, or None if Model Garden would save none."""
     if run.evaluator is None or run.trainer is None or run.state.ema is None:
         return None
-    # Our own experiments have the average in each checkpoint, and weights with it in the best.
+    # This runner's own experiments save the average in each checkpoint, and averaged weights in the
+    # best checkpoint.
     if not run.config.is_official:
         return None
     return AverageCheckpoints(
@@ -89,13 +78,9 @@ def average_checkpoints(run: Run) -> AverageCheckpoints | None:
 
 
 def early_stop(run: Run) -> EarlyStop | None:
-    """Makes what ends training early; None where it is off.
+    """Returns the callback that stops training early, or None if it is disabled.
 
-    Args:
-        run: The run.
-
-    Raises:
-        SettingError: Evaluations do not give its metric.
+    Raises SettingError if evaluations do not report its metric.
     """
     rule = run.config.trainer.early_stopping
     if rule is None or run.evaluator is None or run.trainer is None:

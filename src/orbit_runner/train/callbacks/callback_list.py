@@ -1,4 +1,4 @@
-"""Makes the callbacks that a config names, calls them in order, and keeps their states."""
+"""Builds the callbacks that a config names, calls them in order and saves their states."""
 
 from __future__ import annotations
 
@@ -18,70 +18,57 @@ if TYPE_CHECKING:
 
 
 class CallbackList(Callback):
-    """Calls several callbacks in their order.
-
-    Attributes:
-        callbacks: The callbacks.
-    """
+    """Calls several callbacks in order."""
 
     def __init__(self, callbacks: Sequence[Callback]) -> None:
-        """Takes the states that the callbacks begin with.
-
-        Args:
-            callbacks: The callbacks.
-
-        Raises:
-            RunnerError: One of them has a state that JSON cannot hold.
-        """
         self.callbacks = tuple(callbacks)
-        # A run that returns to a checkpoint without states begins with these.
+        # The initial states, for checkpoints without states.
         self._first = self.get_state()
 
     @property
     def needs_every_record(self) -> bool:
-        """Whether one of them is called at each record, so that a loop may not go past one."""
+        """Whether a callback overrides `on_log`, so that a loop must end at each record."""
         return any(type(one).on_log is not Callback.on_log for one in self.callbacks)
 
     def has(self, cls: type[Callback]) -> bool:
-        """Returns whether one of them is of a class.
-
-        Args:
-            cls: The class.
-        """
+        """Returns whether one of the callbacks is an instance of a class."""
         return any(isinstance(one, cls) for one in self.callbacks)
 
     def on_run_begin(self, run: Run) -> None:
-        """Calls it for each."""
+        """Calls `on_run_begin` of each callback."""
         for callback in self.callbacks:
             callback.on_run_begin(run)
 
     def on_train_begin(self, run: Run) -> None:
-        """Calls it for each."""
+        """Calls `on_train_begin` of each callback."""
         for callback in self.callbacks:
             callback.on_train_begin(run)
 
     def on_loop_end(self, run: Run, logs: Logs) -> None:
-        """Calls it for each."""
+        """Calls `on_loop_end` of each callback."""
         for callback in self.callbacks:
             callback.on_loop_end(run, logs)
 
     def on_log(self, run: Run, logs: Logs) -> None:
-        """Calls it for each."""
+        """Calls `on_log` of each callback."""
         for callback in self.callbacks:
             callback.on_log(run, logs)
 
     def on_evaluate(self, run: Run, logs: Logs) -> None:
-        """Calls it for each."""
+        """Calls `on_evaluate` of each callback."""
         for callback in self.callbacks:
             callback.on_evaluate(run, logs)
 
     def on_train_end(self, run: Run) -> None:
-        """Calls it for each."""
+        """Calls `on_train_end` of each callback."""
         for callback in self.callbacks:
             callback.on_train_end(run)
 
     def get_state(self) -> dict[str, Any]:
-        """Returns the state of each that has one, by its name."""
+        """Returns the state of each callback that has one, by name.
+
+        Raises RunnerError if a state cannot be represented as JSON.
+        """
         states = {name: callback.get_state() for name, callback in self._named().items()}
         kept = {name: state for name, state in states.items() if state is not None}
         for name, state in kept.items():
@@ -95,18 +82,14 @@ class CallbackList(Callback):
         return kept
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restores the state of each; one that is missing begins anew.
-
-        Args:
-            state: What `get_state` returned when a checkpoint was saved.
-        """
+        """Restores the state of each callback; one that is missing gets its initial state."""
         for name, callback in self._named().items():
             if name in self._first:
-                # A copy: a callback may change what it is given.
+                # A copy, because a callback may modify its state.
                 callback.set_state(json.loads(json.dumps(state.get(name, self._first[name]))))
 
     def _named(self) -> dict[str, Callback]:
-        """Returns the callbacks by class; one of a class that came before by its number, too."""
+        """Returns the callbacks by class name, with a number if several have the same class."""
         named: dict[str, Callback] = {}
         for callback in self.callbacks:
             cls = type(callback)
@@ -118,22 +101,14 @@ class CallbackList(Callback):
 
 
 def keeps_state(callback: Callback) -> bool:
-    """Returns whether a callback has a state to be saved.
-
-    Args:
-        callback: The callback.
-    """
+    """Returns whether a callback has a state to save."""
     return type(callback).get_state is not Callback.get_state
 
 
 def make_callbacks(config: Sequence[CallbackConfig]) -> list[Callback]:
-    """Makes the callbacks that a config names.
+    """Returns the callbacks that the section `callbacks` of a config names.
 
-    Args:
-        config: The section `callbacks`.
-
-    Raises:
-        SettingError: A class is not there, is not a callback, or takes other arguments.
+    Raises SettingError if a class does not exist, is not a callback, or takes other arguments.
     """
     return [_make(one, f"callbacks[{index}]") for index, one in enumerate(config)]
 

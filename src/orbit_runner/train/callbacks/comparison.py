@@ -1,4 +1,4 @@
-"""Comparing values of a metric: which is better, and is the metric there at all."""
+"""Compares values of a metric, and checks that a metric exists."""
 
 from __future__ import annotations
 
@@ -11,18 +11,16 @@ from orbit_runner.errors import RunnerError, SettingError, unknown
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """A metric, and which of its values are better.
+    """A metric and the direction in which it improves."""
 
-    Attributes:
-        metric: Its name; `a|b` reads `b` in the nested results `a`.
-        higher: Whether higher values are better.
-    """
-
-    metric: str
-    higher: bool
+    metric: str  # `a|b` is `b` in the nested results `a`
+    higher: bool  # whether higher values are better
 
     def value(self, logs: Mapping[str, object]) -> float:
-        """Reads the metric from the result of an evaluation."""
+        """Returns the value of the metric in the results of an evaluation.
+
+        Raises RunnerError if the metric is missing.
+        """
         value: object = logs
         for name in self.metric.split("|"):
             if not isinstance(value, Mapping) or name not in value:
@@ -32,9 +30,10 @@ class Comparison:
         return float(value)  # type: ignore[arg-type]
 
     def is_better(self, value: float, than: float, by: float = 0.0) -> bool:
-        """Returns whether a value beats another, which is NaN where there is none yet.
+        """Returns whether a value is better than another by more than `by`.
 
-        A value that is NaN or infinite is not better than any other.
+        `than` is NaN if there is no other value yet. A value that is NaN or infinite is never
+        better.
         """
         if not math.isfinite(value):
             return False
@@ -44,15 +43,6 @@ class Comparison:
 
 
 def require_metric(name: str, known: Sequence[str], setting: str) -> None:
-    """Checks, before anything is trained, that an evaluation will give a metric.
-
-    Args:
-        name: The metric.
-        known: The metrics that an evaluation gives.
-        setting: The dotted path of the setting that names it.
-
-    Raises:
-        SettingError: It will not.
-    """
+    """Raises SettingError if evaluations do not report the metric that a setting names."""
     if name not in known:
         raise SettingError(setting, unknown("metric", name, known))

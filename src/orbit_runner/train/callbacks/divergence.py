@@ -1,4 +1,4 @@
-"""Detects that training diverged: by its loss, and by weights that are not finite."""
+"""Detects diverged training by its loss."""
 
 from __future__ import annotations
 
@@ -14,22 +14,13 @@ if TYPE_CHECKING:
 
 
 class DivergenceGuard(Callback):
-    """Ends training, or returns it to a checkpoint, when the training loss has diverged."""
+    """Raises `Diverged` if the training loss is NaN, infinite or above its bound."""
 
     def __init__(self, trainer: TrainerConfig) -> None:
-        """Makes the callback.
-
-        Args:
-            trainer: The settings.
-        """
         self._trainer = trainer
 
     def on_loop_end(self, run: Run, logs: Logs) -> None:
-        """Checks the loss of the loop, and of the records that ended within it.
-
-        Raises:
-            Diverged: A loss is NaN, infinite, or above its bound.
-        """
+        """Checks the loss of the loop, and of the records that ended within it."""
         assert run.trainer is not None
         for step, earlier in run.trainer.earlier_records:
             self._check(run, step, earlier)

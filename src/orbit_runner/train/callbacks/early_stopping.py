@@ -1,4 +1,4 @@
-"""Early stopping: ends training when a metric is good enough, or no longer improves."""
+"""Early stopping: ends training when a metric is good enough or no longer improves."""
 
 from __future__ import annotations
 
@@ -16,25 +16,20 @@ if TYPE_CHECKING:
 
 
 class EarlyStop(Callback):
-    """Stops a run by `trainer.early_stopping`; its memory is a variable in the checkpoint."""
+    """Stops a run by `trainer.early_stopping`; its state is a variable in the checkpoint."""
 
     def __init__(self, rule: EarlyStopping, memory: tf.Variable) -> None:
-        """Makes the callback.
-
-        Args:
-            rule: The settings.
-            memory: float64 [3]: best value, evaluations since, step of the last evaluation.
-        """
+        # `memory` is float64 [3]: best value, evaluations since then, step of the last evaluation.
         self._rule, self._memory = rule, memory
         self.comparison = Comparison(rule.metric, rule.metric_comp == "higher")
 
     def on_train_begin(self, run: Run) -> None:
-        """Stops a run that ended early before."""
+        """Stops a resumed run that had already stopped early."""
         best, since, _ = self._memory.numpy()
         run.stop(self._verdict(best, best, since))
 
     def on_evaluate(self, run: Run, logs: Logs) -> None:
-        """Compares a result with those before, and stops the run where the rule says so."""
+        """Compares a result with the previous ones, and stops the run if the rule is met."""
         value = self.comparison.value(logs)
         best, since, _ = self._memory.numpy()
         if self.comparison.is_better(value, best, self._rule.min_delta):
@@ -45,7 +40,7 @@ class EarlyStop(Callback):
         run.stop(self._verdict(value, best, since))
 
     def _verdict(self, value: float, best: float, since: float) -> str:
-        """Returns why training should end; "" to continue."""
+        """Returns the reason to stop, or "" to continue."""
         rule = self._rule
         if rule.threshold is not None and math.isfinite(value):
             reached = value >= rule.threshold if self.comparison.higher else value <= rule.threshold

@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP: finish the loop, save, and leave with the exit code of the signal."""
+"""Handles Ctrl-C, SIGTERM and SIGHUP: finishes the loop, saves and exits with the signal's code."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from orbit_runner.distribute.process_group import Workers
 from orbit_runner.errors import RunnerError
 from orbit_runner.utils.signals import leave_signals
 
-# The same on every worker, since their counts are summed.
+# Must be the same on every worker, because the workers add up how many got each signal.
 SIGNALS = (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM))
 
 
 class Interrupted(RunnerError):
-    """A signal ended the run, its checkpoint saved."""
+    """Raised when a signal ends the run, after a checkpoint was saved if the trainer saves any."""
 
     def __init__(self, number: int, message: str) -> None:
         super().__init__(message)
@@ -31,23 +31,19 @@ class Interrupted(RunnerError):
 
 
 class SignalGuard:
-    """Remembers a signal until the loop is done.
+    """Stores a signal until the current loop is finished.
 
-    A second Ctrl-C is not waited for: it raises `KeyboardInterrupt` at once.
+    SIGTERM is included only if `on_terminate` is true. A second Ctrl-C raises `KeyboardInterrupt`
+    immediately.
     """
 
     def __init__(self, *, on_terminate: bool) -> None:
-        """Makes the guard.
-
-        Args:
-            on_terminate: Whether SIGTERM is waited for as well as SIGINT and SIGHUP.
-        """
         self._on_terminate = on_terminate
         self.received: int | None = None
 
     @contextlib.contextmanager
     def installed_scope(self) -> Iterator[None]:
-        """Catches the signals for the time of a `with` block."""
+        """Catches the signals in a `with` block; does nothing outside the main thread."""
         if threading.current_thread() is not threading.main_thread():
             yield  # Python delivers signals to the main thread only.
             return
@@ -66,28 +62,17 @@ class SignalGuard:
 
 
 class SignalAction:
-    """A train action of Orbit: saves a checkpoint and ends the run if a worker got a signal."""
+    """A train action of Orbit that saves a checkpoint and ends the run if a worker got a signal.
+
+    `manager` is None if the trainer saves no checkpoints. `step` is the global step, an int64
+    scalar variable.
+    """
 
     def __init__(self, guard: SignalGuard, workers: Workers, manager: Any, step: Any) -> None:
-        """Makes the action.
-
-        Args:
-            guard: Receives the signals of this process.
-            workers: The processes that have to leave together.
-            manager: A `tf.train.CheckpointManager`; None where the trainer saves nothing.
-            step: The global step, an int64 scalar variable.
-        """
         self._guard, self._workers, self._manager, self._step = guard, workers, manager, step
 
     def __call__(self, logs: Mapping[str, Any]) -> None:
-        """Ends the run if a signal has arrived.
-
-        Args:
-            logs: Not used.
-
-        Raises:
-            Interrupted: A signal has arrived, and the checkpoint is saved.
-        """
+        """Saves a checkpoint and raises `Interrupted` if any worker got a signal."""
         counts = self._workers.sums([self._guard.received == number for number in SIGNALS])
         number = next((n for n, count in zip(SIGNALS, counts, strict=True) if count), None)
         if number is None:

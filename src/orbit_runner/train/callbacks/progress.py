@@ -1,4 +1,4 @@
-"""Callbacks that write the records of a loop, and report saves that failed."""
+"""Callbacks that write the records of a loop, and raise the errors of failed saves."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class RecordWriter(Callback):
         self._summaries = summaries
 
     def on_loop_end(self, run: Run, logs: Logs) -> None:
-        """Writes them."""
+        """Writes the records."""
         assert run.trainer is not None
         self._summaries.write(run.trainer.earlier_records)
 
 
 class SaveErrors(Callback):
-    """Raises the error of a save beside training at the end of the loop, not at the next save."""
+    """Raises the error of an asynchronous save at the end of the loop, not at the next save."""
 
     def on_loop_end(self, run: Run, logs: Logs) -> None:
-        """Raises it, if there is one."""
+        """Raises the error if there is one."""
         run.checkpoints.raise_failure()

@@ -1,4 +1,4 @@
-"""Pruning, for models that a task has wrapped for it."""
+"""Prunes models that a task has wrapped for pruning."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ if TYPE_CHECKING:
 
 
 class Pruning(Callback):
-    """Calls Model Garden's action, which prunes and writes its summaries."""
+    """Calls Model Garden's `PruningAction`, which prunes the model and writes summaries."""
 
     _action: Any = None
 
     def on_train_begin(self, run: Run) -> None:
-        """Makes the action, which reads the step of pruning."""
+        """Creates the action."""
         from official.core import actions
 
-        # It reads the step from there.
+        # The action reads the pruning step from the model's optimizer.
         run.state.model.optimizer = run.state.optimizer
         self._action = actions.PruningAction(
             str(run.model_dir), run.state.model, run.state.optimizer
         )
 
     def on_loop_end(self, run: Run, logs: Logs) -> None:
-        """Prunes."""
+        """Calls the action."""
         self._action(logs)

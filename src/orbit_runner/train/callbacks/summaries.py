@@ -1,4 +1,4 @@
-"""Records of a run: `metrics.jsonl` for machines, event files for TensorBoard."""
+"""Writes the records of a run to `metrics.jsonl`, and to event files for TensorBoard."""
 
 from __future__ import annotations
 
@@ -21,42 +21,29 @@ _MOST_PICTURES = 20
 
 
 class JsonLines:
-    """Appends one line a record; a line is written at once, so a reader never sees half of one."""
+    """Appends records to a file, one per line; readers never see half a line."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         path.parent.mkdir(parents=True, exist_ok=True)
 
     def write(self, *records: Mapping[str, Any]) -> None:
-        """Appends records.
-
-        Args:
-            *records: Name to value; NaN and infinities become null, as JSON has none.
-        """
+        """Appends records; NaN and infinities become null, because JSON does not have them."""
         with self._path.open("a", encoding="utf-8") as file:
             file.write("".join(json.dumps(jsonable(record)) + "\n" for record in records))
 
 
 class Summaries(orbit.utils.SummaryManagerInterface):
-    """Writes what Orbit hands over, at the steps where a record ends."""
+    """Writes what Orbit passes to it, at the steps at which a record ends."""
 
     def __init__(
         self,
-        directory: Path | None,
-        lines: JsonLines | None,
-        split: str,
+        directory: Path | None,  # None: no event files
+        lines: JsonLines | None,  # None: no records
+        split: str,  # `train` or `validation`
         global_step: tf.Variable,
-        is_record: Callable[[int], bool] = lambda step: True,
+        is_record: Callable[[int], bool] = lambda step: True,  # whether a record ends at a step
     ) -> None:
-        """Makes the writers.
-
-        Args:
-            directory: Where event files go; None for none.
-            lines: Where records go; None for nowhere.
-            split: `train` or `validation`.
-            global_step: The step of a record.
-            is_record: Whether a record ends at a step.
-        """
         self._manager = orbit.utils.SummaryManager(
             str(directory) if directory else None, tf.summary.scalar, global_step=global_step
         )
@@ -65,25 +52,20 @@ class Summaries(orbit.utils.SummaryManagerInterface):
         self._global_step, self._is_record = global_step, is_record
 
     def summary_writer(self, relative_path: str = "") -> Any:
-        """Returns the writer that is active inside steps."""
+        """Returns the summary writer that is active inside steps."""
         return self._manager.summary_writer(relative_path)
 
     def write_summaries(self, summary_dict: Mapping[str, Any]) -> None:
-        """Writes one record if one ends at the global step.
+        """Writes one record if a record ends at the global step.
 
-        Args:
-            summary_dict: Name to value, nested for further event files.
+        Nested dicts go to event files in subdirectories.
         """
         step = int(self._global_step.numpy())
         if self._is_record(step):
             self.write([(step, summary_dict)])
 
     def write(self, records: Sequence[tuple[int, Mapping[str, Any]]]) -> None:
-        """Writes records.
-
-        Args:
-            records: The step of each, and name to value.
-        """
+        """Writes records, each with its step."""
         if self._writes:
             for step, logs in records:
                 self._write(logs, "", step)
@@ -97,7 +79,8 @@ class Summaries(orbit.utils.SummaryManagerInterface):
         scalars = {name: value for name, value in logs.items() if is_scalar(value)}
         with self._manager.summary_writer(subfolder).as_default(step):
             if scalars:
-                # One op for all: `tf.summary.scalar` costs as much as evaluating some batches.
+                # One op for all scalars: a call of `tf.summary.scalar` takes as long as evaluating
+                # several batches.
                 tf.summary.experimental.write_raw_pb(_event(scalars))
             for name, value in logs.items():
                 if _is_pictures(value):
@@ -107,19 +90,19 @@ class Summaries(orbit.utils.SummaryManagerInterface):
                 self._write(value, os.path.join(subfolder, name), step)
 
     def flush(self) -> None:
-        """Writes out what is buffered, where a record ended."""
+        """Flushes the event files if a record ends at the global step."""
         if self._is_record(int(self._global_step.numpy())):
             self._manager.flush()
 
 
 def _event(scalars: Mapping[str, Any]) -> bytes:
-    """Returns what `tf.summary.scalar` writes for each of some numbers, in one."""
+    """Returns, as one event, what `tf.summary.scalar` would write for each scalar."""
     summary = tf.compat.v1.Summary()
     for name, value in scalars.items():
         entry = summary.value.add(tag=name)
         entry.metadata.plugin_data.plugin_name = "scalars"
         entry.metadata.data_class = summary_pb2.DATA_CLASS_SCALAR
-        # As `tf.make_tensor_proto` has it, which takes twenty times as long.
+        # The same result as `tf.make_tensor_proto`, which takes twenty times as long.
         entry.tensor.dtype = types_pb2.DT_FLOAT
         entry.tensor.tensor_shape.SetInParent()
         entry.tensor.float_val.append(np.float32(value))
@@ -127,5 +110,5 @@ def _event(scalars: Mapping[str, Any]) -> bytes:
 
 
 def _is_pictures(value: Any) -> bool:
-    """Returns whether a value is [batch, height, width, channels] of pictures."""
+    """Returns whether a value is a batch of images, [batch, height, width, channels]."""
     return np.ndim(value) == 4 and np.shape(value)[-1] in (1, 3, 4)

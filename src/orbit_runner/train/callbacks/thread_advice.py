@@ -11,28 +11,28 @@ from orbit_runner.utils.log import note
 if TYPE_CHECKING:
     from orbit_runner.train.run import Run
 
-# A step of the digits' CNN has 0.2 GFLOPs and gains from one thread (1.6 times as fast on two
-# cores). One of ResNet-20 on CIFAR-10 has 31 and loses (0.8).
+# With one thread, a step of the digits CNN (0.2 GFLOPs) runs 1.6 times as fast on two cores, but a
+# step of ResNet-20 on CIFAR-10 (31 GFLOPs) only 0.8 times as fast.
 _SMALL_STEP_FLOPS = 1e9
 # The optimizer updates large variables faster with more threads.
 _FEW_PARAMETERS = 200_000
-# A shorter run is over before the advice pays.
+# Shorter runs do not benefit enough from the advice.
 _LONG_RUN_STEPS = 1000
 
 
 class ThreadAdvice(Callback):
-    """Says once, after the first loop of a new run, that one thread is faster for a small step."""
+    """Logs a note after the first loop of a new run if one thread is faster for its small step."""
 
     def __init__(self) -> None:
         self._done = False
 
     def on_loop_end(self, run: Run, logs: Logs) -> None:
-        """Writes the note if it applies."""
+        """Logs the note if it applies."""
         if self._done:
             return
         self._done = True
         trainer, runtime = run.trainer, run.config.runtime
-        # Another number of threads changes the bits of a run that has already started.
+        # Changing the number of threads changes the weights of a run that has already started.
         if run.restored or runtime.intra_op_threads or runtime.num_gpus or not trainer:
             return
         if run.plan.train_steps < _LONG_RUN_STEPS:

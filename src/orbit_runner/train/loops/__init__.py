@@ -1,1 +1,1 @@
-"""The inner loops: how many steps a call takes, and how they are fed and recorded."""
+"""The inner loops: their lengths, their input and their records."""

@@ -1,4 +1,4 @@
-"""Loops whose steps make their batches themselves, several at once: no iterator, no pipeline."""
+"""Loops that create several batches at once inside the graph, without an iterator or a pipeline."""
 
 from __future__ import annotations
 
@@ -22,17 +22,10 @@ def chunked_loop(
     recorder: Recorder | None = None,
     jit_compile: bool = False,
 ) -> Loop:
-    """Makes a graph that takes steps.
+    """Returns a graph function of the first step and the number of steps, int64 scalars.
 
-    Args:
-        chunks: The batches.
-        strategy: Where steps run.
-        take: Takes a step on all replicas, of the batches of several steps and the row to take.
-        recorder: Takes the records that end within a loop.
-        jit_compile: Whether XLA compiles as many steps as there are batches made at once.
-
-    Returns:
-        A function of the first step and of their number, int64 scalars.
+    `take` runs a step on all replicas; its arguments are the batches of several steps and the row
+    to use. With `jit_compile`, XLA compiles as many steps as batches are created at once.
     """
     if strategy.num_replicas_in_sync == 1:
         return _overlapping(chunks, take, recorder, jit_compile=jit_compile)
@@ -58,13 +51,13 @@ def chunked_loop(
 def _overlapping(
     chunks: Chunks, take: Take, recorder: Recorder | None, *, jit_compile: bool
 ) -> Loop:
-    """Makes the next batches while steps are taken with those before, as a pipeline would."""
+    """Returns a loop that creates the next batches while it runs the steps of the previous ones."""
     structure: list[Any] = []
 
-    # Traced once, though asked for at two places.
+    # A function, so that it is traced once although it is called in two places.
     @tf.function(autograph=False)
     def made(first: tf.Tensor, left: tf.Tensor) -> list[tf.Tensor]:
-        # XLA has to know all sizes; it has no use for what a short piece does not take.
+        # XLA needs static shapes. Batches that a short piece does not use are ignored.
         count = chunks.length if jit_compile else tf.minimum(left, chunks.length)
         batches = chunks(first, count, 0)
         structure[:] = [batches]
@@ -120,15 +113,10 @@ def _take_all(take: Take, batches: Any, count: tf.Tensor) -> None:
         take(batches, row)
         return [row + 1]
 
-    # No `maximum_iterations`: XLA would have to know its value, and compile each anew.
+    # No `maximum_iterations`: XLA would need its value and compile again for each one.
     tf.while_loop(lambda row: row < count, take_one, [tf.zeros([], tf.int64)])
 
 
 def row_of(batches: Any, row: tf.Tensor) -> Any:
-    """Returns one of several batches of a replica.
-
-    Args:
-        batches: Nested tensors [k, ...].
-        row: int64 scalar.
-    """
+    """Returns one of several batches of a replica: row `row` (int64 scalar) of tensors [k, ...]."""
     return tf.nest.map_structure(lambda tensor: tf.gather(tensor, row), batches)

@@ -1,7 +1,7 @@
-"""Many steps in one graph, on batches that an iterator gives.
+"""Loops that run many steps in one graph, on the batches of an iterator.
 
-The loops are those of `tf.while_loop`, written out: AutoGraph would convert each function from here
-to the task before it found that there is nothing in it to convert.
+They call `tf.while_loop` directly. AutoGraph would convert each function from here to the task
+before it found that there is nothing to convert.
 """
 
 from __future__ import annotations
@@ -17,14 +17,7 @@ Loop = Callable[[Any, tf.Tensor], None]
 
 
 def counted_loop(step_fn: Callable[[Any], Any]) -> Loop:
-    """Makes a graph that takes some steps.
-
-    Args:
-        step_fn: Takes a step, with the next batch of an iterator.
-
-    Returns:
-        A function of an iterator and the number of steps, int32 scalar.
-    """
+    """Returns a graph function of an iterator and the number of steps to run, an int32 scalar."""
 
     @tf.function(autograph=False)
     def loop(iterator: Any, num_steps: tf.Tensor) -> None:
@@ -36,14 +29,9 @@ def counted_loop(step_fn: Callable[[Any], Any]) -> Loop:
 def recorded_loop(
     step_fn: Callable[[Any], Any], recorder: Recorder
 ) -> Callable[[Any, tf.Tensor, tf.Tensor], None]:
-    """Makes a graph that takes some steps and the records that end on the way.
+    """Returns a graph function that runs steps and takes the records that end within them.
 
-    Args:
-        step_fn: Takes a step, with the next batch of an iterator.
-        recorder: Takes the records.
-
-    Returns:
-        A function of an iterator, the global step and the number of steps, int64 scalars.
+    Its arguments are an iterator, the global step and the number of steps, int64 scalars.
     """
 
     @tf.function(autograph=False)
@@ -62,7 +50,7 @@ def recorded_loop(
 
 def _take_steps(step_fn: Callable[[Any], Any], iterator: Any, count: tf.Tensor) -> None:
     def take(done: tf.Tensor) -> list[tf.Tensor]:
-        # Ops keep the names that they have outside of a loop.
+        # Ops keep the names that they have outside a loop.
         with tf.name_scope(""):
             step_fn(iterator)
         return [done + 1]
@@ -71,13 +59,9 @@ def _take_steps(step_fn: Callable[[Any], Any], iterator: Any, count: tf.Tensor) 
 
 
 def to_the_end(step_fn: Callable[[Any], Any]) -> Loop:
-    """Makes a graph that evaluates batches until there are no more.
+    """Returns a graph function that evaluates batches until the iterator is exhausted.
 
-    Args:
-        step_fn: Evaluates one batch.
-
-    Returns:
-        A function of an iterator and the most batches to take, int32 scalar.
+    Its arguments are an iterator and the maximum number of batches, an int32 scalar.
     """
 
     @tf.function(autograph=False)

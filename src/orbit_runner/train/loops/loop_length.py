@@ -1,4 +1,4 @@
-"""How many steps a loop takes."""
+"""Computes the number of steps of a loop."""
 
 from __future__ import annotations
 
@@ -11,28 +11,21 @@ _LARGEST_GROWTH = 8.0
 
 
 class LoopLength:
-    """Says how many steps the next loop takes; the weights do not depend on it.
+    """Computes the number of steps of the next loop; the weights do not depend on it.
 
-    With `auto` loops grow until one takes about a second: short enough to show progress, long
-    enough that the host's share does not count.
+    With `auto`, loops grow until one takes about a second. That is short enough to show progress,
+    and long enough for the overhead of the host not to matter.
     """
 
     def __init__(
         self,
         steps_per_loop: int | str,
         plan: Plan,
+        # Returns the steps of the last loop and how many seconds they took, without what happened
+        # after the loop, such as an evaluation.
         last_loop: Callable[[], tuple[int, float]],
-        records: int = 1,
+        records: int = 1,  # the maximum number of records in a loop, including that at its end
     ) -> None:
-        """Starts with loops of one step.
-
-        Args:
-            steps_per_loop: A number, or `auto`.
-            plan: The steps at which a loop has to end.
-            last_loop: Tells the steps of the last loop, and the seconds that they took; what
-                happened after it, such as an evaluation, says nothing about steps.
-            records: The most records that may end in a loop, the last one at its end.
-        """
         self._fixed = steps_per_loop if isinstance(steps_per_loop, int) else None
         self._plan, self._last_loop, self._records = plan, last_loop, records
         self._length = 1.0
@@ -41,11 +34,12 @@ class LoopLength:
     def __call__(self, step: int) -> int:
         """Returns the length of the loop that starts at a step."""
         length = self._fixed or round(self._adapt(int(step)))
-        # Orbit itself ends loops where training pauses for an evaluation or a checkpoint.
+        # Orbit itself ends loops at steps at which training pauses to evaluate or save.
         to_record = self._plan.next_record(int(step)) - int(step)
         if length <= to_record:
             return max(1, length)
-        # Ends with a record all the same: one that two loops share is cut where a run is resumed.
+        # The loop must end with a record, because a resumed run would cut a record that two loops
+        # share.
         more = min((length - to_record) // self._plan.summary_interval, self._records - 1)
         return to_record + more * self._plan.summary_interval
 
@@ -58,13 +52,10 @@ class LoopLength:
 
 
 def adapt(length: float, steps: int, seconds: float, *, target: float) -> float:
-    """Returns the number of steps that take a given time; it grows slowly, and is at least 1.
+    """Returns the number of steps that take `target` seconds, at least 1.
 
-    Args:
-        length: The number so far.
-        steps: The steps that were measured.
-        seconds: How long they took; the first ones are traced then.
-        target: How long they should take.
+    `steps` took `seconds`, which may include tracing. The result is at most eight times `length`,
+    the previous number.
     """
     wanted = target * steps / max(seconds, 1e-9)
     return max(1.0, min(wanted, length * _LARGEST_GROWTH))

@@ -1,4 +1,4 @@
-"""Runs a loop in pieces, so that a signal in a long loop is noticed in time to save."""
+"""Runs a loop in pieces, so that a signal during a long loop is noticed in time to save."""
 
 from __future__ import annotations
 
@@ -17,30 +17,23 @@ _SHARE_OF_GRACE = 1 / 6
 
 
 class LoopPieces:
-    """Cuts loops by the time that steps take; weights, records and actions do not depend on it.
+    """Splits loops by the time that steps take; weights, records and actions do not depend on it.
 
-    A loop that is stopped between two pieces has fewer steps than Orbit asked for. Its record and
-    actions are as after any other loop.
-
-    Attributes:
-        stopped: Whether the last loop was stopped.
+    A loop that is stopped between two pieces has fewer steps than Orbit requested. Its record and
+    actions are the same as after any other loop.
     """
 
     def __init__(
         self,
+        # Seconds between a signal and the end of the process.
         grace_period: float = math.inf,
+        # Called with the steps of this worker's next piece. Returns the number of steps that all
+        # workers run, or 0 to stop.
         agree: Callable[[int], int] = lambda steps: steps,
     ) -> None:
-        """Starts with pieces of one step.
-
-        Args:
-            grace_period: Seconds between a signal and the end of the process.
-            agree: Called with the steps of the next piece on each worker; returns the number that
-                all of them take, or 0 to stop.
-        """
         self._seconds, self._agree = grace_period * _SHARE_OF_GRACE, agree
         self._length = 1.0 if math.isfinite(grace_period) else math.inf
-        self.stopped = False
+        self.stopped = False  # whether the last loop was stopped
 
     def run(
         self,
@@ -52,12 +45,8 @@ class LoopPieces:
     ) -> None:
         """Runs the steps of a loop, or at least one piece of them.
 
-        Args:
-            loop: Takes some steps.
-            iterator: Its first argument.
-            num_steps: The steps of the loop.
-            synchronize: Waits until all steps are done.
-            align: Returns the steps of the next piece, at most those that it is given.
+        `synchronize` waits until all steps are done. `align` returns the steps of the next piece,
+        at most its argument.
         """
         left, self.stopped = num_steps, False
         while left:
@@ -76,6 +65,6 @@ class LoopPieces:
 
 
 def _expect_fewer_steps() -> None:
-    """Keeps Orbit from warning that a loop took fewer steps than it was asked for."""
+    """Suppresses Orbit's warning that a loop ran fewer steps than requested."""
     message = "did not update `global_step` by"
     logging.getLogger("absl").addFilter(lambda record: message not in str(record.msg))

@@ -1,4 +1,4 @@
-"""Records of training taken inside the graph of a loop, so that a record does not end the loop."""
+"""Takes records of training inside the graph of a loop, so that a record does not end the loop."""
 
 from __future__ import annotations
 
@@ -9,40 +9,30 @@ import tensorflow as tf
 
 from orbit_runner.tasks.metrics import Ratio
 
-# Of one loop.
+# The maximum number of records in one loop.
 MAX_RECORDS = 1000
 
 
 class Recorder:
-    """Reads and resets the metrics in the graph of a loop, wherever a record ends.
+    """Reads and resets the metrics inside the graph of a loop whenever a record ends.
 
-    Reading metrics on the host between two loops takes a few milliseconds. That is as long as 50
-    steps of a small network.
+    Reading metrics on the host between two loops takes a few milliseconds, as long as 50 steps of a
+    small network.
 
-    The records go to a variable. They are no output of the loop, because TensorFlow folds the
-    constants of a loop that has outputs in another way. That changed the last bit of a cosine
-    learning rate, and so the weights.
-
-    Attributes:
-        records: The records that ended within the last loop: the global step and the values of
-            each.
+    The records are written to a variable. They are not outputs of the loop, because TensorFlow
+    folds the constants of a loop with outputs differently. That changed the last bit of a cosine
+    learning rate, and therefore the weights.
     """
 
     def __init__(
         self,
-        interval: int,
+        interval: int,  # in steps
         metrics: Sequence[Ratio],
-        learning_rates: Callable[[], Mapping[str, tf.Tensor]],
+        learning_rates: Callable[[], Mapping[str, tf.Tensor]],  # returns scalars by name
     ) -> None:
-        """Makes a recorder.
-
-        Args:
-            interval: Steps in a record.
-            metrics: The metrics that a record holds.
-            learning_rates: Returns the learning rates by name, scalars.
-        """
         self._interval, self._metrics = interval, metrics
         self._learning_rates = learning_rates
+        # The global step and the values of each record that ended within the last loop.
         self.records: list[tuple[int, dict[str, Any]]] = []
         self._names = (*(metric.name for metric in metrics), *learning_rates())
         self._table = tf.Variable(
@@ -63,36 +53,22 @@ class Recorder:
         return step % self._interval == 0
 
     def steps_to_last_record(self, step: int, steps: int) -> int:
-        """Returns the steps to the last record that ends within some steps; all if none does.
-
-        Args:
-            step: The global step.
-            steps: The steps that follow it.
-        """
+        """Returns the steps to the last record within `steps`, or `steps` if no record ends."""
         end = (step + steps) // self._interval * self._interval
         return end - step if end > step else steps
 
     def steps_left(self, step: tf.Tensor) -> tf.Tensor:
-        """Returns how many steps the current record still takes.
-
-        Args:
-            step: The global step, int64 scalar.
-        """
+        """Returns how many steps are left of the current record; `step` is an int64 scalar."""
         return self._interval - step % self._interval
 
     def start(self, step: tf.Tensor) -> None:
-        """Starts the records of a loop.
-
-        Args:
-            step: The global step, int64 scalar.
-        """
+        """Starts the records of a loop at the global step, an int64 scalar."""
         self._first.assign(step // self._interval + 1)
 
     def record(self, step: tf.Tensor) -> tf.Operation:
-        """Takes a record and resets the metrics if one ends at a step; inside a graph.
+        """Takes a record and resets the metrics if a record ends at `step`, an int64 scalar.
 
-        Args:
-            step: The global step, int64 scalar.
+        Must be called inside a graph.
         """
 
         def take() -> tf.Tensor:
@@ -106,10 +82,9 @@ class Recorder:
         return tf.cond(step % self._interval == 0, take, lambda: tf.constant(False))
 
     def read(self, step: int) -> None:
-        """Adds the records of the last piece of a loop to `records`, on the host.
+        """Adds the records of the last piece of a loop, which ended at `step`, to `records`.
 
-        Args:
-            step: The global step at which the piece ended.
+        Must be called on the host.
         """
         first = int(self._first.numpy())
         count = step // self._interval + 1 - first
@@ -118,11 +93,7 @@ class Recorder:
             self.records.append(((first + number) * self._interval, values))
 
     def last_record(self, step: int) -> dict[str, Any] | None:
-        """Removes the record that ended at a step, and returns its values; None if none did.
-
-        Args:
-            step: The global step at which the loop ended.
-        """
+        """Removes the record that ended at `step` and returns its values, or None if none ended."""
         ended_here = self.records and self.records[-1][0] == step
         return self.records.pop()[1] if ended_here else None
 

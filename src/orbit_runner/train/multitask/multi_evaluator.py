@@ -1,4 +1,4 @@
-"""Evaluating one model on several tasks."""
+"""Evaluates one model on several tasks."""
 
 from __future__ import annotations
 
@@ -16,32 +16,24 @@ from orbit_runner.train.evaluator import Evaluator
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """One of the tasks.
-
-    Attributes:
-        evaluator: Evaluates it.
-        steps: Its batches; None for as many as others have.
-    """
+    """The evaluator of one task."""
 
     evaluator: Evaluator
-    steps: int | None
+    steps: int | None  # None: as many batches as `MultiEvaluator.evaluate` is called with
 
 
 class MultiEvaluator(orbit.AbstractEvaluator):
-    """Evaluates task after task; results are nested by their names."""
+    """Evaluates one task after another, on the averaged weights if an average is kept.
+
+    The evaluators of the tasks must not swap weights themselves.
+    """
 
     def __init__(self, parts: Mapping[str, Part], state: TrainState) -> None:
-        """Makes an evaluator.
-
-        Args:
-            parts: The tasks by name; their evaluators swap no weights.
-            state: What is evaluated, on the averaged weights where an average is kept.
-        """
         self._parts, self._state = parts, state
 
     @property
     def metric_names(self) -> tuple[str, ...]:
-        """The metrics, as far as they are known before an evaluation: `task|metric`."""
+        """The names of the metrics that are known before an evaluation, as `task|metric`."""
         return tuple(
             f"{name}|{metric}"
             for name, part in self._parts.items()
@@ -50,17 +42,14 @@ class MultiEvaluator(orbit.AbstractEvaluator):
 
     @property
     def gathers(self) -> bool:
-        """Whether a task adds metrics that are not known before."""
+        """Whether a task adds metrics that are not known in advance."""
         return any(part.evaluator.gathers for part in self._parts.values())
 
     def evaluate(self, num_steps: tf.Tensor) -> dict[str, Any]:
-        """Evaluates all tasks.
+        """Evaluates all tasks and returns their results by task name.
 
-        Args:
-            num_steps: int32 scalar, of tasks that say no number of their own; -1 for all there are.
-
-        Returns:
-            For each task what `Evaluator.evaluate` returns.
+        `num_steps` (int32 scalar, -1 for all batches) applies to tasks without a number of their
+        own.
         """
         ema = self._state.ema
         with ema.applied_scope() if ema is not None else contextlib.nullcontext():

@@ -1,1 +1,1 @@
-"""Sub-word vocabularies: built, kept in files, and applied in numpy or in TensorFlow ops."""
+"""Subword vocabularies: built, stored in files, and applied in NumPy or in TensorFlow ops."""

@@ -1,4 +1,4 @@
-"""A vocabulary in plain TensorFlow ops, for models that are served where nothing else is."""
+"""A vocabulary in plain TensorFlow ops, for models that are served without other libraries."""
 
 from __future__ import annotations
 
@@ -14,17 +14,12 @@ _SPACE = "▁"
 
 
 class GraphTokenizer(tf.Module):
-    """Gives the ids and the text that the vocabulary gives."""
+    """Encodes and decodes text in TensorFlow ops, with the same results as the vocabulary.
+
+    Raises DataError with the field `vocabulary` if plain ops cannot reproduce the vocabulary.
+    """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
-        """Lays out the pieces.
-
-        Args:
-            vocabulary: The vocabulary.
-
-        Raises:
-            DataError: It does more to text than plain ops can do again; field `vocabulary`.
-        """
         super().__init__(name="tokenizer")
         vocabulary.check_reproducible()
         self._trie = trie_of(vocabulary)
@@ -33,14 +28,10 @@ class GraphTokenizer(tf.Module):
         self._texts = np.array([text.encode() for text in texts], object)
 
     def encode(self, sentences: tf.Tensor, max_length: int | None = None) -> tf.Tensor:
-        """Cuts sentences into sub-words.
+        """Returns the subword ids of sentences: int32 [b, n], ended with `EOS`, padded with 0.
 
-        Args:
-            sentences: UTF-8, string [b]; bytes that are none become U+FFFD.
-            max_length: The most tokens of a sentence, the end included; longer ones are cut.
-
-        Returns:
-            int32 [b, n] padded with 0, each row ended by `EOS`.
+        `sentences` are UTF-8, string [b]; invalid bytes become U+FFFD. Sentences of more than
+        `max_length` tokens, including `EOS`, are truncated.
         """
         valid = tf.strings.unicode_transcode(sentences, "UTF-8", "UTF-8")
         cleaned = _clean(valid)
@@ -54,13 +45,9 @@ class GraphTokenizer(tf.Module):
         return tf.concat([rows, ends], axis=1).to_tensor(PAD)
 
     def decode(self, ids: tf.Tensor) -> tf.Tensor:
-        """Puts sub-words together.
+        """Returns the sentences, string [b], of subword ids, int32 or int64 [b, n].
 
-        Args:
-            ids: int32 or int64 [b, n]; from the first `EOS` on they do not count, nor does padding.
-
-        Returns:
-            The sentences, string [b].
+        Padding, and all ids from the first `EOS`, are ignored.
         """
         known = tf.where((ids >= 0) & (ids < len(self._texts)), ids, UNKNOWN)
         ended = tf.cumsum(tf.cast(tf.equal(known, EOS), tf.int32), axis=1) > 0
@@ -69,5 +56,5 @@ class GraphTokenizer(tf.Module):
 
 
 def _clean(sentences: tf.Tensor) -> tf.Tensor:
-    """As `vocabulary.clean`."""
+    """Returns the same as `vocabulary.clean`, string [b]."""
     return tf.strings.strip(tf.strings.regex_replace(sentences, SPACES, " "))

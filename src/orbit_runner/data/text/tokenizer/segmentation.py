@@ -1,4 +1,4 @@
-"""The most probable way to cut text into pieces, in TensorFlow ops, for many sentences at once."""
+"""The most probable segmentation of text into pieces, for many sentences, in TensorFlow ops."""
 
 from __future__ import annotations
 
@@ -14,20 +14,16 @@ _NONE = -1
 
 
 def best_pieces(trie: Trie, characters: tf.Tensor, lengths: tf.Tensor) -> tf.RaggedTensor:
-    """Finds the pieces with the largest sum of scores (Kudo 2018, equation 4; Viterbi).
+    """Returns the pieces with the largest sum of scores: piece ids, int32 [b, (k)].
 
-    Sums are of float32 from the left, and of equal ones the one with the longer last piece counts,
-    as in SentencePiece, so that the pieces are the same.
+    `characters` are code points, int32 [b, n], with any values after the end of a row. `lengths`,
+    int64 [b], are the numbers of characters of the rows. Adjacent unknown characters are one piece.
 
-    Args:
-        trie: The pieces.
-        characters: Code points, int32 [b, n], of any value behind the end of a row.
-        lengths: How many of a row count, int64 [b].
-
-    Returns:
-        Numbers of pieces, int32 [b, (k)]; unknown characters side by side are one.
+    This is the Viterbi algorithm for equation 4 of Kudo 2018. Sums are computed in float32 from the
+    left, and of equal sums, the one with the longer last piece is used, so that the pieces are the
+    same as those of SentencePiece.
     """
-    # No column at all would be a case of its own.
+    # Padding avoids the special case of no columns.
     characters = tf.pad(characters, [[0, 0], [0, 1]])
     ids, sizes = _best_endings(trie, _starting_pieces(trie, characters))
     rows = _backwards(ids, sizes, tf.cast(lengths, tf.int32))
@@ -37,9 +33,9 @@ def best_pieces(trie: Trie, characters: tf.Tensor, lengths: tf.Tensor) -> tf.Rag
 
 
 def _starting_pieces(trie: Trie, characters: tf.Tensor) -> tf.Tensor:
-    """Returns the piece of each length that starts at each place, or none; int32 [n, b, longest].
+    """Returns the piece of each length that starts at each place, or -1: int32 [n, b, longest].
 
-    A character that is no piece by itself is the unknown piece.
+    A character that is not a piece is the unknown piece.
     """
     edges, children = tf.constant(trie.edges), tf.constant(trie.children)
     places = tf.transpose(tf.cast(characters, tf.int64))
@@ -57,7 +53,7 @@ def _starting_pieces(trie: Trie, characters: tf.Tensor) -> tf.Tensor:
 
 
 class _Ahead(NamedTuple):
-    """The best way to each of the next places: of the sum, its last piece and that one's size."""
+    """The best segmentations up to the next places: sums, last pieces and the pieces' sizes."""
 
     sums: tf.Tensor
     ids: tf.Tensor
@@ -68,7 +64,7 @@ _NO_WAY = _Ahead(np.float32(-np.inf), np.int32(_NONE), np.int32(0))
 
 
 def _best_endings(trie: Trie, starting: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the last piece of the best way to behind each character, and its size; [n, b]."""
+    """Returns the last pieces of the best segmentations up to each character, and sizes: [n, b]."""
     count, rows = tf.shape(starting)[0], tf.shape(starting)[1]
     scores = tf.gather(tf.constant(trie.scores), tf.maximum(starting, 0))
     scores = tf.where(tf.equal(starting, _NONE), _NO_WAY.sums, scores)
@@ -95,12 +91,12 @@ def _advance(state: tf.Tensor, last: np.generic) -> tf.Tensor:
 
 
 def _backwards(ids: tf.Tensor, sizes: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
-    """Follows the best ways from their ends; int32 [b, k], none in front of shorter ones."""
+    """Returns the pieces of the best segmentations: int32 [b, k], padded in front with -1."""
     ids, sizes = tf.transpose(ids), tf.transpose(sizes)
     found = tf.TensorArray(tf.int32, 0, dynamic_size=True, element_shape=[None])
 
     def step(places: tf.Tensor, found: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
-        # Where a row has come to its start, the first entry is read and not used.
+        # If a row has reached its start, the first entry is read but not used.
         last, going = tf.maximum(places - 1, 0), places > 0
         piece = tf.gather(ids, last, batch_dims=1)
         left = places - tf.gather(sizes, last, batch_dims=1)

@@ -1,4 +1,4 @@
-"""The pieces of a vocabulary as a tree of characters in flat arrays; numpy only."""
+"""The pieces of a vocabulary as a trie of characters in flat arrays; NumPy only."""
 
 from __future__ import annotations
 
@@ -11,40 +11,26 @@ from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary
 
 # More than the largest code point, 0x10FFFF.
 NODE_STRIDE = 2**21
-# A node without edges, where text goes that no piece starts with.
+# A node without edges, for text that no piece starts with.
 DEAD = 1
 _UNKNOWN_PENALTY = np.float32(10.0)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Trie:
-    """Which pieces start with which characters.
+    """The trie of all pieces; node 0 is the root."""
 
-    Attributes:
-        edges: `NODE_STRIDE` times a node plus a code point, sorted, int64 [m].
-        children: The node that each edge leads to, int64 [m].
-        piece_of_node: The piece that ends at a node, or -1, int32 [nodes]; node 0 is the root.
-        scores: Of each piece, float32 [pieces]; the unknown one has that of a character that is
-            no piece.
-        longest: Characters of the longest piece.
-    """
-
-    edges: np.ndarray
-    children: np.ndarray
-    piece_of_node: np.ndarray
+    edges: np.ndarray  # `NODE_STRIDE` times a node plus a code point, sorted: int64 [m].
+    children: np.ndarray  # The node that each edge leads to: int64 [m].
+    piece_of_node: np.ndarray  # The piece that ends at each node, or -1: int32 [nodes].
+    # Of each piece: float32 [pieces]. The score of the unknown piece is that of any character that
+    # is not a piece.
     scores: np.ndarray
-    longest: int
+    longest: int  # Number of characters of the longest piece.
 
 
 def trie_of(vocabulary: Vocabulary) -> Trie:
-    """Lays out the pieces that text can be cut into.
-
-    Args:
-        vocabulary: The vocabulary.
-
-    Returns:
-        Its pieces but padding, the end and the unknown.
-    """
+    """Returns the trie of all pieces except padding, `EOS` and the unknown piece."""
     edges: dict[int, int] = {}
     ends: dict[int, int] = {}
     pieces = vocabulary.pieces[UNKNOWN + 1 :]
@@ -54,7 +40,7 @@ def trie_of(vocabulary: Vocabulary) -> Trie:
             node = edges.setdefault(node * NODE_STRIDE + ord(character), len(edges) + 2)
         ends[node] = number
     scores = np.array(vocabulary.scores, np.float32)
-    # As SentencePiece has it (src/unigram_model.cc): worse than the worst piece.
+    # As in SentencePiece (src/unigram_model.cc): lower than the lowest score of a piece.
     scores[UNKNOWN] = scores[UNKNOWN + 1 :].min() - _UNKNOWN_PENALTY
     keys = np.fromiter(edges, np.int64, len(edges))
     order = np.argsort(keys)

@@ -1,4 +1,4 @@
-"""A vocabulary of sub-words, shared by both languages; needs no tensorflow."""
+"""A vocabulary of subwords, shared by both languages; does not need TensorFlow."""
 
 from __future__ import annotations
 
@@ -13,36 +13,27 @@ import sentencepiece
 from orbit_runner.data.text.source import EOS, PAD, UNKNOWN, Ragged
 from orbit_runner.errors import DataError
 
-# What counts as a space, in the notation that Python and RE2 share: a tokenizer in another language
-# has to begin with it. U+2581 is how pieces write a space, so no text may have it.
+# The characters that are treated as spaces, as a regular expression for both Python and RE2. A
+# tokenizer in another language must replace them first. Pieces contain U+2581 in place of a
+# space, so text must not contain it.
 SPACES = (
     "[\\x00-\\x20\\x7f\\x85\\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u2581\u3000\ufeff]+"
 )
 _SPACES = re.compile(SPACES)
-# The model depends on it, so it is no matter of the machine.
+# The model depends on the number of threads, so that number must not depend on the machine.
 _THREADS = 8
 _BATCH_LINES = 16_384
 
 
 class Vocabulary:
-    """A SentencePiece model whose ids are 0 for padding, 1 for the end and 2 for the unknown.
+    """A SentencePiece model with id 0 for padding, 1 for the end and 2 for unknown text.
 
-    Attributes:
-        model: The model as its file has it.
-        pieces: The sub-words by id; a space is written as U+2581.
-        scores: Log probability of each, for the choice among the ways to cut a word.
+    `model` is a serialized SentencePiece model. `pieces` are the subwords by id, with U+2581 for a
+    space. `scores` are their log probabilities. Raises DataError if `model` is not a SentencePiece
+    model or has other ids.
     """
 
     def __init__(self, model: bytes, name: str = "vocabulary") -> None:
-        """Takes a model.
-
-        Args:
-            model: A serialized SentencePiece model.
-            name: What messages call it.
-
-        Raises:
-            DataError: It is none, or its ids are others.
-        """
         self.model = model
         self._processor = _processor(model, name)
         _check_ids(self._processor, name)
@@ -52,16 +43,9 @@ class Vocabulary:
 
     @classmethod
     def load(cls, path: str | Path) -> Vocabulary:
-        """Reads a model's file.
+        """Returns the vocabulary in a model file; `~` in the path is the home directory.
 
-        Args:
-            path: The file; `~` stands for the home folder.
-
-        Returns:
-            The vocabulary.
-
-        Raises:
-            DataError: It is not there, is no SentencePiece model, or has other ids.
+        Raises DataError if the file cannot be read, is not a SentencePiece model or has other ids.
         """
         path = Path(path).expanduser()
         try:
@@ -78,14 +62,7 @@ class Vocabulary:
         return len(self.pieces)
 
     def encode(self, lines: Sequence[str]) -> Ragged:
-        """Cuts sentences into sub-words.
-
-        Args:
-            lines: n sentences.
-
-        Returns:
-            Their ids, n rows, each ended by `EOS`.
-        """
+        """Returns the subword ids of each sentence as a row that ends with `EOS`."""
         parts = []
         for first in range(0, len(lines), _BATCH_LINES):
             cleaned = [clean(line) for line in lines[first : first + _BATCH_LINES]]
@@ -93,13 +70,10 @@ class Vocabulary:
         return Ragged.concatenate(parts)
 
     def decode(self, rows: Iterable[Sequence[int]]) -> list[str]:
-        """Puts sub-words together.
+        """Returns the sentences of rows of ids.
 
-        Args:
-            rows: Ids; from the first `EOS` on they do not count, nor does padding.
-
-        Returns:
-            The sentences, without spaces at their ends or several in a row; ` ⁇ ` for the unknown.
+        Padding, and all ids from the first `EOS`, are ignored. Unknown ids become ` ⁇ `. Sentences
+        have no leading, trailing or repeated spaces.
         """
         known = range(self.size)
         numbers = [[int(n) if n in known else UNKNOWN for n in row] for row in rows]
@@ -107,12 +81,11 @@ class Vocabulary:
         return [clean(text) for text in self._processor.decode(until)] if until else []
 
     def check_reproducible(self) -> None:
-        """Checks that text is cut in no other way than `build` makes the model cut it.
+        """Raises DataError if the model splits text in another way than a model made by `build`.
 
-        Raises:
-            DataError: It is of another kind, or changes text first; field `vocabulary`.
+        Other models may change text first, or may not be unigram models. The field is `vocabulary`.
         """
-        # Here, for it needs protobuf, which takes its time to import.
+        # Imported here because it needs protobuf, which is slow to import.
         from sentencepiece import sentencepiece_model_pb2 as messages
 
         proto = messages.ModelProto.FromString(self.model)  # type: ignore[attr-defined]
@@ -136,32 +109,22 @@ class Vocabulary:
 
 
 def clean(line: str) -> str:
-    """Returns a sentence with one space between words and none at its ends.
+    """Returns a sentence with one space between words, and without leading or trailing spaces.
 
-    Args:
-        line: Any text; control characters count as spaces.
+    Control characters are treated as spaces.
     """
     return _SPACES.sub(" ", line).strip(" ")
 
 
 def build(lines: Iterable[str], *, size: int, character_coverage: float = 0.9999) -> Vocabulary:
-    """Makes a vocabulary from sentences of all languages.
+    """Returns a vocabulary built from sentences of all languages.
 
-    A unigram model (Kudo, Subword Regularization, ACL 2018, section 3.2). Text is not normalized
-    but for spaces, so that the ids can be found again without the library.
-
-    Args:
-        lines: The sentences; the same ones give the same vocabulary.
-        size: The number of ids.
-        character_coverage: Share of the text's characters that are pieces; the rarest others are
-            unknown.
-
-    Returns:
-        The vocabulary.
-
-    Raises:
-        DataError: The text has too few different words for that size, or too many characters;
-            fields `vocab_size`, `input_path`.
+    It is a unigram model (Kudo, Subword Regularization, ACL 2018, section 3.2). Text is not
+    normalized except for spaces, so that the ids can be reproduced without the library. The same
+    sentences give the same vocabulary. `size` is the number of ids. `character_coverage` is the
+    fraction of the text's characters that are pieces; the rarest others are unknown. Raises
+    DataError if the text has too few different words, or too many different characters, for that
+    size.
     """
     model = io.BytesIO()
     try:
@@ -186,7 +149,7 @@ def build(lines: Iterable[str], *, size: int, character_coverage: float = 0.9999
 
 def _processor(model: bytes, name: str) -> Any:
     try:
-        # An empty one leaves the processor without a model, and says nothing.
+        # If the model is empty, the processor has no model but raises no error.
         if model:
             return sentencepiece.SentencePieceProcessor(model_proto=model)
     except RuntimeError:

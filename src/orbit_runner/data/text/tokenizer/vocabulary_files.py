@@ -1,4 +1,4 @@
-"""The vocabulary of a training text: built once, then kept in a file."""
+"""The vocabulary of a training text, which is built once and stored in a file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary, build
 from orbit_runner.errors import DataError
 from orbit_runner.utils.cache import write_aside
 
-# To be raised by whoever changes what is built from the same text.
+# Increase this if a change makes the same text give another vocabulary.
 _VERSION = 1
 _MOST_LINES = 2_000_000
 _WRITE_BITS = 0o222
@@ -28,23 +28,12 @@ def vocabulary_for(
     size: int = 8000,
     character_coverage: float = 0.9999,
 ) -> Vocabulary:
-    """Reads a vocabulary, or builds it from the training text if nobody has yet.
+    """Returns the vocabulary in a file, or the one of the training text, which is built if needed.
 
-    A built one is kept in the folder of the text, or where that cannot be written in the cache
-    folder of the user, under a name that has the size and a digest of the text and the settings.
-
-    Args:
-        path: The file of a SentencePiece model; the other arguments have no effect then.
-        files: The text of all languages.
-        size: The number of ids.
-        character_coverage: Share of the text's characters that are pieces.
-
-    Returns:
-        The vocabulary.
-
-    Raises:
-        DataError: The file is none; the text cannot be read, or has too few words for that size;
-            no folder can be written; fields `vocabulary`, `vocab_size`, `input_path`.
+    A built vocabulary is stored in the directory of the text or, if that is not writable, in the
+    user's cache directory. Its file name has the size and a digest of the text and the settings. If
+    `path` is set, the other arguments are ignored. Raises DataError if the file is not a valid
+    vocabulary, if the text cannot be read or has too few words, or if no directory is writable.
     """
     if path:
         return Vocabulary.load(path)
@@ -53,7 +42,7 @@ def vocabulary_for(
     lines, digest = count_lines(files)
     settings = [_VERSION, size, character_coverage, digest]
     name = f"vocabulary-{size}-{_digest(settings)}.model"
-    # Beside the data, so that all machines that see the data have the same.
+    # Next to the data, so that all machines with access to the data use the same vocabulary.
     folders = [files[0].absolute().parent, text_cache()]
     kept = next((folder / name for folder in folders if (folder / name).is_file()), None)
     if kept is None:
@@ -78,7 +67,7 @@ def _keep(model: bytes, folders: Sequence[Path], name: str) -> Path:
     for folder in folders:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            # The superuser may write where nobody was meant to.
+            # The superuser can also write to read-only directories.
             if not folder.stat().st_mode & _WRITE_BITS:
                 continue
             write_aside(folder / name, model, first_wins=True)
