@@ -1,4 +1,4 @@
-"""One experiment, from a config to trained weights: the story of a run, top to bottom."""
+"""Runs one experiment, from a config to trained weights."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from orbit_runner.model_garden.driver.experiment_runner import (
     gin_names_a_trainer,
 )
 from orbit_runner.run_directory.remote.library import remote_run_scope
-from orbit_runner.serving.export_at_end import check_exportable, export_at_end
+from orbit_runner.serving.export_at_end import export_at_end, exports_at_end
 from orbit_runner.storage.cache import local_run_directory
 from orbit_runner.storage.paths import is_remote
 from orbit_runner.tasks.build import build_task
@@ -44,20 +44,20 @@ def prepare(
     cluster: Cluster | None = None,
     mode: str = "train_and_eval",
 ) -> tuple[tf.distribute.Strategy, Any]:
-    """Makes the process ready and builds what `run_experiment` takes.
+    """Configures the process, and builds the strategy and the task for `run_experiment`.
 
     Args:
         config: The experiment.
-        model_dir: The folder of the run.
+        model_dir: The run directory.
         cluster: The cluster that this process is a member of, if any.
-        mode: What the run is to do; all members of a cluster have to do the same.
+        mode: The mode of the run; all members of a cluster must pass the same.
 
     Returns:
         The strategy, and the task that the config names.
 
     Raises:
-        DeviceError: Devices that are not there were asked for.
-        MemberLost: Another member of the cluster did not come.
+        DeviceError: The config asks for devices that this machine does not have.
+        MemberLost: Another member of the cluster did not connect in time.
     """
     folder = local_run_directory(model_dir)
     configure_numerics(config.runtime)
@@ -90,38 +90,38 @@ def run_experiment(
     callbacks: Sequence[Callback] = (),
     stop_at_step: int | None = None,
 ) -> tuple[tf_keras.Model, dict[str, Any]]:
-    """Trains, evaluates, or both; the arguments are those of Model Garden's `run_experiment`.
+    """Trains, evaluates, or both, with the arguments of Model Garden's `run_experiment` and more.
 
     Args:
-        distribution_strategy: Where it runs; the strategy in scope where None.
-        task: What is learned.
+        distribution_strategy: The strategy; the current one if None.
+        task: The task.
         mode: One of `orbit_runner.config.schema.modes.MODES`.
-        params: The experiment; one of Model Garden's is run by `OrbitExperimentRunner`.
-        model_dir: The folder of the run; what is in it already is resumed.
-        run_post_eval: Whether to evaluate once more at the end and return the result.
+        params: The experiment. `OrbitExperimentRunner` runs configs of Model Garden's classes.
+        model_dir: The run directory. A run that has a checkpoint in it is resumed.
+        run_post_eval: Whether to evaluate at the end and return the result.
         save_summary: Whether to write summaries and records.
         train_actions: Called with the output of each loop of training.
         eval_actions: Called with the result of each evaluation.
-        trainer: A `base_trainer.Trainer` of the user's own, in place of the runner's.
+        trainer: A custom `base_trainer.Trainer`, in place of the runner's.
         controller_cls: The class of the Orbit controller.
-        summary_manager: Writes summaries of training, in place of the runner's.
-        eval_summary_manager: Writes summaries of evaluation.
-        enable_async_checkpointing: Whether checkpoints are saved beside training.
-        allow_partial: Whether to restore what fits of a checkpoint that does not fit as a whole.
-        callbacks: Called at the events of the run, after those that the config names.
-        stop_at_step: The step at which to save and raise `StoppedAtStep`, before the last one.
+        summary_manager: A custom writer of training summaries, in place of the runner's.
+        eval_summary_manager: A custom writer of evaluation summaries.
+        enable_async_checkpointing: Whether to save checkpoints while training continues.
+        allow_partial: Whether to restore the parts of a checkpoint that fit if not all of it does.
+        callbacks: Called at the events of the run, after the callbacks of the config.
+        stop_at_step: A step before the last one, at which to save and raise `StoppedAtStep`.
 
     Returns:
-        The model, and the result of the last evaluation ({} where there was none). For an
-        experiment of Model Garden it is that of the evaluation at the end, as there.
+        The model, and the result of the last evaluation, or {} if there was none. For an experiment
+        of Model Garden, it is the result of the evaluation at the end, as in its own runner.
 
     Raises:
-        RunnerError: The experiment cannot run as it is written, or another process trains there.
+        RunnerError: The experiment cannot run, or another process trains in `model_dir`.
         Diverged: The loss diverged.
         StoppedAtStep: The run reached `stop_at_step`.
-        SettingError: A setting asks for what this model or machine does not have.
-        Interrupted: A signal ended the run, its checkpoint saved.
-        MemberLost: Another worker is gone, or a service that makes batches.
+        SettingError: A setting does not suit this model or machine.
+        Interrupted: A signal ended the run after it had saved a checkpoint.
+        MemberLost: Another worker, or a tf.data service, was lost.
     """
     arguments = {**locals()}
     if is_remote(model_dir):
@@ -131,9 +131,7 @@ def run_experiment(
         return OrbitExperimentRunner(**arguments).run()
     check_mode(mode)
     strategy = distribution_strategy or tf.distribute.get_strategy()
-    exports = mode in TRAINING and bool(params.trainer.export_subdir)
-    if exports:
-        check_exportable(task)
+    exports = exports_at_end(params, task, mode)
     with run_scope(params, strategy, mode, model_dir):
         run = Run(
             params,
@@ -167,7 +165,7 @@ def run_experiment(
 
 
 def _is_in_parts(params: Any, trainer: Any) -> bool:
-    """Returns whether a part may come from elsewhere, as Model Garden's drivers have it."""
+    """Returns whether a driver of Model Garden may replace parts of the run."""
     if trainer is not None or not isinstance(params, ExperimentConfig):
         return True
     return gin_names_a_trainer()

@@ -1,9 +1,9 @@
-"""The sizes of Transformers that have names; does not import TensorFlow."""
+"""The named sizes of Transformers and vision transformers; does not import TensorFlow."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 
@@ -32,3 +32,22 @@ SIZES: Mapping[str, Size] = MappingProxyType(
         ),
     }
 )
+
+# Model Garden's names; its `VIT_SPECS` contains the widths and depths.
+VIT_NAMES = ("vit-ti16", "vit-s16", "vit-b16", "vit-b32", "vit-l16", "vit-l32")
+
+
+def patch_size(model_name: str) -> int:
+    """Returns the width and height of the patches, in pixels."""
+    return int(model_name[-2:])
+
+
+def patch_problem(model_name: str, shape: Sequence[int]) -> str:
+    """Returns an error message if the image size is not valid, otherwise an empty string."""
+    size = patch_size(model_name)
+    if all(length >= size and length % size == 0 for length in shape[:2]):
+        return ""
+    return (
+        f"got images of {shape[0]} × {shape[1]} pixels, expected multiples of {size}, the patches "
+        f"of {model_name}"
+    )

@@ -8,7 +8,7 @@ import tf_keras
 
 from orbit_runner.models.heads import classifier
 from orbit_runner.models.normalize import normalized_input
-from orbit_runner.models.vit_sizes import patch_problem, patch_size
+from orbit_runner.models.transformer_sizes import patch_problem, patch_size
 
 
 def vit(

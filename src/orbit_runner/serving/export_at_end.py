@@ -9,6 +9,8 @@ from typing import Any
 import tensorflow as tf
 
 from orbit_runner.checkpoint.selection import BEST, choose_checkpoint, choose_weights
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.config.schema.modes import TRAINING
 from orbit_runner.errors import RunnerError, SettingError
 from orbit_runner.serving.export import export
 from orbit_runner.serving.loader import load_scope, require
@@ -16,12 +18,15 @@ from orbit_runner.train.run import Run
 from orbit_runner.utils.log import note, phase
 
 
-def check_exportable(task: Any) -> None:
-    """Raises `SettingError` if a task cannot be exported. Called before training."""
+def exports_at_end(config: ExperimentConfig, task: Any, mode: str) -> bool:
+    """Returns whether a run exports its model; raises `SettingError` if the task cannot do that."""
+    if mode not in TRAINING or not config.trainer.export_subdir:
+        return False
     try:
         require(task, "serving")
     except RunnerError as error:
         raise SettingError("trainer.export_subdir", str(error)) from error
+    return True
 
 
 def export_at_end(run: Run) -> None:

@@ -27,7 +27,7 @@ from orbit_runner.model_garden.driver.trainer_facade import (
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.run_directory.remote.library import remote_run_scope
 from orbit_runner.run_directory.run_lock import RunLock
-from orbit_runner.serving.export_at_end import check_exportable, export_at_end
+from orbit_runner.serving.export_at_end import export_at_end, exports_at_end
 from orbit_runner.storage.paths import is_remote
 from orbit_runner.tasks.multitask import Evaluated
 from orbit_runner.train import loop
@@ -382,9 +382,7 @@ class OrbitExperimentRunner:
         return self._run_post_eval or self._mode == "train_and_post_eval"
 
     def _drive_own(self, run: Run) -> dict[str, Any]:
-        exports = self._mode in TRAINING and bool(self._config.trainer.export_subdir)
-        if exports:
-            check_exportable(run.task)
+        exports = exports_at_end(self._config, run.task, self._mode)
         with run.own_strategy.scope(), error_message_scope(lambda: run.step):
             if self._mode == "eval" and self._evaluates_new_weights(run):
                 logs = loop.evaluate(run, self.controller)

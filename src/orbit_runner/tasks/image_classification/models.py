@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from orbit_runner.config.schema.base import Config, field
 from orbit_runner.models.resnet_depths import nearest_depths, valid_depth
-from orbit_runner.models.vit_sizes import VIT_NAMES, patch_problem
+from orbit_runner.models.transformer_sizes import VIT_NAMES, patch_problem
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
