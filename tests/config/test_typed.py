@@ -86,7 +86,7 @@ def test_a_value_of_the_type_is_taken(value: Any, hint: Any, expected: Any) -> N
         (True, int | None, "got True, expected a whole number or null"),
         (1.5, int | str, "got 1.5, expected a whole number or a text"),
         (3, list[int], "got 3, expected a list, each item a whole number"),
-        ("ab", list[str], "got 'ab', expected a list, each item a text"),
+        ("ab", list[str], "got 'ab', expected a list, each item a text; write [ab]"),
         ([1, "x"], list[int], "got 'x', expected a whole number"),
         ([True], list[int], "got True, expected a whole number"),
         ([1, 2], str | list[str], "got [1, 2], expected a text or a list, each item a text"),

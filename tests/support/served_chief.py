@@ -101,21 +101,21 @@ def main(order: dict[str, Any]) -> None:
     toy = order.get("task") == "toy"
     make = toy_config if toy else digits_config
     config = make(runtime__distribution_strategy="parameter_server", **order["changes"])
-    strategy, task = train_lib.prepare(
-        config, order["model_dir"], cluster=cluster, mode=order["mode"], tell=lambda t: say(tell=t)
-    )
-    with strategy.scope():
-        kinds = {"noting": NotingTask, "toy": lambda _: toy_task(config)}
-        task = kinds.get(order.get("task", ""), lambda _: task)(config.task)
-    if order.get("wrap") == "streaming":
-        task = Streaming(task)
-    hold = Path(order["model_dir"]) / "hold"
+    with log_scope(lambda text: say(note=text), lambda text: say(phase=text)):
+        strategy, task = train_lib.prepare(
+            config, order["model_dir"], cluster=cluster, mode=order["mode"]
+        )
+        with strategy.scope():
+            kinds = {"noting": NotingTask, "toy": lambda _: toy_task(config)}
+            task = kinds.get(order.get("task", ""), lambda _: task)(config.task)
+        if order.get("wrap") == "streaming":
+            task = Streaming(task)
+        hold = Path(order["model_dir"]) / "hold"
 
-    def held(logs: Any) -> None:
-        while hold.exists():
-            time.sleep(0.05)
+        def held(logs: Any) -> None:
+            while hold.exists():
+                time.sleep(0.05)
 
-    with log_scope(lambda text: say(note=text)):
         model, logs = train_lib.run_experiment(
             strategy,
             task,

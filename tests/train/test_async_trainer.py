@@ -81,7 +81,7 @@ def test_each_batch_is_made_once_and_all_workers_share_them(trained: Any) -> Non
     assert sorted(batches[0] + batches[1]) == expected(STEPS)
 
 
-def test_training_learns_and_tells(trained: Any) -> None:
+def test_training_learns_and_reports(trained: Any) -> None:
     _, events, _, last = trained
     losses = [event["training_loss"] for event in events if "trained" in event]
     assert losses[-1] < 0.8 * losses[0]
@@ -234,4 +234,4 @@ def test_a_server_that_does_not_come_is_named(chiefs: Any, servers: Servers) -> 
     servers.start("ps", 1)
     assert (code, last["error"]) == (138, "MemberLost")
     assert f"nothing was heard of ps 1 ({servers.jobs['ps'][1]})" in last["message"]
-    assert {"tell": f"waiting for ps 1 ({servers.jobs['ps'][1]})"} in chief.events
+    assert {"phase": f"waiting for ps 1 ({servers.jobs['ps'][1]})"} in chief.events

@@ -71,8 +71,11 @@ class OnlyLoops(Callback):
 
 
 class NotJson(Callback):
+    def __init__(self, state: Any) -> None:
+        self._state = state
+
     def get_state(self) -> Any:
-        return {"weights": np.zeros(2)}
+        return self._state
 
 
 def _in_config(*entries: Any, **changes: Any) -> Any:
@@ -208,9 +211,17 @@ def test_a_callback_that_cannot_be_made(entry: Any, path: str, said: str, tmp_pa
     assert caught.value.path == path
 
 
-def test_a_state_has_to_be_json(tmp_path: Path) -> None:
-    with pytest.raises(RunnerError, match=r"NotJson.get_state\(\) returned what JSON cannot hold"):
-        run(toy_config(), tmp_path, callbacks=[NotJson()])
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        ({"weights": np.zeros(2)}, "Object of type ndarray is not JSON serializable"),
+        ({"best": [{3: 0.5}]}, "the key 3 is no text"),
+    ],
+)
+def test_a_state_has_to_be_json(state: Any, said: str, tmp_path: Path) -> None:
+    message = rf"NotJson.get_state\(\) returned what JSON cannot hold: {said}"
+    with pytest.raises(RunnerError, match=message):
+        run(toy_config(), tmp_path, callbacks=[NotJson(state)])
 
 
 def test_a_callback_may_end_continuous_evaluation(tmp_path: Path) -> None:

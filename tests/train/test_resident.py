@@ -158,8 +158,9 @@ def test_tasks_of_others_are_fed_by_a_pipeline(tmp_path: Path) -> None:
         _chosen(toy_config(**_where(True)))
 
 
-def test_a_batch_that_does_not_divide_is_refused_as_elsewhere(tmp_path: Path) -> None:
-    config = digits_config(task__train_data__global_batch_size=63)
+@pytest.mark.parametrize("asked", [{}, _where(True)])
+def test_a_batch_that_does_not_divide_is_refused_as_elsewhere(asked: dict[str, Any]) -> None:
+    config = digits_config(task__train_data__global_batch_size=63, **asked)
     assert _chosen(config, strategy="mirrored2") is None
     strategy = make_strategy("mirrored2")
     with pytest.raises(SettingError, match="expected a multiple of 2"):

@@ -21,8 +21,8 @@ _installed = False
 _LOOPS = ("_pfor_impl", "_loop_fn_has_config")
 
 
+# Maps the number of an iteration of `tf.vectorized_map`, int32 scalar, to its context.
 Turn = Callable[[tf.Tensor], AbstractContextManager[None]]
-"""Makes the context of a turn of a vectorised loop, from its number, int32 scalar."""
 
 
 def install(next_draw: Callable[[], Draw | None], turn: Turn) -> None:

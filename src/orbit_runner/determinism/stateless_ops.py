@@ -25,11 +25,11 @@ from orbit_runner.determinism.keys import PHILOX
 class Draw:
     """The values that determine a draw."""
 
+    # uint64 [1].
     key: tf.Tensor
-    """uint64 [1]."""
 
+    # The number of the call.
     number: int
-    """Number of the call."""
 
     @property
     def generator(self) -> dict[str, Any]:
@@ -175,6 +175,7 @@ def _full_shape(shape: Any, parameter: Any) -> tf.Tensor:
     return tf.concat([shape, tf.shape(parameter, out_type=shape.dtype)], axis=0)
 
 
+# The module or class of each op to replace, its attribute there, and the replacement.
 STAND_INS: tuple[tuple[Any, str, Any], ...] = (
     (gen_random_ops, "random_uniform", _uniform),
     (gen_random_ops, "random_uniform_int", _uniform_int),
@@ -188,4 +189,3 @@ STAND_INS: tuple[tuple[Any, str, Any], ...] = (
     (gen_stateful_random_ops, "stateful_random_binomial", _generator_binomial),
     (stateful_random_ops.Generator, "skip", _generator_state),
 )
-"""Where each stands: module or class, attribute, function."""

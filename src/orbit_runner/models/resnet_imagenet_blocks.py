@@ -26,9 +26,9 @@ class Norms:
     last: Norm  # The last of a block, before the addition.
 
 
+# `block(x, filters, stride, name, norms)` maps [batch, height, width, channels] to
+# [batch, ceil(height / stride), ceil(width / stride), filters].
 Block = Callable[[tf.Tensor, int, int, str, Norms], tf.Tensor]
-"""`block(x, filters, stride, name, norms)`: `[batch, height, width, channels]` to
-`[batch, ceil(height / stride), ceil(width / stride), filters]`."""
 
 
 def _project(x: tf.Tensor, filters: int, stride: int, name: str, norms: Norms) -> tf.Tensor:

@@ -20,7 +20,7 @@ class Evaluated:
     """A task that a model is evaluated on."""
 
     task: Any
-    steps: int | None  # Number of batches; None for `trainer.validation_steps`.
+    steps: int | None  # Number of batches; None: `trainer.validation_steps`.
 
 
 def is_several(cls: Any) -> bool:
@@ -77,39 +77,28 @@ def tasks_evaluated(config: ExperimentConfig, logging_dir: str | None) -> dict[s
 
 
 def is_multitask(task: Any) -> bool:
-    """Returns whether a task is several: a `MultiTask` of Model Garden."""
+    """Returns whether a task combines several, as Model Garden's `MultiTask` does."""
     return hasattr(task, "joint_train_step") and isinstance(getattr(task, "tasks", None), Mapping)
 
 
 class JointTask:
-    """Several tasks, with what a run asks of one: their model, their optimizer, their beginning.
+    """Gives a `MultiTask` the interface of a single task.
 
-    Attributes:
-        multi: The `MultiTask`.
-        tasks: Its tasks by name.
-        task_config: Its config.
-        loss: The key of the weighted sum of the losses.
+    `config` is the config of the `MultiTask`, of Model Garden's class. `model` is the model of all
+    tasks; if None, `build_multitask_model` of the `MultiTask` builds it.
     """
 
-    loss = TOTAL
+    loss = TOTAL  # The key of the weighted sum of the losses.
 
     def __init__(self, multi: Any, config: Any, model: Any = None) -> None:
-        """Makes it ready.
-
-        Args:
-            multi: The `MultiTask`.
-            config: Its config, of Model Garden's class.
-            model: The model of all tasks; `build_multitask_model` makes it where None.
-        """
         self.multi, self.task_config, self._model = multi, config, model
         self.tasks: Mapping[str, Any] = multi.tasks
         self.create_optimizer = multi.create_optimizer
 
     def build_model(self) -> Any:
-        """Builds the model of all tasks.
+        """Returns the model of all tasks.
 
-        Raises:
-            RunnerError: The class of the tasks does not say how.
+        Raises `RunnerError` if the `MultiTask` has no method that builds it.
         """
         if self._model is not None:
             return self._model
@@ -125,11 +114,7 @@ class JointTask:
         return model
 
     def initialize(self, model: Any) -> None:
-        """Gives a model the weights that it starts from.
-
-        Args:
-            model: The model of all tasks.
-        """
+        """Initializes the weights of the model of all tasks, from `init_checkpoint` if set."""
         if hasattr(model, "sub_tasks"):
             model.initialize()
         if self.task_config.init_checkpoint:
@@ -137,14 +122,9 @@ class JointTask:
 
 
 def model_of(model: Any, task: str) -> Any:
-    """Returns the part of a model that belongs to a task; the model itself where it has no parts.
+    """Returns the part of a `MultiTaskBaseModel` for a task, or `model` if all tasks share it.
 
-    Args:
-        model: A `MultiTaskBaseModel`, or a model that all tasks share.
-        task: The name of the task.
-
-    Raises:
-        RunnerError: The model has parts, and none for this task.
+    `task` is the name of the task. Raises `RunnerError` if the model has parts, but none for it.
     """
     parts = getattr(model, "sub_tasks", None)
     if parts is None:

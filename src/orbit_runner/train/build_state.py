@@ -1,4 +1,4 @@
-"""Builds model, optimizer and what else changes with a step, from the seed."""
+"""Builds the model, the optimizer and everything else that changes with a step."""
 
 from __future__ import annotations
 
@@ -24,15 +24,9 @@ from orbit_runner.train.error_messages import model_error_scope
 def build_state(
     config: ExperimentConfig, adapter: TaskAdapter, strategy: tf.distribute.Strategy
 ) -> TrainState:
-    """Builds model and optimizer in the strategy's scope, from the seed.
+    """Returns the state at step 0, initialized with the seed of the config.
 
-    Args:
-        config: The experiment.
-        adapter: Its task.
-        strategy: Where it runs.
-
-    Returns:
-        The state at step 0.
+    Sets the global seeds of this process, and enters the strategy's scope itself.
     """
     task = adapter.task
     seed_everything(config.runtime.seed, keeps=config.is_official)
@@ -56,7 +50,7 @@ def build_state(
 
 
 def _fixed_variables(model: tf_keras.Model) -> list[tf.Variable]:
-    """Returns the variables that are not trainable and that a worker can read alone."""
+    """Returns the non-trainable variables that a worker can read without the other workers."""
     return [
         variable
         for variable in whole(model.non_trainable_variables)
@@ -76,7 +70,7 @@ def _host_variable(value: Any, dtype: tf.DType, name: str) -> tf.Variable:
 
 
 def _build_slots(optimizer: Any, variables: list[tf.Variable]) -> None:
-    # Slots that are made at the first step would be missing when a checkpoint is restored.
+    # Slot variables created in the first step would be missing when a checkpoint is restored.
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     if hasattr(inner, "build"):
         inner.build(variables)

@@ -1,4 +1,4 @@
-"""Models whose variables are only made when they are first called, as Keras allows."""
+"""Creates the variables of Keras models that create them only when they are first called."""
 
 from __future__ import annotations
 
@@ -22,16 +22,10 @@ def complete(
     optimizer: Any,
     strategy: tf.distribute.Strategy,
 ) -> None:
-    """Makes the variables that a model still lacks, by tracing a step without running it.
+    """Creates the variables that a model still lacks, by tracing a step without running it.
 
-    A checkpoint could not be matched with them otherwise. To be called in the strategy's scope.
-
-    Args:
-        config: The experiment.
-        adapter: Its task.
-        model: Its model.
-        optimizer: Its optimizer, which is not touched.
-        strategy: Where it runs.
+    Otherwise, a checkpoint could not be matched with them. The optimizer does not change. Does
+    nothing if the task has no training data. Must be called in the strategy's scope.
     """
     if not _lacks_variables(model):
         return
@@ -54,7 +48,6 @@ def complete(
 def _complete_joint(
     config: ExperimentConfig, adapter: TaskAdapter, model: Any, optimizer: Any, strategy: Any
 ) -> None:
-    """Does so for a model of several tasks, by a step of all of them."""
     joint = adapter.task
     metrics = {name: task.build_metrics(training=True) for name, task in joint.tasks.items()}
 
@@ -81,7 +74,7 @@ def _trace(step: Any, task: Any, strategy: tf.distribute.Strategy, spec: Any) ->
 def _lacks_variables(model: Any) -> bool:
     try:
         _ = model.trainable_variables
-    except ValueError:  # Keras' word for a model that was never called.
+    except ValueError:  # Keras raises it for a model that was never called.
         return True
     if getattr(model, "built", False) and getattr(model, "_is_graph_network", False):
         return False

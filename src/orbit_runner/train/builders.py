@@ -1,4 +1,4 @@
-"""The trainer and the evaluator of a run: for one task, for several, and for parameter servers."""
+"""Builds the trainer and the evaluator of a run, also for several tasks or parameter servers."""
 
 from __future__ import annotations
 
@@ -29,32 +29,20 @@ from orbit_runner.train.trainer import Trainer
 
 @dataclasses.dataclass(frozen=True)
 class Parts:
-    """What trainer and evaluator are made of.
-
-    Attributes:
-        config: The experiment.
-        adapter: Its task.
-        strategy: Where it runs.
-        state: What is trained.
-        logging_dir: The folder of the run.
-        eval_tasks: The tasks of evaluations by name; those of the experiment where None.
-    """
+    """Builds the trainer and the evaluator of a run."""
 
     config: ExperimentConfig
     adapter: TaskAdapter
     strategy: tf.distribute.Strategy
     state: TrainState
-    logging_dir: str
+    logging_dir: str  # the run directory
+    # The tasks to evaluate by name; None for those of the experiment.
     eval_tasks: dict[str, Evaluated] | None = None
 
     def trainer(self, plan: Plan) -> Trainer:
-        """Makes the trainer; to be called in the strategy's scope.
+        """Returns the trainer. Must be called in the strategy's scope.
 
-        Args:
-            plan: When records end.
-
-        Raises:
-            SettingError: The strategy cannot train it.
+        Raises SettingError if the settings do not allow the task to be trained.
         """
         if self.adapter.parts:
             return self._joint_trainer(plan)
@@ -110,13 +98,10 @@ class Parts:
         return with_seed(data, self.config.runtime, int(self.state.recoveries.numpy()))
 
     def evaluator(self, steps: int) -> Evaluator | MultiEvaluator:
-        """Makes the evaluator; to be called in the scope of the strategy that evaluates.
+        """Returns the evaluator. Must be called in the scope of the strategy that evaluates.
 
-        Args:
-            steps: The batches of an evaluation; -1 where not known.
-
-        Raises:
-            SettingError: The task cannot be evaluated as the settings say.
+        `steps` is the number of batches of an evaluation, or -1 if it is not known. Raises
+        SettingError if the settings do not allow the task to be evaluated.
         """
         several = self._several()
         if several:
@@ -141,7 +126,7 @@ class Parts:
             return tasks_evaluated(self.config, self.logging_dir)
 
     def _part(self, name: str, found: Evaluated) -> Evaluator:
-        # The average is put in for all of them at once.
+        # Without the average, because `MultiEvaluator` applies it once for all tasks.
         state = dataclasses.replace(self.state, model=model_of(self.state.model, name), ema=None)
         data = section_of(found.task.task_config, "validation_data", name)
         steps = found.steps or self.config.trainer.validation_steps

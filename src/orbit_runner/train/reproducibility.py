@@ -1,4 +1,4 @@
-"""Why the same config need not give the same weights again."""
+"""Lists the reasons why the same config may not give the same weights again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def inexact_reasons(run: Run) -> list[str]:
-    """Returns why the same config need not give the same weights again; nothing if it does."""
+    """Returns why the same config may not give the same weights again; [] if it does."""
     reasons = []
     if not run.config.runtime.deterministic:
         reasons.append("runtime.deterministic is false")
@@ -44,7 +44,7 @@ def _inexact_inputs(run: Run) -> Iterator[str]:
 
 
 def resume_reasons(run: Run) -> list[str]:
-    """Returns why the config alone does not lead to the restored checkpoint and on from it."""
+    """Returns why the config alone does not reproduce a resumed run; [] if it does."""
     record, now = run.checkpoints.restored, run.circumstances
     if record is None:
         changed = ["from a checkpoint without a record, such as Model Garden's"]

@@ -1,4 +1,4 @@
-"""One run: the state that is trained, and the parts that train, evaluate and save it."""
+"""`Run`: the state that is trained, and the objects that train, evaluate and save it."""
 
 from __future__ import annotations
 
@@ -40,31 +40,38 @@ from orbit_runner.utils.log import note, phase
 
 
 class Run:
-    """A run: what is trained, and the parts that do it. Callbacks get it with each call.
+    """A run: the state that is trained, and the objects that train, evaluate and save it.
+
+    It is the first argument of each event method of a callback.
 
     Attributes:
-        config: The experiment.
-        task: What is learned.
-        strategy: Where it runs.
+        config: The experiment, with the paths that this machine uses.
+        task: The task.
+        adapter: The task's adapter, which tells what the task can do.
+        strategy: The distribution strategy.
         model_dir: The run directory.
-        directory: The files in it, by name.
-        state: What is trained.
-        plan: The steps of the run.
+        directory: The paths of the files in the run directory.
+        state: The state that a step changes: the model, the optimizer, the global step.
+        plan: The steps at which the run records, evaluates, saves and ends.
         workers: The processes that train together.
-        checkpoints: Its checkpoints.
-        trainer: None in modes that only evaluate.
-        evaluator: None in modes that only train.
-        callbacks: Called at its events: the runner's own, then those that the config names, then
-            those that the caller gave.
-        best: Keeps the best checkpoint, where that is on.
-        averages: Keeps checkpoints of the averaged weights, where Model Garden does.
-        early_stop: Ends training early, where that is on.
-        stops: What ends training before its last step.
-        restored: The checkpoint that the run was resumed from, if any.
-        own_strategy: Where this process itself computes: evaluations under `parameter_server`.
-        records: Where records of the run go; None where none are written.
-        written_config: The experiment as it was written, the same on every machine.
-        circumstances: Config, strategy and numerics; noted in each checkpoint.
+        checkpoints: The checkpoint manager.
+        trainer: The trainer, or None in modes that only evaluate.
+        evaluator: The evaluator, or None in modes that only train.
+        callbacks: All callbacks in the order in which they are called: the runner's own, those in
+            the config, and those that the caller passed.
+        best: The callback that saves the best checkpoint, or None if it is disabled.
+        averages: The callback that saves checkpoints of the averaged weights, or None if Model
+            Garden would save none.
+        early_stop: The callback that stops training early, or None if it is disabled.
+        stops: The requests to stop before the last step.
+        restored: The path of the checkpoint that the run started from, or None if there was none.
+        own_strategy: The strategy for computations of this process alone, such as evaluations. It
+            differs from `strategy` only under `parameter_server`.
+        records: The writer of `metrics.jsonl`, or None if this process writes no records of
+            training.
+        written_config: The experiment before its paths were made local; the same on every machine.
+        circumstances: The config, the strategy and the numerics, which are recorded in each
+            checkpoint.
     """
 
     records: JsonLines | None = None
@@ -76,32 +83,16 @@ class Run:
         strategy: tf.distribute.Strategy,
         model_dir: Path,
         *,
-        trains: bool,
-        evaluates: bool,
-        asynchronous: bool,
-        allow_partial: bool = False,
+        trains: bool,  # whether the mode trains
+        evaluates: bool,  # whether the mode evaluates
+        asynchronous: bool,  # whether training continues while a checkpoint is saved
+        allow_partial: bool = False,  # whether a checkpoint may fit only in part
+        # The tasks to evaluate by name; None for those of the experiment.
         eval_tasks: dict[str, Evaluated] | None = None,
-        callbacks: Sequence[Callback] = (),
+        callbacks: Sequence[Callback] = (),  # called after those in the config
+        # A step before the last one at which the run saves a checkpoint and ends.
         stop_at_step: int | None = None,
     ) -> None:
-        """Builds the parts.
-
-        Args:
-            config: The experiment.
-            task: Its task.
-            strategy: Where it runs.
-            model_dir: The run directory.
-            trains: Whether the mode trains.
-            evaluates: Whether the mode evaluates.
-            asynchronous: Whether checkpoints are saved beside training.
-            allow_partial: Whether a checkpoint may fit in part.
-            eval_tasks: The tasks of evaluations by name; those of the experiment where None.
-            callbacks: Called after those that the config names.
-            stop_at_step: The step at which the run saves and ends, before its last one.
-
-        Raises:
-            RunnerError: The config asks for what the task does not have.
-        """
         self.adapter = adapt(task, config.for_task.task)
         self.written_config, config = config, localize(config)
         self.config, self.task, self.strategy = config, self.adapter.task, strategy
@@ -140,39 +131,46 @@ class Run:
 
     @property
     def train_steps(self) -> int:
-        """The step that training goes to."""
+        """The last step of training."""
         return self.plan.train_steps
 
     @property
     def model(self) -> Any:
-        """The network, a `tf_keras.Model`."""
+        """The model, a `tf_keras.Model`."""
         return self.state.model
 
     @property
     def is_chief(self) -> bool:
-        """Whether this process is the one that writes files."""
+        """Whether this process is the one that writes files; always true without a cluster."""
         return self.workers.is_chief
 
     def stop(self, reason: str) -> None:
-        """Ends training before its last step: it evaluates where the mode does, saves and ends.
+        """Ends training after the current loop.
+
+        The run then evaluates if the mode does, saves a checkpoint and ends. In `continuous_eval`,
+        it ends after the current evaluation.
 
         Args:
-            reason: Why, as a note shows it. An empty text does not stop the run.
+            reason: The reason, which is reported. Only the first one counts. An empty string does
+                not stop the run.
         """
         self.stops.reason = self.stops.reason or reason
 
     def section(self, name: str) -> Any:
-        """Returns a section of the task, such as `train_data`; None if it has none."""
+        """Returns a section of the task's config, such as `train_data`, or None if it has none."""
         return getattr(self.config.for_task.task, name, None)
 
     @property
     def validation_steps(self) -> int:
-        """Batches an evaluation; -1 for all there are, where their number is not known."""
+        """The number of batches of an evaluation; -1 for all if their number is not known."""
         asked = self.config.trainer.validation_steps
         return self.adapter.validation_steps(self.section("validation_data"), asked)
 
     def restore_or_initialize(self) -> None:
-        """Restores the latest checkpoint that is whole, or starts from step 0."""
+        """Restores the newest usable checkpoint, or initializes the weights at step 0.
+
+        Then prepares the records of the run, and calls `on_run_begin` of the callbacks.
+        """
         self.restored = self.checkpoints.restore_or_initialize(self.task)
         if self.restored:
             self.circumstances.inexact[:] = resume_reasons(self)
@@ -191,7 +189,11 @@ class Run:
         self.callbacks.on_run_begin(self)
 
     def restore_callbacks(self) -> None:
-        """Gives callbacks the state that is in the restored checkpoint, in modes that train."""
+        """Passes the state in the restored checkpoint to the callbacks.
+
+        If a callback stopped the run at this checkpoint and the config is the same, the run stays
+        stopped. Does nothing in modes that only evaluate.
+        """
         record = self.checkpoints.restored
         if self.trainer is None:
             return
@@ -200,29 +202,31 @@ class Run:
             self.stop(record.stopped)
 
     def is_new_evaluation(self, step: int) -> bool:
-        """Returns whether the result of an evaluation is not on record yet.
+        """Returns whether the result of an evaluation has not been recorded yet.
 
-        A finished run that is started again evaluates the weights of its last step once more.
+        A finished run that is started again evaluates the weights of its last step again.
 
         Args:
-            step: The step of the weights.
+            step: The step of the evaluated weights.
         """
         return step != self._recorded_evaluation
 
     def inexact_reasons(self) -> list[str]:
-        """Returns why the same config need not give the same weights again; nothing if it does."""
+        """Returns why the same config may not give the same weights again; [] if it does."""
         return inexact_reasons(self)
 
     def leave_if_asked(self) -> None:
-        """Saves and leaves if a signal came to any worker.
+        """Saves a checkpoint and ends the run if any worker received a signal.
+
+        Also ends it at `stop_at_step`. All workers must call it together.
 
         Raises:
-            Interrupted: A signal came.
+            Interrupted: If a worker received a signal, or the step is reached.
         """
         self.stops.check(self.step, self.save)
 
     def save(self) -> None:
-        """Saves a checkpoint and waits until it is whole."""
+        """Saves a checkpoint and waits until it is on the disk."""
         self.checkpoints.save()
         self.checkpoints.sync()
 
@@ -230,7 +234,7 @@ class Run:
         data, trainer = self.section("train_data"), self.config.trainer
         per_epoch = self.adapter.steps_per_epoch(data)
         if not per_epoch and not trains:
-            # Nobody counts epochs then.
+            # Epochs cannot be converted to steps, and modes that only evaluate do not need it.
             trainer = trainer.replace(train_epochs=0.0, validation_epochs=0.0)
         plan = make_plan(trainer, per_epoch)
         if trains and plan.train_steps < 1:
@@ -238,7 +242,8 @@ class Run:
         return plan
 
     def _stop_requests(self, at_step: int | None) -> StopRequests:
-        # Servers of a run driven from outside do not share its directory, and outlive it.
+        # The servers of a remote cluster do not share the run directory, and continue after the
+        # run.
         served = is_asynchronous(self.strategy) and not self.config.runtime.remote_cluster
         return StopRequests(
             self.workers,
@@ -264,8 +269,8 @@ class Run:
             self.strategy,
             self.circumstances,
             max_to_keep=self.config.trainer.max_to_keep,
-            # TensorFlow's copies for asynchronous saving are variables, which all workers would
-            # have to make together.
+            # To save asynchronously, TensorFlow copies values to other variables, which all
+            # workers would have to create together.
             asynchronous=asynchronous and self.workers.count == 1,
             writes=writes,
             allow_partial=allow_partial,
@@ -275,7 +280,7 @@ class Run:
         )
 
     def _record_data(self) -> None:
-        """Writes `data.json`; a change is a note, as is a change of the config."""
+        """Writes `data.json`, and reports changes of the data since the run last started."""
         record = DataRecord(self.model_dir, fingerprint_of(self.config.task))
         if not self.restored:
             record = record.of_new_run()

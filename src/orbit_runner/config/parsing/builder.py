@@ -14,6 +14,7 @@ from orbit_runner.config.parsing.conversion import (
     BOOLEAN_WORDS,
     Mismatch,
     convert,
+    describe_type,
     format_value,
     is_config,
     options_of,
@@ -141,7 +142,8 @@ class Builder:
             if item.shorthand and isinstance(value, str):
                 value = {item.shorthand: value}
             if not isinstance(value, Mapping):
-                self._problem(below, f"got {format_value(value)}, expected a section", origin)
+                problem = f"got {format_value(value)}, expected {describe_type(item)}"
+                self._problem(below, problem, origin)
                 continue
             start = there[index] if there and isinstance(there[index], Config) else item()
             built.append(self.build(start, section_of(value, origin), below))

@@ -94,7 +94,17 @@ def _refuse(value: Any, hint: Any) -> Any:
     hint_text = "; put it in quotes" if hint is str and isinstance(value, (int, float)) else ""
     if bool in options_of(hint) and isinstance(value, str) and value.lower() in BOOLEAN_WORDS:
         hint_text = "; yes, no, on and off are texts in YAML 1.2"
+    if isinstance(value, str) and _takes_text_items(hint):
+        hint_text = f"; write [{value}]"
     raise Mismatch(f"got {format_value(value)}, expected {describe_type(hint)}{hint_text}")
+
+
+def _takes_text_items(hint: Any) -> bool:
+    """Returns whether a type is a list whose items may be strings."""
+    if typing.get_origin(hint) is not list:
+        return False
+    (item,) = typing.get_args(hint)
+    return item is str or bool(getattr(item, "shorthand", ""))
 
 
 def format_value(value: Any) -> str:
@@ -111,7 +121,7 @@ def describe_type(hint: Any) -> str:
     if hint in _SPOKEN:
         return _SPOKEN[hint]
     if isinstance(hint, type) and issubclass(hint, Config):
-        return "a section"
+        return f"a {hint.shorthand} or a section" if hint.shorthand else "a section"
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         return " or ".join(describe_type(option) for option in args)

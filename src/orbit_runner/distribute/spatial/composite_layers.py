@@ -34,7 +34,7 @@ def _block(layer: Layer, call: Call, grid: Grid, **kwargs: Any) -> Any:
     return run_layers(_model(layer, call.training), [grid], call)
 
 
+# For layers with one input that consist of layers with rules.
 BLOCK = Rule(_block, inner=lambda layer: _model(layer, True))
-"""For layers of one input that are made of layers with rules."""
 
 register(f"{_GARDEN}.ResidualBlock", f"{_GARDEN}.BottleneckBlock")(BLOCK)

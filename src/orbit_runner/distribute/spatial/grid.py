@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from orbit_runner.distribute.spatial.placement import fan_out, run_on_device
 
+# The indices of a part along the batch, the height and the width.
 Place = tuple[int, int, int]
-"""Which part: along the batch, the height, the width."""
 
 
 class PartitionError(ValueError):

@@ -16,8 +16,8 @@ from orbit_runner.distribute.spatial.grid import Grid, Place, cuts
 from orbit_runner.distribute.spatial.placement import run_on_device
 from orbit_runner.distribute.spatial.slices import Box, Interval, slices
 
+# Numbers of pixels outside of the image that a window covers: above and below, left and right.
 Pads = tuple[Interval, Interval]
-"""Pixels outside of the image that a window sees: above and below, left and right."""
 
 
 @dataclasses.dataclass(frozen=True)

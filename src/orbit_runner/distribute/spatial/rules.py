@@ -19,9 +19,10 @@ from orbit_runner.distribute.spatial.grid import Grid, gather, scatter, spread
 from orbit_runner.distribute.spatial.placement import run_on_device
 
 Layer = Any
+# `run(layer, call, *args, **kwargs)` returns the layer's output, a `Grid` or a whole tensor. `call`
+# is a `Call`. The other arguments are those of the layer, with a `Grid` for each tensor that is
+# split into parts.
 Run = Callable[..., Any]
-"""`run(layer, call, *args, **kwargs)`: the layer's output, a `Grid` or a whole tensor. `call` is a
-`Call`; the arguments are those of the layer, and tensors in parts among them are a `Grid`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,8 +57,8 @@ class Rule:
     inner: Callable[[Layer], Any] | None = None
 
 
+# By class, or by module and name, which avoids importing the class.
 RULES: dict[type | str, Rule] = {}
-"""By class, or by module and name for classes that are not imported for it."""
 
 
 def register(*classes: type | str) -> Callable[[Rule], Rule]:

@@ -10,11 +10,11 @@ import tensorflow as tf
 
 from orbit_runner.distribute.spatial.placement import run_on_device_with_gradient
 
+# Start and stop, in pixels.
 Interval = tuple[int, int]
-"""Start and stop, in pixels."""
 
+# Rows and columns.
 Box = tuple[Interval, Interval]
-"""Rows and columns."""
 
 
 def slices(device: str, image: tf.Tensor, boxes: Sequence[Box]) -> list[tf.Tensor]:

@@ -1,1 +1,1 @@
-"""What a run needs to know of tasks that are not of this package."""
+"""Supports tasks of other packages: their data sections, input pipelines and optimizers."""

@@ -1,4 +1,4 @@
-"""What a run reads of a task's data sections, which tasks of Model Garden may not have."""
+"""Reads the data sections of a task's config, which tasks of Model Garden may lack."""
 
 from __future__ import annotations
 
@@ -9,15 +9,9 @@ from orbit_runner.errors import SettingError
 
 
 def section_of(task: Any, name: str, path: str = "task") -> Any:
-    """Returns a data section of a task's config.
+    """Returns a data section, `train_data` or `validation_data`, of a task's config.
 
-    Args:
-        task: The config, as the task takes it.
-        name: `train_data` or `validation_data`.
-        path: The dotted path of the config.
-
-    Raises:
-        SettingError: The task has none.
+    `path` is the dotted path of the config. Raises `SettingError` if there is no such section.
     """
     section = getattr(task, name, None)
     if section is None:
@@ -26,11 +20,7 @@ def section_of(task: Any, name: str, path: str = "task") -> Any:
 
 
 def has_services(config: ExperimentConfig) -> bool:
-    """Returns whether tf.data services make the batches of training.
-
-    Args:
-        config: The experiment.
-    """
+    """Returns whether tf.data services make the training batches."""
     data = getattr(config.for_task.task, "train_data", None)
     enabled = getattr(data, "enable_tf_data_service", False)
     return bool(config.runtime.tf_data_service or enabled)

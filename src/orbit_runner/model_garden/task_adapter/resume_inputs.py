@@ -1,4 +1,4 @@
-"""Going on in the middle of a pipeline that can only begin at its beginning."""
+"""Resumes input pipelines that can only start at their beginning."""
 
 from __future__ import annotations
 
@@ -10,25 +10,20 @@ from typing import Any
 
 from orbit_runner.utils.log import note
 
-# What takes less is not worth a line.
+# Shorter waits are not reported.
 _SECONDS_UNTOLD = 2.0
 
 
 class Replayed:
-    """A data set whose iterators make the batches of the steps that were taken once more.
+    """A dataset whose iterators first make the batches of the steps before the run was resumed.
 
-    With seeds and deterministic ops a pipeline is a function of (seed, position), so what comes
-    after is what would have come. All but the last of those batches are skipped in the pipeline
-    itself; asking for that one waits for the rest.
+    With seeds and deterministic ops, a batch is a function of (seed, position), so the batches
+    after these are the same as without an interruption. `steps`, at least 1, is the number of steps
+    before the run was resumed. `dataset` must skip their batches except for the last one; getting
+    that one waits for the skipped ones.
     """
 
     def __init__(self, dataset: Any, steps: int) -> None:
-        """Makes it ready.
-
-        Args:
-            dataset: Begins at the last of the steps that were taken.
-            steps: How many were taken, at least 1.
-        """
         self._dataset, self._steps = dataset, steps
 
     @property
@@ -37,7 +32,6 @@ class Replayed:
         return self._dataset.element_spec
 
     def __iter__(self) -> Any:
-        """Makes an iterator that stands before the first step that was not taken."""
         iterator = iter(self._dataset)
         with _progress_scope(f"the input of {self._steps} steps is made again"):
             next(iterator)

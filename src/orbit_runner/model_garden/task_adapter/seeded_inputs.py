@@ -1,4 +1,4 @@
-"""Pipelines that keep a state of their own, as Model Garden's do, made the same each time."""
+"""Makes input pipelines with stateful random ops, such as Model Garden's, repeatable."""
 
 from __future__ import annotations
 
@@ -16,17 +16,12 @@ from orbit_runner.determinism.numerics import set_tensorflow_seed
 
 @contextlib.contextmanager
 def repeatable_draws(seed: int, seed_after: int) -> Iterator[None]:
-    """Makes a pipeline that is built in a with block a function of (seed, position).
+    """Makes a pipeline that is built in a `with` block a function of (seed, position).
 
-    Whatever was drawn before does not count. It takes deterministic ops, under which tf.data keeps
-    to one order.
-
-    Args:
-        seed: Of what the pipeline draws, and of what building it draws.
-        seed_after: TensorFlow's seed for what is built after the block.
-
-    Yields:
-        Nothing.
+    `seed` is used for the random draws of the pipeline and for those while it is built; earlier
+    draws have no effect. Requires deterministic ops, because tf.data then keeps the order of
+    elements. After the block, TensorFlow's global seed is `seed_after`, and the generators of
+    Python and NumPy have their earlier states.
     """
     python, arrays = random.getstate(), np.random.get_state()
     set_tensorflow_seed(seed)
@@ -43,9 +38,9 @@ def repeatable_draws(seed: int, seed_after: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _seeded_crops_scope() -> Iterator[None]:
-    """Gives random crops that name no seed the one that other ops would have.
+    """Gives random crops without a seed the seed that other ops derive from the global one.
 
-    TensorFlow refuses them where ops are to be deterministic, though the global seed is set.
+    With deterministic ops, TensorFlow raises an error for them even if the global seed is set.
     """
     original: Any = tf.image.sample_distorted_bounding_box
 
@@ -62,10 +57,11 @@ def _seeded_crops_scope() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _splittable_functions() -> Iterator[None]:
-    """Leaves out control dependencies on a function's arguments, as RetinaNet's parser has them.
+    """Removes control dependencies on a function's arguments, such as those in RetinaNet's parser.
 
-    They order nothing, as arguments are there before. Where ops are to be deterministic, TensorFlow
-    splits a function that draws in two, and the half without the argument would not load.
+    They have no effect, because arguments are computed before the function runs. With deterministic
+    ops, TensorFlow splits a function with random ops in two, and the half without the argument
+    would fail to load.
     """
     original: Any = FuncGraph.control_dependencies
 

@@ -1,4 +1,4 @@
-"""The optimizer that a task makes, asked for as Model Garden asks for it."""
+"""Creates the optimizer of a task in the same way as Model Garden."""
 
 from __future__ import annotations
 
@@ -15,21 +15,11 @@ _SWITCH = "dp_config"
 
 
 def optimizer_of(config: ExperimentConfig, task: Any, model: Any) -> tuple[Any, Any]:
-    """Has a task make its optimizer.
+    """Returns the task's optimizer and the settings of its weight average (None if it has none).
 
-    The average of the weights is kept by `WeightAverage`, never by an optimizer around the
-    optimizer.
-
-    Args:
-        config: The experiment.
-        task: Its task.
-        model: Its model, which may have brought an optimizer.
-
-    Returns:
-        The optimizer, and the settings of the average; None where none is kept.
-
-    Raises:
-        SettingError: Noise on gradients was asked for, and the task takes no such settings.
+    If the task creates no optimizer, it is that of the model. It is never wrapped in one that
+    averages weights, because `WeightAverage` does that. Raises `SettingError` if the config
+    requests noise on the gradients and the task does not support that.
     """
     settings = config.for_task.trainer.optimizer_config
     average = getattr(settings, "ema", None)

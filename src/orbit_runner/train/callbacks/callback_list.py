@@ -73,11 +73,12 @@ class CallbackList(Callback):
         kept = {name: state for name, state in states.items() if state is not None}
         for name, state in kept.items():
             try:
+                _check_keys(state)
                 json.dumps(state)
             except (TypeError, ValueError) as error:
                 raise RunnerError(
                     f"{name}.get_state() returned what JSON cannot hold: {error}\n"
-                    "return numbers, texts, booleans, None, and lists and dicts of these"
+                    "return numbers, texts, booleans, None, lists, or dicts with texts as keys"
                 ) from error
         return kept
 
@@ -98,6 +99,18 @@ class CallbackList(Callback):
                 number += 1
             named[key] = callback
         return named
+
+
+def _check_keys(state: Any) -> None:
+    """Raises `TypeError` for a key that JSON would turn into a string."""
+    if isinstance(state, Mapping):
+        for key, value in state.items():
+            if not isinstance(key, str):
+                raise TypeError(f"the key {key!r} is no text")
+            _check_keys(value)
+    elif isinstance(state, (list, tuple)):
+        for value in state:
+            _check_keys(value)
 
 
 def keeps_state(callback: Callback) -> bool:

@@ -1,1 +1,1 @@
-"""How batches reach the replicas."""
+"""Brings batches to the replicas."""

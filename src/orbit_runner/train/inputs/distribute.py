@@ -1,4 +1,4 @@
-"""Distributes a task's data sets over replicas."""
+"""Distributes a task's datasets to the replicas."""
 
 from __future__ import annotations
 
@@ -19,13 +19,12 @@ from orbit_runner.train.inputs.worker_inputs import WorkerDatasets
 
 
 def with_seed(data: Any, runtime: RuntimeConfig, recoveries: int = 0) -> Any:
-    """Returns a section whose seed is set, and which services make its batches.
+    """Returns a data section with its seed and its tf.data service set.
 
-    Args:
-        data: The section, of our class or of Model Garden's; what it does not have is not set.
-        runtime: Gives the seed where the section has none, and services for all sections.
-        recoveries: How often training went back after diverging; each time the order of examples
-            is another one, for the same one would diverge again.
+    The seed is that of `runtime` if the section has none of its own; the tf.data service is that of
+    `runtime`, if there is one. Fields that the class of the section lacks are not set. `recoveries`
+    is the number of rollbacks after training diverged: each changes the seed, because training
+    would diverge again with the same order of examples.
     """
     changes: dict[str, Any] = {}
     if hasattr(data, "seed"):
@@ -42,10 +41,9 @@ def _seed(data: Any, runtime: RuntimeConfig) -> int:
 
 
 def same_order_reason(data: Any) -> str:
-    """Returns why examples come in the same order whatever the seed is; "" where they do not.
+    """Returns why the order of examples does not depend on the seed, or "" if it does.
 
-    Args:
-        data: The section of training data; None where the task has none of its own.
+    `data` is the section of the training data, or None if the task has none.
     """
     if data is not None and not hasattr(data, "seed"):
         return "task.train_data has no seed"
@@ -63,23 +61,13 @@ def distribute(
     replays: bool = True,
     must_end: bool = False,
 ) -> Any:
-    """Builds a task's data set and shares it out to the replicas.
+    """Returns a task's dataset, distributed to the replicas.
 
-    Args:
-        strategy: Where it goes.
-        task: Whose `build_inputs` makes it.
-        data: The section of the config, as the task takes it.
-        runtime: Says how many threads pipelines have.
-        start_step: The first step to make a batch for; under `parameter_server` a tensor, in the
-            graph of what a worker does.
-        replays: Whether tasks that cannot start anywhere make the batches before it once more.
-        must_end: Whether all of it is going to be read.
-
-    Returns:
-        A data set, distributed unless the strategy is `off`.
-
-    Raises:
-        SettingError: The data set cannot be fed as the section says.
+    It starts with the batch of `start_step`, which under `parameter_server` may be an int64 scalar
+    in the graph of a worker. If the task cannot start at a step, `replays` says whether the batches
+    of earlier steps are made again. The dataset is not distributed under `parameter_server` if the
+    task can start at a step, nor on a single CPU. Raises SettingError if the section does not fit
+    the data, or if `must_end` is true and the dataset has no end.
     """
     repeats = replays and not task.starts_at_step and not is_asynchronous(strategy)
     taken = int(start_step) if repeats else 0
@@ -93,7 +81,7 @@ def distribute(
             raise SettingError("trainer.validation_steps", "is -1, and the set has no end; set it")
         options = _options(runtime, autotune=bool(not task.starts_at_step or asked))
         if tf.is_tensor(start_step):
-            # For a few batches, rewriting a pipeline costs more than it brings.
+            # For a few batches, optimizing a pipeline takes longer than it saves.
             options.experimental_optimization.apply_default_optimizations = False
         if taken > 1:
             dataset = dataset.skip((taken - 1) * _batches_a_step(input_context))
@@ -102,8 +90,8 @@ def distribute(
     if is_asynchronous(strategy) and not task.starts_at_step:
         return WorkerDatasets(strategy, build)
     if is_asynchronous(strategy) or _is_one_cpu(strategy):
-        # A distributed iterator costs a quarter of the steps per second of a small network, and
-        # with one replica on the host there is nothing to distribute.
+        # With one replica on the host, there is nothing to distribute, and a distributed iterator
+        # would cost a small network a quarter of its steps per second.
         dataset = build(tf.distribute.InputContext())
     else:
         dataset = orbit.utils.make_distributed_dataset(strategy, build)
@@ -112,14 +100,7 @@ def distribute(
 
 @contextlib.contextmanager
 def data_error_scope(data: Any) -> Iterator[None]:
-    """Turns what is wrong with a data set into a message that names the setting.
-
-    Args:
-        data: The section of the config.
-
-    Raises:
-        SettingError: The data set cannot be fed as the section says.
-    """
+    """Turns a DataError in a `with` block into a SettingError with the path of the setting."""
     try:
         yield
     except DataError as error:
@@ -128,14 +109,14 @@ def data_error_scope(data: Any) -> Iterator[None]:
 
 
 def _drawing(data: Any, runtime: RuntimeConfig, *, draws_for_itself: bool) -> Any:
-    """Returns what makes the draws of a pipeline repeatable, where it has any of its own."""
+    """Returns a scope that makes a pipeline's own random draws repeatable, if it has any."""
     if not draws_for_itself:
         return contextlib.nullcontext()
     return repeatable_draws(_seed(data, runtime), runtime.seed)
 
 
 def _batches_a_step(context: tf.distribute.InputContext | None) -> int:
-    """Returns how many batches of one pipeline a step takes: one for each of its replicas."""
+    """Returns the number of batches that a step takes from a pipeline: one for each replica."""
     if context is None:
         return 1
     return max(1, context.num_replicas_in_sync // context.num_input_pipelines)
@@ -150,12 +131,12 @@ def _is_one_cpu(strategy: tf.distribute.Strategy) -> bool:
 
 def _options(runtime: RuntimeConfig, *, autotune: bool) -> tf.data.Options:
     options = tf.data.Options()
-    # The first batches are made while the step is traced (not under `mirrored`, which waits).
+    # The first batches are made while the step is traced, except under `mirrored`, which waits.
     options.experimental_warm_start = True
     if not autotune:
-        # When an iterator goes, TensorFlow 2.20 now and then loses the wake-up of its autotuning
-        # thread, and holds the GIL for as long as the iterator has lived, up to a minute. Pipelines
-        # that sample by index are as fast without it.
+        # When an iterator is deleted, TensorFlow 2.20 sometimes misses the wake-up of its
+        # autotuning thread, and holds the GIL for as long as the iterator has existed, up to a
+        # minute. Pipelines that read examples by index are as fast without autotuning.
         options.autotune.enabled = False
     if runtime.dataset_num_private_threads:
         options.threading.private_threadpool_size = runtime.dataset_num_private_threads
@@ -163,7 +144,7 @@ def _options(runtime: RuntimeConfig, *, autotune: bool) -> tf.data.Options:
 
 
 def leading_size(inputs: Any) -> tf.Tensor:
-    """Returns the number of rows in a nested batch, float32 scalar; 1 where nothing has rows."""
+    """Returns the number of rows of a nested batch, float32 scalar; 1 if nothing has rows."""
     for part in tf.nest.flatten(inputs):
         if isinstance(part, tf.RaggedTensor):
             return tf.cast(part.nrows(), tf.float32)

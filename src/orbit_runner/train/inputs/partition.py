@@ -1,4 +1,4 @@
-"""Images of a step in parts, a device each: by XLA on a TPU, by the runner itself elsewhere."""
+"""Splits the images of a step over devices: by XLA on a TPU, otherwise by this runner."""
 
 from __future__ import annotations
 
@@ -15,35 +15,21 @@ from orbit_runner.errors import SettingError
 
 
 class Partition:
-    """What `runtime.train_input_partition_dims`, or those of evaluation, make of a step.
-
-    Attributes:
-        options: What `strategy.run` is told of it; None for nothing.
-    """
+    """Splits a step as `train_input_partition_dims` or `eval_input_partition_dims` requests."""
 
     def __init__(
         self, config: ExperimentConfig, strategy: tf.distribute.Strategy, *, is_training: bool
     ) -> None:
-        """Reads the settings.
-
-        Args:
-            config: The experiment.
-            strategy: Where steps run.
-            is_training: Whether steps are those of training.
-        """
         self._split, self._strategy = find_split(config, is_training), strategy
         self._by_xla = config.runtime.distribution_strategy == "tpu"
         dims = {f"{self._split.section}_input_partition_dims": list(self._split.dims) or None}
+        # The options of `strategy.run`; None if not on a TPU.
         self.options = run_options(config.runtime.replace(**dims))
 
     def model(self, model: Any) -> Any:
-        """Returns what a step calls in the place of the model.
+        """Returns the function that a step calls instead of the model, or the model itself.
 
-        Args:
-            model: The model.
-
-        Raises:
-            SettingError: The model cannot be split so.
+        Raises SettingError if the model cannot be split as the settings request.
         """
         if self._split.parts == 1 or self._by_xla:
             return model
@@ -57,13 +43,10 @@ class Partition:
 
     @tf.autograph.experimental.do_not_convert
     def inputs(self, inputs: Any) -> Any:
-        """Returns a replica's inputs as the step takes them; to be called inside the step.
+        """Returns a replica's inputs, nested tensors, with images split if XLA splits the step.
 
-        Args:
-            inputs: Nested tensors.
-
-        Raises:
-            SettingError: They cannot be split so.
+        Must be called inside the step. Raises SettingError if the inputs cannot be split as the
+        settings request.
         """
         if self._split.parts == 1 or not self._by_xla:
             return inputs

@@ -1,4 +1,4 @@
-"""Whether a data set stays in the memory of the device, so that no pipeline feeds the steps."""
+"""Decides whether a dataset stays in memory, so that steps need no input pipeline."""
 
 from __future__ import annotations
 
@@ -15,33 +15,25 @@ from orbit_runner.errors import SettingError
 from orbit_runner.tasks.adapter import TaskAdapter
 from orbit_runner.train.inputs.distribute import data_error_scope
 
-_MOST_BYTES = 2**30
+_MOST_BYTES = 2**30  # if `on_device` is not set
 
 
 def resident(
     config: ExperimentConfig, strategy: tf.distribute.Strategy, task: TaskAdapter, data: Any
 ) -> Chunks | None:
-    """Decides about one section.
+    """Returns the batches of a data section by step, or None if a pipeline has to make them.
 
-    Args:
-        config: The experiment.
-        strategy: Where steps run.
-        task: The task.
-        data: The section, its seed set.
-
-    Returns:
-        Its batches by their steps; None where a pipeline is to feed them.
-
-    Raises:
-        SettingError: The section asks for what cannot be.
+    The seed of the section must be set. Raises SettingError if its `on_device` is true, but steps
+    cannot make the batches.
     """
     asked = getattr(data, "on_device", False)
     if asked is False:
         return None
     replicas = strategy.num_replicas_in_sync
+    if data.global_batch_size % replicas:
+        return None  # The pipeline reports that error.
     obstacle = _obstacle(config, strategy, data)
-    # A batch that does not divide is the pipeline's to refuse.
-    chunks = None if obstacle or data.global_batch_size % replicas else _make(task, data, replicas)
+    chunks = None if obstacle else _make(task, data, replicas)
     if asked and chunks is None:
         obstacle = obstacle or "this data set is read as it is needed, or prepared for each example"
         reason = f"got true, but {obstacle}\nleave it out, for a pipeline where one is needed"
@@ -61,7 +53,7 @@ def _section(data: Any) -> str:
 
 
 def _obstacle(config: ExperimentConfig, strategy: tf.distribute.Strategy, data: Any) -> str:
-    """Returns why steps cannot make the batches; "" if they can."""
+    """Returns why steps cannot make the batches, or "" if they can."""
     trainer, kind = config.trainer, config.runtime.distribution_strategy
     in_graph = trainer.train_tf_while_loop if data.is_training else _evaluates_in_graph(config)
     if not in_graph or config.runtime.run_eagerly:

@@ -1,4 +1,4 @@
-"""Input pipelines of tasks that cannot start at a given step, one for each asynchronous worker."""
+"""Input pipelines for asynchronous workers, of tasks that cannot start at a given step."""
 
 from __future__ import annotations
 
@@ -8,27 +8,22 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.distribute.coordinator import (
     values,
-)  # the public way knows one pipeline only
+)  # the public API supports only one pipeline
 
 
 class WorkerDatasets:
-    """A share of the examples for each worker, read by the worker itself.
+    """A shard of the examples for each worker, which the worker reads itself.
 
-    A worker that is lost and comes back begins its share anew. TensorFlow's own way to make data
-    sets on workers gives all the same one; with a seed, all would train on the same batches.
+    A worker that is lost and restarted begins its shard again. TensorFlow's own per-worker datasets
+    are the same on all workers, so with a seed, all would train on the same batches.
     """
 
     def __init__(
         self,
         strategy: tf.distribute.ParameterServerStrategy,
+        # Returns the dataset of one worker.
         make: Callable[[tf.distribute.InputContext], tf.data.Dataset],
     ) -> None:
-        """Traces the pipelines.
-
-        Args:
-            strategy: Where they run.
-            make: Makes the pipeline of one worker.
-        """
         self._coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
         self._workers = self._coordinator._cluster.workers
         self._functions = [
@@ -37,9 +32,9 @@ class WorkerDatasets:
         ]
 
     def __iter__(self) -> Any:
-        """Makes an iterator on each worker, anew whenever one comes back."""
         made = []
         for worker, function in zip(self._workers, self._functions, strict=True):
+            # TensorFlow creates the iterator again if the worker is restarted.
             found = worker.create_resource(lambda function=function: iter(function()))
             found._type_spec = tf.data.IteratorSpec(function.structured_outputs.element_spec)
             made.append(found)

@@ -1,4 +1,4 @@
-"""Training several tasks of Model Garden on one model, all in a step or one a step."""
+"""Trains several tasks of Model Garden on one model: all in each step, or one per step."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class JointTrainer(Trainer):
         return {name: task.build_metrics(training=True) for name, task in self._task.tasks.items()}
 
     def record_in_graph(self) -> bool:
-        """Returns False: which task has had a turn, and so a record, is known on the host only."""
+        """Returns False: only the host knows which tasks were trained and so have a record."""
         return False
 
     def _step_fn(self, config: ExperimentConfig) -> StepFn:
@@ -46,10 +46,9 @@ class JointTrainer(Trainer):
         return step
 
     def train_step(self, iterator: Any) -> None:
-        """Takes one step on all replicas.
+        """Runs one step on all replicas, on a batch of each task.
 
-        Args:
-            iterator: The name of each task to the iterator of its data set.
+        `iterator` maps the names of the tasks to iterators over their datasets.
         """
         self._run_step({name: next(own) for name, own in iterator.items()})
         self._update_average()
@@ -64,10 +63,9 @@ class JointTrainer(Trainer):
                 loss.update_state(as_scalar(logs[name]))
 
     def train_loop_end(self) -> dict[str, Any]:
-        """Reads the metrics.
+        """Returns `training_loss`, the learning rates, and the metrics of each task by its name.
 
-        Returns:
-            `training_loss`, `learning_rate`, and for each task that had a turn name to value.
+        Tasks that were not trained since the last record are left out.
         """
         logs: dict[str, Any] = {"training_loss": self._loss.result().numpy()}
         for name, loss in self._losses.items():
@@ -81,19 +79,15 @@ class JointTrainer(Trainer):
         return [self._loss, *self._losses.values(), *of_tasks]
 
     def turns(self, steps: int) -> dict[str, int]:
-        """Returns how many batches of each task the first steps took.
-
-        Args:
-            steps: How many steps.
-        """
+        """Returns the number of batches of each task in the first `steps` steps of a run."""
         return dict.fromkeys(self._task.tasks, steps)
 
 
 class InterleavingTrainer(JointTrainer):
-    """Trains one task in each step, drawn by the weights of the tasks."""
+    """Trains one task in each step, drawn with the probabilities of Model Garden's sampler."""
 
     def record_in_graph(self) -> bool:
-        """Returns False: which task has had a turn, and so a record, is known on the host only."""
+        """Returns False: only the host knows which tasks were trained and so have a record."""
         return False
 
     def _step_fn(self, config: ExperimentConfig) -> StepFn:
@@ -116,10 +110,9 @@ class InterleavingTrainer(JointTrainer):
         return step
 
     def train_step(self, iterator: Any) -> None:
-        """Takes one step on all replicas.
+        """Runs one step on all replicas, on a batch of one task.
 
-        Args:
-            iterator: The name of each task to the iterator of its data set.
+        `iterator` maps the names of the tasks to iterators over their datasets.
         """
         turn = self._turn(self.state.global_step.read_value())
         for number, name in enumerate(self._task.tasks):
@@ -128,7 +121,7 @@ class InterleavingTrainer(JointTrainer):
         self._update_average()
 
     def _turn(self, step: tf.Tensor) -> tf.Tensor:
-        """Draws the task of a step, as Model Garden does; int32 scalar."""
+        """Returns the index of the task of a step, int32 scalar, drawn as in Model Garden."""
         drawn = tf.random.stateless_uniform([], seed=tf.stack([tf.zeros_like(step), step]))
         shares = self._sampler.task_cumulative_distribution(step)
         # Rounding may leave the last sum below 1.
@@ -136,11 +129,7 @@ class InterleavingTrainer(JointTrainer):
         return tf.minimum(tf.searchsorted(shares, drawn[tf.newaxis], side="right")[0], last)
 
     def turns(self, steps: int) -> dict[str, int]:
-        """Returns how many batches of each task the first steps took.
-
-        Args:
-            steps: How many steps.
-        """
+        """Returns the number of batches of each task in the first `steps` steps of a run."""
         if not steps:
             return dict.fromkeys(self._task.tasks, 0)
         counts = tf.math.bincount(self._turns(steps), minlength=len(self._task.tasks)).numpy()

@@ -1,1 +1,1 @@
-"""Training and evaluation under `parameter_server`: workers at their own pace."""
+"""Trains and evaluates under `parameter_server`, with asynchronous workers."""

@@ -1,4 +1,4 @@
-"""The inner loop of training under `parameter_server`: pieces of it, for whoever is free."""
+"""The inner loop of training under `parameter_server`, in pieces that any worker can run."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from orbit_runner.train.loops.pace import Pace
 from orbit_runner.train.schedule import Plan
 from orbit_runner.train.trainer import Trainer
 
-# What gives the batch of a step, steps being asked for in their order; from the iterator of the
-# worker, where it has one, and the number of the first step.
+# Maps the iterator of a worker, if it has one, and the first step of a piece to a function from a
+# step to its batch. That function must be called for one step after another.
 Source = Callable[[Any, tf.Tensor], Callable[[tf.Tensor], Any]]
 
 _POLL_SECONDS = 0.001
@@ -31,10 +31,11 @@ _POLL_SECONDS = 0.001
 class AsyncTrainer(Trainer):
     """Runs a task's training step on workers that do not wait for each other.
 
-    A worker is given a piece of the loop: the number of its first step and how many there are. Its
-    batches are a function of these, so each batch is used once whoever takes the piece, and another
-    worker can do what a lost one left. A piece may then be done in part twice, so pieces do not
-    count steps: that is done here once all are done, as the same numbers for the optimizer.
+    A worker receives a piece of the loop: its first step and the number of steps. If the task's
+    input pipeline can start at any step, these determine the batches of the piece, whichever worker
+    runs it. If a worker is lost, another one runs its piece again. Some of its steps then run
+    twice, so pieces do not count steps: the chief sets the global step, and the optimizer's, when
+    all pieces have ended. Must be created in the strategy's scope.
     """
 
     def __init__(
@@ -45,15 +46,6 @@ class AsyncTrainer(Trainer):
         plan: Plan,
         strategy: tf.distribute.ParameterServerStrategy,
     ) -> None:
-        """Makes a trainer; to be called in the strategy's scope.
-
-        Args:
-            config: The experiment.
-            adapter: Its task.
-            state: What is trained.
-            plan: When records end.
-            strategy: Where steps run.
-        """
         super().__init__(config, adapter.task, state, plan, strategy, self._dataset)
         name_shards(state.checkpoint())
         servers = strategy_servers(strategy)
@@ -62,23 +54,26 @@ class AsyncTrainer(Trainer):
         self._config, self._adapter = config, adapter
 
     def record_in_graph(self) -> bool:
-        """Returns False: the workers share a loop, so none of them sees a record end."""
+        """Returns False: the workers share a loop, so none of them knows when a record ends."""
         return False
 
     def rewind(self) -> None:
-        """Makes the next loop start at the global step, which was set back, in another order."""
+        """Makes the next loop start at the global step, which was set back.
+
+        The examples then have another order, if it depends on the seed.
+        """
         super().rewind()
         self._train_loop_fn = None
 
     def train_loop_begin(self) -> None:
-        """As in other trainers; batches that are made by the numbers of steps need no iterator."""
+        """Does what `Trainer` does, but creates no dataset if pieces make their own batches."""
         if self.train_dataset is None and self._adapter.starts_at_step:
             none: Any = ()
             self.train_dataset = none
         super().train_loop_begin()
 
     def loop_fn(self) -> Callable[[Any, tf.Tensor], None]:
-        """Returns what runs a number of steps."""
+        """Returns the function that runs a number of steps."""
         data = self._data()
         batch_at = self._adapter.batch_at(data)
 
@@ -122,13 +117,13 @@ class AsyncTrainer(Trainer):
         return tf.add_n(self._coordinator.fetch(losses)), float(steps)
 
     def _join(self) -> None:
-        """Waits for all pieces; TensorFlow alone would wait forever for a member that hangs."""
+        """Waits for all pieces. TensorFlow itself would wait forever for a server that hangs."""
         while not self._coordinator.done():
             check_servers(self._strategy)
             time.sleep(_POLL_SECONDS)
 
     def _piece(self, source: Source, iterator: Any, first: Any, length: Any) -> tf.Tensor:
-        """Takes some steps on one worker; returns the sum of their losses, float32 scalar."""
+        """Runs `length` steps on one worker; returns the sum of their losses, float32 scalar."""
         unconverted = tf.autograph.experimental.do_not_convert
         batch = unconverted(unconverted(source)(iterator, first))
         total = tf.zeros([])

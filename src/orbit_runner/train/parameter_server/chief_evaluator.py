@@ -1,4 +1,4 @@
-"""Evaluation under `parameter_server`: by the chief itself, on a copy of the weights."""
+"""Evaluates under `parameter_server`: on the chief, with a copy of the weights."""
 
 from __future__ import annotations
 
@@ -14,29 +14,21 @@ from orbit_runner.train.evaluator import Evaluator
 
 
 class OwnEvaluator(Evaluator):
-    """Fetches the weights once an evaluation, and evaluates as a process by itself does.
+    """Fetches the weights once per evaluation, and then evaluates in this process.
 
-    Read where they are, they would come over the network once a batch. The average of the weights,
-    where one is kept, is fetched in their place, so that servers keep the weights themselves.
+    Otherwise, each batch would fetch them over the network. If an average of the weights is kept,
+    it is fetched instead of the weights, which do not change on the servers. Must be created
+    outside of the scope of the run's strategy.
     """
 
     def __init__(
         self,
         task: Any,
         state: TrainState,
-        strategy: tf.distribute.Strategy,
+        strategy: tf.distribute.Strategy,  # for this process alone
         make_dataset: Callable[[], Any],
-        **settings: Any,
+        **settings: Any,  # passed to `Evaluator`
     ) -> None:
-        """Makes an evaluator; to be called outside of the scope of the run's strategy.
-
-        Args:
-            task: The task.
-            state: What is evaluated.
-            strategy: The chief's own strategy.
-            make_dataset: Makes the data set.
-            **settings: As of `Evaluator`.
-        """
         with strategy.scope():
             model = task.build_model()
             copy = dataclasses.replace(state, model=model, ema=None)
@@ -44,13 +36,9 @@ class OwnEvaluator(Evaluator):
         self._remote = state
 
     def evaluate(self, num_steps: tf.Tensor) -> dict[str, Any]:
-        """Evaluates some batches.
+        """Evaluates `num_steps` batches (int32 scalar, -1 for all).
 
-        Args:
-            num_steps: int32 scalar; -1 for all there are.
-
-        Returns:
-            `validation_loss`, `validation_examples` and the task's metrics.
+        Returns `validation_loss`, `validation_examples` and the task's metrics.
         """
         ema = self._remote.ema
         averages = {} if ema is None else {id(weight): kept for weight, kept in ema.pairs()}
