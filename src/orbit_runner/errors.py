@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
 
 # In characters. Longer than any valid name, and short enough for a terminal.
@@ -92,6 +91,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """Returns a clause such as `; did you mean 'depth'?`, or "" if no known name is similar."""
     if len(str(name)) > _NAME:
         return ""
+    import difflib  # Only if a name is wrong: commands answer sooner without it.
+
     by_lower = {option.lower(): option for option in known}
     match = difflib.get_close_matches(str(name).lower(), by_lower, n=1, cutoff=0.6)
     return f"; did you mean {by_lower[match[0]]!r}?" if match else ""
