@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -251,12 +252,12 @@ def test_a_record_reads_back_and_keeps_the_changes_that_a_run_was_continued_with
     tmp_path: Path,
 ) -> None:
     first, second = _rows(DataFile("a", 5, 1, "k:1")), _rows(DataFile("a", 6, 2, "k:2"))
-    DataRecord(tmp_path, first).ready(0)
+    DataRecord(tmp_path, first).on_run_begin(SimpleNamespace(step=0))
     assert read_record(tmp_path) == (first, [])
     changed = DataRecord(tmp_path, second)
     with pytest.raises(DataChanged, match="train_data: a: 6 bytes, it had 5 bytes"):
         changed.check()
-    changed.ready(40)
+    changed.on_run_begin(SimpleNamespace(step=40))
     DataRecord(tmp_path, second).check()
     assert [change["step"] for change in read_record(tmp_path)[1]] == [40]
     assert inexact_data(tmp_path) == ["it continued from step 40 with other data"]
@@ -272,6 +273,6 @@ def test_a_damaged_record_is_reported_and_kept_aside(content: bytes, tmp_path: P
     record.check()
     (note,) = record.notes()
     assert note.startswith(f"{tmp_path / 'data.json'}: cannot be read")
-    record.ready(0)
+    record.on_run_begin(SimpleNamespace(step=0))
     assert (tmp_path / "data.json.damaged").read_bytes() == content
     assert read_record(tmp_path) == (_rows(DataFile("a", 5)), [])
