@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -87,10 +88,12 @@ def test_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
     progress = PlainProgress()
     with progress.shown_scope():
         progress.phase("building the model")
-        progress.started(0, 20)
-        for step in (5, 10, 15, 20):
-            progress.trained(step, {"training_loss": 1.0 / step, "steps_per_second": 10.0})
-        progress.evaluated(20, {"validation_loss": 0.5, "accuracy": 0.9})
+        run = SimpleNamespace(step=0, train_steps=20)
+        progress.on_train_begin(run)
+        for run.step in (5, 10, 15, 20):
+            logs = {"training_loss": 1.0 / run.step, "steps_per_second": 10.0}
+            progress.on_loop_end(run, logs)
+        progress.on_evaluate(run, {"validation_loss": 0.5, "accuracy": 0.9})
         progress.note("a note")
     out, err = capsys.readouterr()
     assert out == ""
