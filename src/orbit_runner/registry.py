@@ -58,32 +58,32 @@ TASKS.register(
     "image_classification",
     config="orbit_runner.tasks.image_classification.config:ImageClassificationConfig",
     target="orbit_runner.tasks.image_classification.task:ImageClassificationTask",
-    help="one label an image",
+    help="image classification with one label per image",
 )
 TASKS.register(
     "translation",
     config="orbit_runner.tasks.translation.config:TranslationConfig",
     target="orbit_runner.tasks.translation.task:TranslationTask",
-    help="sentences of one language from those of another",
+    help="translation of sentences from one language to another",
 )
 TASKS.register(
     "recommendation",
     config="orbit_runner.tasks.recommendation.config:RecommendationConfig",
     target="orbit_runner.tasks.recommendation.task:RecommendationTask",
-    help="items for users, from what each chose before",
+    help="recommendation of items to users, based on their past choices",
 )
 _IMAGE_CONFIGS = "orbit_runner.tasks.image_classification.models"
 IMAGE_MODELS.register(
     "cnn",
     config=f"{_IMAGE_CONFIGS}:CnnConfig",
     target="orbit_runner.models.cnn:cnn",
-    help="two convolutions and a dense layer: the small MNIST network",
+    help="small convolutional network for MNIST: two convolutions and a dense layer",
 )
 IMAGE_MODELS.register(
     "mlp",
     config=f"{_IMAGE_CONFIGS}:MlpConfig",
     target="orbit_runner.models.mlp:mlp",
-    help="dense layers",
+    help="multilayer perceptron (dense layers)",
 )
 IMAGE_MODELS.register(
     "resnet_cifar",
@@ -101,7 +101,7 @@ IMAGE_MODELS.register(
     "vit",
     config=f"{_IMAGE_CONFIGS}:VitConfig",
     target="orbit_runner.models.vit:vit",
-    help="vision transformers, Ti to L",
+    help="vision transformers (ViT), sizes Ti to L",
 )
 IMAGE_MODELS.register(
     "efficientnet",
@@ -111,8 +111,8 @@ IMAGE_MODELS.register(
 )
 _SOURCE = "orbit_runner.tasks.image_classification.data_config:ImageDataConfig"
 for _name, _help in {
-    "digits": "1,797 handwritten digits of 8×8 pixels, inside scikit-learn",
-    "mnist": "MNIST, and sets in its IDX format such as Fashion-MNIST",
+    "digits": "1,797 handwritten digits of 8×8 pixels, included in scikit-learn",
+    "mnist": "MNIST, and datasets in its IDX format such as Fashion-MNIST",
     "cifar10": "CIFAR-10, binary version",
 }.items():
     _target = f"orbit_runner.datasets.{_name}:load"
@@ -127,29 +127,29 @@ SOURCES.register(
     "tfrecord",
     config=_SOURCE,
     target="orbit_runner.data.tfrecord.source:load",
-    help="images in TFRecord files with Model Garden's features, streamed",
+    help="images in TFRecord files with Model Garden's features, streamed from disk",
 )
 SOURCES.register(
     "image_folder",
     config=_SOURCE,
     target="orbit_runner.data.images.files:load",
-    help="JPEG and PNG files, one folder a class",
+    help="JPEG and PNG files, one directory per class",
 )
 SOURCES.register(
     "tfds",
     config=_SOURCE,
     target="orbit_runner.data.images.tfds:load",
-    help="images that TensorFlow Datasets has prepared, streamed from its files",
+    help="images prepared by TensorFlow Datasets, streamed from its files",
 )
 TEXT_MODELS.register(
     "transformer",
     config="orbit_runner.tasks.translation.config:TransformerConfig",
     target="orbit_runner.models.transformer:transformer",
-    help="Vaswani et al. 2017; presets tiny, base, big",
+    help="Transformer (Vaswani et al. 2017), presets tiny, base and big",
 )
 _PAIRS = "orbit_runner.tasks.translation.config:TranslationDataConfig"
 for _name, _help in {
-    "parallel_text": "two text files, line by line, plain or gzip",
+    "parallel_text": "text files whose lines are translations of each other, plain or gzip",
     "token_records": "TFRecord files of token ids",
     "synthetic": "seeded random sentences",
 }.items():
@@ -160,18 +160,18 @@ RATING_MODELS.register(
     "neumf",
     config="orbit_runner.tasks.recommendation.config:NeuMFConfig",
     target="orbit_runner.models.neumf:neumf",
-    help="GMF, MLP, or both (He et al. 2017)",
+    help="neural collaborative filtering: GMF, MLP, or both (He et al. 2017)",
 )
 _RATINGS = "orbit_runner.tasks.recommendation.config:RecommendationDataConfig"
 RATING_SOURCES.register(
     "movielens",
     config=_RATINGS,
     target="orbit_runner.datasets.movielens:load",
-    help="MovieLens 100K, 1M and 20M in their own files",
+    help="MovieLens 100K, 1M and 20M in their original files",
 )
 RATING_SOURCES.register(
     "synthetic",
     config=_RATINGS,
     target="orbit_runner.data.ratings.synthetic:load",
-    help="seeded random choices with planted tastes",
+    help="seeded random choices of users with preferences that can be learned",
 )

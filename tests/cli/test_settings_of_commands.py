@@ -18,6 +18,7 @@ ALL = {
     "server": (["server", "--role=worker", "--experiment=digits"], "all"),
     "list": (["list"], "none"),
     "show": (["show", "--experiment=digits"], "all"),
+    "explain": (["explain", "seed", "--experiment=digits"], "all"),
     "validate": (["validate", "digits"], "all"),
     "diff": (["diff", "digits", "digits_mlp"], "none"),
     "verify": (["verify", "runs/a"], "none"),

@@ -19,23 +19,24 @@ if TYPE_CHECKING:
 
 COMMANDS = {
     "run": "train, evaluate, or both (the default: `runner --experiment=…` is `runner run …`)",
-    "launch": "a cluster on this machine: starts its members, and replaces those that are lost",
-    "server": "lends this machine to a run that is driven from elsewhere",
-    "list": "experiments, fragments, tasks, models, data sources, strategies",
-    "show": "the resolved config as YAML that loads again; --origins says where values came from",
-    "validate": "check config files, all errors of all files at once",
-    "diff": "what differs between two experiments, files or runs",
-    "verify": "whether the checkpoints of a run are still what they were when they were written",
-    "reproduce": "run a saved config again, and say whether the weights are the same",
-    "export": "a SavedModel of a run, which needs nothing but tensorflow",
-    "predict": "what a model says of images, texts or users, from a run or an export",
-    "data": "public data sets: what there is, and download, check and unpack one",
-    "manifest": "what Kubernetes, Slurm or Vertex AI needs to run an experiment there",
-    "env": "versions, devices and git revision, for a bug report",
+    "launch": "start a cluster on this machine, and replace lost members",
+    "server": "run a worker, parameter server or data server for runs on other machines",
+    "list": "list experiments, fragments, tasks, models, data sources and strategies",
+    "show": "print the resolved config as YAML; --origins adds where each value was set",
+    "explain": "describe a setting: type, default, allowed values and effect",
+    "validate": "check config files, and report all errors at once",
+    "diff": "compare the configs of two experiments, files or runs",
+    "verify": "check that the checkpoints of a run have not changed since they were written",
+    "reproduce": "run a saved config again, and check that the weights are identical",
+    "export": "export a run as a SavedModel that needs only TensorFlow",
+    "predict": "print predictions for images, texts or users, from a run or an export",
+    "data": "list, download, verify and unpack public datasets",
+    "manifest": "print the manifest of an experiment for Kubernetes, Slurm or Vertex AI",
+    "env": "print versions, devices and the git revision, for bug reports",
 }
 
 _HELP = f"""\
-Orbit Runner {__version__}: a config file is the experiment.
+Orbit Runner {__version__}: run TensorFlow experiments that are defined by config files.
 
 usage: runner [COMMAND] [FLAGS]
 
@@ -98,6 +99,8 @@ def _dispatch(arguments: list[str]) -> int:
     if first in ("--help", "-h", "help"):
         if rest := [word for word in arguments[1:] if word in COMMANDS]:
             return _dispatch([rest[0], "--help"])
+        if rest := [word for word in arguments[1:] if not word.startswith("-")]:
+            return _dispatch(["explain", *rest])
         commands = "\n".join(f"  {name:<9} {text}" for name, text in COMMANDS.items())
         print(_HELP.format(commands=commands), end="")
         return 0

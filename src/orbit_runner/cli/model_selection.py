@@ -42,27 +42,29 @@ class Chosen:
 def add_choice_flags(to: Parser) -> None:
     """Adds the flags that select a model of a run."""
     to.settings, to.settings_rule = _SETTINGS, _SETTINGS_RULE
-    group = to.add_argument_group("which model of the run", "--task.NAME=VALUE sets any setting")
+    group = to.add_argument_group(
+        "model of the run", "--task.NAME=VALUE changes a setting of the task"
+    )
     group.add_argument(
         "--checkpoint",
         metavar="STEP|best|PATH",
-        help="the newest that is whole where not given",
+        help="checkpoint to use; by default the newest intact one",
     )
     group.add_argument(
         "--weights",
         choices=(AVERAGE, PLAIN),
-        help="the moving average (trainer.optimizer_config.ema) or the weights themselves; as "
-        "evaluation does where not given: the average, if the run keeps one",
+        help="moving average of the weights (trainer.optimizer_config.ema), or the weights "
+        "themselves; by default the average, if the run keeps one",
     )
     group.add_argument(
-        "--data_dir", metavar="DIR", help="where the data set is now, if it has moved"
+        "--data_dir", metavar="DIR", help="current directory of the dataset, if it has moved"
     )
     group.add_argument(
         "--import",
         dest="imports",
         action="append",
         metavar="MODULE",
-        help="import a module that registers tasks of your own",
+        help="import a module that registers custom tasks; may be repeated",
     )
 
 

@@ -70,7 +70,7 @@ def _parameter_server(place: Place) -> tf.distribute.Strategy:
     return build_parameter_server(place.runtime, jobs)
 
 
-# To add a strategy, add its name to `config.schema.runtime.STRATEGIES` and a line here.
+# To add a strategy, add its name to `config.schema.strategies.STRATEGIES` and a line here.
 FACTORIES: dict[str, Callable[[Place], tf.distribute.Strategy]] = {
     "off": _off,
     "one_device": _one_device,

@@ -77,8 +77,10 @@ class OfficialExperiment(ExperimentConfig):
     """A config that is based on a config of Model Garden."""
 
     template: ClassVar[Any] = None  # the config that it is based on; never changed
-    task: OfficialTask = field(factory=OfficialTask, help="what is learned")  # type: ignore[assignment]
-    trainer: TrainerConfig = field(factory=OfficialTrainer, help="how")
+    task: OfficialTask = field(factory=OfficialTask, help="the task: model, data and loss")  # type: ignore[assignment]
+    trainer: TrainerConfig = field(
+        factory=OfficialTrainer, help="training, evaluation, checkpoints and export"
+    )
 
     @property
     def is_official(self) -> bool:
@@ -151,8 +153,14 @@ def _class_of(params: Any) -> type[OfficialExperiment]:
 
 
 def _make_class(params: Any) -> type[OfficialExperiment]:
-    trainer = field(factory=_trainer_class(_section(params, "trainer")), help="how")
-    runtime = field(factory=_runtime_class(_section(params, "runtime")), help="where")
+    trainer = field(
+        factory=_trainer_class(_section(params, "trainer")),
+        help="training, evaluation, checkpoints and export",
+    )
+    runtime = field(
+        factory=_runtime_class(_section(params, "runtime")),
+        help="devices, distribution strategy, cluster and precision",
+    )
     made = dataclasses.make_dataclass(
         "OfficialExperiment",
         [
@@ -201,7 +209,14 @@ def _trainer_class(trainer: Any) -> type[TrainerConfig]:
     if not _has_our_optimizers(trainer):
         own = mirror_as(trainer.optimizer_config, bases=(OfficialOptimization,))
         extras.append(
-            ("optimizer_config", type(own), field(factory=lambda: own, help="how weights change"))
+            (
+                "optimizer_config",
+                type(own),
+                field(
+                    factory=lambda: own,
+                    help="optimizer, learning rate, warmup and moving average of the weights",
+                ),
+            )
         )
     if not extras:
         return OfficialTrainer

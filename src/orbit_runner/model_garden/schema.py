@@ -20,7 +20,7 @@ from orbit_runner.config.parsing.conversion import Mismatch, convert
 from orbit_runner.config.schema.base import Config, OneOf
 from orbit_runner.model_garden.unsupported_fields import why_dead
 
-_HELP = "a setting of Model Garden"
+_HELP = "a Model Garden setting"
 _SCALARS = (str, int, float, bool, type(None))
 _LISTS = (list, tuple, collections.abc.Sequence)
 

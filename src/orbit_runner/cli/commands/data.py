@@ -35,8 +35,10 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _list(arguments: Sequence[str]) -> int:
-    to = parser("data list", "Print the public data sets that `runner data get` knows.")
-    to.add_argument("--json", action="store_true", help="name to what is known about it")
+    to = parser("data list", "List the public datasets that `runner data get` knows.")
+    to.add_argument(
+        "--json", action="store_true", help="print JSON that maps each name to a description"
+    )
     flags = parse(to, arguments)
     if flags.json:
         found = {name: _describe(data) for name, data in SETS.items()}
@@ -98,17 +100,25 @@ def _get(arguments: Sequence[str]) -> int:
 
 
 def _get_parser() -> Parser:
-    to = parser("data get", "Download a public data set, check it, and unpack it.")
+    to = parser("data get", "Download, verify and unpack a public dataset.")
     to.add_argument("name", metavar="NAME", help="a name that `runner data list` shows")
-    to.add_argument("--dir", metavar="DIR", help="where to; data/… as the experiments expect it")
+    to.add_argument(
+        "--dir",
+        metavar="DIR",
+        help="target directory; by default data/…, where the experiments expect it",
+    )
     to.add_argument(
         "--from",
         dest="origin",
         metavar="URL|DIR",
-        help="a mirror, or a folder, that has the files by their published names",
+        help="URL of a mirror, or a directory, that has the files under their published names",
     )
-    to.add_argument("--replace", action="store_true", help="write over other files of those names")
-    to.add_argument("--keep_archives", action="store_true", help="after they are unpacked, too")
+    to.add_argument(
+        "--replace", action="store_true", help="overwrite different files of the same names"
+    )
+    to.add_argument(
+        "--keep_archives", action="store_true", help="keep the archives after they are unpacked"
+    )
     return to
 
 

@@ -15,10 +15,14 @@ from orbit_runner.config.schema.experiment import ExperimentConfig
 def main(arguments: Sequence[str]) -> int:
     """Prints the settings that differ between two experiments, files or runs. Returns 0."""
     to = parser("diff", "Print the settings that differ between two experiments, files or runs.")
-    to.add_argument("left", help="a name, a file, or the folder of a run")
-    to.add_argument("right", help="the same")
-    to.add_argument("--import", dest="imports", action="append", help="import a module first")
-    to.add_argument("--json", action="store_true", help="path to [left, right], for machines")
+    to.add_argument("left", help="name of an experiment, a config file, or a run directory")
+    to.add_argument("right", help="what to compare it with, in the same forms")
+    to.add_argument(
+        "--import", dest="imports", action="append", help="import a module first; may be repeated"
+    )
+    to.add_argument(
+        "--json", action="store_true", help="print JSON that maps each path to [left, right]"
+    )
     flags = parse(to, arguments)
     found = differences(*_both((flags.left, flags.right), tuple(flags.imports or ())))
     if flags.json:

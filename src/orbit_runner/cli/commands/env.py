@@ -13,7 +13,7 @@ from orbit_runner.config.schema.runtime import RuntimeConfig
 def main(arguments: Sequence[str]) -> int:
     """Prints versions, devices and the git revision. Returns 0."""
     to = parser("env", "Print versions, devices and the git revision.")
-    to.add_argument("--json", action="store_true", help="as JSON")
+    to.add_argument("--json", action="store_true", help="print the result as JSON")
     flags = parse(to, arguments)
     print("asking tensorflow for its devices …", file=sys.stderr)
     from orbit_runner.distribute.tf_environment import prepare_environment

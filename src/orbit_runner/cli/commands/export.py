@@ -16,19 +16,19 @@ from orbit_runner.errors import RunnerError
 from orbit_runner.storage.paths import is_remote, without_file_scheme
 
 _DESCRIPTION = """\
-Write a model of a run as a SavedModel with named signatures, to DIR/STEP, as TensorFlow Serving
-expects it. Whatever strategy the run was trained under: the model is built again in this process,
-by itself, and the checkpoint restored into it. The run is not touched, and may be going on."""
+Export a model of a run as a SavedModel with named signatures to DIR/STEP, the layout that
+TensorFlow Serving expects. The model is rebuilt in this process and restored from the checkpoint,
+whatever strategy it was trained with. The run is not changed, and may still be in progress."""
 
 
 def main(arguments: Sequence[str]) -> int:
     """Exports a model; raises an error if the export already exists. Returns 0."""
     to = parser("export", _DESCRIPTION)
-    to.add_argument("run", metavar="RUN", help="the folder of a run")
-    to.add_argument("--to", metavar="DIR", help="RUN/export where not given")
+    to.add_argument("run", metavar="RUN", help="run directory")
+    to.add_argument("--to", metavar="DIR", help="directory of the export (default: RUN/export)")
     add_choice_flags(to)
     add_progress_flag(to)
-    to.add_argument("--json", action="store_true", help="print what was written as JSON")
+    to.add_argument("--json", action="store_true", help="print a description of the export as JSON")
     flags = parse(to, arguments)
     with local_run_scope(flags.run, "RUN", flags.checkpoint) as run:
         chosen = read_chosen(run, flags)

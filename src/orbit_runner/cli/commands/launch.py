@@ -14,20 +14,22 @@ from orbit_runner.errors import RunnerError
 from orbit_runner.launch.log_multiplexer import Screen
 
 _DESCRIPTION = """\
-Start the members of a cluster on this machine, and see to it that they reach the end.
+Start the members of a cluster on this machine, and supervise them until training ends.
 
   runner launch --workers=2 -- --experiment=digits \\
          --distribution_strategy=multi_worker_mirrored --model_dir=runs/a
 
-The flags after `--` are those of `runner run`, the same for all members. What they say is shown
-with their names before it, on stderr, and kept in MODEL_DIR/logs; the results come to stdout as
-from `runner run`. A member that is lost is replaced, and training goes on from the last checkpoint;
-one that fails ends all. Ctrl-C saves and leaves, a second one leaves at once.
+The flags after `--` are those of `runner run`, the same for all members. The output of the members
+is written to stderr, prefixed with their names, and to MODEL_DIR/logs; the results are written to
+stdout, as by `runner run`. If a member is lost, it is replaced, and training resumes from the last
+checkpoint; if a member fails, all are ended. Ctrl-C saves a checkpoint and exits; a second Ctrl-C
+exits at once.
 
-On several machines, Slurm, Kubernetes and Vertex AI start the members: see `runner manifest`.
+To run on several machines, use Slurm, Kubernetes or Vertex AI: see `runner manifest`.
 
-exit codes: 0 done, 2 usage or config, 138 a member was lost once too often, 130 and 143 asked to
-leave, 128 + n killed by signal n, else that of the member that failed first"""
+exit codes: 0: success; 2: wrong usage or config; 138: more members were lost than --max_restarts
+allows; 130 and 143: stopped by SIGINT or SIGTERM; 128 + n: a member was killed by signal n;
+otherwise the exit code of the first member that failed"""
 
 # Upper limits: numbers of processes and restarts, and seconds.
 _MOST = {
@@ -63,13 +65,40 @@ def _parser() -> Parser:
     to.settings_rule = "settings and the other flags of `runner run` come after `--`"
     to.usage = "runner launch [FLAGS] -- [FLAGS OF runner run]"
     add = to.add_argument
-    add("--workers", type=int, metavar="N", help="those that train; default: runtime.num_workers")
-    add("--ps", type=int, metavar="N", help="default: runtime.num_parameter_servers")
-    add("--evaluator", action="store_true", help="evaluate checkpoints beside training")
-    add("--data_workers", type=int, default=0, metavar="N", help="processes that make batches")
-    add("--max_restarts", type=int, default=3, metavar="K", help="lost members to replace")
-    add("--grace", type=float, metavar="SECONDS", help="to save and leave; runtime.grace_period")
-    add("--logs", metavar="DIR", help="default: MODEL_DIR/logs")
+    add(
+        "--workers",
+        type=int,
+        metavar="N",
+        help="number of workers (default: runtime.num_workers)",
+    )
+    add(
+        "--ps",
+        type=int,
+        metavar="N",
+        help="number of parameter servers (default: runtime.num_parameter_servers)",
+    )
+    add("--evaluator", action="store_true", help="evaluate checkpoints in a separate process")
+    add(
+        "--data_workers",
+        type=int,
+        default=0,
+        metavar="N",
+        help="number of tf.data service processes, which make the batches",
+    )
+    add(
+        "--max_restarts",
+        type=int,
+        default=3,
+        metavar="K",
+        help="maximum number of restarts after a member is lost",
+    )
+    add(
+        "--grace",
+        type=float,
+        metavar="SECONDS",
+        help="seconds for members to save and exit (default: runtime.grace_period)",
+    )
+    add("--logs", metavar="DIR", help="directory of the members' logs (default: MODEL_DIR/logs)")
     return to
 
 

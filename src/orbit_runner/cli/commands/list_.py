@@ -42,10 +42,18 @@ _ALL_MODES = (*MODES, finetune.MODE)
 
 def main(arguments: Sequence[str]) -> int:
     """Prints experiments, fragments, tasks, models, data sources and strategies. Returns 0."""
-    to = parser("list", "Print what there is to run.")
-    to.add_argument("--json", action="store_true", help="kind to {name: description}")
-    to.add_argument("--import", dest="imports", action="append", help="import a module first")
-    to.add_argument("--official", action="store_true", help="experiments of Model Garden instead")
+    to = parser(
+        "list", "List experiments, fragments, tasks, models, data sources, strategies and modes."
+    )
+    to.add_argument(
+        "--json", action="store_true", help="print JSON that maps each kind to {name: description}"
+    )
+    to.add_argument(
+        "--import", dest="imports", action="append", help="import a module first; may be repeated"
+    )
+    to.add_argument(
+        "--official", action="store_true", help="list the experiments of Model Garden instead"
+    )
     flags = parse(to, arguments)
     if flags.official:
         prepare_environment(RuntimeConfig())  # The imported modules may import TensorFlow.

@@ -36,17 +36,18 @@ from orbit_runner.launch.deploy.targets import ADD_FLAGS, PLACES
 from orbit_runner.utils.streams import use_utf8
 
 _DESCRIPTION = """\
-Print what {} needs to run an experiment there.
+Print the manifest with which {} runs an experiment.
 
-The flags of `runner run` say which. The resolved config goes into the manifest, so the files that
-it was made of need not be there; data and images do. Nothing is sent anywhere."""
+The flags of `runner run` select the experiment. The manifest contains the resolved config, so the
+cluster does not need the config files. It does need the data, and the container image, if any.
+Nothing is submitted."""
 _TITLES = {"kubernetes": "Kubernetes", "slurm": "Slurm", "vertex": "Vertex AI"}
 _USAGE = """\
 usage: runner manifest PLACE [FLAGS] [FLAGS of `runner run`]
 
 places:
   kubernetes  a JobSet, a Job or a TFJob (--api), for kubectl
-  slurm       a script for sbatch
+  slurm       a script, for sbatch
   vertex      a CustomJob of Vertex AI, for gcloud
 
 `runner manifest PLACE --help` lists the flags of a place.
@@ -85,13 +86,13 @@ def _parser(place: str) -> Parser:
     to.prog, to.description = f"runner manifest {place}", _DESCRIPTION.format(_TITLES[place])
     group = to.add_argument_group("cluster")
     add = group.add_argument
-    add("--workers", metavar="N", help="runtime.num_workers")
-    add("--ps", metavar="N", help="runtime.num_parameter_servers")
-    add("--evaluator", action="store_true", help="evaluate beside training")
-    add("--gpus_per_worker", metavar="N", help="runtime.num_gpus")
-    add("--name", metavar="NAME", help="of the job; that of the experiment where unset")
-    add("--time", metavar="TIME", help="how long it may run: minutes, h:mm:ss, days-hours, …")
-    add("--max_restarts", metavar="N", default="10", help="maximum automatic restarts")
+    add("--workers", metavar="N", help="number of workers (runtime.num_workers)")
+    add("--ps", metavar="N", help="number of parameter servers (runtime.num_parameter_servers)")
+    add("--evaluator", action="store_true", help="evaluate checkpoints in a separate process")
+    add("--gpus_per_worker", metavar="N", help="number of GPUs of each worker (runtime.num_gpus)")
+    add("--name", metavar="NAME", help="name of the job; by default the name of the experiment")
+    add("--time", metavar="TIME", help="time limit: minutes, h:mm:ss, days-hours, …")
+    add("--max_restarts", metavar="N", default="10", help="maximum number of automatic restarts")
     ADD_FLAGS[place](add)
     return to
 

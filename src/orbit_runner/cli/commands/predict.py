@@ -27,15 +27,16 @@ from orbit_runner.utils.garbage_collection import paused_collection_scope
 UNANSWERED = 5
 _USAGE = "runner predict WHERE [ITEM ...|-] [FLAGS]"
 _DESCRIPTION = """\
-Ask the model of a run, or an exported one, which needs neither checkpoint nor data set.
+Print the predictions of the model of a run, or of an exported model, which needs neither
+checkpoints nor the dataset.
 
-  WHERE  the folder of a run, or one that `runner export` wrote
-  ITEM   image files and folders of them, sentences, users: what the task answers; after `--`
-         also what begins with a dash.
-         `-`, or no item where standard input is no terminal: what comes in there, one a line
+  WHERE  a run directory, or a directory that `runner export` wrote
+  ITEM   image files and directories of them, sentences, or users, depending on the task; after
+         `--`, items may begin with a dash.
+         `-`, or no item if standard input is not a terminal: read items from there, one per line
 
-Answers go to standard output in the order of the items, as they come. An item that has no answer is
-told in its place, and the command ends with 5 then."""
+Predictions are printed on standard output in the order of the items, batch by batch. For an item
+without a prediction, the reason is printed instead, and the exit code is 5."""
 _MOST = 2**20  # limit of `--batch_size` and `--top_k`
 _FLAGS_ALONE = ("--json", "--help")
 
@@ -84,12 +85,13 @@ def _parser() -> Parser:
     to = parser("predict", _DESCRIPTION)
     to.usage = _USAGE
     to.add_argument(
-        "--top_k", type=int, metavar="N", help="answers an item, where there is more than one"
+        "--top_k",
+        type=int,
+        metavar="N",
+        help="number of predictions per item, for tasks that have several",
     )
-    to.add_argument("--batch_size", type=int, default=32, metavar="N", help="items at once")
-    to.add_argument(
-        "--json", action="store_true", help="print one JSON object a line, an item each"
-    )
+    to.add_argument("--batch_size", type=int, default=32, metavar="N", help="items per batch")
+    to.add_argument("--json", action="store_true", help="print one JSON object per item and line")
     add_choice_flags(to)
     add_progress_flag(to)
     return to

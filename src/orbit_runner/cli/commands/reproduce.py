@@ -32,11 +32,12 @@ from orbit_runner.storage.staged_config import localize
 from orbit_runner.utils.garbage_collection import paused_collection_scope
 
 _DESCRIPTION = """\
-Run the config of a run again, in a folder of its own, up to the newest whole checkpoint of that
-run; then compare all checkpoints that both ever made. Where they differ, say where they part.
-The run itself is not touched, and may be going on. Ends with 0 if equal, with 4 if not.
+Run the config of a run again in a separate directory, up to the newest intact checkpoint of that
+run. Then compare all checkpoints that both runs saved, and print where they first differ.
+The run itself is not changed, and may still be in progress. The exit code is 0 if the runs are
+equal, and 4 if not.
 
-Settings of the machine can be changed by --SECTION.NAME=VALUE: threads, and where the data are."""
+--SECTION.NAME=VALUE changes settings of the machine: threads, XLA, and data directories."""
 _SETTINGS_RULE = (
     "the saved config decides the weights; only settings of the machine can be changed here"
 )
@@ -79,21 +80,20 @@ def _reproduce(flags: argparse.Namespace, run: Path) -> Any:
 def _parser() -> Parser:
     to = parser("reproduce", _DESCRIPTION)
     to.settings, to.settings_rule = MACHINE_SETTINGS, _SETTINGS_RULE
-    to.add_argument("run", metavar="RUN", help="the folder of a run")
+    to.add_argument("run", metavar="RUN", help="run directory")
     to.add_argument(
         "--last",
         type=int,
         metavar="K",
-        help="make only the last K steps again, or a few more: from the run's newest checkpoint "
-        "that is at least K steps old",
+        help="repeat at least the last K steps, from the nearest earlier checkpoint (default: all)",
     )
     to.add_argument(
         "--model_dir",
         metavar="DIR",
-        help="a new folder for it, which stays; else a temporary one, which stays if they differ",
+        help="new directory, always kept; by default a temporary one, kept only if the runs differ",
     )
     to.add_argument("--import", dest="imports", action="append", metavar="MODULE",
-                    help="import a module first")  # fmt: skip
+                    help="import a module first; may be repeated")  # fmt: skip
     add_progress_flag(to)
     to.add_argument("--json", action="store_true", help="print the result as JSON")
     return to

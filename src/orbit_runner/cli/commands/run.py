@@ -47,8 +47,8 @@ from orbit_runner.storage.staged_config import localize
 _DESCRIPTION = """\
 Train, evaluate, or both.
 
-A run keeps everything in its folder (--model_dir, or runs/NAME/TIME); started again on the same
-folder it goes on from the last checkpoint. Ctrl-C saves and leaves."""
+A run keeps all its files in one directory (--model_dir, or runs/NAME/TIME). If started again with
+the same directory, it resumes from the last checkpoint. Ctrl-C saves a checkpoint and exits."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -146,16 +146,18 @@ def run_parser() -> Parser:
     """Returns the parser of the flags of `runner run`."""
     to = parser("run", _DESCRIPTION)
     to.add_argument(
-        "--mode", default="train_and_eval", metavar="MODE", help=", ".join((*MODES, finetune.MODE))
+        "--mode",
+        default="train_and_eval",
+        metavar="MODE",
+        help=f"one of: {', '.join((*MODES, finetune.MODE))}",
     )
-    to.add_argument(
-        "--model_dir", metavar="DIR", help="the run directory (default: runs/NAME/TIME)"
-    )
+    to.add_argument("--model_dir", metavar="DIR", help="run directory (default: runs/NAME/TIME)")
     to.add_argument(
         "--resume",
         choices=("same", "override"),
         default="same",
-        help="override: go on in a folder whose config was another one",
+        help="same: resume only if the data and all settings that affect the weights are the same; "
+        "override: always resume",
     )
     to.add_argument(
         "--enable_async_checkpointing",
@@ -163,18 +165,18 @@ def run_parser() -> Parser:
         const="true",
         default="true",
         choices=("true", "false"),
-        help="save checkpoints beside training; false: training waits for them",
+        help="save checkpoints in the background; false: training waits until they are saved",
     )
     to.add_argument(
         "--allow_partial",
         action="store_true",
-        help="restore what fits, for surgery on checkpoints",
+        help="accept a checkpoint that fits only in part, and restore the parts that fit",
     )
     to.add_argument(
         "--pretrain_steps",
         type=int,
         metavar="STEPS",
-        help=f"with --mode={finetune.MODE}: the step at which the other training ends",
+        help=f"with --mode={finetune.MODE}: last step of the pretraining",
     )
     add_progress_flag(to)
     to.add_argument("--json", action="store_true", help="print the results as JSON")

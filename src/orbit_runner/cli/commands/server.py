@@ -16,15 +16,16 @@ from orbit_runner.distribute.cluster.tf_config import NAME, from_tf_config
 from orbit_runner.errors import RunnerError
 
 _DESCRIPTION = """\
-Lend this machine's devices, or its processors, until SIGTERM, SIGHUP or Ctrl-C.
+Run a worker, parameter server or data server for runs on other machines, until SIGTERM, SIGHUP or
+Ctrl-C.
 
   runner server --role=worker --index=0 --cluster='worker=a:2222,b:2222;ps=c:2222'
   runner server --role=data --port=5050 --host=a
 
-A worker or ps serves a run that has --runtime.remote_cluster set to the same text; its cluster may
-also be described by TF_CONFIG, or by runtime.cluster of a config. A data server makes batches for
-runs that have --runtime.tf_data_service=grpc://a:5050,grpc://b:5050, in any number. Each prints one
-line when ready."""
+A worker or parameter server (ps) serves a run whose --runtime.remote_cluster has the same value as
+--cluster. TF_CONFIG, or runtime.cluster in a config, can describe the cluster instead. A data
+server makes batches for any number of runs with
+--runtime.tf_data_service=grpc://a:5050,grpc://b:5050. Each server prints one line when ready."""
 
 _SERVERS = ("worker", "ps")
 _ROLES = (*_SERVERS, "data")
@@ -50,12 +51,14 @@ def main(arguments: Sequence[str]) -> int:
 
 def _parser() -> Parser:
     to = parser("server", _DESCRIPTION)
-    to.add_argument("--role", choices=_ROLES, help="what this process is")
-    to.add_argument("--index", type=int, metavar="I", help="its index among those of its role")
-    to.add_argument("--cluster", metavar="TEXT", help="addresses by role, as in the example above")
-    to.add_argument("--port", type=int, metavar="P", help="of a data server")
+    to.add_argument("--role", choices=_ROLES, help="role of this process; required with --cluster")
+    to.add_argument("--index", type=int, metavar="I", help="index of this process within its role")
     to.add_argument(
-        "--host", help="what others reach this machine by, of a data server (default: 127.0.0.1)"
+        "--cluster", metavar="TEXT", help="addresses of each role, as in the example above"
+    )
+    to.add_argument("--port", type=int, metavar="P", help="port of a data server")
+    to.add_argument(
+        "--host", help="host of a data server, as other machines reach it (default: 127.0.0.1)"
     )
     add_config_flags(to)
     return to

@@ -20,9 +20,11 @@ from orbit_runner.utils.streams import use_utf8
 
 def main(arguments: Sequence[str]) -> int:
     """Prints the resolved config as YAML that loads again to the same config. Returns 0."""
-    to = parser("show", "Print the resolved config as YAML that loads again.")
-    to.add_argument("--origins", action="store_true", help="write where each value came from")
-    to.add_argument("--json", action="store_true", help="path to {value, origin}, for machines")
+    to = parser("show", "Print the resolved config as YAML, which can be loaded as an experiment.")
+    to.add_argument("--origins", action="store_true", help="add where each value was set")
+    to.add_argument(
+        "--json", action="store_true", help="print JSON that maps each path to {value, origin}"
+    )
     add_config_flags(to)
     flags = parse(to, arguments)
     resolved = resolve(request(flags))

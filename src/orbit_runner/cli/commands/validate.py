@@ -29,9 +29,16 @@ def main(arguments: Sequence[str]) -> int:
     by default into each experiment until it fits one. Raises `ConfigError` if any file has a
     problem.
     """
-    to = parser("validate", "Check experiments and fragments; print all errors of all files.")
-    to.add_argument("files", nargs="+", metavar="FILE", help="a name, a file, or a run")
-    add_config_flags(to, experiment="what fragments are laid over")
+    to = parser("validate", "Check experiments and fragments, and print all errors of all files.")
+    to.add_argument(
+        "files",
+        nargs="+",
+        metavar="FILE",
+        help="name of an experiment, a config file or fragment, or a run directory",
+    )
+    add_config_flags(
+        to, experiment="experiment into which fragments are merged; by default any that fits"
+    )
     flags = parse(to, arguments)
     problems: list[Problem] = []
     asked = request(flags)

@@ -16,10 +16,10 @@ from orbit_runner.run_directory.data_verification import DataVerification, verif
 
 DIFFERENT = 4
 _DESCRIPTION = """\
-Compare the checkpoints of a run with what was noted of them when they were written: size and
-SHA-256 of each file, SHA-256 of the weights and of the whole state as they are read from the
-disk, and the config that made them. Weights, optimizer slots and averages have to be finite.
-Nothing is changed. The exit code is 4 where something differs or is not finite."""
+Compare the checkpoints of a run with the records made when they were written: the size and SHA-256
+of each file, the SHA-256 of the weights and of the whole state as read from disk, and the config.
+Also check that weights, optimizer slots and averages are finite. Nothing is changed. The exit code
+is 4 if anything differs or is not finite."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -28,14 +28,14 @@ def main(arguments: Sequence[str]) -> int:
     to.add_argument(
         "run",
         metavar="RUN",
-        help="the folder of a run, a folder of checkpoints, or one checkpoint without its suffix",
+        help="run directory, directory of checkpoints, or one checkpoint without its suffix",
     )
     to.add_argument(
         "--data",
         action="store_true",
-        help="read all files of the run's data, too, and compare them with its data.json",
+        help="also read all data files of the run, and compare them with its data.json",
     )
-    to.add_argument("--json", action="store_true", help="print what was found as JSON")
+    to.add_argument("--json", action="store_true", help="print the result as JSON")
     flags = parse(to, arguments)
     with local_run_scope(flags.run, "RUN") as run:
         found, data = _verify(run, data=flags.data)

@@ -36,7 +36,7 @@ FIELDS: dict[str, tuple[str, ...]] = {
 # Scripts for Model Garden's drivers pass these empty if they are unset.
 _MAY_BE_EMPTY = ("tpu", "tpu_platform", "tf_data_service")
 _SECTIONS = ("task", "trainer", "runtime")
-_EXPERIMENT = "a name that `runner list` shows, a file, or a run"
+_EXPERIMENT = "a name that `runner list` shows, a config file, or a run directory"
 _DOTTED = re.compile(rf"--((?:{'|'.join(_SECTIONS)})\.[\w.\[\]]+)(?:=(.*))?$", re.DOTALL)
 
 
@@ -79,17 +79,28 @@ def add_config_flags(to: Parser, *, experiment: str = _EXPERIMENT) -> None:
     """
     to.settings = _SECTIONS
     group = to.add_argument_group(
-        "config, each one wins over those above it", "--SECTION.NAME=VALUE sets any setting"
+        "config, in increasing order of precedence",
+        "--SECTION.NAME=VALUE sets any setting, such as --trainer.train_steps=1000",
     )
     add = group.add_argument
     add("--experiment", metavar="NAME", help=experiment)
-    add("--config_file", action="append", metavar="FILE", help="YAML or JSON to lay over it")
-    add("--gin_file", action="append", metavar="FILE", help="gin to lay over it")
+    add(
+        "--config_file",
+        action="append",
+        metavar="FILE",
+        help="YAML or JSON file that overrides the experiment; may be repeated",
+    )
+    add(
+        "--gin_file",
+        action="append",
+        metavar="FILE",
+        help="gin file that overrides the config files; may be repeated",
+    )
     add(
         "--params_override",
         action="append",
         metavar="TEXT",
-        help="a.b=1,c.d=2, YAML or JSON text, or a file",
+        help="a.b=1,c.d=2, YAML or JSON text, or a file; may be repeated",
     )
     add(
         "--gin_param",
@@ -97,21 +108,21 @@ def add_config_flags(to: Parser, *, experiment: str = _EXPERIMENT) -> None:
         dest="gin_param",
         action="append",
         metavar="BINDING",
-        help="a gin binding, such as trainer.train_steps=1000",
+        help="gin binding, such as trainer.train_steps=1000; may be repeated",
     )
     for flag, paths in FIELDS.items():
-        add(f"--{flag}", metavar="VALUE", help=" and ".join(paths))
+        add(f"--{flag}", metavar="VALUE", help=f"set {' and '.join(paths)}")
     to.add_argument(
         "--strict",
         action="store_true",
-        help="settings of Model Garden's experiments that have no effect are errors, not a note",
+        help="reject Model Garden settings that have no effect; by default, only print a note",
     )
     to.add_argument(
         "--import",
         dest="imports",
         action="append",
         metavar="MODULE",
-        help="import a module that registers tasks of your own",
+        help="import a module that registers custom tasks; may be repeated",
     )
     add_driver_flags(to)
 
@@ -122,7 +133,7 @@ def add_progress_flag(to: Parser) -> None:
         "--progress",
         choices=("auto", "bar", "plain"),
         default="auto",
-        help="a bar, or plain lines; auto: a bar on a terminal",
+        help="show progress as a bar or as plain lines; auto: a bar on a terminal, otherwise lines",
     )
 
 

@@ -85,19 +85,19 @@ REPLACED_MODES = {
 
 def add_driver_flags(to: argparse.ArgumentParser) -> None:
     """Adds the flags that absl adds to every driver and that have a meaning here."""
-    group = to.add_argument_group("what is shown, on standard error")
+    group = to.add_argument_group("logging, on standard error")
     group.add_argument(
         "--verbosity",
         "--v",
         "-v",
         type=int,
         metavar="LEVEL",
-        help="lines of Model Garden: -1 warnings (the default), 0 what it does, 1 all",
+        help="log level of Model Garden; -1: warnings (the default), 0: information, 1: everything",
     )
     group.add_argument(
         "--logger_levels",
         metavar="NAME:LEVEL,…",
-        help="the same for loggers by name, such as tensorflow:info",
+        help="log levels of individual loggers, such as tensorflow:info",
     )
     for flag in ("--logtostderr", "--alsologtostderr"):  # No effect: this is the default.
         group.add_argument(flag, nargs="?", const="true", help=argparse.SUPPRESS)

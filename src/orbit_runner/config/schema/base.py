@@ -135,7 +135,7 @@ class OneOf(Config):
     required: ClassVar[bool] = False
     # Blocks that files may contain but that cannot be chosen, with the reason.
     unavailable: ClassVar[Mapping[str, str]] = types.MappingProxyType({})
-    type: str | None = field(None, help="the block below that is used")
+    type: str | None = field(None, help="name of the block below to use")
 
     @classmethod
     def choices(cls) -> tuple[str, ...]:

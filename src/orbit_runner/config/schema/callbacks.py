@@ -19,10 +19,10 @@ class CallbackConfig(Config):
 
     shorthand: ClassVar[str] = "class_name"
     class_name: str = field(
-        "", help="a subclass of orbit_runner.Callback, with its module: my_package.MyCallback"
+        "", help="subclass of orbit_runner.Callback, with its module: my_package.MyCallback"
     )
     arguments: Mapping[str, Any] = field(
-        factory=lambda: _NONE, help="keyword arguments of its constructor"
+        factory=lambda: _NONE, help="keyword arguments of the constructor"
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:

@@ -25,12 +25,15 @@ class SyntheticConfig(Config):
     """The settings of `source: synthetic`."""
 
     kind: str = field(
-        "random", allowed=("constant", "random"), help="the same value, or seeded random ones"
+        "random",
+        allowed=("constant", "random"),
+        help="random: values drawn with a seed; constant: the same value everywhere",
     )
-    num_examples: int = field(1024, ge=1, le=10**8, help="size of the set")
+    num_examples: int = field(1024, ge=1, le=10**8, help="number of examples")
     features: Mapping[str, Any] | None = field(
         None,
-        help="nested names, each leaf {shape, dtype, low, high, value}; the task's own where unset",
+        help="nested dict of features {shape, dtype, low, high, value}; by default those of the "
+        "task",
     )
 
 
@@ -38,73 +41,104 @@ class SyntheticConfig(Config):
 class DataConfig(Config):
     """A dataset and its input pipeline: the fields of Model Garden's `DataConfig`, and more."""
 
-    source: str = field("", help="the data set: a name that `runner list` shows")
-    data_dir: str = field("", help="folder of the data set's files")
+    source: str = field("", help="name of the dataset; `runner list` shows all datasets")
+    data_dir: str = field("", help="directory of the dataset files")
     split: str = field(
-        "", allowed=("", "train", "test", "all"), help="part of the set; by is_training where unset"
+        "",
+        allowed=("", "train", "test", "all"),
+        help="split of the dataset; by default train or test, depending on is_training",
     )
     augment: str = field(
-        "none", allowed=("none", "crop", "crop_flip"), help="change of the training images"
+        "none", allowed=("none", "crop", "crop_flip"), help="augmentation of training images"
     )
-    augment_padding: int = field(4, ge=0, le=1024, help="pixels of zeros around an image to crop")
-    synthetic: SyntheticConfig = field(factory=SyntheticConfig, help="for `source: synthetic`")
+    augment_padding: int = field(
+        4, ge=0, le=1024, help="pixels of zero padding on each side of an image before cropping"
+    )
+    synthetic: SyntheticConfig = field(
+        factory=SyntheticConfig, help="synthetic dataset, for `source: synthetic`"
+    )
     input_path: str | list[str] = field(
-        "", help="files, or patterns, in place of the source's usual names"
+        "", help="files or glob patterns, instead of the default file names of the source"
     )
-    tfds_name: str = field("", help="name of a TFDS data set", unsupported=_NO_TFDS)
-    tfds_split: str = field("", help="split of a TFDS data set", unsupported=_NO_TFDS)
-    global_batch_size: int = field(0, ge=0, le=2**24, help="examples of one step on all replicas")
-    is_training: bool | None = field(None, help="repeat, shuffle and augment")
+    tfds_name: str = field("", help="name of a TFDS dataset", unsupported=_NO_TFDS)
+    tfds_split: str = field("", help="split of a TFDS dataset", unsupported=_NO_TFDS)
+    global_batch_size: int = field(
+        0, ge=0, le=2**24, help="number of examples per step, over all replicas"
+    )
+    is_training: bool | None = field(
+        None, help="repeat, shuffle and augment the data; by default true in train_data only"
+    )
     drop_remainder: bool = field(
         True,
-        help="leave out an evaluation's last, part-filled batch; training repeats and has none",
+        help="drop the last, partial batch of an evaluation; training has no partial batches",
     )
     shuffle_buffer_size: int = field(
         100,
         ge=0,
-        help="0 or 1: in order; more: each epoch is a permutation of the whole set, of `tfrecord` "
-        "one of all blocks of 64 records and then within that many",
+        help="0 or 1: no shuffling; larger: full shuffle, or for `tfrecord` the window size in "
+        "records",
     )
-    cache: bool = field(False, help="keep evaluation batches in memory")
+    cache: bool = field(False, help="cache evaluation batches in memory")
     on_device: bool | None = field(
         None,
-        help="keep the set in memory and make batches in the step, without a pipeline; "
-        "null: where it fits",
+        help="keep the dataset in memory and make batches inside the step; null: if possible and "
+        "at most 1 GiB",
     )
-    cycle_length: int | None = field(None, help="files read at once", unsupported=_NO_FILES)
-    block_length: int = field(1, help="records read from one file at once", unsupported=_NO_FILES)
-    ram_budget: int | None = field(None, ge=1, le=2**20, help="GiB that tf.data may buffer")
-    deterministic: bool | None = field(None, help="tf.data keeps the order of batches")
+    cycle_length: int | None = field(
+        None, help="number of files to read concurrently", unsupported=_NO_FILES
+    )
+    block_length: int = field(
+        1, help="number of consecutive records to read from each file", unsupported=_NO_FILES
+    )
+    ram_budget: int | None = field(
+        None,
+        ge=1,
+        le=2**20,
+        help="memory budget of tf.data's buffers in GiB; by default chosen by tf.data",
+    )
+    deterministic: bool | None = field(
+        None, help="preserve the order of batches in tf.data; by default true"
+    )
     sharding: bool = field(
         True,
-        help="share out the set",
+        help="shard the dataset across workers",
         unsupported="each pipeline computes its own slice of a batch",
     )
-    enable_tf_data_service: bool = field(False, help="have tf.data services make the batches")
+    enable_tf_data_service: bool = field(False, help="use tf.data services to make the batches")
     tf_data_service_address: str | None = field(
-        None, help="their addresses, grpc://host:port parted by commas; runtime.tf_data_service"
+        None, help="comma-separated addresses grpc://host:port; by default runtime.tf_data_service"
     )
-    tf_data_service_job_name: str | None = field(None, help="its job", unsupported=_NO_SERVICE)
-    tfds_data_dir: str = field("", help="folder of TFDS", unsupported=_NO_TFDS)
-    tfds_as_supervised: bool = field(False, help="pairs from TFDS", unsupported=_OWN_READER)
-    tfds_skip_decoding_feature: str = field("", help="raw features", unsupported=_OWN_READER)
+    tf_data_service_job_name: str | None = field(
+        None, help="name of the job in the tf.data service", unsupported=_NO_SERVICE
+    )
+    tfds_data_dir: str = field("", help="directory of TFDS datasets", unsupported=_NO_TFDS)
+    tfds_as_supervised: bool = field(
+        False, help="load TFDS examples as (input, label) pairs", unsupported=_OWN_READER
+    )
+    tfds_skip_decoding_feature: str = field(
+        "", help="TFDS features to leave undecoded", unsupported=_OWN_READER
+    )
     enable_shared_tf_data_service_between_parallel_trainers: bool = field(
-        False, help="share a service", unsupported=_NO_SERVICE
+        False, help="share one tf.data service between parallel trainers", unsupported=_NO_SERVICE
     )
     apply_tf_data_service_before_batching: bool = field(
-        False, help="service before batching", unsupported=_NO_SERVICE
+        False, help="apply the tf.data service before batching", unsupported=_NO_SERVICE
     )
-    trainer_id: str | None = field(None, help="trainer at a service", unsupported=_NO_SERVICE)
+    trainer_id: str | None = field(
+        None, help="ID of the trainer in a shared tf.data service", unsupported=_NO_SERVICE
+    )
     seed: int | None = field(
-        None, le=2**32 - 1, help="seed of order and augmentation; runtime.seed if unset"
+        None,
+        le=2**32 - 1,
+        help="random seed for shuffling and augmentation; by default runtime.seed",
     )
     prefetch_buffer_size: int | None = field(
-        None, ge=0, le=10**6, help="batches made ahead; tf.data decides where unset"
+        None, ge=0, le=10**6, help="number of batches to prefetch; by default chosen by tf.data"
     )
     autotune_algorithm: str | None = field(
         None,
         allowed=(None, "DEFAULT", "HILL_CLIMB", "GRADIENT_DESCENT", "MAX_PARALLELISM"),
-        help="how tf.data tunes itself",
+        help="algorithm that tunes tf.data's parallelism and buffer sizes",
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:

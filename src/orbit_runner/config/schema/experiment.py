@@ -30,8 +30,12 @@ def validation_data() -> DataConfig:
 class DifferentialPrivacy(Config):
     """Clipping of gradients, and noise on them."""
 
-    clipping_norm: float = field(1e8, gt=0.0, help="largest norm of each gradient")
-    noise_multiplier: float = field(0.0, ge=0.0, help="noise as a multiple of that norm")
+    clipping_norm: float = field(1e8, gt=0.0, help="maximum global norm of the gradients")
+    noise_multiplier: float = field(
+        0.0,
+        ge=0.0,
+        help="standard deviation of the noise on gradients, as a multiple of clipping_norm",
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,22 +43,27 @@ class TaskConfig(Config):
     """Settings that all tasks have: the fields of Model Garden's `TaskConfig`."""
 
     input_rank: ClassVar[int] = 4  # Of the tensors that partition dims split: batches of images.
-    name: str | None = field(None, help="the task: a name that `runner list` shows")
-    init_checkpoint: str = field("", help="checkpoint, or folder of one, that weights start from")
-    model: Config | None = field(None, help="the network")
-    train_data: DataConfig = field(factory=training_data, help="what is trained on")
-    validation_data: DataConfig = field(factory=validation_data, help="what is evaluated on")
+    name: str | None = field(None, help="name of the task; `runner list` shows all tasks")
+    init_checkpoint: str = field(
+        "", help="checkpoint, or directory of checkpoints, to initialize the weights from"
+    )
+    model: Config | None = field(None, help="the model to train")
+    train_data: DataConfig = field(factory=training_data, help="training data and input pipeline")
+    validation_data: DataConfig = field(
+        factory=validation_data, help="validation data and input pipeline"
+    )
     differential_privacy_config: DifferentialPrivacy | None = field(
-        None, help="noise on gradients, for optimizers of Keras' older kind"
+        None,
+        help="gradient clipping and noise for differential privacy (legacy Keras optimizers only)",
     )
     allow_image_summary: bool = field(
-        False, help="pictures in TensorBoard", unsupported="this task draws no pictures"
+        False, help="write images to TensorBoard", unsupported="this task draws no pictures"
     )
     train_input_partition_dims: list[int] | None = field(
-        None, le=65536, help="the same as in `runtime`; where Model Garden has it"
+        None, le=65536, help="alternative to runtime.train_input_partition_dims, as in Model Garden"
     )
     eval_input_partition_dims: list[int] | None = field(
-        None, le=65536, help="the same as in `runtime`; where Model Garden has it"
+        None, le=65536, help="alternative to runtime.eval_input_partition_dims, as in Model Garden"
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:
@@ -110,16 +119,26 @@ class ExperimentConfig(Config):
     """An experiment: its task, training, runtime and callbacks."""
 
     name: str = field(
-        "", subdirectory=True, help="name of the experiment; its file's name where unset"
+        "", subdirectory=True, help="name of the experiment; by default the name of its file"
     )
-    description: str = field("", help="one line for `runner list`")
-    official: str = field("", help="the experiment of Model Garden that this one begins from")
-    imports: list[str] = field((), help="modules to import first: tasks of one's own")
-    gin_bindings: list[str] = field((), help="gin statements for @gin.configurable functions")
-    task: TaskConfig = field(factory=TaskConfig, help="what is learned", variants=TASKS)
-    trainer: TrainerConfig = field(factory=TrainerConfig, help="how")
-    runtime: RuntimeConfig = field(factory=RuntimeConfig, help="where")
-    callbacks: list[CallbackConfig] = field((), help="classes that are called at events of the run")
+    description: str = field("", help="one-line description, shown by `runner list`")
+    official: str = field("", help="name of the Model Garden experiment that this one is based on")
+    imports: list[str] = field(
+        (), help="modules to import first, such as those that define custom tasks"
+    )
+    gin_bindings: list[str] = field((), help="gin bindings for @gin.configurable functions")
+    task: TaskConfig = field(
+        factory=TaskConfig, help="the task: model, data and loss", variants=TASKS
+    )
+    trainer: TrainerConfig = field(
+        factory=TrainerConfig, help="training, evaluation, checkpoints and export"
+    )
+    runtime: RuntimeConfig = field(
+        factory=RuntimeConfig, help="devices, distribution strategy, cluster and precision"
+    )
+    callbacks: list[CallbackConfig] = field(
+        (), help="callbacks to run at events such as the end of an evaluation"
+    )
 
     @property
     def is_official(self) -> bool:

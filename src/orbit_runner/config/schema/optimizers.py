@@ -9,34 +9,38 @@ from typing import Any
 from orbit_runner.config.schema.base import Config, OneOf, field
 from orbit_runner.config.schema.schedules import LearningRate, Warmup
 
+_CLIPS = "clip in the optimizer's own block"
+
 
 def _name(default: str) -> Any:
     return field(default, help="name of the optimizer")
 
 
 def _momentum(default: float = 0.0) -> Any:
-    return field(default, ge=0.0, le=1.0, help="share of the last update kept")
+    return field(
+        default, ge=0.0, le=1.0, help="momentum: fraction of the last update that is kept; 0: none"
+    )
 
 
 def _nesterov() -> Any:
-    return field(False, help="look ahead along the momentum")
+    return field(False, help="use Nesterov momentum")
 
 
 def _beta(default: float, which: str) -> Any:
-    return field(default, ge=0.0, lt=1.0, help=f"decay of the {which} moment")
+    return field(default, ge=0.0, lt=1.0, help=f"decay rate of the {which} moment")
 
 
 def _epsilon(default: float) -> Any:
     # Smaller values are 0 in float32.
-    return field(default, gt=0.0, ge=1.2e-38, help="keeps the denominator away from 0")
+    return field(default, gt=0.0, ge=1.2e-38, help="small constant for numerical stability")
 
 
 def _decay_rate() -> Any:
-    return field(0.0, ge=0.0, help="weight decay, decoupled from the gradient")
+    return field(0.0, ge=0.0, help="weight decay rate; 0: none")
 
 
 def _names(help: str) -> Any:
-    return field(None, help=f"patterns of variable names {help}")
+    return field(None, help=f"regular expressions for variables {help}")
 
 
 def _jit_compile_setting() -> Any:
@@ -47,9 +51,11 @@ def _jit_compile_setting() -> Any:
 class Optimizer(Config):
     """Settings that all optimizers have."""
 
-    clipnorm: float | None = field(None, gt=0.0, help="largest norm of each gradient")
-    clipvalue: float | None = field(None, gt=0.0, help="largest absolute value in a gradient")
-    global_clipnorm: float | None = field(None, gt=0.0, help="largest norm of all gradients")
+    clipnorm: float | None = field(None, gt=0.0, help="maximum norm of each gradient")
+    clipvalue: float | None = field(
+        None, gt=0.0, help="maximum absolute value of each gradient element"
+    )
+    global_clipnorm: float | None = field(None, gt=0.0, help="maximum global norm of the gradients")
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yields (field, message) if more than one way of clipping is set."""
@@ -63,7 +69,9 @@ class Sgd(Optimizer):
     """Stochastic gradient descent."""
 
     name: str = _name("SGD")
-    decay: float = field(0.0, ge=0.0, help="rate / (1 + decay · step)")
+    decay: float = field(
+        0.0, ge=0.0, help="learning rate decay: the rate is divided by 1 + decay · step"
+    )
     nesterov: bool = _nesterov()
     momentum: float = _momentum()
 
@@ -86,7 +94,9 @@ class RmsProp(Optimizer):
     rho: float = _beta(0.9, "second")
     momentum: float = _momentum()
     epsilon: float = _epsilon(1e-7)
-    centered: bool = field(False, help="use the variance in place of the second moment")
+    centered: bool = field(
+        False, help="divide by an estimate of the variance instead of the second moment"
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -94,7 +104,9 @@ class Adagrad(Optimizer):
     """Adagrad: divides gradients by the square root of the sum of their squares."""
 
     name: str = _name("Adagrad")
-    initial_accumulator_value: float = field(0.1, ge=0.0, help="start of the sum")
+    initial_accumulator_value: float = field(
+        0.1, ge=0.0, help="initial value of the sums of squared gradients"
+    )
     epsilon: float = _epsilon(1e-7)
 
 
@@ -106,7 +118,7 @@ class Adam(Optimizer):
     beta_1: float = _beta(0.9, "first")
     beta_2: float = _beta(0.999, "second")
     epsilon: float = _epsilon(1e-7)
-    amsgrad: bool = field(False, help="keep the largest second moment")
+    amsgrad: bool = field(False, help="use AMSGrad, the maximum of all second moments so far")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -122,9 +134,11 @@ class AdamW(Adam):
 
     name: str = _name("AdamWeightDecay")
     weight_decay_rate: float = _decay_rate()
-    include_in_weight_decay: list[str] | str | None = _names("that decay in any case")
-    exclude_from_weight_decay: list[str] | None = _names("that do not decay")
-    gradient_clip_norm: float = field(1.0, ge=0.0, help="largest norm of all gradients")
+    include_in_weight_decay: list[str] | str | None = _names("that always have weight decay")
+    exclude_from_weight_decay: list[str] | None = _names("without weight decay")
+    gradient_clip_norm: float = field(
+        1.0, ge=0.0, help="maximum global norm of the gradients; 0: no clipping"
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -133,7 +147,7 @@ class AdamWExperimental(AdamExperimental):
 
     name: str = _name("AdamWeightDecayExperimental")
     weight_decay: float = _decay_rate()
-    global_clipnorm: float = field(1.0, gt=0.0, help="largest norm of all gradients")
+    global_clipnorm: float = field(1.0, gt=0.0, help="maximum global norm of the gradients")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -145,8 +159,10 @@ class Lamb(Optimizer):
     beta_2: float = _beta(0.999, "second")
     epsilon: float = _epsilon(1e-6)
     weight_decay_rate: float = _decay_rate()
-    exclude_from_weight_decay: list[str] | None = _names("that do not decay")
-    exclude_from_layer_adaptation: list[str] | None = _names("whose rate is not adapted")
+    exclude_from_weight_decay: list[str] | None = _names("without weight decay")
+    exclude_from_layer_adaptation: list[str] | None = _names(
+        "without layer adaptation; if unset: those without weight decay"
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -158,9 +174,13 @@ class Lars(Optimizer):
     eeta: float = field(0.001, gt=0.0, help="trust coefficient")
     weight_decay_rate: float = _decay_rate()
     nesterov: bool = _nesterov()
-    classic_momentum: bool = field(True, help="apply the rate before the momentum")
-    exclude_from_weight_decay: list[str] | None = _names("that do not decay")
-    exclude_from_layer_adaptation: list[str] | None = _names("whose rate is not adapted")
+    classic_momentum: bool = field(
+        True, help="apply the learning rate to the gradient; false: to the momentum"
+    )
+    exclude_from_weight_decay: list[str] | None = _names("without weight decay")
+    exclude_from_layer_adaptation: list[str] | None = _names(
+        "without layer adaptation; if unset: those without weight decay"
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -172,14 +192,16 @@ class Slide(Optimizer):
     beta_2: float = _beta(0.999, "second")
     epsilon: float = _epsilon(1e-6)
     weight_decay_rate: float = _decay_rate()
-    weight_decay_type: str = field("inner", help="where the decay is applied")
-    exclude_from_weight_decay: list[str] | None = _names("that do not decay")
-    exclude_from_layer_adaptation: list[str] | None = _names("whose rate is not adapted")
-    include_in_sparse_layer_adaptation: list[str] | None = _names("adapted sparsely")
-    sparse_layer_learning_rate: float = field(0.1, help="rate of sparse layers")
+    weight_decay_type: str = field("inner", help="type of weight decay")
+    exclude_from_weight_decay: list[str] | None = _names("without weight decay")
+    exclude_from_layer_adaptation: list[str] | None = _names(
+        "without layer adaptation; if unset: those without weight decay"
+    )
+    include_in_sparse_layer_adaptation: list[str] | None = _names("with sparse layer adaptation")
+    sparse_layer_learning_rate: float = field(0.1, help="learning rate of sparse layers")
     do_gradient_rescaling: bool = field(True, help="rescale gradients")
-    norm_type: str = field("layer", help="kind of norm")
-    ratio_clip_norm: float = field(1e5, help="largest ratio")
+    norm_type: str = field("layer", help="type of norm")
+    ratio_clip_norm: float = field(1e5, help="maximum ratio of norms")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -187,17 +209,21 @@ class Adafactor(Optimizer):
     """Adafactor, which Model Garden lists but does not include."""
 
     name: str = _name("Adafactor")
-    factored: bool = field(True, help="factor second moments")
-    multiply_by_parameter_scale: bool = field(True, help="scale updates by the weights")
-    beta1: float | None = field(None, help="decay of the first moment")
-    decay_rate: float = field(0.8, help="decay of the second moment")
-    step_offset: int = field(0, help="steps by which the decay is shifted")
-    clipping_threshold: float = field(1.0, help="largest root mean square of an update")
-    min_dim_size_to_factor: int = field(128, help="smallest dimension that is factored")
-    epsilon1: float = field(1e-30, help="keeps the second moment from 0")
-    epsilon2: float = field(1e-3, help="keeps the scale from 0")
-    weight_decay: float | None = field(None, help="weight decay")
-    include_in_weight_decay: str | None = field(None, help="pattern of names that decay")
+    factored: bool = field(True, help="factorize the second moments")
+    multiply_by_parameter_scale: bool = field(
+        True, help="scale updates by the root mean square of the weights"
+    )
+    beta1: float | None = field(None, help="decay rate of the first moment")
+    decay_rate: float = field(0.8, help="decay rate of the second moment")
+    step_offset: int = field(0, help="number of steps by which the decay is shifted")
+    clipping_threshold: float = field(1.0, help="maximum root mean square of an update")
+    min_dim_size_to_factor: int = field(128, help="minimum size of dimensions to factorize")
+    epsilon1: float = field(1e-30, help="small constant added to squared gradients")
+    epsilon2: float = field(1e-3, help="minimum scale of updates")
+    weight_decay: float | None = field(None, help="weight decay rate")
+    include_in_weight_decay: str | None = field(
+        None, help="regular expression for names of variables with weight decay"
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -210,11 +236,13 @@ class AdafactorKeras(Optimizer):
         help="learning rate",
         ignored="the schedule in trainer.optimizer_config.learning_rate gives the rate",
     )
-    beta_2_decay: float = field(-0.8, help="power of the step in the second moment's decay")
+    beta_2_decay: float = field(
+        -0.8, help="exponent of the step in the decay rate of the second moment"
+    )
     epsilon_1: float = _epsilon(1e-30)
     epsilon_2: float = _epsilon(1e-3)
-    clip_threshold: float = field(1.0, gt=0.0, help="largest root mean square of an update")
-    relative_step: bool = field(True, help="bound the rate by the inverse root of the step")
+    clip_threshold: float = field(1.0, gt=0.0, help="maximum root mean square of an update")
+    relative_step: bool = field(True, help="limit a constant learning rate to 1 / √step")
 
 
 _NOT_SHIPPED = {
@@ -229,19 +257,29 @@ class OptimizerChoice(OneOf):
 
     required = True
     unavailable = _NOT_SHIPPED
-    sgd: Sgd = field(factory=Sgd, help="stochastic gradient descent")
-    sgd_experimental: SgdExperimental = field(factory=SgdExperimental, help="Keras' newer SGD")
+    sgd: Sgd = field(factory=Sgd, help="stochastic gradient descent (SGD)")
+    sgd_experimental: SgdExperimental = field(
+        factory=SgdExperimental, help="SGD with the newer Keras class"
+    )
     adam: Adam = field(factory=Adam, help="Adam")
-    adam_experimental: AdamExperimental = field(factory=AdamExperimental, help="newer Adam")
-    adamw: AdamW = field(factory=AdamW, help="Adam with weight decay")
-    adamw_experimental: AdamWExperimental = field(factory=AdamWExperimental, help="newer AdamW")
+    adam_experimental: AdamExperimental = field(
+        factory=AdamExperimental, help="Adam with the newer Keras class"
+    )
+    adamw: AdamW = field(factory=AdamW, help="Adam with decoupled weight decay")
+    adamw_experimental: AdamWExperimental = field(
+        factory=AdamWExperimental, help="AdamW with the newer Keras class"
+    )
     lamb: Lamb = field(factory=Lamb, help="LAMB")
     rmsprop: RmsProp = field(factory=RmsProp, help="RMSprop")
     lars: Lars = field(factory=Lars, help="LARS")
     adagrad: Adagrad = field(factory=Adagrad, help="Adagrad")
-    slide: Slide = field(factory=Slide, help="not shipped")
-    adafactor: Adafactor = field(factory=Adafactor, help="not shipped")
-    adafactor_keras: AdafactorKeras = field(factory=AdafactorKeras, help="Adafactor")
+    slide: Slide = field(factory=Slide, help="SLIDE; not included in Model Garden")
+    adafactor: Adafactor = field(
+        factory=Adafactor, help="Adafactor; not included in Model Garden, use adafactor_keras"
+    )
+    adafactor_keras: AdafactorKeras = field(
+        factory=AdafactorKeras, help="Adafactor with the Keras class"
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -249,19 +287,27 @@ class Ema(Optimizer):
     """A moving average of the weights, used for evaluation and the best checkpoint."""
 
     name: str = field(
-        "ExponentialMovingAverage", help="name", ignored="the average is no optimizer here"
+        "ExponentialMovingAverage",
+        help="name of the moving average",
+        ignored="the average is no optimizer here",
     )
-    clipnorm: float | None = field(None, help="", unsupported="clip in the optimizer's own block")
-    clipvalue: float | None = field(None, help="", unsupported="clip in the optimizer's own block")
+    clipnorm: float | None = field(None, help="maximum norm of each gradient", unsupported=_CLIPS)
+    clipvalue: float | None = field(
+        None, help="maximum absolute value of each gradient element", unsupported=_CLIPS
+    )
     global_clipnorm: float | None = field(
-        None, help="", unsupported="clip in the optimizer's own block"
+        None, help="maximum global norm of the gradients", unsupported=_CLIPS
     )
     trainable_weights_only: bool = field(
-        True, help="leave out batch norm's moving averages and the like"
+        True, help="average trainable weights only, not batch normalization statistics for example"
     )
-    average_decay: float = field(0.99, ge=0.0, le=1.0, help="share of the old average")
-    start_step: int = field(0, ge=0, help="step up to which the average follows the weights")
-    dynamic_decay: bool = field(True, help="cap the decay at (1 + n) / (10 + n) after n steps")
+    average_decay: float = field(0.99, ge=0.0, le=1.0, help="decay rate of the moving average")
+    start_step: int = field(
+        0, ge=0, help="step at which averaging starts; before it, the average equals the weights"
+    )
+    dynamic_decay: bool = field(
+        True, help="limit the decay rate to (1 + n) / (10 + n), n steps after start_step"
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -269,6 +315,6 @@ class Optimization(Config):
     """The optimizer, its learning rate, and the moving average of the weights."""
 
     optimizer: OptimizerChoice = field(factory=OptimizerChoice, help="the optimizer")
-    ema: Ema | None = field(None, help="moving average of the weights")
-    learning_rate: LearningRate = field(factory=LearningRate, help="the learning rate")
-    warmup: Warmup = field(factory=Warmup, help="what comes before the learning rate's schedule")
+    ema: Ema | None = field(None, help="moving average of the weights, used for evaluation")
+    learning_rate: LearningRate = field(factory=LearningRate, help="learning rate schedule")
+    warmup: Warmup = field(factory=Warmup, help="learning rate warmup before the schedule")

@@ -20,10 +20,14 @@ _NO_SHARD_DIM = "set train_input_partition_dims and eval_input_partition_dims"
 class ClusterConfig(Config):
     """The addresses (`host:port`) of each role's members, in the order of their indices."""
 
-    chief: list[str] = field((), help="the one that writes; worker 0 where there is none")
-    worker: list[str] = field((), help="those that train")
-    ps: list[str] = field((), help="parameter servers, which hold the variables")
-    evaluator: list[str] = field((), help="evaluates checkpoints beside training")
+    chief: list[str] = field(
+        (), help="address of the chief, which writes the files; if empty: worker 0 does"
+    )
+    worker: list[str] = field((), help="addresses of the workers, which train")
+    ps: list[str] = field((), help="addresses of the parameter servers, which hold the variables")
+    evaluator: list[str] = field(
+        (), help="address of the evaluator, which evaluates checkpoints during training"
+    )
 
     def jobs(self) -> dict[str, tuple[str, ...]]:
         """Returns the addresses of each role that has members."""
@@ -36,132 +40,195 @@ class RuntimeConfig(Config):
     """Devices, strategy and cluster: the fields of Model Garden's `RuntimeConfig`, and more."""
 
     distribution_strategy: str = field(
-        "mirrored", allowed=tuple(STRATEGIES), lowercase=True, help="how replicas work together"
+        "mirrored", allowed=tuple(STRATEGIES), lowercase=True, help="the tf.distribute strategy"
     )
     num_gpus: int = field(
         0,
         ge=-1,
         le=1024,
-        help="of each worker; 0: the CPU; n: that many GPUs; -1: all there are",
+        help="number of GPUs per worker; 0: use the CPU, -1: all available GPUs",
     )
     num_virtual_devices: int = field(
-        1, ge=1, le=1024, help="devices on one CPU, to try `mirrored` without a GPU"
+        1,
+        ge=1,
+        le=1024,
+        help="number of virtual devices on one CPU, to try `mirrored` without GPUs",
     )
     seed: int = field(
-        0, ge=0, le=2**32 - 1, help="seed of weights, order of examples, augmentation"
+        0, ge=0, le=2**32 - 1, help="random seed for weights, shuffling and augmentation"
     )
-    deterministic: bool = field(True, help="only ops that give the same bits each time")
+    deterministic: bool = field(True, help="use only deterministic ops")
     enable_xla: bool = field(
         False,
-        help="compile with XLA: whole steps on one device, else the forward and backward pass",
+        help="compile with XLA: whole steps on one device, forward and backward passes on several",
     )
     xla_cache_dir: str = field(
-        "", help="folder that keeps what XLA compiled, so that the next run need not"
+        "", help="directory in which XLA caches compiled programs, to speed up later runs"
     )
     mixed_precision_dtype: str | None = field(
         None,
         allowed=(None, "float32", "float16", "bfloat16"),
-        help="type of activations; weights stay float32",
+        help="dtype of activations; weights stay float32",
     )
     loss_scale: str | float | None = field(
-        None, help="for float16: a number, or 'dynamic' (also where unset)"
+        None, help="loss scale for float16: a number or 'dynamic'; by default dynamic"
     )
-    run_eagerly: bool = field(False, help="no graphs, to debug a step line by line")
+    run_eagerly: bool = field(
+        False, help="run eagerly, without graphs, to debug a step line by line"
+    )
     all_reduce_alg: str | None = field(
-        None, allowed=ALL_REDUCE, help="how gradients of the replicas are added up"
+        None,
+        allowed=ALL_REDUCE,
+        help="algorithm that reduces gradients across replicas; by default chosen by TensorFlow",
     )
-    num_packs: int = field(1, ge=0, le=65536, help="gradients are packed into that many pieces")
+    num_packs: int = field(
+        1,
+        ge=0,
+        le=65536,
+        help="number of packs that gradients are split into for all-reduce; 0: no packing",
+    )
     intra_op_threads: int = field(
         0,
         ge=0,
         le=4096,
-        help="threads inside one op; 0: one for each core. Changes the weights' bits",
+        help="threads within one op; 0: one per CPU core; affects the last bits of the weights",
     )
-    inter_op_threads: int = field(0, ge=0, le=4096, help="ops at once; 0: TensorFlow decides")
+    inter_op_threads: int = field(
+        0, ge=0, le=4096, help="number of ops that run in parallel; 0: chosen by TensorFlow"
+    )
     dataset_num_private_threads: int | None = field(
-        None, ge=1, le=4096, help="threads that only input pipelines use"
+        None,
+        ge=1,
+        le=4096,
+        help="number of private threads for input pipelines; by default they share threads",
     )
     gpu_thread_mode: str | None = field(
-        None, allowed=(None, "global", "gpu_private", "gpu_shared"), help="threads that feed a GPU"
+        None,
+        allowed=(None, "global", "gpu_private", "gpu_shared"),
+        help="thread pool that launches GPU kernels; by default chosen by TensorFlow",
     )
-    per_gpu_thread_count: int = field(0, ge=0, le=1024, help="their number; 0: TensorFlow decides")
-    batchnorm_spatial_persistent: bool = field(False, help="cuDNN's faster batch norm")
+    per_gpu_thread_count: int = field(
+        0,
+        ge=0,
+        le=1024,
+        help="number of threads per GPU for gpu_thread_mode; 0: chosen by TensorFlow",
+    )
+    batchnorm_spatial_persistent: bool = field(
+        False, help="use cuDNN's faster spatial persistent batch normalization"
+    )
     enable_winograd_nonfused: bool | None = field(
-        None, help="cuDNN's Winograd convolutions in several kernels; TensorFlow's own where unset"
+        None, help="use cuDNN's non-fused Winograd convolutions; by default chosen by TensorFlow"
     )
     cluster_source: str = field(
-        "auto", allowed=SOURCES, help="where the cluster is described; auto: the first that is"
+        "auto",
+        allowed=SOURCES,
+        help="source of the cluster description; auto: the first one available",
     )
-    cluster: ClusterConfig = field(factory=ClusterConfig, help="its members")
+    cluster: ClusterConfig = field(
+        factory=ClusterConfig, help="addresses of the members of the cluster"
+    )
     num_workers: int = field(
         0,
         ge=0,
         le=65536,
-        help="members that train, the chief included; 0: as many as are described",
+        help="number of workers, a multi_worker_mirrored chief included; 0: as the cluster "
+        "description says",
     )
-    num_parameter_servers: int = field(0, ge=0, le=65536, help="the same of parameter servers")
-    num_evaluators: int = field(0, ge=0, le=1, help="1: evaluates beside training")
+    num_parameter_servers: int = field(
+        0,
+        ge=0,
+        le=65536,
+        help="number of parameter servers; 0: as the cluster description says, or 1",
+    )
+    num_evaluators: int = field(
+        0, ge=0, le=1, help="number of processes that evaluate checkpoints during training"
+    )
     worker_hosts: str | None = field(
-        None, help="its workers, host:port parted by commas, where there are no other roles"
+        None, help="comma-separated host:port of all workers, for clusters without other roles"
     )
     task_type: str | None = field(
-        None, allowed=(None, *ROLES), help="the role of this process; worker where unset"
+        None,
+        allowed=(None, *ROLES),
+        help="role of this process in the cluster; by default worker, or chief if there are no "
+        "workers",
     )
-    task_index: int = field(-1, ge=-1, le=65536, help="its index among those of its role")
+    task_index: int = field(
+        -1, ge=-1, le=65536, help="index of this process within its role; -1: unset"
+    )
     remote_cluster: str | None = field(
-        None, help="servers to run on, such as worker=a:2222,b:2222;ps=c:2222"
+        None,
+        help="addresses of a remote cluster to train on, such as worker=a:2222,b:2222;ps=c:2222",
     )
     cluster_start_timeout: int = field(
-        120, ge=1, le=10**6, help="seconds that members wait for each other at the start"
+        120,
+        ge=1,
+        le=10**6,
+        help="seconds that members of the cluster wait for each other at startup",
     )
     heartbeat_timeout: int = field(
-        10, ge=2, le=10**5, help="seconds of silence after which a member counts as lost"
+        10, ge=2, le=10**5, help="seconds without a response after which a member counts as lost"
     )
     grace_period: float = field(
         30.0,
         gt=0.0,
-        help="seconds from SIGTERM to SIGKILL on this platform: a loop of steps stops within a "
-        "sixth of it, and the rest is for saving",
+        help="seconds from SIGTERM to SIGKILL; training stops within a sixth of it, the rest is "
+        "for saving",
     )
     variable_partitioner: str | None = field(
         None,
         allowed=(None, "fixed", "min_size", "max_size"),
-        help="how `parameter_server` cuts variables over the servers; whole where unset",
+        help="partitioner of variables under `parameter_server`; by default they are not "
+        "partitioned",
     )
-    variable_shards: int = field(0, ge=0, le=65536, help="most shards; 0: one a parameter server")
+    variable_shards: int = field(
+        0,
+        ge=0,
+        le=65536,
+        help="maximum shards per variable; 0: number of parameter servers (max_size: no limit)",
+    )
     variable_shard_bytes: int = field(
-        262144, ge=1, le=2**40, help="smallest (min_size) or largest (max_size) shard"
+        262144,
+        ge=1,
+        le=2**40,
+        help="minimum (min_size) or maximum (max_size) size of a shard in bytes",
     )
     tf_data_service: str | None = field(
-        None, help="addresses of tf.data services that make the batches: grpc://host:port, …"
+        None,
+        help="comma-separated addresses of tf.data services that make the batches: "
+        "grpc://host:port",
     )
     tpu: str | None = field(
-        None, help="name or address of a TPU, or local; from the environment where unset"
+        None,
+        help="name or address of the TPU, or 'local'; by default detected from the environment",
     )
-    tpu_zone: str | None = field(None, help="zone of a TPU that is given by name")
-    tpu_project: str | None = field(None, help="cloud project of a TPU that is given by name")
+    tpu_zone: str | None = field(None, help="Google Cloud zone of a TPU given by name")
+    tpu_project: str | None = field(None, help="Google Cloud project of a TPU given by name")
     tpu_platform: str | None = field(
-        None, help="kind of TPU, such as v3-8, to check partitions before it is reached"
+        None, help="type of TPU, such as v3-8, for checking partition dims before connecting"
     )
     tpu_enable_xla_dynamic_padder: bool | None = field(
-        None, help="whether XLA pads part-filled batches on a TPU"
+        None, help="let XLA pad partial batches on TPUs; by default true"
     )
     num_cores_per_replica: int = field(
         1,
         ge=1,
         le=65536,
-        help="TPU cores that share a replica: the product of the partition dims",
+        help="number of TPU cores per replica: the product of the partition dims",
     )
     train_input_partition_dims: list[int] | None = field(
         None,
         le=65536,
-        help="parts of a training image batch along each dimension, such as [1, 2, 2, 1]",
+        help="number of partitions of training images along each dimension, such as [1, 2, 2, 1]",
     )
     eval_input_partition_dims: list[int] | None = field(
-        None, le=65536, help="the same for evaluation"
+        None, le=65536, help="number of partitions of validation images along each dimension"
     )
-    default_shard_dim: int = field(-1, help="dimension that is split", unsupported=_NO_SHARD_DIM)
-    use_tpu_mp_strategy: bool = field(False, help="model parallelism", unsupported=_NO_SHARD_DIM)
+    default_shard_dim: int = field(
+        -1, help="dimension along which to shard", unsupported=_NO_SHARD_DIM
+    )
+    use_tpu_mp_strategy: bool = field(
+        False, help="use model parallelism on TPUs", unsupported=_NO_SHARD_DIM
+    )
 
     def model_parallelism(self) -> dict[str, int]:
         """Returns the model parallelism arguments for Model Garden's strategy factory."""

@@ -14,7 +14,7 @@ class Schedule(Config):
     """Base class of schedules. Settings in `needs` have no default and must be set."""
 
     needs: ClassVar[tuple[str, ...]] = ()
-    name: str = field("", help="name of the schedule's ops")
+    name: str = field("", help="name of the schedule")
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yields (field, message) for settings in `needs` that are not set."""
@@ -23,20 +23,20 @@ class Schedule(Config):
                 yield name, "has to be set for this schedule"
 
 
-def _rate(help: str = "learning rate at the start") -> Any:
+def _rate(help: str = "initial learning rate") -> Any:
     return field(None, ge=0.0, help=help)
 
 
 def _offset() -> Any:
-    return field(0, help="number of steps by which the schedule is shifted to the right")
+    return field(0, help="number of steps by which the schedule is delayed")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ConstantLr(Schedule):
     """A constant learning rate."""
 
-    name: str = field("Constant", help="name of the schedule's ops")
-    learning_rate: float = field(0.1, ge=0.0, help="the rate")
+    name: str = field("Constant", help="name of the schedule")
+    learning_rate: float = field(0.1, ge=0.0, help="learning rate")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,8 +45,12 @@ class Pieces(Schedule):
 
     needs = ("boundaries", "values")
     extra_values: ClassVar[int] = 1
-    boundaries: list[int] | None = field(None, ge=0, help="steps at which a piece ends, rising")
-    values: list[float] | None = field(None, ge=0.0, help="learning rate of each piece")
+    boundaries: list[int] | None = field(
+        None, ge=0, help="steps that separate the pieces, in ascending order"
+    )
+    values: list[float] | None = field(
+        None, ge=0.0, help="learning rate of each piece; step_cosine_with_offset: at each boundary"
+    )
     offset: int = _offset()
 
     def problems(self) -> Iterator[tuple[str, str]]:
@@ -68,7 +72,7 @@ class Pieces(Schedule):
 class StepwiseLr(Pieces):
     """A constant rate per piece. `values[i]` is used up to and including step `boundaries[i]`."""
 
-    name: str = field("PiecewiseConstantDecay", help="name of the schedule's ops")
+    name: str = field("PiecewiseConstantDecay", help="name of the schedule")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -79,7 +83,7 @@ class StepCosineLr(Pieces):
     """
 
     extra_values = 0
-    name: str = field("StepCosineDecayWithOffset", help="name of the schedule's ops")
+    name: str = field("StepCosineDecayWithOffset", help="name of the schedule")
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yields (field, message) also if there are fewer than two boundaries."""
@@ -93,11 +97,17 @@ class ExponentialLr(Schedule):
     """The rate is initial · decay_rate ^ (step / decay_steps)."""
 
     needs = ("initial_learning_rate", "decay_steps", "decay_rate")
-    name: str = field("ExponentialDecay", help="name of the schedule's ops")
+    name: str = field("ExponentialDecay", help="name of the schedule")
     initial_learning_rate: float | None = _rate()
-    decay_steps: int | None = field(None, ge=1, help="steps for one factor of decay_rate")
-    decay_rate: float | None = field(None, gt=0.0, help="factor over decay_steps")
-    staircase: bool | None = field(None, help="decay at whole multiples of decay_steps only")
+    decay_steps: int | None = field(
+        None, ge=1, help="number of steps in which the rate is multiplied by decay_rate once"
+    )
+    decay_rate: float | None = field(
+        None, gt=0.0, help="factor by which the rate is multiplied every decay_steps steps"
+    )
+    staircase: bool | None = field(
+        None, help="decay in discrete jumps, at multiples of decay_steps"
+    )
     offset: int = _offset()
 
 
@@ -106,12 +116,14 @@ class PolynomialLr(Schedule):
     """Decays from the initial to the end rate along (1 − step / decay_steps) ^ power."""
 
     needs = ("initial_learning_rate", "decay_steps")
-    name: str = field("PolynomialDecay", help="name of the schedule's ops")
+    name: str = field("PolynomialDecay", help="name of the schedule")
     initial_learning_rate: float | None = _rate()
-    decay_steps: int | None = field(None, ge=1, help="steps to the end rate")
-    end_learning_rate: float = field(0.0001, ge=0.0, help="rate from then on")
-    power: float = field(1.0, help="power of the polynomial; 1 is a line")
-    cycle: bool = field(False, help="start again after decay_steps")
+    decay_steps: int | None = field(
+        None, ge=1, help="number of steps until end_learning_rate is reached"
+    )
+    end_learning_rate: float = field(0.0001, ge=0.0, help="final learning rate")
+    power: float = field(1.0, help="exponent of the polynomial; 1: linear")
+    cycle: bool = field(False, help="repeat the decay beyond decay_steps")
     offset: int = _offset()
 
 
@@ -120,10 +132,10 @@ class CosineLr(Schedule):
     """Decays along half a cosine from the initial rate to alpha times the initial rate."""
 
     needs = ("initial_learning_rate", "decay_steps")
-    name: str = field("CosineDecay", help="name of the schedule's ops")
+    name: str = field("CosineDecay", help="name of the schedule")
     initial_learning_rate: float | None = _rate()
-    decay_steps: int | None = field(None, ge=1, help="steps to the end of the cosine")
-    alpha: float = field(0.0, ge=0.0, help="last rate as a fraction of the initial one")
+    decay_steps: int | None = field(None, ge=1, help="number of steps to decay over")
+    alpha: float = field(0.0, ge=0.0, help="minimum learning rate as a fraction of the initial one")
     offset: int = _offset()
 
 
@@ -132,9 +144,11 @@ class DirectPowerLr(Schedule):
     """The rate is initial · step ^ power."""
 
     needs = ("initial_learning_rate",)
-    name: str = field("DirectPowerDecay", help="name of the schedule's ops")
-    initial_learning_rate: float | None = _rate("factor of the power")
-    power: float = field(-0.5, help="power of the step")
+    name: str = field("DirectPowerDecay", help="name of the schedule")
+    initial_learning_rate: float | None = _rate(
+        "base learning rate, multiplied by the power of the step"
+    )
+    power: float = field(-0.5, help="exponent of the step")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -142,12 +156,17 @@ class PowerAndLinearDecayLr(Schedule):
     """The rate is initial · step ^ power, times a linear decay to zero in the last part."""
 
     needs = ("initial_learning_rate", "total_decay_steps")
-    name: str = field("PowerAndLinearDecay", help="name of the schedule's ops")
-    initial_learning_rate: float | None = _rate("factor of the power")
-    total_decay_steps: int | None = field(None, ge=1, help="step at which the rate is 0")
-    power: float = field(-0.5, help="power of the step")
+    name: str = field("PowerAndLinearDecay", help="name of the schedule")
+    initial_learning_rate: float | None = _rate(
+        "base learning rate, multiplied by the power of the step"
+    )
+    total_decay_steps: int | None = field(None, ge=1, help="number of steps until the rate is 0")
+    power: float = field(-0.5, help="exponent of the step")
     linear_decay_fraction: float = field(
-        0.1, ge=0.0, le=1.0, help="share of the steps, the last ones, under the line"
+        0.1,
+        ge=0.0,
+        le=1.0,
+        help="fraction of the steps, at the end, in which the rate also decays linearly",
     )
     offset: int = _offset()
 
@@ -157,11 +176,13 @@ class PowerDecayWithOffsetLr(Schedule):
     """The rate is initial · (step − offset) ^ power, and constant before the offset."""
 
     needs = ("initial_learning_rate",)
-    name: str = field("PowerDecayWithOffset", help="name of the schedule's ops")
-    initial_learning_rate: float | None = _rate("factor of the power")
-    power: float = field(-0.5, help="power of the step")
+    name: str = field("PowerDecayWithOffset", help="name of the schedule")
+    initial_learning_rate: float | None = _rate(
+        "base learning rate, multiplied by the power of the step"
+    )
+    power: float = field(-0.5, help="exponent of the step")
     offset: int = _offset()
-    pre_offset_learning_rate: float = field(1.0e6, help="rate before the offset")
+    pre_offset_learning_rate: float = field(1.0e6, help="learning rate before the offset")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -169,19 +190,22 @@ class LearningRate(OneOf):
     """The learning rate at each step."""
 
     required = True
-    constant: ConstantLr = field(factory=ConstantLr, help="one rate")
-    stepwise: StepwiseLr = field(factory=StepwiseLr, help="one rate a piece")
+    constant: ConstantLr = field(factory=ConstantLr, help="constant learning rate")
+    stepwise: StepwiseLr = field(factory=StepwiseLr, help="piecewise constant learning rate")
     exponential: ExponentialLr = field(factory=ExponentialLr, help="exponential decay")
     polynomial: PolynomialLr = field(factory=PolynomialLr, help="polynomial decay")
-    cosine: CosineLr = field(factory=CosineLr, help="half a cosine")
-    power: DirectPowerLr = field(factory=DirectPowerLr, help="power of the step")
+    cosine: CosineLr = field(factory=CosineLr, help="cosine decay")
+    power: DirectPowerLr = field(factory=DirectPowerLr, help="decay by a power of the step")
     power_linear: PowerAndLinearDecayLr = field(
-        factory=PowerAndLinearDecayLr, help="power, then a line to zero"
+        factory=PowerAndLinearDecayLr,
+        help="decay by a power of the step, with a linear decay to 0 at the end",
     )
     power_with_offset: PowerDecayWithOffsetLr = field(
-        factory=PowerDecayWithOffsetLr, help="power of the step after an offset"
+        factory=PowerDecayWithOffsetLr, help="decay by a power of the step, after an offset"
     )
-    step_cosine_with_offset: StepCosineLr = field(factory=StepCosineLr, help="one cosine a piece")
+    step_cosine_with_offset: StepCosineLr = field(
+        factory=StepCosineLr, help="piecewise cosine decay"
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -189,9 +213,9 @@ class LinearWarmup(Schedule):
     """Increases linearly from warmup_learning_rate to the schedule's rate at warmup_steps."""
 
     needs = ("warmup_steps",)
-    name: str = field("linear", help="name of the warm-up's ops")
-    warmup_learning_rate: float = field(0.0, ge=0.0, help="rate at step 0")
-    warmup_steps: int | None = field(None, ge=0, help="length of the warm-up; 0: none")
+    name: str = field("linear", help="name of the warmup")
+    warmup_learning_rate: float = field(0.0, ge=0.0, help="learning rate at step 0")
+    warmup_steps: int | None = field(None, ge=0, help="number of warmup steps; 0: no warmup")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -199,14 +223,14 @@ class PolynomialWarmup(Schedule):
     """The rate is (step / warmup_steps) ^ power times the schedule's rate at warmup_steps."""
 
     needs = ("warmup_steps",)
-    name: str = field("polynomial", help="name of the warm-up's ops")
-    power: float = field(1.0, help="power of the polynomial")
-    warmup_steps: int | None = field(None, ge=0, help="length of the warm-up; 0: none")
+    name: str = field("polynomial", help="name of the warmup")
+    power: float = field(1.0, help="exponent of the polynomial; 1: linear")
+    warmup_steps: int | None = field(None, ge=0, help="number of warmup steps; 0: no warmup")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Warmup(OneOf):
     """The warmup before the schedule. If no type is set, there is no warmup."""
 
-    linear: LinearWarmup = field(factory=LinearWarmup, help="a line")
-    polynomial: PolynomialWarmup = field(factory=PolynomialWarmup, help="a power")
+    linear: LinearWarmup = field(factory=LinearWarmup, help="linear warmup")
+    polynomial: PolynomialWarmup = field(factory=PolynomialWarmup, help="polynomial warmup")

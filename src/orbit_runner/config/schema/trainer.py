@@ -15,13 +15,19 @@ from orbit_runner.config.schema.optimizers import Optimization
 class EarlyStopping(Config):
     """When to stop training early. Checked after each evaluation."""
 
-    metric: str = field("validation_loss", help="the metric that is watched")
-    metric_comp: str = field("lower", allowed=("higher", "lower"), help="which is better")
-    patience: int | None = field(
-        None, ge=1, help="evaluations without a better value before the end"
+    metric: str = field("validation_loss", help="metric to monitor")
+    metric_comp: str = field(
+        "lower",
+        allowed=("higher", "lower"),
+        help="whether higher or lower values of the metric are better",
     )
-    min_delta: float = field(0.0, ge=0.0, help="what counts as better, at least")
-    threshold: float | None = field(None, help="end as soon as the metric is this good")
+    patience: int | None = field(
+        None, ge=1, help="number of evaluations without improvement after which training stops"
+    )
+    min_delta: float = field(
+        0.0, ge=0.0, help="minimum change of the metric that counts as an improvement"
+    )
+    threshold: float | None = field(None, help="stop as soon as the metric reaches this value")
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yields (field, message) if no criterion is set."""
@@ -33,24 +39,31 @@ class EarlyStopping(Config):
 class TrainerConfig(Config):
     """How to train and evaluate: the fields of Model Garden's `TrainerConfig`, and more."""
 
-    optimizer_config: Optimization = field(factory=Optimization, help="how weights change")
+    optimizer_config: Optimization = field(
+        factory=Optimization,
+        help="optimizer, learning rate, warmup and moving average of the weights",
+    )
     train_steps: int = field(
-        0, ge=0, holds_at_zero=True, exclusive_with="train_epochs", help="steps in all"
+        0, ge=0, holds_at_zero=True, exclusive_with="train_epochs", help="number of training steps"
     )
     train_epochs: float = field(
         0.0,
         ge=0.0,
         le=1e6,
         exclusive_with="train_steps",
-        help="passes over the data, in place of steps",
+        help="number of training epochs, instead of train_steps",
     )
     steps_per_loop: int | str = field(
-        "auto", ge=1, help="steps between two looks by the host; auto: about a second's worth"
+        "auto",
+        ge=1,
+        help="number of training steps per loop; auto: as many as take about one second",
     )
     gradient_accumulation_steps: int = field(
-        1, ge=1, le=65536, help="pieces a replica's batch is cut into, to save memory"
+        1, ge=1, le=65536, help="number of micro-batches per replica and step, to save memory"
     )
-    validation_steps: int = field(-1, ge=-1, help="batches an evaluation; -1: all there are")
+    validation_steps: int = field(
+        -1, ge=-1, help="number of batches per evaluation; -1: the whole dataset"
+    )
     validation_interval: int = field(
         1000,
         ge=0,
@@ -63,73 +76,95 @@ class TrainerConfig(Config):
         ge=0.0,
         le=1e6,
         exclusive_with="validation_interval",
-        help="passes over the data between evaluations; in place of validation_interval where set",
+        help="epochs between evaluations, instead of validation_interval",
     )
-    summary_interval: int = field(1000, ge=1, help="steps that one record averages over")
+    summary_interval: int = field(
+        1000, ge=1, help="number of steps that each training record averages over"
+    )
     checkpoint_interval: int = field(
         1000,
         ge=-1,
-        help="steps between checkpoints; 0: only at the end; -1: after each steps_per_loop steps, "
-        "or summary_interval steps where that is auto",
+        help="steps between checkpoints; 0: only at the end, -1: steps_per_loop (if auto: "
+        "summary_interval)",
     )
-    max_to_keep: int | None = field(5, ge=1, help="checkpoints kept; null: all")
+    max_to_keep: int | None = field(
+        5, ge=1, help="maximum number of checkpoints to keep; null: all"
+    )
     continuous_eval_timeout: int | None = field(
         3600,
         ge=0,
-        help="seconds that continuous_eval waits for a new checkpoint; null or 0: no limit",
+        help="seconds that continuous_eval waits for a new checkpoint; 0 or null: no limit",
     )
     best_checkpoint_export_subdir: str = field(
-        "", subdirectory=True, help="folder of the best checkpoint, if any"
+        "",
+        subdirectory=True,
+        help="subdirectory of the run directory for the best checkpoint; if empty: not saved",
     )
-    best_checkpoint_eval_metric: str = field("", help="the metric that tells which is best")
+    best_checkpoint_eval_metric: str = field(
+        "", help="validation metric that determines the best checkpoint"
+    )
     best_checkpoint_metric_comp: str = field(
-        "higher", allowed=("higher", "lower"), help="which value is better"
+        "higher",
+        allowed=("higher", "lower"),
+        help="whether higher or lower values of that metric are better",
     )
     export_subdir: str = field(
         "",
         subdirectory=True,
-        help="folder of the SavedModel that is written after training, as `runner export` does; "
-        "best_checkpoint_export_subdir holds a checkpoint",
+        help="subdirectory of the run directory for the SavedModel exported after training; if "
+        "empty: none",
     )
     export_checkpoint: str | None = field(
-        None, allowed=(None, "newest", "best"), help="what is exported; the newest where unset"
+        None, allowed=(None, "newest", "best"), help="checkpoint to export; by default the newest"
     )
     export_weights: str | None = field(
         None,
         allowed=(None, "average", "plain"),
-        help="with an average of the weights or without; as evaluation does where unset",
+        help="export averaged or plain weights; by default the weights that evaluation uses",
     )
-    early_stopping: EarlyStopping | None = field(None, help="when to end before the last step")
+    early_stopping: EarlyStopping | None = field(
+        None, help="criteria for stopping before the last step"
+    )
     loss_upper_bound: float = field(
-        1e6, le=math.inf, help="a larger training loss counts as diverged; .inf: no bound"
+        1e6,
+        le=math.inf,
+        help="training loss above which training counts as diverged; .inf: no bound",
     )
-    recovery_begin_steps: int = field(0, ge=0, help="step from which the bound holds")
+    recovery_begin_steps: int = field(0, ge=0, help="first step at which loss_upper_bound applies")
     recovery_max_trials: int = field(
         0,
         ge=-1,
-        help="times to return to the last checkpoint after training diverged; 0: end; "
-        "-1: do not check the loss",
+        help="maximum rollbacks to the last checkpoint after divergence; 0: stop, -1: disable the "
+        "check",
     )
     preemption_on_demand_checkpoint: bool = field(
-        True, help="save on SIGTERM before leaving, as SIGHUP and Ctrl-C always do"
+        True, help="save a checkpoint on SIGTERM; SIGHUP and Ctrl-C always save one"
     )
     replay_inputs: bool = field(
         True,
-        help="on resume, have pipelines that can only begin at their beginning make the batches "
-        "before once more, for exactness; false: they begin anew",
+        help="on resume, replay pipelines that cannot seek up to the current step; false: restart "
+        "them",
     )
     validation_summary_subdir: str = field(
-        "validation", subdirectory=True, help="folder of evaluation summaries"
+        "validation",
+        subdirectory=True,
+        help="subdirectory of the run directory for validation summaries",
     )
-    train_tf_while_loop: bool = field(True, help="run a loop of steps as one graph")
-    train_tf_function: bool = field(True, help="run a training step as a graph")
-    eval_tf_function: bool = field(True, help="run an evaluation step as a graph")
+    train_tf_while_loop: bool = field(
+        True, help="run each loop of training steps as a single graph"
+    )
+    train_tf_function: bool = field(
+        True, help="compile the training step into a graph with tf.function"
+    )
+    eval_tf_function: bool = field(
+        True, help="compile the evaluation step into a graph with tf.function"
+    )
     eval_tf_while_loop: bool | None = field(
-        None, help="run an evaluation as one graph; null: where the task allows it"
+        None, help="run each evaluation as a single graph; null: if the task supports it"
     )
     allow_tpu_summary: bool = field(
         False,
-        help="summaries inside a step on TPUs",
+        help="write summaries inside TPU steps",
         ignored="summaries are written between loops, on the host",
     )
 

@@ -33,45 +33,49 @@ def _each(flag: str, texts: Sequence[str], read: Callable[[str], Any]) -> tuple[
 
 
 def _add_kubernetes(add: Add) -> None:
-    add("--image", metavar="IMAGE", help=_IMAGE)
+    add("--image", metavar="IMAGE", help="container image in which `runner` is installed")
     add(
         "--volume_claim",
         action="append",
         metavar="CLAIM[:PATH]",
-        help="a PersistentVolumeClaim and where it is mounted; the first, at /runs unless said, "
-        "is for the folder of the run",
+        help="PersistentVolumeClaim and its mount path; may be repeated; the first one, by default "
+        "at /runs, holds the run directory unless --model_dir is below another",
     )
-    add("--namespace", default="", metavar="NAME", help="the current one where unset")
-    add("--cpus", metavar="N", help="of each process")
-    add("--memory", metavar="SIZE", help="of each process, such as 16Gi")
+    add("--namespace", default="", metavar="NAME", help="namespace; by default the current one")
+    add("--cpus", metavar="N", help="CPU cores per process")
+    add("--memory", metavar="SIZE", help="memory per process, such as 16Gi")
     add(
         "--api",
         default="jobset",
         choices=tuple(kubernetes.APIS),
-        help="jobset (the default; a plain Job for one process), or tfjob of Kubeflow's operator",
+        help="jobset: a JobSet, or a Job if there is one process; tfjob: a Kubeflow TFJob",
     )
     add(
         "--toleration",
         action="append",
         default=[],
         metavar="KEY[=VALUE][:EFFECT]",
-        help="a taint of nodes that pods accept",
+        help="taint of nodes that pods tolerate; may be repeated",
     )
     add(
         "--node_selector",
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="a label that nodes have to have",
+        help="label that nodes must have; may be repeated",
     )
     add(
         "--pull_secret",
         action="append",
         default=[],
         metavar="NAME",
-        help="a secret for the registry of the image",
+        help="pull secret for the registry of the image; may be repeated",
     )
-    add("--shared_memory", metavar="SIZE", help="/dev/shm; no limit where a pod has several GPUs")
+    add(
+        "--shared_memory",
+        metavar="SIZE",
+        help="size of /dev/shm, such as 16Gi; by default unlimited in pods with several GPUs",
+    )
 
 
 def _kubernetes(order: Order, flags: argparse.Namespace) -> str:
@@ -99,11 +103,16 @@ def _kubernetes(order: Order, flags: argparse.Namespace) -> str:
 
 
 def _add_slurm(add: Add) -> None:
-    add("--nodes", metavar="N", help="one for each worker where unset")
-    add("--partition", default="", metavar="NAME", help="the default one where unset")
-    add("--account", default="", metavar="NAME", help="whose time it is")
-    add("--cpus", metavar="N", help="of each process")
-    add("--memory", metavar="SIZE", help="of each process, such as 16Gi")
+    add("--nodes", metavar="N", help="number of nodes; by default one per worker")
+    add(
+        "--partition",
+        default="",
+        metavar="NAME",
+        help="partition; by default the cluster's default partition",
+    )
+    add("--account", default="", metavar="NAME", help="account to charge for the job")
+    add("--cpus", metavar="N", help="CPU cores per process")
+    add("--memory", metavar="SIZE", help="memory per process, such as 16Gi")
 
 
 def _slurm(order: Order, flags: argparse.Namespace) -> str:
@@ -116,9 +125,14 @@ def _slurm(order: Order, flags: argparse.Namespace) -> str:
 
 
 def _add_vertex(add: Add) -> None:
-    add("--image", metavar="IMAGE", help=_IMAGE)
-    add("--machine_type", default="n1-standard-8", metavar="TYPE", help="of each machine")
-    add("--accelerator_type", default="", metavar="TYPE", help="such as NVIDIA_TESLA_T4")
+    add("--image", metavar="IMAGE", help="container image in which `runner` is installed")
+    add(
+        "--machine_type",
+        default="n1-standard-8",
+        metavar="TYPE",
+        help="machine type of all machines",
+    )
+    add("--accelerator_type", default="", metavar="TYPE", help="GPU type, such as NVIDIA_TESLA_T4")
 
 
 def _vertex(order: Order, flags: argparse.Namespace) -> str:

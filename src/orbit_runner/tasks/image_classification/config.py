@@ -25,12 +25,17 @@ _SECTIONS = ("train_data", "validation_data")
 class ClassificationLosses(Config):
     """The loss, with the fields of Model Garden's image classification."""
 
-    loss_weight: float = field(1.0, gt=0.0, help="factor of the cross entropy")
+    loss_weight: float = field(1.0, gt=0.0, help="weight of the cross entropy in the loss")
     label_smoothing: float = field(
-        0.0, ge=0.0, le=1.0, help="share of labels spread over all classes, unless mixed"
+        0.0,
+        ge=0.0,
+        le=1.0,
+        help="fraction of each label that is spread over all classes; ignored for mixed images",
     )
     l2_weight_decay: float = field(
-        0.0, ge=0.0, help="half this times the squared kernels is added to the loss"
+        0.0,
+        ge=0.0,
+        help="L2 regularization; half of it times the sum of squared kernels is added to the loss",
     )
 
 
@@ -39,12 +44,16 @@ class ImageClassificationConfig(TaskConfig):
     """Image classification with one label per image."""
 
     model: ImageModelConfig = field(
-        factory=ImageModelConfig, help="the network", variants=IMAGE_MODELS
+        factory=ImageModelConfig, help="the model", variants=IMAGE_MODELS
     )
-    train_data: ImageDataConfig = field(factory=training_images, help="what is trained on")
-    validation_data: ImageDataConfig = field(factory=validation_images, help="what is evaluated on")
+    train_data: ImageDataConfig = field(factory=training_images, help="training data")
+    validation_data: ImageDataConfig = field(factory=validation_images, help="validation data")
     losses: ClassificationLosses = field(factory=ClassificationLosses, help="the loss")
-    top_k: int = field(5, ge=2, help="k of the second accuracy, for k+1 classes or more")
+    top_k: int = field(
+        5,
+        ge=2,
+        help="k of the top-k accuracy, computed in evaluation if there are more than k classes",
+    )
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yields settings that are missing or unknown."""

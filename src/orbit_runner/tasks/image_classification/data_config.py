@@ -18,26 +18,40 @@ _POLICIES = ("v0", "test", "simple", "reduced_cifar10", "svhn", "reduced_imagene
 class RandAugment(Config):
     """RandAugment (Cubuk et al. 2020), with Model Garden's fields."""
 
-    num_layers: int = field(2, ge=1, help="operations on an image, one after the other")
-    magnitude: float = field(10, ge=0.0, le=10.0, help="how strong each one is")
-    cutout_const: float = field(40, ge=0.0, help="factor of the size that is cut out")
-    translate_const: float = field(10, ge=0.0, help="factor of how far images are moved")
+    num_layers: int = field(2, ge=1, help="number of operations applied to each image in sequence")
+    magnitude: float = field(10, ge=0.0, le=10.0, help="strength of the operations")
+    cutout_const: float = field(
+        40,
+        ge=0.0,
+        help="half the side of the square that Cutout removes at magnitude 10, in pixels",
+    )
+    translate_const: float = field(
+        10, ge=0.0, help="distance of translations at magnitude 10, in pixels"
+    )
     magnitude_std: float = field(
-        0.0, help="spread of `magnitude`", unsupported="Model Garden's own operations fail with it"
+        0.0,
+        help="standard deviation of the magnitude",
+        unsupported="Model Garden's own operations fail with it",
     )
     prob_to_apply: float | None = field(
-        None, ge=0.0, le=1.0, help="chance of each operation; always where unset"
+        None, ge=0.0, le=1.0, help="probability of applying each operation; null: always apply it"
     )
-    exclude_ops: list[str] = field((), help="operations that are left out, such as Cutout")
+    exclude_ops: list[str] = field((), help="operations to exclude, such as Cutout")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AutoAugment(Config):
     """AutoAugment (Cubuk et al. 2019), with Model Garden's fields."""
 
-    augmentation_name: str = field("v0", allowed=_POLICIES, help="the policy")
-    cutout_const: float = field(100, ge=0.0, help="factor of the size that is cut out")
-    translate_const: float = field(250, ge=0.0, help="factor of how far images are moved")
+    augmentation_name: str = field("v0", allowed=_POLICIES, help="name of the policy")
+    cutout_const: float = field(
+        100,
+        ge=0.0,
+        help="half the side of the square that Cutout removes at magnitude 10, in pixels",
+    )
+    translate_const: float = field(
+        250, ge=0.0, help="distance of translations at magnitude 10, in pixels"
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,30 +59,49 @@ class Augmentation(OneOf):
     """A policy of operations on training images, with Model Garden's fields."""
 
     required = True
-    randaug: RandAugment = field(factory=RandAugment, help="random operations")
-    autoaug: AutoAugment = field(factory=AutoAugment, help="learned pairs of operations")
+    randaug: RandAugment = field(factory=RandAugment, help="RandAugment: random operations")
+    autoaug: AutoAugment = field(
+        factory=AutoAugment, help="AutoAugment: learned pairs of operations"
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RandomErasing(Config):
     """Random rectangles of noise (Zhong et al. 2020), with Model Garden's fields."""
 
-    probability: float = field(0.25, ge=0.0, le=1.0, help="chance of an image")
-    min_area: float = field(0.02, gt=0.0, le=1.0, help="smallest share of the image")
-    max_area: float = field(1 / 3, gt=0.0, le=1.0, help="largest share of the image")
-    min_aspect: float = field(0.3, gt=0.0, le=1.0, help="smallest aspect, and 1/largest")
+    probability: float = field(
+        0.25, ge=0.0, le=1.0, help="probability of erasing a rectangle of an image"
+    )
+    min_area: float = field(
+        0.02, gt=0.0, le=1.0, help="minimum area of the rectangle as a fraction of the image"
+    )
+    max_area: float = field(
+        1 / 3, gt=0.0, le=1.0, help="maximum area of the rectangle as a fraction of the image"
+    )
+    min_aspect: float = field(
+        0.3,
+        gt=0.0,
+        le=1.0,
+        help="minimum aspect ratio (height / width); the maximum is its inverse",
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MixupAndCutmix(Config):
     """Mixes images of a batch with their neighbors, with Model Garden's fields."""
 
-    mixup_alpha: float = field(0.8, ge=0.0, help="of Beta(α, α), the share; 0 for none")
-    cutmix_alpha: float = field(1.0, ge=0.0, help="of Beta(α, α), the area; 0 for none")
-    prob: float = field(1.0, ge=0.0, le=1.0, help="chance of an image to be mixed")
-    switch_prob: float = field(0.5, ge=0.0, le=1.0, help="chance of cutmix, where both are on")
+    mixup_alpha: float = field(
+        0.8, ge=0.0, help="α of the Beta(α, α) distribution of the mixing ratio; 0: no mixup"
+    )
+    cutmix_alpha: float = field(
+        1.0, ge=0.0, help="α of the Beta(α, α) distribution of the area that is kept; 0: no CutMix"
+    )
+    prob: float = field(1.0, ge=0.0, le=1.0, help="probability of mixing an image")
+    switch_prob: float = field(
+        0.5, ge=0.0, le=1.0, help="probability of CutMix instead of mixup, if both are enabled"
+    )
     label_smoothing: float = field(
-        0.1, ge=0.0, le=1.0, help="share of the labels spread over all classes"
+        0.1, ge=0.0, le=1.0, help="fraction of each label that is spread over all classes"
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:
@@ -84,36 +117,62 @@ class ImageDataConfig(DataConfig):
     augment: str = field(
         "none",
         allowed=("none", "crop", "crop_flip", "inception"),
-        help="change of the training images; inception: a part of any size, flipped or not",
+        help="augmentation of training images; inception: random crop of varying size "
+        "and aspect ratio",
     )
-    tfds_name: str = field("", help="`source: tfds`: name, name/config or name:version")
-    tfds_split: str = field("", help="such as train[:90%]; by is_training where unset")
-    tfds_data_dir: str = field("", help="folder of TFDS; ~/tensorflow_datasets where unset")
-    image_field_key: str = field("image/encoded", help="`source: tfrecord`: the image's feature")
+    tfds_name: str = field("", help="`source: tfds`: dataset, as name, name/config or name:version")
+    tfds_split: str = field(
+        "", help="`source: tfds`: split, such as train[:90%]; by default depending on is_training"
+    )
+    tfds_data_dir: str = field(
+        "",
+        help="`source: tfds`: data directory; by default $TFDS_DATA_DIR or ~/tensorflow_datasets",
+    )
+    image_field_key: str = field(
+        "image/encoded", help="`source: tfrecord`: name of the image feature"
+    )
     label_field_key: str = field(
-        "image/class/label", help="`source: tfrecord`: the label's feature"
+        "image/class/label", help="`source: tfrecord`: name of the label feature"
     )
     label_offset: int = field(
-        0, help="number of the first class in the files, subtracted; 1 in Model Garden's ImageNet"
+        0,
+        help="number of the first class in the files, subtracted from labels; Model "
+        "Garden's ImageNet: 1",
     )
     max_bad_images: int = field(
-        0, ge=0, help="images that may fail to decode; each is named and has no weight"
+        0,
+        ge=0,
+        help="maximum number of images that may fail to decode; each is reported and has weight 0",
     )
-    aug_rand_hflip: bool = field(True, help="`augment: inception`: flip half of the images")
+    aug_rand_hflip: bool = field(
+        True, help="`augment: inception`: flip half of the images horizontally"
+    )
     crop_area_range: list[float] = field(
-        (0.08, 1.0), gt=0.0, le=1.0, help="`augment: inception`: area of the part"
+        (0.08, 1.0),
+        gt=0.0,
+        le=1.0,
+        help="`augment: inception`: minimum and maximum area of the crop as fractions of the image",
     )
     color_jitter: float = field(
-        0.0, ge=0.0, le=1.0, help="strength of brightness, contrast and saturation"
+        0.0,
+        ge=0.0,
+        le=1.0,
+        help="strength of random brightness, contrast and saturation changes; 0: none",
     )
-    aug_type: Augmentation | None = field(None, help="a policy of operations")
-    random_erasing: RandomErasing | None = field(None, help="rectangles of noise")
-    mixup_and_cutmix: MixupAndCutmix | None = field(None, help="mixtures of two images")
+    aug_type: Augmentation | None = field(None, help="augmentation policy; null: none")
+    random_erasing: RandomErasing | None = field(
+        None, help="random erasing: rectangles filled with noise; null: none"
+    )
+    mixup_and_cutmix: MixupAndCutmix | None = field(
+        None, help="mixup and CutMix: mixtures of two images; null: none"
+    )
     center_crop_fraction: float | None = field(
         0.875, gt=0.0, le=1.0,
-        help="the middle that evaluation sees, by the shorter side; null for the whole image",
+        help="side of the center crop as a fraction of the shorter side; null: the whole image",
     )  # fmt: skip
-    tf_resize_method: str = field("bilinear", allowed=_METHODS, help="how images are resized")
+    tf_resize_method: str = field(
+        "bilinear", allowed=_METHODS, help="interpolation method for resizing images"
+    )
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yields settings that contradict each other or have no effect."""

@@ -14,15 +14,15 @@ from orbit_runner.models.transformer_sizes import VIT_NAMES, patch_problem
 class ImageModelConfig(Config):
     """An image network, selected by name."""
 
-    name: str = field("", help="the network: a name that `runner list` shows")
+    name: str = field("", help="name of the model; `runner list` shows all")
     num_classes: int | None = field(
-        None, ge=1, le=2**20, help="number of labels; from the data set where unset"
+        None, ge=1, le=2**20, help="number of classes; by default that of the dataset"
     )
     input_size: list[int] | None = field(
         None,
         ge=1,
         le=16384,
-        help="height, width and channels that images are brought to; their own where unset",
+        help="height, width and channels to convert images to; by default those of the dataset",
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:
@@ -48,18 +48,24 @@ class ImageModelConfig(Config):
 class CnnConfig(ImageModelConfig):
     """Two convolutions and a dense layer."""
 
-    filters: list[int] = field((32, 64), ge=1, le=4096, help="channels of each convolution")
-    kernel_size: int = field(5, ge=1, le=255, help="width and height of the kernels, in pixels")
-    dense_units: int = field(1024, ge=1, le=65536, help="width of the dense layer")
-    dropout_rate: float = field(0.4, ge=0.0, le=0.99, help="share of units left out")
+    filters: list[int] = field(
+        (32, 64), ge=1, le=4096, help="number of output channels of each convolution"
+    )
+    kernel_size: int = field(
+        5, ge=1, le=255, help="width and height of the convolution kernels, in pixels"
+    )
+    dense_units: int = field(1024, ge=1, le=65536, help="number of units in the dense layer")
+    dropout_rate: float = field(0.4, ge=0.0, le=0.99, help="dropout rate after the dense layer")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MlpConfig(ImageModelConfig):
     """Dense layers."""
 
-    hidden_units: list[int] = field((128, 64), ge=1, le=65536, help="width of each hidden layer")
-    dropout_rate: float = field(0.0, ge=0.0, le=0.99, help="share of units left out")
+    hidden_units: list[int] = field(
+        (128, 64), ge=1, le=65536, help="number of units in each hidden layer"
+    )
+    dropout_rate: float = field(0.0, ge=0.0, le=0.99, help="dropout rate after each hidden layer")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,15 +73,21 @@ class ResNetCifarConfig(ImageModelConfig):
     """Residual networks for small images."""
 
     depth: int = field(
-        20, le=2000, help="layers with weights: 6n+2 in version 1, 9n+2 in version 2"
+        20, le=2000, help="number of layers with weights: 6n+2 in version 1, 9n+2 in version 2"
     )
-    version: int = field(1, allowed=(1, 2), help="1: He et al. 2015; 2: pre-activation, 2016")
-    batch_norm_momentum: float = field(0.9, ge=0.0, le=1.0, help="share of the old moving average")
-    batch_norm_epsilon: float = field(1e-5, gt=0.0, help="added to the variance")
+    version: int = field(
+        1, allowed=(1, 2), help="1: He et al. 2015; 2: pre-activation (He et al. 2016)"
+    )
+    batch_norm_momentum: float = field(
+        0.9, ge=0.0, le=1.0, help="momentum of the moving averages in batch normalization"
+    )
+    batch_norm_epsilon: float = field(
+        1e-5, gt=0.0, help="small constant added to the variance in batch normalization"
+    )
     use_sync_bn: bool = field(
-        False, help="mean and variance over the batches of all replicas, not of each"
+        False, help="synchronize batch normalization statistics across replicas"
     )
-    dropout_rate: float = field(0.0, ge=0.0, le=0.99, help="share of the pooled features left out")
+    dropout_rate: float = field(0.0, ge=0.0, le=0.99, help="dropout rate of the pooled features")
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yields a depth that the version does not have."""
@@ -90,15 +102,19 @@ class ResNetCifarConfig(ImageModelConfig):
 
 
 def _batch_norm_momentum(default: float) -> float:
-    return field(default, ge=0.0, le=1.0, help="share of the old moving average")
+    return field(
+        default, ge=0.0, le=1.0, help="momentum of the moving averages in batch normalization"
+    )
 
 
 def _batch_norm_epsilon(default: float) -> float:
-    return field(default, gt=0.0, help="added to the variance")
+    return field(
+        default, gt=0.0, help="small constant added to the variance in batch normalization"
+    )
 
 
 def _use_sync_bn() -> bool:
-    return field(False, help="mean and variance over the batches of all replicas, not of each")
+    return field(False, help="synchronize batch normalization statistics across replicas")
 
 
 def _rate(default: float, help: str) -> float:
@@ -109,16 +125,19 @@ def _rate(default: float, help: str) -> float:
 class ResNetConfig(ImageModelConfig):
     """Residual networks for images of ImageNet's size."""
 
-    depth: int = field(50, allowed=(18, 34, 50, 101, 152, 200), help="layers with weights")
+    depth: int = field(
+        50, allowed=(18, 34, 50, 101, 152, 200), help="number of layers with weights"
+    )
     version: float = field(
         1.5,
         allowed=(1.0, 1.5, 2.0),
-        help="1: He et al. 2015; 1.5: stride in the 3×3, Model Garden's; 2: pre-activation, 2016",
+        help="1: He et al. 2015; 1.5: stride in the 3×3 convolution, as in Model "
+        "Garden; 2: pre-activation",
     )
     zero_init_last_bn: bool = field(
-        False, help="each block starts as its shortcut: the scale of its last batch norm is 0"
+        False, help="initialize the scale of each block's last batch normalization to 0"
     )
-    dropout_rate: float = _rate(0.0, "share of the pooled features left out")
+    dropout_rate: float = _rate(0.0, "dropout rate of the pooled features")
     batch_norm_momentum: float = _batch_norm_momentum(0.9)
     batch_norm_epsilon: float = _batch_norm_epsilon(1e-5)
     use_sync_bn: bool = _use_sync_bn()
@@ -134,19 +153,23 @@ class ResNetConfig(ImageModelConfig):
 class VitConfig(ImageModelConfig):
     """Vision Transformers."""
 
-    model_name: str = field("vit-b16", allowed=VIT_NAMES, help="size, and width of the patches")
-    pooler: str = field(
-        "token", allowed=("token", "gap"), help="what is classified: a token, or the patches' mean"
+    model_name: str = field(
+        "vit-b16", allowed=VIT_NAMES, help="model size, and patch size in pixels"
     )
-    dropout_rate: float = _rate(0.0, "share left out of embeddings and of what a perceptron adds")
+    pooler: str = field(
+        "token",
+        allowed=("token", "gap"),
+        help="input of the classifier: encoding of the class token, or mean of the patches (gap)",
+    )
+    dropout_rate: float = _rate(0.0, "dropout rate of the embedded patches and of the MLP outputs")
     attention_dropout_rate: float = _rate(
-        0.0, "share left out of attention weights and of what attention adds"
+        0.0, "dropout rate of the attention weights and of the attention outputs"
     )
     init_stochastic_depth_rate: float = _rate(
-        0.0, "how often the last block adds nothing; those before it less, linearly"
+        0.0, "probability of dropping the last block in training; linearly lower for earlier blocks"
     )
     original_init: bool = field(
-        True, help="kernels start as in Dosovitskiy et al. 2020; if not, as in DeiT"
+        True, help="initialize kernels as in Dosovitskiy et al. 2020; false: as in DeiT"
     )
 
     def size_problem(self, shape: Sequence[int]) -> str:
@@ -159,14 +182,21 @@ class EfficientNetConfig(ImageModelConfig):
     """EfficientNet."""
 
     model_id: str = field(
-        "b0", allowed=tuple(f"b{size}" for size in range(8)), help="width and depth: b0 to b7"
+        "b0",
+        allowed=tuple(f"b{size}" for size in range(8)),
+        help="variant, which determines width and depth: b0 to b7",
     )
-    dropout_rate: float = _rate(0.2, "share of the pooled features left out")
+    dropout_rate: float = _rate(0.2, "dropout rate of the pooled features")
     stochastic_depth_drop_rate: float = _rate(
-        0.2, "how often a block past the last would add nothing; others less, linearly"
+        0.2,
+        "upper bound of a block's dropping probability, which grows linearly "
+        "from 0 at the first block",
     )
     se_ratio: float = field(
-        0.25, ge=0.0, le=1.0, help="width of squeeze and excitation; 0 for none"
+        0.25,
+        ge=0.0,
+        le=1.0,
+        help="squeeze-and-excitation ratio: squeezed channels / input channels; 0: disable it",
     )
     batch_norm_momentum: float = _batch_norm_momentum(0.99)
     batch_norm_epsilon: float = _batch_norm_epsilon(1e-3)

@@ -22,19 +22,26 @@ SECTIONS = ("train_data", "validation_data")
 class NeuMFConfig(Config):
     """GMF, MLP, or both; with the fields of Model Garden's NCF flags."""
 
-    name: str = field("", help="the network: a name that `runner list` shows")
-    kind: str = field("neumf", allowed=("gmf", "mlp", "neumf"), help="which of them; both: neumf")
-    mf_dim: int = field(8, ge=1, le=65536, help="width of GMF's embeddings")
+    name: str = field("", help="name of the model; `runner list` shows all")
+    kind: str = field(
+        "neumf",
+        allowed=("gmf", "mlp", "neumf"),
+        help="parts of the network: gmf, mlp, or both (neumf)",
+    )
+    mf_dim: int = field(8, ge=1, le=65536, help="width of the GMF embeddings")
     layers: list[int] = field(
-        (64, 32, 16, 8), ge=1, le=65536, help="widths of the MLP, that of its input first"
+        (64, 32, 16, 8),
+        ge=1,
+        le=65536,
+        help="widths of the MLP's input (user and item embeddings concatenated) and of its layers",
     )
     mf_regularization: float = field(
-        0.0, ge=0.0, help="weight of GMF's squared embeddings in the loss"
+        0.0, ge=0.0, help="L2 regularization factor of the GMF embeddings"
     )
     mlp_regularization: float = field(
         0.0,
         ge=0.0,
-        help="weight of the MLP's squared embeddings and kernels in the loss",
+        help="L2 regularization factor of the MLP embeddings and kernels",
         formerly="older drivers took one number for each layer; now one holds for all layers",
     )
 
@@ -56,13 +63,15 @@ class SyntheticRatingsConfig(SyntheticConfig):
         1024,
         ge=1,
         le=10**8,
-        help="choices, at least; users are added until there are as many",
+        help="minimum number of choices; users are added until it is reached",
     )
-    num_items: int = field(500, ge=64, le=10**8, help="items to choose from")
+    num_items: int = field(500, ge=64, le=10**8, help="number of items to choose from")
     seed: int = field(
-        0, le=2**32 - 1, help="seed of the choices; a smaller set begins a larger one"
+        0, le=2**32 - 1, help="random seed; a smaller dataset is the beginning of a larger one"
     )
-    features: Mapping[str, Any] | None = field(None, help="shapes", unsupported=_NO_FEATURES)
+    features: Mapping[str, Any] | None = field(
+        None, help="shapes and types of the features", unsupported=_NO_FEATURES
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -72,17 +81,22 @@ class RecommendationDataConfig(DataConfig):
     variant: str = field(
         "",
         allowed=("", "100k", "1m", "20m"),
-        help="which MovieLens; what is there where unset",
+        help="MovieLens version; by default the one that is found",
         formerly="older drivers called these ml-100k, ml-1m and ml-20m",
     )
     min_interactions: int = field(
-        20, ge=2, help="users with fewer choices are left out; the published sets have none"
+        20,
+        ge=2,
+        help="minimum number of choices per user; users with fewer (none in published "
+        "datasets) are left out",
     )
-    split: str = field("", help="part of the set", unsupported=_NO_SPLIT)
-    augment: str = field("none", help="change of images", unsupported=_NO_IMAGES)
-    augment_padding: int = field(4, help="pixels around an image", unsupported=_NO_IMAGES)
+    split: str = field("", help="part of the dataset", unsupported=_NO_SPLIT)
+    augment: str = field("none", help="image augmentation", unsupported=_NO_IMAGES)
+    augment_padding: int = field(
+        4, help="pixels of padding around an image", unsupported=_NO_IMAGES
+    )
     synthetic: SyntheticRatingsConfig = field(
-        factory=SyntheticRatingsConfig, help="for `source: synthetic`"
+        factory=SyntheticRatingsConfig, help="settings of `source: synthetic`"
     )
 
 
@@ -94,10 +108,10 @@ class RatingTrainData(RecommendationDataConfig):
         4,
         ge=1,
         le=10**5,
-        help="items not chosen that are drawn for each choice, anew each epoch",
+        help="negative items per choice, drawn at random in each epoch from those not chosen",
     )
     shuffle_buffer_size: int = field(
-        100, ge=0, help="0 or 1: in order; more: each epoch is a permutation of all pairs"
+        100, ge=0, help="0 or 1: keep the order of pairs; more: shuffle all pairs in each epoch"
     )
 
 
@@ -109,7 +123,7 @@ class RatingEvalData(RecommendationDataConfig):
         99,
         ge=0,
         le=10**6,
-        help="items not chosen that a user's latest is ranked among; 0: all of them",
+        help="negative items to rank a user's latest choice among; 0: all items not chosen",
     )
 
 
@@ -125,9 +139,9 @@ def _validation() -> RatingEvalData:
 class RecommendationConfig(TaskConfig):
     """Recommendation of items to users, based on their past choices."""
 
-    model: NeuMFConfig = field(factory=NeuMFConfig, help="the network", variants=RATING_MODELS)
-    train_data: RatingTrainData = field(factory=_train, help="what is trained on")
-    validation_data: RatingEvalData = field(factory=_validation, help="what is evaluated on")
+    model: NeuMFConfig = field(factory=NeuMFConfig, help="the model", variants=RATING_MODELS)
+    train_data: RatingTrainData = field(factory=_train, help="training data")
+    validation_data: RatingEvalData = field(factory=_validation, help="validation data")
     top_k: int = field(10, ge=1, help="k of HR@k and NDCG@k")
 
     def problems(self) -> Iterator[tuple[str, str]]:

@@ -22,44 +22,51 @@ _NO_AUGMENT = "sentences are not augmented"
 class TranslationDataConfig(DataConfig):
     """Pairs of sentences and their input pipeline."""
 
-    src_lang: str = field("", help="language that is translated: the end of its files' names")
-    tgt_lang: str = field("", help="language it is translated to: the end of its files' names")
+    src_lang: str = field(
+        "", help="source language, which is the suffix of its file names, such as en"
+    )
+    tgt_lang: str = field(
+        "", help="target language, which is the suffix of its file names, such as de"
+    )
     split: str = field(
-        "", help="start of the files' names; `train` or `validation`, by is_training, where unset"
+        "",
+        help="prefix of the file names; by default train or validation, depending on is_training",
     )
     batch_tokens: int = field(
         0,
         ge=0,
         le=2**28,
         exclusive_with="global_batch_size",
-        help="tokens of each language in one training step on all replicas, padding included",
+        help="maximum tokens per language in a training batch over all replicas, including padding",
     )
     global_batch_size: int = field(
         0,
         ge=0,
         le=2**24,
         exclusive_with="batch_tokens",
-        help="sentences of one step on all replicas",
+        help="number of sentence pairs in a batch over all replicas",
     )
     batch_rows_multiple: int = field(
         8,
         ge=1,
         le=2**20,
-        help="what the sentences of a batch by tokens are a multiple of; "
-        "replicas × accumulation steps have to divide it",
+        help="with batch_tokens: pairs per batch are a multiple of this; replicas × "
+        "accumulation steps divide it",
     )
     max_seq_length: int = field(
         256,
         ge=2,
         le=2**20,
-        help="tokens of the longest sentence, its end included; longer ones are left out of "
-        "training, and cut in evaluation",
+        help="maximum tokens per sentence with end token; longer: skipped in "
+        "training, truncated in evaluation",
     )
     static_batch: bool = field(
-        False, help="pad all batches to the same shape, as TPUs and XLA need"
+        False, help="pad all batches to the same shape, as TPUs and XLA require"
     )
-    augment: str = field("none", help="change of the examples", unsupported=_NO_AUGMENT)
-    augment_padding: int = field(4, help="edge of an image to crop", unsupported=_NO_AUGMENT)
+    augment: str = field("none", help="data augmentation", unsupported=_NO_AUGMENT)
+    augment_padding: int = field(
+        4, help="pixels of padding around an image before a random crop", unsupported=_NO_AUGMENT
+    )
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yields settings of the dataset that contradict each other."""
@@ -89,37 +96,40 @@ def validation_data() -> TranslationDataConfig:
 class TranslationConfig(TaskConfig):
     """Translation of sentences from one language to another."""
 
-    model: TextModelConfig = field(
-        factory=TextModelConfig, help="the network", variants=TEXT_MODELS
-    )
-    train_data: TranslationDataConfig = field(factory=training_data, help="what is trained on")
-    validation_data: TranslationDataConfig = field(
-        factory=validation_data, help="what is evaluated on"
-    )
+    model: TextModelConfig = field(factory=TextModelConfig, help="the model", variants=TEXT_MODELS)
+    train_data: TranslationDataConfig = field(factory=training_data, help="training data")
+    validation_data: TranslationDataConfig = field(factory=validation_data, help="validation data")
     sentencepiece_model_path: str = field(
-        "", help="vocabulary of both languages; built from the training text where unset"
+        "",
+        help="path of the vocabulary of both languages; by default it is built from "
+        "the training text",
     )
     vocab_size: int = field(
         8000,
         ge=8,
         le=2**24,
-        help="ids of a vocabulary that is built, or of data that is but ids",
+        help="size of the vocabulary if it is built, or if the data consist of token ids",
     )
     vocab_character_coverage: float = field(
-        1.0, gt=0.0, le=1.0, help="share of the text's characters that it has pieces for"
+        1.0,
+        gt=0.0,
+        le=1.0,
+        help="fraction of the training text's characters covered by a vocabulary that is built",
     )
     bleu_examples: int | None = field(
-        None, ge=0, help="sentences, the set's first ones, that BLEU is of; null: all; 0: none"
+        None,
+        ge=0,
+        help="number of sentences, from the first, to compute BLEU on; null: all, 0: none",
     )
     bleu_tokenize: str = field(
         "13a",
         allowed=("13a", "intl", "char", "zh", "none"),
-        help="how sacrebleu cuts words",
+        help="sacrebleu tokenizer for BLEU",
     )
-    bleu_lowercase: bool = field(False, help="BLEU without regard to case")
+    bleu_lowercase: bool = field(False, help="ignore case in BLEU")
     print_translations: bool | None = field(
         None,
-        help="translations on the screen",
+        help="print translations",
         unsupported="`runner predict` translates; evaluations give the score",
     )
 

@@ -21,9 +21,12 @@ def _rate(help: str) -> float | None:
 class TextModelConfig(Config):
     """A text network, selected by name."""
 
-    name: str = field("", help="the network: a name that `runner list` shows")
+    name: str = field("", help="name of the model; `runner list` shows all")
     label_smoothing: float = field(
-        0.1, ge=0.0, le=0.99, help="share of the target spread over all other tokens"
+        0.1,
+        ge=0.0,
+        le=0.99,
+        help="fraction of each target's probability that is spread over all other tokens",
     )
 
 
@@ -31,59 +34,81 @@ class TextModelConfig(Config):
 class StackConfig(Config):
     """The layers of an encoder or a decoder. None means the value of the preset."""
 
-    num_layers: int | None = field(None, ge=1, le=1000, help="number of layers")
-    num_attention_heads: int | None = field(None, ge=1, le=1024, help="heads of each attention")
+    num_layers: int | None = field(
+        None, ge=1, le=1000, help="number of layers; null: that of the preset"
+    )
+    num_attention_heads: int | None = field(
+        None, ge=1, le=1024, help="number of attention heads; null: that of the preset"
+    )
     intermediate_size: int | None = field(
-        None, ge=1, le=2**18, help="inner width of the feed-forward layers"
+        None,
+        ge=1,
+        le=2**18,
+        help="inner width of the feed-forward layers; null: that of the preset",
     )
     activation: str = field(
-        "relu", allowed=ACTIVATIONS, help="between the two feed-forward matrices"
+        "relu", allowed=ACTIVATIONS, help="activation function inside the feed-forward layers"
     )
     dropout_rate: float | None = _rate(
-        "share left out behind attention and feed-forward layers; null: the model's"
+        "dropout rate after attention and feed-forward layers; null: dropout_rate of the model"
     )
     attention_dropout_rate: float = field(
-        0.1, ge=0.0, le=0.99, help="share of attention weights left out"
+        0.1, ge=0.0, le=0.99, help="dropout rate of the attention weights"
     )
     intermediate_dropout: float = field(
-        0.1, ge=0.0, le=0.99, help="share left out inside the feed-forward layers"
+        0.1, ge=0.0, le=0.99, help="dropout rate inside the feed-forward layers"
     )
-    use_bias: bool = field(False, help="biases in attention")
+    use_bias: bool = field(False, help="use biases in attention")
     norm_first: bool = field(
-        True, help="normalise what goes into a layer; else its sum with what comes out (the paper)"
+        True,
+        help="normalize the input of each layer; false: the sum of its input and "
+        "output, as in the paper",
     )
-    norm_epsilon: float = field(1e-6, gt=0.0, help="added to the variance")
+    norm_epsilon: float = field(
+        1e-6, gt=0.0, help="small constant added to the variance in layer normalization"
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TransformerConfig(TextModelConfig):
     """The Transformer of Vaswani et al. 2017. None means the value of the preset."""
 
-    preset: str = field("base", allowed=tuple(SIZES), help="sizes and dropout, by name")
-    encoder: StackConfig = field(factory=StackConfig, help="what reads the source")
-    decoder: StackConfig = field(factory=StackConfig, help="what writes the target")
+    preset: str = field("base", allowed=tuple(SIZES), help="named preset of sizes and dropout rate")
+    encoder: StackConfig = field(factory=StackConfig, help="settings of the encoder")
+    decoder: StackConfig = field(factory=StackConfig, help="settings of the decoder")
     embedding_width: int | None = field(
-        None, ge=2, le=65536, help="width of the embeddings and of all layers"
+        None,
+        ge=2,
+        le=65536,
+        help="width of the embeddings and of all layers; null: that of the preset",
     )
-    dropout_rate: float | None = _rate("share of the embeddings left out")
+    dropout_rate: float | None = _rate(
+        "dropout rate of the embeddings, and default of encoder and decoder; null: the preset's"
+    )
     padded_decode: bool = field(
-        False, help="decode with fixed shapes, as TPUs need; wants decode_max_length"
+        False, help="decode with static shapes, as TPUs require; needs decode_max_length"
     )
     decode_max_length: int | None = field(
         None,
         ge=1,
         le=2**16,
-        help="tokens a translation has at most; by the source where null",
+        help="maximum number of tokens of a translation; null: length of the source "
+        "plus extra_decode_length",
     )
     extra_decode_length: int = field(
         50,
         ge=0,
         le=2**16,
-        help="tokens by which a translation may be longer than its source",
+        help="number of tokens a translation may exceed its source by, if "
+        "decode_max_length is null",
     )
-    beam_size: int = field(4, ge=1, le=1000, help="translations followed at once; 1: greedy")
+    beam_size: int = field(
+        4, ge=1, le=1000, help="beam width: number of candidate translations; 1: greedy search"
+    )
     alpha: float = field(
-        0.6, ge=0.0, help="how much beam search favours length (Wu et al. 2016, equation 14)"
+        0.6,
+        ge=0.0,
+        help="strength of length normalization in beam search (Wu et al. 2016, equation 14)",
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:

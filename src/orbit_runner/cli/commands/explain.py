@@ -1,0 +1,140 @@
+"""`runner explain`: describes a setting: its type, default, limits and what it does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+
+from orbit_runner.cli.flags.config_flags import (
+    FIELDS,
+    add_config_flags,
+    parse,
+    parser,
+    print_notes,
+    request,
+)
+from orbit_runner.config.describe import Setting, describe_settings
+from orbit_runner.config.parsing.conversion import format_value
+from orbit_runner.config.provenance import DEFAULT
+from orbit_runner.config.resolve import Request, Resolved, resolve
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.config.serialize import flat
+from orbit_runner.errors import RunnerError, nearest
+from orbit_runner.utils.streams import use_utf8
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Prints what the settings with the given names are. Returns 0."""
+    to = parser(
+        "explain",
+        "Describe settings or sections: type, default, allowed values and effect.\n"
+        "With --experiment, also print the value there and where it was set.",
+    )
+    to.add_argument(
+        "setting",
+        nargs="+",
+        help="setting, by its path (trainer.train_steps) or its name (train_steps), or a section",
+    )
+    to.add_argument("--json", action="store_true", help="print the descriptions as JSON")
+    add_config_flags(to)
+    flags = parse(to, arguments)
+    asked = request(flags)
+    resolved = resolve(asked) if asked != Request() else None
+    if resolved is not None:
+        print_notes(resolved)
+    # A resolved config has the classes of its own task; otherwise all tasks are described.
+    known = describe_settings(resolved.config if resolved is not None else ExperimentConfig())
+    found = [setting for name in flags.setting for setting in _find(name, known)]
+    use_utf8()
+    if flags.json:
+        print(json.dumps([_as_dict(setting, resolved) for setting in found], indent=2))
+        return 0
+    print("\n\n".join("\n".join(_lines(setting, known, resolved)) for setting in found))
+    return 0
+
+
+def _find(name: str, known: Sequence[Setting]) -> list[Setting]:
+    """Returns the settings with a path, or the settings whose path ends with a name."""
+    wanted = name.lstrip("-").partition("=")[0]
+    paths = FIELDS.get(wanted, (wanted,))
+    found = [setting for setting in known if setting.path in paths]
+    found = found or [setting for setting in known if setting.path.endswith(f".{wanted}")]
+    if not found:
+        names = {setting.path.rpartition(".")[2] for setting in known}
+        near = nearest(wanted, [*(setting.path for setting in known), *names])
+        raise RunnerError(
+            f"unknown setting {name!r}{near}\n`runner explain trainer` lists a section"
+        )
+    return found
+
+
+def _lines(setting: Setting, known: Sequence[Setting], resolved: Resolved | None) -> Iterator[str]:
+    yield setting.path
+    yield f"  {setting.help}"
+    if not setting.is_section:
+        yield _row("type", setting.type)
+        yield _row("default", _shown(setting.default))
+    if setting.allowed:
+        yield _row("allowed", setting.allowed)
+    if setting.remark:
+        yield _row("note", setting.remark)
+    if setting.choices:
+        choices = (f"{path}: {', '.join(names)}" for path, names in setting.choices.items())
+        yield _row("only with", "; ".join(choices))
+    if not setting.is_section and setting.path.count("."):
+        yield _row("set by", ", ".join(_flags(setting.path)))
+    if resolved is not None:
+        yield from _value(setting, resolved)
+    yield from _children(setting, known)
+
+
+def _row(name: str, text: str) -> str:
+    return f"  {name:<10} {text}"
+
+
+def _flags(path: str) -> list[str]:
+    short = [f"--{flag}" for flag, paths in FIELDS.items() if path in paths]
+    return [f"--{path}=VALUE", *(f"{flag}=VALUE" for flag in short)]
+
+
+def _value(setting: Setting, resolved: Resolved) -> Iterator[str]:
+    values = flat(resolved.config)
+    if setting.path in values:
+        origin = resolved.origins.get(setting.path, DEFAULT)
+        yield _row("value", f"{_shown(values[setting.path])} ({origin})")
+
+
+def _children(setting: Setting, known: Sequence[Setting]) -> Iterator[str]:
+    starts = (f"{setting.path}.", f"{setting.path}[].")
+    names = [(below, below.path.rpartition(".")) for below in known]
+    rows = {
+        name + ("." if below.is_section else ""): below.help
+        for below, (parent, dot, name) in names
+        if parent + dot in starts
+    }
+    width = max(map(len, rows), default=0)
+    yield from (f"    {name:<{width}}  {text}" for name, text in rows.items())
+
+
+def _shown(value: object) -> str:
+    """Returns a default as it is written in YAML."""
+    if isinstance(value, (tuple, Mapping)):
+        return json.dumps(list(value) if isinstance(value, tuple) else dict(value))
+    return format_value(value)
+
+
+def _as_dict(setting: Setting, resolved: Resolved | None) -> dict[str, object]:
+    described: dict[str, object] = {
+        "path": setting.path,
+        "help": setting.help,
+        "type": setting.type,
+        "default": setting.default,
+        "allowed": setting.allowed,
+        "note": setting.remark,
+        "only_with": {path: list(names) for path, names in setting.choices.items()},
+    }
+    values = {} if resolved is None else flat(resolved.config)
+    if resolved is not None and setting.path in values:
+        described["value"] = values[setting.path]
+        described["origin"] = str(resolved.origins.get(setting.path, DEFAULT))
+    return described

@@ -1,0 +1,160 @@
+"""Describes every setting from its declaration: type, default, limits and what it does."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from orbit_runner.config.parsing.conversion import describe_type, is_config, options_of
+from orbit_runner.config.parsing.value_checks import default_of
+from orbit_runner.config.schema.base import Config, OneOf
+
+Choices = Mapping[str, tuple[str, ...]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """One setting, or one section.
+
+    Attributes:
+        path: The dotted path, such as `trainer.train_steps`. The items of a list are `path[]`.
+        help: What it does, in one line.
+        type: The type in words, such as `a whole number or null`.
+        default: The default value; None for sections.
+        allowed: The allowed values, if they are listed, and the limits of numbers.
+        remark: Why it has no effect or only one value, or which setting it is an alternative to.
+        choices: The values of other settings with which it exists, such as
+            `{"task.name": ("translation",)}`; empty if it always exists.
+        is_section: Whether it contains other settings.
+    """
+
+    path: str
+    help: str
+    type: str
+    default: Any
+    allowed: str
+    remark: str
+    choices: Choices
+    is_section: bool
+
+
+def describe_settings(config: Config) -> list[Setting]:
+    """Returns all settings below a config, in the order in which they are declared.
+
+    If a section depends on a registry, such as `task` on `task.name`, and its name is not set, its
+    settings are those of all entries of the registry.
+    """
+    found = list(_walk(config, "", {}))
+    known: dict[str, set[str]] = {}
+    for setting in found:
+        for path, names in setting.choices.items():
+            known.setdefault(path, set()).update(names)
+    merged: dict[tuple[Any, ...], Setting] = {}
+    for setting in found:
+        key = (setting.path, setting.help, setting.type, repr(setting.default), setting.allowed)
+        choices = setting.choices
+        if key in merged:
+            choices = _union(merged[key].choices, choices)
+        merged[key] = dataclasses.replace(setting, choices=choices)
+    return [
+        dataclasses.replace(
+            setting,
+            choices={p: names for p, names in setting.choices.items() if set(names) != known[p]},
+        )
+        for setting in merged.values()
+    ]
+
+
+def _union(first: Choices, second: Choices) -> Choices:
+    """Returns the choices of a setting that exists with either."""
+    return {
+        path: tuple(dict.fromkeys((*names, *second[path])))
+        for path, names in first.items()
+        if path in second
+    }
+
+
+def _walk(config: Config, path: str, choices: Choices) -> Iterator[Setting]:
+    hints = typing.get_type_hints(type(config))
+    for field in dataclasses.fields(config):
+        below = f"{path}.{field.name}" if path else field.name
+        hint, value = hints[field.name], getattr(config, field.name)
+        item = _item_class(hint)
+        section = value if isinstance(value, Config) else _section_of(hint)
+        yield _describe(field, type(config), hint, below, choices, is_section=section is not None)
+        registry = field.metadata.get("variants")
+        if registry is not None and not getattr(value, "name", None):
+            for entry in registry.entries():
+                chosen = entry.load_config()(name=entry.name)
+                yield from _walk(chosen, below, {**choices, f"{below}.name": (entry.name,)})
+        elif section is not None:
+            yield from _walk(section, below, choices)
+        elif item is not None:
+            yield from _walk(item(), f"{below}[]", choices)
+
+
+def _describe(
+    field: dataclasses.Field[Any],
+    owner: type[Config],
+    hint: Any,
+    path: str,
+    choices: Choices,
+    *,
+    is_section: bool,
+) -> Setting:
+    meta = field.metadata
+    return Setting(
+        path=path,
+        help=str(meta.get("help", "")),
+        type="a section" if is_section else describe_type(hint),
+        default=None if is_section else default_of(field),
+        allowed=_allowed(owner, field.name, hint, meta),
+        remark=_remark(meta, path),
+        choices=choices,
+        is_section=is_section,
+    )
+
+
+def _allowed(owner: type[Config], name: str, hint: Any, meta: Mapping[str, Any]) -> str:
+    if issubclass(owner, OneOf) and name == "type":
+        return ", ".join(owner.available())
+    if meta.get("variants") is not None:
+        return ""
+    parts = [", ".join(map(_word, meta.get("allowed", ())))]
+    words = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
+    limits = [(text, meta.get(key)) for key, text in words.items()]
+    numbers = [f"{text} {_number(limit)}" for text, limit in limits if limit is not None]
+    parts.append(", ".join(numbers))
+    return "; ".join(part for part in parts if part)
+
+
+def _word(value: Any) -> str:
+    if value is None:
+        return "null"
+    return str(value) if value != "" else "''"
+
+
+def _number(limit: float) -> str:
+    return f"{limit:,}" if isinstance(limit, int) else f"{limit:g}"
+
+
+def _remark(meta: Mapping[str, Any], path: str) -> str:
+    for key, words in (("unsupported", "only the default is accepted"), ("ignored", "no effect")):
+        if meta.get(key):
+            return f"{words}: {meta[key]}"
+    other = meta.get("exclusive_with")
+    return f"alternative to {path.rpartition('.')[0]}.{other}" if other else ""
+
+
+def _section_of(hint: Any) -> Config | None:
+    cls = next((option for option in options_of(hint) if is_config(option)), None)
+    return None if cls is None else cls()
+
+
+def _item_class(hint: Any) -> type[Config] | None:
+    for option in options_of(hint):
+        if typing.get_origin(option) is list:
+            return next((item for item in typing.get_args(option) if is_config(item)), None)
+    return None

@@ -1,0 +1,77 @@
+"""`runner explain`: a setting, its type, default, limits and value."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from orbit_runner.cli.main import main
+
+TRAIN_STEPS = """\
+trainer.train_steps
+  number of training steps
+  type       a whole number
+  default    0
+  allowed    at least 0
+  note       alternative to trainer.train_epochs
+  set by     --trainer.train_steps=VALUE, --train_steps=VALUE
+"""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["explain", "trainer.train_steps"],
+        ["explain", "train_steps"],
+        ["explain", "trainer.train_steps=7"],
+        ["help", "train_steps"],
+    ],
+)
+def test_a_setting_is_found_by_path_and_by_name(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 0
+    assert capsys.readouterr().out == TRAIN_STEPS
+
+
+def test_a_name_in_several_sections_lists_them_all(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "global_batch_size"]) == 0
+    out = capsys.readouterr().out
+    assert "task.train_data.global_batch_size\n" in out
+    assert "task.validation_data.global_batch_size\n" in out
+
+
+def test_a_section_lists_its_settings(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "trainer.early_stopping"]) == 0
+    out = capsys.readouterr().out
+    assert "\n    metric" in out
+    assert main(["explain", "trainer"]) == 0
+    out = capsys.readouterr().out
+    assert "\n    optimizer_config. " in out
+    assert "\n    train_steps " in out
+
+
+def test_with_an_experiment_it_shows_value_and_origin(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["task.model.dropout_rate", "seed", "--experiment=digits"]
+    assert main(["explain", *words, "--task.model.dropout_rate=0.25"]) == 0
+    out = capsys.readouterr().out
+    # The experiment has one network, so only its setting is described.
+    assert out.count("task.model.dropout_rate\n") == 1
+    assert "  value      0.25 (--task.model.dropout_rate)\n" in out
+    assert "  value      17 (experiments/digits.yaml:" in out
+
+
+def test_json_has_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "task.model.se_ratio", "runtime.seed", "--json"]) == 0
+    first, second = json.loads(capsys.readouterr().out)
+    assert first["only_with"]["task.model.name"] == ["efficientnet"]
+    assert (second["path"], second["default"]) == ("runtime.seed", 0)
+    assert "value" not in second
+
+
+def test_an_unknown_setting_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "trainer.train_step"]) == 2
+    err = capsys.readouterr().err
+    assert "unknown setting 'trainer.train_step'; did you mean 'trainer.train_steps'?" in err
+    assert main(["explain"]) == 2

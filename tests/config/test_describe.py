@@ -1,0 +1,88 @@
+"""The description of settings, from their declarations."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from orbit_runner.config.describe import Setting, describe_settings
+from orbit_runner.config.parsing.search_path import experiment_files
+from orbit_runner.config.resolve import Request, resolve
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.config.serialize import flat
+
+
+def named(path: str) -> list[Setting]:
+    return [one for one in describe_settings(ExperimentConfig()) if one.path == path]
+
+
+@pytest.mark.parametrize("experiment", sorted(experiment_files()))
+def test_every_setting_of_an_experiment_is_described(experiment: str) -> None:
+    config = resolve(Request(experiment=experiment)).config
+    known = {one.path for one in describe_settings(ExperimentConfig())}
+    # The keys of free mappings, such as the features of synthetic data, are not settings.
+    missing = [
+        path
+        for path in flat(config)
+        if path not in known and not any(path.startswith(f"{one}.") for one in known)
+    ]
+    assert missing == []
+
+
+def test_every_setting_has_a_help_text_and_a_type() -> None:
+    assert [one.path for one in describe_settings(ExperimentConfig()) if not one.help] == []
+    assert [one.path for one in describe_settings(ExperimentConfig()) if not one.type] == []
+
+
+def test_a_setting_of_all_tasks_is_described_once() -> None:
+    (one,) = named("task.init_checkpoint")
+    assert one.choices == {}
+    (steps,) = named("trainer.train_steps")
+    assert (steps.type, steps.default, steps.allowed) == ("a whole number", 0, "at least 0")
+    assert steps.remark == "alternative to trainer.train_epochs"
+
+
+def test_a_setting_of_one_network_names_it() -> None:
+    (one,) = named("task.model.se_ratio")
+    assert one.choices == {
+        "task.name": ("image_classification",),
+        "task.model.name": ("efficientnet",),
+    }
+
+
+def test_settings_with_equal_declarations_are_described_together() -> None:
+    depths = {one.choices["task.model.name"]: one.allowed for one in named("task.model.depth")}
+    assert depths == {("resnet",): "18, 34, 50, 101, 152, 200", ("resnet_cifar",): "at most 2,000"}
+    (epsilon,) = (
+        one for one in named("task.model.batch_norm_epsilon") if one.default == pytest.approx(1e-5)
+    )
+    assert epsilon.choices["task.model.name"] == ("resnet", "resnet_cifar")
+
+
+def test_choices_limits_and_lists_are_described() -> None:
+    (strategy,) = named("runtime.distribution_strategy")
+    assert strategy.allowed.startswith("off, one_device, mirrored, ")
+    (kind,) = named("trainer.optimizer_config.learning_rate.type")
+    assert "cosine" in kind.allowed.split(", ")
+    (name,) = named("callbacks[].class_name")
+    assert name.type == "a text"
+    (section,) = named("trainer")
+    assert (section.is_section, section.type) == (True, "a section")
+
+
+def test_a_setting_with_one_value_says_why() -> None:
+    (one,) = (one for one in named("task.train_data.sharding") if one.remark)
+    assert one.remark.startswith("only the default is accepted: ")
+
+
+def test_descriptions_need_no_tensorflow() -> None:
+    code = (
+        "import sys\n"
+        "from orbit_runner.config.describe import describe_settings\n"
+        "from orbit_runner.config.schema.experiment import ExperimentConfig\n"
+        "assert len(describe_settings(ExperimentConfig())) > 500\n"
+        "assert 'tensorflow' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

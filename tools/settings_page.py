@@ -1,0 +1,89 @@
+"""Writes docs/settings.md, the page of all settings: `python -m tools.settings_page`.
+
+The page comes from the declarations of the settings, as `runner explain` does. A test fails if the
+page is not up to date.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from orbit_runner.config.describe import Setting, describe_settings
+from orbit_runner.config.schema.experiment import ExperimentConfig
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "settings.md"
+_HEAD = """\
+# Settings
+
+Every setting of a config file, with its type, default and allowed values. `runner explain NAME`
+prints the same for one setting or section, and with `--experiment` its value there and where that
+was set. `python -m tools.settings_page` writes this page.
+
+A setting is written in YAML by its section (`trainer: {train_steps: 100}`), on the command line by
+its dotted path (`--trainer.train_steps=100`). See [Config files](configs.md).
+"""
+
+
+def page() -> str:
+    """Returns the text of the page."""
+    settings = [one for one in describe_settings(ExperimentConfig()) if not one.is_section]
+    help_of = {one.path: one.help for one in describe_settings(ExperimentConfig())}
+    parts = [_HEAD]
+    for parent, rows in _sections(settings).items():
+        parts.append(f"## `{parent}`" if parent else "## Top level")
+        section = help_of.get(parent.removesuffix("[]"), "")
+        if section:
+            parts.append(f"{section[:1].upper()}{section[1:]}.")
+        parts.append("\n".join(_table(rows)))
+    return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
+
+
+def _sections(settings: Sequence[Setting]) -> dict[str, list[Setting]]:
+    """Returns the settings by the path of their section, in the order of the first of each."""
+    found: dict[str, list[Setting]] = {}
+    for one in settings:
+        found.setdefault(one.path.rpartition(".")[0], []).append(one)
+    return found
+
+
+def _table(rows: Sequence[Setting]) -> Iterator[str]:
+    for choices, group in itertools.groupby(rows, key=lambda one: _choices(one.choices)):
+        if choices:
+            yield f"Only with {choices}:\n"
+        yield "| setting | type | default | what it does |\n|---|---|---|---|"
+        for one in group:
+            default = _cell(json.dumps(one.default, default=_plain, ensure_ascii=False))
+            text = _cell(one.help)
+            if one.allowed:
+                text += f"; allowed: {_cell(one.allowed)}"
+            if one.remark:
+                text += f" ({_cell(one.remark)})"
+            yield f"| `{one.path.rpartition('.')[2]}` | {one.type} | `{default}` | {text} |"
+        yield ""
+
+
+def _choices(choices: Mapping[str, tuple[str, ...]]) -> str:
+    return ", ".join(f"`{path}: {' or '.join(names)}`" for path, names in choices.items())
+
+
+def _plain(value: object) -> object:
+    assert isinstance(value, Mapping), value
+    return dict(value)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", r"\|").replace("\n", " ")
+
+
+def main() -> int:
+    """Writes the page."""
+    PAGE.write_text(page(), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
