@@ -157,7 +157,8 @@ def test_training_goes_back_when_it_diverged(chiefs: Any) -> None:
     code, _ = chief.finish()
     assert code == 0, chief.events
     notes = [event["note"] for event in chief.events if "note" in event]
-    assert any("diverged by step" in note and "going on from step 10" in note for note in notes)
+    returned = "returned to step 10 (1 of 1 times)"
+    assert any("training diverged: " in note and returned in note for note in notes)
     assert [event["trained"] for event in chief.events if "trained" in event][-1] == 20
 
 
