@@ -62,6 +62,11 @@ def test_with_an_experiment_it_shows_value_and_origin(capsys: pytest.CaptureFixt
     assert "  value      17 (experiments/digits.yaml:" in out
 
 
+def test_an_item_of_a_list_is_described_as_all_items(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "callbacks[0].class_name"]) == 0
+    assert capsys.readouterr().out.startswith("callbacks[].class_name\n")
+
+
 def test_json_has_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "task.model.se_ratio", "runtime.seed", "--json"]) == 0
     first, second = json.loads(capsys.readouterr().out)

@@ -44,9 +44,9 @@ class Circumstances:
 
 
 class CheckpointManager(Protocol):
-    """What a run asks of its checkpoints; `Checkpoints`, or a user's `tf.train.CheckpointManager`.
+    """The interface of a run's checkpoints.
 
-    The methods are documented in `Checkpoints`.
+    `Checkpoints` implements it, and an adapter for a custom `tf.train.CheckpointManager`.
     """
 
     fell_back: bool
@@ -54,16 +54,35 @@ class CheckpointManager(Protocol):
     restored: CheckpointRecord | None
 
     @property
-    def directory(self) -> str: ...  # noqa: D102
-    def newest(self) -> str | None: ...  # noqa: D102
-    def check(self, path: str) -> None: ...  # noqa: D102
-    def restore_or_initialize(self, task: Any) -> str | None: ...  # noqa: D102
-    def restore_newest(self) -> str | None: ...  # noqa: D102
-    def restore(self, path: str) -> None: ...  # noqa: D102
-    def save(self) -> None: ...  # noqa: D102
-    def sync(self) -> None: ...  # noqa: D102
-    def raise_failure(self) -> None: ...  # noqa: D102
-    def completed_saves_scope(self) -> contextlib.AbstractContextManager[None]: ...  # noqa: D102
+    def directory(self) -> str:
+        """Returns the directory of the checkpoints."""
+
+    def newest(self) -> str | None:
+        """Returns the path of the latest checkpoint, or None if there is no checkpoint."""
+
+    def check(self, path: str) -> None:
+        """Raises an error if a checkpoint is damaged."""
+
+    def restore_or_initialize(self, task: Any) -> str | None:
+        """Restores the latest checkpoint, or initializes the model; returns its path or None."""
+
+    def restore_newest(self) -> str | None:
+        """Restores the latest checkpoint; returns its path or None."""
+
+    def restore(self, path: str) -> None:
+        """Restores one checkpoint."""
+
+    def save(self) -> None:
+        """Saves a checkpoint at the global step."""
+
+    def sync(self) -> None:
+        """Waits until the last save is complete."""
+
+    def raise_failure(self) -> None:
+        """Raises the error of a save in the background, if it failed."""
+
+    def completed_saves_scope(self) -> contextlib.AbstractContextManager[None]:
+        """Completes the last save at the end of a `with` block."""
 
 
 class Checkpoints:

@@ -1,4 +1,4 @@
-"""The handwritten digits of scikit-learn, for a first run without a download."""
+"""The handwritten digits of scikit-learn, which need no download."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def serve_role(cluster: Cluster, *, left: Left, announce: Callable[[], None] | N
     Returns an exit code, which is 128 + n for signal n. `left` is called once a second, and returns
     an exit code once the server is not needed anymore. `announce` tells the chief that this server
     has received a signal to exit. The server then keeps running until the chief has saved and
-    exited, for a minute at most. If `announce` is None, the server exits immediately. Raises
+    exited, but at most for one minute. If `announce` is None, the server exits immediately. Raises
     `RunnerError` if the port is in use or TensorFlow cannot start the server.
     """
     return serve_until(

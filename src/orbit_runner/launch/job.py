@@ -67,7 +67,7 @@ def leads(part: Part) -> bool:
 
 
 def works(part: Part) -> bool:
-    """Returns whether this kind of process exits by itself, at the end or on request."""
+    """Returns whether this kind of process exits without being killed, at the end or on request."""
     return not part.serves
 
 

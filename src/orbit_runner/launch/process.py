@@ -105,7 +105,7 @@ class Process:
         return os.waitid(os.P_PID, self.pid, flags) is not None
 
     def is_stopped(self) -> bool:
-        """Returns whether the process was stopped (SIGSTOP), so that it cannot exit by itself."""
+        """Returns whether the process was stopped (SIGSTOP) and so cannot exit."""
         if not hasattr(os, "waitid") or self._child.returncode is not None:
             return False
         flags = os.WSTOPPED | os.WNOHANG | os.WNOWAIT

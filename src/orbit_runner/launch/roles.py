@@ -11,9 +11,9 @@ class Part:
     """What a process does in a job."""
 
     leads: bool = False  # training is done when all that lead are done
-    serves: bool = False  # does not exit by itself; is ended when its clients are done
+    serves: bool = False  # runs until the launcher ends it, when its clients are done
     grouped: bool = False  # is ended and restarted with the others when one of them is lost
-    alone: bool = False  # is restarted by itself when it is lost
+    alone: bool = False  # if it is lost, only this process is restarted
     first: bool = False  # must respond before the others are started
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from orbit_runner.cli.flags.config_flags import (
@@ -55,7 +56,8 @@ def main(arguments: Sequence[str]) -> int:
 
 def _find(name: str, known: Sequence[Setting]) -> list[Setting]:
     """Returns the settings with a path, or the settings whose path ends with a name."""
-    wanted = name.lstrip("-").partition("=")[0]
+    # All items of a list have the same settings: `callbacks[0]` is described as `callbacks[]`.
+    wanted = re.sub(r"\[\d+\]", "[]", name.lstrip("-").partition("=")[0])
     paths = FIELDS.get(wanted, (wanted,))
     found = [setting for setting in known if setting.path in paths]
     found = found or [setting for setting in known if setting.path.endswith(f".{wanted}")]

@@ -1,8 +1,8 @@
 """Reads gin files and bindings with gin's own parser, without TensorFlow.
 
 A binding whose root is `task`, `trainer`, `runtime` or `experiment` sets a value in the config
-tree. All other statements are kept as gin text, for the `@gin.configurable` functions that a run
-uses.
+tree. All other statements are kept as gin text, and bound to the `@gin.configurable` functions
+when a run starts.
 """
 
 from __future__ import annotations

@@ -54,8 +54,8 @@ def unpack(
     `members` is name in the archive to name in the directory; other files are skipped. None for all
     files.
 
-    Raises `DownloadError` if the archive is damaged, lacks a member or is rejected. Files that were
-    extracted by then remain in the directory, for the caller to delete.
+    Raises `DownloadError` if the archive is damaged, lacks a member or is rejected. Files that
+    were already extracted remain in the directory; the caller must delete them.
     """
     called = archive.name.removesuffix(".part")
     try:

@@ -64,7 +64,7 @@ RULES: dict[type | str, Rule] = {}
 def register(*classes: type | str) -> Callable[[Rule], Rule]:
     """Returns a function that registers a rule for layer classes, and returns the rule.
 
-    Each class is given by itself, or as a string of its module and name. The rule does not apply to
+    Each argument is a class, or a string with its module and name. The rule does not apply to
     subclasses.
     """
 
