@@ -1,29 +1,30 @@
-# Every target does its own set-up: a virtual environment in .venv, made once from the lock.
+# Every target first creates the virtual environment .venv from the lock file, if it does not exist.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow test-all lint format kills clusters wide official-matrix official-sample bench lock clean
+.PHONY: help run test test-slow test-all lint format docs kills clusters wide official-matrix official-sample bench lock clean
 
 help:
-	@echo "make run      train a small network on real handwritten digits, and show the result"
-	@echo "make test     the quick tests, four in five; a quarter of an hour"
-	@echo "make test-all all tests; an hour"
-	@echo "make lint     ruff and mypy"
-	@echo "make format   ruff format"
-	@echo "make kills    kill seven runs twenty times each, and compare their weights; an hour"
-	@echo "make clusters every strategy and mode, every way to lose a worker; half an hour"
-	@echo "make official-matrix  every experiment of Model Garden, and the table of them; hours, resumes"
-	@echo "make official-sample  four of them, in a minute; fails where one does"
-	@echo "make wide     every experiment file, run twice, where \`make test\` takes a sample"
-	@echo "make bench    speed against a bare loop, the cost of exactness, pauses for saving, resuming"
-	@echo "make lock     requirements.lock anew (needs uv)"
+	@echo "make run      train a small network on real handwritten digits and show the result"
+	@echo "make test     run the quick tests, four in five; a quarter of an hour"
+	@echo "make test-all run all tests; an hour"
+	@echo "make lint     run ruff and mypy"
+	@echo "make format   format the code with ruff"
+	@echo "make docs     build the documentation site into site/; half a minute"
+	@echo "make kills    kill seven runs twenty times each and compare their weights; an hour"
+	@echo "make clusters test every strategy and mode, and every way to lose a worker; half an hour"
+	@echo "make official-matrix  run all Model Garden experiments and write their table; hours; resumes"
+	@echo "make official-sample  run four of them; a minute; fails if one of them fails"
+	@echo "make wide     run every experiment file twice; \`make test\` runs only a sample"
+	@echo "make bench    measure speed against a bare loop, and the cost of exactness, saving and resuming"
+	@echo "make lock     update the three lock files (requires uv and Python 3.11)"
 	@echo "make clean    remove .venv, runs and caches"
 
 $(READY): requirements.lock pyproject.toml
-	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 10) <= v <= (3, 12) else f"Python 3.10 to 3.12 is needed, {sys.executable} is {v[0]}.{v[1]}; try: make PYTHON=python3.11 $(MAKECMDGOALS)")'
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 10) <= v <= (3, 12) else f"requires Python 3.10 to 3.12, but {sys.executable} is {v[0]}.{v[1]}; try: make PYTHON=python3.11 $(MAKECMDGOALS)")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing the locked packages into $(VENV); 2 to 5 minutes the first time"
 	$(BIN)/python -m pip install --disable-pip-version-check --no-deps --require-hashes --progress-bar=off -r requirements.lock
@@ -50,6 +51,11 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+docs: $(READY)
+	$(BIN)/python -m pip install --disable-pip-version-check --no-deps --require-hashes --progress-bar=off -q -r requirements-docs.lock
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "the documentation is in site/index.html"
+
 kills: $(READY)
 	$(BIN)/python -m pytest tests/kills --kills=20 -s
 
@@ -69,10 +75,18 @@ official-sample: $(READY)
 bench: $(READY)
 	$(BIN)/python -m benchmarks
 
+LOCK := --universal --python-version 3.10 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --no-annotate
+
+# The locks of the site and of CUDA agree with requirements.lock; that of CUDA has only what it adds.
 lock:
-	uv pip compile pyproject.toml --extra dev --universal --python-version 3.10 --generate-hashes \
-	  --no-emit-index-url --no-emit-find-links --no-header --no-annotate -o requirements.lock
+	uv pip compile pyproject.toml --extra dev $(LOCK) -o requirements.lock
+	python3 -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['docs'], sep='\n')" \
+	  | uv pip compile - -c requirements.lock $(LOCK) -o requirements-docs.lock
+	uv pip compile pyproject.toml --extra cuda -c requirements.lock $(LOCK) -o requirements-cuda.lock
+	awk 'NR == FNR {locked[$$1]; next} /^[^ ]/ {keep = !($$1 in locked)} keep' \
+	  requirements.lock requirements-cuda.lock > requirements-cuda.lock.new
+	mv requirements-cuda.lock.new requirements-cuda.lock
 
 clean:
-	rm -rf $(VENV) runs build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) runs build dist site .pytest_cache .mypy_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,1 +1,1 @@
-"""Measures the runner against its peers; each figure is a ratio of alternating runs."""
+"""Compares the runner with its peers; each figure is a ratio of alternating runs."""

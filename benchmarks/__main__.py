@@ -1,4 +1,4 @@
-"""`python -m benchmarks [NAME …]`: runs benchmarks and writes `RESULTS.md`."""
+"""Runs benchmarks: `python -m benchmarks [NAME …]`. Without names, it writes `RESULTS.md`."""
 
 from __future__ import annotations
 
@@ -14,18 +14,14 @@ NAMES = (
 
 
 def main(names: list[str]) -> int:
-    """Runs the named benchmarks, or all; several in a process each.
+    """Runs the named benchmarks, or all, and returns the exit code: 1 if one fails.
 
-    Args:
-        names: Modules of this package.
-
-    Returns:
-        The exit code: 1 where one failed.
+    A single benchmark runs in this process; several run in a separate process each.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     unknown = [name for name in names if name not in NAMES]
     if unknown:
-        print(f"benchmarks: unknown {', '.join(unknown)}; there are: {', '.join(NAMES)}")
+        print(f"benchmarks: unknown {', '.join(unknown)}; allowed: {', '.join(NAMES)}")
         return 2
     from benchmarks.harness import RESULTS, machine, report
 

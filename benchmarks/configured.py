@@ -1,7 +1,7 @@
-"""Training as configured: records, checkpoints and all, against a bare loop that keeps nothing.
+"""Compares configured training, with records and checkpoints, with a bare loop that writes nothing.
 
-Threads of an op are a setting of the process, so each contender has a process of its own, and the
-processes take turns.
+The number of threads per op applies to a whole process. So each contender has its own process, and
+the processes take turns.
 """
 
 from __future__ import annotations
@@ -17,22 +17,15 @@ from pathlib import Path
 
 from benchmarks.harness import alternate, table
 
-# Multiples of the intervals of records and checkpoints of these experiments.
+# Multiples of the summary and checkpoint intervals of these experiments.
 STEPS = {"digits_mlp": 6000, "digits": 900}
-# The networks of `benchmarks.networks` that are these experiments.
+# The network in `benchmarks.networks` for each experiment.
 _NETWORKS = {"digits_mlp": "mlp with dropout on digits", "digits": "cnn on digits"}
 BARE = "bare `tf.function` loop"
 
 
 def report(rounds: int = 7) -> str:
-    """Measures both experiments; `CASES=name,name` in the environment picks some.
-
-    Args:
-        rounds: How often each contender runs.
-
-    Returns:
-        A table for each.
-    """
+    """Measures both experiments, or those in the environment variable `CASES` (`name,name`)."""
     wanted = os.environ.get("CASES", "").split(",")
     tables = []
     for name in STEPS:
@@ -43,7 +36,7 @@ def report(rounds: int = 7) -> str:
             _process("bare", name, 1) as single,
             _process("runner", name, 1) as own,
         ):
-            runs = {BARE: bare, "the same, one thread an op": single, "this runner": own}
+            runs = {BARE: bare, "the same, one thread per op": single, "this runner": own}
             figures = alternate(runs, baseline=BARE, rounds=rounds)
         tables.append(table(f"training as configured, {name}", "steps/s", figures))
     return "\n".join(tables)
@@ -70,12 +63,12 @@ def _process(kind: str, name: str, threads: int) -> Iterator[Callable[[], int]]:
 
 
 def main(kind: str, name: str, threads: int) -> None:
-    """Runs a round for each line of standard input, and prints its steps.
+    """Runs one round per line of standard input, and prints its number of steps.
 
     Args:
         kind: `bare` or `runner`.
-        name: The experiment.
-        threads: Threads inside an op; 0 for TensorFlow's default.
+        name: The name of the experiment.
+        threads: Threads per op; 0 means TensorFlow's default.
     """
     import tensorflow as tf
 
@@ -101,7 +94,7 @@ def _runner(name: str, folder: Path) -> Callable[[], int]:
     from orbit_runner.train import loop
     from orbit_runner.train.controller import build_controller
 
-    # No end, so that a round can follow a round.
+    # Training has no end, so that any number of rounds can follow.
     endless = ("trainer.train_epochs=0", f"trainer.train_steps={MUCH}")
     config = resolve(Request(experiment=name, params_overrides=endless)).config
     session = session_of(config, folder, asynchronous=True)

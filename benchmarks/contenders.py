@@ -1,4 +1,4 @@
-"""What trains and evaluates the same network on the same batches: this runner, and the others."""
+"""Contenders that train or evaluate the same network on the same batches."""
 
 from __future__ import annotations
 
@@ -29,20 +29,16 @@ PIPELINE = ("task.train_data.on_device=false", "task.validation_data.on_device=f
 
 @contextlib.contextmanager
 def silent() -> Iterator[None]:
-    """Keeps Orbit's lines and Keras' bars out of the tables."""
+    """Suppresses the output of Orbit and the progress bars of Keras."""
     with quiet_orbit(), contextlib.redirect_stdout(io.StringIO()):
         yield
 
 
 def batches(config: ExperimentConfig, task: Any, *, training: bool) -> Any:
-    """Makes the pipeline of a program without this runner: the usual one, if it can be written.
+    """Returns the batches that a program without this runner would use.
 
-    Sentences and ratings come from this runner's pipeline, which is the faster one.
-
-    Args:
-        config: The experiment.
-        task: Its task.
-        training: For training, or for evaluation.
+    They come from the usual pipeline. Sentences and ratings come from this runner's pipeline, which
+    is faster.
     """
     usual = usual_batches(config, training=training)
     if usual is not None:
@@ -53,13 +49,7 @@ def batches(config: ExperimentConfig, task: Any, *, training: bool) -> Any:
 
 
 def runner(network: Network, folder: Path, *changes: str) -> Run:
-    """Makes this runner ready to train.
-
-    Args:
-        network: What to train.
-        folder: The folder of the run.
-        *changes: Overrides, `path=value`.
-    """
+    """Returns a function that trains the network in this runner, with overrides `path=value`."""
     session = session_of(network.config(*changes), folder)
     controller = build_controller(session)
 
@@ -72,16 +62,12 @@ def runner(network: Network, folder: Path, *changes: str) -> Run:
 
 
 def runner_on_pipeline(network: Network, folder: Path, *changes: str) -> Run:
-    """Makes this runner ready to train on an input pipeline."""
+    """Returns the same as `runner`, but with an input pipeline."""
     return runner(network, folder, *PIPELINE, *changes)
 
 
 def bare_loop(network: Network) -> Run:
-    """Writes the loop by hand, with no more in it than training takes.
-
-    Args:
-        network: What to train.
-    """
+    """Returns a handwritten training loop that does only what training requires."""
     config = network.config(*PIPELINE)
     task = task_of(config)
     state = build_state(config, adapt(task), tf.distribute.get_strategy())
@@ -110,7 +96,7 @@ def bare_loop(network: Network) -> Run:
 
 
 class _Fitted(tf_keras.Model):
-    """A network and its task's loss, in the form that `fit` takes."""
+    """Combines a network and its task's loss in a model for `fit`."""
 
     def __init__(self, task: Any, network: tf_keras.Model) -> None:
         super().__init__()
@@ -125,18 +111,13 @@ class _Fitted(tf_keras.Model):
         return self._task.build_losses(y, y_pred, self._network.losses, sample_weight)
 
     def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any) -> Any:
-        # Keras wants some result, and takes no dict for labels.
+        # Keras requires a nonempty result, and does not accept a dict of labels.
         found = {} if isinstance(y, dict) else super().compute_metrics(x, y, y_pred, sample_weight)
         return found or {"steps": tf.ones([])}
 
 
 def fit(network: Network, steps_per_execution: int = 1) -> Run:
-    """Makes Keras' `fit` ready.
-
-    Args:
-        network: What to train.
-        steps_per_execution: Steps of one graph.
-    """
+    """Returns a function that trains the network with Keras' `fit`."""
     config = network.config(*PIPELINE)
     task = task_of(config)
     state = build_state(config, adapt(task), tf.distribute.get_strategy())
@@ -156,20 +137,12 @@ def fit(network: Network, steps_per_execution: int = 1) -> Run:
 
 
 def model_garden(network: Network, folder: Path) -> Any:
-    """Makes Model Garden's own runner ready, for a task of ours, which it takes.
-
-    Args:
-        network: What to train.
-        folder: The folder of the run.
-
-    Returns:
-        Its Orbit controller, and its strategy.
-    """
+    """Returns the controller and the strategy of Model Garden's runner, with our task."""
     config = network.config(*PIPELINE)
     strategy = tf.distribute.OneDeviceStrategy("CPU:0")
     with strategy.scope():
         task = _fed_as_usual(task_of(config), config)
-    # Its `TaskConfig` has no place for our data sections, and its runner reads attributes only.
+    # Its `TaskConfig` has no fields for our data sections. Its runner only reads attributes.
     params: Any = types.SimpleNamespace(
         task=config.task,
         trainer=_their_trainer(config, network.steps),
@@ -215,12 +188,7 @@ def _chosen(section: dict[str, Any]) -> dict[str, Any]:
 
 
 def garden_training(network: Network, folder: Path) -> Run:
-    """Makes Model Garden's own runner ready to train.
-
-    Args:
-        network: What to train.
-        folder: The folder of the run.
-    """
+    """Returns a function that trains the network in Model Garden's runner."""
     controller, strategy = model_garden(network, folder)
     stops = itertools.count(network.steps, network.steps)
 

@@ -1,6 +1,6 @@
-"""Images of CIFAR-10's size, cropped and flipped: this runner against a map over single images.
+"""Compares random crops and flips in this runner with a map over single images.
 
-Each drains batches in a graph, in which nothing is done with them.
+The images have the size of CIFAR-10's. A graph reads the batches and does nothing else with them.
 """
 
 from __future__ import annotations
@@ -57,14 +57,7 @@ def _made_in_the_step(chunks: Any) -> Callable[[], int]:
 
 
 def measure(rounds: int = 9) -> list[Figure]:
-    """Runs the benchmark.
-
-    Args:
-        rounds: How often each contender runs.
-
-    Returns:
-        Figures against the map over single images.
-    """
+    """Returns the figures relative to the map over single images."""
     (network,) = (n for n in NETWORKS if n.name == "ResNet-20")
     config = network.config()
     task, data = task_of(config), with_seed(config.task.train_data, config.runtime)

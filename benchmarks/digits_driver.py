@@ -1,7 +1,7 @@
-"""The digits as a program of Model Garden's users has them: a task, and its own runner.
+"""Trains on the digits as a Model Garden user would: with a custom task and Model Garden's runner.
 
-`benchmarks/start.py` times it. Nothing of this project is in it; what it imports is what
-`official.vision.train` does.
+`benchmarks/start.py` measures it. It uses nothing of this project, and imports what
+`official.vision.train` imports.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sklearn.datasets import load_digits
 
 
 class DigitsTask(base_task.Task):
-    """The network and the data of `experiments/digits.yaml`."""
+    """Has the network and the data of `experiments/digits.yaml`."""
 
     def build_model(self) -> tf_keras.Model:
         layers = tf_keras.layers
@@ -59,11 +59,7 @@ def _cropped(image: tf.Tensor, label: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def main(model_dir: str) -> None:
-    """Trains one step a loop.
-
-    Args:
-        model_dir: The folder of the run.
-    """
+    """Trains in loops of one step."""
     params = config_definitions.ExperimentConfig(
         task=config_definitions.TaskConfig(train_data=config_definitions.DataConfig()),
         trainer=config_definitions.TrainerConfig(

@@ -1,8 +1,8 @@
-"""Evaluation: this runner against a bare loop, Keras, Keras 3 and Model Garden's runner.
+"""Evaluation: this runner, a bare loop, Keras, Keras 3 and Model Garden's runner.
 
-All give loss and accuracy of the same network over the same images, in turn, in one process on one
-CPU. The digits are the whole set, 1,797 images in batches of 64: each evaluation begins, ends and
-reports, as between two loops of training.
+All of them compute loss and accuracy of the same network on the same images. They take turns in one
+process on one CPU. With the digits, an evaluation is short (1,797 images in batches of 64), so the
+cost of starting it and of reporting its results counts, as it does between two training loops.
 """
 
 from __future__ import annotations
@@ -53,14 +53,7 @@ def _cases() -> dict[str, _Case]:
 
 
 def report(rounds: int = 9) -> str:
-    """Measures each network; `CASES=name,name` in the environment picks some.
-
-    Args:
-        rounds: How often each contender runs.
-
-    Returns:
-        A table for each.
-    """
+    """Measures each network, or those in the environment variable `CASES` (`name,name`)."""
     wanted, cases = os.environ.get("CASES", ""), _cases()
     chosen = [name for name in cases if not wanted or name in wanted.split(",")]
     return "\n".join(

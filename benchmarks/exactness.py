@@ -1,8 +1,8 @@
-"""What exactness costs: an experiment with everything that it takes, against one with none of it.
+"""Measures the cost of exactness: an experiment with everything that it requires, and without.
 
-On: deterministic ops, draws keyed by the step, checkpoints at the experiment's own interval,
-written beside training, with their fingerprints. Off: any op, Keras' own draws, no checkpoints.
-Both are the checked-in experiment in all else; `resnet_cifar` trains on generated images.
+On: deterministic ops, random draws keyed by the step, and checkpoints with fingerprints, written in
+the background at the experiment's own interval. Off: any op, Keras' own random draws, and no
+checkpoints. Otherwise, both are the shipped experiment; `resnet_cifar` trains on synthetic images.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from unittest import mock
 
 import tensorflow as tf
-from tensorflow.python.framework import config as private  # it has no public way back
+from tensorflow.python.framework import config as private  # the public API cannot disable it
 
 from benchmarks.harness import Figure, alternate
 from benchmarks.networks import session_of
@@ -24,14 +24,14 @@ from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.train import trainer
 from orbit_runner.train.controller import build_controller, quiet_orbit
 
-TITLE = "training with everything that exactness takes / with nothing of it"
+TITLE = "training with all exactness settings on / off"
 UNIT = "steps/s"
 _STEPS = {"digits": 1200, "resnet_cifar": 40}
 _NO_END = "trainer.train_epochs=0,trainer.train_steps=1000000"
 
 
 def config_of(name: str, *changes: str) -> ExperimentConfig:
-    """Returns a checked-in experiment without an end, on data that are there."""
+    """Returns a shipped experiment that trains indefinitely and needs no download."""
     files = ("configs/data/synthetic.yaml",) if name == "resnet_cifar" else ()
     overrides = (_NO_END, *changes)
     return resolve(Request(experiment=name, config_files=files, params_overrides=overrides)).config
@@ -72,14 +72,7 @@ def _unkeyed(*key: Any) -> Iterator[None]:
 
 
 def measure(rounds: int = 11) -> list[Figure]:
-    """Runs the benchmark.
-
-    Args:
-        rounds: How often each contender runs.
-
-    Returns:
-        Figures of each experiment against itself without exactness.
-    """
+    """Returns the figures of each experiment relative to itself without exactness."""
     figures = []
     for name in _STEPS:
         with tempfile.TemporaryDirectory() as folder:

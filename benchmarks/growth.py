@@ -1,4 +1,4 @@
-"""What the loop costs as a run gets older: speed and memory at step 1,000 and at step 100,000."""
+"""Compares the speed and the memory of a run at step 1,000 and at step 100,000."""
 
 from __future__ import annotations
 
@@ -15,14 +15,7 @@ _EARLY, _LATE, _PART = 1_000, 100_000, 2_000
 
 
 def report(rounds: int = 15) -> str:
-    """Measures two runs of `mlp` on the digits in turn, a young one and an old one.
-
-    Args:
-        rounds: How often 2,000 steps of each are measured.
-
-    Returns:
-        A table, and the memory of the old run at both ages.
-    """
+    """Measures two runs of `mlp` on the digits, early and late in training, in turn."""
     with tempfile.TemporaryDirectory() as folder:
         old, memory = _Training(Path(folder, "old")), []
         for step in (_EARLY, _LATE):
@@ -33,16 +26,16 @@ def report(rounds: int = 15) -> str:
         young_label, old_label = f"from step {_EARLY:,}", f"from step {_LATE:,}"
         runs: dict[str, Run] = {young_label: young.part, old_label: old.part}
         figures = alternate(runs, baseline=young_label, rounds=rounds)
-    title = "two runs of `mlp` on the digits, a young one and an old one"
+    title = "two runs of `mlp` on the digits, early and late in training"
     return (
         table(title, "steps/s", figures)
-        + f"\nResident memory of the old run: {memory[0]:.1f} MiB at step {_EARLY:,}, "
+        + f"\nResident memory of the late run: {memory[0]:.1f} MiB at step {_EARLY:,}, "
         f"{memory[1]:.1f} MiB at step {_LATE:,}.\n"
     )
 
 
 class _Training:
-    """A run with a record each 1,000 steps."""
+    """A run that writes a record every 1,000 steps."""
 
     def __init__(self, folder: Path) -> None:
         (network,) = (n for n in NETWORKS if n.name == "mlp on digits")

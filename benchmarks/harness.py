@@ -1,4 +1,7 @@
-"""Alternating runs in one process: on a shared machine only ratios of neighbours mean anything."""
+"""Measures contenders in turn.
+
+On a shared machine, only the ratios of neighboring measurements are meaningful.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +19,14 @@ RESULTS = Path(__file__).with_name("RESULTS.md")
 
 @dataclasses.dataclass(frozen=True)
 class Figure:
-    """One contender against the baseline.
+    """The speed of a contender relative to the baseline.
 
     Attributes:
-        name: The contender.
-        per_second: Median of its speeds, in units of work a second.
-        ratio: Median over the rounds of its speed over the baseline's in the same round.
-        low: The smallest of these ratios.
-        high: The largest.
+        name: The name of the contender.
+        per_second: The median of its speeds, in units of work per second.
+        ratio: The median of its ratios: its speed divided by the baseline's in the same round.
+        low: The smallest ratio.
+        high: The largest ratio.
     """
 
     name: str
@@ -36,12 +39,12 @@ class Figure:
 def alternate(
     contenders: Mapping[str, Callable[[], int]], *, baseline: str, rounds: int
 ) -> list[Figure]:
-    """Runs contenders in turn, after one round that does not count.
+    """Runs the contenders in turn. The first round does not count.
 
     Args:
-        contenders: Name to a function that does some work and returns how much.
-        baseline: The name that the others are compared with.
-        rounds: How often each runs.
+        contenders: Functions by name. Each does some work and returns the amount.
+        baseline: The name of the contender that all are compared with.
+        rounds: The number of rounds that count.
 
     Returns:
         A figure for each contender.
@@ -49,7 +52,7 @@ def alternate(
     names = list(contenders)
     speeds: dict[str, list[float]] = {name: [] for name in names}
     for turn in range(rounds + 1):
-        # Everyone is first, in the middle and last equally often: a drift favours nobody.
+        # The order rotates, so that a drift in the machine's speed favors no contender.
         start_at = turn % len(contenders)
         for name in [*names[start_at:], *names[:start_at]]:
             start = time.perf_counter()
@@ -69,16 +72,7 @@ def _rounded(value: float) -> str:
 
 
 def table(title: str, unit: str, figures: list[Figure]) -> str:
-    """Formats figures as a Markdown table.
-
-    Args:
-        title: Its heading.
-        unit: Of the speeds.
-        figures: The rows.
-
-    Returns:
-        The text.
-    """
+    """Returns the figures as a Markdown table below a heading."""
     lines = [
         f"### {title}",
         "",
@@ -94,13 +88,9 @@ def table(title: str, unit: str, figures: list[Figure]) -> str:
 
 
 def report(module: Any) -> str:
-    """Runs a benchmark and formats what it found.
+    """Runs a benchmark and returns its results as Markdown.
 
-    Args:
-        module: A module of this package, with a `report` of its own or a title, unit and `measure`.
-
-    Returns:
-        A Markdown table.
+    The module defines either `report`, or `TITLE`, `UNIT` and `measure`.
     """
     if hasattr(module, "report"):
         return module.report()
@@ -108,7 +98,7 @@ def report(module: Any) -> str:
 
 
 def machine() -> str:
-    """Returns machine and versions, in one line."""
+    """Returns one line that describes the machine and the versions of the packages."""
     import os
 
     versions = ", ".join(

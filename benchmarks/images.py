@@ -1,4 +1,7 @@
-"""Parts of photographs of 500×375 pixels, brought to 224×224: fused decoding and the usual one."""
+"""Compares ways to decode and crop JPEGs.
+
+The images have 500×375 pixels. A random part of each is resized to 224×224.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ def _photo(number: int) -> bytes:
 
 
 def _one_by_one(paths: list[str], fused: bool) -> Callable[[], int]:
-    """Maps images one at a time, as most input pipelines do."""
+    """Maps over single images, as most input pipelines do."""
 
     def image(number: tf.Tensor) -> tf.Tensor:
         encoded = tf.io.read_file(tf.gather(paths, number % _FILES))
@@ -67,21 +70,17 @@ def _pipeline(source: files.FileSource) -> Callable[[], int]:
 
 
 def _going_on(batches: tf.data.Dataset) -> Callable[[], int]:
-    # One iterator for all rounds: a new one would make batches ahead that nobody counts, the more
-    # of them the more a pipeline does at once.
+    # All rounds share one iterator. A new one would prefetch batches that are not counted: more of
+    # them in a pipeline with more parallelism.
     images = iter(batches)
     return lambda: sum(len(next(images)) for _ in range(_IMAGES // _BATCH))
 
 
 def measure(rounds: int = 7) -> list[Figure]:
-    """Runs the benchmark.
+    """Returns the figures relative to a map that decodes the whole image first.
 
-    Args:
-        rounds: How often each way runs.
-
-    Returns:
-        The runner's pipeline, which also names images that do not decode, and a fused map, against
-        a map that decodes the whole image first.
+    The other contenders are a map that decodes only the crop, and the runner's pipeline, which also
+    reports images that cannot be decoded.
     """
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "class"

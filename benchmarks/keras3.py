@@ -1,4 +1,4 @@
-"""Keras 3 on TensorFlow, for the networks that take a few lines there."""
+"""Trains networks in Keras 3 on TensorFlow, if they take only a few lines there."""
 
 from __future__ import annotations
 
@@ -10,15 +10,7 @@ from benchmarks.networks import Network, task_of
 
 
 def fit(network: Network, steps_per_execution: int) -> Run | None:
-    """Makes Keras 3's `fit` ready.
-
-    Args:
-        network: What to train.
-        steps_per_execution: Steps of one graph.
-
-    Returns:
-        None for networks that are not written here.
-    """
+    """Returns a function that trains with Keras 3's `fit`, or None for other networks."""
     model = compiled(network, steps_per_execution)
     if model is None:
         return None
@@ -34,15 +26,7 @@ def fit(network: Network, steps_per_execution: int) -> Run | None:
 
 
 def compiled(network: Network, steps_per_execution: int) -> Any:
-    """Makes a model of Keras 3, compiled.
-
-    Args:
-        network: Which.
-        steps_per_execution: Steps of one graph.
-
-    Returns:
-        None for networks that are not written here.
-    """
+    """Returns a compiled Keras 3 model, or None for networks that are not implemented here."""
     import keras  # type: ignore[import-untyped]
 
     options: Any = getattr(network.config().task, "model", None)

@@ -1,8 +1,9 @@
-"""Training: this runner against a bare loop, Keras' `fit`, Keras 3 and Model Garden's runner.
+"""Training: this runner, a bare loop, Keras' `fit`, Keras 3 and Model Garden's runner.
 
-All train the same network with the same optimizer on the same batches, in turn, in one process on
-one CPU. The bare loop counts nothing; the runner counts its loss and the task's metrics, and writes
-its records, as in any run. The smaller a network, the more of what is timed is the loop.
+All of them train the same network with the same optimizer on the same batches. They take turns in
+one process on one CPU. The bare loop computes no metrics. The runner computes its loss and the
+task's metrics and writes its records, as in any run. The smaller the network, the more the loop
+itself determines the result.
 """
 
 from __future__ import annotations
@@ -21,14 +22,7 @@ BARE = "bare `tf.function` loop"
 
 
 def report(rounds: int = 9) -> str:
-    """Measures each network; `CASES=name,name` in the environment picks some.
-
-    Args:
-        rounds: How often each contender runs.
-
-    Returns:
-        A table for each.
-    """
+    """Measures each network, or those in the environment variable `CASES` (`name,name`)."""
     wanted = os.environ.get("CASES", "")
     chosen = [n for n in NETWORKS if not wanted or n.name in wanted.split(",")]
     return "\n".join(
@@ -38,12 +32,7 @@ def report(rounds: int = 9) -> str:
 
 
 def measured(network: Network, rounds: int) -> list[Figure]:
-    """Runs all contenders.
-
-    Args:
-        network: What they train.
-        rounds: How often each runs.
-    """
+    """Returns the figures of all contenders for a network."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         runs = {

@@ -1,8 +1,8 @@
-"""Two replicas on two virtual CPUs against one device, with the same global batch.
+"""Compares two replicas on two virtual CPUs with one device, with the same global batch size.
 
-The same cores do the work in both cases, so at best it is as fast; what is lost goes to the
-all-reduce of the gradients and to handing out steps. The all-reduce is measured alone, on tensors
-of the gradients' shapes.
+The same cores do the work in both cases, so two replicas are at best as fast. The difference is the
+cost of the all-reduce of the gradients and of distributing steps. The all-reduce is also measured
+separately, on tensors with the shapes of the gradients.
 """
 
 from __future__ import annotations
@@ -25,14 +25,7 @@ _TIMES = 50
 
 
 def report(rounds: int = 7) -> str:
-    """Measures each network.
-
-    Args:
-        rounds: How often each contender runs.
-
-    Returns:
-        A table.
-    """
+    """Returns a table with a row for each network."""
     _two_cpus()
     lines = [
         "### two replicas on two virtual CPUs / one device, the same global batch",

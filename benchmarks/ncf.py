@@ -1,9 +1,10 @@
-"""Pairs for recommendation: the sampler of negatives by itself, and the training that it feeds.
+"""Recommendation: the sampler of negatives alone, and the training that it feeds.
 
-The set has the size of MovieLens 1M: 6,040 users, 3,706 items, a million choices, four negatives
-each. The baseline does in numpy what the published code does in Python loops: draw items, look
-them up among the user's choices, draw again those that are there, in batches of 65,536. Training is
-`ncf_movielens` on a million synthetic choices; it counts pairs, so all rows compare.
+The dataset has the size of MovieLens 1M: 6,040 users, 3,706 items, a million choices, and four
+negatives for each. The baseline does in NumPy what the published code does in Python loops: in
+batches of 65,536, it draws items, looks them up among the user's choices, and redraws those that it
+finds. Training is `ncf_movielens` on a million synthetic choices. All rows count pairs, so they are
+comparable.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from orbit_runner.registry import TASKS
 from orbit_runner.train.controller import build_controller, quiet_orbit
 from orbit_runner.train.run import Run
 
-TITLE = "recommendation: pairs drawn, and pairs trained on, against draws with rejection in numpy"
+TITLE = "recommendation: pairs drawn and pairs trained on, relative to rejection sampling in NumPy"
 UNIT = "pairs/s"
 _USERS, _ITEMS, _CHOICES, _NEGATIVES = 6040, 3706, 1_000_000, 4
 _LARGE = 2**16
 
 
 def ml_1m_sized() -> RatingSource:
-    """Makes choices without any structure."""
+    """Returns random choices without any structure."""
     generator = np.random.default_rng(1)
     keys = np.unique(generator.integers(0, _USERS * _ITEMS, _CHOICES))
     return RatingSource(
@@ -47,7 +48,7 @@ def ml_1m_sized() -> RatingSource:
 def _sampler(source: RatingSource, batch: int, pairs: int) -> Callable[[], int]:
     dataset = train_pairs(source, num_negatives=_NEGATIVES, global_batch_size=batch, seed=1)
     options = tf.data.Options()
-    options.autotune.enabled = False  # As the runner has it.
+    options.autotune.enabled = False  # As in the runner.
     iterator = iter(dataset.with_options(options))
     steps = pairs // batch
 
@@ -119,18 +120,11 @@ def _training(batch: int, steps: int, folder: Path) -> Callable[[], int]:
 
 
 def measure(rounds: int = 7) -> list[Figure]:
-    """Runs the benchmark.
-
-    Args:
-        rounds: How often each contender runs.
-
-    Returns:
-        Figures against draws with rejection.
-    """
+    """Returns the figures relative to rejection sampling."""
     source = ml_1m_sized()
     with tempfile.TemporaryDirectory() as folder:
         contenders = {
-            "rejection in numpy, batch 65,536": _rejection(source, 3_000_000),
+            "rejection sampling in NumPy, batch 65,536": _rejection(source, 3_000_000),
             "sampler, batch 65,536": _sampler(source, _LARGE, 3_000_000),
             "sampler, batch 256": _sampler(source, 256, 1_000_000),
             "training, batch 256": _training(256, 1000, Path(folder) / "small"),

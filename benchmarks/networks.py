@@ -1,4 +1,4 @@
-"""The networks that speed is measured on, from one whose step is hardly any work to real ones."""
+"""The networks of the benchmarks, from one with almost no work per step to realistic ones."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ MUCH = 100_000_000
 
 @dataclasses.dataclass(frozen=True)
 class Network:
-    """An experiment, and how much of it makes a round.
+    """An experiment, and the amount of training in a round.
 
     Attributes:
-        name: What tables call it.
-        experiment: A checked-in experiment.
+        name: The name in tables.
+        experiment: A shipped experiment.
         changes: Overrides, `path=value`.
-        files: Fragments.
-        steps: Training steps of a round, about a second's worth.
-        compiles: Whether XLA on a CPU gains anything with it.
+        files: Config fragments.
+        steps: Training steps per round, which take about a second.
+        compiles: Whether XLA makes it faster on a CPU.
     """
 
     name: str
@@ -38,10 +38,9 @@ class Network:
     compiles: bool = False
 
     def config(self, *more: str) -> ExperimentConfig:
-        """Returns the experiment, without an end and without pauses in a round.
+        """Returns the config, with further overrides `path=value`.
 
-        Args:
-            *more: Overrides, `path=value`.
+        Training does not end, and nothing interrupts a round.
         """
         loops = (
             "trainer.train_epochs=0",
@@ -99,11 +98,7 @@ NETWORKS = (
 
 
 def task_of(config: ExperimentConfig) -> Any:
-    """Makes an experiment's task.
-
-    Args:
-        config: The experiment.
-    """
+    """Returns the task of an experiment."""
     return TASKS.get(config.task.name or "").load()(config.task)
 
 
@@ -115,14 +110,14 @@ def session_of(
     asynchronous: bool = False,
     strategy: tf.distribute.Strategy | None = None,
 ) -> Run:
-    """Builds the parts of a run.
+    """Builds a run.
 
     Args:
-        config: The experiment.
-        folder: The folder of the run.
-        evaluates: Whether it evaluates, too.
-        asynchronous: Whether checkpoints are saved beside training.
-        strategy: Where it runs; on one CPU where None.
+        config: The config of the experiment.
+        folder: The run directory.
+        evaluates: Whether the run also evaluates.
+        asynchronous: Whether checkpoints are saved in the background.
+        strategy: The strategy; one CPU if None.
     """
     strategy = strategy or tf.distribute.OneDeviceStrategy("CPU:0")
     with strategy.scope():

@@ -1,7 +1,8 @@
-"""Experiments of Model Garden: training and evaluation in this runner against its own.
+"""Experiments of Model Garden: training and evaluation in this runner and in Model Garden's.
 
-Both have the same settings, strategy and data, and run in turn in one process. The smaller a
-network, the more of what is timed is the runner and not TensorFlow; `mock` is hardly anything else.
+Both use the same settings, strategy and data, and take turns in one process. The smaller the
+network, the more the runner, and not TensorFlow, determines the result; with `mock`, it is almost
+the only factor.
 """
 
 from __future__ import annotations
@@ -19,14 +20,7 @@ _THEIRS = "Model Garden's runner"
 
 
 def report(rounds: int = 7) -> str:
-    """Measures every case.
-
-    Args:
-        rounds: How often each runner runs each of them.
-
-    Returns:
-        Two tables.
-    """
+    """Measures each case, or those in the environment variable `CASES` (`name,name`)."""
     wanted = os.environ.get("CASES", "").split(",")
     with tempfile.TemporaryDirectory() as folder:
         write_all(Path(folder) / "data")

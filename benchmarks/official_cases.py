@@ -1,4 +1,4 @@
-"""Experiments of Model Garden, small enough for two cores, with made-up data in its own format."""
+"""Experiments of Model Garden, small enough for two cores, with synthetic data in its formats."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ VOCABULARY, LENGTH = 200, 32
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Case:
-    """One experiment.
+    """An experiment.
 
     Attributes:
-        name: What tables call it.
-        experiment: Its name in Model Garden's registry.
-        driver: The module that Model Garden itself runs it with.
-        changes: What makes it small; laid over the registered experiment.
-        steps: The steps of a round of training.
-        eval_batches: The batches of a round of evaluation.
+        name: The name in tables.
+        experiment: The name in Model Garden's registry.
+        driver: The module of Model Garden's driver for it.
+        changes: Overrides that make the registered experiment small.
+        steps: Training steps per round.
+        eval_batches: Evaluation batches per round.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Case:
 
     @property
     def eval_examples(self) -> int:
-        """The examples of a round of evaluation."""
+        """The number of examples per round of evaluation."""
         task = self.changes.get("task", {})
         batch = task.get("validation_data", {}).get("global_batch_size", 2)
         return self.eval_batches * batch
@@ -64,11 +64,7 @@ _ADAMW = {
 
 
 def cases(data: Path) -> dict[str, Case]:
-    """Returns the experiments by name.
-
-    Args:
-        data: Where `official_data.write_all` wrote.
-    """
+    """Returns the experiments by name; `data` is the directory of `official_data.write_all`."""
     vision, nlp = "official.vision.train", "official.nlp.train"
     found = [
         Case(

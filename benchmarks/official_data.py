@@ -1,4 +1,4 @@
-"""Records as Model Garden's input pipelines read them, made up and small."""
+"""Writes small synthetic records in the formats of Model Garden's input pipelines."""
 
 from __future__ import annotations
 
@@ -14,11 +14,7 @@ from benchmarks.official_cases import LENGTH, VOCABULARY
 
 
 def write_all(folder: Path) -> None:
-    """Writes every set.
-
-    Args:
-        folder: Where they go.
-    """
+    """Writes all datasets to a directory."""
     folder.mkdir(parents=True, exist_ok=True)
     for split, count in (("train", 512), ("validation", 512)):
         _write(folder / f"images-{split}.tfrecord", _images(count))

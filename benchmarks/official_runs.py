@@ -1,4 +1,4 @@
-"""The same experiment in Model Garden's own runner and in this one, made ready in one process."""
+"""Builds the same experiment in Model Garden's runner and in this one, in one process."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ MUCH = 1_000_000
 
 @dataclasses.dataclass(frozen=True)
 class Contender:
-    """One runner, ready to go on.
+    """A runner that is ready to train and evaluate.
 
     Attributes:
-        train: Trains so many steps.
-        evaluate: Evaluates the case's batches, and returns how many examples that is.
+        train: Trains for the given number of steps, and returns it.
+        evaluate: Evaluates the batches of the case, and returns the number of examples.
     """
 
     train: Callable[[int], int]
@@ -37,7 +37,7 @@ class Contender:
 
 
 def settings(case: Case) -> Tree:
-    """Returns what both are told: the case, and loops as long as a round."""
+    """Returns the overrides for both runners; a loop has the length of a round."""
     rounds = {
         "train_steps": MUCH,
         "steps_per_loop": case.steps,
@@ -55,12 +55,7 @@ def settings(case: Case) -> Tree:
 
 
 def model_garden(case: Case, folder: Path) -> Contender:
-    """Makes Model Garden's own runner ready.
-
-    Args:
-        case: The experiment.
-        folder: The folder of the run.
-    """
+    """Returns Model Garden's runner, ready to train."""
     params = _theirs(case)
     strategy = tf.distribute.OneDeviceStrategy("CPU:0")
     with strategy.scope():
@@ -70,12 +65,7 @@ def model_garden(case: Case, folder: Path) -> Contender:
 
 
 def this_runner(case: Case, folder: Path) -> Contender:
-    """Makes this runner ready.
-
-    Args:
-        case: The experiment.
-        folder: The folder of the run.
-    """
+    """Returns this runner, ready to train."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "case.yaml"
     path.write_text(yaml.safe_dump(settings(case)), encoding="utf-8")
@@ -90,7 +80,7 @@ def this_runner(case: Case, folder: Path) -> Contender:
 
 @contextlib.contextmanager
 def _silent() -> Iterator[None]:
-    # Orbit and COCO's own tools print.
+    # Orbit and COCO's tools print.
     with quiet_orbit(), contextlib.redirect_stdout(io.StringIO()):
         yield
 
@@ -113,7 +103,7 @@ def _contender(case: Case, controller: Any, strategy: tf.distribute.Strategy) ->
 
 
 def _theirs(case: Case) -> Any:
-    # What a driver imports: all of it, for some parts are registered by projects.
+    # A driver imports all of these, because projects register some of the parts.
     from official.common import registry_imports  # noqa: F401
     from official.utils.testing import mock_task  # noqa: F401
 

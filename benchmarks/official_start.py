@@ -1,7 +1,8 @@
-"""From the start of a process to the end of its first step: this runner against the drivers.
+"""Measures the time from the start of a process to the end of its first step.
 
-Each start is a new process with the same experiment, settings and data. It is over when the first
-step is reported: by a line of Orbit's in the driver, in `metrics.jsonl` here.
+Compares this runner with Model Garden's drivers. Each start is a new process with the same
+experiment, settings and data. The first step is complete when it is reported: by a line of Orbit in
+the driver, by a record in `metrics.jsonl` in this runner.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _MOST_SECONDS = 300.0
 
 
 def settings(case: Case) -> Tree:
-    """Returns what both are told: the case, and loops of one step."""
+    """Returns the overrides for both runners; a loop has one step."""
     loops = {
         "train_steps": 100,
         "steps_per_loop": 1,
@@ -36,13 +37,13 @@ def settings(case: Case) -> Tree:
 
 
 def driver(case: Case, folder: Path) -> list[str]:
-    """Returns the command of Model Garden's driver."""
+    """Returns the command line of Model Garden's driver."""
     name = f"--experiment={case.experiment}"
     return [sys.executable, "-u", "-m", case.driver, name, *_flags(folder)]
 
 
 def runner(case: Case, folder: Path) -> list[str]:
-    """Returns the command of this runner."""
+    """Returns the command line of this runner."""
     command = str(Path(sys.executable).with_name("runner"))
     return [command, f"--experiment=official/{case.experiment}", *_flags(folder)]
 
@@ -56,14 +57,14 @@ def seconds(command: list[str], folder: Path) -> tuple[float, float]:
     """Starts a process and waits for its first step.
 
     Args:
-        command: What to start.
-        folder: The folder of its run.
+        command: The command line.
+        folder: Its run directory.
 
     Returns:
-        Seconds of the clock, and of all processors.
+        The wall time and the processor time, in seconds.
 
     Raises:
-        RuntimeError: It ended before.
+        RuntimeError: The process ended or timed out before its first step.
     """
     log, errors = folder.parent / "stdout", folder.parent / "stderr"
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
@@ -73,7 +74,9 @@ def seconds(command: list[str], folder: Path) -> tuple[float, float]:
         try:
             while not (_logged(log) or _recorded(folder / "metrics.jsonl")):
                 if process.poll() is not None or time.perf_counter() - start > _MOST_SECONDS:
-                    raise RuntimeError(f"{command} made no step:\n{errors.read_text()[-2000:]}")
+                    raise RuntimeError(
+                        f"{command} did not complete a step:\n{errors.read_text()[-2000:]}"
+                    )
                 time.sleep(0.005)
             return time.perf_counter() - start, _cpu_seconds(process.pid)
         finally:
@@ -95,14 +98,7 @@ def _cpu_seconds(pid: int) -> float:
 
 
 def report(rounds: int = 5) -> str:
-    """Measures every case.
-
-    Args:
-        rounds: How often each is started.
-
-    Returns:
-        A table.
-    """
+    """Measures each case, or those in the environment variable `CASES` (`name,name`)."""
     wanted = os.environ.get("CASES", "").split(",")
     lines = [
         "### from the start of a process to its first step: this runner / Model Garden's driver",
@@ -113,7 +109,7 @@ def report(rounds: int = 5) -> str:
     ]
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "data"
-        # A process of its own: this one stays without tensorflow.
+        # In a separate process, so that this one does not load TensorFlow.
         code = "import benchmarks.official_data as d, pathlib, sys; "
         code += "d.write_all(pathlib.Path(sys.argv[1]))"
         subprocess.run([sys.executable, "-c", code, str(data)], check=True)
@@ -135,7 +131,7 @@ def _row(case: Case, place: Path, rounds: int) -> str:
                 run = Path(folder) / "run"
                 (Path(folder) / "case.yaml").write_text((place / "case.yaml").read_text())
                 took = seconds(makers[which](case, run), run)
-            if turn:  # The first reads files that later ones find in memory.
+            if turn:  # The first round only warms the file cache.
                 found[which].append(took)
     theirs, ours = ([wall for wall, _ in side] for side in found)
     cpu = [statistics.median(busy for _, busy in side) for side in found]

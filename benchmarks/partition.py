@@ -1,9 +1,10 @@
-"""What spatial partitions cost in time and save in memory, on virtual CPUs.
+"""Measures the time that spatial partitioning costs and the memory that it saves, on virtual CPUs.
 
-All virtual CPUs share the machine's cores: the time is what the same work takes longer for being
-cut up, with no gain from more devices. Memory is what each device holds at most in one step, by
-TensorFlow's own record of each allocation and release: activations, gradients and the scratch space
-of kernels, without weights and input, which lie outside of the step.
+All virtual CPUs share the cores of the machine, so the time shows only the overhead of
+partitioning, without the gain from more devices. Memory is the most that a device holds during one
+step, computed from TensorFlow's records of each allocation and release. It includes activations,
+gradients and the scratch space of kernels, but not weights and input, which are allocated outside
+of the step.
 """
 
 from __future__ import annotations
@@ -40,10 +41,10 @@ def _batch() -> tuple[np.ndarray, np.ndarray]:
 
 
 def steps() -> tuple[tf_keras.Model, dict[str, Any]]:
-    """Makes a step of training for a network whole and in parts.
+    """Builds a training step for the whole network and for each partition.
 
     Returns:
-        The network, whose weights all share, and name to concrete function of a batch.
+        The network, whose weights all steps share, and the concrete functions of a batch by name.
     """
     model = resnet_cifar(input_shape=(SIZE, SIZE, 3), num_classes=10, depth=8, mean=[120.0])
     calls: dict[str, Any] = {"whole": model}
@@ -67,15 +68,7 @@ def steps() -> tuple[tf_keras.Model, dict[str, Any]]:
 
 
 def times(functions: Mapping[str, Any], rounds: int) -> list[Figure]:
-    """Measures the time of a step.
-
-    Args:
-        functions: Name to concrete function.
-        rounds: How often each runs.
-
-    Returns:
-        Figures against the network whole.
-    """
+    """Measures the time per step, relative to the whole network."""
     batch = [tf.constant(array) for array in _batch()]
 
     def contender(step: Any) -> Callable[[], int]:
@@ -92,15 +85,8 @@ def times(functions: Mapping[str, Any], rounds: int) -> list[Figure]:
 
 
 def peaks(step: Any) -> dict[str, float]:
-    """Measures the most that each device holds at once in a step.
-
-    Args:
-        step: A concrete function of a batch.
-
-    Returns:
-        Device to megabytes.
-    """
-    # Only a session of TensorFlow 1 tells of single allocations.
+    """Returns the peak memory of each device in a step, in megabytes."""
+    # Only TensorFlow 1 sessions report single allocations.
     v1, batch = tf.compat.v1, _batch()
     values = {id(variable.handle): variable.numpy() for variable in step.graph.variables}
     with tf.Graph().as_default():
@@ -144,14 +130,7 @@ def _peaks(session: Any, ends: list[Any], feeds: Mapping[Any, Any]) -> dict[str,
 
 
 def measured(rounds: int) -> str:
-    """Runs the benchmark in this process, which must not have started TensorFlow.
-
-    Args:
-        rounds: How often each contender runs.
-
-    Returns:
-        A Markdown table.
-    """
+    """Runs the benchmark in this process, in which TensorFlow must not have started."""
     _four_cpus()
     tf_keras.utils.set_random_seed(1)
     _model, functions = steps()
@@ -177,14 +156,7 @@ def measured(rounds: int) -> str:
 
 
 def report(rounds: int = 10) -> str:
-    """Runs the benchmark, in a process of its own for the virtual CPUs.
-
-    Args:
-        rounds: How often each contender runs.
-
-    Returns:
-        A Markdown table.
-    """
+    """Runs the benchmark in a separate process, because it needs virtual CPUs."""
     command = [sys.executable, "-m", "benchmarks.partition", str(rounds)]
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 

@@ -1,8 +1,8 @@
-"""Time to the first step of a run on TFRecords that goes on from a late step.
+"""Measures the time to the first step of a run on TFRecords that resumes at a late step.
 
-Each start builds network and pipeline anew, traces the step and takes one: all that lies between
-the restored checkpoint and the first step. The files are 20,000 generated images; their index is
-cached.
+Each start builds the network and the pipeline again, traces the step, and runs one step: everything
+from the restored checkpoint to the first step. The files contain 20,000 synthetic images. Their
+index is cached.
 """
 
 from __future__ import annotations
@@ -66,14 +66,7 @@ def _start(config: ExperimentConfig, folder: Path, step: int) -> Callable[[], in
 
 
 def measure(rounds: int = 9) -> list[Figure]:
-    """Runs the benchmark.
-
-    Args:
-        rounds: How often each step is started from.
-
-    Returns:
-        Figures against a start from step 0.
-    """
+    """Returns the figures relative to a start from step 0."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with mock.patch.dict(os.environ, {"XDG_CACHE_HOME": name}):

@@ -1,4 +1,4 @@
-"""How long training pauses for a checkpoint that is written beside it."""
+"""Measures how long training pauses for a checkpoint that is written in the background."""
 
 from __future__ import annotations
 
@@ -27,26 +27,19 @@ def _pauses(name: str, saves: int, *changes: str) -> list[float]:
             start = time.perf_counter()
             session.checkpoints.save()
             pauses.append(time.perf_counter() - start)
-            # Saves a minute apart do not wait for each other.
+            # Checkpoints a minute apart do not wait for each other, so neither do these.
             session.checkpoints.sync()
         return pauses
 
 
 def report(saves: int = 25) -> str:
-    """Runs the benchmark.
-
-    Args:
-        saves: Checkpoints of each network.
-
-    Returns:
-        A Markdown table.
-    """
+    """Returns a table of the pauses of each network over a number of saves."""
     tf.config.experimental.enable_op_determinism()
     lines = [
-        "### pause of training for a checkpoint, written beside it",
+        "### pause in training for a checkpoint, written in the background",
         "",
         "| | median | first | second, which traces the copy once "
-        "| share of wall time at one save a minute |",
+        "| share of wall time at one save per minute |",
         "|---|---|---|---|---|",
     ]
     for title, name, changes in (

@@ -1,6 +1,7 @@
-"""From the start of a process to the end of its first step, on the digits.
+"""Measures the time from the start of a process to the end of its first step, on the digits.
 
-Against a program of Model Garden's users with the same network. Each start is a new process.
+Compares this runner with a Model Garden user's program for the same network. Each start is a new
+process.
 """
 
 from __future__ import annotations
@@ -30,14 +31,7 @@ def _driver(folder: Path) -> list[str]:
 
 
 def report(rounds: int = 7) -> str:
-    """Measures.
-
-    Args:
-        rounds: How often each is started.
-
-    Returns:
-        A table.
-    """
+    """Starts each contender `rounds` times, and returns a table."""
     makers: dict[str, Callable[[Path], list[str]]] = {
         "Model Garden's runner": _driver,
         "this runner": _runner,
@@ -48,7 +42,7 @@ def report(rounds: int = 7) -> str:
             with tempfile.TemporaryDirectory() as place:
                 folder = Path(place) / "run"
                 took = seconds(makers[name](folder), folder)
-            if turn:  # The first reads files that later ones find in memory.
+            if turn:  # The first round only warms the file cache.
                 found[name].append(took)
     theirs = found["Model Garden's runner"]
     lines = [

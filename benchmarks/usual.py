@@ -1,4 +1,4 @@
-"""The input pipelines that most programs have: shuffled, varied, batched, an example at a time."""
+"""The input pipeline of most programs: shuffle, augment single examples, batch."""
 
 from __future__ import annotations
 
@@ -11,14 +11,11 @@ from orbit_runner.tasks.image_classification.sources import load_source
 
 
 def usual_batches(config: ExperimentConfig, *, training: bool) -> tf.data.Dataset | None:
-    """Writes the pipeline of a set of images in memory as tutorials do.
-
-    Args:
-        config: The experiment.
-        training: For training, endless; or for evaluation, each image once.
+    """Returns batches of a dataset of images in memory, with a pipeline as in tutorials.
 
     Returns:
-        Batches of images and labels; None for other tasks.
+        Batches of images and labels: endless for training, each image once for evaluation. None for
+        tasks other than image classification.
     """
     task: Any = config.task
     if task.name != "image_classification":

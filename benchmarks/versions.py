@@ -1,7 +1,7 @@
-"""This checkout against another: `python -m benchmarks.versions OTHER [--only NAME …]`.
+"""Compares this checkout with another: `python -m benchmarks.versions OTHER [--only NAME …]`.
 
-Each workload runs in both checkouts in turn, in a process each. A ratio above 1 means that this
-checkout is faster. Processor time depends less than wall time on what else the machine does.
+Each workload runs in both checkouts in turn, in a separate process each. A ratio above 1 means that
+this checkout is faster. Other load on the machine affects processor time less than wall time.
 """
 
 from __future__ import annotations
@@ -27,12 +27,15 @@ _TRAIN = "--mode=train"
 
 @dataclasses.dataclass(frozen=True)
 class Workload:
-    """A command of the runner; `speed` names the split of `metrics.jsonl` whose steps/s count."""
+    """A command of the runner.
+
+    `speed` is the split in `metrics.jsonl` whose steps per second are compared, if any.
+    """
 
     words: tuple[str, ...]
     speed: str = ""
     write_data: Callable[[Path], None] = lambda directory: None
-    trained_first: bool = False  # Whether the command starts in the directory of a finished run.
+    trained_first: bool = False  # Whether the run directory contains a finished run.
 
 
 WORKLOADS = {
@@ -83,7 +86,7 @@ WORKLOADS = {
 
 @dataclasses.dataclass(frozen=True)
 class Taken:
-    """What one process took: seconds, seconds of processor time, and its steps per second."""
+    """The wall time and the processor time of a process in seconds, and its steps per second."""
 
     seconds: float
     processor: float
@@ -124,17 +127,17 @@ def _speed(directory: Path, split: str) -> float | None:
         for row in map(json.loads, lines)
         if row["split"] == split and row.get("steps_per_second")
     ]
-    # The first record of several contains the first calls of the graph.
+    # If there are several records, the first one contains the first calls of the graph.
     return statistics.median(speeds[1:] or speeds)
 
 
 def row(name: str, workload: Workload, other: Path, rounds: int) -> str:
-    """Returns the row of a workload in the table."""
+    """Returns the table row of a workload."""
     pairs: list[tuple[Taken, Taken]] = []
     for turn in range(rounds + 1):
         order = [ROOT, other] if turn % 2 else [other, ROOT]
         found = {checkout: measure(workload, checkout) for checkout in order}
-        if turn:  # The first reads files that later ones find in memory.
+        if turn:  # The first round only warms the file cache.
             pairs.append((found[ROOT], found[other]))
     cells = [
         _ratio([b.seconds / a.seconds for a, b in pairs]),

@@ -1,8 +1,9 @@
-"""Two workers that train in step against one process, on the same cores and the same global batch.
+"""Compares two synchronous workers with one process, on the same cores with the same global batch.
 
-Each contender is a run of its own, by the command line; its speed is that of the steps after the
-first records, so starting and tracing do not count. On one machine the workers compete for its
-cores: what is measured is the price of being two, gradients over loopback included.
+Each contender is a separate run, started by the command line. Its speed is that of the steps after
+the first record, so startup and tracing do not count. On one machine, the workers compete for its
+cores. So the result shows the overhead of two workers, including gradients over the loopback
+interface.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _CONTENDERS: dict[str, tuple[Sequence[str], Sequence[str]]] = {
 
 
 def _speed(name: str) -> float:
-    """Runs a contender and returns its steps a second over the last records."""
+    """Runs a contender and returns its steps per second, without the first record."""
     first, last = _CONTENDERS[name]
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "orbit_runner", *first, *_FLAGS, *last]
@@ -53,14 +54,7 @@ def _speed(name: str) -> float:
 
 
 def measure(rounds: int = ROUNDS) -> list[Figure]:
-    """Runs the contenders in turn.
-
-    Args:
-        rounds: How often each runs.
-
-    Returns:
-        Their figures against one process.
-    """
+    """Runs the contenders in turn, and returns their figures relative to one process."""
     speeds: dict[str, list[float]] = {name: [] for name in _CONTENDERS}
     for turn in range(rounds):
         names = list(_CONTENDERS)

@@ -1,4 +1,4 @@
-"""What the tests share: which of them run, virtual CPUs, and the runner as a process of its own."""
+"""What the tests share: which of them run, virtual CPUs, and the runner as a separate process."""
 
 import gc
 import os
@@ -29,7 +29,7 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out what others are a sample of, unless it is asked for."""
+    """Deselects tests that others are a sample of, unless options request them."""
     asked = {"matrix": config.getoption("--clusters"), "wide": config.getoption("--wide")}
     left_out = {
         item
@@ -63,7 +63,7 @@ def slow_tests(items: list[pytest.Item]) -> set[pytest.Item]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """Takes what a file of tests leaves out of the reach of garbage collection.
+    """Excludes the objects that a test file leaves behind from garbage collection.
 
     TensorFlow keeps millions of objects, which each collection would visit.
     """
@@ -73,10 +73,10 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 def pytest_collection_finish() -> None:
-    """Makes four CPUs of one and sets one thread per op, before TensorFlow's first op.
+    """Splits the CPU into four and sets one thread per op, before TensorFlow's first op.
 
     Neither can be changed later in a process. Checked-in experiments set one thread, and two test
-    processes with one thread each keep two cores busy. Tests that need no tensorflow stay without.
+    processes with one thread each keep two cores busy. Tests without tensorflow do not import it.
     """
     if "tensorflow" not in sys.modules:
         return
@@ -107,7 +107,7 @@ def process_as_before(request: pytest.FixtureRequest) -> Iterator[None]:
         gc.collect()  # TensorFlow may block for as long as such an iterator has lived.
     import tensorflow as tf
     import tf_keras
-    from tensorflow.python.framework import config as private  # it has no public way back
+    from tensorflow.python.framework import config as private  # there is no public way to undo it
 
     private.disable_op_determinism()
     tf.config.run_functions_eagerly(False)

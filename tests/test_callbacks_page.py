@@ -1,4 +1,4 @@
-"""The page on callbacks: its files are run as they stand there."""
+"""The documentation page on callbacks: its files are run exactly as printed."""
 
 import re
 import sys
@@ -13,7 +13,7 @@ PAGE = (Path(__file__).parents[1] / "docs" / "callbacks.md").read_text(encoding=
 
 
 @pytest.mark.slow
-def test_its_callback_stops_the_run(
+def test_documented_callback_stops_the_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, content in re.findall(r"^`(\w+\.\w+)`:\n\n```\w+\n(.*?)^```", PAGE, re.M | re.S):
@@ -30,6 +30,6 @@ def test_its_callback_stops_the_run(
     assert "accuracy of at least 0.8 in 2 evaluations" in said.out + said.err
 
 
-def test_it_names_each_method() -> None:
+def test_callbacks_page_documents_every_method() -> None:
     methods = [name for name in vars(Callback) if not name.startswith("_")]
     assert [name for name in methods if f"`{name}(" not in PAGE] == []

@@ -1,4 +1,4 @@
-"""`drop_in` and `multitask_train_lib`: drivers of Model Garden run here without a change."""
+"""`drop_in` and `multitask_train_lib`: drivers of Model Garden run here unchanged."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ app.run(train.main)
 
 
 @pytest.mark.slow
-def test_a_script_that_wraps_a_driver_runs_here(tmp_path: Path) -> None:
+def test_script_that_wraps_a_driver_uses_this_runner(tmp_path: Path) -> None:
     script, run = tmp_path / "wrapper.py", tmp_path / "run"
     script.write_text(_DRIVER)
     settings = json.dumps({"trainer": TRAINER, "runtime": {"distribution_strategy": "off"}})
@@ -63,7 +63,7 @@ def test_a_script_that_wraps_a_driver_runs_here(tmp_path: Path) -> None:
     assert (run / "params.yaml").exists()
 
 
-def test_the_replacement_ends_with_its_scope(tmp_path: Path) -> None:
+def test_drop_in_replacement_ends_with_its_scope(tmp_path: Path) -> None:
     before = official_train_lib.run_experiment
     with drop_in.installed_scope():
         assert official_train_lib.run_experiment is train_lib.run_experiment
@@ -75,7 +75,7 @@ def test_the_replacement_ends_with_its_scope(tmp_path: Path) -> None:
     assert (tmp_path / "params.yaml").exists()
 
 
-def test_checkpoints_of_both_runners_are_removed(tmp_path: Path) -> None:
+def test_remove_ckpts_removes_checkpoints_of_both_runners(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").mkdir()
     for name in ("ckpt-1.index", "checkpoint", "checkpoints/ckpt-2.index", "params.yaml"):
         (tmp_path / name).touch()
@@ -99,7 +99,7 @@ def biases(model: Any) -> list[float]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("built", [True, False])
-def test_several_tasks_are_trained_as_in_model_garden(built: bool, tmp_path: Path) -> None:
+def test_multitask_training_matches_model_garden(built: bool, tmp_path: Path) -> None:
     found = []
     for name, lib in {"a": official_multitask_train_lib, "b": multitask_train_lib}.items():
         tf_keras.backend.clear_session()
@@ -127,7 +127,7 @@ def test_several_tasks_are_trained_as_in_model_garden(built: bool, tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_a_model_is_evaluated_on_the_given_tasks(tmp_path: Path) -> None:
+def test_multitask_evaluation_reports_the_metrics_of_model_garden(tmp_path: Path) -> None:
     settings = {"foo": test_utils.FooConfig(), "bar": test_utils.BarConfig()}
     routines = tuple(
         configs.TaskRoutine(task_name=name, task_config=config, eval_steps=2)
@@ -153,7 +153,7 @@ def test_a_model_is_evaluated_on_the_given_tasks(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_trainer_of_ones_own_is_run_by_model_garden(tmp_path: Path) -> None:
+def test_custom_multitask_trainer_is_run_by_model_garden(tmp_path: Path) -> None:
     params, strategy = two_tasks(), tf.distribute.OneDeviceStrategy("cpu:0")
     with strategy.scope():
         task = multitask.MultiTask.from_config(params.task)

@@ -1,4 +1,4 @@
-"""Every file in experiments/ on small sets in the very formats that it is written for."""
+"""Every file in experiments/ on small datasets in the formats that it is written for."""
 
 from __future__ import annotations
 
@@ -106,18 +106,18 @@ _SHORT = {
     "trainer.train_epochs": 0,
     "trainer.train_steps": 3,
     "trainer.validation_interval": 3,
-    # The threads of the process that runs the tests are settled by its first op.
+    # The first op of the test process has already fixed its number of threads.
     "runtime.intra_op_threads": 0,
 }
 
 
-def test_every_experiment_has_its_files() -> None:
+def test_every_experiment_has_a_dataset_writer() -> None:
     assert set(FILES) == set(experiment_files())
 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("name", sorted(FILES))
-def test_it_trains_three_steps_and_evaluates(name: str, tmp_path: Path) -> None:
+def test_experiment_trains_and_evaluates_on_small_files(name: str, tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     changes = FILES[name](tmp_path / "data") | _SHORT
     said = tuple(f"{path}={value}" for path, value in changes.items())

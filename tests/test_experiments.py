@@ -18,35 +18,26 @@ _SMOKE = "configs/trainer/smoke.yaml"
 _NAMES = sorted(path.stem for path in (shipped_root() / "experiments").iterdir())
 
 
-class _Exact(Notes):
-    """Keeps what the run says of draws without a key."""
-
-    reasons: list[str] | None = None
-
-    def reproducible(self, reasons: list[str]) -> None:
-        self.reasons = list(reasons)
-
-
 def _config(name: str) -> Any:
-    # The threads of the process that runs the tests are settled by its first op.
+    # The first op of the test process has already fixed its number of threads.
     changes = (*overrides(name), "runtime.intra_op_threads=0")
     request = Request(experiment=name, config_files=(_SMOKE,), params_overrides=changes)
     return resolve(request).config
 
 
-def test_what_is_made_smaller_exists() -> None:
+def test_every_shrunk_experiment_exists() -> None:
     assert set(SMALLER) <= set(_NAMES)
 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("name", sampled(_NAMES))
-def test_it_trains_three_steps_and_evaluates(
+def test_experiment_trains_and_evaluates_with_the_smoke_fragment(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # There are no files of any data set.
     config = _config(name)
     assert config.runtime.deterministic
-    notes = _Exact()
+    notes = Notes()
 
     model, logs = run(config, tmp_path / "run", notes=notes)
 

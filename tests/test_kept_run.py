@@ -1,7 +1,7 @@
 """A run directory of version 0.1.0, which every later version has to read.
 
 It was made by `runner --experiment=digits_mlp` with four hidden units, an average of the weights
-and a best checkpoint; event files are left out. Never write it anew.
+and a best checkpoint; event files are left out. Never regenerate it.
 """
 
 import json
@@ -21,7 +21,7 @@ KEPT = Path(__file__).parent / "kept_runs" / "0.1.0"
 WEIGHTS = "61472f91e6c530577f6c0d61cc997f93b9194df36dc8b700297217a255b3c827"
 
 
-def test_it_is_whole(capsys: pytest.CaptureFixture[str]) -> None:
+def test_kept_run_is_intact(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", str(KEPT), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     names = [one["name"] for one in found["checkpoints"]]
@@ -29,13 +29,13 @@ def test_it_is_whole(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["checkpoints"][1]["weights"] == WEIGHTS
 
 
-def test_its_config_loads(capsys: pytest.CaptureFixture[str]) -> None:
+def test_config_of_the_kept_run_loads(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", f"--experiment={KEPT / 'config.yaml'}"]) == 0
     assert "hidden_units: [4]" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("step", [10, 20])
-def test_its_checkpoints_were_made_with_its_config(step: int) -> None:
+def test_checkpoints_of_the_kept_run_match_its_config(step: int) -> None:
     record = CheckpointFolder(KEPT / "checkpoints").record(step)
     config = resolve(Request(experiment=str(KEPT / "config.yaml"))).config
     assert record is not None
@@ -43,7 +43,7 @@ def test_its_checkpoints_were_made_with_its_config(step: int) -> None:
 
 
 @pytest.mark.slow
-def test_it_is_resumed(
+def test_kept_run_resumes(
     cli: Callable[..., "subprocess.CompletedProcess[str]"],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -58,6 +58,6 @@ def test_it_is_resumed(
     # On another processor the last bits may differ, and the run says so.
     allowed = "it was resumed at step 20 on another machine or installation"
     assert [reason for reason in results["inexact"] if reason != allowed] == []
-    # Also once `config.yaml` is that of the later version.
+    # It verifies even after the later version has rewritten `config.yaml`.
     assert main(["verify", str(run)]) == 0
     assert "ckpt-30" in capsys.readouterr().out

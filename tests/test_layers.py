@@ -45,7 +45,7 @@ LAYERS = (
     "cli",
 )
 WITHOUT_TENSORFLOW = ("errors", "storage", "registration", "registry", "config")
-# Read before tensorflow is imported: the configs of tasks, and the commands that only look.
+# Read before tensorflow is imported: the configs of tasks, and the commands that only read.
 LIGHT = sorted(
     [
         *ROOT.glob("tasks/*/config.py"),
@@ -78,7 +78,7 @@ def imports(node: ast.AST, package: str) -> Iterator[tuple[str, int]]:
 
 
 def imported(path: Path, *, at_import: bool = False) -> set[tuple[str, int]]:
-    """Returns (module, line) of a file; only what importing the file imports where asked."""
+    """Returns (module, line) of a file's imports; with `at_import`, only of those run on import."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     package = ".".join(["orbit_runner", *path.relative_to(ROOT).parent.parts])
     if at_import:
@@ -91,7 +91,7 @@ def imported(path: Path, *, at_import: bool = False) -> set[tuple[str, int]]:
 
 
 def layer_of(module: str) -> str | None:
-    """Returns the layer of a module below `orbit_runner`; None for what is in none."""
+    """Returns the layer of a module below `orbit_runner`; None if it is in none."""
     found = [name for name in LAYERS if f"{module}.".startswith(f"orbit_runner.{name}.")]
     return max(found, key=len, default=None)
 
@@ -142,13 +142,13 @@ def test_no_import_goes_to_a_higher_layer(layer: str) -> None:
 
 
 @pytest.mark.parametrize("name", WITHOUT_TENSORFLOW)
-def test_these_packages_never_import_tensorflow(name: str) -> None:
+def test_light_packages_never_import_tensorflow(name: str) -> None:
     paths = [path for path in FILES if layer_of(module_of(path)) == name]
 
     assert [text for path in paths for text in heavy_imports(path)] == []
 
 
-def test_an_import_inside_a_function_is_found(
+def test_imports_inside_functions_are_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(f"{__name__}.ROOT", tmp_path)
@@ -165,7 +165,7 @@ def test_an_import_inside_a_function_is_found(
 
 
 @pytest.mark.parametrize("path", LIGHT, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_what_is_read_before_tensorflow_does_not_import_it(path: Path) -> None:
+def test_light_module_does_not_import_tensorflow_at_import_time(path: Path) -> None:
     assert heavy_imports(path, at_import=True) == []
 
 
@@ -179,5 +179,5 @@ def test_what_is_read_before_tensorflow_does_not_import_it(path: Path) -> None:
         ("from ..cli.main import main", ["orbit_runner.cli.main", "orbit_runner.cli.main.main"]),
     ],
 )
-def test_imports_of_every_form_are_seen(text: str, expected: list[str]) -> None:
+def test_every_form_of_import_is_detected(text: str, expected: list[str]) -> None:
     assert [module for module, _ in imports(ast.parse(text), "orbit_runner.config")] == expected

@@ -1,6 +1,5 @@
-"""The page on tasks of one's own: its files are taken from it, and its command is run."""
+"""The documentation page on custom tasks: its files are extracted, and its command is run."""
 
-import os
 import re
 import subprocess
 import sys
@@ -9,18 +8,19 @@ from pathlib import Path
 PAGE = Path(__file__).parent.parent / "docs" / "own_task.md"
 
 
-def test_the_task_on_the_page_trains(tmp_path: Path) -> None:
+def test_documented_custom_task_trains(tmp_path: Path) -> None:
     text = PAGE.read_text(encoding="utf-8")
     files = re.findall(r"^`([\w/]+\.(?:py|yaml))`:\n\n```\w+\n(.*?)^```", text, re.M | re.S)
     assert [name for name, _ in files] == ["moons/config.py", "moons/task.py", "moons.yaml"]
     for name, content in files:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(content, encoding="utf-8")
-    (command,) = re.findall(r"^```sh\nPYTHONPATH=\. runner (.*)\n```", text, re.M)
+    (command,) = re.findall(r"^```sh\nrunner (--.*)\n```", text, re.M)
+    # The script, not `python -m`, which searches the current directory anyway.
+    runner = Path(sys.executable).with_name("runner")
     done = subprocess.run(
-        [sys.executable, "-m", "orbit_runner", *command.split(), "--json"],
+        [str(runner), *command.split(), "--json"],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": "."},
         capture_output=True,
         text=True,
         check=False,

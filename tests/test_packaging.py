@@ -1,4 +1,4 @@
-"""The wheel, installed elsewhere: experiments and fragments come with it."""
+"""The wheel, installed in another environment: it includes experiments and fragments."""
 
 import json
 import subprocess
@@ -30,20 +30,20 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
     venv.create(folder / "venv", with_pip=False)
     python = folder / "venv" / "bin" / "python"
     site = _run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=folder)
-    # A .pth inside a folder that a .pth adds is not read, so the editable checkout stays out.
+    # A .pth in a directory that a .pth adds is not read, so the editable checkout stays out.
     Path(site.strip(), "packages.pth").write_text(sysconfig.get_path("purelib") + "\n")
     _run(*pip, "--python", python, "install", "--no-deps", "--no-index", wheel, cwd=folder)
     (folder / "empty").mkdir()
     return folder
 
 
-def test_the_installed_runner_is_not_the_checkout(elsewhere: Path) -> None:
+def test_installed_runner_is_not_imported_from_the_checkout(elsewhere: Path) -> None:
     python = elsewhere / "venv" / "bin" / "python"
     code = "import orbit_runner; print(orbit_runner.__file__)"
     assert str(elsewhere) in _run(python, "-c", code, cwd=elsewhere / "empty")
 
 
-def test_the_installed_runner_finds_what_the_checkout_has(elsewhere: Path) -> None:
+def test_installed_runner_lists_all_experiments_and_fragments(elsewhere: Path) -> None:
     listed = json.loads(
         _run(elsewhere / "venv" / "bin" / "runner", "list", "--json", cwd=elsewhere / "empty")
     )
@@ -55,6 +55,14 @@ def test_the_installed_runner_finds_what_the_checkout_has(elsewhere: Path) -> No
         for path in (ROOT / "configs").rglob("*")
         if path.is_file()
     }
+
+
+def test_the_installed_runner_writes_projects(elsewhere: Path) -> None:
+    command = [elsewhere / "venv" / "bin" / "runner", "init", "flowers", "--json"]
+    listed = json.loads(_run(*command, cwd=elsewhere / "empty"))
+    folder = elsewhere / "empty" / "flowers"
+    written = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
+    assert written == {*listed["files"]}
 
 
 @pytest.mark.slow
@@ -71,7 +79,7 @@ def test_the_installed_runner_trains(elsewhere: Path) -> None:
     assert (elsewhere / "empty" / "run" / "checkpoints" / "ckpt-3.index").exists()
 
 
-def test_the_lock_names_versions_and_hashes_only() -> None:
+def test_requirements_lock_contains_only_versions_and_hashes() -> None:
     lines = (ROOT / "requirements.lock").read_text().splitlines()
     assert lines
     for line in lines:

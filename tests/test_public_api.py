@@ -1,4 +1,4 @@
-"""The names that `orbit_runner` offers: importable, documented, and light."""
+"""The names that `orbit_runner` exports: importable, documented, and light."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ PUBLIC = [name for name in orbit_runner.__all__ if name != "__version__"]
 
 
 @pytest.mark.parametrize("name", PUBLIC)
-def test_every_name_is_there_and_has_a_docstring(name: str) -> None:
+def test_every_public_name_exists_and_has_a_docstring(name: str) -> None:
     assert getattr(orbit_runner, name).__doc__
 
 
-def test_an_unknown_name_is_an_attribute_error() -> None:
+def test_unknown_name_raises_attribute_error() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'run_experimnt'"):
         _ = orbit_runner.run_experimnt
 
 
-def test_the_package_and_the_names_of_a_config_import_no_tensorflow() -> None:
+def test_importing_the_package_and_loading_a_config_imports_no_tensorflow() -> None:
     code = (
         "import json, sys, orbit_runner\n"
         "from orbit_runner import TaskConfig, field, load_config, register_task\n"
@@ -47,7 +47,7 @@ def test_load_config_merges_files_then_overrides(tmp_path: Path) -> None:
     assert config.name == "mine"
 
 
-def test_load_config_names_a_wrong_override() -> None:
+def test_load_config_reports_an_unknown_override() -> None:
     with pytest.raises(ConfigError, match=r"trainer\.train_stps") as caught:
         orbit_runner.load_config("digits", overrides={"trainer.train_stps": 7})
     assert "did you mean 'train_steps'?" in str(caught.value)

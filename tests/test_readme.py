@@ -1,4 +1,4 @@
-"""What the README shows is what happens."""
+"""The README shows what actually happens."""
 
 import re
 import shlex
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.parent
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_message_shown_is_the_message_given() -> None:
+def test_error_message_in_the_readme_is_exact() -> None:
     (block,) = re.findall(r"^```\n\$ (runner .*?)^```", TEXT, re.M | re.S)
     command, _, expected = block.partition("\n")
     done = subprocess.run(
@@ -29,14 +29,14 @@ def test_the_message_shown_is_the_message_given() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (2, "", expected)
 
 
-def test_the_experiment_shown_resolves(tmp_path: Path) -> None:
+def test_experiment_in_the_readme_resolves(tmp_path: Path) -> None:
     (block,) = re.findall(r"^```yaml\n(.*?)^```", TEXT, re.M | re.S)
     (tmp_path / "shown.yaml").write_text(block, encoding="utf-8")
     shown = resolve(Request(experiment=str(tmp_path / "shown.yaml"))).config
     assert shown.task.name == "image_classification"
 
 
-def test_the_tables_are_complete() -> None:
+def test_readme_tables_list_all_experiments_and_commands() -> None:
     listed = set(re.findall(r"^\| `(\w+)` \|", TEXT, re.M))
     assert listed == set(experiment_files())
     for command in COMMANDS:
@@ -44,7 +44,7 @@ def test_the_tables_are_complete() -> None:
 
 
 @pytest.mark.parametrize("page", [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md"])
-def test_links_lead_somewhere(page: Path) -> None:
+def test_relative_links_point_to_existing_files(page: Path) -> None:
     prose = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
     targets = re.findall(r"\]\(([^)#]+)\)", prose)
     missing = [t for t in targets if "://" not in t and not (page.parent / t).exists()]

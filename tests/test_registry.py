@@ -11,7 +11,7 @@ from orbit_runner.errors import RunnerError
 from orbit_runner.registry import IMAGE_MODELS, SOURCES, TASKS, Registry
 
 
-def test_an_entry_is_imported_when_it_is_used_only(
+def test_registry_entry_is_imported_only_when_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(tmp_path)
@@ -27,14 +27,14 @@ def test_an_entry_is_imported_when_it_is_used_only(
     del sys.modules["lazy_entry"]
 
 
-def test_objects_may_be_registered_themselves() -> None:
+def test_registry_accepts_objects_instead_of_import_paths() -> None:
     registry = Registry("thing")
     registry.register("a", config=int, target=str)
 
     assert (registry.get("a").load_config(), registry.get("a").load()) == (int, str)
 
 
-def test_the_same_registration_may_run_twice() -> None:
+def test_identical_registration_may_be_repeated() -> None:
     registry = Registry("thing")
     registry.register("a", config="m:C", target="m:T")
     registry.register("a", config="m:C", target="m:T", help="said now")
@@ -43,17 +43,17 @@ def test_the_same_registration_may_run_twice() -> None:
 
 
 @pytest.mark.parametrize(("config", "target"), [("m:C", "m:U"), ("m:D", "m:T")])
-def test_a_name_that_is_taken_is_refused(config: str, target: str) -> None:
+def test_registering_a_taken_name_is_rejected(config: str, target: str) -> None:
     registry = Registry("thing")
     registry.register("a", config="m:C", target="m:T")
 
-    with pytest.raises(RunnerError, match="thing 'a' is registered already, by m:T"):
+    with pytest.raises(RunnerError, match="thing 'a' is already registered, by m:T"):
         registry.register("a", config=config, target=target)
 
     assert registry.get("a").target == "m:T"
 
 
-def test_an_unknown_name_names_the_nearest_and_all() -> None:
+def test_unknown_name_error_suggests_the_nearest_and_lists_all() -> None:
     registry = Registry("thing")
     for name in ("right", "left"):
         registry.register(name, config=int, target=int)
@@ -66,18 +66,18 @@ def test_an_unknown_name_names_the_nearest_and_all() -> None:
     )
 
 
-def test_an_empty_registry_says_so() -> None:
+def test_lookup_in_an_empty_registry_reports_no_allowed_names() -> None:
     with pytest.raises(KeyError, match="allowed: none"):
         Registry("thing").get("x")
 
 
 @pytest.mark.parametrize("reference", ["no_such_module:X", "json:NoSuchName", "json"])
-def test_what_cannot_be_imported_names_the_entry(reference: str) -> None:
+def test_import_failure_error_names_the_registry_entry(reference: str) -> None:
     registry = Registry("thing")
     registry.register("a", config=reference, target=reference)
 
     for load in (registry.get("a").load_config, registry.get("a").load):
-        with pytest.raises(RunnerError, match=f"'a' is registered as {reference}: "):
+        with pytest.raises(RunnerError, match=f"cannot load 'a', registered as {reference}: "):
             load()
 
 
@@ -139,7 +139,7 @@ def runner(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     [("plug:register", MODULE), ("plug", MODULE + "register()\n")],
     ids=["function", "module"],
 )
-def test_an_installed_package_brings_its_tasks(
+def test_installed_package_registers_tasks_by_entry_point(
     tmp_path: Path, entry_point: str, module: str
 ) -> None:
     plugin(tmp_path, entry_point, module)
@@ -154,7 +154,7 @@ def test_an_installed_package_brings_its_tasks(
     assert "a task of my own" in listed.stdout
 
 
-def test_a_name_that_is_known_loads_no_entry_point(tmp_path: Path) -> None:
+def test_known_name_loads_no_entry_point(tmp_path: Path) -> None:
     plugin(tmp_path, "plug:register", "raise SystemExit('loaded')\n")
 
     assert runner(tmp_path, "show", "--experiment=digits").returncode == 0
@@ -165,11 +165,11 @@ def test_a_name_that_is_known_loads_no_entry_point(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("entry_point", "module", "message"),
     [
-        ("plug:missing", MODULE, "entry point orbit_runner.tasks: mine: "),
+        ("plug:missing", MODULE, "cannot load entry point 'mine' of orbit_runner.tasks: "),
         ("plug:register", "import no_such_module\n", "No module named 'no_such_module'"),
     ],
 )
-def test_an_entry_point_that_fails_is_named(
+def test_failing_entry_point_is_reported(
     tmp_path: Path, entry_point: str, module: str, message: str
 ) -> None:
     plugin(tmp_path, entry_point, module)
@@ -181,7 +181,7 @@ def test_an_entry_point_that_fails_is_named(
     assert "Traceback" not in done.stderr
 
 
-def test_an_import_flag_brings_a_task_too(tmp_path: Path) -> None:
+def test_import_flag_registers_a_task(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(MODULE + "register()\n")
     (tmp_path / "mine.yaml").write_text(CONFIG)
 

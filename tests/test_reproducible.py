@@ -1,4 +1,4 @@
-"""Every checked-in experiment, run twice: each time a process of its own."""
+"""Every checked-in experiment, run twice in separate processes."""
 
 import json
 import subprocess

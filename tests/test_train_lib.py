@@ -1,4 +1,4 @@
-"""`run_experiment`: modes, strategies, what the weights depend on, and Model Garden both ways."""
+"""`run_experiment`: modes, strategies, what the weights depend on, use with Model Garden."""
 
 import types
 from pathlib import Path
@@ -34,7 +34,7 @@ from tests.support.toy import Notes, make_strategy, records, run, toy_config
         ("train_and_post_eval", True, [20], True),
     ],
 )
-def test_modes(
+def test_mode_determines_the_steps_that_are_evaluated(
     mode: str, post: bool, evaluated_at: list[int], has_logs: bool, tmp_path: Path
 ) -> None:
     notes = Notes()
@@ -47,20 +47,20 @@ def test_modes(
     assert not has_logs or again["validation_loss"] == logs["validation_loss"]
 
 
-def test_an_unknown_mode_is_told(tmp_path: Path) -> None:
+def test_unknown_mode_is_rejected_with_a_suggestion(tmp_path: Path) -> None:
     with pytest.raises(RunnerError, match="did you mean 'train_and_eval'"):
         run(toy_config(), tmp_path, "train_and_evl")
     assert not list(tmp_path.iterdir())
 
 
-def test_no_steps_are_told(tmp_path: Path) -> None:
+def test_zero_train_steps_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(RunnerError, match=r"trainer\.train_steps: is 0"):
         run(toy_config(trainer__train_steps=0), tmp_path)
 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("section", ["train_data", "validation_data"])
-def test_a_batch_that_cannot_be_shared_out_is_told(section: str, tmp_path: Path) -> None:
+def test_batch_size_must_be_a_multiple_of_the_replicas(section: str, tmp_path: Path) -> None:
     config = digits_config(**{f"task__{section}__global_batch_size": 63})
     with pytest.raises(SettingError, match="expected a multiple of 2") as caught:
         run(config, tmp_path, strategy="mirrored2")
@@ -76,7 +76,7 @@ def test_all_strategies_learn_the_digits(name: str, tmp_path: Path) -> None:
     assert [record["step"] for record in records(tmp_path, "validation")] == [30, 60, 90, 120]
 
 
-def test_eager_steps_do_the_same(tmp_path: Path) -> None:
+def test_eager_steps_give_the_same_weights(tmp_path: Path) -> None:
     graph, _ = run(toy_config(), tmp_path / "a")
     for index, changes in enumerate(
         [{"runtime__run_eagerly": True}, {"trainer__train_tf_while_loop": False}]
@@ -85,7 +85,7 @@ def test_eager_steps_do_the_same(tmp_path: Path) -> None:
         np.testing.assert_allclose(other.get_weights()[0], graph.get_weights()[0], rtol=1e-6)
 
 
-def test_actions_hear_of_each_loop_and_evaluation(tmp_path: Path) -> None:
+def test_actions_are_called_after_each_loop_and_evaluation(tmp_path: Path) -> None:
     heard: list[tuple[str, float]] = []
     run(
         toy_config(trainer__steps_per_loop=5),
@@ -96,7 +96,7 @@ def test_actions_hear_of_each_loop_and_evaluation(tmp_path: Path) -> None:
     assert [kind for kind, _ in heard] == ["train", "eval"] * 4
 
 
-def test_summaries_may_go_elsewhere(tmp_path: Path) -> None:
+def test_custom_summary_managers_receive_the_summaries(tmp_path: Path) -> None:
     class Kept(orbit.utils.SummaryManagerInterface):
         def __init__(self) -> None:
             self.written: list[Any] = []
@@ -118,7 +118,7 @@ def test_summaries_may_go_elsewhere(tmp_path: Path) -> None:
     assert "validation_loss" in validation.written[0]
 
 
-def test_prepare_builds_what_the_config_names(tmp_path: Path) -> None:
+def test_prepare_builds_the_configured_strategy_and_task(tmp_path: Path) -> None:
     config = digits_config(
         runtime__distribution_strategy="mirrored",
         runtime__num_virtual_devices=2,
@@ -141,7 +141,7 @@ DROPOUT = {"task__model__dropout_rate": 0.3}
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dropout", [{"task__model__dropout_rate": 0.0}, DROPOUT])
-def test_the_weights_do_not_depend_on_when_one_looks(
+def test_weights_do_not_depend_on_loop_and_save_intervals(
     dropout: dict[str, Any], tmp_path: Path
 ) -> None:
     config = cnn_config(trainer__train_steps=30, **dropout)
@@ -173,7 +173,7 @@ def test_the_weights_do_not_depend_on_when_one_looks(
         {"task__train_data__ram_budget": 1},
     ],
 )
-def test_the_weights_do_not_depend_on_how_examples_are_made_ready(
+def test_weights_do_not_depend_on_input_pipeline_tuning(
     feeding: dict[str, Any], tmp_path: Path
 ) -> None:
     expected = _fingerprint(cnn_config(trainer__train_steps=20, **DROPOUT), tmp_path / "whole")
@@ -192,7 +192,7 @@ def test_the_weights_depend_on_the_seed(tmp_path: Path) -> None:
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("pieces", [1, 4])
-def test_mirrored_replicas_do_what_one_device_does(pieces: int, tmp_path: Path) -> None:
+def test_mirrored_replicas_give_the_weights_of_one_device(pieces: int, tmp_path: Path) -> None:
     config = digits_config(trainer__gradient_accumulation_steps=pieces)
     one, logs = run(config, tmp_path / "one")
     two, other = run(config, tmp_path / "two", strategy="mirrored2")
@@ -203,7 +203,7 @@ def test_mirrored_replicas_do_what_one_device_does(pieces: int, tmp_path: Path) 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["one_device", "mirrored2"])
-def test_xla_does_the_same(name: str, tmp_path: Path) -> None:
+def test_xla_gives_the_same_weights(name: str, tmp_path: Path) -> None:
     plain, _ = run(digits_config(trainer__train_steps=10), tmp_path / "a", strategy=name)
     compiled, _ = run(
         digits_config(trainer__train_steps=10, runtime__enable_xla=True),
@@ -247,7 +247,7 @@ class GardenTask(base_task.Task):
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["off", "one_device", "mirrored2"])
-def test_a_task_of_model_garden_runs_here(name: str, tmp_path: Path) -> None:
+def test_model_garden_task_runs_in_this_runner(name: str, tmp_path: Path) -> None:
     config = toy_config(
         trainer__train_steps=40,
         trainer__validation_interval=20,
@@ -262,7 +262,7 @@ def test_a_task_of_model_garden_runs_here(name: str, tmp_path: Path) -> None:
     _, logs = run_experiment(strategy, task, "train_and_eval", *arguments, callbacks=[notes])
     first, last = notes.evaluations[0][1], notes.evaluations[-1][1]
     assert last["entropy"] < first["entropy"]
-    # 22 examples in batches of 8: the last one is part-filled and has no weights.
+    # 22 examples in batches of 8: the last one is partially filled and has no weights.
     assert logs["validation_examples"] == 22
     np.testing.assert_allclose(logs["validation_loss"], logs["entropy"], rtol=1e-5)
     assert (tmp_path / "best" / "info.json").exists()
@@ -296,7 +296,7 @@ def test_our_task_runs_in_model_garden(name: str, ours: bool, tmp_path: Path) ->
     )
     params: Any = config
     if not ours:
-        # Its `TaskConfig` has no place for our data sections, and its runner reads attributes only.
+        # Its `TaskConfig` cannot hold our data sections, and its runner reads attributes only.
         params = types.SimpleNamespace(
             task=config.task,
             trainer=_official_trainer(),

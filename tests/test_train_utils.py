@@ -1,4 +1,4 @@
-"""`train_utils` in the place of Model Garden's: the same configs, and mistakes told by ours."""
+"""`train_utils` in place of Model Garden's: the same configs, with our error messages."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def parse(flags_obj: Any, **kwargs: Any) -> Any:
     ],
     ids=str,
 )
-def test_configs_are_those_of_model_garden(given: dict[str, Any], file: Path) -> None:
+def test_parsed_configs_equal_those_of_model_garden(given: dict[str, Any], file: Path) -> None:
     def filled(value: Any) -> Any:
         if isinstance(value, list):
             return [filled(item) for item in value]
@@ -98,12 +98,12 @@ def test_configs_are_those_of_model_garden(given: dict[str, Any], file: Path) ->
     assert found == expected
 
 
-def test_what_a_file_says_of_the_tpu_is_not_lost(file: Path) -> None:
-    """Model Garden overwrites it with a flag that nobody gave."""
+def test_tpu_of_a_config_file_is_kept_without_the_flag(file: Path) -> None:
+    """Model Garden overwrites it with a flag that was not given."""
     assert parse(options(config_file=[str(file)])).runtime.tpu == "of_the_file"
 
 
-def test_flags_may_be_any_object(file: Path) -> None:
+def test_flags_may_be_any_object_with_attributes(file: Path) -> None:
     flags = types.SimpleNamespace(experiment="official/mock", config_file=str(file))
     flags.params_override = {"trainer": {"train_steps": 9}}
     assert parse(flags).trainer.train_steps == 9
@@ -142,7 +142,7 @@ def test_flags_may_be_any_object(file: Path) -> None:
                 "experiment": "orbit_runner_test_slices",
                 "params_override": "task.shape[1]=8",
             },
-            "got no item 0; indexed items set the whole list",
+            "item 0 is missing; indexed items replace the whole list",
         ),
         (
             {
@@ -154,12 +154,12 @@ def test_flags_may_be_any_object(file: Path) -> None:
     ],
     ids=str,
 )
-def test_mistakes_are_told(given: dict[str, Any], message: str) -> None:
+def test_config_mistakes_are_rejected(given: dict[str, Any], message: str) -> None:
     with pytest.raises(RunnerError, match=message):
         parse(options(**given))
 
 
-def test_mistakes_of_all_sources_are_told_at_once(tmp_path: Path) -> None:
+def test_mistakes_from_all_sources_are_reported_together(tmp_path: Path) -> None:
     path = tmp_path / "b.yaml"
     path.write_text("trainer: {train_stepz: 1}\n")
     with pytest.raises(ConfigError) as caught:
@@ -168,7 +168,7 @@ def test_mistakes_of_all_sources_are_told_at_once(tmp_path: Path) -> None:
     assert f"{path}:1" in str(caught.value)
 
 
-def test_a_config_is_locked_where_asked_for() -> None:
+def test_config_is_locked_unless_lock_return_is_false() -> None:
     with pytest.raises(ValueError, match="locked"):
         parse(options()).override({"task": {"init_checkpoint": "a"}})
     free = parse(options(), lock_return=False)
@@ -176,7 +176,7 @@ def test_a_config_is_locked_where_asked_for() -> None:
     assert free.task.init_checkpoint == "a"
 
 
-def test_a_config_is_logged_where_asked_for(caplog: pytest.LogCaptureFixture) -> None:
+def test_config_is_logged_unless_print_return_is_false(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO", logger="absl"):
         parse(options())
         assert not caplog.records
@@ -185,7 +185,7 @@ def test_a_config_is_logged_where_asked_for(caplog: pytest.LogCaptureFixture) ->
     assert "'init_checkpoint': ''" in caplog.text
 
 
-def test_params_yaml_is_that_of_model_garden(file: Path, tmp_path: Path) -> None:
+def test_params_yaml_is_identical_to_that_of_model_garden(file: Path, tmp_path: Path) -> None:
     params = parse(options(config_file=[str(file)]))
     official_train_utils.serialize_config(params, str(tmp_path / "theirs"))
     train_utils.serialize_config(params, str(tmp_path / "ours"))
@@ -196,7 +196,7 @@ def test_params_yaml_is_that_of_model_garden(file: Path, tmp_path: Path) -> None
     assert again.trainer.train_steps == 7
 
 
-def test_ours_is_written_so_that_either_loads_it(tmp_path: Path) -> None:
+def test_written_config_loads_in_both_runners(tmp_path: Path) -> None:
     config = resolve(Request(experiment="official/mock")).config
     train_utils.serialize_config(config, str(tmp_path))
     flags = options(params_override=str(tmp_path / "params.yaml"))
@@ -206,12 +206,12 @@ def test_ours_is_written_so_that_either_loads_it(tmp_path: Path) -> None:
     assert resolve(Request(config_files=(str(tmp_path / "own/params.yaml"),))).config == own
 
 
-def test_a_folder_is_needed() -> None:
+def test_serialize_config_requires_model_dir() -> None:
     with pytest.raises(RunnerError, match="--model_dir: is not set"):
         train_utils.serialize_config(parse(options()), None)  # type: ignore[arg-type]
 
 
-def test_everything_else_is_model_gardens_own() -> None:
+def test_other_functions_are_model_gardens_own() -> None:
     names = [name for name in vars(official_train_utils) if not name.startswith("__")]
     assert {"save_gin_config", "create_trainer", "ExperimentParser", "remove_ckpts"} <= {*names}
     assert all(hasattr(train_utils, name) for name in names)
@@ -221,7 +221,7 @@ def test_everything_else_is_model_gardens_own() -> None:
         train_utils.no_such_thing  # noqa: B018
 
 
-def test_a_plain_config_is_taken_by_the_runner() -> None:
+def test_config_without_declared_sections_is_accepted_by_the_runner() -> None:
     config = run_config(parse(options(experiment="orbit_runner_test_plain")))
     assert config.trainer.train_steps == 2
     assert config.for_task.task.model.head.units == 3

@@ -1,11 +1,11 @@
-"""Fingerprints of the weights of short runs, to hold a rebuilt runner to the bits of the old one.
+"""Writes fingerprints of the weights of short runs, or compares them after a change of the code.
 
     python tools/fingerprints.py write runs/before.json
     python tools/fingerprints.py compare runs/before.json [--only NAME …]
 
-Each run is a process of its own, on generated data, with one thread per op. The fingerprints are
-those of one machine and one set of packages: write them before a change, on the machine on which
-you compare.
+Each run is a separate process, on synthetic data, with one thread per op. Fingerprints are valid
+for one machine and one set of packages only: write them before a change, on the machine on which
+you compare them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ runtime: {distribution_strategy: one_device, seed: 3}
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """A run: its flags, and what it reads from the directory that it runs in."""
+    """The flags of a run, and a function that writes its data to its working directory."""
 
     flags: tuple[str, ...]
     write_data: Callable[[Path], None] = lambda directory: None
@@ -90,10 +90,9 @@ def write_records(directory: Path) -> None:
 
 
 def write_recipe(name: str) -> Callable[[Path], None]:
-    """Returns what writes the data of an experiment of Model Garden, and a config that reads them.
+    """Returns a function that writes data and a config for an experiment of Model Garden.
 
-    Args:
-        name: A name that `tools/model_garden_matrix` has a recipe for.
+    The experiment must have a recipe in `tools/model_garden_matrix`.
     """
     code = (
         "import sys, pathlib, yaml\n"
@@ -152,16 +151,10 @@ RUNS = {
 
 
 def fingerprint(run: Run) -> dict[str, Any]:
-    """Runs an experiment.
-
-    Args:
-        run: The run.
-
-    Returns:
-        The last line of its fingerprints: `step`, `weights`, `state`.
+    """Runs an experiment and returns its last fingerprints: `step`, `weights`, `state`.
 
     Raises:
-        RuntimeError: It failed.
+        RuntimeError: The run failed.
     """
     with tempfile.TemporaryDirectory() as directory:
         run.write_data(Path(directory))

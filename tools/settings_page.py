@@ -1,7 +1,7 @@
 """Writes docs/settings.md, the page of all settings: `python -m tools.settings_page`.
 
-The page comes from the declarations of the settings, as `runner explain` does. A test fails if the
-page is not up to date.
+The page is generated from the declarations of the settings, as is the output of `runner explain`. A
+test fails if the page is not up to date.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def page() -> str:
 
 
 def _sections(settings: Sequence[Setting]) -> dict[str, list[Setting]]:
-    """Returns the settings by the path of their section, in the order of the first of each."""
+    """Returns the settings by the path of their section, in order of first appearance."""
     found: dict[str, list[Setting]] = {}
     for one in settings:
         found.setdefault(one.path.rpartition(".")[0], []).append(one)

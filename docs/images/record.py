@@ -1,4 +1,4 @@
-"""Records a command on a pseudo-terminal and draws what it left on the screen as SVG.
+"""Runs a command in a pseudo-terminal and draws the final contents of the screen as SVG.
 
 python docs/images/record.py docs/images/run.svg runner --experiment=digits
 """
@@ -21,7 +21,7 @@ WIDTH, HEIGHT = 108, 40
 
 
 def recorded(command: list[str]) -> str:
-    """Runs a command on a pseudo-terminal and returns all it wrote."""
+    """Runs a command in a pseudo-terminal and returns its output."""
     child, terminal = pty.fork()
     if child == 0:
         os.execvp(command[0], command)
@@ -30,7 +30,7 @@ def recorded(command: list[str]) -> str:
     while True:
         try:
             part = os.read(terminal, 65536)
-        except OSError:  # Linux answers so when the command has ended.
+        except OSError:  # Linux raises this when the command has ended.
             break
         if not part:
             break
@@ -40,22 +40,22 @@ def recorded(command: list[str]) -> str:
 
 
 def screen(written: str) -> str:
-    """Returns what stays on the screen: each line as it was last written."""
+    """Returns the final contents of the screen: the last version of each line."""
     lines: list[str] = []
     for line in written.replace("\r\n", "\n").split("\n"):
-        # A live bar writes its line, goes back to the start, and erases it before the next one.
+        # A progress bar writes its line, returns to the start, and erases the line before the next.
         erased = re.split(r"\r(?:\x1b\[1A)?\x1b\[2K", line)[-1]
         lines.append(re.sub(r"\x1b\[\?25[hl]|\x1b\[[0-9]*[AK]|\r", "", erased))
     return "\n".join(lines).strip("\n")
 
 
 def main(target: Path, command: list[str]) -> None:
-    """Writes the picture."""
+    """Writes the image."""
     console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True)
     console.print(Text.assemble(("$ ", "bold green"), shlex.join(command)))
     console.print(Text.from_ansi(screen(recorded(command))))
     svg = console.export_svg(title="Orbit Runner")
-    # The drawing names a font on the web; the fallback is any monospaced one.
+    # The SVG refers to a web font. Replace it with any monospaced font.
     svg = re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.S)
     target.write_text(svg.replace("Fira Code", "monospace"), encoding="utf-8")
 

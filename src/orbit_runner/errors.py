@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 # In characters. Longer than any valid name, and short enough for a terminal.
 _NAME = 200
 _AFTER_DIVERGENCE = (
-    "lower the learning rate, check the data, or set trainer.recovery_max_trials to return to the "
-    "last checkpoint"
+    "lower the learning rate, check the data, or set trainer.recovery_max_trials to roll back to "
+    "the last checkpoint"
 )
 
 

@@ -36,7 +36,7 @@ def _load(name: str, reference: Any) -> Any:
     try:
         return getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:
-        raise RunnerError(f"{name!r} is registered as {reference}: {error}") from error
+        raise RunnerError(f"cannot load {name!r}, registered as {reference}: {error}") from error
 
 
 class Registry:
@@ -57,7 +57,7 @@ class Registry:
         taken = self._entries.get(name)
         # The same registration may run twice: for `--import` and for an entry point.
         if taken is not None and (taken.config, taken.target) != (config, target):
-            raise RunnerError(f"{self.kind} {name!r} is registered already, by {taken.target}")
+            raise RunnerError(f"{self.kind} {name!r} is already registered, by {taken.target}")
         self._entries[name] = entry
         return entry
 
@@ -68,6 +68,10 @@ class Registry:
         if name not in self._entries:
             raise KeyError(unknown(self.kind, name, list(self._entries)))
         return self._entries[name]
+
+    def __contains__(self, name: object) -> bool:
+        """Returns whether an entry is registered. Does not load entry points."""
+        return name in self._entries
 
     def entries(self) -> list[Entry]:
         """Returns all entries, including those of entry points, sorted by name."""
@@ -82,6 +86,8 @@ class Registry:
             try:
                 loaded: Callable[[], None] | Any = point.load()
             except (ImportError, AttributeError) as error:
-                raise RunnerError(f"entry point {group}: {point.name}: {error}") from error
+                raise RunnerError(
+                    f"cannot load entry point {point.name!r} of {group}: {error}"
+                ) from error
             if callable(loaded):
                 loaded()

@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 # Providers of experiments. A provider's name is the prefix of its experiments: `official/NAME`.
-PROVIDERS = Registry("provider of experiments")
+PROVIDERS = Registry("experiment provider")
 TASKS = Registry("task", entry_point_group="orbit_runner.tasks")
 IMAGE_MODELS = Registry("model")
 TEXT_MODELS = Registry("model")

@@ -187,7 +187,7 @@ def serialize_config(params: Any, model_dir: str) -> None:
         RunnerError: If `model_dir` is None.
     """
     if model_dir is None:
-        raise RunnerError("--model_dir: is not set; give the folder of the run")
+        raise RunnerError("--model_dir: is not set; set it to the run directory")
     if is_remote(model_dir):
         with upload_scope(model_dir, "model_dir") as folder:
             serialize_config(params, str(folder))

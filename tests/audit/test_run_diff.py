@@ -1,4 +1,4 @@
-"""Where two runs part, told from what they left on the disk."""
+"""Where two runs begin to differ, determined from the files they left on disk."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,7 @@ from orbit_runner.run_directory.history import Fingerprints, RunHistory, read_hi
 
 
 def _history(weights: str, state: str = "", **values: Any) -> RunHistory:
-    """Returns the history of a run with a checkpoint every ten steps, one letter each."""
+    """Returns the history of a run with a checkpoint every ten steps, one letter for each."""
     pairs = zip(weights, state or weights, strict=True)
     fingerprints = {10 * n + 10: Fingerprints(*pair) for n, pair in enumerate(pairs)}
     return RunHistory(folder=Path("nowhere"), **{"losses": {}, **values}, fingerprints=fingerprints)
@@ -35,12 +35,14 @@ def _history(weights: str, state: str = "", **values: Any) -> RunHistory:
         (_history(""), _history(""), (False, None, None, None)),
     ],
 )
-def test_where_fingerprints_differ(left: RunHistory, right: RunHistory, expected: Any) -> None:
+def test_comparison_finds_the_first_differing_checkpoint(
+    left: RunHistory, right: RunHistory, expected: Any
+) -> None:
     found = compare_runs(left, right, step=30)
     assert (found.equal, found.first, found.first_weights, found.last_equal) == expected
 
 
-def test_only_steps_between_count() -> None:
+def test_only_checkpoints_in_the_given_range_are_compared() -> None:
     found = compare_runs(_history("abcd"), _history("xbcy"), step=30, after=10)
     assert found.equal
     assert found.compared == (20, 30)
@@ -49,21 +51,21 @@ def test_only_steps_between_count() -> None:
 @pytest.mark.parametrize(
     ("right", "attempts", "after", "expected"),
     [
-        # A difference before the last equal checkpoint is none of the weights.
+        # A loss that differs before the last equal checkpoint does not concern the weights.
         ({6: 9.0, 12: 2.0, 18: 3.0}, 1, -1, None),
         ({6: 1.0, 12: 9.0, 18: 9.0}, 1, -1, 12),
         ({6: 1.0, 12: 2.0, 18: 9.0}, 1, -1, 18),
         ({6: 1.0, 12: 2.0, 18: None}, 1, -1, 18),
-        # The record of step 12 began at 6, and a run that was resumed at 10 began it anew.
+        # The record of step 12 began at step 6; a run that resumed at step 10 restarted it.
         ({6: 1.0, 12: 9.0, 18: 3.0}, 2, -1, None),
         ({6: 1.0, 12: 9.0, 18: 3.0}, 1, 10, None),
         ({6: 1.0, 12: 9.0, 18: 9.0}, 2, -1, 18),
-        # Beyond the first other checkpoint nothing is news.
+        # Differences after the first differing checkpoint are ignored.
         ({6: 1.0, 12: 2.0, 24: 9.0}, 1, -1, None),
         ({18: 3.0}, 1, -1, None),
     ],
 )
-def test_the_loss_narrows_it(
+def test_logged_loss_narrows_down_the_first_difference(
     right: dict[int, float], attempts: int, after: int, expected: int | None
 ) -> None:
     losses = {6: 1.0, 12: 2.0, 18: 3.0, 24: 4.0}
@@ -76,13 +78,13 @@ def test_the_loss_narrows_it(
         assert found.loss == LossParting(12, 2.0, 9.0)
 
 
-def test_the_loss_before_a_checkpoint_that_never_came() -> None:
+def test_loss_difference_before_a_missing_checkpoint_is_found() -> None:
     one = _history("abc", losses={25: 1.0})
     other = _history("ab", losses={25: None})
     assert compare_runs(one, other, step=30).loss == LossParting(25, 1.0, None)
 
 
-def test_what_a_killed_process_left(tmp_path: Path) -> None:
+def test_history_of_a_killed_process_is_read(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").mkdir()
     lines = [{"step": 1, "weights": "a", "state": "b"}, {"step": 1, "weights": "c", "state": "d"}]
     text = "".join(json.dumps(line) + "\n" for line in lines) + '{"step": 2, "wei'
@@ -96,13 +98,13 @@ def test_what_a_killed_process_left(tmp_path: Path) -> None:
     ]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in records))
     found = read_history(tmp_path)
-    # A kill came between the checkpoint of step 2 and its line.
+    # The process was killed between writing the checkpoint of step 2 and its line.
     assert found.fingerprints == {1: Fingerprints("c", "d"), 2: Fingerprints("e", "f")}
     assert found.losses == {1: 0.5, 2: None}
     assert (found.attempts, found.mode, found.ends) == ((), "train_and_eval", [])
 
 
-def test_what_attempts_say(tmp_path: Path) -> None:
+def test_history_reads_mode_ends_and_override_from_attempts(tmp_path: Path) -> None:
     attempts = [
         {"mode": "train", "outcome": "done", "step": 7},
         {"mode": "train_and_eval", "outcome": "Diverged: …", "step": 9},
@@ -130,12 +132,12 @@ def _compared(folder: Path, left: dict[str, Any], right: dict[str, Any]) -> Tens
     return compare_tensors(folder / "a", folder / "b", 7)
 
 
-def test_equal_tensors(tmp_path: Path) -> None:
+def test_equal_tensors_show_no_difference(tmp_path: Path) -> None:
     nan = {"layer-1": np.float32([np.nan, -0.0])}
     assert _compared(tmp_path, {**WEIGHTS, **nan}, {**WEIGHTS, **nan}) is None
 
 
-def test_the_first_tensor_and_the_largest_difference(tmp_path: Path) -> None:
+def test_comparison_finds_first_differing_tensor_and_largest_difference(tmp_path: Path) -> None:
     other = {name: value.copy() for name, value in WEIGHTS.items()}
     other["layer-10"][1, 2] += 4
     other["layer-2"][0, 1] -= 0.5
@@ -162,7 +164,9 @@ def test_the_first_tensor_and_the_largest_difference(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_values_of_every_kind(left: Any, right: Any, expected: Any, tmp_path: Path) -> None:
+def test_difference_is_found_in_values_of_every_type(
+    left: Any, right: Any, expected: Any, tmp_path: Path
+) -> None:
     found = _compared(tmp_path, {"v": left}, {"v": right})
     assert found is not None
     assert (found.differing, found.total) == (1, 1)
@@ -170,13 +174,13 @@ def test_values_of_every_kind(left: Any, right: Any, expected: Any, tmp_path: Pa
     assert (largest and (largest.index, largest.difference)) == expected
 
 
-def test_a_tensor_that_only_one_has(tmp_path: Path) -> None:
+def test_tensor_missing_from_one_checkpoint_counts_as_different(tmp_path: Path) -> None:
     found = _compared(tmp_path, WEIGHTS, {**WEIGHTS, "layer-3": [1.0]})
     assert found is not None
     assert (found.differing, found.total, found.largest) == (1, 4, None)
 
 
-def test_the_rest_of_the_state_where_weights_are_equal(tmp_path: Path) -> None:
+def test_remaining_state_is_compared_if_weights_are_equal(tmp_path: Path) -> None:
     for name, best in (("a", 0.5), ("b", 0.75)):
         _saved(tmp_path / name, WEIGHTS, best=[best], recoveries=1)
     found = compare_tensors(tmp_path / "a", tmp_path / "b", 7)
@@ -186,6 +190,6 @@ def test_the_rest_of_the_state_where_weights_are_equal(tmp_path: Path) -> None:
     )  # fmt: skip
 
 
-def test_a_checkpoint_that_is_gone(tmp_path: Path) -> None:
+def test_missing_checkpoint_yields_no_tensor_comparison(tmp_path: Path) -> None:
     _saved(tmp_path / "a", WEIGHTS)
     assert compare_tensors(tmp_path / "a", tmp_path / "b", 7) is None

@@ -1,4 +1,4 @@
-"""Checkpoints on the disk: whole, damaged, kept, set aside."""
+"""Checkpoints on disk: committing, retention, damage, and setting damaged ones aside."""
 
 import json
 from collections.abc import Callable
@@ -25,7 +25,7 @@ def _commit(folder: CheckpointFolder, *steps: int) -> None:
         folder.commit(_written(folder, step), record)
 
 
-def test_a_checkpoint_is_not_there_before_it_is_committed(tmp_path: Path) -> None:
+def test_uncommitted_checkpoint_is_ignored_and_cleared(tmp_path: Path) -> None:
     folder = CheckpointFolder(tmp_path)
     _commit(folder, 1)
     _written(folder, 2)
@@ -36,7 +36,9 @@ def test_a_checkpoint_is_not_there_before_it_is_committed(tmp_path: Path) -> Non
     assert sorted(path.name for path in tmp_path.iterdir()) == names
 
 
-def test_the_index_comes_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commit_renames_the_index_after_data_and_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     order = []
     replace = Path.replace
 
@@ -49,7 +51,7 @@ def test_the_index_comes_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert order == [f"ckpt-3.{DATA}", "ckpt-3.json", "ckpt-3.index", "checkpoint"]
 
 
-def test_old_ones_go_when_the_new_one_is_there(
+def test_old_checkpoints_are_deleted_only_after_the_new_one_is_complete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = CheckpointFolder(tmp_path, keep=2)
@@ -69,13 +71,13 @@ def test_old_ones_go_when_the_new_one_is_there(
     assert [Path(path).name for path in state.all_model_checkpoint_paths] == ["ckpt-2", "ckpt-3"]
 
 
-def test_a_future_that_was_given_up_goes_too(tmp_path: Path) -> None:
+def test_commit_of_an_earlier_step_deletes_later_checkpoints(tmp_path: Path) -> None:
     folder = CheckpointFolder(tmp_path, keep=3)
     _commit(folder, 10, 20, 30, 15)
     assert folder.steps() == [10, 15]
 
 
-def test_a_record_loads_as_it_was_written(tmp_path: Path) -> None:
+def test_record_round_trips_through_its_file(tmp_path: Path) -> None:
     folder = CheckpointFolder(tmp_path)
     _commit(folder, 4)
     record = folder.record(4)
@@ -90,13 +92,13 @@ def test_a_record_loads_as_it_was_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (truncate, "bytes, not the"),
+        (truncate, "bytes instead of"),
         (flip, "has changed since it was written"),
         (Path.unlink, "is missing"),
         (empty, "has 0 bytes"),
     ],
 )
-def test_damage_is_found(
+def test_damaged_file_is_reported_and_checkpoint_set_aside(
     spoil: Callable[[Path], None], said: str, file: str, tmp_path: Path
 ) -> None:
     folder = CheckpointFolder(tmp_path)
@@ -112,7 +114,7 @@ def test_damage_is_found(
     assert tf.train.latest_checkpoint(str(tmp_path)) == str(tmp_path / "ckpt-6")
 
 
-def test_two_damaged_ones_of_a_step_are_both_kept(tmp_path: Path) -> None:
+def test_two_damaged_checkpoints_of_one_step_are_both_kept(tmp_path: Path) -> None:
     folder = CheckpointFolder(tmp_path)
     _commit(folder, 1, 7)
     first = folder.set_aside(7)
@@ -122,19 +124,21 @@ def test_two_damaged_ones_of_a_step_are_both_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"step": 7, "files": {}}', "null"])
-def test_a_mangled_record_is_damage(text: str, tmp_path: Path) -> None:
+def test_corrupt_record_makes_the_checkpoint_damaged(text: str, tmp_path: Path) -> None:
     folder = CheckpointFolder(tmp_path)
     _commit(folder, 7)
     (tmp_path / "ckpt-7.json").write_text(text)
     assert "ckpt-7.json cannot be read" in folder.damage(7)
     with pytest.raises(
-        ValueError, match=r"not the record of a checkpoint|Expecting|expected a JSON object"
+        ValueError, match=r"not a checkpoint record|Expecting|expected a JSON object"
     ):
         read_record(tmp_path / "ckpt-7.json")
 
 
 @pytest.mark.parametrize("missing", [None, "index", DATA])
-def test_a_checkpoint_of_another_runner_has_no_record(missing: str | None, tmp_path: Path) -> None:
+def test_checkpoint_without_record_is_intact_if_its_files_exist(
+    missing: str | None, tmp_path: Path
+) -> None:
     folder = CheckpointFolder(tmp_path)
     _commit(folder, 7)
     (tmp_path / "ckpt-7.json").unlink()
@@ -144,7 +148,7 @@ def test_a_checkpoint_of_another_runner_has_no_record(missing: str | None, tmp_p
     assert (folder.damage(7) == "") == (missing is None)
 
 
-def test_the_names_of_others_are_left_alone(tmp_path: Path) -> None:
+def test_unrelated_files_in_the_checkpoint_directory_are_ignored(tmp_path: Path) -> None:
     for name in ("ckpt-x.index", "ckpt-5.index.tmp", "best-5.index", "ckpt-5.txt"):
         (tmp_path / name).write_text("")
     folder = CheckpointFolder(tmp_path, keep=1)

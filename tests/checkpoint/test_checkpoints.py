@@ -1,4 +1,4 @@
-"""Saving, resuming to the bit, starting from other weights, and checkpoints that do not fit."""
+"""Saving, bit-exact resuming, starting from other weights, and checkpoints that do not fit."""
 
 import threading
 from pathlib import Path
@@ -19,12 +19,14 @@ def _steps(folder: Path) -> list[int]:
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(("keep", "left"), [(2, [15, 20]), (9, [5, 10, 15, 20])])
-def test_the_newest_are_kept(keep: int, left: list[int], tmp_path: Path) -> None:
+def test_max_to_keep_keeps_the_newest_checkpoints(
+    keep: int, left: list[int], tmp_path: Path
+) -> None:
     run(toy_config(trainer__max_to_keep=keep), tmp_path)
     assert _steps(tmp_path / "checkpoints") == left
 
 
-def test_the_last_step_is_saved(tmp_path: Path) -> None:
+def test_last_step_is_always_saved(tmp_path: Path) -> None:
     run(toy_config(trainer__checkpoint_interval=100), tmp_path, "train")
     assert _steps(tmp_path / "checkpoints") == [20]
 
@@ -59,7 +61,7 @@ def _same_weights(left: Any, right: Any) -> None:
     ids=["adam", "new adam", "momentum and average", "float16", "mirrored2", "schedule"],
 )
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_a_resumed_run_has_the_same_bits(
+def test_resumed_run_has_bit_identical_weights(
     changes: dict[str, Any], asynchronous: bool, tmp_path: Path
 ) -> None:
     config = digits_config(task__train_data__augment="crop", **changes)
@@ -75,7 +77,7 @@ def test_a_resumed_run_has_the_same_bits(
     assert weights(first)[0].tobytes() != weights(second)[0].tobytes()
 
 
-def test_a_finished_run_is_evaluated_and_left_alone(tmp_path: Path) -> None:
+def test_finished_run_is_only_evaluated_when_started_again(tmp_path: Path) -> None:
     first, logs = run(toy_config(), tmp_path)
     notes = Notes()
     second, again = run(toy_config(), tmp_path, notes=notes)
@@ -86,12 +88,12 @@ def test_a_finished_run_is_evaluated_and_left_alone(tmp_path: Path) -> None:
     assert none == {}
 
 
-def test_evaluation_needs_a_checkpoint(tmp_path: Path) -> None:
-    with pytest.raises(RunnerError, match="there is no whole checkpoint in"):
+def test_evaluation_without_a_checkpoint_is_rejected(tmp_path: Path) -> None:
+    with pytest.raises(RunnerError, match="no intact checkpoint in"):
         run(toy_config(), tmp_path, "eval")
 
 
-def test_evaluation_of_the_newest_checkpoint(tmp_path: Path) -> None:
+def test_eval_mode_evaluates_the_newest_checkpoint(tmp_path: Path) -> None:
     _, logs = run(toy_config(), tmp_path)
     _, again = run(toy_config(), tmp_path, "eval")
     assert again["validation_loss"] == logs["validation_loss"]
@@ -101,7 +103,9 @@ def test_evaluation_of_the_newest_checkpoint(tmp_path: Path) -> None:
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("given", ["folder", "file"])
 @pytest.mark.parametrize("mode", ["eval", "train_and_eval"])
-def test_weights_may_start_from_another_run(given: str, mode: str, tmp_path: Path) -> None:
+def test_init_checkpoint_loads_weights_from_another_run(
+    given: str, mode: str, tmp_path: Path
+) -> None:
     _, logs = run(toy_config(), tmp_path / "a")
     path = tmp_path / "a" / "checkpoints" / ("" if given == "folder" else "ckpt-20")
     notes = Notes()
@@ -114,7 +118,7 @@ def test_weights_may_start_from_another_run(given: str, mode: str, tmp_path: Pat
         assert found["validation_loss"] < 0.01 * logs["validation_loss"]
 
 
-def test_the_average_starts_from_the_other_run_too(tmp_path: Path) -> None:
+def test_init_checkpoint_initializes_the_weight_average_too(tmp_path: Path) -> None:
     _, logs = run(toy_config(), tmp_path / "a")
     config = toy_config(
         task__init_checkpoint=tmp_path / "a" / "checkpoints",
@@ -124,14 +128,14 @@ def test_the_average_starts_from_the_other_run_too(tmp_path: Path) -> None:
     assert found["validation_loss"] == logs["validation_loss"]
 
 
-def test_a_place_without_a_checkpoint_is_told(tmp_path: Path) -> None:
+def test_init_checkpoint_that_does_not_exist_is_rejected(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "nowhere" / "ckpt-1"):
         with pytest.raises(SettingError, match="there is no checkpoint at") as caught:
             run(toy_config(task__init_checkpoint=path), tmp_path / "run")
         assert caught.value.path == "task.init_checkpoint"
 
 
-def test_weights_of_another_model_are_told(tmp_path: Path) -> None:
+def test_init_checkpoint_of_another_model_is_rejected(tmp_path: Path) -> None:
     run(toy_config(task__outputs=2), tmp_path / "a")
     config = toy_config(task__init_checkpoint=tmp_path / "a" / "checkpoints")
     with pytest.raises(SettingError, match="does not fit the model") as caught:
@@ -139,21 +143,21 @@ def test_weights_of_another_model_are_told(tmp_path: Path) -> None:
     assert caught.value.path == "task.init_checkpoint"
 
 
-def test_a_checkpoint_of_another_shape_is_refused(tmp_path: Path) -> None:
+def test_resuming_with_different_weight_shapes_is_rejected(tmp_path: Path) -> None:
     run(toy_config(task__outputs=2), tmp_path)
     with pytest.raises(RunnerError, match="does not fit this experiment"):
         run(toy_config(), tmp_path)
 
 
-def test_a_checkpoint_of_another_network_is_refused(tmp_path: Path) -> None:
+def test_resuming_with_a_different_network_is_rejected(tmp_path: Path) -> None:
     run(digits_config(trainer__train_steps=2), tmp_path)
     with pytest.raises(RunnerError, match="does not fit this experiment"):
         run(cnn_config(trainer__train_steps=4), tmp_path)
 
 
-def test_a_checkpoint_without_slots_is_refused(tmp_path: Path) -> None:
+def test_resuming_with_a_different_optimizer_is_rejected(tmp_path: Path) -> None:
     run(toy_config(), tmp_path)
-    with pytest.raises(RunnerError, match=r"made with SGD .*this experiment has Adam"):
+    with pytest.raises(RunnerError, match=r"saved with SGD.*, but this experiment uses Adam"):
         run(toy_config(trainer__optimizer_config__optimizer__type="adam"), tmp_path)
 
 
@@ -162,11 +166,11 @@ def _spoil(folder: Path) -> None:
         data.write_bytes(data.read_bytes()[:10])
 
 
-def test_evaluation_needs_a_whole_checkpoint(tmp_path: Path) -> None:
+def test_evaluation_without_an_intact_checkpoint_is_rejected(tmp_path: Path) -> None:
     run(toy_config(), tmp_path)
     _spoil(tmp_path)
     notes = Notes()
-    with pytest.raises(RunnerError, match="there is no whole checkpoint"):
+    with pytest.raises(RunnerError, match="no intact checkpoint in"):
         run(toy_config(), tmp_path, "eval", notes=notes)
     assert "ckpt-20.data-00000-of-00001 has 10 bytes" in notes.notes[0]
     assert _steps(tmp_path / "checkpoints") == [5, 10, 15, 20]
@@ -174,7 +178,7 @@ def test_evaluation_needs_a_whole_checkpoint(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("timeout", [3600, 0])
-def test_evaluation_beside_training_ends_by_itself(timeout: int, tmp_path: Path) -> None:
+def test_continuous_eval_ends_after_the_last_training_step(timeout: int, tmp_path: Path) -> None:
     config = toy_config(
         trainer__train_steps=3000,
         trainer__checkpoint_interval=30,
@@ -197,7 +201,7 @@ def test_evaluation_beside_training_ends_by_itself(timeout: int, tmp_path: Path)
     assert not records(tmp_path, "validation")
 
 
-def test_evaluation_beside_training_does_not_wait_for_ever(tmp_path: Path) -> None:
+def test_continuous_eval_times_out_without_new_checkpoints(tmp_path: Path) -> None:
     run(toy_config(trainer__train_steps=5), tmp_path, "train")
     config = toy_config(trainer__continuous_eval_timeout=1)
     notes = Notes()
@@ -206,7 +210,7 @@ def test_evaluation_beside_training_does_not_wait_for_ever(tmp_path: Path) -> No
     assert [step for step, _ in notes.evaluations] == [5]
 
 
-def test_a_checkpoint_holds_what_the_names_of_model_garden_say(tmp_path: Path) -> None:
+def test_checkpoint_uses_the_variable_names_of_model_garden(tmp_path: Path) -> None:
     run(toy_config(), tmp_path)
     names = {name for name, _ in tf.train.list_variables(str(tmp_path / "checkpoints"))}
     assert {f"{name}/.ATTRIBUTES/VARIABLE_VALUE" for name in ("global_step", "recoveries")} <= names
@@ -220,14 +224,14 @@ def test_a_checkpoint_holds_what_the_names_of_model_garden_say(tmp_path: Path) -
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("mode", ["eval", "continuous_eval"])
-def test_a_run_counted_in_epochs_can_be_evaluated(mode: str, tmp_path: Path) -> None:
+def test_run_with_train_epochs_can_be_evaluated(mode: str, tmp_path: Path) -> None:
     config = toy_config(trainer__train_epochs=4.0)
     _, trained = run(config, tmp_path, "train_and_eval")
     _, found = run(config, tmp_path, mode)
     assert found["validation_loss"] == trained["validation_loss"]
 
 
-def test_a_run_counted_in_epochs_of_unknown_size_can_be_evaluated(tmp_path: Path) -> None:
+def test_run_with_train_epochs_can_be_evaluated_if_dataset_size_is_unknown(tmp_path: Path) -> None:
     _, trained = run(toy_config(task__knows_its_size=False), tmp_path, "train_and_eval")
     epochs = toy_config(task__knows_its_size=False, trainer__train_epochs=4.0)
     _, found = run(epochs, tmp_path, "eval")

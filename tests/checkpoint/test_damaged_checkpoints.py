@@ -1,4 +1,4 @@
-"""Falling back from a damaged checkpoint, and what is refused or restored in part."""
+"""Falling back from a damaged checkpoint, and what is rejected or partially restored."""
 
 import json
 from collections.abc import Callable
@@ -28,7 +28,9 @@ _SPOILS: dict[str, tuple[Callable[[Path], None], str]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", list(_SPOILS))
-def test_the_one_before_is_restored_and_the_weights_end_equal(kind: str, tmp_path: Path) -> None:
+def test_run_falls_back_from_a_damaged_checkpoint_to_the_previous_one(
+    kind: str, tmp_path: Path
+) -> None:
     spoil, file = _SPOILS[kind]
     config = cnn_config(task__model__dropout_rate=0.3, trainer__validation_interval=100)
     whole, _ = run(config, tmp_path / "whole")
@@ -45,7 +47,7 @@ def test_the_one_before_is_restored_and_the_weights_end_equal(kind: str, tmp_pat
     assert weights_fingerprint(parts) == weights_fingerprint(whole)
 
 
-def test_without_a_whole_one_it_starts_from_the_beginning(tmp_path: Path) -> None:
+def test_run_starts_over_if_every_checkpoint_is_damaged(tmp_path: Path) -> None:
     config = toy_config()
     whole, _ = run(config, tmp_path)
     for path in (tmp_path / "checkpoints").glob(f"*.{DATA}"):
@@ -57,7 +59,9 @@ def test_without_a_whole_one_it_starts_from_the_beginning(tmp_path: Path) -> Non
     assert weights_fingerprint(again) == weights_fingerprint(whole)
 
 
-def test_evaluation_leaves_the_folder_as_it_is(tmp_path: Path) -> None:
+def test_evaluation_skips_a_damaged_checkpoint_without_changing_the_directory(
+    tmp_path: Path,
+) -> None:
     run(toy_config(), tmp_path)
     flip(tmp_path / "checkpoints" / f"ckpt-20.{DATA}")
     before = sorted((tmp_path / "checkpoints").rglob("*"))
@@ -67,7 +71,7 @@ def test_evaluation_leaves_the_folder_as_it_is(tmp_path: Path) -> None:
     assert sorted((tmp_path / "checkpoints").rglob("*")) == before
 
 
-def test_evaluation_overlooks_one_that_is_being_put_in_its_place(tmp_path: Path) -> None:
+def test_evaluation_ignores_a_checkpoint_that_has_no_index_yet(tmp_path: Path) -> None:
     run(toy_config(), tmp_path)
     (tmp_path / "checkpoints" / "ckpt-20.index").unlink()
     notes = Notes()
@@ -76,13 +80,13 @@ def test_evaluation_overlooks_one_that_is_being_put_in_its_place(tmp_path: Path)
     assert not any("damaged" in note for note in notes.notes)
 
 
-def test_a_record_that_lies_about_the_weights_is_told(tmp_path: Path) -> None:
+def test_checkpoint_whose_weights_do_not_match_its_record_is_rejected(tmp_path: Path) -> None:
     run(toy_config(trainer__train_steps=5), tmp_path)
     path = tmp_path / "checkpoints" / "ckpt-5.json"
     weights = CheckpointContent(path.with_suffix("")).weights_fingerprint()
     record = json.loads(path.read_text().replace(weights, "0" * 64))
     path.write_text(json.dumps({**record, "checksum": None}))
-    with pytest.raises(RunnerError, match=r"not those that were saved \(SHA-256\)"):
+    with pytest.raises(RunnerError, match=r"differ from those that were saved \(SHA-256\)"):
         run(toy_config(), tmp_path)
 
 
@@ -115,7 +119,7 @@ _LARGER = {"task__model__hidden_units": [16, 16]}
         ),
     ],
 )
-def test_what_does_not_fit_is_listed(
+def test_mismatch_error_lists_the_variables_that_do_not_fit(
     before: dict[str, Any], now: dict[str, Any], said: str, tmp_path: Path
 ) -> None:
     run(digits_config(trainer__train_steps=2, **before), tmp_path, "train")
@@ -126,11 +130,13 @@ def test_what_does_not_fit_is_listed(
     assert len(str(caught.value).splitlines()) <= 16
 
 
-# With a width of 10, the second layer has the shape of what was the classifier, and its number.
+# With a width of 10, the second layer has the shape and the index that the classifier had.
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("width", [16, 10])
 @pytest.mark.parametrize("kind", ["adam", "adam_experimental"])
-def test_part_of_a_checkpoint_may_be_restored(kind: str, width: int, tmp_path: Path) -> None:
+def test_allow_partial_restores_the_variables_that_fit(
+    kind: str, width: int, tmp_path: Path
+) -> None:
     optimizer = {"trainer__optimizer_config__optimizer__type": kind}
     layers = "task__model__hidden_units"
     before = digits_config(trainer__train_steps=2, **{layers: [width]}, **optimizer)
@@ -152,7 +158,7 @@ def test_part_of_a_checkpoint_may_be_restored(kind: str, width: int, tmp_path: P
     for name, expected in (("dense1", kept), ("dense2", fresh)):
         for a, b in zip(session.state.model.get_layer(name).get_weights(), expected, strict=True):
             np.testing.assert_array_equal(a, b)
-    (left_out,) = (note for note in notes.notes if "left out" in note)
+    (left_out,) = (note for note in notes.notes if "not restored" in note)
     assert "dense2/kernel" in left_out
     if (kind, width) == ("adam", 16):
         assert "optimizer.m of model.layer_with_weights-1.kernel (16 × 10)" in left_out
@@ -180,25 +186,23 @@ def _slots(state: Any) -> dict[str, np.ndarray]:
     return found
 
 
-def test_another_kind_of_optimizer_starts_anew_where_that_is_allowed(tmp_path: Path) -> None:
+def test_different_optimizer_starts_fresh_with_allow_partial(tmp_path: Path) -> None:
     config = digits_config(trainer__train_steps=2)
     before, _ = run(config, tmp_path, "train")
     other = digits_config(
         trainer__train_steps=2, trainer__optimizer_config__optimizer__type="adam_experimental"
     )
-    with pytest.raises(RunnerError, match=r"with Adam \(older kind\), this experiment has"):
+    with pytest.raises(RunnerError, match=r"with Adam \(older kind\), but this experiment uses"):
         run(other, tmp_path, "train")
     notes = Notes()
     after, _ = run(other, tmp_path, "train", allow_partial=True, notes=notes)
     assert weights_fingerprint(after) == weights_fingerprint(before)
-    assert any("left out" in note for note in notes.notes)
+    assert any("not restored" in note for note in notes.notes)
 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["adam", "adam_experimental", "sgd"])
-def test_the_rate_is_that_of_the_config_and_not_of_the_checkpoint(
-    kind: str, tmp_path: Path
-) -> None:
+def test_resumed_run_takes_the_learning_rate_from_the_config(kind: str, tmp_path: Path) -> None:
     optimizer = {"trainer__optimizer_config__optimizer__type": kind}
     rate = "trainer__optimizer_config__learning_rate__constant__learning_rate"
     run(digits_config(trainer__train_steps=2, **optimizer), tmp_path, "train")

@@ -1,4 +1,4 @@
-"""Full disks and failed saves: one message, at once, that says what is left."""
+"""Full disks and failed saves: one immediate message that names the last intact checkpoint."""
 
 import errno
 import os
@@ -41,7 +41,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def _message(done: "subprocess.CompletedProcess[str]") -> list[str]:
-    """Returns the message at the end, which nothing may bury."""
+    """Returns the final two-line message, which no traceback or log may bury."""
     assert done.returncode == 1, done.stderr
     assert "Traceback" not in done.stderr
     assert "ERROR" not in done.stderr
@@ -51,17 +51,18 @@ def _message(done: "subprocess.CompletedProcess[str]") -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_disk_that_becomes_full(small_disk: Path) -> None:
+def test_full_disk_ends_the_run_with_one_message(small_disk: Path) -> None:
     done = subprocess.run(COMMAND, cwd=small_disk, capture_output=True, text=True, check=False)
     problem, left = _message(done)
     assert problem.endswith("No space left on device")
     last = max(int(path.stem[5:]) for path in (small_disk / "a/checkpoints").glob("*.index"))
-    assert left == f"the checkpoint of step {last} is whole; make room and start the run again"
+    free = "free up disk space and start the run again"
+    assert left == f"the checkpoint of step {last} is intact; {free}"
     assert not list((small_disk / "a" / "checkpoints").glob(".writing-*"))
 
 
 @pytest.mark.slow
-def test_files_that_may_not_grow(tmp_path: Path) -> None:
+def test_file_size_limit_ends_the_run_with_one_message(tmp_path: Path) -> None:
     done = subprocess.run(
         COMMAND,
         cwd=tmp_path,
@@ -72,7 +73,7 @@ def test_files_that_may_not_grow(tmp_path: Path) -> None:
     )
     problem, left = _message(done)
     assert problem == "runner: cannot save a checkpoint in a/checkpoints: File too large"
-    assert left == "there is no checkpoint yet; make room and start the run again"
+    assert left == "there is no checkpoint yet; free up disk space and start the run again"
 
 
 _TF_FULL = "a/train/events; No space left on device"
@@ -86,12 +87,14 @@ _TF_FULL = "a/train/events; No space left on device"
         (tf.errors.InternalError(None, None, "Disk quota exceeded"), "Disk quota exceeded"),
     ],
 )
-def test_a_full_disk_is_recognized(error: Exception, reported: str, tmp_path: Path) -> None:
+def test_full_disk_is_recognized_from_every_error_type(
+    error: Exception, reported: str, tmp_path: Path
+) -> None:
     scopes = disk_error_scope(tmp_path), error_message_scope()
     with pytest.raises(DiskError, match=reported) as caught, scopes[0], scopes[1]:
         raise error
     assert str(caught.value).endswith(
-        "there is no checkpoint yet; make room and start the run again"
+        "there is no checkpoint yet; free up disk space and start the run again"
     )
     assert caught.value.exit_code == 1
 
@@ -99,12 +102,14 @@ def test_a_full_disk_is_recognized(error: Exception, reported: str, tmp_path: Pa
 @pytest.mark.parametrize(
     "error", [FileNotFoundError(2, "No such file"), ValueError("No space left")]
 )
-def test_other_errors_pass(error: Exception, tmp_path: Path) -> None:
+def test_errors_unrelated_to_the_disk_pass_through_unchanged(
+    error: Exception, tmp_path: Path
+) -> None:
     with pytest.raises(type(error)), disk_error_scope(tmp_path):
         raise error
 
 
-def test_a_save_beside_training_that_failed_is_reported_at_once(tmp_path: Path) -> None:
+def test_failed_asynchronous_save_stops_training_immediately(tmp_path: Path) -> None:
     config = toy_config(
         trainer__train_steps=200,
         trainer__checkpoint_interval=10,
@@ -129,7 +134,7 @@ def test_a_save_beside_training_that_failed_is_reported_at_once(tmp_path: Path) 
 
     controller = build_controller(session, train_actions=[wait])
     session.restore_or_initialize()
-    # Nothing can be renamed to the name of a directory.
+    # A file cannot be renamed onto a directory.
     (tmp_path / "checkpoints" / "ckpt-10.data-00000-of-00001").mkdir(parents=True)
     with strategy.scope(), pytest.raises(SaveError, match="there is no checkpoint yet"):
         loop.train(session, controller, evaluates=False)

@@ -1,4 +1,4 @@
-"""The checkpoint that a run goes on from is checked beside the imports, once."""
+"""The checkpoint that a run resumes from is checked once, in parallel with the imports."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -33,17 +33,17 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return read
 
 
-def test_files_are_read_once(trained: Path, reads: list[str]) -> None:
+def test_early_check_reads_each_file_once(trained: Path, reads: list[str]) -> None:
     newest = places_of(CheckpointFolder(trained / "checkpoints"))[-1]
     early_check.begin(trained)
     assert early_check.damage(newest) == ""
     assert sorted(reads) == [f"ckpt-20.{DATA}", "ckpt-20.index"]
-    # What is asked for again is looked at again.
+    # A second query reads the files again.
     assert early_check.damage(newest) == ""
     assert len(reads) == 4
 
 
-def test_a_run_uses_what_was_found(trained: Path, reads: list[str]) -> None:
+def test_run_reuses_the_result_of_the_early_check(trained: Path, reads: list[str]) -> None:
     early_check.begin(trained)
     notes = Notes()
     run(toy_config(trainer__train_steps=25), trained, notes=notes)
@@ -54,7 +54,9 @@ def test_a_run_uses_what_was_found(trained: Path, reads: list[str]) -> None:
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("spoil", [truncate, flip])
 @pytest.mark.parametrize("before", [True, False])
-def test_damage_is_found(before: bool, spoil: Callable[[Path], None], tmp_path: Path) -> None:
+def test_damage_before_or_after_the_early_check_is_detected(
+    before: bool, spoil: Callable[[Path], None], tmp_path: Path
+) -> None:
     run(toy_config(), tmp_path)
     newest = places_of(CheckpointFolder(tmp_path / "checkpoints"))[-1]
     data = tmp_path / "checkpoints" / f"ckpt-20.{DATA}"
@@ -67,13 +69,13 @@ def test_damage_is_found(before: bool, spoil: Callable[[Path], None], tmp_path: 
     assert data.name in early_check.damage(newest)
 
 
-def test_a_folder_without_checkpoints_is_no_error(tmp_path: Path) -> None:
+def test_directory_without_checkpoints_starts_no_check(tmp_path: Path) -> None:
     before = {*early_check._begun}
     early_check.begin(tmp_path / "none")
     assert {*early_check._begun} == before
 
 
-def test_a_record_that_cannot_be_read_is_met_again(trained: Path, tmp_path: Path) -> None:
+def test_unreadable_record_is_reported_as_damage(trained: Path, tmp_path: Path) -> None:
     folder = CheckpointFolder(tmp_path / "checkpoints")
     folder.path.mkdir()
     for path in (trained / "checkpoints").glob("ckpt-20.*"):

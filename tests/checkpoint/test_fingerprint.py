@@ -1,4 +1,4 @@
-"""One number for all weights."""
+"""Fingerprints of weights and checkpoints."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ def test_equal_variables_have_equal_fingerprints() -> None:
     assert len(fingerprint(_variables())) == 64
 
 
-def test_every_difference_shows() -> None:
+def test_every_difference_changes_the_fingerprint() -> None:
     others = [
         _variables(first=np.nextafter(np.float32(1.0), np.float32(2.0))),
         _variables(name="c"),
@@ -39,17 +39,17 @@ def test_every_difference_shows() -> None:
     assert len(found) == 1 + len(others)
 
 
-def test_minus_zero_is_not_zero() -> None:
+def test_zero_and_minus_zero_have_different_fingerprints() -> None:
     zero, minus = (tf.Variable(np.array([x], np.float32), name="a") for x in (0.0, -0.0))
     assert fingerprint([zero]) != fingerprint([minus])
 
 
-def test_equal_bytes_of_another_type_differ() -> None:
+def test_equal_bytes_of_different_dtypes_have_different_fingerprints() -> None:
     real, whole = (tf.Variable(np.zeros(3, dtype), name="a") for dtype in ("float32", "int32"))
     assert fingerprint([real]) != fingerprint([whole])
 
 
-def test_every_variable_of_a_checkpoint_counts(tmp_path: Path) -> None:
+def test_every_variable_of_a_checkpoint_affects_its_fingerprint(tmp_path: Path) -> None:
     parts = {f"part{index}": tf.Variable(float(index)) for index in range(9)}
     checkpoint = tf.train.Checkpoint(**parts)
 

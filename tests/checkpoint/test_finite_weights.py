@@ -1,4 +1,4 @@
-"""Weights that are not finite: never in a checkpoint, whatever the loss is."""
+"""Non-finite weights are never saved in a checkpoint, whatever the loss is."""
 
 import json
 from pathlib import Path
@@ -38,7 +38,7 @@ def _saved(folder: Path) -> list[int]:
     ("nan_from", "keep", "asynchronous", "steps"),
     [(12, 5, False, [5, 10]), (14, 1, True, [10]), (19, 2, True, [10, 15]), (2, 5, True, [])],
 )
-def test_they_end_the_run_and_are_not_saved(
+def test_non_finite_weights_end_the_run_and_are_not_saved(
     nan_from: int, keep: int, asynchronous: bool, steps: list[int], tmp_path: Path
 ) -> None:
     config = toy_config(task__nan_from=nan_from, trainer__max_to_keep=keep, **HIDDEN)
@@ -61,7 +61,7 @@ def test_they_end_the_run_and_are_not_saved(
     ("name", "nan_from", "asynchronous"),
     [("one_device", 12, False), ("one_device", 19, True), ("mirrored2", 12, True)],
 )
-def test_the_run_returns_to_the_last_finite_checkpoint(
+def test_run_recovers_from_the_last_finite_checkpoint(
     name: str, nan_from: int, asynchronous: bool, tmp_path: Path
 ) -> None:
     notes = Notes()
@@ -73,10 +73,10 @@ def test_the_run_returns_to_the_last_finite_checkpoint(
     assert np.isfinite(model.get_weights()[0]).all()
     assert _saved(tmp_path) == [20]
     (note,) = (note for note in notes.notes if "diverged" in note)
-    assert f"returned to step {nan_from // 5 * 5} (1 of 1 times)" in note
+    assert f"returned to step {nan_from // 5 * 5} (recovery 1 of 1)" in note
 
 
-def test_the_check_of_the_loss_may_be_off_and_that_of_the_weights_is_not(tmp_path: Path) -> None:
+def test_weights_are_checked_even_if_the_loss_check_is_off(tmp_path: Path) -> None:
     config = toy_config(task__nan_from=7, trainer__recovery_max_trials=-1)
     with pytest.raises(Diverged, match="the weights of step 10 are not finite"):
         run(config, tmp_path)
@@ -84,7 +84,7 @@ def test_the_check_of_the_loss_may_be_off_and_that_of_the_weights_is_not(tmp_pat
 
 
 @pytest.mark.parametrize("loss", [float("nan"), float("inf"), float("-inf")])
-def test_a_loss_that_is_not_finite_is_a_divergence(loss: float) -> None:
+def test_non_finite_loss_is_a_divergence(loss: float) -> None:
     config = toy_config(trainer__recovery_begin_steps=100)
     guard = DivergenceGuard(config.trainer)
     state = state_of(config, make_strategy("one_device"))
@@ -102,7 +102,7 @@ def test_a_loss_that_is_not_finite_is_a_divergence(loss: float) -> None:
         ("average", "w/kernel/average"),
     ],
 )
-def test_slots_and_averages_are_checked(part: str, name: str, tmp_path: Path) -> None:
+def test_optimizer_slots_and_averages_must_be_finite(part: str, name: str, tmp_path: Path) -> None:
     config = toy_config(
         trainer__optimizer_config__optimizer__sgd__momentum=0.9,
         trainer__optimizer_config__ema__average_decay=0.9,
@@ -122,7 +122,7 @@ def test_slots_and_averages_are_checked(part: str, name: str, tmp_path: Path) ->
     assert _saved(tmp_path) == [5, 10, 15, 20]
 
 
-def test_a_constant_of_the_model_may_be_infinite(tmp_path: Path) -> None:
+def test_infinite_constant_of_the_model_is_allowed(tmp_path: Path) -> None:
     config = toy_config(task__mask=True)
     notes = Notes()
     for steps in (10, 20):
@@ -134,7 +134,7 @@ def test_a_constant_of_the_model_may_be_infinite(tmp_path: Path) -> None:
 
 
 def _forget(path: Path) -> None:
-    """Makes a record one of a version that did not check."""
+    """Turns a record into one of a version without the check."""
     record = json.loads(path.read_text())
     for name in ("non_finite", "checksum"):
         record.pop(name, None)
@@ -152,18 +152,22 @@ def _of_an_older_version(folder: Path) -> None:
         _forget(path)
 
 
-def test_one_of_an_older_version_is_passed_over(tmp_path: Path) -> None:
+def test_non_finite_checkpoint_of_an_older_version_is_skipped(tmp_path: Path) -> None:
     whole, _ = run(toy_config(), tmp_path / "whole")
     _of_an_older_version(tmp_path / "a")
     notes = Notes()
     model, _ = run(toy_config(), tmp_path / "a", notes=notes)
     assert notes.started_at == [15]
     (warning,) = (note for note in notes.notes if note.startswith("warning"))
-    assert "the checkpoint of step 20 is not finite: w/kernel: 3 of 3 values" in warning
+    assert (
+        "the checkpoint of step 20 has NaN or infinite values: w/kernel: 3 of 3 values" in warning
+    )
     assert weights_fingerprint(model) == weights_fingerprint(whole)
 
 
-def test_verify_reports_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verify_reports_non_finite_checkpoints(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     _of_an_older_version(tmp_path)
     assert main(["verify", str(tmp_path)]) == 4
     out = capsys.readouterr().out
@@ -175,7 +179,7 @@ def test_the_best_checkpoint_stays_finite(tmp_path: Path) -> None:
     best = {
         "trainer__best_checkpoint_export_subdir": "best",
         "trainer__best_checkpoint_eval_metric": "validation_loss",
-        "trainer__best_checkpoint_metric_comp": "higher",  # Weights that are NaN do best.
+        "trainer__best_checkpoint_metric_comp": "higher",  # NaN weights score best.
         "trainer__checkpoint_interval": 20,
     }
     with pytest.raises(Diverged):
@@ -198,7 +202,7 @@ def test_the_best_checkpoint_stays_finite(tmp_path: Path) -> None:
         (np.float64("nan"), 1),
     ],
 )
-def test_counts(value: Any, count: int) -> None:
+def test_non_finite_values_are_counted_in_every_dtype(value: Any, count: int) -> None:
     assert count_non_finite(np.asarray(value)) == count
 
 
@@ -213,5 +217,5 @@ def test_counts(value: Any, count: int) -> None:
         ("optimizer/loss_scale/current_loss_scale/.ATTRIBUTES/VARIABLE_VALUE", False),
     ],
 )
-def test_what_a_run_remembers_is_not_checked(key: str, trained_one: bool) -> None:
+def test_only_trained_variables_must_be_finite(key: str, trained_one: bool) -> None:
     assert is_trained(key) is trained_one

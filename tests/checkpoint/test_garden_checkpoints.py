@@ -1,4 +1,4 @@
-"""Going on here from what Model Garden's runner wrote, and there from what was written here."""
+"""Resuming runs of Model Garden's runner in this runner, and the reverse."""
 
 import shutil
 from pathlib import Path
@@ -56,7 +56,7 @@ def _restored(config: ExperimentConfig, folder: Path, **options: Any) -> tuple[A
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("case", _CASES)
-def test_theirs_go_on_here(case: str, tmp_path: Path) -> None:
+def test_model_garden_checkpoint_resumes_in_this_runner(case: str, tmp_path: Path) -> None:
     config = toy_config(**_CASES[case])
     GardenRun(config, tmp_path / "there", steps=10)
     shutil.copytree(tmp_path / "there", tmp_path / "here")
@@ -64,7 +64,7 @@ def test_theirs_go_on_here(case: str, tmp_path: Path) -> None:
 
     session, notes = _restored(config, tmp_path / "here")
     assert session.step == 10
-    assert "ckpt-10 is Model Garden's; variables restored: global_step, " in notes[0]
+    assert "ckpt-10 is a Model Garden checkpoint; variables restored: global_step, " in notes[0]
     session.state.checkpoint().write(str(tmp_path / "copy"))
     there, here = tensors(tmp_path / "here" / "ckpt-10"), tensors(tmp_path / "copy")
     assert {name: value.tobytes() for name, value in there.items()} == {
@@ -77,7 +77,7 @@ def test_theirs_go_on_here(case: str, tmp_path: Path) -> None:
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("case", _CASES)
-def test_ours_go_on_there_and_come_back(case: str, tmp_path: Path) -> None:
+def test_our_checkpoint_resumes_in_model_garden_and_back_here(case: str, tmp_path: Path) -> None:
     config = toy_config(**_CASES[case])
     run(_up_to(config, 10), tmp_path / "here", "train")
     shutil.copytree(tmp_path / "here", tmp_path / "there")
@@ -95,14 +95,14 @@ def test_ours_go_on_there_and_come_back(case: str, tmp_path: Path) -> None:
     assert tf.train.latest_checkpoint(str(tmp_path / "there")) == str(tmp_path / "there" / last)
 
 
-def test_the_folder_of_checkpoints_is_one_of_theirs_too(tmp_path: Path) -> None:
+def test_checkpoints_directory_resumes_in_model_garden(tmp_path: Path) -> None:
     run(toy_config(trainer__train_steps=10), tmp_path, "train")
     assert GardenRun(toy_config(), tmp_path / "checkpoints", steps=15).started_at == 10
 
 
 @pytest.fixture(scope="module")
 def theirs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a run of Model Garden: Adam, an average, five steps."""
+    """The directory of a Model Garden run: Adam, a weight average, five steps."""
     folder = tmp_path_factory.mktemp("theirs")
     GardenRun(toy_config(**_ADAM, **_AVERAGE), folder, steps=5)
     return folder
@@ -110,14 +110,16 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("mode", ["eval", "train_and_eval"])
-def test_a_damaged_one_of_theirs_stays_where_it_is(mode: str, theirs: Path, tmp_path: Path) -> None:
+def test_damaged_model_garden_checkpoint_is_ignored_and_left_in_place(
+    mode: str, theirs: Path, tmp_path: Path
+) -> None:
     folder = tmp_path / "run"
     shutil.copytree(theirs, folder)
     shutil.copy(folder / "ckpt-5.index", folder / "ckpt-7.index")
     notes = Notes()
     run(_up_to(toy_config(**_ADAM, **_AVERAGE), 5), folder, mode, notes=notes)
     assert "checkpoint of step 7 is damaged: ckpt-7.data is missing" in notes.notes[0]
-    assert f"not used: {folder / 'ckpt-7'}" in notes.notes[0]
+    assert f"ignored: {folder / 'ckpt-7'}" in notes.notes[0]
     assert (folder / "ckpt-7.index").exists()
     assert any("finished: step 5 of 5" in note for note in notes.notes) or mode == "eval"
 
@@ -125,25 +127,27 @@ def test_a_damaged_one_of_theirs_stays_where_it_is(mode: str, theirs: Path, tmp_
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({f"{_OPTIMIZER}optimizer__type": "lamb"}, r"Adam \(older kind\), .* has LAMB \(older"),
+        ({f"{_OPTIMIZER}optimizer__type": "lamb"}, r"Adam \(older kind\), .* uses LAMB \(older"),
         (
             {f"{_OPTIMIZER}optimizer__type": "adam_experimental"},
-            r"Adam \(older kind\), .* has Adam",
+            r"Adam \(older kind\), .* uses Adam",
         ),
     ],
 )
-def test_another_optimizer_is_refused(changes: dict[str, Any], told: str, theirs: Path) -> None:
+def test_resuming_a_model_garden_run_with_another_optimizer_is_rejected(
+    changes: dict[str, Any], told: str, theirs: Path
+) -> None:
     with pytest.raises(RunnerError, match=told):
         _restored(toy_config(**_AVERAGE, **changes), theirs)
 
 
-def test_an_average_that_nobody_takes_is_named(theirs: Path) -> None:
+def test_unused_weight_average_in_the_checkpoint_is_reported(theirs: Path) -> None:
     config = toy_config(**_ADAM)
     with pytest.raises(RunnerError, match=r"average of model\S+ \(3 × 1\): only in the check"):
         _restored(config, theirs)
     session, notes = _restored(config, theirs, allow_partial=True)
     assert session.step == 5
-    assert "restored 9 variables; left out:\n  optimizer.average of model." in notes[0]
+    assert "restored 9 variables; not restored:\n  optimizer.average of model." in notes[0]
     there = tensors(theirs / "ckpt-5")
     kernel = "model/layer_with_weights-0/kernel"
     (weight,) = session.state.model.variables
@@ -153,9 +157,12 @@ def test_an_average_that_nobody_takes_is_named(theirs: Path) -> None:
         np.testing.assert_array_equal(slot, there[f"{key}/.ATTRIBUTES/VARIABLE_VALUE"])
 
 
-def test_an_average_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_weight_average_missing_from_the_checkpoint_is_reported(tmp_path: Path) -> None:
     GardenRun(toy_config(), tmp_path, steps=5)
-    with pytest.raises(RunnerError, match=r"4 of optimizer, 1 of model would fit\):\n  ema\.aver"):
+    with pytest.raises(
+        RunnerError,
+        match=r"\(variables that fit: global_step, 4 in optimizer, 1 in model\):\n  ema\.aver",
+    ):
         _restored(toy_config(**_AVERAGE), tmp_path)
     session, _ = _restored(toy_config(**_AVERAGE), tmp_path, allow_partial=True)
     assert session.state.ema is not None
@@ -164,13 +171,13 @@ def test_an_average_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("partly", [False, True])
-def test_a_checkpoint_of_which_nothing_fits_is_refused(
+def test_checkpoint_without_matching_model_variables_is_rejected(
     partly: bool, theirs: Path, tmp_path: Path
 ) -> None:
     state = state_of(toy_config(), make_strategy("one_device"))
     other = tf.train.Checkpoint(net=state.model, global_step=tf.Variable(3, dtype=tf.int64))
     other.write(str(tmp_path / "ckpt-3"))
-    told = "nothing in the checkpoint .* fits" if partly else r"\(global_step would fit\)"
+    told = "nothing in the checkpoint .* fits" if partly else r"\(variables that fit: global_step\)"
     with pytest.raises(RunnerError, match=told):
         _restored(toy_config(), tmp_path, allow_partial=partly)
 
@@ -180,7 +187,7 @@ def test_a_checkpoint_of_which_nothing_fits_is_refused(
 @pytest.mark.parametrize(
     "changes", [{}, {"runtime__mixed_precision_dtype": "float16"}], ids=["float32", "float16"]
 )
-def test_an_average_beside_the_optimizer_is_read_as_before(
+def test_weight_average_in_the_older_checkpoint_layout_is_restored(
     name: str, changes: dict[str, Any], tmp_path: Path
 ) -> None:
     config = toy_config(**_AVERAGE, **_ADAM, **changes)
@@ -192,7 +199,7 @@ def test_an_average_beside_the_optimizer_is_read_as_before(
         average.assign(tf.fill(average.shape, 7.0 + value))
     (tmp_path / "checkpoints").mkdir()
     older = tf.train.Checkpoint(**state.items(around=False))
-    assert older.save_counter is not None  # Asking for it makes it.
+    assert older.save_counter is not None  # Reading it creates it.
     older.write(str(tmp_path / "checkpoints/ckpt-4"))
 
     session = session_of(config, tmp_path, make_strategy(name))
@@ -212,7 +219,7 @@ def test_an_average_beside_the_optimizer_is_read_as_before(
 
 
 class _Idle(tf_keras.layers.Layer):
-    """Has a weight that no gradient comes to."""
+    """Has a weight that receives no gradient."""
 
     def build(self, input_shape: Any) -> None:
         self.idle = self.add_weight(name="idle", shape=[2])
@@ -231,7 +238,7 @@ class _Net(tf_keras.Model):
 
 
 class _LateTask(ToyTask):
-    """A layer is made by the first step, after the average of what there was."""
+    """Builds a layer in the first step, after the averages of the others were created."""
 
     def build_model(self) -> tf_keras.Model:
         model = _Net()
@@ -246,7 +253,7 @@ class _IdleTask(ToyTask):
         return model
 
 
-def test_what_was_not_made_there_begins_anew(tmp_path: Path) -> None:
+def test_slots_and_averages_missing_from_the_checkpoint_start_fresh(tmp_path: Path) -> None:
     config = toy_config(**_ADAM, **_AVERAGE)
     GardenRun(config, tmp_path, steps=5, task=_LateTask(config.task))
     session, notes = _restored(config, tmp_path, task=_IdleTask(config.task))
@@ -262,7 +269,7 @@ def test_what_was_not_made_there_begins_anew(tmp_path: Path) -> None:
     assert session.step == int(optimizer.iterations) == 5
 
 
-def test_the_file_that_points_to_the_newest_goes_with_it(tmp_path: Path) -> None:
+def test_latest_checkpoint_pointer_moves_back_if_the_newest_is_damaged(tmp_path: Path) -> None:
     run(toy_config(trainer__train_steps=10), tmp_path, "train")
     newest = tmp_path / "checkpoints" / "ckpt-10"
     assert tf.train.latest_checkpoint(str(tmp_path)) == str(newest)
@@ -272,7 +279,7 @@ def test_the_file_that_points_to_the_newest_goes_with_it(tmp_path: Path) -> None
     assert tf.train.latest_checkpoint(str(tmp_path)) == str(before)
 
 
-def test_weights_start_from_the_folder_of_a_run(tmp_path: Path) -> None:
+def test_init_checkpoint_accepts_a_run_directory(tmp_path: Path) -> None:
     run(toy_config(), tmp_path / "a", "train")
     config = toy_config(task__init_checkpoint=tmp_path / "a")
     task = toy_task(config)

@@ -1,4 +1,4 @@
-"""What the tests of the command line share: refusals, and a place without tensorflow."""
+"""Fixtures of the command-line tests: rejected commands, and an environment without tensorflow."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 @pytest.fixture
 def without_tensorflow(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """An environment in which importing tensorflow is a crash."""
+    """An environment in which importing tensorflow ends the process."""
     folder = tmp_path_factory.mktemp("no_tensorflow")
     (folder / "tensorflow.py").write_text("raise SystemExit('tensorflow was imported')\n")
     path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
@@ -22,7 +22,7 @@ def without_tensorflow(tmp_path_factory: pytest.TempPathFactory) -> dict[str, st
 
 @pytest.fixture
 def refused() -> Callable[..., str]:
-    """Runs a command that has to be refused, and returns what it says."""
+    """Runs a command that must be rejected, and returns its error message."""
     return _refused
 
 

@@ -1,4 +1,4 @@
-"""`runner run` given a cluster that cannot be: exit 2, one message, before tensorflow."""
+"""`runner run` given an invalid cluster: exit code 2 and one message, without tensorflow."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _tf_config(role: str = "worker", index: Any = 0, **jobs: Any) -> dict[str, s
     return {"TF_CONFIG": json.dumps({"cluster": jobs, "task": {"type": role, "index": index}})}
 
 
-def _told(refused: Refused, folder: Path, env: dict[str, str], *arguments: str) -> str:
+def _rejection(refused: Refused, folder: Path, env: dict[str, str], *arguments: str) -> str:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
 
     found = refused(folder, "--experiment=digits", "--model_dir=run", *arguments, env=env)
@@ -52,16 +52,16 @@ def _told(refused: Refused, folder: Path, env: dict[str, str], *arguments: str) 
 @pytest.mark.parametrize(
     ("environ", "arguments", "said"),
     [
-        ({}, [MIRRORED], ["`multi_worker_mirrored` runs on a cluster", "launch --workers=2"]),
-        ({}, [SERVED], ["`parameter_server` runs on a cluster, and none is described"]),
-        ({"TF_CONFIG": "{"}, [MIRRORED], ["TF_CONFIG is no JSON", "it begins: '{'"]),
+        ({}, [MIRRORED], ["`multi_worker_mirrored` requires a cluster", "launch --workers=2"]),
+        ({}, [SERVED], ["`parameter_server` requires a cluster, but none is configured"]),
+        ({"TF_CONFIG": "{"}, [MIRRORED], ["TF_CONFIG is not valid JSON", "it begins with: '{'"]),
         ({"TF_CONFIG": "[1]"}, [MIRRORED], ["TF_CONFIG: got '[1]', expected {\"cluster\""]),
         (_tf_config(worker={"0": "a:1"}), [MIRRORED], ["cluster.worker: got {'0': 'a:1'}"]),
         (_tf_config(workers=["a:1"]), [MIRRORED], ["role 'workers'; did you mean 'worker'"]),
         (_tf_config("wroker", worker=["a:1"]), [MIRRORED], ["task.type: unknown role 'wroker'"]),
         (_tf_config(index=2, worker=["a:1", "b:1"]), [MIRRORED], ["got 2, allowed: 0 to 1"]),
         (_tf_config(), [MIRRORED], ["worker[0]: got port '0x1' in 'localhost:0x1'"]),
-        (_tf_config(worker=["a:1", "a:1"]), [MIRRORED], ["got a:1, which is worker[0] as well"]),
+        (_tf_config(worker=["a:1", "a:1"]), [MIRRORED], ["got a:1, already used by worker[0]"]),
         (
             _tf_config(worker=["a"] * 500), [MIRRORED],
             ["got 'a', expected host:port", "… and 496 more"],
@@ -72,11 +72,11 @@ def _told(refused: Refused, folder: Path, env: dict[str, str], *arguments: str) 
         ),
         (
             _tf_config(worker=["a:1", "b:1"], ps=["c:1"]), [MIRRORED],
-            ["describes parameter servers, which `multi_worker_mirrored` does not have"],
+            ["describes parameter servers, which `multi_worker_mirrored` does not use"],
         ),
         (
             _tf_config(worker=["a:1", "b:1"]), [MIRRORED, "--runtime.num_workers=3"],
-            ["describes 2, and runtime.num_workers is 3"],
+            ["runtime.num_workers is 3, but the cluster has 2"],
         ),
         ({}, [MIRRORED, "--runtime.worker_hosts=a:1,b:1"], ["runtime.task_index: is not set"]),
         (
@@ -97,7 +97,7 @@ def _told(refused: Refused, folder: Path, env: dict[str, str], *arguments: str) 
         ),
         (
             {}, [SERVED, "--runtime.remote_cluster=worker=a:1"],
-            ["runtime.remote_cluster: names no ps"],
+            ["runtime.remote_cluster: has no ps"],
         ),
         (
             {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2"}, [MIRRORED],
@@ -115,7 +115,7 @@ def _told(refused: Refused, folder: Path, env: dict[str, str], *arguments: str) 
     ],
     ids=lambda value: " ".join(value)[:50] if isinstance(value, list) else "",
 )  # fmt: skip
-def test_a_description_that_cannot_be_right(
+def test_invalid_cluster_description_is_rejected(
     environ: dict[str, str],
     arguments: list[str],
     said: list[str],
@@ -123,56 +123,58 @@ def test_a_description_that_cannot_be_right(
     alone: dict[str, str],
     refused: Refused,
 ) -> None:
-    found = _told(refused, tmp_path, alone | environ, *arguments)
+    found = _rejection(refused, tmp_path, alone | environ, *arguments)
 
     assert [text for text in said if text not in found] == []
 
 
-def test_a_host_that_is_not_known_and_a_port_in_use(
+def test_unknown_host_and_port_in_use_are_both_reported(
     tmp_path: Path, alone: dict[str, str], refused: Refused
 ) -> None:
     with listening_socket(0) as other:
         port = other.getsockname()[1]
         environ = _tf_config(worker=[f"localhost:{port}", "a..b:2222"])
-        found = _told(refused, tmp_path, alone | environ, MIRRORED)
+        found = _rejection(refused, tmp_path, alone | environ, MIRRORED)
 
     assert "2 problems" in found
-    assert "TF_CONFIG: worker 1: the host 'a..b' is not known: it is no valid name" in found
+    assert "TF_CONFIG: worker 1: cannot resolve the host 'a..b': not a valid host name" in found
     assert f"TF_CONFIG: worker 0: port {port} of localhost:{port} is in use" in found
 
 
-def test_services_that_nobody_has_started(
+def test_unreachable_data_services_are_rejected(
     tmp_path: Path, alone: dict[str, str], refused: Refused
 ) -> None:
     section = "--task.validation_data"
     with listening_socket(0) as other:
         there = f"grpc://127.0.0.1:{other.getsockname()[1]}"
         begun = time.monotonic()
-        found = _told(refused, tmp_path, alone, f"--tf_data_service={there},grpc://127.0.0.1:9")
+        found = _rejection(
+            refused, tmp_path, alone, f"--tf_data_service={there},grpc://127.0.0.1:9"
+        )
         assert time.monotonic() - begun < 60.0
-    gone = "grpc://127.0.0.1:9 cannot be reached: nobody listens there"
+    gone = "grpc://127.0.0.1:9 cannot be reached: nothing is listening there"
     assert "1 problem " in found
     assert "runtime.tf_data_service — --tf_data_service" in found
-    assert f"{gone}\n    start it there (`runner server --role=data`), or do without: " in found
+    assert f"{gone}\n    start it there with `runner server --role=data`, or disable it: " in found
     assert found.endswith("--runtime.tf_data_service=null\n")
 
     own = (f"{section}.enable_tf_data_service=true",
            f"{section}.tf_data_service_address=grpc://127.0.0.1:9")  # fmt: skip
-    found = _told(refused, tmp_path, alone, *own)
-    assert found.endswith(f"do without: {section}.enable_tf_data_service=false\n")
-    only_trains = _told(refused, tmp_path, alone, *own, "--mode=train", "--train_steps=0",
+    found = _rejection(refused, tmp_path, alone, *own)
+    assert found.endswith(f"disable it: {section}.enable_tf_data_service=false\n")
+    only_trains = _rejection(refused, tmp_path, alone, *own, "--mode=train", "--train_steps=0",
                         "--train_epochs=0")  # fmt: skip
     assert "127.0.0.1:9" not in only_trains
 
 
-def test_batches_have_to_divide_by_all_workers(
+def test_batch_not_divisible_by_worker_count_is_rejected(
     tmp_path: Path, alone: dict[str, str], refused: Refused
 ) -> None:
     environ = _tf_config(worker=["localhost:1234", "localhost:1235", "localhost:1236"])
 
-    found = _told(refused, tmp_path, alone | environ, MIRRORED)
+    found = _rejection(refused, tmp_path, alone | environ, MIRRORED)
 
-    assert "got 64, which does not divide by 3 (3 replicas)" in found
+    assert "got 64, which is not a multiple of 3 (3 replicas)" in found
 
 
 @pytest.mark.sample(1)
@@ -180,7 +182,7 @@ def test_batches_have_to_divide_by_all_workers(
     "strategy",
     [MIRRORED, SERVED, "--config_file=configs/runtime/multi_worker.yaml"],
 )
-def test_a_config_can_be_looked_at_without_its_cluster(
+def test_show_validate_and_diff_work_without_the_cluster(
     cli: Cli, tmp_path: Path, strategy: str
 ) -> None:
     shown = cli("show", "--experiment=digits", strategy)

@@ -1,4 +1,4 @@
-"""`runner data`: what it prints, what it ends in, and that it is quick about it."""
+"""`runner data`: its output, its exit codes, and that it imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def serving(folder: Path) -> Iterator[str]:
 
 @pytest.fixture
 def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A server with the file of a set called toy."""
+    """A server with the file of a dataset called toy."""
     (tmp_path / "mirror").mkdir()
     (tmp_path / "mirror/toy.bin").write_bytes(CONTENT)
     file = RemoteFile(
@@ -61,7 +61,7 @@ def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         yield address
 
 
-def test_list(capsys: pytest.CaptureFixture[str]) -> None:
+def test_list_shows_every_dataset_with_its_terms(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["data", "list"]) == 0
 
     text = capsys.readouterr().out
@@ -73,7 +73,7 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert max(map(len, text.splitlines())) <= 110
 
 
-def test_list_for_machines(capsys: pytest.CaptureFixture[str]) -> None:
+def test_list_json_includes_sizes_terms_and_experiments(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["data", "list", "--json"]) == 0
 
     found = json.loads(capsys.readouterr().out)
@@ -84,7 +84,9 @@ def test_list_for_machines(capsys: pytest.CaptureFixture[str]) -> None:
     assert {"terms", "dir", "results", "help"} < {*found["mnist"]}
 
 
-def test_get(mirror: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_get_downloads_a_dataset_and_prints_its_usage(
+    mirror: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["data", "get", "toy", f"--from={mirror}"]) == 0
 
     said = capsys.readouterr()
@@ -98,20 +100,24 @@ def test_get(mirror: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "toy.bin: 500 kB" in said.err
 
 
-def test_get_again(mirror: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_get_skips_a_dataset_that_is_already_complete(
+    mirror: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     main(["data", "get", "toy", f"--from={mirror}", "--dir=here"])
 
     assert main(["data", "get", "toy", "--dir=here"]) == 0
-    assert "toy: was complete already, in here" in capsys.readouterr().out
+    assert "toy: already complete, in here" in capsys.readouterr().out
 
 
-def test_no_network_is_one_screen(mirror: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_get_without_network_explains_manual_download_on_one_screen(
+    mirror: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["data", "get", "toy"]) == 1
 
     said = capsys.readouterr()
     assert said.out == ""
     text = said.err[said.err.index("runner: ") :]
-    assert text.startswith("runner: toy: nowhere.invalid: the name of the host does not resolve")
+    assert text.startswith("runner: toy: nowhere.invalid: cannot resolve the host name")
     assert "--from=URL|DIR" in text
     assert "put them into data/toy" in text
     assert "http://nowhere.invalid/toy.bin" in text
@@ -120,7 +126,7 @@ def test_no_network_is_one_screen(mirror: str, capsys: pytest.CaptureFixture[str
     assert "Traceback" not in text
 
 
-def test_a_folder_that_is_in_the_way(
+def test_get_fails_if_a_directory_blocks_the_partial_file(
     mirror: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "data/toy/toy.bin.part").mkdir(parents=True)
@@ -130,7 +136,7 @@ def test_a_folder_that_is_in_the_way(
 
 
 @pytest.mark.parametrize("name", SETS)
-def test_every_set_tells_what_to_do_on_one_screen(
+def test_failed_get_lists_urls_and_checksums_on_one_screen(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -152,14 +158,14 @@ def test_every_set_tells_what_to_do_on_one_screen(
     [
         (["gett"], "unknown action 'gett'; did you mean 'get'?"),
         (["get"], "the following arguments are required: NAME"),
-        (["get", "mnits"], "unknown data set 'mnits'; did you mean 'mnist'?"),
+        (["get", "mnits"], "unknown dataset 'mnits'; did you mean 'mnist'?"),
         (["get", "mnist", "--dri=x"], "unknown flag --dri; did you mean '--dir'?"),
         (["get", "mnist", "--from=ftp://x/y"], "--from: got 'ftp://x/y', expected http"),
-        (["get", "imagenet"], "imagenet cannot be downloaded by a program"),
+        (["get", "imagenet"], "imagenet cannot be downloaded automatically"),
         (["list", "--jsno"], "unknown flag --jsno; did you mean '--json'?"),
     ],
 )
-def test_mistakes(
+def test_invalid_data_arguments_are_rejected(
     arguments: list[str], said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -171,12 +177,14 @@ def test_mistakes(
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"]])
-def test_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_data_help_shows_the_get_command(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["data", *arguments]) == 0
     assert "runner data get NAME" in capsys.readouterr().out
 
 
-def test_neither_tensorflow_nor_numpy_is_imported(
+def test_data_command_imports_neither_tensorflow_nor_numpy(
     tmp_path: Path, without_tensorflow: dict[str, str]
 ) -> None:
     program = (
@@ -194,7 +202,7 @@ def test_neither_tensorflow_nor_numpy_is_imported(
     assert done.stdout.endswith("False\n")
 
 
-def test_a_bar_on_a_terminal(mirror: str, tmp_path: Path) -> None:
+def test_download_shows_a_progress_bar_on_a_terminal(mirror: str, tmp_path: Path) -> None:
     program = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "from orbit_runner.datasets.download.progress import BarProgress, for_standard_error\n"

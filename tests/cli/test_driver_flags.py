@@ -1,4 +1,4 @@
-"""Flags of Model Garden's drivers: each is taken, or answered; the page and the parser agree."""
+"""Flags of Model Garden's drivers are accepted, or rejected with a hint, as the docs page says."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ROWS = re.findall(
     r"^\| `(\w+)` \| (the same|an error) \| (.*?) ?\|$", PAGE.read_text("utf-8"), re.M
 )
 PLACES = {name: place for name, place, _ in ROWS}
-# What absl reads itself, before any flag is defined; and what its help flags are.
+# Flags that absl reads itself before any flag is defined, and its help flags.
 OF_ABSL = {"flagfile", "undefok", "help", "helpshort", "helpfull", "helpxml"}
 VALUES = {
     "logger_levels": "absl:warning",
@@ -80,7 +80,7 @@ def absl_flags() -> set[str]:
     return {name for flag in found for name in (flag.name, flag.short_name) if name}
 
 
-def test_every_flag_of_the_drivers_stands_on_the_page() -> None:
+def test_docs_page_lists_every_driver_flag() -> None:
     found = drivers()
     names = {name for path in found for name in defined(path)} | absl_flags() | OF_ABSL
 
@@ -91,7 +91,7 @@ def test_every_flag_of_the_drivers_stands_on_the_page() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(n for n, place in PLACES.items() if place == "the same"))
-def test_a_flag_that_is_the_same_is_taken(name: str) -> None:
+def test_driver_flag_listed_as_the_same_is_accepted(name: str) -> None:
     if name in modes():
         assert name in (*MODES, MODE)
         return
@@ -103,13 +103,15 @@ def test_a_flag_that_is_the_same_is_taken(name: str) -> None:
     value = VALUES.get(name, "1" if name in NUMBERS else "true")
     with _kept_logs():
         taken = vars(parse(run_parser(), [f"--{name}={value}"]))
-    if name not in ("flagfile", "undefok"):
+    if name in ("flagfile", "undefok"):  # Set nothing themselves; tested further below.
+        assert taken == vars(parse(run_parser(), []))
+    else:
         given = taken[{"v": "verbosity", "gin_params": "gin_param"}.get(name, name)]
         assert given in (value, [value], int(value) if value.isdigit() else value)
 
 
 @pytest.mark.parametrize("name", sorted(n for n, place in PLACES.items() if place == "an error"))
-def test_another_is_answered(name: str) -> None:
+def test_driver_flag_listed_as_an_error_is_rejected_with_replacement(name: str) -> None:
     if name in modes():
         with pytest.raises(RunnerError) as caught:
             parse(run_parser(), [f"--mode={name}"])
@@ -117,12 +119,14 @@ def test_another_is_answered(name: str) -> None:
         return
     with pytest.raises(RunnerError) as caught:
         parse(run_parser(), [f"--{name}=1"])
-    assert str(caught.value).startswith(f"--{name} is a flag of Model Garden's drivers; here: ")
+    assert str(caught.value).startswith(
+        f"--{name} is a flag of Model Garden's drivers; in runner: "
+    )
     assert REPLACED[name] in str(caught.value)
     assert "unknown" not in str(caught.value)
 
 
-def test_nothing_is_answered_that_is_no_flag_of_a_driver() -> None:
+def test_replacement_tables_match_the_docs_and_exclude_real_flags() -> None:
     assert {name for name, place in PLACES.items() if place == "an error"} == {
         *REPLACED,
         *REPLACED_MODES,
@@ -148,7 +152,7 @@ def _names(action: object) -> list[str]:
         ([], "true"),
     ],
 )
-def test_flags_that_are_on_or_off_are_read_as_by_absl(written: list[str], value: str) -> None:
+def test_boolean_flag_is_parsed_as_in_absl(written: list[str], value: str) -> None:
     assert parse(run_parser(), written).enable_async_checkpointing == value
 
 
@@ -156,19 +160,19 @@ def test_flags_that_are_on_or_off_are_read_as_by_absl(written: list[str], value:
     ("written", "message"),
     [
         ("--enable_async_checkpointing=maybe", "got 'maybe', allowed: true, false"),
-        ("--nologtostderr=true", "takes no value"),
+        ("--nologtostderr=true", "--nologtostderr does not accept a value"),
         ("--flagfile=/no/such/file", "cannot be read"),
         ("--logger_levels=absl:loud", "got 'absl:loud', expected name:info"),
         ("--expperiment=x", "did you mean '--experiment'"),
         ("--notfhub_handle", "runner export"),
     ],
 )
-def test_what_is_wrong_with_a_flag_is_told(written: str, message: str) -> None:
+def test_invalid_flag_is_rejected_with_an_explanation(written: str, message: str) -> None:
     with pytest.raises(RunnerError, match=re.escape(message)):
         parse(run_parser(), [written])
 
 
-def test_files_of_flags_hold_flags(tmp_path: Path) -> None:
+def test_flagfile_is_read_recursively_and_a_cycle_is_rejected(tmp_path: Path) -> None:
     inner, outer = tmp_path / "inner", tmp_path / "outer"
     inner.write_text("--seed=3\n")
     outer.write_text(f"# of a launcher\n--mode=train\n\n--flagfile={inner}\n// done\n")
@@ -179,18 +183,18 @@ def test_files_of_flags_hold_flags(tmp_path: Path) -> None:
         parse(run_parser(), [f"--flagfile={outer}"])
 
 
-def test_flags_that_may_be_unknown_are_left_out() -> None:
+def test_unknown_flag_listed_in_undefok_is_ignored() -> None:
     taken = parse(run_parser(), ["--xm_task=1", "--undefok=xm_task,mode", "--mode=eval"])
     assert taken.mode == "eval"
 
 
-def test_flags_given_empty_are_not_given() -> None:
+def test_flag_with_empty_value_counts_as_not_set() -> None:
     empty = [f"--{n}=" for n in ("config_file", "params_override", "gin_file", "gin_params", "tpu")]
     given = parse(run_parser(), ["--experiment=digits", *empty, "--tf_data_service="])
     assert request(given) == request(parse(run_parser(), ["--experiment=digits"]))
 
 
-def test_bindings_come_several_to_a_flag() -> None:
+def test_gin_params_flag_accepts_several_bindings() -> None:
     text = "trainer.train_steps = 5\ntrainer.validation_interval = 2"
     given = parse(run_parser(), ["--experiment=digits", f"--gin_params={text}"])
     trainer = resolve(request(given)).config.trainer
@@ -198,7 +202,7 @@ def test_bindings_come_several_to_a_flag() -> None:
 
 
 class _kept_logs:
-    """Puts log levels and handlers back, which a flag changes for the whole process."""
+    """Restores log levels and handlers, which a flag changes for the whole process."""
 
     def __enter__(self) -> None:
         self.level, self.handlers = absl.logging.get_verbosity(), [*logging.root.handlers]
@@ -210,7 +214,7 @@ class _kept_logs:
         logging.root.handlers[:] = self.handlers
 
 
-def test_the_lines_that_flags_ask_for_are_shown() -> None:
+def test_verbosity_flags_set_absl_and_logger_levels() -> None:
     with _kept_logs():
         parse(run_parser(), ["--v=0", "--logger_levels=of_a_test:debug"])
         assert absl.logging.get_verbosity() == absl.logging.INFO

@@ -11,7 +11,7 @@ from orbit_runner.cli.main import main
 TRAIN_STEPS = """\
 trainer.train_steps
   number of training steps
-  type       a whole number
+  type       an integer
   default    0
   allowed    at least 0
   note       alternative to trainer.train_epochs
@@ -35,14 +35,14 @@ def test_a_setting_is_found_by_path_and_by_name(
     assert capsys.readouterr().out == TRAIN_STEPS
 
 
-def test_a_name_in_several_sections_lists_them_all(capsys: pytest.CaptureFixture[str]) -> None:
+def test_ambiguous_name_lists_all_matching_settings(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "global_batch_size"]) == 0
     out = capsys.readouterr().out
     assert "task.train_data.global_batch_size\n" in out
     assert "task.validation_data.global_batch_size\n" in out
 
 
-def test_a_section_lists_its_settings(capsys: pytest.CaptureFixture[str]) -> None:
+def test_explaining_a_section_lists_its_settings(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "trainer.early_stopping"]) == 0
     out = capsys.readouterr().out
     assert "\n    metric" in out
@@ -52,7 +52,7 @@ def test_a_section_lists_its_settings(capsys: pytest.CaptureFixture[str]) -> Non
     assert "\n    train_steps " in out
 
 
-def test_with_an_experiment_it_shows_value_and_origin(capsys: pytest.CaptureFixture[str]) -> None:
+def test_experiment_flag_adds_value_and_origin(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["task.model.dropout_rate", "seed", "--experiment=digits"]
     assert main(["explain", *words, "--task.model.dropout_rate=0.25"]) == 0
     out = capsys.readouterr().out
@@ -62,12 +62,14 @@ def test_with_an_experiment_it_shows_value_and_origin(capsys: pytest.CaptureFixt
     assert "  value      17 (experiments/digits.yaml:" in out
 
 
-def test_an_item_of_a_list_is_described_as_all_items(capsys: pytest.CaptureFixture[str]) -> None:
+def test_indexed_list_item_shows_the_general_item_description(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main(["explain", "callbacks[0].class_name"]) == 0
     assert capsys.readouterr().out.startswith("callbacks[].class_name\n")
 
 
-def test_json_has_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_output_contains_choices_and_defaults(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "task.model.se_ratio", "runtime.seed", "--json"]) == 0
     first, second = json.loads(capsys.readouterr().out)
     assert first["only_with"]["task.model.name"] == ["efficientnet"]
@@ -75,7 +77,7 @@ def test_json_has_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     assert "value" not in second
 
 
-def test_an_unknown_setting_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_setting_suggests_the_nearest_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "trainer.train_step"]) == 2
     err = capsys.readouterr().err
     assert "unknown setting 'trainer.train_step'; did you mean 'trainer.train_steps'?" in err

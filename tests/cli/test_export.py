@@ -13,7 +13,7 @@ from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.resolve import Request, resolve
 
 EMA = "--trainer.optimizer_config.ema.average_decay=0.9"
-# The threads of the process that runs the tests are settled by its first op.
+# TensorFlow fixes the thread settings of the test process at its first op.
 RUN = ["run", "--experiment=digits_mlp", "--runtime.intra_op_threads=0",
        "--train_steps=20", "--task.model.hidden_units=[8]",
        "--trainer.checkpoint_interval=10", "--trainer.max_to_keep=2", EMA]  # fmt: skip
@@ -21,7 +21,7 @@ RUN = ["run", "--experiment=digits_mlp", "--runtime.intra_op_threads=0",
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that holds a run of 20 steps."""
+    """The directory that contains a run of 20 steps."""
     folder = tmp_path_factory.mktemp("made")
     assert main([*RUN, f"--model_dir={folder / 'run'}"]) == 0
     return folder
@@ -35,7 +35,7 @@ def run(made: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def exported(capsys: pytest.CaptureFixture[str]) -> Callable[..., dict[str, Any]]:
-    """Runs the command, which has to end in 0, and returns its JSON."""
+    """Runs the command, which must exit with 0, and returns its JSON."""
 
     def run(*arguments: object) -> dict[str, Any]:
         capsys.readouterr()
@@ -48,7 +48,9 @@ def exported(capsys: pytest.CaptureFixture[str]) -> Callable[..., dict[str, Any]
 Exported = Callable[..., dict[str, Any]]
 
 
-def test_the_newest_checkpoint_and_its_average(run: Path, exported: Exported) -> None:
+def test_export_uses_newest_checkpoint_and_average_weights_by_default(
+    run: Path, exported: Exported
+) -> None:
     record = exported(run)
     assert record.pop("path") == str(run / "export/20")
     extra = run / "export/20/assets.extra"
@@ -73,7 +75,9 @@ def test_the_newest_checkpoint_and_its_average(run: Path, exported: Exported) ->
     assert written == resolve(Request(experiment=str(run))).config
 
 
-def test_what_was_asked_for(run: Path, tmp_path: Path, exported: Exported) -> None:
+def test_export_uses_the_requested_checkpoint_and_weights(
+    run: Path, tmp_path: Path, exported: Exported
+) -> None:
     plain = exported(run, "--weights=plain", "--checkpoint=10", f"--to={tmp_path / 'to'}")
     assert plain["path"] == str(tmp_path / "to/10")
     assert plain["weights"] == "plain"
@@ -84,7 +88,7 @@ def test_what_was_asked_for(run: Path, tmp_path: Path, exported: Exported) -> No
     assert average["fingerprint"] != plain["fingerprint"]
 
 
-def test_what_is_printed(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_export_prints_path_and_signatures(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["export", str(run)]) == 0
     out, err = capsys.readouterr()
     assert out.splitlines()[0] == f"{run / 'export/20'}: step 20, average weights"
@@ -93,14 +97,18 @@ def test_what_is_printed(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "building the model" in err
 
 
-def test_a_config_that_was_changed_is_told(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_export_warns_if_config_changed_since_checkpoint(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     config = run / "config.yaml"
     config.write_text(config.read_text().replace("seed: 17", "seed: 18"))
     assert main(["export", str(run)]) == 0
-    assert "ckpt-20 was made with another config than" in capsys.readouterr().err
+    assert "ckpt-20 was made with a different config than" in capsys.readouterr().err
 
 
-def test_data_that_has_moved_is_told(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_export_rejects_a_missing_data_directory(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     config = run / "config.yaml"
     config.write_text(config.read_text().replace("source: digits", "source: mnist"))
     assert main(["export", str(run), "--data_dir=/nowhere"]) == 2
@@ -115,20 +123,20 @@ def test_data_that_has_moved_is_told(run: Path, capsys: pytest.CaptureFixture[st
     ("arguments", "message"),
     [
         ((), "the following arguments are required: RUN"),
-        (("nope",), "RUN: nope is no directory\ngive a run directory"),
+        (("nope",), "RUN: nope is not a directory\nspecify a run directory"),
         ((".",), "RUN: . has no config.yaml"),
-        (("bare",), "RUN: there is no checkpoint in bare/checkpoints\ntrain first"),
-        (("run", "--checkpoint=11"), "has none of it\nthere are those of steps 10, 20"),
-        (("run", "--checkpoint=x/ckpt-1"), "--checkpoint: there is none at 'x/ckpt-1'"),
+        (("bare",), "RUN: no checkpoint found in bare/checkpoints\ntrain first"),
+        (("run", "--checkpoint=11"), "has no checkpoint of that step\nallowed: 10, 20"),
+        (("run", "--checkpoint=x/ckpt-1"), "--checkpoint: no checkpoint found at 'x/ckpt-1'"),
         (("run", "--checkpoint=best"), "there is no best checkpoint in run/best"),
         (("run", "--weights=mean"), "argument --weights: invalid choice: 'mean'"),
         (("run", "--wieghts=plain"), "unknown flag --wieghts; did you mean '--weights'?"),
-        (("run", "--to=full"), "--to: there is full/20 already"),
-        (("run", "--to=file"), "--to: file is a file, expected a folder"),
+        (("run", "--to=full"), "--to: full/20 already exists"),
+        (("run", "--to=file"), "--to: file is a file, expected a directory"),
         (("run", "b"), "unknown argument b"),
     ],
 )  # fmt: skip
-def test_a_mistake_is_told_before_tensorflow_is_imported(
+def test_invalid_arguments_are_rejected_before_importing_tensorflow(
     arguments: tuple[str, ...],
     message: str,
     made: Path,
@@ -145,19 +153,21 @@ def test_a_mistake_is_told_before_tensorflow_is_imported(
 @pytest.mark.parametrize(
     ("flags", "path", "message"),
     [
-        (["export_weights=plain"], "export_subdir", "has to be set too"),
-        (["export_checkpoint=best"], "export_subdir", "has to be set too"),
+        (["export_weights=plain"], "export_subdir", "must be set, because"),
+        (["export_checkpoint=best"], "export_subdir", "must be set, because"),
         (["export_subdir=e", "export_checkpoint=best"], "export_checkpoint", "subdir is not"),
         (["export_subdir=e", "export_weights=average"], "export_weights", "ema is not set"),
-        (["export_subdir=checkpoints"], "export_subdir", "where checkpoints are"),
+        (["export_subdir=checkpoints"], "export_subdir", "which contains checkpoints"),
         (["export_subdir=b", "best_checkpoint_export_subdir=b", "best_checkpoint_eval_metric=m"],
-         "export_subdir", "where checkpoints are"),
+         "export_subdir", "which contains checkpoints"),
         (["export_subdir=e", "export_checkpoint=best", "export_weights=plain",
           "best_checkpoint_export_subdir=b", "best_checkpoint_eval_metric=m",
-          "optimizer_config.ema.average_decay=0.9"], "export_weights", "holds averaged weights"),
+          "optimizer_config.ema.average_decay=0.9"], "export_weights", "contains averaged weights"),
     ],
 )  # fmt: skip
-def test_settings_that_contradict_each_other(flags: list[str], path: str, message: str) -> None:
+def test_contradictory_export_settings_are_rejected(
+    flags: list[str], path: str, message: str
+) -> None:
     pairs = [flag.split("=") for flag in flags]
     settings = tuple((f"--trainer.{name}", f"trainer.{name}", value) for name, value in pairs)
     with pytest.raises(ConfigError) as caught:
@@ -167,7 +177,7 @@ def test_settings_that_contradict_each_other(flags: list[str], path: str, messag
     assert message in problem.message
 
 
-def test_a_run_exports_at_its_end(
+def test_run_exports_its_model_at_the_end(
     tmp_path: Path, exported: Exported, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = tmp_path / "run"

@@ -1,4 +1,4 @@
-"""`--mode=continuous_train_and_eval`: each new checkpoint is fine-tuned from, once."""
+"""`--mode=continuous_train_and_eval` fine-tunes once from each new checkpoint."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.toy import run
 
 
 def write(folder: Path, name: str, *, whole: bool = True) -> None:
-    """Writes what tells of a checkpoint, without its variables."""
+    """Writes the files that announce a checkpoint, without its variables."""
     folder.mkdir(exist_ok=True, parents=True)
     (folder / "checkpoint").write_text(f'model_checkpoint_path: "{name}"\nother: "ckpt-1"\n')
     if whole:
@@ -29,7 +29,7 @@ def call(*arguments: str) -> int:
 
 
 @pytest.mark.parametrize("place", ["", "checkpoints"])
-def test_the_newest_checkpoint_of_either_runner_is_found(place: str, tmp_path: Path) -> None:
+def test_newest_checkpoint_is_found_in_either_directory_layout(place: str, tmp_path: Path) -> None:
     assert finetune.newest_checkpoint(tmp_path) is None
     write(tmp_path / place, "ckpt-20", whole=False)
     assert finetune.newest_checkpoint(tmp_path) is None
@@ -38,7 +38,7 @@ def test_the_newest_checkpoint_of_either_runner_is_found(place: str, tmp_path: P
 
 
 class Clock:
-    """A clock that runs only while one sleeps; something is written at certain seconds."""
+    """A clock that advances only in `sleep`, which writes checkpoints at certain seconds."""
 
     def __init__(self, folder: Path, written: dict[int, str]) -> None:
         self.now, self._folder, self._written = 0.0, folder, written
@@ -56,13 +56,13 @@ class Clock:
 @pytest.mark.parametrize(
     ("written", "last_step", "steps", "end"),
     [
-        ({1: "ckpt-5", 8: "ckpt-9"}, None, [5, 9], 19),  # ten seconds without a new one
+        ({1: "ckpt-5", 8: "ckpt-9"}, None, [5, 9], 19),  # ten seconds without a new checkpoint
         ({1: "ckpt-5", 8: "ckpt-9"}, 9, [5, 9], 8),  # the last step is known
         ({1: "ckpt-5", 50: "ckpt-9"}, 9, [5, 9], 50),  # and waited for
         ({}, None, [], 11),
     ],
 )
-def test_it_ends_when_no_more_will_come(
+def test_waiting_for_checkpoints_ends_at_timeout_or_last_step(
     written: dict[int, str], last_step: int | None, steps: list[int], end: int, tmp_path: Path
 ) -> None:
     clock = Clock(tmp_path, written)
@@ -71,15 +71,15 @@ def test_it_ends_when_no_more_will_come(
     assert clock.now == end
 
 
-def test_without_a_timeout_it_waits_for_ever(tmp_path: Path) -> None:
+def test_waiting_for_checkpoints_never_ends_without_a_timeout(tmp_path: Path) -> None:
     clock = Clock(tmp_path, {})
     with pytest.raises(AssertionError):
         next(finetune.new_checkpoints(tmp_path, None, None, clock, clock.sleep))
 
 
-def test_a_checkpoint_without_a_step_in_its_name_is_told(tmp_path: Path) -> None:
+def test_checkpoint_without_a_step_in_its_name_is_rejected(tmp_path: Path) -> None:
     write(tmp_path, "bert_model")
-    with pytest.raises(RunnerError, match="named after its step"):
+    with pytest.raises(RunnerError, match="whose name ends with -STEP"):
         next(finetune.new_checkpoints(tmp_path, 10, None))
 
 
@@ -87,19 +87,21 @@ def test_a_checkpoint_without_a_step_in_its_name_is_told(tmp_path: Path) -> None
     ("flags", "message"),
     [
         ([], r"task\.init_checkpoint .*\n    is not set"),
-        (["--task.init_checkpoint={}/ckpt-9"], "expected a folder of this machine"),
-        (["--task.init_checkpoint=gs://a/b"], "expected a folder of this machine"),
+        (["--task.init_checkpoint={}/ckpt-9"], "expected a local directory"),
+        (["--task.init_checkpoint=gs://a/b"], "expected a local directory"),
         (["--task.init_checkpoint={}"], "--model_dir: is not set"),
     ],
 )
-def test_what_it_needs_is_told(flags: list[str], message: str, tmp_path: Path) -> None:
+def test_missing_init_checkpoint_or_model_dir_is_rejected(
+    flags: list[str], message: str, tmp_path: Path
+) -> None:
     write(tmp_path, "ckpt-9")
     with pytest.raises(RunnerError, match=message):
         call("--experiment=digits", *(flag.format(tmp_path) for flag in flags))
 
 
 @pytest.mark.slow
-def test_each_checkpoint_is_fine_tuned_from_once(
+def test_each_checkpoint_is_fine_tuned_only_once(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     before, after = tmp_path / "before", tmp_path / "after"
@@ -120,7 +122,7 @@ def test_each_checkpoint_is_fine_tuned_from_once(
     assert "fine-tuning" not in capfd.readouterr().err
 
 
-def test_a_run_that_fails_ends_it_with_its_code(tmp_path: Path) -> None:
+def test_failed_run_ends_fine_tuning_with_its_exit_code(tmp_path: Path) -> None:
     write(tmp_path / "before", "ckpt-9")
     asked = ("--experiment=digits", "--trainer.train_steps=0", "--trainer.train_epochs=0")
     code = call(*asked, f"--model_dir={tmp_path}/a", f"--task.init_checkpoint={tmp_path}/before")

@@ -1,4 +1,4 @@
-"""What `validate` passes, `run` accepts: gin bindings that only their modules can judge."""
+"""`validate` and `run` agree on gin bindings that only their own modules can check."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ EXPECTED = [
 
 @pytest.fixture
 def module(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A module of a name that no other test registers."""
+    """A module with a name that no other test registers."""
     name = f"own_{abs(hash(request.node.nodeid))}"
     (tmp_path / f"{name}.py").write_text(MODULE)
     monkeypatch.chdir(tmp_path)
@@ -64,7 +64,7 @@ def _write(module: str, text: str) -> str:
     return f"{module}.gin"
 
 
-def test_a_run_names_each_mistake_with_its_line(module: str) -> None:
+def test_run_reports_each_invalid_binding_with_its_line(module: str) -> None:
     import gin
 
     resolved = resolve(Request(experiment="digits", gin_files=(_write(module, BAD),)))
@@ -82,7 +82,9 @@ def test_a_run_names_each_mistake_with_its_line(module: str) -> None:
 
 
 @pytest.mark.slow
-def test_validate_says_the_same_as_a_run(module: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_validate_reports_the_same_binding_errors_as_run(
+    module: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     name = _write(module, BAD)
     Path("good.gin").write_text(GOOD.format(module=module))
 
@@ -97,11 +99,25 @@ def test_validate_says_the_same_as_a_run(module: str, capsys: pytest.CaptureFixt
     assert "Traceback" not in said.err
 
 
+def test_run_names_the_module_that_fails_to_import(module: str) -> None:
+    Path(f"{module}.py").write_text("raise ValueError('no licence')\n")
+    name = _write(module, "import {module}\n")
+
+    with pytest.raises(ConfigError) as caught:
+        bind_gin(resolve(Request(experiment="digits", gin_files=(name,))))
+
+    (problem,) = caught.value.problems
+    assert str(problem.origin) == f"{module}.gin:1"
+    assert problem.message == f"no licence\nin: import {module}"
+
+
 @pytest.mark.slow
-def test_a_module_that_fails_is_named(module: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_validate_reports_a_module_that_exits_on_import(
+    module: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     Path("broken_module.py").write_text("import gin\nraise SystemExit('no licence')\n")
     Path("a.gin").write_text("import broken_module\nf.x = 1\n")
 
     assert main(["validate", "a.gin", "--experiment=digits"]) == 2
 
-    assert "importing their modules fails: no licence" in capsys.readouterr().err
+    assert "cannot import their modules: no licence" in capsys.readouterr().err

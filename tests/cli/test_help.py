@@ -19,11 +19,11 @@ from orbit_runner.config.schema.modes import MODES
 from orbit_runner.config.schema.optimizers import OptimizerChoice
 
 ROOT = Path(__file__).parents[2]
-Said = Callable[..., tuple[int, str, str]]
+RunCommand = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def said(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Said:
+def run_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> RunCommand:
     """Runs a command in this process; returns its exit code and what it printed."""
     monkeypatch.setenv("COLUMNS", "200")
 
@@ -45,7 +45,7 @@ _ALL += [("data", "get"), ("data", "list")]  # type: ignore[list-item]
 
 @pytest.mark.parametrize("command", _ALL, ids=" ".join)
 def test_help_shows_the_default_of_every_flag_that_has_one(
-    said: Said, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+    run_command: RunCommand, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
 ) -> None:
     parsers: list[argparse.ArgumentParser] = []
     print_help = argparse.ArgumentParser.print_help
@@ -56,7 +56,7 @@ def test_help_shows_the_default_of_every_flag_that_has_one(
 
     monkeypatch.setattr(argparse.ArgumentParser, "print_help", record)
 
-    code, text, _ = said(*command, "--help")
+    code, text, _ = run_command(*command, "--help")
 
     assert code == 0
     shown = " ".join(text.split())
@@ -66,20 +66,20 @@ def test_help_shows_the_default_of_every_flag_that_has_one(
             assert f"(default: {action.default})" in shown.split(action.option_strings[0], 1)[1]
 
 
-def test_the_mode_has_a_default_and_all_modes_are_listed(said: Said) -> None:
-    _, text, _ = said("run", "--help")
+def test_mode_help_lists_every_mode_and_the_default(run_command: RunCommand) -> None:
+    _, text, _ = run_command("run", "--help")
 
     assert f"{', '.join((*MODES, finetune.MODE))} (default: train_and_eval)" in text
-    listed = said("list")[1].split("modes:\n")[1]
+    listed = run_command("list")[1].split("modes:\n")[1]
     assert [*map(str.strip, listed.splitlines())] == [*MODES, finetune.MODE]
-    message = said("run", "--experiment=digits", "--mode=x")[2]
+    message = run_command("run", "--experiment=digits", "--mode=x")[2]
     assert f"allowed: {', '.join(sorted((*MODES, finetune.MODE)))}" in message
 
 
 @pytest.mark.parametrize(
     "path", [*ROOT.glob("docs/*.md"), ROOT / "README.md"], ids=lambda p: p.name
 )
-def test_pages_spell_flags_as_help_does(path: Path) -> None:
+def test_docs_spell_flags_as_help_does(path: Path) -> None:
     flags = {
         *("max_restarts", "data_workers", "volume_claim"),
         *("gpus_per_worker", "accelerator_type", "machine_type"),
@@ -97,27 +97,29 @@ def test_pages_spell_flags_as_help_does(path: Path) -> None:
         (["configs/runtime/cpu.yaml"], "runner run --experiment=configs/runtime/cpu.yaml"),
         (["train"], "to train: runner run --mode=train --experiment=NAME"),
         (["eval"], "to eval: runner run --mode=eval --experiment=NAME"),
-        (["run", "--experiment=digits", "--task.model.filters[0]=3"], "--task.model.filters[0]: a list is set as a whole, such as --task.model.filters='[1, 2]'"),
+        (["run", "--experiment=digits", "--task.model.filters[0]=3"], "--task.model.filters[0]: a list can only be set as a whole, such as --task.model.filters='[1, 2]'"),
     ],
 )  # fmt: skip
-def test_a_hint_says_what_to_write(said: Said, arguments: list[str], expected: str) -> None:
-    code, _, message = said(*arguments)
+def test_misplaced_argument_gets_a_hint_with_the_correct_command(
+    run_command: RunCommand, arguments: list[str], expected: str
+) -> None:
+    code, _, message = run_command(*arguments)
 
     assert code == 2
     assert expected in message
 
 
-def test_a_word_that_means_nothing_has_no_hint(said: Said) -> None:
-    assert "\nto " not in said("nonsense")[2]
+def test_unrecognizable_command_gets_no_hint(run_command: RunCommand) -> None:
+    assert "\nto " not in run_command("nonsense")[2]
 
 
-def test_help_of_a_command(said: Said) -> None:
-    assert said("help", "show") == said("show", "--help")
+def test_help_command_prints_the_same_as_help_flag(run_command: RunCommand) -> None:
+    assert run_command("help", "show") == run_command("show", "--help")
 
 
 @pytest.mark.parametrize("name", ["slide", "adafactor"])
-def test_an_optimizer_that_is_refused_is_not_offered(name: str) -> None:
-    for choice, expected in ((name, "does not ship it"), ("no_such", "unknown optimizer")):
+def test_rejected_optimizer_is_not_among_allowed_values(name: str) -> None:
+    for choice, expected in ((name, "does not include it"), ("no_such", "unknown optimizer")):
         text = f"trainer.optimizer_config.optimizer.type={choice}"
         with pytest.raises(ConfigError, match=expected) as caught:
             resolve(Request(experiment="digits", params_overrides=(text,)))

@@ -1,4 +1,4 @@
-"""Ctrl-C while a command starts: one line, and exit code 130."""
+"""Ctrl-C while a command starts prints one line and exits with code 130."""
 
 import os
 import subprocess
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-# Python imports it at its start. It sends SIGINT when a given module is about to be imported.
+# Python imports this at startup. It sends SIGINT just before a given module is imported.
 _SITE = """
 import os, signal, sys, weakref
 
@@ -61,7 +61,7 @@ def interrupted(command: str, module: str, folder: Path, **environ: str) -> list
     ],
 )
 @pytest.mark.parametrize("callback", ["", "1"])
-def test_an_interrupt_during_imports_is_one_line(
+def test_interrupt_during_imports_prints_one_line(
     command: str, module: str, callback: str, tmp_path: Path
 ) -> None:
     found = interrupted(command, module, tmp_path, IN_CALLBACK=callback)
@@ -71,7 +71,9 @@ def test_an_interrupt_during_imports_is_one_line(
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("module", ["tensorflow", "tensorflow.python.eager.context"])
-def test_an_interrupt_while_tensorflow_is_imported_is_one_line(module: str, tmp_path: Path) -> None:
+def test_interrupt_while_importing_tensorflow_prints_no_traceback(
+    module: str, tmp_path: Path
+) -> None:
     found = interrupted("--experiment=digits --model_dir=a", module, tmp_path)
 
     assert found == ["importing tensorflow …", "runner: interrupted"]

@@ -1,4 +1,4 @@
-"""`runner launch`: what it refuses, what it starts, and a real cluster that loses a worker."""
+"""`runner launch`: what it rejects, what it starts, and a real cluster that loses a worker."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ SERVERS = "--runtime.distribution_strategy=parameter_server"
         (["--workers=2", MLP], "unknown flag --experiment"),
         (["--wokers=2", "--", MLP], "unknown flag --wokers; did you mean '--workers'?"),
         (["--workers=2", "--", MLP, "--sed=1"], "unknown flag --sed; did you mean '--seed'?"),
-        (["--workers=2", "--", MLP], "set one of: multi_worker_mirrored, parameter_server"),
-        (["--", MLP, WORKERS], "--workers: is 0, or not set; give it, or runtime.num_workers"),
+        (["--workers=2", "--", MLP], "allowed: multi_worker_mirrored, parameter_server"),
+        (["--", MLP, WORKERS], "--workers: is 0 or not set; set it, or runtime.num_workers"),
         (["--workers=2", "--ps=1", "--", MLP, WORKERS], "--ps: `multi_worker_mirrored` has no"),
         (["--workers=-1", "--", MLP, WORKERS], "--workers: got -1"),
         (
             ["--workers=2", "--", MLP, WORKERS, "--runtime.cluster_source=slurm"],
-            "runtime.cluster_source: is `slurm`, and `runner launch` describes the cluster itself",
+            "runtime.cluster_source: got `slurm`, but `runner launch` describes the cluster itself",
         ),
         (
             ["--workers=3", "--", MLP, WORKERS],
-            "got 64, which does not divide by 3 (3 replicas)",
+            "got 64, which is not a multiple of 3 (3 replicas)",
         ),
         (
             ["--workers=2", "--evaluator", "--", MLP, WORKERS,
@@ -61,7 +61,7 @@ SERVERS = "--runtime.distribution_strategy=parameter_server"
         (["--workers=1", "--nnodes=2", "--", MLP, WORKERS], "unknown flag --nnodes"),
     ],
 )  # fmt: skip
-def test_mistakes_are_told_once_and_before_anything_starts(
+def test_invalid_arguments_are_rejected_before_any_process_starts(
     arguments: list[str],
     expected: str,
     tmp_path: Path,
@@ -82,7 +82,7 @@ def plan_of(*arguments: str) -> Plan:
 
 
 def specs_of(plan: Plan, attempts: int = 1) -> list[Spec]:
-    """Returns what the last of some attempts would start."""
+    """Returns what the last of several attempts would start."""
     with open(os.devnull, "wb") as nowhere:
         job = Job(Screen(nowhere, nowhere), Signals(), Limits())
         make = launch_start._Specs(plan, job)
@@ -98,7 +98,7 @@ def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.usefixtures("in_folder")
-def test_members_of_workers() -> None:
+def test_multi_worker_launch_starts_workers_and_evaluator() -> None:
     specs = specs_of(plan_of("--workers=2", "--evaluator", "--", MLP, WORKERS))
     assert [spec.name for spec in specs] == ["worker 0", "worker 1", "evaluator 0"]
     assert [spec.results for spec in specs] == [True, False, False]
@@ -108,7 +108,7 @@ def test_members_of_workers() -> None:
         {"type": "worker", "index": 1},
         {"type": "evaluator", "index": 0},
     ]
-    # One folder for all, which none of them has to choose by its own clock.
+    # All share one directory, so none of them chooses one by its own clock.
     (command,) = {spec.command for spec in specs}
     assert command[:6] == (sys.executable, "-m", "orbit_runner", "run", MLP, WORKERS)
     (folder,) = (flag for flag in command[6:] if flag.startswith("--model_dir=runs/digits_mlp/"))
@@ -116,7 +116,7 @@ def test_members_of_workers() -> None:
 
 
 @pytest.mark.usefixtures("in_folder")
-def test_members_of_parameter_servers() -> None:
+def test_parameter_server_launch_starts_chief_workers_and_servers() -> None:
     specs = specs_of(plan_of("--workers=2", "--ps=2", "--", MLP, SERVERS, "--model_dir=a"))
     names = [spec.name for spec in specs]
     assert names == ["chief 0", "worker 0", "worker 1", "ps 0", "ps 1"]
@@ -124,7 +124,7 @@ def test_members_of_parameter_servers() -> None:
 
 
 @pytest.mark.usefixtures("in_folder")
-def test_numbers_come_from_the_config_and_flags_win() -> None:
+def test_member_counts_come_from_config_and_flags_override() -> None:
     config = (MLP, SERVERS, "--runtime.num_workers=2", "--runtime.num_parameter_servers=2",
               "--runtime.num_evaluators=1", "--model_dir=a")  # fmt: skip
     assert plan_of("--", *config).counts == {"chief": 1, "worker": 2, "ps": 2, "evaluator": 1}
@@ -133,7 +133,7 @@ def test_numbers_come_from_the_config_and_flags_win() -> None:
     assert specs[0].command[-1:] == ("--runtime.num_workers=4",)
 
 
-def test_logs_of_a_run_that_goes_on_are_kept(in_folder: Path) -> None:
+def test_logs_of_earlier_attempts_are_kept(in_folder: Path) -> None:
     (in_folder / "a/logs/attempt-3").mkdir(parents=True)
     specs = specs_of(plan_of("--workers=1", "--", MLP, WORKERS, "--model_dir=a"), attempts=2)
     assert specs[0].log == Path("a/logs/attempt-5/worker-0.log")
@@ -142,13 +142,13 @@ def test_logs_of_a_run_that_goes_on_are_kept(in_folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("in_folder")
-def test_launches_of_the_same_moment_have_logs_of_their_own() -> None:
+def test_simultaneous_launches_write_separate_logs() -> None:
     flags = ("--workers=1", "--", MLP, WORKERS, "--model_dir=a")
     logs = [specs_of(plan)[0].log for plan in [plan_of(*flags), plan_of(*flags)]]
     assert logs == [Path(f"a/logs/attempt-{number}/worker-0.log") for number in (1, 2)]
 
 
-def test_a_grace_period_reaches_launcher_and_members(in_folder: Path) -> None:
+def test_grace_period_applies_to_launcher_and_members(in_folder: Path) -> None:
     config = ("--", MLP, WORKERS, "--model_dir=a", "--runtime.grace_period=50")
     given, own = plan_of("--workers=1", *config), plan_of("--workers=1", "--grace=7", *config)
     assert (given.limits.grace, own.limits.grace) == (50.0, 7.0)
@@ -158,7 +158,7 @@ def test_a_grace_period_reaches_launcher_and_members(in_folder: Path) -> None:
 @pytest.mark.parametrize(
     ("inherited", "expected"), [(None, ["0", "1"]), ("5,7,8", ["5", "7"]), ("5", ["5", ""])]
 )
-def test_workers_of_a_machine_have_gpus_of_their_own(
+def test_workers_on_one_machine_get_separate_gpus(
     inherited: str | None,
     expected: list[str],
     in_folder: Path,
@@ -172,14 +172,14 @@ def test_workers_of_a_machine_have_gpus_of_their_own(
 
 
 @pytest.mark.usefixtures("in_folder")
-def test_services_of_each_attempt_are_told_to_those_that_train() -> None:
-    # As in the config.yaml of a launch before, whose services are gone.
+def test_workers_receive_the_data_services_of_each_attempt() -> None:
+    # As in the config.yaml of an earlier launch, whose services have ended.
     gone = "--runtime.tf_data_service=grpc://127.0.0.1:9"
     plan = plan_of(
         "--workers=2", "--data-workers=2", "--evaluator", "--", MLP, WORKERS, gone, "--model_dir=a"
     )
     told = set()
-    # The second launch takes two attempts, after the one of the first.
+    # The first launch made one attempt; the second makes two.
     for attempts, number_of_logs in ((1, 1), (2, 3)):
         specs = specs_of(plan, attempts)
         services, members = specs[:2], specs[2:]
@@ -198,9 +198,9 @@ def test_services_of_each_attempt_are_told_to_those_that_train() -> None:
     assert len(told) == 2
 
 
-def test_services_that_somebody_else_started_are_looked_for(in_folder: Path) -> None:
+def test_unreachable_external_data_service_is_rejected(in_folder: Path) -> None:
     plan = plan_of("--workers=1", "--", MLP, WORKERS, "--tf_data_service=grpc://127.0.0.1:9")
-    with pytest.raises(RunnerError, match="9 cannot be reached: nobody listens"):
+    with pytest.raises(RunnerError, match="9 cannot be reached: nothing is listening"):
         specs_of(plan)
 
 
@@ -221,7 +221,9 @@ def _fingerprint(folder: Path, name: str, kill: bool) -> str:
     finally:
         process.terminate()
     assert process.returncode == 0, err
-    again = "worker 1 was killed by SIGKILL; starting all again from the last checkpoint (1 of 3)"
+    again = (
+        "worker 1 was killed by SIGKILL; restarting all members from the last checkpoint (1 of 3)"
+    )
     assert (again in err) == kill
     assert bool(re.search(r"worker 0 +│ training from step [1-9]", err)) == kill
     return json.loads(out)["fingerprint"]
@@ -232,6 +234,8 @@ def _kill_worker(launcher: int, checkpoints: Path) -> None:
         if len([*checkpoints.glob("*.index")]) > 1:
             break
         time.sleep(0.1)
+    else:
+        pytest.fail("no second checkpoint within 120 s")
     children = Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()
     for child in children:
         if '"worker", "index": 1}' in Path(f"/proc/{child}/environ").read_text():
@@ -239,6 +243,6 @@ def _kill_worker(launcher: int, checkpoints: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_worker_changes_nothing(tmp_path: Path) -> None:
+def test_killed_worker_does_not_change_the_final_weights(tmp_path: Path) -> None:
     killed, whole = (_fingerprint(tmp_path, name, name == "killed") for name in ("killed", "whole"))
     assert killed == whole

@@ -1,4 +1,4 @@
-"""`runner list --official`, in processes of their own: it imports what nothing else does."""
+"""`runner list --official`, in separate processes: it imports what nothing else does."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from orbit_runner.model_garden import availability
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """An environment with a cache directory of its own."""
+    """An environment with a separate cache directory."""
     return {**os.environ, "XDG_CACHE_HOME": str(tmp_path_factory.mktemp("cache"))}
 
 
 @pytest.mark.slow
-def test_every_experiment_is_listed_with_its_module_or_the_reason(
+def test_every_experiment_is_listed_with_module_or_import_error(
     tmp_path: Path, cache: dict[str, str], without_tensorflow: dict[str, str]
 ) -> None:
     (tmp_path / "mine.py").write_text(
@@ -48,7 +48,7 @@ def test_every_experiment_is_listed_with_its_module_or_the_reason(
     assert broken["official/panoptic_fpn_coco"].endswith("No module named 'official.projects.uvit'")
     assert not {*broken} & {*there}
 
-    # No line of TensorFlow's own, and the second call does not import it.
+    # TensorFlow itself prints nothing, and the second call does not import it.
     assert all(
         line.startswith(("importing 3", "… still importing")) for line in _lines(done.stderr)
     )
@@ -70,7 +70,7 @@ def _lines(text: str) -> list[str]:
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", b'{"a": 1}', b'{"a": [1, 2, 3]}'])
-def test_a_damaged_cache_is_ignored(
+def test_corrupt_cache_is_ignored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -81,7 +81,7 @@ def test_a_damaged_cache_is_ignored(
     assert availability.read_cache() is None
 
 
-def test_a_cache_directory_that_cannot_be_written_is_done_without(
+def test_unwritable_cache_directory_is_tolerated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").touch()
@@ -93,7 +93,7 @@ def test_a_cache_directory_that_cannot_be_written_is_done_without(
     assert availability.read_cache() is None
 
 
-def test_a_changed_file_makes_the_list_again(
+def test_changed_files_invalidate_the_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

@@ -1,4 +1,4 @@
-"""`runner manifest` as a command: flags, mistakes, and that nothing heavy is imported."""
+"""`runner manifest` as a command: flags, errors, and that nothing heavy is imported."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ NEEDED = {
 }
 MIRRORED = "--distribution_strategy=multi_worker_mirrored"
 SERVED = "--distribution_strategy=parameter_server"
-Told = Callable[..., str]
+Rejection = Callable[..., str]
 
 
 @pytest.fixture
-def told(capsys: pytest.CaptureFixture[str]) -> Told:
-    """Runs the command, which has to be refused, and returns what it says."""
+def rejection(capsys: pytest.CaptureFixture[str]) -> Rejection:
+    """Runs the command, which must be rejected, and returns its error message."""
 
     def run_it(place: str, *arguments: str) -> str:
         assert main(["manifest", place, *NEEDED.get(place, []), *arguments]) == 2
@@ -44,7 +44,7 @@ def told(capsys: pytest.CaptureFixture[str]) -> Told:
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("place", PLACES)
-def test_it_needs_no_tensorflow(
+def test_manifest_is_printed_without_importing_tensorflow(
     place: str, tmp_path: Path, without_tensorflow: dict[str, str]
 ) -> None:
     done = subprocess.run(
@@ -59,7 +59,7 @@ def test_it_needs_no_tensorflow(
 
 
 @pytest.mark.parametrize("arguments", [(), ("--help",), ("-h",)])
-def test_help_names_the_places(
+def test_manifest_help_lists_every_place(
     arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["manifest", *arguments]) == 0
@@ -71,7 +71,7 @@ def test_help_names_the_places(
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_help_of_a_place(place: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_of_each_place_lists_its_flags(place: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["manifest", place, "--help"])
 
@@ -81,7 +81,7 @@ def test_help_of_a_place(place: str, capsys: pytest.CaptureFixture[str]) -> None
         assert flag in text
 
 
-def test_every_flag_of_a_run_is_passed_on() -> None:
+def test_manifest_passes_on_only_the_relevant_run_flags() -> None:
     given = ["--mode=train", "--resume=override", "--enable_async_checkpointing=false",
              "--allow_partial", "--experiment=digits", "--progress=bar", "--json"]  # fmt: skip
 
@@ -91,19 +91,19 @@ def test_every_flag_of_a_run_is_passed_on() -> None:
     assert [*manifest._run_flags(parse(manifest._parser("slurm"), []))] == []
 
 
-def test_no_flag_of_a_run_is_forgotten() -> None:
+def test_every_run_flag_is_passed_on_or_deliberately_omitted() -> None:
     config = parser("run", "")
     add_config_flags(config)
     known = {action.dest for action in config._actions}
     known |= {"mode", "resume", "enable_async_checkpointing", "allow_partial"}
 
-    # A new one is passed on as it is; here is where to think of whether it should be.
+    # A new flag is passed on automatically; it fails here until someone decides whether it should.
     assert {a.dest for a in run_parser()._actions} - known == {
         "model_dir", "progress", "json", "pretrain_steps",
     }  # fmt: skip
 
 
-def test_dotted_settings_and_files_go_into_the_config(
+def test_dotted_settings_and_gin_files_are_merged_into_the_config(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -129,49 +129,49 @@ def test_dotted_settings_and_files_go_into_the_config(
         ),
         (["--ps=1", MIRRORED, "--workers=2"], ["runtime.num_parameter_servers — --ps", "has no"]),
         (["--workers=two", MIRRORED], ["runtime.num_workers — --workers", "'two', expected"]),
-        ([MIRRORED], ["runtime.num_workers — ", "is not set: --workers=N"]),
-        ([SERVED, "--ps=2"], ["runtime.num_workers — ", "is not set: --workers=N"]),
+        ([MIRRORED], ["runtime.num_workers — ", "is not set: use --workers=N"]),
+        ([SERVED, "--ps=2"], ["runtime.num_workers — ", "is not set: use --workers=N"]),
         ([MIRRORED, "--workers=1"], ["runtime.num_workers — --workers", "got 1 under `multi"]),
         (["--evaluator"], ["runtime.num_evaluators — --evaluator", "--mode=continuous_eval"]),
         (
             ["--distribution_strategy=mirrored", "--num_gpus=-1"],
-            ["runtime.num_gpus — --num_gpus", "wants a number: --gpus_per_worker=N"],
+            ["runtime.num_gpus — --num_gpus", "requires a number: use --gpus_per_worker=N"],
         ),
         (
             ["--distribution_strategy=tpu", "--tpu=local"],
-            ["runtime.distribution_strategy — --distribution_strategy", "asks for TPUs"],
+            ["runtime.distribution_strategy — --distribution_strategy", "TPUs are not supported"],
         ),
         (
             [MIRRORED, "--workers=2", "--runtime.worker_hosts=a:1,b:1"],
-            ["runtime.worker_hosts — --runtime.worker_hosts", "names hosts"],
+            ["runtime.worker_hosts — --runtime.worker_hosts", "the cluster assigns the hosts"],
         ),
         (
             [SERVED, "--workers=2", "--runtime.remote_cluster=worker=a:1;ps=b:1"],
-            ["runtime.remote_cluster — --runtime.remote_cluster", "names servers"],
+            ["runtime.remote_cluster — --runtime.remote_cluster", "cluster assigns the servers"],
         ),
-        ([MIRRORED, "--workers=3"], ["got 64, which does not divide by 3 (3 replicas)"]),
+        ([MIRRORED, "--workers=3"], ["got 64, which is not a multiple of 3 (3 replicas)"]),
         (
             [MIRRORED, "--workers=2", "--evaluator", "--trainer.early_stopping={patience: 3}"],
-            ["trainer.early_stopping — --trainer.early_stopping", "the evaluator's results"],
+            ["trainer.early_stopping — --trainer.early_stopping", "do not receive its results"],
         ),
         (["--mode=trian"], ["--mode", "did you mean 'train'"]),
         (["--train_epochs=0"], ["trainer.train_steps", "set it, or trainer.train_epochs"]),
         (["--pretrain_steps=3"], ["--pretrain_steps\n    has no effect with --mode=train"]),
-        (["--max_restarts=x"], ["--max_restarts\n    got 'x', expected a whole number"]),
+        (["--max_restarts=x"], ["--max_restarts\n    got 'x', expected an integer"]),
         (["--wrkers=2"], ["unknown flag --wrkers; did you mean '--workers'"]),
         (["--experiment=digts"], ["unknown experiment 'digts'; did you mean 'digits'"]),
     ],
     ids=lambda value: " ".join(value)[:50] if "--" in value[0] else "",
 )  # fmt: skip
-def test_what_is_wrong_is_said(
-    told: Told, place: str, arguments: list[str], said: list[str]
+def test_invalid_manifest_arguments_are_rejected_with_reasons(
+    rejection: Rejection, place: str, arguments: list[str], said: list[str]
 ) -> None:
-    found = told(place, "--experiment=digits", *arguments)
+    found = rejection(place, "--experiment=digits", *arguments)
 
     assert [text for text in said if text not in found] == []
 
 
-def test_a_flag_of_its_own_holds(capsys: pytest.CaptureFixture[str]) -> None:
+def test_manifest_flags_override_equivalent_settings(capsys: pytest.CaptureFixture[str]) -> None:
     both = ["--workers=2", "--runtime.num_workers=4", "--gpus-per-worker=1", "--num_gpus=2"]
     assert main(["manifest", "slurm", "--experiment=digits", MIRRORED, *both]) == 0
 
@@ -181,8 +181,8 @@ def test_a_flag_of_its_own_holds(capsys: pytest.CaptureFixture[str]) -> None:
     assert "  num_workers: 2\n" in text
 
 
-def test_all_is_said_at_once(told: Told) -> None:
-    found = told(
+def test_all_errors_are_reported_at_once(rejection: Rejection) -> None:
+    found = rejection(
         *("slurm", "--experiment=digits", MIRRORED, "--cpus=x", "--time=y", "--mode=z"),
         "--name=A",
     )
@@ -190,8 +190,8 @@ def test_all_is_said_at_once(told: Told) -> None:
     assert "5 problems" in found
 
 
-def test_an_unknown_place(told: Told) -> None:
-    assert "unknown place 'kubernets'; did you mean 'kubernetes'?" in told("kubernets")
+def test_unknown_place_suggests_the_nearest_name(rejection: Rejection) -> None:
+    assert "unknown place 'kubernets'; did you mean 'kubernetes'?" in rejection("kubernets")
 
 
 def _shown() -> list[list[str]]:
@@ -202,7 +202,7 @@ def _shown() -> list[list[str]]:
 
 
 @pytest.mark.parametrize("arguments", _shown(), ids=lambda arguments: arguments[0])
-def test_what_the_docs_show_works(
+def test_manifest_commands_in_the_docs_work(
     arguments: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -212,5 +212,5 @@ def test_what_the_docs_show_works(
     assert "distribution_strategy: multi_worker_mirrored\n" in capsys.readouterr().out
 
 
-def test_the_docs_show_every_place() -> None:
+def test_docs_show_a_command_for_every_place() -> None:
     assert [arguments[0] for arguments in _shown()] == [*PLACES]

@@ -1,4 +1,4 @@
-"""Paths of a kind that a command does not support are refused by name, and make no directory."""
+"""Paths of unsupported kinds are rejected with the argument's name, and no directory is made."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ _UNKNOWN = [
     (["export", "hdfs://b/x"], "RUN"),
     (["export", "runs/a", "--to=hdfs://b/x"], "--to"),
     (["predict", "hdfs://b/x", "a.png"], "WHERE"),
+    (["init", "hdfs://b/x"], "DIR"),
     (["data", "get", "mnist", "--dir=hdfs://b/x"], "--dir"),
     (["data", "get", "mnist", "--from=hdfs://b/x"], "--from"),
 ]
@@ -34,6 +35,7 @@ _LOCAL_ONLY = [
     (["--flagfile=gs://b/flags"], "--flagfile"),
     (["reproduce", "runs/a", "--model_dir=gs://b/x"], "--model_dir"),
     (["predict", "runs/a", "--checkpoint=gs://b/x", "a.png"], "--checkpoint"),
+    (["init", "gs://b/x"], "DIR"),
     (["data", "get", "mnist", "--dir=gs://b/x"], "--dir"),
     (["data", "get", "mnist", "--from=gs://b/x"], "--from"),
     (["launch", "--workers=2", "--logs=gs://b/x", "--", *_CLUSTER], "--logs"),
@@ -48,7 +50,7 @@ _LOCAL_ONLY = [
 
 
 @pytest.mark.parametrize(("arguments", "where"), [*_UNKNOWN, *_LOCAL_ONLY], ids=str)
-def test_a_path_of_an_unsupported_kind_is_refused_by_name(
+def test_unsupported_path_is_rejected_and_error_names_the_argument(
     arguments: Sequence[str],
     where: str,
     tmp_path: Path,
@@ -68,7 +70,7 @@ def test_a_path_of_an_unsupported_kind_is_refused_by_name(
 
 
 @pytest.mark.parametrize("command", [["verify"], ["--experiment=digits", "--model_dir"]])
-def test_a_password_in_a_url_is_refused_and_not_repeated(
+def test_url_with_password_is_rejected_without_printing_the_password(
     command: Sequence[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     *before, last = command
@@ -82,7 +84,9 @@ def test_a_password_in_a_url_is_refused_and_not_repeated(
     assert "hunter2" not in told
 
 
-def test_a_file_url_is_a_local_path(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_file_url_is_read_as_a_local_path(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "a.yaml").write_text("trainer: {train_steps: 7}\n", encoding="utf-8")
 
     assert main(["show", "--experiment=digits", f"--config_file=file://{tmp_path}/a.yaml"]) == 0
@@ -90,7 +94,7 @@ def test_a_file_url_is_a_local_path(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "train_steps: 7" in capsys.readouterr().out
 
 
-def test_serializing_a_config_refuses_a_url_of_an_unknown_kind(
+def test_serialize_config_rejects_url_with_unknown_scheme(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from orbit_runner.config.resolve import Request, resolve

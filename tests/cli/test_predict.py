@@ -1,4 +1,4 @@
-"""`runner predict`: answers in order, from a run and from an export, and what has no answer."""
+"""`runner predict`: ordered predictions of a run or an export, and items without a prediction."""
 
 import io
 import json
@@ -21,7 +21,7 @@ from orbit_runner.datasets import digits
 from tests.support.toy import run as run_toy
 from tests.support.toy import toy_config
 
-# The threads of the process that runs the tests are settled by its first op.
+# TensorFlow fixes the thread settings of the test process at its first op.
 RUN = ["run", "--experiment=digits_mlp", "--runtime.intra_op_threads=0",
        "--train_steps=150", "--task.model.hidden_units=[16]",
        "--trainer.export_subdir=export"]  # fmt: skip
@@ -30,7 +30,7 @@ SET = digits.load(split="test").arrays
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a run, its export, and images."""
+    """A directory with a run, its export, and images."""
     folder = tmp_path_factory.mktemp("made")
     assert main([*RUN, f"--model_dir={folder / 'run'}"]) == 0
     images = folder / "images"
@@ -69,7 +69,9 @@ def _labels(lines: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("where", ["run", "run/export", "run/export/150"])
-def test_a_folder_of_images(where: str, made: Path, predicted: Predicted) -> None:
+def test_images_of_a_directory_are_predicted_in_order(
+    where: str, made: Path, predicted: Predicted
+) -> None:
     code, lines, _ = predicted(made / where, "--json", made / "images", "--batch_size=5")
     assert code == 0
     found = [json.loads(line, parse_constant=pytest.fail) for line in lines]
@@ -87,19 +89,19 @@ def test_a_folder_of_images(where: str, made: Path, predicted: Predicted) -> Non
         assert all(each["label"] == str(each["class"]) for each in one["predictions"])
 
 
-def test_a_run_and_its_export_say_the_same(made: Path, predicted: Predicted) -> None:
+def test_run_and_its_export_give_the_same_predictions(made: Path, predicted: Predicted) -> None:
     said = [predicted(made / where, made / "images", "--json") for where in ("run", "run/export")]
     assert said[0][:2] == said[1][:2]
 
 
-def test_all_probabilities_make_one(made: Path, predicted: Predicted) -> None:
+def test_probabilities_of_all_classes_sum_to_one(made: Path, predicted: Predicted) -> None:
     _, lines, _ = predicted("--top_k", "99", made / "run/export", made / "images/00.png", "--json")
     (one,) = map(json.loads, lines)
     assert len(one["predictions"]) == 10
     assert sum(each["probability"] for each in one["predictions"]) == pytest.approx(1, abs=1e-4)
 
 
-def test_text_is_a_line_an_image(made: Path, predicted: Predicted) -> None:
+def test_text_output_has_one_aligned_line_per_image(made: Path, predicted: Predicted) -> None:
     items = [made / "images/03.png", made / "images/deeper/09.PNG"]
     code, lines, err = predicted(made / "run/export", *items, "--top_k=2")
     assert code == 0
@@ -114,7 +116,7 @@ def test_text_is_a_line_an_image(made: Path, predicted: Predicted) -> None:
     assert "loading" in err
 
 
-def test_what_has_no_answer_is_told_in_its_place(
+def test_unreadable_items_are_reported_in_input_order(
     made: Path, tmp_path: Path, predicted: Predicted
 ) -> None:
     good = made / "images/00.png"
@@ -133,19 +135,19 @@ def test_what_has_no_answer_is_told_in_its_place(
     assert "predictions" in found[0]
     reasons = [one["error"] for one in found[1:-1]]
     assert "Unknown image file format" in reasons[0]
-    assert reasons[1].startswith("does not decode: ")
+    assert reasons[1].startswith("cannot be decoded: ")
     assert "Graph execution" not in reasons[1]
     assert reasons[2] == "is empty"
-    assert reasons[3].startswith("no image in this folder")
+    assert reasons[3].startswith("no images in this directory")
     assert reasons[4] == "cannot be read: No such file or directory"
-    assert err.endswith("5 of 7 items have no answer\n")
+    assert err.endswith("5 of 7 items have no prediction\n")
     code, lines, _ = predicted(made / "run/export", *items)
     assert code == 5
     assert lines[1].endswith(f"error: {reasons[0]}")
     assert lines[1].startswith(str(items[1]))
 
 
-def test_names_on_standard_input(
+def test_image_names_are_read_from_standard_input(
     made: Path, predicted: Predicted, typed: Callable[[str], None]
 ) -> None:
     names = [str(made / "images" / f"{n:02}.png") for n in (4, 2, 7)]
@@ -158,14 +160,14 @@ def test_names_on_standard_input(
     assert among == alone
 
 
-def test_nothing_asked_is_nothing_answered(
+def test_empty_input_produces_no_output(
     made: Path, predicted: Predicted, typed: Callable[[str], None]
 ) -> None:
     typed("")
     assert predicted(made / "run/export")[:2] == (0, [])
 
 
-def test_images_of_other_sizes_and_colours(
+def test_images_of_other_sizes_and_colors_are_converted(
     made: Path, tmp_path: Path, predicted: Predicted
 ) -> None:
     image = SET["image"][0]
@@ -181,7 +183,7 @@ def test_images_of_other_sizes_and_colours(
     assert first[0]["probability"] == pytest.approx(third[0]["probability"], abs=0.05)
 
 
-def test_an_export_needs_neither_run_nor_data(
+def test_exported_model_needs_neither_run_nor_data(
     made: Path, tmp_path: Path, predicted: Predicted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(made / "run/export/150", tmp_path / "model")
@@ -197,33 +199,35 @@ def test_an_export_needs_neither_run_nor_data(
     assert predicted(tmp_path / "model", made / "images", "--json")[:2] == expected[:2]
 
 
-def test_a_task_without_answers_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_task_without_a_predictor_is_rejected(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     config = toy_config(trainer__train_steps=5)
     run_toy(config, tmp_path, "train")
     (tmp_path / "config.yaml").write_text(to_yaml(config))
     assert main(["predict", str(tmp_path), "x"]) == 2
     _, err = capsys.readouterr()
-    assert "ToyTask does not say how it answers files: it has no `predictor`" in err
+    assert "ToyTask cannot make predictions, because it does not define `predictor`" in err
 
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "WHERE is not given\nusage: runner predict WHERE"),
-        (("nope", "x.png"), "WHERE: nope is no folder"),
-        ((".", "x.png"), "WHERE: . holds neither config.yaml nor a SavedModel"),
+        ((), "the following arguments are required: WHERE\nusage: runner predict WHERE"),
+        (("nope", "x.png"), "WHERE: nope is not a directory"),
+        ((".", "x.png"), "WHERE: . contains neither config.yaml nor a SavedModel"),
         (("run", "--top_k=0", "x"), "--top_k: got 0, allowed: 1 to 1048576"),
         (("run", "--batch_size=-1", "x"), "--batch_size: got -1, allowed: 1 to 1048576"),
         (("run", "--topk=3", "x"), "unknown flag --topk; did you mean '--top_k'?"),
-        (("run", "x", "--checkpoint=7"), "has none of it\nthere are those of steps 150"),
-        (("run", "x", "--weights=average"), "got 'average', and this run keeps none"),
+        (("run", "x", "--checkpoint=7"), "has no checkpoint of that step\nallowed: 150"),
+        (("run", "x", "--weights=average"), "got 'average', but this run has no average"),
         (("run", "x", "--checkpoint=best"), "there is no best checkpoint in run/best"),
         (("run/export", "x", "--checkpoint=150"), "run/export/150 is an exported model"),
         (("run", "x", "--task.modl=3"), "unknown setting 'modl'; did you mean 'model'?"),
     ],
 )  # fmt: skip
-def test_a_mistake_is_told_before_tensorflow_is_imported(
+def test_invalid_arguments_are_rejected_before_importing_tensorflow(
     arguments: tuple[str, ...],
     message: str,
     made: Path,
@@ -234,7 +238,7 @@ def test_a_mistake_is_told_before_tensorflow_is_imported(
 
 
 @pytest.mark.slow
-def test_answers_come_as_items_are_typed(made: Path) -> None:
+def test_predictions_are_printed_as_items_are_typed(made: Path) -> None:
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "orbit_runner", "predict", "run/export", "-", "--json"]
     with subprocess.Popen(

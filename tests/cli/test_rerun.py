@@ -1,4 +1,4 @@
-"""Runs of every history made again in this process: the toy of the training tests."""
+"""Toy runs with all kinds of histories are reproduced in this process."""
 
 import json
 import os
@@ -21,7 +21,7 @@ from tests.support.toy import run, toy_config
 
 
 def _config(**changes: Any) -> ExperimentConfig:
-    """Evaluations leave something in the state: the best result, the memory of early stopping."""
+    """Returns a config whose evaluations change the state: best result and early stopping."""
     watched = {
         "trainer__best_checkpoint_export_subdir": "best",
         "trainer__best_checkpoint_eval_metric": "validation_loss",
@@ -66,7 +66,7 @@ def _equal(config: ExperimentConfig, folder: Path, steps: list[int]) -> None:
 
 
 def _interrupt(config: ExperimentConfig, folder: Path, step: int) -> None:
-    """Trains until Ctrl-C comes in a loop that ends at a step."""
+    """Trains until Ctrl-C arrives in the loop that ends at the given step."""
 
     class Signals(Callback):
         def on_loop_end(self, run: Any, logs: Any) -> None:
@@ -79,7 +79,7 @@ def _interrupt(config: ExperimentConfig, folder: Path, step: int) -> None:
     _attempt(folder, "Interrupted: SIGINT")
 
 
-def test_a_run_that_is_done(tmp_path: Path) -> None:
+def test_finished_run_is_reproduced_exactly(tmp_path: Path) -> None:
     config = _config(trainer__train_steps=11)
     run(config, tmp_path / "a")
     _attempt(tmp_path / "a", step=11)
@@ -90,14 +90,14 @@ def test_a_run_that_is_done(tmp_path: Path) -> None:
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("step", [7, 8, 10], ids=["alone", "saved", "evaluated"])
-def test_a_run_that_was_interrupted(step: int, tmp_path: Path) -> None:
+def test_interrupted_run_is_reproduced_exactly(step: int, tmp_path: Path) -> None:
     config = _config()
     _interrupt(config, tmp_path / "a", step)
     assert read_history(tmp_path / "a").checkpoints.steps()[-1] == step
     _equal(config, tmp_path, [s for s in (4, 7, 8, 10) if s in {4, 8, step} and s <= step])
 
 
-def test_a_run_that_was_interrupted_and_went_on(tmp_path: Path) -> None:
+def test_interrupted_and_resumed_run_is_reproduced_exactly(tmp_path: Path) -> None:
     config = _config()
     _interrupt(config, tmp_path / "a", 7)
     run(config, tmp_path / "a")
@@ -106,8 +106,8 @@ def test_a_run_that_was_interrupted_and_went_on(tmp_path: Path) -> None:
     _equal(config, tmp_path, [4, 8, 12, 16, 20])
 
 
-def test_a_run_that_was_given_more_steps(tmp_path: Path) -> None:
-    """Evaluated at step 6, its last one then; the best result may be of that step."""
+def test_run_extended_by_more_steps_is_reproduced_exactly(tmp_path: Path) -> None:
+    """Step 6, the last step at first, was evaluated; the best result may come from it."""
     for steps in (6, 9):
         config = _config(trainer__train_steps=steps, task__batch_norm=True)
         run(config, tmp_path / "a")
@@ -115,7 +115,7 @@ def test_a_run_that_was_given_more_steps(tmp_path: Path) -> None:
     _equal(config, tmp_path, [4, 6, 8, 9])
 
 
-def test_a_run_of_which_only_a_part_is_left(tmp_path: Path) -> None:
+def test_run_is_reproduced_up_to_its_last_remaining_checkpoint(tmp_path: Path) -> None:
     config = _config()
     run(config, tmp_path / "a")
     _attempt(tmp_path / "a", step=20)
@@ -127,7 +127,7 @@ def test_a_run_of_which_only_a_part_is_left(tmp_path: Path) -> None:
     assert (found.step, found.equal) == (16, True)
 
 
-def test_early_stopping(tmp_path: Path) -> None:
+def test_run_ended_by_early_stopping_is_reproduced_exactly(tmp_path: Path) -> None:
     config = _config(trainer__early_stopping__threshold=0.5, trainer__train_steps=1000)
     run(config, tmp_path / "a")
     last = read_history(tmp_path / "a").checkpoints.steps()[-1]
@@ -137,20 +137,20 @@ def test_early_stopping(tmp_path: Path) -> None:
     assert _parting(tmp_path).equal
 
 
-def test_an_average_of_the_weights(tmp_path: Path) -> None:
+def test_run_with_averaged_weights_is_reproduced_exactly(tmp_path: Path) -> None:
     config = _config(trainer__optimizer_config__ema__average_decay=0.5)
     _interrupt(config, tmp_path / "a", 7)
     _equal(config, tmp_path, [4, 7])
 
 
-def test_going_back_after_divergence(tmp_path: Path) -> None:
+def test_run_that_recovered_from_divergence_is_reproduced_exactly(tmp_path: Path) -> None:
     config = _config(task__nan_from=10, trainer__recovery_max_trials=1, trainer__train_steps=17)
     run(config, tmp_path / "a")
     _attempt(tmp_path / "a", step=17)
     _equal(config, tmp_path, [0, 4, 8, 12, 16, 17])
 
 
-def test_a_run_that_diverged(tmp_path: Path) -> None:
+def test_diverged_run_is_reproduced_exactly(tmp_path: Path) -> None:
     config = _config(task__nan_from=10)
     with pytest.raises(Diverged):
         run(config, tmp_path / "a")
@@ -159,7 +159,7 @@ def test_a_run_that_diverged(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_mirrored(tmp_path: Path) -> None:
+def test_mirrored_run_is_reproduced_exactly(tmp_path: Path) -> None:
     config = _config(
         runtime__distribution_strategy="mirrored", runtime__num_virtual_devices=2,
         trainer__train_steps=10,
@@ -171,7 +171,7 @@ def test_mirrored(tmp_path: Path) -> None:
     assert _parting(tmp_path).equal
 
 
-def test_the_new_run_diverges(tmp_path: Path) -> None:
+def test_divergence_of_the_rerun_is_reported(tmp_path: Path) -> None:
     run(_config(), tmp_path / "a")
     done = _again(_config(task__nan_from=10), tmp_path)
     assert done.diverged
@@ -181,7 +181,7 @@ def test_the_new_run_diverges(tmp_path: Path) -> None:
     assert (found.first, found.right, found.last_equal) == (None, None, 8)
 
 
-def test_the_new_run_raises(tmp_path: Path) -> None:
+def test_exception_in_the_rerun_is_reported(tmp_path: Path) -> None:
     class Breaks(Callback):
         def on_evaluate(self, run: Any, logs: Any) -> None:
             raise ZeroDivisionError("by\nzero")
@@ -193,7 +193,7 @@ def test_the_new_run_raises(tmp_path: Path) -> None:
     assert attempt["outcome"] == "ZeroDivisionError: by\nzero"
 
 
-def test_ctrl_c_in_the_new_run_is_ctrl_c(tmp_path: Path) -> None:
+def test_ctrl_c_during_the_rerun_raises_interrupted(tmp_path: Path) -> None:
     class Signals(Callback):
         def on_loop_end(self, run: Any, logs: Any) -> None:
             os.kill(os.getpid(), signal.SIGINT)
@@ -206,7 +206,7 @@ def test_ctrl_c_in_the_new_run_is_ctrl_c(tmp_path: Path) -> None:
             _again(config, tmp_path, Signals())
 
 
-def test_what_cannot_run_here_is_told(tmp_path: Path) -> None:
+def test_rerun_rejects_gin_bindings_that_match_nothing(tmp_path: Path) -> None:
     run(_config(), tmp_path / "a")
     config = _config(task__nan_from=10)
     config = config.replace(gin_bindings=["no_such.thing = 1"])

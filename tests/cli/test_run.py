@@ -1,4 +1,4 @@
-"""`runner run` as a process: signals, the folder of a run, and what is shown."""
+"""`runner run` as a process: signals, the run directory, and the terminal output."""
 
 import json
 import os
@@ -46,7 +46,7 @@ def twins(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str
     return folder, found
 
 
-def test_one_json_object_is_all_of_stdout(twins: tuple[Path, list[dict[str, Any]]]) -> None:
+def test_stdout_is_exactly_one_json_object(twins: tuple[Path, list[dict[str, Any]]]) -> None:
     _, (found, _) = twins
     assert found["experiment"] == "digits"
     assert found["mode"] == "train_and_eval"
@@ -68,7 +68,9 @@ def test_the_same_config_gives_the_same_weights(
     assert one["metrics"]["accuracy"] == two["metrics"]["accuracy"]
 
 
-def test_the_folder_of_a_run_is_complete(twins: tuple[Path, list[dict[str, Any]]]) -> None:
+def test_run_directory_contains_all_expected_files(
+    twins: tuple[Path, list[dict[str, Any]]],
+) -> None:
     folder, (found, _) = twins
     run = folder / "a"
     assert sorted(path.name for path in run.iterdir()) == [
@@ -100,7 +102,7 @@ def test_the_folder_of_a_run_is_complete(twins: tuple[Path, list[dict[str, Any]]
     assert attempt["devices"]["physical_devices"]
 
 
-def test_the_written_config_is_the_same_tree(
+def test_written_config_loads_as_the_same_config(
     twins: tuple[Path, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, _ = twins
@@ -111,7 +113,7 @@ def test_the_written_config_is_the_same_tree(
     assert (folder / "a" / "config.yaml").read_text().startswith("# Made by: runner --exp")
 
 
-def test_another_config_on_the_folder_of_a_run(
+def test_changed_config_is_rejected_in_run_directory_unless_overridden(
     twins: tuple[Path, list[dict[str, Any]]],
     tmp_path: Path,
     without_tensorflow: dict[str, str],
@@ -138,7 +140,9 @@ def test_another_config_on_the_folder_of_a_run(
     assert [attempt["outcome"] for attempt in attempts] == ["done", "done"]
 
 
-def test_evaluation_of_a_run(cli: Cli, twins: tuple[Path, list[dict[str, Any]]]) -> None:
+def test_eval_mode_reports_the_same_accuracy_as_training(
+    cli: Cli, twins: tuple[Path, list[dict[str, Any]]]
+) -> None:
     run = twins[0] / "b"
     record = (run / "run.json").read_text()
     done = cli(f"--experiment={run}", f"--model_dir={run}", "--mode=eval")
@@ -156,7 +160,7 @@ def _until(condition: Callable[[], bool], process: "subprocess.Popen[str]") -> N
             return
         assert process.poll() is None, process.communicate()
         time.sleep(0.1)
-    pytest.fail("it never came")
+    pytest.fail("the condition was never met")
 
 
 @pytest.mark.sample(1)
@@ -165,7 +169,7 @@ def _until(condition: Callable[[], bool], process: "subprocess.Popen[str]") -> N
     [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)],
     ids=lambda value: getattr(value, "name", ""),
 )
-def test_a_signal_saves_and_the_run_goes_on(
+def test_signal_saves_a_checkpoint_and_the_run_resumes_exactly(
     cli: Cli, number: signal.Signals, code: int, tmp_path: Path
 ) -> None:
     arguments = [*MLP, "--mode=train", "--trainer.checkpoint_interval=10000000"]
@@ -194,7 +198,7 @@ def test_a_signal_saves_and_the_run_goes_on(
     assert "Traceback" not in err
     (step,) = (int(found) for found in re.findall(rf"{number.name}: saved at step (\d+)", err))
     assert (tmp_path / "a" / "checkpoints" / f"ckpt-{step}.index").exists()
-    # The last loop is on record, although the signal came in it.
+    # The last loop is recorded, although the signal arrived during it.
     assert json.loads(metrics.read_text().splitlines()[-1])["step"] == step
     (attempt,) = json.loads((tmp_path / "a" / "run.json").read_text())["attempts"]
     assert attempt["outcome"].startswith("Interrupted: ")
@@ -210,7 +214,7 @@ def test_a_signal_saves_and_the_run_goes_on(
 
 
 @pytest.mark.slow
-def test_a_directory_that_is_removed_during_training_is_one_message(tmp_path: Path) -> None:
+def test_removed_run_directory_ends_training_with_one_message(tmp_path: Path) -> None:
     arguments = [*MLP, "--train_steps=10000000", "--trainer.steps_per_loop=10", "--model_dir=a"]
     process = subprocess.Popen(
         [*COMMAND, *arguments],
@@ -232,7 +236,7 @@ def test_a_directory_that_is_removed_during_training_is_one_message(tmp_path: Pa
     assert not (tmp_path / "a").exists()
 
 
-def test_divergence_has_an_exit_code_of_its_own(cli: Cli, tmp_path: Path) -> None:
+def test_divergence_exits_with_code_3(cli: Cli, tmp_path: Path) -> None:
     done = cli(*MLP, "--train_steps=20", "--model_dir=a", "--trainer.loss_upper_bound=1e-9")
     assert done.returncode == 3
     assert done.stdout == ""
@@ -240,17 +244,17 @@ def test_divergence_has_an_exit_code_of_its_own(cli: Cli, tmp_path: Path) -> Non
     assert "Traceback" not in done.stderr
     (attempt,) = json.loads((tmp_path / "a" / "run.json").read_text())["attempts"]
     assert attempt["outcome"].startswith("Diverged: ")
-    # Nothing was saved, so another config may take the folder.
+    # Nothing was saved, so a different config may use the directory.
     again = cli(*MLP, "--train_steps=20", "--model_dir=a", "--trainer.summary_interval=20")
     assert again.returncode == 0, again.stderr
-    # Neither end is a terminal: plain lines, one for each event.
+    # Neither stream is a terminal: plain lines, one for each event.
     assert "\x1b" not in again.stderr + again.stdout
     assert "training from step 0 to 20" in again.stderr
     assert "evaluation at step 20: loss" in again.stderr
 
 
 @pytest.mark.slow
-def test_evaluation_beside_training_in_two_processes(tmp_path: Path) -> None:
+def test_continuous_eval_follows_training_in_another_process(tmp_path: Path) -> None:
     arguments = [*MLP, "--train_steps=2000", "--trainer.checkpoint_interval=100", "--model_dir=a"]
     pair = [
         subprocess.Popen(
@@ -276,7 +280,7 @@ def test_evaluation_beside_training_in_two_processes(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_gin_reaches_functions_of_ones_own(cli: Cli, tmp_path: Path) -> None:
+def test_gin_bindings_configure_custom_functions(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "import dataclasses\n"
         "import gin\n"
@@ -313,7 +317,7 @@ def test_gin_reaches_functions_of_ones_own(cli: Cli, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_bar_on_a_terminal_and_the_table_on_stdout(tmp_path: Path) -> None:
+def test_terminal_shows_progress_bar_and_stdout_gets_the_table(tmp_path: Path) -> None:
     mine, theirs = pty.openpty()
     process = subprocess.Popen(
         [*COMMAND, *MLP, "--train_steps=6000", "--trainer.steps_per_loop=10", "--model_dir=a"],
@@ -339,7 +343,7 @@ def test_a_bar_on_a_terminal_and_the_table_on_stdout(tmp_path: Path) -> None:
     process.stdout.close()
     assert process.wait() == 0
     text = shown.decode()
-    assert "\x1b[?25l" in text  # the cursor is hidden while a bar lives
+    assert "\x1b[?25l" in text  # the cursor is hidden while a bar is shown
     assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")  # and shown again
     assert re.search(r"step \d+/6000", text)
     assert "━" in text
@@ -352,7 +356,9 @@ def test_a_bar_on_a_terminal_and_the_table_on_stdout(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("beside", ["true", "false"])
-def test_checkpoints_are_whole_at_the_end(cli: Cli, beside: str, tmp_path: Path) -> None:
+def test_checkpoints_are_complete_at_exit_with_and_without_async_saving(
+    cli: Cli, beside: str, tmp_path: Path
+) -> None:
     done = cli(
         *MLP,
         "--train_steps=60",

@@ -1,4 +1,4 @@
-"""A run whose data change while it is stopped: noticed before anything is imported, and told."""
+"""Changes to the data of a stopped run are detected and reported before heavy imports."""
 
 import json
 import os
@@ -41,7 +41,7 @@ AT_START = SimpleNamespace(step=0)
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a dataset, and the run `a` that was trained on it."""
+    """A directory with a dataset, and the run `a` that was trained on it."""
     folder = tmp_path_factory.mktemp("made")
     (folder / "set").mkdir()
     rows = np.random.default_rng(0).integers(0, 10, (8, RECORD)).astype(np.uint8)
@@ -59,7 +59,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def folder(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A copy, in which this process works."""
+    """A copy that is the working directory of this process."""
     copy = Path(shutil.copytree(made, tmp_path / "copy"))
     monkeypatch.chdir(copy)
     sources._files.cache_clear()
@@ -71,7 +71,7 @@ def _shorten(folder: Path) -> None:
     os.truncate(folder / "set/data_batch_5.bin", 5 * RECORD)
 
 
-def test_a_resume_names_the_file_and_what_differs(
+def test_resume_is_rejected_and_names_the_changed_data_file(
     folder: Path, refused: Refused, without_tensorflow: dict[str, str]
 ) -> None:
     _shorten(folder)
@@ -79,12 +79,13 @@ def test_a_resume_names_the_file_and_what_differs(
     said = refused(folder, "run", "--experiment=some.yaml", "--model_dir=a", "--train_steps=6",
                    env=without_tensorflow)  # fmt: skip
     assert said.startswith("runner: a: the data changed since the run last started:\n")
-    assert "  train_data: data_batch_5.bin: 15,365 bytes, it had 24,584 bytes; modified " in said
+    change = "15,365 bytes, previously 24,584 bytes; modified "
+    assert f"  train_data: data_batch_5.bin: {change}" in said
     assert "--resume=override" in said
     assert (folder / "a/data.json").read_bytes() == before
 
 
-def test_with_override_it_continues_and_is_not_reproducible(
+def test_resume_override_with_changed_data_is_recorded_as_inexact(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _shorten(folder)
@@ -92,13 +93,13 @@ def test_with_override_it_continues_and_is_not_reproducible(
     assert main([*arguments, "--train_steps=6", "--resume=override"]) == 0
     assert "note: the data changed:\n  train_data: data_batch_5.bin" in capsys.readouterr().err
     attempt = json.loads((folder / "a/run.json").read_text())["attempts"][-1]
-    assert attempt["inexact"] == ["it continued from step 4 with other data"]
-    assert main([*arguments, "--train_steps=7"]) == 0  # The record is that of the new data now.
+    assert attempt["inexact"] == ["it resumed at step 4 with different data"]
+    assert main([*arguments, "--train_steps=7"]) == 0  # The record now describes the new data.
     attempt = json.loads((folder / "a/run.json").read_text())["attempts"][-1]
-    assert attempt["inexact"] == ["it continued from step 4 with other data"]
+    assert attempt["inexact"] == ["it resumed at step 4 with different data"]
 
 
-def test_another_time_or_place_of_equal_files_is_no_change(
+def test_changed_modification_time_of_equal_data_is_ignored(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for path in (folder / "set").iterdir():
@@ -111,7 +112,7 @@ def test_another_time_or_place_of_equal_files_is_no_change(
 MOVED = ["--data_dir=moved", "--train_steps=6", "--experiment=some.yaml", "--model_dir=a"]
 
 
-def test_a_run_resumes_when_its_data_were_moved(
+def test_run_resumes_after_its_data_directory_is_moved(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "set").rename(folder / "moved")
@@ -120,14 +121,14 @@ def test_a_run_resumes_when_its_data_were_moved(
     assert json.loads((folder / "a/run.json").read_text())["attempts"][-1]["inexact"] == []
 
 
-def test_other_data_in_another_directory_are_noticed(folder: Path, refused: Refused) -> None:
+def test_resume_is_rejected_if_moved_data_also_changed(folder: Path, refused: Refused) -> None:
     _shorten(folder)
     (folder / "set").rename(folder / "moved")
     assert "the data changed since the run last started" in refused(folder, "run", *MOVED)
 
 
 @pytest.mark.parametrize("record", [None, "{"])
-def test_without_a_record_of_the_data_another_directory_is_another_config(
+def test_moved_data_counts_as_config_change_without_data_record(
     record: str | None, folder: Path, refused: Refused
 ) -> None:
     (folder / "set").rename(folder / "moved")
@@ -135,10 +136,13 @@ def test_without_a_record_of_the_data_another_directory_is_another_config(
     if record is not None:
         (folder / "a/data.json").write_text(record)
     said = refused(folder, "run", *MOVED)
-    assert "a holds a run of another config:\n  task.train_data.data_dir: set → moved\n" in said
+    assert (
+        "a contains a run with a different config:\n  task.train_data.data_dir: set → moved\n"
+        in said
+    )
 
 
-def test_a_run_from_python_compares_its_data(folder: Path) -> None:
+def test_run_from_python_detects_changed_data(folder: Path) -> None:
     def resume(train_steps: int) -> list[str]:
         steps = (("--train_steps", "trainer.train_steps", str(train_steps)),)
         config, notes = resolve(Request(experiment="some.yaml", flags=steps)).config, Notes()
@@ -153,17 +157,17 @@ def test_a_run_from_python_compares_its_data(folder: Path) -> None:
     assert [change["step"] for change in read_record(folder / "a")[1]] == [6]
 
 
-def test_reproduce_does_not_begin_with_other_data(
+def test_reproduce_stops_before_training_if_data_changed(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _shorten(folder)
     assert main(["reproduce", "a"]) == 4
     said = capsys.readouterr()
-    assert "train_data: data_batch_5.bin: 15,365 bytes, it had 24,584 bytes" in said.err
+    assert "train_data: data_batch_5.bin: 15,365 bytes, previously 24,584 bytes" in said.err
     assert said.out == ""
 
 
-def test_verify_reads_the_data_where_that_is_asked_for(
+def test_verify_checks_data_contents_only_with_data_flag(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["verify", "--data", "a"]) == 0
@@ -178,22 +182,23 @@ def test_verify_reads_the_data_where_that_is_asked_for(
     found = json.loads(capsys.readouterr().out)["data"]
     assert not found["well"]
     (line,) = found["changes"]
-    assert line.startswith("validation_data: test_batch.bin: other contents, of the same size")
+    assert line.startswith("validation_data: test_batch.bin: different contents, same size")
     (folder / "a/data.json").unlink()
     assert main(["verify", "--data", "a"]) == 2
 
 
-def test_only_the_time_of_a_file_of_unknown_contents_is_a_note(tmp_path: Path) -> None:
+def test_note_warns_if_modified_file_has_unknown_contents(tmp_path: Path) -> None:
     DataRecord(tmp_path, {"train_data": [DataFile("x", 5, 1)]}).on_run_begin(
         SimpleNamespace(step=0)
     )
     record = DataRecord(tmp_path, {"train_data": [DataFile("x", 5, 10**18)]})
     record.check()
     (note,) = record.notes()
-    assert note.startswith("these files were modified since the run last started; whether their")
+    said = "these files were modified since the run last started; it is unknown whether their"
+    assert note.startswith(said)
 
 
-def test_an_earlier_run_without_a_record_was_made_with_its_data_directory(tmp_path: Path) -> None:
+def test_data_directory_counts_as_config_until_data_record_exists(tmp_path: Path) -> None:
     config = resolve(Request(experiment="mnist", flags=(("x", NAME, "moved"),))).config
     settings = {**identity_settings(config), NAME: "set"}
     keep_settings(tmp_path, settings)

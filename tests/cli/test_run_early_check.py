@@ -1,4 +1,4 @@
-"""`runner run` has the checkpoint that it goes on from checked before tensorflow is imported."""
+"""`runner run` starts to check the checkpoint it resumes from before it imports tensorflow."""
 
 from pathlib import Path
 
@@ -8,7 +8,9 @@ from orbit_runner.checkpoint import early_check
 from orbit_runner.cli.commands import run
 
 
-def test_it_begins_before_anything_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checkpoint_check_begins_before_everything_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     happened: list[str] = []
     monkeypatch.setattr(early_check, "begin", lambda folder: happened.append(folder.name))
 

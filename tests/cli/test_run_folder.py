@@ -1,4 +1,4 @@
-"""`runner run` and a folder that holds a run: live ones, finished ones, ones of another config."""
+"""`runner run` in the directory of a run that is live, finished, or has a different config."""
 
 import json
 import os
@@ -32,7 +32,7 @@ MLP = ["--experiment=digits_mlp", "--task.model.dropout_rate=0", "--trainer.summ
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """The folder `a`, which looks as a run of `digits` leaves it."""
+    """A directory whose subdirectory `a` looks like a run of `digits`."""
     checkpoints = tmp_path / "a" / "checkpoints"
     checkpoints.mkdir(parents=True)
     for name in ("checkpoint", "ckpt-100.index"):
@@ -44,7 +44,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def starts(without_tensorflow: dict[str, str]) -> Callable[..., str]:
-    """Runs a command that has to come as far as tensorflow, and returns what it said till then."""
+    """Runs a command that must get as far as importing tensorflow, and returns its stderr."""
 
     def run(folder: Path, *arguments: str) -> str:
         done = subprocess.run(
@@ -73,7 +73,7 @@ def starts(without_tensorflow: dict[str, str]) -> Callable[..., str]:
         ["--runtime.dataset_num_private_threads=1", "--runtime.inter_op_threads=3"],
     ],
 )
-def test_what_cannot_touch_the_weights_may_change(
+def test_resume_accepts_changes_that_cannot_affect_the_weights(
     changes: list[str], folder: Path, starts: Callable[..., str]
 ) -> None:
     before = (folder / "a" / "config.yaml").read_bytes()
@@ -97,7 +97,7 @@ def test_what_cannot_touch_the_weights_may_change(
         (["--task.train_data.deterministic=false"], ["deterministic: null → false"]),
     ],
 )
-def test_what_can_is_shown_and_refused(
+def test_resume_rejects_and_lists_changes_that_can_affect_the_weights(
     changes: list[str],
     said: list[str],
     folder: Path,
@@ -107,7 +107,7 @@ def test_what_can_is_shown_and_refused(
 ) -> None:
     arguments = ["--experiment=digits", "--model_dir=a", *changes]
     found = refused(folder, *arguments, env=without_tensorflow)
-    assert "a holds a run of another config:" in found
+    assert "a contains a run with a different config:" in found
     assert "--resume=override" in found
     for part in said:
         assert part in found
@@ -117,7 +117,7 @@ def test_what_can_is_shown_and_refused(
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("change", ["", "--seed=18"])
-def test_a_config_that_was_removed(
+def test_resume_compares_with_checkpoint_config_if_config_file_is_missing(
     change: str, tmp_path: Path, starts: Callable[..., str], refused: Refused,
     without_tensorflow: dict[str, str],
 ) -> None:  # fmt: skip
@@ -126,16 +126,17 @@ def test_a_config_that_was_removed(
     keep_config(run, resolve(Request(experiment=str(run / "config.yaml"))).config)
     (run / "config.yaml").unlink()
     if not change:
-        expected = "a/config.yaml is gone; the checkpoint of step 20 was made with this config"
+        expected = "a/config.yaml is missing; the checkpoint of step 20 was made with this config"
         assert expected in starts(tmp_path, *arguments)
         return
     found = refused(tmp_path, *arguments, change, env=without_tensorflow)
-    assert "a/config.yaml is gone, and the checkpoint of step 20 was made with another" in found
+    expected = "a/config.yaml is missing, and the checkpoint of step 20 was made with a different"
+    assert expected in found
     assert "--resume=override" in found
     starts(tmp_path, *arguments, change, "--resume=override")
 
 
-def test_a_setting_that_mattered_then_counts_now(
+def test_resume_rejects_change_that_mattered_under_the_earlier_config(
     folder: Path, refused: Refused, without_tensorflow: dict[str, str]
 ) -> None:
     request = Request(experiment="digits", params_overrides=("trainer.recovery_max_trials=1",))
@@ -148,24 +149,24 @@ def test_a_setting_that_mattered_then_counts_now(
     assert "trainer.summary_interval: 50 → 7" in found
 
 
-def test_only_modes_that_train_take_the_lock(
+def test_only_training_modes_take_the_run_lock(
     folder: Path, refused: Refused, starts: Callable[..., str], without_tensorflow: dict[str, str]
 ) -> None:
     arguments = ["--experiment=digits", "--model_dir=a"]
     with RunLock(folder / "a"):
         for mode in ("train", "train_and_eval", "train_and_post_eval"):
-            # Another config as well, yet what is in the way first is the live process.
+            # The config differs too, but the live process is reported first.
             found = refused(
                 folder, *arguments, f"--mode={mode}", "--seed=18", env=without_tensorflow
             )
-            assert "another process trains in a" in found
+            assert "another process is training in a" in found
             assert f"process {os.getpid()} on " in found
         for mode in ("eval", "continuous_eval"):
             starts(folder, *arguments, f"--mode={mode}")
     starts(folder, *arguments, "--mode=train")
 
 
-def test_a_mistake_leaves_no_folder(tmp_path: Path, refused: Refused) -> None:
+def test_rejected_command_creates_no_run_directory(tmp_path: Path, refused: Refused) -> None:
     refused(tmp_path, "--experiment=digits", "--model_dir=a", "--mode=trian")
     refused(tmp_path, "--experiment=digits", "--model_dir=a", "--mode=eval")
     assert [*tmp_path.iterdir()] == []
@@ -175,7 +176,7 @@ def _lines(path: Path) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
-def test_a_live_run_is_refused_and_a_killed_one_goes_on(
+def test_directory_of_a_running_process_is_rejected_and_of_a_killed_one_resumes(
     cli: Cli, refused: Refused, without_tensorflow: dict[str, str], tmp_path: Path
 ) -> None:
     arguments = [*MLP, "--mode=train", "--trainer.checkpoint_interval=50", "--model_dir=a"]
@@ -192,11 +193,13 @@ def test_a_live_run_is_refused_and_a_killed_one_goes_on(
                 break
             assert first.poll() is None
             time.sleep(0.1)
+        else:
+            pytest.fail("no 21 metrics within 120 s")
         before = (run / "config.yaml").read_bytes(), (run / "run.json").read_bytes()
         found = refused(
             tmp_path, *arguments, "--seed=3", "--resume=override", env=without_tensorflow
         )
-        assert "another process trains in a" in found
+        assert "another process is training in a" in found
         assert f"process {first.pid} on {os.uname().nodename}, since 20" in found
         assert "-m orbit_runner --experiment=digits_mlp" in found
         assert first.poll() is None
@@ -218,7 +221,7 @@ def test_a_live_run_is_refused_and_a_killed_one_goes_on(
 
 
 @pytest.mark.slow
-def test_a_finished_run_says_so_and_evaluates(cli: Cli, tmp_path: Path) -> None:
+def test_finished_run_reports_completion_and_evaluates_again(cli: Cli, tmp_path: Path) -> None:
     arguments = [*MLP, "--train_steps=20", "--model_dir=a", "--json"]
     first, second = (cli(*arguments) for _ in range(2))
     assert second.returncode == 0, second.stderr
@@ -232,7 +235,7 @@ def test_a_finished_run_says_so_and_evaluates(cli: Cli, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_config_that_does_not_fit_leaves_that_of_the_run(cli: Cli, tmp_path: Path) -> None:
+def test_incompatible_config_does_not_overwrite_the_saved_config(cli: Cli, tmp_path: Path) -> None:
     arguments = [*MLP, "--model_dir=a", "--mode=train"]
     assert cli(*arguments, "--train_steps=20").returncode == 0
     before = (tmp_path / "a" / "config.yaml").read_bytes()
@@ -246,14 +249,14 @@ def test_a_config_that_does_not_fit_leaves_that_of_the_run(cli: Cli, tmp_path: P
     assert part.returncode == 0, part.stderr
     assert "training from step 20 to 30" in part.stderr
     assert "hidden_units: [128, 7]" in (tmp_path / "c" / "config.yaml").read_text()
-    # The run goes on as if nothing had happened.
+    # The run resumes as if nothing had happened.
     third = cli(*arguments, "--train_steps=30")
     assert third.returncode == 0, third.stderr
     assert resolve(Request(experiment=str(tmp_path / "a"))).config.trainer.train_steps == 30
 
 
 @pytest.mark.parametrize("step", [0, 7])
-def test_the_config_is_written_once_and_when_ready(
+def test_config_is_written_once_at_run_begin(
     step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["x", "--experiment=digits", "--seed=a b"])
@@ -282,5 +285,7 @@ def test_the_config_is_written_once_and_when_ready(
         (["--allow-partial"], "allow_partial", True),
     ],
 )
-def test_flags_of_checkpoints(arguments: list[str], name: str, expected: Any) -> None:
+def test_checkpoint_flags_have_expected_defaults_and_values(
+    arguments: list[str], name: str, expected: Any
+) -> None:
     assert getattr(parse(run_parser(), arguments), name) == expected

@@ -1,4 +1,4 @@
-"""`runner run` given bad input: exit 2, one message on standard error, no traceback."""
+"""`runner run` given bad input: exit code 2, one message on standard error, no traceback."""
 
 import gzip
 import struct
@@ -36,7 +36,7 @@ def _mnist(folder: Path, *, truncated: bool) -> None:
         ),
         (
             ["--experiment=digits", "--train_steps=abc"],
-            ["trainer.train_steps — --train_steps", "'abc', expected a whole number"],
+            ["trainer.train_steps — --train_steps", "'abc', expected an integer"],
         ),
         (
             ["--experiment=digits", "--params_override=task.name=image_clasification"],
@@ -65,13 +65,13 @@ def _mnist(folder: Path, *, truncated: bool) -> None:
             ],
             [
                 "task.train_data.global_batch_size — experiments/digits.yaml:",
-                "64, which does not divide by 3 (3 replicas)",
+                "64, which is not a multiple of 3 (3 replicas)",
                 "nearest: 63 and 66",
             ],
         ),
         (
             ["--experiment=mnist", "--data_dir=nowhere"],
-            ["task.train_data.data_dir — --data_dir", "no folder nowhere"],
+            ["task.train_data.data_dir — --data_dir", "directory nowhere not found"],
         ),
         (
             ["--experiment=mnist", "--data_dir=truncated"],
@@ -82,10 +82,10 @@ def _mnist(folder: Path, *, truncated: bool) -> None:
         (["--experiment=digits", "--model_dir=a_file"], ["--model_dir", "a_file is a file"]),
         (["--experiment=digits", "--sed=3"], ["unknown flag --sed", "did you mean '--seed'"]),
         (["--experiment=digits", "--resume=overide"], ["--resume", "'overide'"]),
-        (["--mode=train"], ["task.name", "no task is declared"]),
+        (["--mode=train"], ["task.name", "no task is set"]),
         (
             ["--experiment=digits", "--mode=eval", "--model_dir=empty"],
-            ["--model_dir", "there is no checkpoint in empty/checkpoints"],
+            ["--model_dir", "no checkpoint found in empty/checkpoints"],
         ),
         (
             ["--experiment=digits", "--train_steps=0", "--train_epochs=0"],
@@ -94,7 +94,7 @@ def _mnist(folder: Path, *, truncated: bool) -> None:
     ],
     ids=lambda value: " ".join(value)[:60] if "--" in value[0] else "",
 )
-def test_mistakes_are_told_before_tensorflow_is_imported(
+def test_invalid_settings_are_rejected_before_importing_tensorflow(
     arguments: list[str],
     said: list[str],
     tmp_path: Path,
@@ -113,7 +113,7 @@ def test_mistakes_are_told_before_tensorflow_is_imported(
     assert not (tmp_path / "runs").exists()
 
 
-def test_all_mistakes_are_told_at_once(
+def test_all_errors_are_reported_in_one_message(
     tmp_path: Path, without_tensorflow: dict[str, str], refused: Refused
 ) -> None:
     found = refused(
@@ -133,7 +133,7 @@ def test_all_mistakes_are_told_at_once(
     [
         (
             ["--num_gpus=4", "--distribution_strategy=mirrored"],
-            ["runtime.num_gpus — --num_gpus", "got 4, and this machine has"],
+            ["runtime.num_gpus — --num_gpus", "got 4, but this machine has"],
         ),
         (
             ["--trainer.best_checkpoint_eval_metric=acuracy"],
@@ -148,7 +148,7 @@ def test_all_mistakes_are_told_at_once(
         ),
     ],
 )
-def test_what_only_the_machine_or_the_model_tells(
+def test_settings_unsuited_to_machine_or_model_are_rejected(
     arguments: list[str], said: list[str], tmp_path: Path, refused: Refused
 ) -> None:
     found = refused(tmp_path, "--experiment=digits", "--model_dir=run", *arguments)

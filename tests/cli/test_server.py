@@ -22,7 +22,7 @@ Server = Callable[..., "subprocess.Popen[str]"]
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ([], "no cluster is described: give --cluster, TF_CONFIG, or runtime.cluster"),
+        ([], "no cluster is described: set --cluster, TF_CONFIG, or runtime.cluster"),
         (["--role=chief"], "invalid choice: 'chief'"),
         (["--cluster=worker=a:1;ps=b:1"], "--role: is not set"),
         (["--role=worker", "--cluster=worker=a:1,c:1;ps=b:1"], "--index: is not set"),
@@ -33,7 +33,7 @@ Server = Callable[..., "subprocess.Popen[str]"]
         (["--role=data", "--port=99999"], "allowed: 1 to 65535"),
     ],
 )  # fmt: skip
-def test_mistakes(
+def test_invalid_server_arguments_are_rejected(
     arguments: list[str],
     expected: str,
     tmp_path: Path,
@@ -43,19 +43,19 @@ def test_mistakes(
     assert expected in refused(tmp_path, "server", *arguments, env=without_tensorflow)
 
 
-def test_a_chief_does_not_serve(
+def test_server_rejects_the_chief_role(
     tmp_path: Path, without_tensorflow: dict[str, str], refused: Callable[..., str]
 ) -> None:
     text = '{"cluster": {"chief": ["a:1"], "ps": ["b:1"]}, "task": {"type": "chief", "index": 0}}'
     said = refused(tmp_path, "server", env={**without_tensorflow, "TF_CONFIG": text})
-    assert said.startswith("runner: TF_CONFIG: this process is chief 0, and only worker and ps")
+    assert said.startswith("runner: TF_CONFIG: this process is chief 0, expected a worker or ps;")
 
 
 @pytest.mark.parametrize(
     "flags", [["--role=worker", "--cluster=worker=127.0.0.1:{0};ps=127.0.0.1:1"],
               ["--role=data", "--port={0}"]]
 )  # fmt: skip
-def test_a_port_in_use(
+def test_server_rejects_a_port_in_use(
     flags: list[str],
     tmp_path: Path,
     without_tensorflow: dict[str, str],
@@ -106,7 +106,7 @@ def client(text: str) -> str:
 
 
 @pytest.mark.slow
-def test_a_client_elsewhere_uses_a_worker_and_a_parameter_server(server: Server) -> None:
+def test_remote_client_uses_worker_and_parameter_server(server: Server) -> None:
     worker, ps = (f"127.0.0.1:{port}" for port in free_ports(2))
     cluster = f"worker={worker};ps={ps}"
     config = (
@@ -136,12 +136,12 @@ print(variable.device, variable.numpy())
         process.send_signal(number)
         _, err = process.communicate(timeout=600)
         assert process.returncode == 128 + number
-        assert err.splitlines()[-1].endswith(f" 0: {number.name}: leaving")
+        assert err.splitlines()[-1].endswith(f" 0: {number.name}: exiting")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
-def test_a_data_server_makes_batches_and_leaves_when_asked(server: Server, host: str) -> None:
+def test_data_server_serves_batches_and_exits_on_sigterm(server: Server, host: str) -> None:
     (port,) = free_ports(1)
     process = server("--role=data", f"--port={port}", f"--host={host}")
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -155,4 +155,4 @@ print([int(n) for n in data])
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=600)
     assert process.returncode == 143
-    assert err.splitlines()[-1] == "data: SIGTERM: leaving"
+    assert err.splitlines()[-1] == "data: SIGTERM: exiting"

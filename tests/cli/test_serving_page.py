@@ -1,4 +1,4 @@
-"""The page on using a model: its program and its signature are run as they stand there."""
+"""The program and the signature in docs/serving.md are run exactly as printed there."""
 
 import re
 import subprocess
@@ -23,11 +23,11 @@ def _block(before: str) -> str:
 
 
 @pytest.mark.slow
-def test_the_program_says_what_predict_says(
+def test_docs_program_agrees_with_the_predict_command(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    # The threads of the process that runs the tests are settled by its first op.
+    # TensorFlow fixes the thread settings of the test process at its first op.
     run = ["run", "--experiment=digits_mlp", "--runtime.intra_op_threads=0", "--train_steps=60"]
     run += ["--model_dir=a"]
     assert main([*run, "--trainer.export_subdir=export"]) == 0
@@ -49,14 +49,14 @@ def test_the_program_says_what_predict_says(
 
 
 @pytest.mark.slow
-def test_a_task_of_ones_own_is_exported(tmp_path: Path) -> None:
+def test_custom_task_from_the_docs_is_exported(tmp_path: Path) -> None:
     own = (DOCS / "own_task.md").read_text(encoding="utf-8")
     files = re.findall(r"^`([\w/]+\.(?:py|yaml))`:\n\n```\w+\n(.*?)^```", own, re.M | re.S)
     for name, content in files:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(content)
     with (tmp_path / "moons/task.py").open("a") as task:
-        task.write("\n" + _block("this is enough to be exported:"))
+        task.write("\n" + _block("this is enough to export it:"))
         task.write("\n\nfrom orbit_runner import Serving\n")
     flags = ["--experiment=moons.yaml", "--train_steps=3", "--trainer.export_subdir=export"]
     done = subprocess.run(

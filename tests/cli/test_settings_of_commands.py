@@ -1,4 +1,4 @@
-"""Every command uses the settings that it is given, or refuses them."""
+"""Every command uses the settings that it is given, or rejects them."""
 # ruff: noqa: E501 (one line a case)
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import pytest
 
 from orbit_runner.cli.main import COMMANDS, main
 
-# Command: arguments with which it starts, and whether it takes settings.
+# Command: arguments with which it starts, and whether it accepts settings.
 ALL = {
     "run": (["run", "--experiment=digits"], "all"),
     "launch": (["launch"], "none"),
@@ -25,6 +25,7 @@ ALL = {
     "reproduce": (["reproduce", "runs/a"], "some"),
     "export": (["export", "runs/a"], "some"),
     "predict": (["predict", "runs/a", "item"], "some"),
+    "init": (["init", "a"], "none"),
     "data": (["data", "list"], "none"),
     "data get": (["data", "get", "mnist"], "none"),
     "manifest": (["manifest", "slurm", "--experiment=digits"], "all"),
@@ -45,6 +46,7 @@ _CASES = [
     if not (takes == "all" and setting == _VALID)
     and not (takes == "some" and setting == _BELOW_TASK)
 ]
+CLUSTER = json.dumps({"chief": ["a:1"], "worker": ["127.0.0.1:2"], "ps": ["c:3"]})
 Refuse = Callable[..., str]
 
 
@@ -52,7 +54,7 @@ Refuse = Callable[..., str]
 def refuse(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Refuse:
-    """Runs a command in this process that has to end in 2, and returns its message."""
+    """Runs a command in this process that must exit with 2, and returns its message."""
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: str) -> str:
@@ -64,12 +66,14 @@ def refuse(
     return run
 
 
-def test_the_table_has_every_command() -> None:
+def test_table_of_cases_covers_every_command() -> None:
     assert {name.split()[0] for name in ALL} == {*COMMANDS}
 
 
 @pytest.mark.parametrize(("command", "setting"), _CASES)
-def test_a_setting_is_used_or_refused(command: str, setting: str, refuse: Refuse) -> None:
+def test_invalid_or_unused_setting_is_rejected_by_every_command(
+    command: str, setting: str, refuse: Refuse
+) -> None:
     arguments, takes = ALL[command]
     flag = setting.split("=")[0]
 
@@ -78,14 +82,41 @@ def test_a_setting_is_used_or_refused(command: str, setting: str, refuse: Refuse
     assert flag in message
     if takes == "none":
         prog = "runner data list" if command == "data" else f"runner {command}"
-        assert f"{flag}: `{prog}` takes no settings\n" in message
+        assert f"{flag}: `{prog}` does not accept settings\n" in message
         assert "\nallowed: " in message
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("show", "\n  seed: 3\n"),
+        ("explain", "\n  value      3 (--runtime.seed)\n"),
+        ("manifest", "\n  seed: 3\n"),
+    ],
+)
+def test_valid_setting_is_used_by_commands_that_print_the_config(
+    command: str,
+    expected: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    arguments, _ = ALL[command]
+    assert main(arguments) == 0
+    assert expected not in capsys.readouterr().out
+
+    code = main([*arguments, _VALID])
+
+    said = capsys.readouterr()
+    assert code == 0, said.err
+    assert expected in said.out
 
 
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["reproduce", "a", "--runtime.seed=3"], "--runtime.seed: `runner reproduce` does not take this setting\nthe saved config decides"),
+        (["reproduce", "a", "--runtime.seed=3"], "--runtime.seed: `runner reproduce` does not accept this setting\nthe saved config determines"),
         (["reproduce", "a", "--runtime.inter_op_thread=3"], "did you mean 'inter_op_threads'?"),
         (["export", "a", "--trainer.train_steps=3"], "allowed: --task.NAME, --runtime.intra_op_threads,"),
         (["launch", "--runtime.seed=3", "--", "--experiment=digits"], "come after `--`\nallowed: --workers,"),
@@ -98,17 +129,17 @@ def test_a_setting_is_used_or_refused(command: str, setting: str, refuse: Refuse
         (["server", "--gin_param=runtime.sed=1", "--experiment=digits"], "unknown setting 'sed'"),
         (["validate", "digits", "--num_gpus=x"], "runtime.num_gpus — --num_gpus"),
         (["validate", "configs/runtime/cpu.yaml", "--params_override=trainer.train_steps=x"], "trainer.train_steps — --params_override[0]"),
-        (["validate", "digits", "--distribution_strategy=mirrored", "--runtime.num_virtual_devices=3"], "64, which does not divide by 3 (3 replicas)"),
+        (["validate", "digits", "--distribution_strategy=mirrored", "--runtime.num_virtual_devices=3"], "64, which is not a multiple of 3 (3 replicas)"),
         (["run", "--experiment=digits", "--mode=x"], "allowed: continuous_eval, continuous_train_and_eval,"),
     ],
 )  # fmt: skip
-def test_a_flag_without_effect_is_refused(
+def test_flag_without_effect_is_rejected(
     arguments: list[str], expected: str, refuse: Refuse
 ) -> None:
     assert expected in refuse(*arguments)
 
 
-def test_validate_checks_the_file_with_the_flags_laid_over_it(
+def test_validate_applies_flags_before_checking_the_file(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -127,11 +158,24 @@ def test_validate_checks_the_file_with_the_flags_laid_over_it(
     assert (code, said.out) == (0, "a.yaml: ok\n"), said.err
 
 
-def test_server_reads_a_cluster_from_any_config_flag(refuse: Refuse) -> None:
-    cluster = json.dumps({"chief": ["a:1"], "worker": ["127.0.0.1:2"], "ps": ["c:3"]})
-    text = "runtime.distribution_strategy=parameter_server,runtime.cluster=" + cluster
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--config_file=c.yaml"],
+        ["--gin_file=g.gin"],
+        [f"--params_override=runtime.distribution_strategy=parameter_server,runtime.cluster={CLUSTER}"],
+        ["--gin_param=runtime.distribution_strategy = 'parameter_server'", f"--gin_param=runtime.cluster = {CLUSTER}"],
+        ["--distribution_strategy=parameter_server", f"--runtime.cluster={CLUSTER}"],
+    ],
+)  # fmt: skip
+def test_server_reads_the_cluster_from_any_config_flag(flags: list[str], refuse: Refuse) -> None:
+    Path("c.yaml").write_text(
+        f"runtime: {{distribution_strategy: parameter_server, cluster: {CLUSTER}}}\n"
+    )
+    Path("g.gin").write_text(
+        f"runtime.distribution_strategy = 'parameter_server'\nruntime.cluster = {CLUSTER}\n"
+    )
 
-    message = refuse("server", "--experiment=digits", f"--params_override={text}", "--role=ps",
-                     "--index=4")  # fmt: skip
+    message = refuse("server", "--experiment=digits", *flags, "--role=ps", "--index=4")
 
     assert "allowed: 0" in message

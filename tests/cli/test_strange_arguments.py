@@ -1,4 +1,4 @@
-"""Arguments that a stranger may write: one message, exit code 2, no traceback, no silence."""
+"""Malformed arguments and files: exactly one message, exit code 2, no traceback."""
 # ruff: noqa: E501 (one line a case)
 
 from __future__ import annotations
@@ -42,31 +42,31 @@ CASES = [
     ([*SHOW, "--config_file=imports.yaml"], "imports — imports.yaml:1\n    got 'os', expected a list"),
     ([*SHOW, "--config_file=empty_import.yaml"], "cannot import ''"),
     ([*SHOW, "--config_file=relative_import.yaml"], "cannot import '..x'"),
-    (["validate", "name.yaml"], "name — name.yaml:1\n    got ['a'], expected a text"),
-    ([*SHOW, "--config_file=nan.json"], "got 'NaN', expected a whole number"),
-    ([*SHOW, "--config_file=comment.json"], "comment.json:2\n    no valid YAML"),
+    (["validate", "name.yaml"], "name — name.yaml:1\n    got ['a'], expected a string"),
+    ([*SHOW, "--config_file=nan.json"], "got 'NaN', expected an integer"),
+    ([*SHOW, "--config_file=comment.json"], "comment.json:2\n    invalid YAML"),
     ([*SHOW, "--gin_file=self.gin"], "'self.gin' includes itself"),
     ([*SHOW, "--gin_file=lost.gin"], "unknown file 'nowhere.gin'"),
     ([*SHOW, "--gin_file=endless.gin"], "is larger than 1 MiB"),
-    ([*SHOW, "--gin_file=below.gin"], "below.gin:2\n    got a section, expected a whole number"),
+    ([*SHOW, "--gin_file=below.gin"], "below.gin:2\n    got a section, expected an integer"),
     ([*SHOW, "--gin_file=section.gin"], "section.gin:1\n    got 5, expected a section"),
     ([*SHOW, "--gin_file=macro.gin"], "macro %A refers to itself"),
     ([*SHOW, "--gin_file=code.gin"], "got __import__, expected a value"),
-    (["show", "--experiment="], "is empty, expected a name, a file, or a run"),
+    (["show", "--experiment="], "is empty; expected an experiment, a file or a run directory"),
     (["show", "--experiment=."], ". is a directory without config.yaml"),
     (["show", "--experiment=plain.txt"], "unknown experiment 'plain.txt'"),
     (["show", "--experiment=run"], "not — run/config.yaml:1\n    unknown setting 'not'"),
     (["diff", "run", "digits"], "unknown setting 'not'"),
     (["reproduce", "run"], "unknown setting 'not'"),
-    (["verify", "plain.txt"], "plain.txt holds no checkpoint"),
-    ([*RUN, "--trainer.=5"], "--trainer.: a setting is written --trainer.NAME=VALUE"),
-    ([*RUN, "--trainer.train_steps.x=5"], "got a section, expected a whole number"),
+    (["verify", "plain.txt"], "plain.txt contains no checkpoint"),
+    ([*RUN, "--trainer.=5"], "--trainer.: expected --trainer.NAME=VALUE"),
+    ([*RUN, "--trainer.train_steps.x=5"], "got a section, expected an integer"),
     ([*RUN, "--task.model=5"], "task.model — --task.model\n    got 5, expected a section"),
-    ([*RUN, "--params_override==5"], "holds no `name: value` pairs"),
-    ([*RUN, "--params_override=trainer..train_steps=5"], "expected name.of.value=value"),
-    ([*RUN, "--params_override={"], "no valid YAML"),
-    ([*RUN, "--gin_param=a"], "no valid gin"),
-    ([*RUN, "--num_gpus=1.5"], "got 1.5, expected a whole number"),
+    ([*RUN, "--params_override==5"], "contains no `name: value` pairs"),
+    ([*RUN, "--params_override=trainer..train_steps=5"], "expected path.to.setting=value"),
+    ([*RUN, "--params_override={"], "invalid YAML"),
+    ([*RUN, "--gin_param=a"], "invalid gin"),
+    ([*RUN, "--num_gpus=1.5"], "got 1.5, expected an integer"),
     ([*RUN, "--mode="], "unknown mode ''"),
     ([*RUN, "--resume=maybe"], "invalid choice: 'maybe'"),
     ([*RUN, "--model_dir=plain.txt"], "plain.txt is a file"),
@@ -78,11 +78,11 @@ CASES = [
     (["--"], "unknown flag --"),
     (["data", "get", "mnist", "--from="], "--from: is empty"),
     (["data", "get", "mnist", "--dir="], "--dir: is empty"),
-    (["data", "get", "nope"], "unknown data set 'nope'"),
+    (["data", "get", "nope"], "unknown dataset 'nope'"),
     (["manifest", "foo"], "unknown place 'foo'"),
-    (["manifest", "slurm", "--experiment=digits", "--max_restarts=-1"], "got '-1', expected a whole"),
+    (["manifest", "slurm", "--experiment=digits", "--max_restarts=-1"], "got '-1', expected an integer"),
     (["launch"], "come after `--`"),
-    (["launch", "--"], "no task is declared"),
+    (["launch", "--"], "no task is set"),
     (["server", "--role=worker", "--cluster=worker=a:b"], "got port 'b'"),
     (["env", "extra"], "unknown argument extra"),
 ]  # fmt: skip
@@ -99,7 +99,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(("arguments", "expected"), CASES)
-def test_a_strange_argument_is_one_message(
+def test_malformed_argument_is_rejected_with_one_message(
     folder: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], expected: str
 ) -> None:
     before = {path.name for path in folder.iterdir()} | {"__pycache__"}

@@ -40,11 +40,11 @@ def shell(command: str, folder: Path, **environ: str) -> "subprocess.CompletedPr
         (f"{RUNNER} list >/dev/full", 6, b"written to standard output: No space left"),
         (f"{RUNNER} --help >/dev/full", 6, b"written to standard output: No space left"),
         (f"{RUNNER} show --help >/dev/full", 6, b"written to standard output: No space left"),
-        (f"{RUNNER} list --import=$'\\xff'", 2, b"is not utf-8; rename it"),
+        (f"{RUNNER} list --import=$'\\xff'", 2, b"is not valid utf-8; rename it"),
     ],
 )
 @needs_full
-def test_every_command_ends_with_its_exit_code(
+def test_exit_code_is_correct_when_streams_are_closed_or_full(
     command: str, code: int, message: bytes, tmp_path: Path
 ) -> None:
     done = shell(command, tmp_path)
@@ -85,7 +85,7 @@ def test_yaml_and_json_are_utf8_in_every_locale(command: str, tmp_path: Path) ->
     ("redirection", "code"), [("", 0), (">/dev/full", 6), ("2>&1 | head -1", 0), ("2>&-", 0)]
 )
 @needs_full
-def test_a_finished_run_is_finished_whatever_its_streams_are(
+def test_run_is_recorded_as_done_even_if_output_streams_fail(
     redirection: str, code: int, tmp_path: Path
 ) -> None:
     done = shell(f"{RUN} {redirection}", tmp_path, PYTHONIOENCODING="ascii")

@@ -1,4 +1,4 @@
-"""Has the image task write down which images each pipeline hands out, in their order."""
+"""Makes the image task record which images each pipeline produces, in order."""
 
 import hashlib
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Gives the image task's model a variable whose value is the sum of all workers' own."""
+"""Gives the image task's model a variable whose value is the sum of the workers' values."""
 
 from typing import Any
 

@@ -74,7 +74,7 @@ class Member:
 def cluster(
     folder: Path, *flags: str, own: dict[str, Sequence[str]] | None = None, **counts: int
 ) -> Iterator[dict[str, Member]]:
-    """Starts a cluster, and ends what is left of it.
+    """Starts a cluster, and kills the members that are left.
 
     Args:
         folder: Where logs go; the run itself goes to `run` in it.

@@ -1,4 +1,4 @@
-"""Checkpoints of workers restored elsewhere, and those of others restored by workers."""
+"""Checkpoints of workers restored under other strategies, and the reverse."""
 
 import shutil
 from pathlib import Path
@@ -40,7 +40,7 @@ def at_ten(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.mark.slow
-def test_workers_go_on_from_one_device_as_replicas_do(
+def test_workers_resume_from_one_device_as_replicas_do(
     at_ten: dict[str, Path], tmp_path: Path
 ) -> None:
     ours = _workers(_copy(at_ten["one"], tmp_path / "workers"), "--train_steps=15")
@@ -50,7 +50,7 @@ def test_workers_go_on_from_one_device_as_replicas_do(
 
 
 @pytest.mark.matrix
-def test_one_device_goes_on_from_workers_as_from_replicas(
+def test_one_device_resumes_from_workers_as_from_replicas(
     at_ten: dict[str, Path], tmp_path: Path
 ) -> None:
     assert content(at_ten["workers"]) == content(at_ten["mirrored"])

@@ -1,4 +1,4 @@
-"""Batches made by services that are processes, and services that are lost while a run uses them."""
+"""Batches made by data services in other processes, some of which are lost during a run."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.clusters.members import EXPERIMENT, MULTI_WORKER, Member, alone, content, free_ports
+from tests.support.launches import wait_for
 
 RUNNER = [sys.executable, "-m", "orbit_runner"]
 RUN = (
@@ -49,7 +50,7 @@ class Services:
 
 @contextlib.contextmanager
 def services(count: int) -> Iterator[Services]:
-    """Starts data servers, and ends them."""
+    """Starts data servers, and kills them at the end."""
     started = Services(count)
     try:
         yield started
@@ -66,7 +67,7 @@ def _member(folder: Path, *flags: str) -> Member:
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("strategy", [(), MIRRORED], ids=["one_device", "mirrored"])
-def test_a_service_that_is_killed_ends_the_run_which_resumes(
+def test_killed_data_service_ends_the_run_and_the_run_resumes(
     tmp_path: Path, strategy: tuple[str, ...]
 ) -> None:
     folder = tmp_path / "served"
@@ -75,8 +76,8 @@ def test_a_service_that_is_killed_ends_the_run_which_resumes(
         member.until("evaluation at step 100")
         started.processes[1].kill()
         assert member.wait(600) == 138
-    lost = f"runner: the data service grpc://127.0.0.1:{started.ports[1]} was lost: nobody listens"
-    assert lost in member.text.splitlines()
+    service = f"the data service grpc://127.0.0.1:{started.ports[1]}"
+    assert f"runner: {service} was lost: nothing is listening" in member.text.splitlines()
     assert "Traceback" not in member.text
     with services(1) as started:
         again = _member(folder, *RUN, *strategy, QUICK, started.flag)
@@ -88,7 +89,7 @@ def test_a_service_that_is_killed_ends_the_run_which_resumes(
 
 
 @pytest.mark.matrix
-def test_a_service_that_is_asked_to_leave_does_so_at_once(tmp_path: Path) -> None:
+def test_data_service_exits_promptly_on_sigterm(tmp_path: Path) -> None:
     with services(1) as started:
         member = _member(tmp_path, *RUN, QUICK, started.flag, "--train_steps=30000")
         member.until("evaluation at step 300")
@@ -101,9 +102,9 @@ def test_a_service_that_is_asked_to_leave_does_so_at_once(tmp_path: Path) -> Non
 @pytest.mark.matrix
 @pytest.mark.parametrize(
     ("number", "said"),
-    [(signal.SIGKILL, "nobody listens"), (signal.SIGSTOP, "does not answer")],
+    [(signal.SIGKILL, "nothing is listening"), (signal.SIGSTOP, "no response")],
 )
-def test_a_process_that_waits_for_something_else_is_ended(
+def test_lost_data_service_ends_a_process_waiting_for_a_checkpoint(
     tmp_path: Path, number: signal.Signals, said: str
 ) -> None:
     with services(1) as started:
@@ -118,17 +119,14 @@ def test_a_process_that_waits_for_something_else_is_ended(
 
 
 def _kill_service(launcher: int, checkpoints: Path) -> None:
-    for _ in range(1200):
-        if len([*checkpoints.glob("*.index")]) > 1:
-            break
-        time.sleep(0.1)
+    wait_for(lambda: len([*checkpoints.glob("*.index")]) > 1)
     children = Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()
     found = [c for c in children if "--role=data" in Path(f"/proc/{c}/cmdline").read_text()]
     os.kill(int(found[1]), signal.SIGKILL)
 
 
 @pytest.mark.slow
-def test_workers_lose_a_service_and_end_with_the_same_weights(tmp_path: Path) -> None:
+def test_workers_reach_the_same_weights_after_losing_a_data_service(tmp_path: Path) -> None:
     flags = ("--workers=2", "--data-workers=2", "--", *RUN, MULTI_WORKER, PATIENT)
     launcher = subprocess.Popen(
         [*RUNNER, "launch", *flags, f"--model_dir={tmp_path / 'run'}"],
@@ -142,14 +140,14 @@ def test_workers_lose_a_service_and_end_with_the_same_weights(tmp_path: Path) ->
     finally:
         launcher.terminate()
     assert launcher.returncode == 0, err
-    noted = "data 1 was killed by SIGKILL; starting all again from the last checkpoint (1 of 3)"
+    noted = "data 1 was killed by SIGKILL; restarting all members from the last checkpoint (1 of 3)"
     assert noted in err
-    assert "was lost: nobody listens" in err
+    assert "was lost: nothing is listening" in err
     assert "absl::InitializeLog" not in err
 
     alone(tmp_path / "mirrored", *RUN, *MIRRORED)
     assert content(tmp_path) == content(tmp_path / "mirrored")
 
-    # The services that config.yaml names are gone.
+    # The services named in config.yaml are no longer running.
     again = [*RUNNER, "reproduce", str(tmp_path / "run"), "--last=50"]
     assert subprocess.run(again, capture_output=True, timeout=600, check=False).returncode == 0

@@ -1,4 +1,4 @@
-"""Every strategy in every mode, by the command line: they end, and count the same examples."""
+"""Every strategy finishes in every mode of the command line, and counts the same examples."""
 
 import json
 import subprocess
@@ -15,7 +15,7 @@ _DIGITS = (
     "--trainer.summary_interval=1", "--trainer.checkpoint_interval=10",
     "--trainer.validation_interval=20",
 )  # fmt: skip
-# A small learning rate: at that of the recipe rounding grows tenfold every two steps.
+# A small learning rate: with the default, rounding errors grow tenfold every two steps.
 _RESNET = (
     "--experiment=resnet_cifar", "--task.model.depth=8", "--task.model.use_sync_bn=true",
     "--task.train_data.source=synthetic", "--task.validation_data.source=synthetic",
@@ -46,7 +46,7 @@ _MODES = ("train", "eval", "continuous_eval", "train_and_eval", "train_and_post_
 
 
 def _run(strategy: str, folder: Path, *flags: str, own: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Runs to the end, and returns the results as JSON has them."""
+    """Runs to the end, and returns the results from the JSON output."""
     first, last = _STRATEGIES[strategy]
     launch, chosen = (["launch", *own, *first[1:]], last) if first else ([], last)
     command = [
@@ -68,12 +68,12 @@ _PAIRS = [_marked(experiment, strategy) for experiment in _EXPERIMENTS for strat
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("experiment", "strategy"), _PAIRS)
-def test_every_mode_ends_and_counts_each_example(
+def test_every_mode_finishes_and_counts_each_example(
     experiment: str, strategy: str, tmp_path: Path
 ) -> None:
     flags, examples = _EXPERIMENTS[experiment]
     results = {}
-    # In this order, so that what only evaluates finds what was trained.
+    # In this order, so that the evaluation modes find the checkpoint of the training.
     for mode in ("train", "eval", "continuous_eval"):
         results[mode] = _run(strategy, tmp_path, *flags, f"--mode={mode}")
     for mode in ("train_and_eval", "train_and_post_eval"):
@@ -94,7 +94,9 @@ def test_every_mode_ends_and_counts_each_example(
 @pytest.mark.matrix
 @pytest.mark.parametrize("strategy", _CLUSTERED)
 @pytest.mark.parametrize("experiment", _EXPERIMENTS)
-def test_an_evaluator_beside_training(experiment: str, strategy: str, tmp_path: Path) -> None:
+def test_separate_evaluator_evaluates_the_last_step(
+    experiment: str, strategy: str, tmp_path: Path
+) -> None:
     flags, examples = _EXPERIMENTS[experiment]
     _run(strategy, tmp_path, *flags, own=("--evaluator",))
 
@@ -105,7 +107,7 @@ def test_an_evaluator_beside_training(experiment: str, strategy: str, tmp_path: 
 @pytest.mark.matrix
 @pytest.mark.parametrize("experiment", _EXPERIMENTS)
 @pytest.mark.parametrize("strategy", ["off", "mirrored", "multi_worker_mirrored"])
-def test_synchronous_losses_are_those_of_one_device(
+def test_losses_of_synchronous_strategies_match_those_of_one_device(
     experiment: str, strategy: str, tmp_path: Path
 ) -> None:
     flags, _ = _EXPERIMENTS[experiment]
@@ -116,6 +118,5 @@ def test_synchronous_losses_are_those_of_one_device(
         [record["training_loss"] for record in records(tmp_path / name, "train")]
         for name in ("other", "one")
     )
-    print(experiment, strategy, max(abs(a - b) for a, b in zip(ours, theirs, strict=True)))
     assert len(ours) == 20
     assert ours == pytest.approx(theirs, rel=0, abs=1e-5)

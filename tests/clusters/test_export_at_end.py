@@ -32,7 +32,7 @@ def _record(export: Path) -> dict[str, Any]:
 
 @pytest.fixture
 def later(capsys: pytest.CaptureFixture[str]) -> Callable[[Path], dict[str, Any]]:
-    """Exports a run once more, by a process by itself."""
+    """Exports a run again, in a single process."""
 
     def export(run: Path) -> dict[str, Any]:
         assert main(["export", str(run), f"--to={run / 'later'}"]) == 0
@@ -49,7 +49,7 @@ def later(capsys: pytest.CaptureFixture[str]) -> Callable[[Path], dict[str, Any]
         pytest.param(CUT, {"chief": 1, "worker": 1, "ps": 2}, id="cut", marks=pytest.mark.matrix),
     ],
 )
-def test_the_chief_exports_what_any_process_would(
+def test_export_by_the_chief_equals_an_export_by_one_process(
     flags: tuple[str, ...],
     counts: dict[str, int],
     tmp_path: Path,

@@ -1,4 +1,4 @@
-"""Workers that train in step, as real processes: the same numbers as one process gives."""
+"""Synchronous workers as real processes give the same numbers as one process."""
 
 import json
 import signal
@@ -44,7 +44,7 @@ def workers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return folder
 
 
-def test_losses_are_those_of_one_device(one_device: Path, workers: Path) -> None:
+def test_losses_match_those_of_one_device(one_device: Path, workers: Path) -> None:
     ours, theirs = records(workers, "train"), records(one_device, "train")
 
     assert [r["step"] for r in ours] == [r["step"] for r in theirs] == [*range(1, 21)]
@@ -61,7 +61,7 @@ def test_an_evaluation_counts_each_example_once(one_device: Path, workers: Path)
     assert ours["validation_loss"] == pytest.approx(theirs["validation_loss"], abs=1e-5)
 
 
-def test_only_the_chief_writes(workers: Path) -> None:
+def test_only_the_chief_writes_files_and_prints_results(workers: Path) -> None:
     lines = (workers / "run" / "metrics.jsonl").read_text().splitlines()
     left = {p.relative_to(workers / "run").parts[0] for p in (workers / "run").rglob("*")}
 
@@ -76,7 +76,7 @@ def test_only_the_chief_writes(workers: Path) -> None:
 
 
 @pytest.mark.slow
-def test_one_process_makes_the_run_again(workers: Path) -> None:
+def test_one_process_reproduces_the_run(workers: Path) -> None:
     command = [sys.executable, "-m", "orbit_runner", "reproduce", str(workers / "run"), "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
 
@@ -86,7 +86,7 @@ def test_one_process_makes_the_run_again(workers: Path) -> None:
     assert "→ MirroredStrategy × " in " ".join(found["notes"])
 
 
-def test_two_workers_equal_two_replicas_to_the_bit(tmp_path: Path) -> None:
+def test_two_workers_are_bit_identical_to_two_replicas(tmp_path: Path) -> None:
     steps = (*EXPERIMENT, STEPS, "--task.model.dropout_rate=0.3")
     two = ("--runtime.distribution_strategy=mirrored", "--runtime.num_virtual_devices=2")
     alone(tmp_path / "mirrored", *steps, *two)
@@ -100,7 +100,7 @@ def test_two_workers_equal_two_replicas_to_the_bit(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "mode", ["eval", pytest.param("continuous_eval", marks=pytest.mark.matrix)]
 )
-def test_modes_that_only_evaluate(workers: Path, one_device: Path, mode: str) -> None:
+def test_evaluation_modes_match_one_device(workers: Path, one_device: Path, mode: str) -> None:
     with cluster(workers, *EXPERIMENT, STEPS, MULTI_WORKER, f"--mode={mode}", worker=2) as members:
         assert finish(members) == {"worker0": 0, "worker1": 0}, members["worker0"].text
 
@@ -109,7 +109,7 @@ def test_modes_that_only_evaluate(workers: Path, one_device: Path, mode: str) ->
 
 
 @pytest.mark.slow
-def test_a_chief_of_its_own_role_and_an_evaluator_beside_it(tmp_path: Path) -> None:
+def test_cluster_with_separate_chief_and_evaluator_trains_and_evaluates(tmp_path: Path) -> None:
     best = "--trainer.best_checkpoint_export_subdir=best"
     metric = "--trainer.best_checkpoint_eval_metric=accuracy"
     flags = (*EXPERIMENT, STEPS, MULTI_WORKER, best, metric)
@@ -142,7 +142,7 @@ _LOSSES = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("lost", "number", "code"), _LOSSES)
-def test_a_lost_worker_is_noticed_and_the_run_resumes(
+def test_lost_worker_is_detected_and_the_run_resumes(
     tmp_path: Path, undisturbed: dict[str, object], number: signal.Signals, code: int, lost: str
 ) -> None:
     with cluster(tmp_path, *LONG, "--runtime.heartbeat_timeout=4", worker=2) as members:
@@ -166,7 +166,7 @@ def test_a_lost_worker_is_noticed_and_the_run_resumes(
 
 
 @pytest.mark.slow
-def test_what_is_read_of_all_workers_is_saved_with_all_of_them(
+def test_variable_summed_on_read_is_saved_summed_over_workers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]), prepend=":")
@@ -180,7 +180,7 @@ def test_what_is_read_of_all_workers_is_saved_with_all_of_them(
 
 
 @pytest.mark.slow
-def test_all_workers_return_and_end_where_weights_are_not_finite(
+def test_workers_roll_back_and_exit_when_weights_are_not_finite(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]), prepend=":")
@@ -194,35 +194,35 @@ def test_all_workers_return_and_end_where_weights_are_not_finite(
     chief, other = (members[name].text for name in ("worker0", "worker1"))
     assert "the weights of step 1 are not finite" in chief
     for text in (chief, other):
-        assert "returned to step 0 (1 of 1 times)" in text
+        assert "returned to step 0 (recovery 1 of 1)" in text
     assert [path.name for path in (tmp_path / "run/checkpoints").glob("*.index")] == [
         "ckpt-0.index"
     ]
 
 
 @pytest.mark.slow
-def test_a_worker_that_does_not_come_is_named(tmp_path: Path) -> None:
+def test_error_names_a_worker_that_does_not_respond(tmp_path: Path) -> None:
     wait = "--runtime.cluster_start_timeout=3"
     with cluster(tmp_path, *EXPERIMENT, STEPS, MULTI_WORKER, wait, worker=2) as members:
         members["worker1"].send(signal.SIGSTOP)
         assert members["worker0"].wait() == 138
 
-    assert "nothing was heard of worker 1 (127.0.0.1:" in members["worker0"].text
+    assert "no response from worker 1 (127.0.0.1:" in members["worker0"].text
     assert "Traceback" not in members["worker0"].text
 
 
 @pytest.mark.slow
-def test_workers_with_other_flags_do_not_start(tmp_path: Path) -> None:
+def test_workers_with_different_flags_are_rejected(tmp_path: Path) -> None:
     own = {"worker1": ["--trainer.validation_interval=7"]}
     with cluster(tmp_path, *EXPERIMENT, STEPS, MULTI_WORKER, own=own, worker=2) as members:
         assert finish(members) == {"worker0": 2, "worker1": 2}
 
-    assert "is about to run something else" in members["worker0"].text
+    assert "runs a different experiment, mode or config" in members["worker0"].text
     assert not (tmp_path / "run" / "checkpoints").exists()
 
 
 @pytest.mark.slow
-def test_workers_that_do_not_share_the_folder_are_told(tmp_path: Path) -> None:
+def test_workers_that_do_not_share_a_run_directory_are_rejected(tmp_path: Path) -> None:
     flags = (*EXPERIMENT, STEPS, MULTI_WORKER, "--trainer.checkpoint_interval=10")
     with cluster(tmp_path, *flags, worker=2) as members:
         assert finish(members) == {"worker0": 0, "worker1": 0}
@@ -230,4 +230,4 @@ def test_workers_that_do_not_share_the_folder_are_told(tmp_path: Path) -> None:
     with cluster(tmp_path, *flags, "--train_steps=30", own=own, worker=2) as members:
         assert finish(members) == {"worker0": 2, "worker1": 2}
 
-    assert "give a folder that all workers share" in members["worker1"].text
+    assert "use a directory that all workers share" in members["worker1"].text

@@ -11,13 +11,13 @@ _STEPS = 60
 _FLAGS = (
     *EXPERIMENT, "--import=tests.clusters.ids_task", "--mode=train",
     f"--train_steps={_STEPS}", "--trainer.summary_interval=30",
-    "--task.train_data.on_device=false",  # The task notes what its pipeline gives.
+    "--task.train_data.on_device=false",  # The task records what its pipeline produces.
 )  # fmt: skip
 _ROOT = Path(__file__).parents[2]
 
 
 def _batches(folder: Path, pipelines: int, replicas: int) -> list[list[str]]:
-    """Puts the parts of each global batch together, in the order of replicas."""
+    """Joins the parts of each global batch, in the order of replicas."""
     parts = []
     for number in range(pipelines):
         lines = (folder / "run" / f"ids-{number}.txt").read_text().splitlines()
@@ -45,7 +45,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> list[list[str]]:
     return _of_one_process(tmp_path_factory.mktemp("one"), 1)
 
 
-def test_two_epochs_show_each_example_twice_before_any_a_third_time(
+def test_two_epochs_use_each_example_exactly_twice(
     expected: list[list[str]],
 ) -> None:
     row = [*chain(*expected)]
@@ -56,13 +56,15 @@ def test_two_epochs_show_each_example_twice_before_any_a_third_time(
 
 
 @pytest.mark.slow
-def test_two_replicas_see_the_batches_of_one(expected: list[list[str]], tmp_path: Path) -> None:
+def test_two_replicas_get_the_batches_of_one_replica(
+    expected: list[list[str]], tmp_path: Path
+) -> None:
     assert _of_one_process(tmp_path, 2) == expected
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [2, 3])
-def test_workers_see_the_batches_of_one_process(
+def test_workers_get_the_batches_of_one_process(
     expected: list[list[str]], tmp_path: Path, workers: int
 ) -> None:
     with cluster(tmp_path, *_FLAGS, MULTI_WORKER, worker=workers) as members:

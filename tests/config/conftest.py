@@ -12,7 +12,7 @@ from orbit_runner.config.resolve import Request, resolve
 
 @pytest.fixture
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    """Writes a file into the working folder and returns its name."""
+    """Writes a file into the working directory and returns its name."""
     monkeypatch.chdir(tmp_path)
 
     def write_file(name: str, content: str | bytes) -> str:
@@ -26,7 +26,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]
 
 @pytest.fixture
 def refused() -> Callable[..., list[Problem]]:
-    """Resolves what has to be refused, and returns the problems."""
+    """Resolves a request that must be rejected, and returns the problems."""
 
     def problems(**request: Any) -> list[Problem]:
         with pytest.raises(ConfigError) as caught:
@@ -38,7 +38,7 @@ def refused() -> Callable[..., list[Problem]]:
 
 @pytest.fixture
 def over_digits() -> Callable[..., Any]:
-    """Lays layers over `digits` and returns the config."""
+    """Applies layers on top of `digits` and returns the config."""
 
     def config(**request: Any) -> Any:
         return resolve(Request(**{"experiment": "digits"} | request)).config

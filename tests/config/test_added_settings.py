@@ -1,4 +1,4 @@
-"""A setting that a later version adds does not change what the runs of earlier versions are."""
+"""A setting that a later version adds does not change the identity of earlier runs."""
 
 import dataclasses
 import json
@@ -34,7 +34,7 @@ class Before(TaskConfig):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Extra(Config):
-    """A section that is new."""
+    """A new section."""
 
     rate: float = field(0.5, help="a setting in it")
 
@@ -105,7 +105,7 @@ CHANGES = [
 @pytest.mark.sample(11)
 @pytest.mark.parametrize("kept", [False, True])
 @pytest.mark.parametrize("changes", CHANGES)
-def test_only_what_is_set_makes_another_config(
+def test_config_differs_from_earlier_run_only_if_settings_changed(
     changes: list[tuple[str, str]], kept: bool, run: tuple[Path, str]
 ) -> None:
     folder, fingerprint = run
@@ -117,7 +117,7 @@ def test_only_what_is_set_makes_another_config(
     assert is_made_with(folder, fingerprint, config) is not bool(changes)
 
 
-def test_it_is_known_after_the_config_is_written_anew(run: tuple[Path, str]) -> None:
+def test_earlier_run_is_recognized_after_config_is_rewritten(run: tuple[Path, str]) -> None:
     folder, fingerprint = run
     _version(After)
     config = _config(file=folder / "config.yaml")
@@ -128,7 +128,7 @@ def test_it_is_known_after_the_config_is_written_anew(run: tuple[Path, str]) -> 
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[]", b"\xff"])
-def test_settings_that_were_damaged_are_not_believed(content: bytes, run: tuple[Path, str]) -> None:
+def test_corrupt_saved_settings_are_ignored(content: bytes, run: tuple[Path, str]) -> None:
     folder, fingerprint = run
     keep_config(folder, _config(file=folder / "config.yaml"))
     (path,) = (folder / "checkpoints" / "configs").iterdir()
@@ -138,7 +138,7 @@ def test_settings_that_were_damaged_are_not_believed(content: bytes, run: tuple[
     assert not is_made_with(folder, fingerprint, changed)
 
 
-def test_a_setting_that_is_no_more_is_a_difference() -> None:
+def test_removed_setting_counts_as_a_difference() -> None:
     _version(After)
     before: dict[str, Any] = json.loads(json.dumps(identity_settings(_config())))
     _version(Before)

@@ -36,15 +36,15 @@ def test_every_setting_has_a_help_text_and_a_type() -> None:
     assert [one.path for one in describe_settings(ExperimentConfig()) if not one.type] == []
 
 
-def test_a_setting_of_all_tasks_is_described_once() -> None:
+def test_setting_shared_by_all_tasks_is_described_once() -> None:
     (one,) = named("task.init_checkpoint")
     assert one.choices == {}
     (steps,) = named("trainer.train_steps")
-    assert (steps.type, steps.default, steps.allowed) == ("a whole number", 0, "at least 0")
+    assert (steps.type, steps.default, steps.allowed) == ("an integer", 0, "at least 0")
     assert steps.remark == "alternative to trainer.train_epochs"
 
 
-def test_a_setting_of_one_network_names_it() -> None:
+def test_setting_of_one_model_names_that_model() -> None:
     (one,) = named("task.model.se_ratio")
     assert one.choices == {
         "task.name": ("image_classification",),
@@ -67,12 +67,12 @@ def test_choices_limits_and_lists_are_described() -> None:
     (kind,) = named("trainer.optimizer_config.learning_rate.type")
     assert "cosine" in kind.allowed.split(", ")
     (name,) = named("callbacks[].class_name")
-    assert name.type == "a text"
+    assert name.type == "a string"
     (section,) = named("trainer")
     assert (section.is_section, section.type) == (True, "a section")
 
 
-def test_a_setting_with_one_value_says_why() -> None:
+def test_setting_with_one_allowed_value_explains_why() -> None:
     (one,) = (one for one in named("task.train_data.sharding") if one.remark)
     assert one.remark.startswith("only the default is accepted: ")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,7 +30,7 @@ NESTED = {
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_a_text_stays_itself_here_and_under_yaml_1_1(text: str) -> None:
+def test_string_round_trips_in_our_reader_and_yaml_1_1(text: str) -> None:
     line = f"        x: {inline(text)}"
 
     assert "\n" not in line
@@ -40,7 +39,7 @@ def test_a_text_stays_itself_here_and_under_yaml_1_1(text: str) -> None:
 
 
 @pytest.mark.parametrize("number", NUMBERS)
-def test_a_number_stays_itself_here_and_under_yaml_1_1(number: float) -> None:
+def test_number_round_trips_in_our_reader_and_yaml_1_1(number: float) -> None:
     line = f"x: {inline(number)}"
 
     for got in (load_text(line, "x", 1).children["x"].value, yaml.safe_load(line)["x"]):  # type: ignore[union-attr]
@@ -49,7 +48,7 @@ def test_a_number_stays_itself_here_and_under_yaml_1_1(number: float) -> None:
 
 
 def plain(value: Any) -> Any:
-    """Returns the values as plain dicts and lists, settings that are not written left out."""
+    """Returns the value with plain dicts and lists."""
     if isinstance(value, dict):
         return {key: plain(item) for key, item in value.items()}
     return [plain(item) for item in value] if isinstance(value, (list, tuple)) else value
@@ -61,7 +60,7 @@ def reloaded(write: Callable[..., str], text: str) -> Any:
 
 @pytest.fixture
 def awkward(write: Callable[..., str]) -> Resolved:
-    """A tree in which whatever may be awkward to write is so."""
+    """A config full of values that are awkward to write."""
     tree = {
         "name": "1e-3",
         "description": "a: b #x\n'\"日本",
@@ -92,19 +91,21 @@ def awkward(write: Callable[..., str]) -> Resolved:
         },
         "runtime": {"distribution_strategy": "off"},
     }  # fmt: skip
-    # JSON is YAML whose texts are all in quotes; only infinity has another name.
+    # JSON is YAML whose strings are all quoted; only infinity is spelled differently.
     write("awkward.yaml", json.dumps(tree, indent=1).replace("Infinity", ".inf"))
     return resolve(Request(experiment="digits", config_files=("awkward.yaml",)))
 
 
 @pytest.mark.parametrize("experiment", ["digits", "digits_mlp", "mnist", "resnet_cifar_v2"])
-def test_an_experiment_comes_back_as_it_was(write: Callable[..., str], experiment: str) -> None:
+def test_experiment_round_trips_through_yaml(write: Callable[..., str], experiment: str) -> None:
     config = resolve(Request(experiment=experiment)).config
 
     assert reloaded(write, to_yaml(config)) == config
 
 
-def test_an_awkward_tree_comes_back_as_it_was(write: Callable[..., str], awkward: Resolved) -> None:
+def test_config_with_awkward_values_round_trips_through_yaml(
+    write: Callable[..., str], awkward: Resolved
+) -> None:
     config = awkward.config
 
     again = reloaded(write, to_yaml(config))
@@ -114,7 +115,7 @@ def test_an_awkward_tree_comes_back_as_it_was(write: Callable[..., str], awkward
     assert again.task.train_data.synthetic.features["off"]["<<"] == "x"
 
 
-def test_the_file_means_the_same_to_pyyaml(awkward: Resolved) -> None:
+def test_written_config_means_the_same_to_pyyaml(awkward: Resolved) -> None:
     read = yaml.safe_load(to_yaml(awkward.config))
 
     def at(path: str) -> Any:
@@ -140,7 +141,7 @@ def test_the_file_means_the_same_to_pyyaml(awkward: Resolved) -> None:
 
 
 @pytest.mark.parametrize("which", ["digits", "awkward"])
-def test_with_origins_it_loads_again_too(
+def test_config_written_with_origins_loads_unchanged(
     write: Callable[..., str], awkward: Resolved, which: str
 ) -> None:
     resolved = awkward if which == "awkward" else resolve(Request(experiment="digits"))
@@ -154,14 +155,14 @@ def test_with_origins_it_loads_again_too(
         assert "  # awkward.yaml:" in text
 
 
-def test_defaults_written_out_are_no_change(write: Callable[..., str]) -> None:
+def test_explicitly_written_defaults_change_nothing(write: Callable[..., str]) -> None:
     resolved = resolve(Request(experiment="digits"))
     name = write("c.yaml", to_yaml(resolved.config))
 
     assert resolve(Request(experiment="digits", config_files=(name,))).config == resolved.config
 
 
-def test_differences_name_what_differs_and_nothing_else(over_digits: Callable[..., Any]) -> None:
+def test_differences_list_only_settings_that_differ(over_digits: Callable[..., Any]) -> None:
     left = over_digits()
     right = over_digits(
         params_overrides=(
@@ -181,9 +182,8 @@ def test_differences_name_what_differs_and_nothing_else(over_digits: Callable[..
     assert not any(path.startswith("task.train_data") for path in found)
 
 
-def test_what_is_left_out_of_the_file_is_at_its_default(write: Callable[..., str]) -> None:
+def test_written_config_omits_ineffective_settings_and_unselected_blocks() -> None:
     text = to_yaml(resolve(Request(experiment="digits")).config)
 
     assert "cycle_length" not in text
     assert "sgd:" not in text
-    assert not Path("again").exists()

@@ -1,4 +1,4 @@
-"""Settings that directories are named after, and `~` in flags that are paths."""
+"""Settings that directories are named after, and `~` in path arguments."""
 # ruff: noqa: E501 (one line a case)
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _fields(config: Config, path: str = "") -> Iterator[tuple[str, dataclasses.F
             yield from _fields(value, f"{path}{field.name}.")
 
 
-def test_every_subdirectory_is_declared_as_one() -> None:
+def test_every_subdirectory_setting_is_declared_as_a_subdirectory() -> None:
     fields = dict(_fields(ExperimentConfig()))
 
     assert {path for path, field in fields.items() if field.metadata.get("subdirectory")} == (
@@ -49,7 +49,7 @@ def test_every_subdirectory_is_declared_as_one() -> None:
     ["../../evil", "..", "/tmp/evil", "~/evil", "a/../../b", "gs://bucket/x", ".", "./", "a\0b",
      "a\nb", "x" * 300],
 )  # fmt: skip
-def test_a_path_that_leads_elsewhere_is_refused(
+def test_unsafe_directory_name_is_rejected(
     refused: Callable[..., list[Problem]], path: str, value: str
 ) -> None:
     text = f'{path}: "{value}"'.replace("\n", "\\n").replace("\0", "\\0")
@@ -62,7 +62,9 @@ def test_a_path_that_leads_elsewhere_is_refused(
 
 
 @pytest.mark.parametrize("value", ["saved", "a/b", "saved-1.0", "…é", ".hidden", "a..b"])
-def test_a_name_is_accepted(over_digits: Callable[..., ExperimentConfig], value: str) -> None:
+def test_safe_directory_name_is_accepted(
+    over_digits: Callable[..., ExperimentConfig], value: str
+) -> None:
     config = over_digits(params_overrides=(f"trainer: {{export_subdir: '{value}'}}",))
 
     assert config.trainer.export_subdir == value
@@ -70,16 +72,16 @@ def test_a_name_is_accepted(over_digits: Callable[..., ExperimentConfig], value:
 
 @pytest.mark.parametrize("field", ["best_checkpoint_export_subdir", "export_subdir"])
 @pytest.mark.parametrize("value", ["checkpoints", "./checkpoints/", "checkpoints//."])
-def test_the_directory_of_checkpoints_is_taken(
+def test_checkpoints_directory_is_rejected_as_export_subdirectory(
     refused: Callable[..., list[Problem]], field: str, value: str
 ) -> None:
     (problem,) = refused(params_overrides=(f"trainer.{field}={value}",))
 
     assert problem.path == f"trainer.{field}"
-    assert "checkpoints are" in problem.message
+    assert "which contains" in problem.message
 
 
-def test_the_name_of_a_run_above_is_that_of_its_directory(
+def test_run_in_parent_directory_is_named_after_its_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     main(["show", "--experiment=digits"])
@@ -91,7 +93,7 @@ def test_the_name_of_a_run_above_is_that_of_its_directory(
     assert resolve(Request(experiment="..")).config.name == "above"
 
 
-def test_a_tilde_in_a_path_is_the_home_directory(
+def test_tilde_in_a_path_expands_to_the_home_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -108,15 +110,15 @@ def test_a_tilde_in_a_path_is_the_home_directory(
         (["verify", "~/nothing"], "{home}/nothing does not exist"),
         (["reproduce", "~/nothing"], "RUN: {home}/nothing is no"),
         (["export", "~/nothing"], "RUN: {home}/nothing is no"),
-        (["predict", "~/nothing", "item"], "WHERE: {home}/nothing is no"),
+        (["predict", "~/nothing", "item"], "WHERE: {home}/nothing is not a directory"),
         (["validate", "~/nothing.yaml"], "unknown file '{home}/nothing.yaml'"),
         (["diff", "~/nothing.yaml", "digits"], "unknown file '{home}/nothing.yaml'"),
-        (["run", "--experiment=digits", "--model_dir=~no_such_user/x"], "--model_dir: got '~no_such_user/x', and ~no_such_user has no home"),
+        (["run", "--experiment=digits", "--model_dir=~no_such_user/x"], "--model_dir: got '~no_such_user/x', but ~no_such_user is not a home"),
         (["launch", "--logs=~no_such_user/x", "--", "--experiment=digits"], "--logs: got"),
         (["data", "get", "mnist", "--dir=~no_such_user/x"], "--dir: got"),
     ],
 )  # fmt: skip
-def test_every_path_of_the_command_line_may_begin_with_a_tilde(
+def test_tilde_is_expanded_in_every_command_line_path(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

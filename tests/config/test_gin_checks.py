@@ -1,4 +1,4 @@
-"""Gin mistakes that are found without importing what the statements name."""
+"""Gin errors that are found without importing the modules that the statements name."""
 # ruff: noqa: E501 (one line a case)
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("experimnt.description = 'x'", 1, "write experiment.description = 'x'"),
         ("trainr:\n  max_to_keep = 5", 2, "did you mean 'trainer'?"),
         ("import own_module\ntrainr.train_steps = 5", 2, "did you mean 'trainer'?"),
-        ("import nope", 1, "cannot import 'nope': there is no module 'nope'"),
-        ("import nope.deep.down", 1, "there is no module 'nope'"),
-        ("import own_package.layer", 1, "no module 'own_package.layer'; did you mean 'layers'?"),
-        ("import own_module.x", 1, "there is no module 'own_module.x'"),
+        ("import nope", 1, "cannot import 'nope': no module named 'nope'"),
+        ("import nope.deep.down", 1, "no module named 'nope'"),
+        ("import own_package.layer", 1, "no module named 'own_package.layer'; did you mean 'layers'?"),
+        ("import own_module.x", 1, "no module named 'own_module.x'"),
         ("from own_package import layer", 1, "did you mean 'layers'?"),
-        ("import official.visoin", 1, "no module 'official.visoin'; did you mean 'vision'?"),
-        ("trainer.best_checkpoint_eval_metric = accuracy", 1, "got accuracy, expected a value; put a text in quotes\nin: trainer.best"),
-        ("f.x = true", 1, "got true, expected a value; put a text in quotes"),
+        ("import official.visoin", 1, "no module named 'official.visoin'; did you mean 'vision'?"),
+        ("trainer.best_checkpoint_eval_metric = accuracy", 1, "got accuracy, expected a value; put strings in quotes\nin: trainer.best"),
+        ("f.x = true", 1, "got true, expected a value; put strings in quotes"),
     ],
 )  # fmt: skip
-def test_a_mistake_is_named_with_its_line(
+def test_gin_error_is_reported_with_its_line(
     modules: Path, write: Write, refused: Refused, text: str, line: int, expected: str
 ) -> None:
     write("a.gin", f"{text}\n")
@@ -61,28 +61,28 @@ def test_a_mistake_is_named_with_its_line(
 @pytest.mark.parametrize(
     "text",
     [
-        "import own_module\ntrain.train_steps = 5",  # a configurable of that module, so it seems
+        "import own_module\ntrain.train_steps = 5",  # possibly a configurable of that module
         "import own_package.layers",
         "import tensorflow.keras.layers",
         "scope/trainr.train_steps = 5",
-        "Trainer.foo = 5",  # only Model Garden's module tells
+        "Trainer.foo = 5",  # only Model Garden's module can tell
         "model.depth = 3",
         "M = 1\nf.x = %M",
     ],
 )
-def test_what_may_be_right_is_left_to_gin(modules: Path, write: Write, text: str) -> None:
+def test_possibly_valid_statement_is_left_to_gin(modules: Path, write: Write, text: str) -> None:
     write("a.gin", f"{text}\n")
 
     assert resolve(Request(experiment="digits", gin_files=("a.gin",))).config.gin_bindings
 
 
-def test_a_flag_has_no_line_and_is_named(refused: Refused) -> None:
+def test_error_in_gin_flag_names_the_flag_without_line(refused: Refused) -> None:
     (problem,) = refused(gin_params=("trainr.train_steps = 5",))
 
     assert str(problem.origin) == "--gin_param[0]"
 
 
-def test_the_origin_of_each_statement_is_known(modules: Path, write: Write) -> None:
+def test_origin_of_each_gin_statement_is_recorded(modules: Path, write: Write) -> None:
     write("a.gin", "import own_module\nM = 1\nf.x = %M\n")
 
     resolved = resolve(Request(experiment="digits", gin_files=("a.gin",), gin_params=("f.y = 2",)))

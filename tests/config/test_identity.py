@@ -1,4 +1,4 @@
-"""Which settings can touch the weights, and the fingerprint of a config."""
+"""Which settings can affect the weights, and the fingerprint of a config."""
 
 import dataclasses
 import json
@@ -117,7 +117,7 @@ def _with(config: Any, path: str, value: Any) -> Any:
     return config.replace(**{name: below})
 
 
-def test_these_are_all_that_cannot_touch_the_weights(over_digits: Callable[..., Any]) -> None:
+def test_list_of_harmless_settings_is_complete(over_digits: Callable[..., Any]) -> None:
     config = over_digits()
     assert {path for path in flat(config) if not touches_weights(path, config)} == {*HARMLESS}
 
@@ -132,7 +132,7 @@ def test_these_are_all_that_cannot_touch_the_weights(over_digits: Callable[..., 
         (DataConfig, "task.validation_data"),
     ],
 )
-def test_every_path_is_that_of_a_setting(section: type, path: str) -> None:
+def test_every_harmless_path_names_an_existing_setting(section: type, path: str) -> None:
     named = {p.rpartition(".")[2] for p in HARMLESS if p.rpartition(".")[0] == path}
     assert named
     assert named <= {field.name for field in dataclasses.fields(section)}
@@ -176,7 +176,7 @@ def test_a_harmless_change_keeps_the_fingerprint(
         ("gin_bindings", ("f.x = 1",)),
     ],
 )
-def test_other_changes_give_another_fingerprint(
+def test_change_that_can_affect_weights_changes_the_fingerprint(
     over_digits: Callable[..., Any], path: str, value: Any
 ) -> None:
     config = over_digits()
@@ -195,7 +195,7 @@ def test_other_changes_give_another_fingerprint(
     ],
     ids=["early stopping", "recovery", "callbacks", "XLA", "no determinism"],
 )
-def test_what_matters_only_beside_another_setting(
+def test_setting_can_affect_weights_depending_on_another_setting(
     over_digits: Callable[..., Any], override: str, paths: tuple[str, ...]
 ) -> None:
     config = over_digits(params_overrides=(override,))
@@ -207,7 +207,7 @@ def test_what_matters_only_beside_another_setting(
         assert config_fingerprint(changed) != config_fingerprint(config)
 
 
-def test_a_setting_of_ones_own_task_can_touch_the_weights(over_digits: Callable[..., Any]) -> None:
+def test_setting_of_a_custom_task_can_affect_the_weights(over_digits: Callable[..., Any]) -> None:
     assert touches_weights("task.of_ones_own", over_digits())
     assert touches_weights("task.name", over_digits())
 
@@ -227,7 +227,7 @@ def test_a_setting_of_ones_own_task_can_touch_the_weights(over_digits: Callable[
     ],
     ids=["yaml", "gin", "optional", "nested"],
 )
-def test_a_written_config_keeps_the_fingerprint(
+def test_config_keeps_its_fingerprint_when_written_and_reloaded(
     request_: dict[str, Any], write: Callable[..., str]
 ) -> None:
     config = resolve(Request(**{"experiment": "digits"} | request_)).config
@@ -235,7 +235,7 @@ def test_a_written_config_keeps_the_fingerprint(
     assert config_fingerprint(again) == config_fingerprint(config)
 
 
-def test_the_order_of_keys_is_no_matter(write: Callable[..., str]) -> None:
+def test_key_order_does_not_change_the_fingerprint(write: Callable[..., str]) -> None:
     spec = {"image": {"shape": [8, 8, 1], "high": 9}, "label": {"shape": [], "high": 10}}
     turned = {name: dict(reversed(leaf.items())) for name, leaf in reversed(spec.items())}
     found = {
@@ -254,7 +254,7 @@ def test_the_order_of_keys_is_no_matter(write: Callable[..., str]) -> None:
     assert len(found) == 1
 
 
-def test_other_processes_give_the_same_without_tensorflow(tmp_path: Path) -> None:
+def test_fingerprint_is_equal_in_other_processes_without_tensorflow(tmp_path: Path) -> None:
     (tmp_path / "tensorflow.py").write_text("raise SystemExit('tensorflow was imported')\n")
     code = (
         "from orbit_runner.config.fingerprint import config_fingerprint\n"

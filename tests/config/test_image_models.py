@@ -1,4 +1,4 @@
-"""Settings of the networks for images that contradict each other or their images."""
+"""Settings of image models that contradict each other or the images."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def _refused(refused: Refused, experiment: str, **settings: Any) -> dict[str, st
         ("efficientnet_imagenet", {"model_id": "b8"}, "model_id", "b7"),
     ],
 )
-def test_what_does_not_exist_is_told(
+def test_invalid_image_model_setting_is_rejected(
     refused: Refused, experiment: str, settings: dict[str, Any], blamed: str, said: str
 ) -> None:
     problems = _refused(refused, experiment, **settings)
     assert said in problems[f"task.model.{blamed}"]
 
 
-def test_versions_are_whole_numbers_too(over_digits: Callable[..., Any]) -> None:
+def test_resnet_version_accepts_an_integer(over_digits: Callable[..., Any]) -> None:
     flags = (
         ("--task.model.name", "task.model.name", "resnet"),
         ("--task.model.version", "task.model.version", "1"),

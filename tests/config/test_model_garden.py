@@ -1,4 +1,4 @@
-"""Our configs beside those of the installed Model Garden: names, defaults, and what it builds."""
+"""Our configs agree with those of the installed Model Garden: names, defaults, built objects."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ ABSENT = "(absent)"
 
 
 def pairs(theirs: Any, ours: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
-    """Yields path, their default and ours for every setting of theirs, unchosen blocks too."""
+    """Yields path, their default and ours for each of their settings, in unselected blocks too."""
     for field in dataclasses.fields(theirs):
         below = f"{path}.{field.name}" if path else field.name
         left, right = getattr(theirs, field.name), getattr(ours, field.name, ABSENT)
@@ -69,7 +69,7 @@ def all_pairs() -> list[tuple[str, Any, Any]]:
     return found
 
 
-def test_every_setting_of_model_garden_is_here_with_its_default() -> None:
+def test_every_model_garden_setting_exists_with_the_expected_default() -> None:
     found = all_pairs()
 
     differing = {path: (left, right) for path, left, right in found if left != right}
@@ -77,7 +77,7 @@ def test_every_setting_of_model_garden_is_here_with_its_default() -> None:
     assert len(found) > 200
 
 
-def test_the_optional_sections_are_null_on_both_sides() -> None:
+def test_optional_sections_are_null_by_default_on_both_sides() -> None:
     values = {path: (left, right) for path, left, right in all_pairs()}
 
     assert {path: values[path] for path in OPTIONAL} == dict.fromkeys(OPTIONAL, (None, None))
@@ -91,7 +91,7 @@ def test_the_optional_sections_are_null_on_both_sides() -> None:
         (optimization_config.WarmupConfig, Warmup),
     ],
 )
-def test_the_choices_are_the_same(theirs: type, ours: Any) -> None:
+def test_choices_match_those_of_model_garden(theirs: type, ours: Any) -> None:
     assert [f.name for f in dataclasses.fields(theirs)] == ["type", *ours.choices()]
 
 
@@ -107,7 +107,7 @@ def rows_of(kind: str) -> list[str]:
     found = dict(below(ExperimentConfig(), ""))
     for path, (_, ours) in OPTIONAL.items():
         found |= dict(below(ours, path))
-    # Both data sections refuse the same settings, which are listed once.
+    # Both data sections reject the same settings, which are listed once.
     once = {path.replace("train_data", "*_data"): why for path, why in found.items()
             if not path.startswith("task.validation_data.")}  # fmt: skip
     assert len(found) - len(once) == sum("*_data" in path for path in once)
@@ -122,7 +122,7 @@ def changed_rows() -> list[str]:
             for path, (theirs, ours, why) in CHANGED.items()]  # fmt: skip
 
 
-def test_the_docs_list_what_is_changed_refused_and_ignored() -> None:
+def test_docs_list_changed_rejected_and_ignored_settings() -> None:
     text = DOCS.read_text(encoding="utf-8")
 
     rows = [line for line in text.splitlines() if line.startswith("| `")]
@@ -148,7 +148,7 @@ NOT_SHIPPED = ("slide", "adafactor")
 
 
 def optimization(write: Callable[..., str], **sections: Any) -> tuple[Optimization, Any]:
-    """Gives one choice to our reader and to Model Garden's class."""
+    """Loads one choice with our reader and with Model Garden's class."""
     said = {
         "optimizer": {"type": "sgd"},
         "learning_rate": {"type": "constant", "constant": RATES["constant"]},
@@ -161,7 +161,7 @@ def optimization(write: Callable[..., str], **sections: Any) -> tuple[Optimizati
     return resolved.config.trainer.optimizer_config, theirs
 
 
-def test_every_choice_has_a_case() -> None:
+def test_every_schedule_choice_has_a_test_case() -> None:
     assert [*RATES] == [*LearningRate.choices()]
     assert [*WARMUPS] == [*Warmup.choices()]
 
@@ -169,7 +169,7 @@ def test_every_choice_has_a_case() -> None:
 @pytest.mark.sample(21)
 @pytest.mark.parametrize("warmup", [None, *WARMUPS])
 @pytest.mark.parametrize("rate", RATES)
-def test_the_factory_builds_the_same_rates(
+def test_factory_builds_the_same_learning_rates_from_both_configs(
     write: Callable[..., str], rate: str, warmup: str | None
 ) -> None:
     sections: dict[str, Any] = {"learning_rate": {"type": rate, rate: RATES[rate]}}
@@ -197,7 +197,7 @@ AVERAGED = [n for n in SHIPPED if "experimental" not in n and n != "adafactor_ke
 @pytest.mark.parametrize(
     ("name", "ema"), [*((n, None) for n in SHIPPED), *((n, EMA) for n in AVERAGED)]
 )
-def test_the_factory_builds_the_same_optimizers(
+def test_factory_builds_the_same_optimizers_from_both_configs(
     write: Callable[..., str], name: str, ema: dict[str, Any] | None
 ) -> None:
     sections: dict[str, Any] = {"optimizer": {"type": name, name: {"name": "x"}}}
@@ -214,7 +214,7 @@ def test_the_factory_builds_the_same_optimizers(
 
 
 @pytest.mark.parametrize("name", NOT_SHIPPED)
-def test_what_model_garden_does_not_ship_is_still_not_shipped(name: str) -> None:
+def test_unshipped_optimizers_still_fail_in_model_garden(name: str) -> None:
     config = Optimization(optimizer=OptimizerChoice(type=name),
                           learning_rate=LearningRate(type="constant"))  # fmt: skip
 
@@ -222,7 +222,7 @@ def test_what_model_garden_does_not_ship_is_still_not_shipped(name: str) -> None
         optimizer_factory.OptimizerFactory(config).build_optimizer(0.5)
 
 
-def test_a_file_that_model_garden_wrote_loads_unchanged(write: Callable[..., str]) -> None:
+def test_config_file_written_by_model_garden_loads_unchanged(write: Callable[..., str]) -> None:
     theirs = config_definitions.ExperimentConfig(
         runtime={"num_gpus": 0, "enable_xla": True, "mixed_precision_dtype": "bfloat16"},
         trainer={
@@ -249,7 +249,7 @@ def test_a_file_that_model_garden_wrote_loads_unchanged(write: Callable[..., str
 
 
 def covers(ours: Any, theirs: Any) -> bool:
-    """Tells whether all that theirs says is said in ours too."""
+    """Returns whether ours contains every value of theirs."""
     if isinstance(theirs, dict):
         return all(covers(ours[key], value) for key, value in theirs.items())
     assert ours == theirs

@@ -1,4 +1,4 @@
-"""The page of old flags: every flag there was stands in it, every field it names exists."""
+"""The page of old flags lists every old flag, and every setting that it names exists."""
 
 # ruff: noqa: E501 (one line a case)
 
@@ -40,7 +40,7 @@ ROWS = [
 ]
 FIELD = re.compile(r"`((?:task|trainer|runtime)\.[\w.*]+?)(?::[^`]*)?`")
 DEFINED = re.compile(r"DEFINE_\w+\(\s*(?:name=)?[\"'](\w+)[\"']")
-# Files of the installed package whose flags a driver of these systems has.
+# Files of the installed package that define the flags of the old drivers.
 FILES = (
     *(f"utils/flags/_{name}.py" for name in ("base", "benchmark", "device", "distribution")),
     *("utils/flags/_misc.py", "utils/flags/_performance.py", "utils/hyperparams_flags.py"),
@@ -65,7 +65,7 @@ def installed(file: str) -> Path:
 
 
 def classes(declared: Any) -> Iterator[Any]:
-    """Yields the config classes that a type names, those inside an optional one too."""
+    """Yields the config classes that a type names, including those inside an optional type."""
     if get_origin(declared) is Union or "|" in str(declared):
         for part in get_args(declared):
             yield from classes(part)
@@ -74,7 +74,7 @@ def classes(declared: Any) -> Iterator[Any]:
 
 
 def below(section: type[Config], name: str) -> list[Any]:
-    """Returns the classes that a setting may be of; [None] if it is a plain value, [] if none."""
+    """Returns the possible classes of a setting; [None] for a plain value, [] if it is unknown."""
     field = {field.name: field for field in dataclasses.fields(section)}.get(name)
     if field is None:
         return []
@@ -95,7 +95,7 @@ def exists(path: str) -> bool:
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_every_flag_of_the_old_drivers_stands_in_the_table(file: str) -> None:
+def test_docs_table_lists_every_old_driver_flag(file: str) -> None:
     defined = {*DEFINED.findall(installed(file).read_text(encoding="utf-8"))}
     listed = {name for row in ROWS for name in names(row[0])}
 
@@ -114,17 +114,17 @@ def fields() -> list[str]:
 
 
 @pytest.mark.parametrize("path", fields())
-def test_every_new_field_exists(path: str) -> None:
+def test_every_setting_named_on_the_page_exists(path: str) -> None:
     assert exists(path)
 
 
 @pytest.mark.parametrize("path", ["task.model.nothing", "trainer.x", "runtime.num_gpus.x", "tusk"])
-def test_fields_that_do_not_exist_are_told_apart(path: str) -> None:
+def test_nonexistent_setting_paths_are_recognized(path: str) -> None:
     assert not exists(path)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0].strip("`"))
-def test_every_row_has_a_field_or_a_reason(row: tuple[str, ...]) -> None:
+def test_every_table_row_has_a_replacement_or_a_reason(row: tuple[str, ...]) -> None:
     old, new, note = row
 
     assert len(names(old)) == 1
@@ -132,7 +132,9 @@ def test_every_row_has_a_field_or_a_reason(row: tuple[str, ...]) -> None:
     assert new != "—" or note
 
 
-def test_the_flags_and_commands_that_it_names_exist(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_flag_and_command_named_on_the_page_exists(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     text = PAGE.read_text(encoding="utf-8")
     with pytest.raises(SystemExit):
         main(["run", "--help"])
@@ -149,7 +151,7 @@ def test_the_flags_and_commands_that_it_names_exist(capsys: pytest.CaptureFixtur
         assert fragment in fragment_files()
 
 
-def test_no_flag_stands_twice_in_a_table() -> None:
+def test_no_flag_is_listed_twice_in_a_table() -> None:
     tables = re.split(r"\n(?=\| old )", PAGE.read_text(encoding="utf-8"))[1:]
 
     assert len(tables) == 6
@@ -164,7 +166,7 @@ def shown(row: Row) -> str:
     return f"| `{row.name}` | {new} | {row.note} |".replace("|  |", "| |")
 
 
-def test_the_page_shows_the_tables_of_the_code() -> None:
+def test_docs_page_matches_the_tables_in_the_code() -> None:
     lines = PAGE.read_text(encoding="utf-8").splitlines()
 
     assert [line for line in lines if line.startswith("| `")] == [
@@ -175,10 +177,10 @@ def test_the_page_shows_the_tables_of_the_code() -> None:
 @pytest.mark.parametrize(
     "name", [row.name for table in TABLES[:1] + TABLES[2:5] for row in table], ids=str
 )
-def test_every_old_flag_has_an_answer(name: str) -> None:
+def test_every_old_flag_has_a_readable_explanation(name: str) -> None:
     said = explain_old_flag(name)
 
-    assert said.startswith(f"--{name} is a flag of the older drivers; here:")
+    assert said.startswith(f"--{name} is a flag of the older drivers; in runner:")
     assert "*" not in said
     assert "](" not in said
     assert not re.search(r"see `\w+`", said)
@@ -187,20 +189,20 @@ def test_every_old_flag_has_an_answer(name: str) -> None:
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["--num_packs=2"], "; here: --runtime.num_packs"),
-        (["--worker_hosts", "a:1,b:1"], "; here: --runtime.worker_hosts (or `TF_CONFIG`, Slurm"),
-        (["--nodownload"], "--download is a flag of the older drivers; here: no setting ("),
+        (["--num_packs=2"], "; in runner: --runtime.num_packs"),
+        (["--worker_hosts", "a:1,b:1"], "; in runner: --runtime.worker_hosts (or `TF_CONFIG`, Slurm"),
+        (["--nodownload"], "--download is a flag of the older drivers; in runner: no equivalent ("),
         (["-use_synthetic_data"], "--task.train_data.source and --task.validation_data.source"),
         (["--dataset=ml-1m"], "of NCF: --task.train_data.variant and --task.validation_data.variant (`ml-1m` is `1m` now"),
         (["--mlp_regularization=0.,0."], "was one number for each layer"),
-        (["--label_smoothing=0.1"], "; here: --task.losses.label_smoothing"),
-        (["--resnet_size=50", "--resnet_version=2"], "; here: --task.model.depth ("),
-        (["--resnet_size=56"], "; here: --task.model.depth ("),
+        (["--label_smoothing=0.1"], "; in runner: --task.losses.label_smoothing"),
+        (["--resnet_size=50", "--resnet_version=2"], "; in runner: --task.model.depth ("),
+        (["--resnet_size=56"], "; in runner: --task.model.depth ("),
         (["--resnet_size=56", "--resnet_version=2"], "resnet_size 56 of version 2 is a network of basic blocks (6n+2) for CIFAR"),
         (["--resnet_version", "2", "--resnet_size", "110"], "resnet_size 110 of version 2 is a network of basic blocks"),
     ],
 )  # fmt: skip
-def test_an_old_flag_is_answered_by_the_table(
+def test_old_flag_is_rejected_with_the_explanation_from_the_table(
     flags: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["--experiment=digits", *flags]) == 2
@@ -210,10 +212,13 @@ def test_an_old_flag_is_answered_by_the_table(
     assert told.endswith("\nsee `runner run --help`\n")
 
 
-def test_a_size_of_another_network_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["--experiment=digits", "--resnet_size=56", "--resnet_version=2"])
+def test_unsupported_resnet_size_is_not_suggested_as_model_depth(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["--experiment=digits", "--resnet_size=56", "--resnet_version=2"]) == 2
 
-    assert "--task.model.depth=56" not in capsys.readouterr().err
+    found = re.findall(r"--task\.model\.depth\S*", capsys.readouterr().err)
+    assert found == ["--task.model.depth=164"]
 
 
 @pytest.mark.parametrize(
@@ -222,11 +227,11 @@ def test_a_size_of_another_network_is_refused(capsys: pytest.CaptureFixture[str]
         ("--task.train_data.variant=ml-1m", "older drivers called these ml-100k, ml-1m and ml-20m"),
         (
             "--task.model.mlp_regularization=[0., 0.]",
-            "older drivers took one number for each layer",
+            "older drivers accepted a number per layer",
         ),
     ],
 )
-def test_a_value_of_an_older_driver_is_recognized(
+def test_old_driver_value_is_rejected_with_an_explanation(
     setting: str, formerly: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["show", "--experiment=ncf_movielens", setting]) == 2

@@ -47,7 +47,7 @@ def test_commas_inside_brackets_and_quotes_do_not_split(text: str, parts: list[s
         ("", {}),
     ],
 )
-def test_an_override_is_assignments_or_yaml_or_json(text: str, expected: dict[str, Any]) -> None:
+def test_override_accepts_assignments_yaml_and_json(text: str, expected: dict[str, Any]) -> None:
     assert values(text) == expected
 
 
@@ -60,7 +60,7 @@ def test_an_override_may_be_a_file(write: Callable[..., str], name: str) -> None
     assert (path, leaf.value, str(leaf.origin)) == ("a.b", 1, f"{name}:2")
 
 
-def test_an_override_finds_a_shipped_file_from_any_folder(write: Callable[..., str]) -> None:
+def test_override_finds_a_shipped_file_from_any_directory(write: Callable[..., str]) -> None:
     assert values("configs/runtime/one_gpu.yaml")["runtime.num_gpus"] == 1
 
 
@@ -68,24 +68,22 @@ def test_an_override_finds_a_shipped_file_from_any_folder(write: Callable[..., s
     ("text", "message"),
     [
         ("nope.yaml", "unknown file 'nope.yaml'"),
-        ("a=1,b", "got 'b', expected name.of.value=value"),
-        ("a..b=1", "got 'a..b=1', expected name.of.value=value"),
-        ("a=[1", "no valid YAML"),
+        ("a=1,b", "got 'b', expected path.to.setting=value"),
+        ("a..b=1", "got 'a..b=1', expected path.to.setting=value"),
+        ("a=[1", "invalid YAML"),
         ("a={b: 1, b: 2}", "is set twice"),
-        ("just_text", "holds no `name: value` pairs"),
-        ("[1, 2]", "holds no `name: value` pairs"),
+        ("just_text", "contains no `name: value` pairs"),
+        ("[1, 2]", "contains no `name: value` pairs"),
     ],
 )
-def test_what_is_none_of_them_is_refused(
-    write: Callable[..., str], text: str, message: str
-) -> None:
+def test_malformed_override_is_rejected(write: Callable[..., str], text: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load_override(text, "--p", 1)
 
     assert message in str(caught.value)
 
 
-def test_the_origin_is_the_flag_and_the_line_of_a_text_of_several() -> None:
+def test_origin_includes_the_line_number_for_multiline_overrides() -> None:
     one = load_override("a=1", "--params_override[2]", 1)
     many = load_override("a: 1\nb: 2\n", "--params_override[2]", 1)
 
@@ -93,7 +91,7 @@ def test_the_origin_is_the_flag_and_the_line_of_a_text_of_several() -> None:
     assert str(many.children["b"].origin) == "--params_override[2]:2"
 
 
-def test_a_section_may_be_given_at_a_path() -> None:
+def test_section_can_be_set_at_a_dotted_path() -> None:
     root = value_at(("a", "b"), "{c: 1, d: [2]}", "--a.b", 1)
 
     assert {path: leaf.value for path, leaf in leaves(root)} == {"a.b.c": 1, "a.b.d": [2]}

@@ -1,4 +1,4 @@
-"""Partition dims: where they are set, and what is refused before anything is built."""
+"""Partition dims: where they are set, and what is rejected before anything is built."""
 # ruff: noqa: E501 (one line a case)
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Over = Callable[..., Any]
 
 
 def config(over: Over, *said: str) -> Any:
-    """Digits, 8x8, in batches of 64 for training and 297 for evaluation, with settings over it."""
+    """Returns digits (8x8 images, batches of 64 in both sections) with settings applied to it."""
     return over(params_overrides=("task.validation_data.global_batch_size=64", *said))
 
 
@@ -62,7 +62,9 @@ def found(over: Over, mode: str, *said: str) -> list[tuple[str, str]]:
         (f"{TASK_TRAIN}=null,{TRAIN}=null", None, None),
     ],
 )
-def test_either_place_sets_them(over_digits: Over, said: str, train: Any, evaluation: Any) -> None:
+def test_partition_dims_can_be_set_in_task_or_runtime(
+    over_digits: Over, said: str, train: Any, evaluation: Any
+) -> None:
     made = config(over_digits, said)
 
     assert partition_dims(made, is_training=True) == train
@@ -79,7 +81,9 @@ def test_either_place_sets_them(over_digits: Over, said: str, train: Any, evalua
         ("train_and_post_eval", [1, 2, 1, 1], [1, 1, 2, 1]),
     ],
 )
-def test_the_runtime_in_effect(over_digits: Over, mode: str, train: Any, evaluation: Any) -> None:
+def test_effective_runtime_has_the_dims_of_the_mode(
+    over_digits: Over, mode: str, train: Any, evaluation: Any
+) -> None:
     made = config(over_digits, f"{TASK_TRAIN}=[1,2,1,1],{EVAL}=[1,1,2,1],{MIRRORED}")
 
     runtime = effective_runtime(made, mode)
@@ -98,7 +102,7 @@ def test_the_runtime_in_effect(over_digits: Over, mode: str, train: Any, evaluat
         (
             f"{TASK_TRAIN}=[1,2,1,1],{TRAIN}=[1,1,2,1]",
             TASK_TRAIN,
-            f"got [1, 2, 1, 1], and {TRAIN} is [1, 1, 2, 1]\nset one of the two",
+            f"got [1, 2, 1, 1], but {TRAIN} is [1, 1, 2, 1]\nset only one of them",
         ),
         (
             f"{TRAIN}=[1,2,2]",
@@ -107,27 +111,27 @@ def test_the_runtime_in_effect(over_digits: Over, mode: str, train: Any, evaluat
         ),
         (f"{EVAL}=[1,1,2,2,1]", EVAL, "got [1, 1, 2, 2, 1], expected 4 numbers"),
         (f"{TASK_TRAIN}=[2]", TASK_TRAIN, "got [2], expected 4 numbers"),
-        (f"{TRAIN}=[1,0,2,1]", TRAIN, "got [1, 0, 2, 1], allowed: numbers of 1 or more"),
+        (f"{TRAIN}=[1,0,2,1]", TRAIN, "got [1, 0, 2, 1], allowed: numbers of at least 1"),
         (f"{TRAIN}=[1,-2,-2,1]", TRAIN, "got [1, -2, -2, 1], allowed"),
         (f"{TRAIN}=[1,2.5,2,1]", TRAIN, "got "),
         (
             "runtime.num_cores_per_replica=2",
             "runtime.num_cores_per_replica",
-            "got 2, which no partition dims multiply to\nallowed: 1;",
+            "got 2, which is not the product of any partition dims\nallowed: 1;",
         ),
         (
             f"runtime.num_cores_per_replica=2,{TRAIN}=[1,2,2,1]",
             "runtime.num_cores_per_replica",
-            "got 2, which no partition dims multiply to\nallowed: 1, 4;",
+            "got 2, which is not the product of any partition dims\nallowed: 1, 4;",
         ),
         (
             f"{TPU},runtime.tpu_platform=v3-9",
             "runtime.tpu_platform",
-            "unknown kind of TPU 'v3-9'; did you mean 'v3-8'?\nallowed: v2-8 to v2-512, v3-8 to v3-2048, v4-8 to v4-4096, v5e-1 to v5e-256, v5p-8 to v5p-12288",
+            "unknown TPU type 'v3-9'; did you mean 'v3-8'?\nallowed: v2-8 to v2-512, v3-8 to v3-2048, v4-8 to v4-4096, v5e-1 to v5e-256, v5p-8 to v5p-12288",
         ),
     ],
 )
-def test_settings_that_cannot_be_right_in_any_mode(
+def test_partition_settings_invalid_in_every_mode_are_rejected(
     refused: Callable[..., Any], said: str, path: str, message: str
 ) -> None:
     (problem,) = refused(params_overrides=(said,))
@@ -138,146 +142,146 @@ def test_settings_that_cannot_be_right_in_any_mode(
 
 
 @pytest.mark.parametrize("cores", [1, 4])
-def test_cores_of_a_replica_may_be_said_too(over_digits: Over, cores: int) -> None:
+def test_matching_cores_per_replica_are_accepted(over_digits: Over, cores: int) -> None:
     said = f"{TPU},runtime.tpu_platform=v3-8,{BOTH},runtime.num_cores_per_replica={cores}"
 
     assert found(over_digits, "train_and_eval", said) == []
 
 
 STRATEGY = "allowed: runtime.distribution_strategy: one_device, mirrored, tpu"
-# What is set over digits, the mode, the path that is blamed, and the start of the message.
+# The override of digits, the mode, the blamed path, and the start of the message.
 CASES = [
     (
         f"{TRAIN}=[1,2,2,1],{MIRRORED}",
         "train_and_eval",
         "task.eval_input_partition_dims",
-        f"got nothing, 1 part, and {TRAIN} is [1, 2, 2, 1], 4 parts; both run",
+        f"got null (1 part), but {TRAIN} is [1, 2, 2, 1] (4 parts); both use",
     ),
     (
         f"{EVAL}=[1,2,2,1],{MIRRORED}",
         "train_and_post_eval",
         EVAL,
-        f"got [1, 2, 2, 1], 4 parts, and {TASK_TRAIN} is not set, 1 part",
+        f"got [1, 2, 2, 1] (4 parts), but {TASK_TRAIN} is null (1 part)",
     ),
     (
         f"{TRAIN}=[1,2,2,1],{EVAL}=[1,2,1,1],{MIRRORED}",
         "train_and_eval",
         EVAL,
-        f"got [1, 2, 1, 1], 2 parts, and {TRAIN} is [1, 2, 2, 1], 4 parts",
+        f"got [1, 2, 1, 1] (2 parts), but {TRAIN} is [1, 2, 2, 1] (4 parts)",
     ),
     (
         f"{TRAIN}=[1,2,2,1],runtime.distribution_strategy=off",
         "train",
         TRAIN,
-        f"got [1, 2, 2, 1], 4 parts, under `off`, whose replicas have one device each\n{STRATEGY}",
+        f"got [1, 2, 2, 1] (4 parts) under `off`, whose replicas have one device each\n{STRATEGY}",
     ),
     (
         f"{TASK_TRAIN}=[1,2,2,1],runtime.distribution_strategy=multi_worker_mirrored",
         "train",
         TASK_TRAIN,
-        "got [1, 2, 2, 1], 4 parts, under `multi_worker_mirrored`",
+        "got [1, 2, 2, 1] (4 parts) under `multi_worker_mirrored`",
     ),
     (
         f"{EVAL}=[1,2,1,1],runtime.distribution_strategy=parameter_server",
         "eval",
         EVAL,
-        "got [1, 2, 1, 1], 2 parts, under `parameter_server`",
+        "got [1, 2, 1, 1] (2 parts) under `parameter_server`",
     ),
     (
         f"{TRAIN}=[1,2,1,1],runtime.distribution_strategy=mirrored,runtime.num_virtual_devices=3",
         "train",
         TRAIN,
-        "got [1, 2, 1, 1], 2 parts, and runtime.num_virtual_devices is 3\nset runtime.num_virtual_devices to 2 or a multiple of it",
+        "got [1, 2, 1, 1] (2 parts), but runtime.num_virtual_devices is 3\nset runtime.num_virtual_devices to 2 or a multiple of it",
     ),
     (
         f"{TRAIN}=[1,2,1,1],runtime.distribution_strategy=mirrored",
         "train",
         TRAIN,
-        "got [1, 2, 1, 1], 2 parts, and runtime.num_virtual_devices is 1",
+        "got [1, 2, 1, 1] (2 parts), but runtime.num_virtual_devices is 1",
     ),
     (
         f"{TRAIN}=[1,2,2,1],runtime.distribution_strategy=one_device,runtime.num_virtual_devices=2",
         "train",
         TRAIN,
-        "got [1, 2, 2, 1], 4 parts, and runtime.num_virtual_devices is 2",
+        "got [1, 2, 2, 1] (4 parts), but runtime.num_virtual_devices is 2",
     ),
     (
         f"{TRAIN}=[1,2,2,1],runtime.distribution_strategy=mirrored,runtime.num_gpus=2",
         "train",
         TRAIN,
-        "got [1, 2, 2, 1], 4 parts, and runtime.num_gpus is 2\nset runtime.num_gpus to 4 or a multiple",
+        "got [1, 2, 2, 1] (4 parts), but runtime.num_gpus is 2\nset runtime.num_gpus to 4 or a multiple",
     ),
     (
         f"{TRAIN}=[1,3,1,1],runtime.distribution_strategy=mirrored,runtime.num_virtual_devices=3,task.train_data.global_batch_size=63",
         "train",
         TRAIN,
-        "got [1, 3, 1, 1], and height 8 of the input is no multiple of 3\nallowed for height: 1, 2, 4, 8",
+        "got [1, 3, 1, 1], but the input's size along height is 8, not a multiple of 3\nallowed for height: 1, 2, 4, 8",
     ),
     (
         f"{EVAL}=[1,1,3,1],runtime.distribution_strategy=mirrored,runtime.num_virtual_devices=3,task.validation_data.global_batch_size=63",
         "eval",
         EVAL,
-        "got [1, 1, 3, 1], and width 8 of the input is no multiple of 3",
+        "got [1, 1, 3, 1], but the input's size along width is 8, not a multiple of 3",
     ),
     (
         f"{TRAIN}=[3,1,1,1],runtime.distribution_strategy=mirrored,runtime.num_virtual_devices=6",
         "train",
         "task.train_data.global_batch_size",
-        f"got 64, 32 a replica and step, which does not divide by 3, the parts of {TRAIN} along the batch\nallowed: a multiple of 6",
+        f"got 64: 32 per replica and step is not a multiple of 3, the number of parts of the batch in {TRAIN}\nallowed: a multiple of 6",
     ),
     (
         f"{TRAIN}=[2,1,1,1],trainer.gradient_accumulation_steps=64,{MIRRORED},task.train_data.global_batch_size=128",
         "train",
         "task.train_data.global_batch_size",
-        "got 128, 1 a replica and step, which does not divide by 2",
+        "got 128: 1 per replica and step is not a multiple of 2",
     ),
     (
         f"{TPU},{TRAIN}=[1,2,4,1],runtime.tpu_platform=v4-8",
         "train",
         TRAIN,
-        "got [1, 2, 4, 1], 8 parts, and a v4-8 has 4 devices, one for each chip\nallowed: products that divide 4",
+        "got [1, 2, 4, 1] (8 parts), but a v4-8 has 4 devices, one per chip\nallowed: products that divide 4",
     ),
     (
         f"{TPU},{TRAIN}=[1,4,4,1],runtime.tpu_platform=v3-8",
         "train",
         TRAIN,
-        "got [1, 4, 4, 1], 16 parts, and a v3-8 has 8 devices, one for each core",
+        "got [1, 4, 4, 1] (16 parts), but a v3-8 has 8 devices, one per core",
     ),
     (
         f"{TPU},{TRAIN}=[1,2,1,1],runtime.tpu_platform=v5litepod-1",
         "train",
         TRAIN,
-        "got [1, 2, 1, 1], 2 parts, and a v5e-1 has 1 device, one for each chip",
+        "got [1, 2, 1, 1] (2 parts), but a v5e-1 has 1 device, one per chip",
     ),
     (
         f"{TPU},{TRAIN}=[1,1,1,2],runtime.tpu_platform=v3-8",
         "train",
         TRAIN,
-        "got [1, 1, 1, 2], and channels 1 of the input is no multiple of 2\nallowed for channels: 1",
+        "got [1, 1, 1, 2], but the input's size along channels is 1, not a multiple of 2\nallowed for channels: 1",
     ),
     (
         f"{TPU},runtime.tpu_platform=v3-32,task.train_data.global_batch_size=48",
         "train",
         "task.train_data.global_batch_size",
-        "got 48, which does not divide by 32 (32 replicas)",
+        "got 48, which is not a multiple of 32 (32 replicas)",
     ),
     (
         f"{TPU},{TRAIN}=[1,2,2,1],runtime.tpu_platform=v3-32,task.train_data.global_batch_size=60",
         "train",
         "task.train_data.global_batch_size",
-        "got 60, which does not divide by 8 (8 replicas)",
+        "got 60, which is not a multiple of 8 (8 replicas)",
     ),
     (
         f"{TPU},{TRAIN}=[5,1,1,1]",
         "train",
         "task.train_data.global_batch_size",
-        "got 64, 64 a replica and step, which does not divide by 5",
+        "got 64: 64 per replica and step is not a multiple of 5",
     ),
 ]
 
 
 @pytest.mark.parametrize(("said", "mode", "path", "message"), CASES)
-def test_what_stands_in_the_way_is_told(
+def test_partition_dims_that_cannot_run_are_rejected(
     over_digits: Over, said: str, mode: str, path: str, message: str
 ) -> None:
     ((blamed, told),) = found(over_digits, mode, said)
@@ -286,7 +290,7 @@ def test_what_stands_in_the_way_is_told(
     assert told.startswith(message)
 
 
-def test_channels_are_split_by_tpus_alone(over_digits: Over) -> None:
+def test_only_tpus_can_split_channels(over_digits: Over) -> None:
     wide = "{features: {image: {shape: [8, 8, 4], dtype: uint8, low: 0, high: 9}, label: {shape: [], dtype: int32, low: 0, high: 9}}}"
     said = f"{TRAIN}=[1,1,1,4],{SYNTHETIC},task.train_data.synthetic={wide}"
 
@@ -295,7 +299,7 @@ def test_channels_are_split_by_tpus_alone(over_digits: Over) -> None:
     assert path == TRAIN
     assert (
         message
-        == "got [1, 1, 1, 4], 4 parts, under `mirrored`; only a TPU splits channels\nallowed: 1 there"
+        == "got [1, 1, 1, 4] (4 parts) under `mirrored`; only TPUs split channels\nallowed: 1 for channels"
     )
 
 
@@ -314,22 +318,22 @@ def test_channels_are_split_by_tpus_alone(over_digits: Over) -> None:
         f"{TASK_TRAIN}=[1,2,2,1],{EVAL}=[1,4,1,1],{TPU},runtime.tpu_platform=v5p-8",
     ],
 )
-def test_what_fits_is_let_through(over_digits: Over, said: str, mode: str) -> None:
+def test_valid_partition_dims_are_accepted(over_digits: Over, said: str, mode: str) -> None:
     assert found(over_digits, mode, said) == []
 
 
 @pytest.mark.parametrize("mode", ["eval", "continuous_eval"])
-def test_dims_of_the_other_part_do_not_matter(over_digits: Over, mode: str) -> None:
+def test_eval_modes_ignore_the_training_dims(over_digits: Over, mode: str) -> None:
     said = f"{TRAIN}=[1,3,5,7],runtime.distribution_strategy=off"
 
     assert found(over_digits, mode, said) == []
     assert found(over_digits, "train", said) != []
 
 
-# What tells the size of the images before tensorflow is there.
+# How the size of the images is known before tensorflow is imported.
 
 
-def test_sizes_of_images(over_digits: Over) -> None:
+def test_image_shape_is_determined_from_the_data_source(over_digits: Over) -> None:
     plain = config(over_digits).task
     assert plain.image_shape("train_data") == (8, 8, 1)
     made = config(over_digits, SYNTHETIC).task
@@ -338,7 +342,7 @@ def test_sizes_of_images(over_digits: Over) -> None:
     assert config(over_digits, missing).task.image_shape("train_data") is None
 
 
-def test_sizes_of_images_in_records(over_digits: Over, tmp_path: Path) -> None:
+def test_image_size_is_read_from_tfrecords(over_digits: Over, tmp_path: Path) -> None:
     from tests.support.tfrecords import write_set
 
     write_set(tmp_path, sizes=(3,), shape=(12, 20, 3))
@@ -350,7 +354,7 @@ def test_sizes_of_images_in_records(over_digits: Over, tmp_path: Path) -> None:
         over_digits, "train", f"{said},{TRAIN}=[1,1,8,1],runtime.num_virtual_devices=8"
     )
     assert (path, message.split("\n")[0]) == (
-        TRAIN, "got [1, 1, 8, 1], and width 20 of the input is no multiple of 8"
+        TRAIN, "got [1, 1, 8, 1], but the input's size along width is 20, not a multiple of 8"
     )  # fmt: skip
 
 
@@ -364,16 +368,14 @@ def test_sizes_of_images_in_records(over_digits: Over, tmp_path: Path) -> None:
         ((1, 1, 1, 2, 2), (8, 9, 32, 33, 4), 1),
     ],
 )
-def test_shapes_that_are_known_later_are_held_to_the_same(
-    dims: Any, shape: Any, count: int
-) -> None:
+def test_input_shapes_not_divisible_by_dims_are_reported(dims: Any, shape: Any, count: int) -> None:
     problems = [*shape_problems("some.path", dims, shape)]
 
     assert len(problems) == count
     assert {path for path, _ in problems} <= {"some.path"}
 
 
-def test_preflight_tells_them_with_their_origin(tmp_path: Path) -> None:
+def test_preflight_reports_partition_problems_with_their_origin(tmp_path: Path) -> None:
     request = Request(
         experiment="digits", params_overrides=(f"{BOTH},{MIRRORED},runtime.num_virtual_devices=2",)
     )
@@ -385,7 +387,7 @@ def test_preflight_tells_them_with_their_origin(tmp_path: Path) -> None:
     assert told == {(TRAIN, "--params_override[0]"), (EVAL, "--params_override[0]")}
 
 
-def test_preflight_counts_replicas_wherever_dims_are_set(tmp_path: Path) -> None:
+def test_preflight_accounts_for_dims_set_in_the_task(tmp_path: Path) -> None:
     said = f"{MIRRORED},{TASK_TRAIN}=[1,2,1,1],task.train_data.global_batch_size=66,task.eval_input_partition_dims=[1,2,1,1],task.validation_data.global_batch_size=66"
 
     check_before_start(
@@ -393,7 +395,7 @@ def test_preflight_counts_replicas_wherever_dims_are_set(tmp_path: Path) -> None
     )
 
 
-def test_no_check_needs_tensorflow() -> None:
+def test_partition_checks_do_not_import_tensorflow() -> None:
     code = (
         "import sys\n"
         "from orbit_runner.config.schema.partition_checks import run_problems\n"

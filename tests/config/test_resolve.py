@@ -12,7 +12,7 @@ from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.resolve import Request, resolve
 from orbit_runner.registry import TASKS, Entry
 
-# Every layer, lowest first: how it sets runtime.seed to a value, and the origin that it then has.
+# Every layer, lowest first: how it sets runtime.seed to a value, and the resulting origin.
 LAYERS: list[tuple[str, Callable[..., dict[str, Any]], str]] = [
     ("experiment", lambda write, n: {"experiment": write("e.yaml", experiment(n))}, "e.yaml:9"),
     ("config_file", lambda write, n: {"config_files": (write("c.yaml", seed(n)),)}, "c.yaml:1"),
@@ -49,7 +49,7 @@ runtime: {{seed: {n}}}
 
 
 def request(write: Callable[..., str], indexes: tuple[int, ...]) -> Request:
-    """Makes a request in which layer i sets the seed to 100 + i; lists are filled up in order."""
+    """Makes a request in which layer i sets the seed to 100 + i; lists are appended to in order."""
     said: dict[str, Any] = {"experiment": write("base.yaml", experiment(1))}
     for index in indexes:
         for key, value in LAYERS[index][1](write, 100 + index).items():
@@ -62,7 +62,7 @@ def request(write: Callable[..., str], indexes: tuple[int, ...]) -> Request:
     [pytest.param(a, b, id=f"{LAYERS[a][0]}<{LAYERS[b][0]}")
      for a, b in itertools.combinations(range(len(LAYERS)), 2)],
 )  # fmt: skip
-def test_the_higher_layer_wins_and_is_the_origin(
+def test_higher_layer_overrides_lower_and_becomes_the_origin(
     write: Callable[..., str], lower: int, higher: int
 ) -> None:
     resolved = resolve(request(write, (lower, higher)))
@@ -74,13 +74,13 @@ def test_the_higher_layer_wins_and_is_the_origin(
     assert str(resolved.origins["runtime.seed"]) == label
 
 
-def test_all_layers_together_end_in_the_last(write: Callable[..., str]) -> None:
+def test_last_of_all_layers_wins(write: Callable[..., str]) -> None:
     resolved = resolve(request(write, tuple(range(len(LAYERS)))))
 
     assert resolved.config.runtime.seed == 100 + len(LAYERS) - 1
 
 
-def test_what_nothing_set_has_no_origin(write: Callable[..., str]) -> None:
+def test_unset_setting_falls_back_to_the_origin_of_its_section(write: Callable[..., str]) -> None:
     resolved = resolve(request(write, ()))
 
     assert "runtime.num_gpus" not in resolved.origins
@@ -100,18 +100,18 @@ def test_sections_merge_and_lists_are_replaced(
 
 
 @pytest.mark.parametrize(
-    ("text", "path"),
+    "text",
     [
-        ("runtime:\n", "runtime.seed"),
-        ("trainer:\n  # train_steps: 3\n", "trainer.train_epochs"),
-        ("trainer: {optimizer_config: }\n", "trainer.optimizer_config.optimizer.type"),
-        ("task: {train_data: }\n", "task.train_data.source"),
-        ("task: {losses: , model: }\n", "task.model.dense_units"),
-        ("task:\n", "task.name"),
+        "runtime:\n",
+        "trainer:\n  # train_steps: 3\n",
+        "trainer: {optimizer_config: }\n",
+        "task: {train_data: }\n",
+        "task: {losses: , model: }\n",
+        "task:\n",
     ],
 )
-def test_a_section_with_nothing_below_it_changes_nothing(
-    write: Callable[..., str], over_digits: Callable[..., Any], text: str, path: str
+def test_empty_section_changes_nothing(
+    write: Callable[..., str], over_digits: Callable[..., Any], text: str
 ) -> None:
     write("a.yaml", text)
 
@@ -129,7 +129,7 @@ def test_a_section_with_nothing_below_it_changes_nothing(
         (["ema: {average_decay: 0.5}", "ema: null", "ema: {start_step: 0}"], 0.99),
     ],
 )  # fmt: skip
-def test_null_takes_an_optional_section_away(
+def test_null_removes_an_optional_section(
     write: Callable[..., str], over_digits: Callable[..., Any], layers: list[str], decay: Any
 ) -> None:
     names = [write(f"{n}.yaml", f"trainer: {{optimizer_config: {{{text}}}}}")
@@ -141,13 +141,17 @@ def test_null_takes_an_optional_section_away(
     assert ema is None or ema.start_step == 0
 
 
-def test_another_network_drops_what_was_said_of_the_first(over_digits: Callable[..., Any]) -> None:
+def test_new_model_name_discards_settings_of_the_previous_model(
+    over_digits: Callable[..., Any],
+) -> None:
     model = over_digits(params_overrides=("task.model.name=mlp",)).task.model
 
     assert (model.name, model.hidden_units, model.dropout_rate) == ("mlp", (128, 64), 0.0)
 
 
-def test_what_the_renaming_layer_and_later_ones_say_holds(over_digits: Callable[..., Any]) -> None:
+def test_settings_set_with_or_after_new_model_name_are_kept(
+    over_digits: Callable[..., Any],
+) -> None:
     model = over_digits(
         params_overrides=("task.model.name=mlp,task.model.hidden_units=[3]",),
         gin_params=("task.model.dropout_rate = 0.25",),
@@ -156,11 +160,11 @@ def test_what_the_renaming_layer_and_later_ones_say_holds(over_digits: Callable[
     assert (model.hidden_units, model.dropout_rate) == ((3,), 0.25)
 
 
-def test_the_same_name_again_drops_nothing(over_digits: Callable[..., Any]) -> None:
+def test_repeated_model_name_discards_nothing(over_digits: Callable[..., Any]) -> None:
     assert over_digits(params_overrides=("task.model.name=cnn",)) == over_digits()
 
 
-def test_a_rename_below_a_rename_is_kept(
+def test_new_model_name_within_a_new_task_is_kept(
     write: Callable[..., str], over_digits: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     same = TASKS.get("image_classification")
@@ -175,7 +179,7 @@ def test_a_rename_below_a_rename_is_kept(
     assert task.train_data.augment == "none"
 
 
-def test_the_name_of_an_experiment_is_its_files_unless_it_says_so(
+def test_experiment_name_defaults_to_its_file_name(
     write: Callable[..., str],
 ) -> None:
     write("mine.yaml", experiment(1))
@@ -189,7 +193,7 @@ def test_the_name_of_an_experiment_is_its_files_unless_it_says_so(
     assert names == ["mine", "other", "r1"]
 
 
-def test_an_experiment_of_the_working_folder_is_found_before_a_shipped_one(
+def test_local_experiment_takes_precedence_over_a_shipped_experiment(
     write: Callable[..., str],
 ) -> None:
     write("experiments/digits.yaml", experiment(77))
@@ -201,7 +205,7 @@ def test_an_experiment_of_the_working_folder_is_found_before_a_shipped_one(
     assert str(resolved.origins["runtime.seed"]) == "experiments/own.yml:9"
 
 
-def test_a_config_needs_no_experiment(write: Callable[..., str]) -> None:
+def test_config_file_resolves_without_an_experiment(write: Callable[..., str]) -> None:
     write("c.yaml", experiment(5))
 
     config = resolve(Request(config_files=("c.yaml",))).config
@@ -215,12 +219,12 @@ def test_a_config_needs_no_experiment(write: Callable[..., str]) -> None:
         ({"experiment": "digit"}, "unknown experiment 'digit'; did you mean 'digits'?"),
         ({"experiment": "digits.yml"}, "did you mean 'experiments/digits.yaml'?"),
         ({"config_files": ("configs/runtime/gpu.yaml",)}, "mean 'configs/runtime/cpu.yaml'?"),
-        ({"config_files": ("no/such/thing.yaml",)}, "unknown file 'no/such/thing.yaml'\nsearched from: "),
+        ({"config_files": ("no/such/thing.yaml",)}, "unknown file 'no/such/thing.yaml'\nsearched in: "),
         ({"gin_files": ("digits_mlp.gin",)}, "did you mean 'experiments/digits_mlp.gin'?"),
         ({"imports": ("no_such_module",)}, "cannot import 'no_such_module': ModuleNotFoundError"),
     ],
 )  # fmt: skip
-def test_what_is_not_there_is_one_problem(
+def test_unknown_experiment_file_or_module_is_one_problem(
     write: Callable[..., str], refused: Callable[..., Any], said: dict[str, Any], message: str
 ) -> None:
     (problem,) = refused(**said)
@@ -228,15 +232,15 @@ def test_what_is_not_there_is_one_problem(
     assert message in problem.message
 
 
-def test_a_missing_file_names_the_folders_searched(
+def test_missing_file_error_lists_the_searched_directories(
     write: Callable[..., str], refused: Callable[..., Any]
 ) -> None:
     (problem,) = refused(config_files=("zzz.yaml",))
 
-    assert f"searched from: {Path.cwd()}, /" in problem.message
+    assert f"searched in: {Path.cwd()}, /" in problem.message
 
 
-def test_an_experiment_that_cannot_be_read_is_the_only_problem(
+def test_unreadable_experiment_is_the_only_reported_problem(
     write: Callable[..., str], refused: Callable[..., Any]
 ) -> None:
     write("bad.yaml", "task: [1\n")
@@ -248,7 +252,7 @@ def test_an_experiment_that_cannot_be_read_is_the_only_problem(
     assert [str(p.origin) for p in problems] == ["bad.yaml:2"]
 
 
-def test_a_module_that_fails_to_import_hides_no_second_mistake_behind_unknown_names(
+def test_failed_import_suppresses_unknown_name_errors(
     write: Callable[..., str], refused: Callable[..., Any]
 ) -> None:
     problems = refused(imports=("no_such_module",), params_overrides=("task.name=mine",))
@@ -256,12 +260,15 @@ def test_a_module_that_fails_to_import_hides_no_second_mistake_behind_unknown_na
     assert [p.path for p in problems] == ["imports"]
 
 
-def test_no_task_at_all_is_said_once() -> None:
-    with pytest.raises(ConfigError, match="no task is declared; give --experiment=NAME"):
+def test_config_without_a_task_is_rejected_with_one_problem_of_the_task() -> None:
+    with pytest.raises(ConfigError, match="no task is set; pass --experiment=NAME") as caught:
         resolve(Request())
 
+    found = [p.path for p in caught.value.problems if p.path.startswith("task")]
+    assert found == ["task.name"]
 
-def test_all_errors_of_all_layers_come_at_once(
+
+def test_errors_of_all_layers_are_reported_at_once(
     write: Callable[..., str], refused: Callable[..., Any]
 ) -> None:
     write("a.yaml", "task:\n  model: {dpeth: 3}\nrunttime: {}\n")
@@ -293,7 +300,7 @@ def test_all_errors_of_all_layers_come_at_once(
     )
 
 
-def test_every_contradiction_is_told_at_once(refused: Callable[..., Any]) -> None:
+def test_all_contradictory_settings_are_reported_at_once(refused: Callable[..., Any]) -> None:
     problems = refused(
         params_overrides=(
             "trainer.train_steps=3,trainer.train_epochs=2,"
@@ -314,7 +321,9 @@ def test_every_contradiction_is_told_at_once(refused: Callable[..., Any]) -> Non
     ]
 
 
-def test_the_message_is_capped_but_the_problems_are_not(refused: Callable[..., Any]) -> None:
+def test_error_message_is_truncated_but_problem_list_is_complete(
+    refused: Callable[..., Any],
+) -> None:
     said = ",".join(f"runtime.x{n}=1" for n in range(20))
     problems = refused(params_overrides=(said,))
 
@@ -332,12 +341,14 @@ def test_the_message_is_capped_but_the_problems_are_not(refused: Callable[..., A
         ("trainer.train_steps=0", 0, 0.0),
     ],
 )
-def test_steps_and_epochs_overrule_each_other(override: str, steps: int, epochs: float) -> None:
+def test_steps_and_epochs_override_each_other_across_layers(
+    override: str, steps: int, epochs: float
+) -> None:
     config = resolve(Request(experiment="digits", params_overrides=(override,))).config
     assert (config.trainer.train_steps, config.trainer.train_epochs) == (steps, epochs)
 
 
-def test_steps_and_epochs_in_one_layer_contradict_each_other() -> None:
+def test_steps_and_epochs_in_one_layer_are_rejected() -> None:
     both = "trainer.train_epochs=2,trainer.train_steps=5"
-    with pytest.raises(ConfigError, match="set one of the two"):
+    with pytest.raises(ConfigError, match="set only one of them"):
         resolve(Request(experiment="digits", params_overrides=(both,)))

@@ -1,4 +1,4 @@
-"""What the settings of `runtime` say together about devices, clusters and TPUs."""
+"""Which settings of `runtime` about devices, clusters and TPUs can be combined."""
 # ruff: noqa: E501 (one line a case)
 
 from __future__ import annotations
@@ -24,42 +24,42 @@ def _runtime(strategy: str, **settings: Any) -> RuntimeConfig:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_strategy_alone_is_right(strategy: str) -> None:
+def test_strategy_without_other_settings_is_valid(strategy: str) -> None:
     assert [*runtime_problems(_runtime(strategy))] == []
 
 
-# Strategy, what is set beside it, the field that is blamed, and a part of the message.
+# The strategy, the other settings, the blamed field, and a part of the message.
 CASES = [
     ("one_device", {"num_gpus": 2}, "num_gpus", "got 2 under `one_device`, which uses one device"),
     (SERVED, {"num_gpus": 2}, "num_gpus", "got 2 under `parameter_server`, which uses one device"),
-    ("tpu", {"num_gpus": 2}, "num_gpus", "got 2 under `tpu`"),
-    ("tpu", {"num_gpus": -1}, "num_gpus", "got -1 under `tpu`"),
-    ("off", {"num_virtual_devices": 2}, "num_virtual_devices", "got 2 under `off`"),
-    (MIRRORED, {"num_virtual_devices": 2}, "num_virtual_devices", "uses one CPU a worker\nstart more workers: runner launch --workers=N"),
-    ("mirrored", {"num_gpus": 2, "num_virtual_devices": 2}, "num_virtual_devices", "virtual devices are for the CPU"),
+    ("tpu", {"num_gpus": 2}, "num_gpus", "got 2, which has no effect under `tpu`"),
+    ("tpu", {"num_gpus": -1}, "num_gpus", "got -1, which has no effect under `tpu`"),
+    ("off", {"num_virtual_devices": 2}, "num_virtual_devices", "got 2 under `off`, which does not support virtual devices"),
+    (MIRRORED, {"num_virtual_devices": 2}, "num_virtual_devices", "uses one CPU per worker\nstart more workers: runner launch --workers=N"),
+    ("mirrored", {"num_gpus": 2, "num_virtual_devices": 2}, "num_virtual_devices", "virtual devices are CPU devices"),
     ("mirrored", {"all_reduce_alg": "ring"}, "all_reduce_alg", "got 'ring' under `mirrored`\nallowed: nccl, hierarchical_copy, reduction_to_one_device"),
     (MIRRORED, {"all_reduce_alg": "hierarchical_copy"}, "all_reduce_alg", "allowed: auto, ring, nccl"),
-    (MIRRORED, {"all_reduce_alg": "nccl"}, "all_reduce_alg", "nccl needs GPUs, and num_gpus is 0"),
-    (SERVED, {"all_reduce_alg": "auto"}, "all_reduce_alg", "has nothing to reduce\nallowed: null"),
-    (SERVED, {"worker_hosts": "a:1"}, "worker_hosts", "names no parameter server; set runtime.cluster"),
-    (MIRRORED, {"worker_hosts": "a:1", "cluster": WORKERS}, "worker_hosts", "and runtime.cluster both describe the cluster"),
+    (MIRRORED, {"all_reduce_alg": "nccl"}, "all_reduce_alg", "nccl requires GPUs, but num_gpus is 0"),
+    (SERVED, {"all_reduce_alg": "auto"}, "all_reduce_alg", "does not all-reduce gradients\nallowed: null"),
+    (SERVED, {"worker_hosts": "a:1"}, "worker_hosts", "contains no parameter servers; set runtime.cluster"),
+    (MIRRORED, {"worker_hosts": "a:1", "cluster": WORKERS}, "worker_hosts", "set either this or runtime.cluster, not both"),
     (MIRRORED, {"cluster": {**WORKERS, "ps": ["c:1"]}}, "cluster.ps", "has no parameter servers"),
-    ("mirrored", {"cluster": {**WORKERS, "ps": ["c:1"]}}, "cluster", "describes a cluster, and `mirrored` runs in one process"),
+    ("mirrored", {"cluster": {**WORKERS, "ps": ["c:1"]}}, "cluster", "describes a cluster, but `mirrored` runs in one process"),
     *((s, {"worker_hosts": "a:1,b:1"}, "worker_hosts", "runs in one process\nset runtime.distribution_strategy: multi_worker") for s in ONE_PROCESS),
     *((s, {"num_workers": 2}, "num_workers", f"got 2 under `{s}`, which runs in one process") for s in ONE_PROCESS),
     *((s, {"num_parameter_servers": 1}, "num_parameter_servers", f"`{s}` has no parameter servers") for s in (*ONE_PROCESS, MIRRORED)),
     *((s, {"variable_partitioner": "fixed"}, "variable_partitioner", "has no parameter servers") for s in (*ONE_PROCESS, MIRRORED)),
-    *((s, {"remote_cluster": "worker=a:1;ps=b:1"}, "remote_cluster", "cannot be driven from outside") for s in (*ONE_PROCESS, MIRRORED)),
-    (SERVED, {"remote_cluster": "worker=a:1;ps=b:1", "cluster": WORKERS}, "remote_cluster", "leave the cluster of this process out"),
+    *((s, {"remote_cluster": "worker=a:1;ps=b:1"}, "remote_cluster", f"is not supported under `{s}`") for s in (*ONE_PROCESS, MIRRORED)),
+    (SERVED, {"remote_cluster": "worker=a:1;ps=b:1", "cluster": WORKERS}, "remote_cluster", "cannot be combined with runtime.cluster"),
     (SERVED, {"mixed_precision_dtype": "float16"}, "mixed_precision_dtype", "allowed: null, 'float32', 'bfloat16'"),
     (SERVED, {"enable_xla": True}, "enable_xla", "XLA cannot compile"),
     (SERVED, {"run_eagerly": True}, "run_eagerly", "allowed: false under `parameter_server`"),
     (SERVED, {"tf_data_service": "grpc://a:1"}, "tf_data_service", "allowed: null under `parameter_server`"),
     (MIRRORED, {"tf_data_service": "a:1"}, "tf_data_service", "got 'a:1', expected grpc://host:port"),
     (MIRRORED, {"tf_data_service": "grpc://a:1,b"}, "tf_data_service", "got 'b', expected grpc://host:port"),
-    *((s, {"tpu": "local"}, "tpu", f"is set under `{s}`\nset runtime.distribution_strategy: tpu") for s in STRATEGIES if s != "tpu"),
-    *(("mirrored", {f: v}, f, "is set under `mirrored`") for f, v in (("tpu_zone", "x"), ("tpu_project", "x"), ("tpu_platform", "v3-8"))),
-    ("mirrored", {"tpu_enable_xla_dynamic_padder": False}, "tpu_enable_xla_dynamic_padder", "is set under `mirrored`"),
+    *((s, {"tpu": "local"}, "tpu", f"has no effect under `{s}`\nset runtime.distribution_strategy: tpu") for s in STRATEGIES if s != "tpu"),
+    *(("mirrored", {f: v}, f, "has no effect under `mirrored`") for f, v in (("tpu_zone", "x"), ("tpu_project", "x"), ("tpu_platform", "v3-8"))),
+    ("mirrored", {"tpu_enable_xla_dynamic_padder": False}, "tpu_enable_xla_dynamic_padder", "has no effect under `mirrored`"),
     ("mirrored", {"loss_scale": 2.0}, "loss_scale", "only float16 needs a loss scale"),
 ]  # fmt: skip
 
@@ -71,7 +71,7 @@ def _text(strategy: str, settings: dict[str, Any]) -> str:
 
 @pytest.mark.sample(19)
 @pytest.mark.parametrize(("strategy", "settings", "field", "said"), CASES)
-def test_a_contradiction_is_told_once(
+def test_contradictory_runtime_settings_are_reported_once(
     refused: Callable[..., Any], strategy: str, settings: dict[str, Any], field: str, said: str
 ) -> None:
     problems = refused(params_overrides=(_text(strategy, settings),))
@@ -95,7 +95,7 @@ def test_a_contradiction_is_told_once(
         ("tpu", {"tpu": "local", "tpu_platform": "v3-8", "tpu_enable_xla_dynamic_padder": True}),
     ],
 )
-def test_what_goes_together_is_taken(
+def test_compatible_runtime_settings_are_accepted(
     over_digits: Callable[..., Any], strategy: str, settings: dict[str, Any]
 ) -> None:
     config = over_digits(params_overrides=(_text(strategy, settings),))
@@ -113,7 +113,7 @@ def test_what_goes_together_is_taken(
         ({"distribution_strategy": "tpu", "tpu": "local"}, 1, None),
     ],
 )
-def test_the_number_of_replicas(
+def test_replica_count_follows_from_strategy_and_workers(
     settings: dict[str, Any], workers: int, replicas: int | None
 ) -> None:
     assert RuntimeConfig(**settings).num_replicas(workers) == replicas

@@ -1,4 +1,4 @@
-"""What the values of one section say together: every `problems()` of every class."""
+"""Contradictions between values of one section: the `problems()` of every class."""
 # ruff: noqa: E501 (one line a case)
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ OPT = "trainer.optimizer_config"
 LR = f"{OPT}.learning_rate"
 RESNET = "task.model.name=resnet_cifar"
 
-# The class, what is laid over digits, the path that is blamed, and the start of the message.
+# The class, the override of digits, the blamed path, and the start of the message.
 CASES = [
     ("DataConfig", "task.train_data.global_batch_size=0", "task.train_data.global_batch_size", "got 0, allowed: at least 1"),
     ("DataConfig", "task.validation_data.augment=crop", "task.validation_data.augment", "got 'crop' with is_training: false"),
@@ -29,61 +29,61 @@ CASES = [
     ("CallbackConfig", "callbacks=[{arguments: {a: 1}}]", "callbacks[0].class_name", "got '', expected a module and a class"),
     ("RuntimeConfig", "runtime.num_gpus=2", "runtime.num_gpus", "got 2 under `one_device`"),
     ("RuntimeConfig", "runtime.num_virtual_devices=2", "runtime.num_virtual_devices", "got 2 under `one_device`"),
-    ("RuntimeConfig", "runtime.distribution_strategy=mirrored,runtime.num_gpus=-1,runtime.num_virtual_devices=2", "runtime.num_virtual_devices", "virtual devices are for the CPU"),
-    ("RuntimeConfig", "runtime.all_reduce_alg=hierarchical_copy", "runtime.all_reduce_alg", "`one_device` has nothing to reduce"),
-    ("RuntimeConfig", "runtime.distribution_strategy=mirrored,runtime.all_reduce_alg=nccl", "runtime.all_reduce_alg", "nccl needs GPUs"),
+    ("RuntimeConfig", "runtime.distribution_strategy=mirrored,runtime.num_gpus=-1,runtime.num_virtual_devices=2", "runtime.num_virtual_devices", "virtual devices are CPU devices"),
+    ("RuntimeConfig", "runtime.all_reduce_alg=hierarchical_copy", "runtime.all_reduce_alg", "`one_device` does not all-reduce gradients"),
+    ("RuntimeConfig", "runtime.distribution_strategy=mirrored,runtime.all_reduce_alg=nccl", "runtime.all_reduce_alg", "nccl requires GPUs"),
     ("RuntimeConfig", "runtime.loss_scale=dynamic", "runtime.loss_scale", "only float16 needs a loss scale"),
     ("RuntimeConfig", "runtime.mixed_precision_dtype=float16,runtime.loss_scale=x", "runtime.loss_scale", "got 'x', allowed: 'dynamic' or a number"),
     ("RuntimeConfig", "runtime.mixed_precision_dtype=float16,runtime.loss_scale=0", "runtime.loss_scale", "got 0.0, allowed: a number above 0"),
     ("TrainerConfig", "trainer.steps_per_loop=always", "trainer.steps_per_loop", "got 'always', allowed: 'auto' or a number"),
-    ("TrainerConfig", "trainer.train_steps=5,trainer.train_epochs=2", "trainer.train_epochs", "train_steps is 5; set one of the two"),
-    ("TrainerConfig", "trainer.train_tf_function=false", "trainer.train_tf_function", "train_tf_while_loop needs it"),
-    ("TrainerConfig", "trainer.eval_tf_function=false,trainer.eval_tf_while_loop=true", "trainer.eval_tf_function", "eval_tf_while_loop needs it"),
-    ("TrainerConfig", "trainer.best_checkpoint_export_subdir=''", "trainer.best_checkpoint_eval_metric", "got 'accuracy', which has no effect without best_checkpoint_export_subdir\nset both or none"),
-    ("TrainerConfig", "trainer.best_checkpoint_eval_metric=''", "trainer.best_checkpoint_export_subdir", "got 'best', which has no effect without best_checkpoint_eval_metric\nset both or none"),
+    ("TrainerConfig", "trainer.train_steps=5,trainer.train_epochs=2", "trainer.train_epochs", "train_steps is 5; set only one of them"),
+    ("TrainerConfig", "trainer.train_tf_function=false", "trainer.train_tf_function", "train_tf_while_loop requires it"),
+    ("TrainerConfig", "trainer.eval_tf_function=false,trainer.eval_tf_while_loop=true", "trainer.eval_tf_function", "eval_tf_while_loop requires it"),
+    ("TrainerConfig", "trainer.best_checkpoint_export_subdir=''", "trainer.best_checkpoint_eval_metric", "got 'accuracy', which has no effect without best_checkpoint_export_subdir\nset both or neither"),
+    ("TrainerConfig", "trainer.best_checkpoint_eval_metric=''", "trainer.best_checkpoint_export_subdir", "got 'best', which has no effect without best_checkpoint_eval_metric\nset both or neither"),
     ("EarlyStopping", "trainer.early_stopping={}", "trainer.early_stopping.patience", "neither patience nor threshold"),
-    ("Optimizer", f"{OPT}.optimizer.adam={{clipnorm: 1, clipvalue: 2}}", f"{OPT}.optimizer.adam.clipvalue", "only one way of clipping can be set, got clipnorm and clipvalue"),
-    ("Optimizer", f"{OPT}.optimizer={{type: adamw_experimental, adamw_experimental: {{clipnorm: 1}}}}", f"{OPT}.optimizer.adamw_experimental.global_clipnorm", "only one way"),
-    ("OneOf", f"{OPT}.optimizer.type=null", f"{OPT}.optimizer.type", "nothing is chosen"),
-    ("OneOf", f"{LR}.type=null", f"{LR}.type", "nothing is chosen\nallowed: constant, "),
-    ("OptimizerChoice", f"{OPT}.optimizer.type=slide", f"{OPT}.optimizer.type", "got 'slide': Model Garden names this optimizer and does not ship it"),
-    ("OptimizerChoice", f"{OPT}.optimizer.type=adafactor", f"{OPT}.optimizer.type", "got 'adafactor': Model Garden names this optimizer"),
-    ("Schedule", f"{LR}.cosine.decay_steps=null", f"{LR}.cosine.decay_steps", "has to be set"),
-    ("Schedule", f"{LR}.type=power", f"{LR}.power.initial_learning_rate", "has to be set"),
-    ("Schedule", f"{OPT}.warmup.type=linear", f"{OPT}.warmup.linear.warmup_steps", "has to be set"),
-    ("Schedule", f"{OPT}.warmup.type=polynomial", f"{OPT}.warmup.polynomial.warmup_steps", "has to be set"),
-    ("Pieces", f"{LR}={{type: stepwise, stepwise: {{boundaries: [2, 1], values: [1, 2, 3]}}}}", f"{LR}.stepwise.boundaries", "got [2, 1], which do not rise"),
-    ("Pieces", f"{LR}={{type: stepwise, stepwise: {{boundaries: [2, 2], values: [1, 2, 3]}}}}", f"{LR}.stepwise.boundaries", "got [2, 2], which do not rise"),
+    ("Optimizer", f"{OPT}.optimizer.adam={{clipnorm: 1, clipvalue: 2}}", f"{OPT}.optimizer.adam.clipvalue", "at most one of clipnorm, clipvalue and global_clipnorm can be set, got clipnorm and clipvalue"),
+    ("Optimizer", f"{OPT}.optimizer={{type: adamw_experimental, adamw_experimental: {{clipnorm: 1}}}}", f"{OPT}.optimizer.adamw_experimental.global_clipnorm", "at most one of clipnorm, clipvalue"),
+    ("OneOf", f"{OPT}.optimizer.type=null", f"{OPT}.optimizer.type", "is not set"),
+    ("OneOf", f"{LR}.type=null", f"{LR}.type", "is not set\nallowed: constant, "),
+    ("OptimizerChoice", f"{OPT}.optimizer.type=slide", f"{OPT}.optimizer.type", "got 'slide': Model Garden lists this optimizer but does not include it"),
+    ("OptimizerChoice", f"{OPT}.optimizer.type=adafactor", f"{OPT}.optimizer.type", "got 'adafactor': Model Garden lists this optimizer"),
+    ("Schedule", f"{LR}.cosine.decay_steps=null", f"{LR}.cosine.decay_steps", "must be set"),
+    ("Schedule", f"{LR}.type=power", f"{LR}.power.initial_learning_rate", "must be set"),
+    ("Schedule", f"{OPT}.warmup.type=linear", f"{OPT}.warmup.linear.warmup_steps", "must be set"),
+    ("Schedule", f"{OPT}.warmup.type=polynomial", f"{OPT}.warmup.polynomial.warmup_steps", "must be set"),
+    ("Pieces", f"{LR}={{type: stepwise, stepwise: {{boundaries: [2, 1], values: [1, 2, 3]}}}}", f"{LR}.stepwise.boundaries", "got [2, 1], expected strictly increasing steps"),
+    ("Pieces", f"{LR}={{type: stepwise, stepwise: {{boundaries: [2, 2], values: [1, 2, 3]}}}}", f"{LR}.stepwise.boundaries", "got [2, 2], expected strictly increasing steps"),
     ("Pieces", f"{LR}={{type: stepwise, stepwise: {{boundaries: [1], values: [1]}}}}", f"{LR}.stepwise.values", "got 1 values for 1 boundaries\nallowed: 2 values"),
     ("Pieces", f"{LR}={{type: step_cosine_with_offset, step_cosine_with_offset: {{boundaries: [1, 2], values: [1]}}}}", f"{LR}.step_cosine_with_offset.values", "got 1 values for 2 boundaries\nallowed: 2 values"),
     ("StepCosineLr", f"{LR}={{type: step_cosine_with_offset, step_cosine_with_offset: {{boundaries: [1], values: [1]}}}}", f"{LR}.step_cosine_with_offset.boundaries", "got [1], allowed: at least two"),
-    ("TrainerConfig", f"trainer.train_epochs=0,trainer.train_steps=6,{LR}={{type: step_cosine_with_offset, step_cosine_with_offset: {{boundaries: [0, 3], values: [1, 2], offset: 2}}}}", f"{LR}.step_cosine_with_offset.boundaries", "the rate is NaN from step 5 on, and train_steps is 6"),
+    ("TrainerConfig", f"trainer.train_epochs=0,trainer.train_steps=6,{LR}={{type: step_cosine_with_offset, step_cosine_with_offset: {{boundaries: [0, 3], values: [1, 2], offset: 2}}}}", f"{LR}.step_cosine_with_offset.boundaries", "the rate is NaN from step 5 on, but train_steps is 6"),
     ("ResNetCifarConfig", f"{RESNET},task.model.depth=21", "task.model.depth", "got 21, expected 6n+2 in version 1\nnearest: 20 and 26"),
     ("ResNetCifarConfig", f"{RESNET},task.model.version=2,task.model.depth=21", "task.model.depth", "got 21, expected 9n+2 in version 2\nnearest: 20 and 29"),
-    ("TaskConfig", "task.train_data={is_training: false, augment: none}", "task.train_data.is_training", "expected true"),
-    ("TaskConfig", "task.train_data.is_training=null", "task.train_data.is_training", "expected true"),
-    ("TaskConfig", "task.validation_data.is_training=true", "task.validation_data.is_training", "expected false"),
+    ("TaskConfig", "task.train_data={is_training: false, augment: none}", "task.train_data.is_training", "must be true in train_data"),
+    ("TaskConfig", "task.train_data.is_training=null", "task.train_data.is_training", "must be true in train_data"),
+    ("TaskConfig", "task.validation_data.is_training=true", "task.validation_data.is_training", "must be false in validation_data"),
     ("ImageModelConfig", "task.model.input_size=[8, 8]", "task.model.input_size", "got [8, 8], expected height, width and channels"),
-    ("ResNetConfig", "task.model={name: resnet, version: 2.0, zero_init_last_bn: true}", "task.model.zero_init_last_bn", "blocks of version 2 do not end in a batch norm"),
-    ("ImageDataConfig", "task.train_data.crop_area_range=[0.5]", "task.train_data.crop_area_range", "got [0.5], expected the smallest and the largest share"),
-    ("ImageDataConfig", "task.train_data.source=tfds", "task.train_data.tfds_name", "is not set; such as imagenet2012"),
-    ("MixupAndCutmix", "task.train_data.mixup_and_cutmix={mixup_alpha: 0.0, cutmix_alpha: 0.0}", "task.train_data.mixup_and_cutmix.mixup_alpha", "got 0, as in cutmix_alpha"),
+    ("ResNetConfig", "task.model={name: resnet, version: 2.0, zero_init_last_bn: true}", "task.model.zero_init_last_bn", "blocks of version 2 do not end in batch normalization"),
+    ("ImageDataConfig", "task.train_data.crop_area_range=[0.5]", "task.train_data.crop_area_range", "got [0.5], expected the minimum and maximum fraction"),
+    ("ImageDataConfig", "task.train_data.source=tfds", "task.train_data.tfds_name", "is not set; for example, imagenet2012"),
+    ("MixupAndCutmix", "task.train_data.mixup_and_cutmix={mixup_alpha: 0.0, cutmix_alpha: 0.0}", "task.train_data.mixup_and_cutmix.mixup_alpha", "got 0, and cutmix_alpha is also 0"),
     ("ImageClassificationConfig", "task.validation_data.source=''", "task.validation_data.source", "unknown data source ''"),
-    ("TranslationDataConfig", "task.train_data={batch_tokens: 100, global_batch_size: 8}", "task.train_data.batch_tokens", "global_batch_size is 8; set one of them"),
-    ("TranslationDataConfig", "task.validation_data.batch_tokens=100", "task.validation_data.batch_tokens", "evaluation counts sentences"),
-    ("TranslationDataConfig", "task.train_data.synthetic.features={}", "task.train_data.synthetic.features", "sentences are all there is"),
+    ("TranslationDataConfig", "task.train_data={batch_tokens: 100, global_batch_size: 8}", "task.train_data.batch_tokens", "global_batch_size is also set, to 8; set only one"),
+    ("TranslationDataConfig", "task.validation_data.batch_tokens=100", "task.validation_data.batch_tokens", "is not supported in evaluation"),
+    ("TranslationDataConfig", "task.train_data.synthetic.features={}", "task.train_data.synthetic.features", "is not supported in translation"),
     ("TranslationConfig", "task.model.name=''", "task.model.name", "is not set\nallowed: transformer"),
     ("TranslationConfig", "task.train_data.source=txt", "task.train_data.source", "unknown data source 'txt'"),
-    ("TranslationConfig", "task.model={padded_decode: true, decode_max_length: 8},task.validation_data.static_batch=false", "task.validation_data.static_batch", "is false, and model.padded_decode is true"),
+    ("TranslationConfig", "task.model={padded_decode: true, decode_max_length: 8},task.validation_data.static_batch=false", "task.validation_data.static_batch", "is false, but model.padded_decode requires true"),
     ("TransformerConfig", "task.model.embedding_width=7", "task.model.embedding_width", "got 7, expected an even number"),
     ("TransformerConfig", "task.model.encoder.num_attention_heads=7", "task.model.encoder.num_attention_heads", "got 7, expected a divisor of the width"),
-    ("TransformerConfig", "task.model.padded_decode=true,task.validation_data.static_batch=true", "task.model.decode_max_length", "is not set, and padded_decode is true"),
+    ("TransformerConfig", "task.model.padded_decode=true,task.validation_data.static_batch=true", "task.model.decode_max_length", "is not set, but padded_decode requires it"),
     ("RecommendationConfig", "task.model.name=''", "task.model.name", "is not set\nallowed: "),
     ("NeuMFConfig", "task.model.layers=[33, 8]", "task.model.layers", "got [33, 8], expected an even number first"),
-    ("NeuMFConfig", "task.model={kind: gmf, mlp_regularization: 0.1}", "task.model.mlp_regularization", "got 0.1, of no effect with kind: gmf"),
-    ("NeuMFConfig", "task.model={kind: mlp, mf_regularization: 0.1}", "task.model.mf_regularization", "got 0.1, of no effect with kind: mlp"),
+    ("NeuMFConfig", "task.model={kind: gmf, mlp_regularization: 0.1}", "task.model.mlp_regularization", "got 0.1, which has no effect with kind: gmf"),
+    ("NeuMFConfig", "task.model={kind: mlp, mf_regularization: 0.1}", "task.model.mf_regularization", "got 0.1, which has no effect with kind: mlp"),
 ]  # fmt: skip
-# What they are laid over, where that is not digits.
+# The experiments that are overridden instead of digits.
 EXPERIMENTS = {
     "TranslationDataConfig": "transformer_multi30k",
     "TranslationConfig": "transformer_multi30k",
@@ -94,7 +94,7 @@ EXPERIMENTS = {
 
 
 @pytest.mark.parametrize(("of", "said", "path", "message"), CASES)
-def test_a_contradiction_is_refused(
+def test_contradictory_settings_are_rejected(
     refused: Callable[..., Any], of: str, said: str, path: str, message: str
 ) -> None:
     problems = refused(experiment=EXPERIMENTS.get(of, "digits"), params_overrides=(said,))
@@ -103,7 +103,9 @@ def test_a_contradiction_is_refused(
     assert [(p.path, len(blamed)) for p in blamed] == [(path, 1)]
 
 
-def test_the_blame_falls_on_what_was_written(refused: Callable[..., Any]) -> None:
+def test_contradiction_is_attributed_to_explicitly_written_settings(
+    refused: Callable[..., Any],
+) -> None:
     (problem, other) = refused(flags=(("--x", "task.train_data.is_training", "false"),))
 
     assert (other.path, str(other.origin)) == ("task.train_data.is_training", "--x")
@@ -112,7 +114,7 @@ def test_the_blame_falls_on_what_was_written(refused: Callable[..., Any]) -> Non
     assert str(problem.origin) == f"experiments/digits.yaml:{line}"
 
 
-def test_every_class_that_checks_itself_has_a_case() -> None:
+def test_every_class_with_checks_has_a_test_case() -> None:
     for registry in (TASKS, IMAGE_MODELS, TEXT_MODELS, RATING_MODELS):
         for entry in registry.entries():
             entry.load_config()
@@ -140,7 +142,7 @@ def test_every_class_that_checks_itself_has_a_case() -> None:
         ("runtime.distribution_strategy=mirrored,runtime.num_gpus=-1", None),
     ],
 )
-def test_the_number_of_replicas(
+def test_replica_count_follows_from_strategy_and_devices(
     over_digits: Callable[..., Any], said: str, replicas: int | None
 ) -> None:
     assert over_digits(params_overrides=(said,)).runtime.num_replicas() == replicas
@@ -151,15 +153,15 @@ def test_the_number_of_replicas(
     [
         ("", 1, []),
         ("", 4, []),
-        ("", 3, [("train_data", "got 64, which does not divide by 3 (3 replicas)\nnearest: 63 and 66"),
-                 ("validation_data", "got 128, which does not divide by 3 (3 replicas)\nnearest: 126 and 129")]),
+        ("", 3, [("train_data", "got 64, which is not a multiple of 3 (3 replicas)\nnearest: 63 and 66"),
+                 ("validation_data", "got 128, which is not a multiple of 3 (3 replicas)\nnearest: 126 and 129")]),
         ("trainer.gradient_accumulation_steps=3", 2,
-         [("train_data", "got 64, which does not divide by 6 (2 replicas × 3 accumulation steps)\nnearest: 60 and 66")]),
+         [("train_data", "got 64, which is not a multiple of 6 (2 replicas × 3 accumulation steps)\nnearest: 60 and 66")]),
         ("task.validation_data.global_batch_size=3", 4,
-         [("validation_data", "got 3, which does not divide by 4 (4 replicas)\nnearest: 4")]),
+         [("validation_data", "got 3, which is not a multiple of 4 (4 replicas)\nnearest: 4")]),
     ],
 )  # fmt: skip
-def test_batches_have_to_divide_by_the_replicas(
+def test_batch_size_must_be_a_multiple_of_replica_count(
     over_digits: Callable[..., Any], said: str, replicas: int, expected: list[tuple[str, str]]
 ) -> None:
     config = over_digits(params_overrides=(said,))
@@ -199,7 +201,7 @@ def test_batches_have_to_divide_by_the_replicas(
         ),
     ],
 )
-def test_sections_that_contradict_each_other(
+def test_contradictory_sections_are_rejected(
     over_digits: Callable[..., Any], said: str, path: str, message: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:

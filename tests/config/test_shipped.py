@@ -1,4 +1,4 @@
-"""Every file in experiments/ and configs/ resolves, whichever there are."""
+"""Every file in experiments/ and configs/ resolves."""
 
 from __future__ import annotations
 
@@ -18,15 +18,17 @@ EXPERIMENTS = [path.stem for path in FILES if path.parent == ROOT / "experiments
 FRAGMENTS = [p.relative_to(ROOT).as_posix() for p in FILES if p.is_relative_to(ROOT / "configs")]
 
 
-def test_every_file_in_the_two_folders_is_found_by_its_name(write: Callable[..., str]) -> None:
+def test_every_shipped_file_is_found_by_name(write: Callable[..., str]) -> None:
     assert [*experiment_files()] == EXPERIMENTS
     assert [*fragment_files()] == FRAGMENTS
     assert len(FILES) == len(EXPERIMENTS) + len(FRAGMENTS) > 10
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_an_experiment_is_complete(name: str, write: Callable[..., str]) -> None:
-    # `write` has left the checkout: what is shipped is found from any folder.
+def test_shipped_experiment_has_description_steps_and_seed(
+    name: str, write: Callable[..., str]
+) -> None:
+    # `write` has left the checkout: shipped files are found from any directory.
     resolved = resolve(Request(experiment=name))
 
     config = resolved.config
@@ -38,7 +40,9 @@ def test_an_experiment_is_complete(name: str, write: Callable[..., str]) -> None
 
 @pytest.mark.sample(7)
 @pytest.mark.parametrize("name", FRAGMENTS)
-def test_a_fragment_fits_an_experiment_and_changes_it(name: str, write: Callable[..., str]) -> None:
+def test_fragment_applies_to_some_experiment_and_changes_it(
+    name: str, write: Callable[..., str]
+) -> None:
     fitting = []
     for experiment in EXPERIMENTS:
         try:
@@ -55,7 +59,7 @@ def test_a_fragment_fits_an_experiment_and_changes_it(name: str, write: Callable
 @pytest.mark.sample(23)
 @pytest.mark.parametrize("fragment", ["configs/data/synthetic.yaml", "configs/trainer/smoke.yaml"])
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
-def test_generated_data_fits_every_experiment_without_a_file(
+def test_synthetic_data_fits_every_experiment_without_any_file(
     experiment: str, fragment: str, write: Callable[..., str]
 ) -> None:
     resolved = resolve(Request(experiment=experiment, config_files=(fragment,)))
@@ -87,7 +91,7 @@ def _imagenet(name: str) -> Any:
 
 
 @pytest.mark.parametrize("name", IMAGENET)
-def test_an_imagenet_experiment_says_what_it_should_reach_and_reads_as_told(name: str) -> None:
+def test_imagenet_experiment_documents_accuracy_and_reads_expected_data(name: str) -> None:
     text = (ROOT / "experiments" / f"{name}.yaml").read_text(encoding="utf-8")
     comment = "".join(line for line in text.splitlines() if line.startswith("#"))
     assert "top-1" in comment
@@ -106,14 +110,14 @@ def _steps(config: Any, epochs: float) -> int:
 
 
 @pytest.mark.parametrize("name", IMAGENET)
-def test_the_warm_up_of_an_imagenet_experiment_is_5_epochs(name: str) -> None:
+def test_imagenet_experiment_warms_up_for_5_epochs(name: str) -> None:
     config = _imagenet(name)
     warmup = config.trainer.optimizer_config.warmup
     assert warmup.type == "linear"
     assert warmup.linear.warmup_steps == _steps(config, 5)
 
 
-def test_the_schedules_of_imagenet_experiments_follow_from_epochs_and_batch() -> None:
+def test_imagenet_schedules_match_epochs_and_batch_size() -> None:
     resnet, vit, efficientnet = map(
         _imagenet, ("resnet50_imagenet", "vit_base_imagenet", "efficientnet_imagenet")
     )

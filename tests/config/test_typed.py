@@ -46,7 +46,7 @@ LR = "trainer.optimizer_config.learning_rate"
         ({"a": {"b": [1]}}, Mapping[str, Any], {"a": {"b": (1,)}}),
     ],
 )
-def test_a_value_of_the_type_is_taken(value: Any, hint: Any, expected: Any) -> None:
+def test_value_of_the_declared_type_is_accepted(value: Any, hint: Any, expected: Any) -> None:
     got = convert(value, hint)
 
     assert got == expected
@@ -56,58 +56,58 @@ def test_a_value_of_the_type_is_taken(value: Any, hint: Any, expected: Any) -> N
 @pytest.mark.parametrize(
     ("value", "hint", "message"),
     [
-        ("abc", int, "got 'abc', expected a whole number"),
-        ("5", int, "got '5', expected a whole number"),
+        ("abc", int, "got 'abc', expected an integer"),
+        ("5", int, "got '5', expected an integer"),
         (
             "yes",
             bool,
-            "got 'yes', expected true or false; yes, no, on and off are texts in YAML 1.2",
+            "got 'yes', expected true or false; yes, no, on and off are strings in YAML 1.2",
         ),
         (
             "Off",
             bool | None,
-            "got 'Off', expected true or false or null; yes, no, on and off are texts in YAML 1.2",
+            "got 'Off', expected true or false or null; yes, no, on and off are strings in YAML 1.2",
         ),
-        (1.5, int, "got 1.5, expected a whole number"),
-        (float("inf"), int, "got inf, expected a whole number"),
-        (True, int, "got True, expected a whole number"),
-        (None, int, "got null, expected a whole number"),
-        ([1], int, "got [1], expected a whole number"),
-        ({"a": 1}, int, "got a section, expected a whole number"),
+        (1.5, int, "got 1.5, expected an integer"),
+        (float("inf"), int, "got inf, expected an integer"),
+        (True, int, "got True, expected an integer"),
+        (None, int, "got null, expected an integer"),
+        ([1], int, "got [1], expected an integer"),
+        ({"a": 1}, int, "got a section, expected an integer"),
         ("1e-3", float, "got '1e-3', expected a number"),
         (False, float, "got False, expected a number"),
         (1, bool, "got 1, expected true or false"),
         (0, bool, "got 0, expected true or false"),
         ("y", bool, "got 'y', expected true or false"),
-        (5, str, "got 5, expected a text; put it in quotes"),
-        (True, str, "got True, expected a text; put it in quotes"),
-        (None, str, "got null, expected a text"),
-        (["a"], str, "got ['a'], expected a text"),
-        (True, int | None, "got True, expected a whole number or null"),
-        (1.5, int | str, "got 1.5, expected a whole number or a text"),
-        (3, list[int], "got 3, expected a list, each item a whole number"),
-        ("ab", list[str], "got 'ab', expected a list, each item a text; write [ab]"),
-        ([1, "x"], list[int], "got 'x', expected a whole number"),
-        ([True], list[int], "got True, expected a whole number"),
-        ([1, 2], str | list[str], "got [1, 2], expected a text or a list, each item a text"),
+        (5, str, "got 5, expected a string; put it in quotes"),
+        (True, str, "got True, expected a string; put it in quotes"),
+        (None, str, "got null, expected a string"),
+        (["a"], str, "got ['a'], expected a string"),
+        (True, int | None, "got True, expected an integer or null"),
+        (1.5, int | str, "got 1.5, expected an integer or a string"),
+        (3, list[int], "got 3, expected a list, each item an integer"),
+        ("ab", list[str], "got 'ab', expected a list, each item a string; write [ab]"),
+        ([1, "x"], list[int], "got 'x', expected an integer"),
+        ([True], list[int], "got True, expected an integer"),
+        ([1, 2], str | list[str], "got [1, 2], expected a string or a list, each item a string"),
         (3, Mapping[str, Any], "got 3, expected a section"),
         (3, ExperimentConfig, "got 3, expected a section"),
     ],
 )
-def test_a_value_of_another_type_is_refused(value: Any, hint: Any, message: str) -> None:
+def test_value_of_another_type_is_rejected(value: Any, hint: Any, message: str) -> None:
     with pytest.raises(Mismatch) as caught:
         convert(value, hint)
 
     assert str(caught.value) == message
 
 
-def test_a_whole_number_beyond_all_floats_is_no_float() -> None:
+def test_integer_too_large_for_a_float_is_rejected() -> None:
     with pytest.raises(Mismatch):
         convert(10**400, float)
 
 
-def test_the_words_for_types() -> None:
-    assert describe_type(int | str | None) == "a whole number or a text or null"
+def test_types_are_described_in_words() -> None:
+    assert describe_type(int | str | None) == "an integer or a string or null"
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_the_words_for_types() -> None:
         ("runtime.mixed_precision_dtype", "null", None),
     ],
 )
-def test_words_and_numbers_end_in_the_type_of_the_field(
+def test_flag_text_is_converted_to_the_type_of_the_setting(
     over_digits: Callable[..., Any], path: str, text: str, value: Any
 ) -> None:
     got = over_digits(flags=((f"--{path}", path, text),))
@@ -162,7 +162,7 @@ def test_words_and_numbers_end_in_the_type_of_the_field(
         ("task.differential_privacy_config.noise", "1", None),
     ],
 )
-def test_an_unknown_setting_is_refused_at_any_depth(
+def test_unknown_setting_is_rejected_at_any_depth(
     refused: Callable[..., Any], path: str, text: str, near: str | None
 ) -> None:
     (problem,) = refused(flags=((f"--{path}", path, text),))
@@ -190,10 +190,10 @@ def test_an_unknown_setting_is_refused_at_any_depth(
         ("task.train_data.augment", "Crop", "unknown value 'Crop'; did you mean 'crop'?"),
         ("task.model", "cnn", "got 'cnn', expected a section"),
         ("trainer", "5", "got 5, expected a section"),
-        ("trainer.train_steps", "{a: 1}", "got a section, expected a whole number"),
+        ("trainer.train_steps", "{a: 1}", "got a section, expected an integer"),
     ],
 )  # fmt: skip
-def test_an_unknown_name_names_the_nearest(
+def test_unknown_name_is_rejected_with_suggestions(
     refused: Callable[..., Any], path: str, text: str, message: str
 ) -> None:
     problems = refused(flags=(("--x", path, text),))
@@ -224,7 +224,7 @@ def test_an_unknown_name_names_the_nearest(
         ("runtime.num_gpus", "-2", "got -2, allowed: at least -1"),
     ],
 )
-def test_a_number_out_of_range_is_refused(
+def test_number_out_of_range_is_rejected(
     refused: Callable[..., Any], path: str, text: str, message: str
 ) -> None:
     (problem,) = refused(flags=(("--x", path, text),))
@@ -234,7 +234,7 @@ def test_a_number_out_of_range_is_refused(
 
 
 def settings(config: Config, path: str = "") -> list[tuple[str, dataclasses.Field[Any], Any]]:
-    """Lists every field below a config, those of unchosen blocks too."""
+    """Lists every field below a config, including those of unselected blocks."""
     found = []
     for field in dataclasses.fields(config):
         below = f"{path}.{field.name}" if path else field.name
@@ -253,7 +253,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("path", "field", "default"), REFUSED, ids=[r[0] for r in REFUSED])
-def test_a_refused_setting_loads_at_its_default_and_says_why_otherwise(
+def test_ineffective_setting_accepts_its_default_and_rejects_other_values(
     refused: Callable[..., Any],
     over_digits: Callable[..., Any],
     path: str,
@@ -274,11 +274,11 @@ def test_a_refused_setting_loads_at_its_default_and_says_why_otherwise(
     assert "which has no effect here: " + reason in problem.message
 
 
-def test_there_are_refused_settings() -> None:
+def test_enough_ineffective_settings_are_collected() -> None:
     assert len(REFUSED) > 20
 
 
-def test_every_setting_says_what_it_does() -> None:
+def test_every_setting_has_a_help_text() -> None:
     found = settings(resolve(Request(experiment="digits")).config)
 
     assert [path for path, field, _ in found
@@ -288,7 +288,7 @@ def test_every_setting_says_what_it_does() -> None:
 @pytest.mark.parametrize(
     "path", ["runtime.seed", "task.model.filters", "trainer.early_stopping.patience"]
 )
-def test_the_tree_is_frozen(over_digits: Callable[..., Any], path: str) -> None:
+def test_config_fields_are_frozen(over_digits: Callable[..., Any], path: str) -> None:
     config = over_digits(params_overrides=("trainer.early_stopping.patience=3",))
     *above, last = path.split(".")
     for name in above:
@@ -298,7 +298,7 @@ def test_the_tree_is_frozen(over_digits: Callable[..., Any], path: str) -> None:
         setattr(config, last, 1)
 
 
-def test_mappings_and_lists_in_the_tree_are_frozen(over_digits: Callable[..., Any]) -> None:
+def test_mappings_and_lists_in_a_config_are_frozen(over_digits: Callable[..., Any]) -> None:
     said = "task.train_data.synthetic.features={image: {shape: [8, 8], parts: [{a: [1]}]}}"
     features = over_digits(params_overrides=(said,)).task.train_data.synthetic.features
 
@@ -311,7 +311,9 @@ def test_mappings_and_lists_in_the_tree_are_frozen(over_digits: Callable[..., An
         features["image"]["parts"][0]["a"] = 1
 
 
-def test_as_dict_gives_copies_and_only_the_chosen_block(over_digits: Callable[..., Any]) -> None:
+def test_as_dict_returns_copies_and_only_the_selected_block(
+    over_digits: Callable[..., Any],
+) -> None:
     config = over_digits()
 
     config.as_dict()["task"]["model"]["filters"].append(5)
@@ -321,19 +323,19 @@ def test_as_dict_gives_copies_and_only_the_chosen_block(over_digits: Callable[..
     assert config.trainer.optimizer_config.warmup.as_dict() == {"type": None}
 
 
-def test_unchosen_blocks_are_left_at_their_defaults(over_digits: Callable[..., Any]) -> None:
+def test_settings_of_unselected_blocks_are_ignored(over_digits: Callable[..., Any]) -> None:
     said = "trainer.optimizer_config.optimizer.sgd.momentum=0.5"
 
     assert over_digits(params_overrides=(said,)) == over_digits()
 
 
-def test_every_config_class_is_frozen_and_every_one_of_has_defaults() -> None:
+def test_config_classes_are_frozen_and_choices_default_to_none() -> None:
     def below(cls: Any) -> list[Any]:
         return [cls, *(sub for direct in cls.__subclasses__() for sub in below(direct))]
 
     for cls in below(Config):
         assert cls.__dataclass_params__.frozen, cls
-        # Those that mirror Model Garden's choose as it does.
+        # Classes that mirror Model Garden's have the same default choice.
         if issubclass(cls, OneOf) and not hasattr(cls, "mirrors"):
             assert cls().type is None
 
@@ -348,7 +350,7 @@ def test_every_config_class_is_frozen_and_every_one_of_has_defaults() -> None:
         ("tpu", "on", "on"),
     ],
 )
-def test_in_model_gardens_experiments_words_are_booleans_as_in_yaml_1_1(
+def test_lenient_builder_reads_yaml_1_1_words_as_booleans(
     name: str, written: str, expected: object
 ) -> None:
     builder, origin = Builder(lenient=True), Origin("a.yaml", 1, 1)

@@ -72,7 +72,7 @@ def test_an_unquoted_scalar_follows_the_core_schema_of_yaml_1_2(text: str, value
     assert type(got) is type(value)
 
 
-def test_nan_is_a_number() -> None:
+def test_yaml_nan_is_read_as_a_number() -> None:
     assert math.isnan(scalar(".nan"))
 
 
@@ -95,11 +95,11 @@ def test_nan_is_a_number() -> None:
         ("日本", "日本"),
     ],
 )
-def test_a_value_keeps_the_type_that_it_was_written_as(written: str, value: Any) -> None:
+def test_yaml_value_keeps_its_written_type(written: str, value: Any) -> None:
     assert values(f"x: {written}") == {"x": value}
 
 
-def test_every_leaf_and_section_knows_its_line() -> None:
+def test_every_leaf_and_section_records_its_line() -> None:
     text = (
         "# comment\ntask:\n  model:\n\n    depth: 20\n    filters: [1,\n      2]\ntrainer: {a: 1}\n"
     )
@@ -116,13 +116,13 @@ def test_every_leaf_and_section_knows_its_line() -> None:
     assert all(leaf.origin.layer == 3 for _, leaf in leaves(root))
 
 
-def test_lines_are_left_out_for_flags() -> None:
+def test_origin_of_a_flag_has_no_line() -> None:
     root = load_text("a: 1", "--params_override[0]", 1, with_lines=False)
 
     assert str(root.children["a"].origin) == "--params_override[0]"
 
 
-def test_anchors_aliases_and_merge_keys() -> None:
+def test_anchors_aliases_and_merge_keys_are_expanded() -> None:
     text = """
 base: &base {a: 1, b: 2, deep: {x: 1, y: 2}}
 plain: *base
@@ -159,13 +159,13 @@ def test_merge_keys_agree_with_pyyaml() -> None:
     assert got["l"] == plain["l"]
 
 
-def test_a_quoted_merge_key_is_a_name() -> None:
+def test_quoted_merge_key_is_an_ordinary_name() -> None:
     assert values("x: {'<<': 1}") == {"x.<<": 1}
 
 
 @pytest.mark.parametrize("text", ["a: {<<: 5}", "a: {<<: [1]}"])
-def test_a_merge_key_without_a_section_is_refused(text: str) -> None:
-    assert problems(text) == [("a", "`<<` takes a section", 1)]
+def test_merge_key_without_a_section_is_rejected(text: str) -> None:
+    assert problems(text) == [("a", "`<<` requires a section", 1)]
 
 
 @pytest.mark.parametrize(
@@ -178,13 +178,13 @@ def test_a_merge_key_without_a_section_is_refused(text: str) -> None:
         ("a: 1\n'a': 3\n", "a", 2, 1),
     ],
 )
-def test_a_key_set_twice_is_refused_at_any_depth(
+def test_duplicate_key_is_rejected_at_any_depth(
     text: str, path: str, line: int, first: int
 ) -> None:
     assert problems(text) == [(path, f"is set twice, first at f.yaml:{first}; keep one", line)]
 
 
-def test_all_duplicates_are_named_at_once() -> None:
+def test_all_duplicate_keys_are_reported_at_once() -> None:
     assert [(p, n) for p, _, n in problems("a: 1\na: 2\nb: {c: 1, c: 2}\n")] == [
         ("a", 2),
         ("b.c", 3),
@@ -203,35 +203,35 @@ def test_all_duplicates_are_named_at_once() -> None:
         ("a: b: c\n", 1),
     ],
 )
-def test_a_syntax_error_names_its_line(text: str, line: int) -> None:
+def test_yaml_syntax_error_is_reported_with_its_line(text: str, line: int) -> None:
     ((path, message, got),) = problems(text)
 
     assert (path, got) == ("", line)
-    assert message.startswith("no valid YAML: ")
+    assert message.startswith("invalid YAML: ")
 
 
-def test_a_forbidden_character_is_a_problem() -> None:
-    assert "no valid YAML" in problems("a: \x07\n")[0][1]
+def test_forbidden_character_is_rejected() -> None:
+    assert "invalid YAML" in problems("a: \x07\n")[0][1]
 
 
 @pytest.mark.parametrize("text", ["a: &x {b: *x}", "a: &x [1, *x]", "a: &x {b: [{c: *x}]}"])
-def test_an_alias_inside_itself_is_refused(text: str) -> None:
-    assert "an alias stands inside what it refers to" in [
+def test_self_referencing_alias_is_rejected(text: str) -> None:
+    assert "an alias refers to a node that contains it" in [
         message for _, message, _ in problems(text)
     ]
 
 
 @pytest.mark.parametrize("text", ["- 1\n- 2\n", "just text", "5", "[a, b]"])
-def test_a_root_that_is_no_mapping_is_refused(text: str) -> None:
-    assert problems(text) == [("", "holds no `name: value` pairs", 1)]
+def test_yaml_root_that_is_not_a_mapping_is_rejected(text: str) -> None:
+    assert problems(text) == [("", "contains no `name: value` pairs", 1)]
 
 
 @pytest.mark.parametrize("text", ["", "\n\n", "# only a comment\n", "---\n"])
-def test_an_empty_text_sets_nothing(text: str) -> None:
+def test_empty_yaml_sets_nothing(text: str) -> None:
     assert list(leaves(load_text(text, "f.yaml", 1))) == []
 
 
-def test_json_is_read_with_lines(tmp_path: Path) -> None:
+def test_json_file_is_read_with_line_numbers(tmp_path: Path) -> None:
     tree = {"task": {"name": "x", "l": [1, 2.5, None, True], "text": 'a "b"\n/é😀', "e": 1e-07}}
     path = tmp_path / "a.json"
     path.write_text(json.dumps(tree, indent=1))
@@ -245,7 +245,7 @@ def test_json_is_read_with_lines(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe", b"a: caf\xe9\n"])
-def test_a_file_that_is_not_utf_8_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_yaml_file_that_is_not_utf_8_is_rejected(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "a.yaml"
     path.write_bytes(content)
 
@@ -253,12 +253,12 @@ def test_a_file_that_is_not_utf_8_is_refused(tmp_path: Path, content: bytes) -> 
         load_file(path, "a.yaml", 1)
 
 
-def test_a_file_that_is_a_folder_is_refused(tmp_path: Path) -> None:
+def test_directory_in_place_of_a_yaml_file_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
         load_file(tmp_path, "x", 1)
 
 
-def test_a_byte_order_mark_and_windows_line_ends_are_read(tmp_path: Path) -> None:
+def test_byte_order_mark_and_windows_line_endings_are_accepted(tmp_path: Path) -> None:
     path = tmp_path / "a.yaml"
     path.write_bytes(b"\xef\xbb\xbfa: 1\r\nb: x\r\n")
 

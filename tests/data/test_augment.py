@@ -31,7 +31,7 @@ def _reference(augmentation: CropFlip, images: np.ndarray, ids, epochs) -> np.nd
 @pytest.mark.parametrize("padding", [0, 1, 4])
 @pytest.mark.parametrize("flip", [False, True])
 @pytest.mark.parametrize("images", [_IMAGES, _IMAGES[..., :1], _IMAGES.astype(np.float32)])
-def test_pixels_are_those_of_numpy(padding, flip, images):
+def test_augmented_pixels_match_a_numpy_reference(padding, flip, images):
     augmentation = CropFlip(padding, flip)
     read = tf.function(CroppedImages(images, augmentation, _SEED))
     got = read(*_keys())
@@ -41,7 +41,7 @@ def test_pixels_are_those_of_numpy(padding, flip, images):
 
 @pytest.mark.parametrize("padding", [0, 2, 4])
 @pytest.mark.parametrize("flip", [False, True])
-def test_every_draw_occurs_equally_often(padding, flip):
+def test_crops_and_flips_are_equally_likely(padding, flip):
     places = 2 * padding + 1
     ids = tf.range(400 * places**2, dtype=tf.int64)
     draws = CropFlip(padding, flip).draw(_SEED, ids, tf.zeros_like(ids))
@@ -54,17 +54,17 @@ def test_every_draw_occurs_equally_often(padding, flip):
     assert np.abs(counts - expected).max() < 5 * np.sqrt(expected)
 
 
-def test_a_draw_depends_on_seed_example_and_epoch():
+def test_draw_depends_on_seed_example_and_epoch():
     ids, epochs = tf.range(200, dtype=tf.int64), tf.zeros([200], tf.int64)
     base, *others = (
         np.stack([np.asarray(part, np.int64) for part in CropFlip().draw(*key)])
         for key in ((1, ids, epochs), (2, ids, epochs), (1, ids + 1, epochs), (1, ids, epochs + 1))
     )
     for other in others:
-        assert 0 < (base == other).all(axis=0).sum() + 1 < 20
+        assert (base == other).all(axis=0).sum() < 20
 
 
-def test_an_image_does_not_depend_on_its_batch():
+def test_augmented_image_does_not_depend_on_its_batch():
     read = CroppedImages(_IMAGES, CropFlip(), _SEED)
     ids, epochs = _keys(50)
     together, backwards = read(ids, epochs).numpy(), read(ids[::-1], epochs[::-1]).numpy()
@@ -74,7 +74,7 @@ def test_an_image_does_not_depend_on_its_batch():
         np.testing.assert_array_equal(alone[0], together[place])
 
 
-def test_an_image_that_repeats_is_kept_once():
+def test_repeated_image_is_stored_once():
     many = np.broadcast_to(_IMAGES[0], (10**9, 8, 6, 3))
     ids, epochs = _keys()
     got = CroppedImages(many, CropFlip(), _SEED)(ids, epochs)

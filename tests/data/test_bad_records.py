@@ -1,4 +1,4 @@
-"""Bad TFRecord files in training and evaluation: the error names file, record and byte."""
+"""Bad TFRecord files in training and evaluation: the error gives the file, record and byte."""
 
 import struct
 from collections.abc import Callable
@@ -94,7 +94,7 @@ def _write(folder: Path, name: str, bad: bytes | Callable[[Path], None] | None) 
 def run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., str]:
-    """Runs the experiment on such files, which has to fail, and returns what is printed."""
+    """Runs the experiment on such files, which must fail, and returns the error message."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
 
@@ -116,16 +116,16 @@ _NO_LABEL = _record(image=_bytes(PNG))
 @pytest.mark.parametrize(
     ("section", "bad", "expected"),
     [
-        ("train", _flip(30), "the data do not have the checksum that is stored with them"),
-        ("train", b"\xff\xfe no example", "got no tf.Example, expected one with image/encoded"),
+        ("train", _flip(30), "the data do not match their checksum; the file is corrupted"),
+        ("train", b"\xff\xfe no example", "is not a tf.Example, expected one with image/encoded"),
         ("train", _NO_LABEL, "got features image/encoded, expected image/encoded (bytes)"),
-        ("train", _record(image=_bytes(b""), label=_ints(3)), "image/encoded does not decode"),
-        ("val", _flip(30), "the data do not have the checksum that is stored with them"),
+        ("train", _record(image=_bytes(b""), label=_ints(3)), "image/encoded cannot be decoded"),
+        ("val", _flip(30), "the data do not match their checksum; the file is corrupted"),
         ("val", _NO_LABEL, "got features image/encoded, expected image/encoded (bytes)"),
     ],
     ids=["checksum", "no example", "no label", "empty image", "checksum val", "no label val"],
 )
-def test_a_bad_record_ends_the_run_with_its_place(
+def test_bad_record_ends_the_run_with_its_location(
     section: str,
     bad: bytes | Callable[[Path], None],
     expected: str,
@@ -137,15 +137,17 @@ def test_a_bad_record_ends_the_run_with_its_place(
     assert f"{section}-1: record {BAD} at byte {START}: {expected}" in run()
 
 
-def test_images_of_any_size_are_checked_as_well(run: Callable[..., str], tmp_path: Path) -> None:
+def test_bad_record_is_reported_if_images_may_have_any_size(
+    run: Callable[..., str], tmp_path: Path
+) -> None:
     _write(tmp_path, "train", b"no example")
     _write(tmp_path, "val", None)
     said = run("--task.model.input_size=[8,8,3]")
-    assert f"train-1: record {BAD} at byte {START}: got no tf.Example" in said
+    assert f"train-1: record {BAD} at byte {START}: is not a tf.Example" in said
 
 
 @pytest.mark.parametrize("record", [0, BAD, 79])
-def test_a_file_is_read_to_its_first_damaged_record(record: int, tmp_path: Path) -> None:
+def test_first_damaged_record_of_a_file_is_found(record: int, tmp_path: Path) -> None:
     path = write_file(tmp_path / "some", GOOD)
     assert find_damaged_record(path) == ""
     content = bytearray(path.read_bytes())
@@ -159,7 +161,7 @@ def test_a_file_is_read_to_its_first_damaged_record(record: int, tmp_path: Path)
     assert [has_checksum(path, start) for start in starts[:-1]].index(False) == record
 
 
-def test_checksums_of_records_of_any_length(tmp_path: Path) -> None:
+def test_checksums_match_for_records_of_any_length(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     records = [random.bytes(int(size)) for size in random.integers(0, 300, 50)]
     content = write_file(tmp_path / "some", records).read_bytes()
@@ -177,16 +179,18 @@ def test_checksums_of_records_of_any_length(tmp_path: Path) -> None:
         (_record(image=_ints(300, 5, 2**40), label=_ints(1)), "image/encoded: got 3 × int64"),
         (_record(image=_floats(1, 2), label=_ints(1)), "image/encoded: got 2 × float"),
         (b"", "got features (none)"),
-        (b"\x0a\x05", "got no tf.Example"),
+        (b"\x0a\x05", "is not a tf.Example"),
     ],
 )
-def test_what_is_wrong_with_an_example(record: bytes, expected: str) -> None:
+def test_example_problem_describes_missing_or_mistyped_features(
+    record: bytes, expected: str
+) -> None:
     found = example_problem(record, {"image/encoded": "bytes", "image/class/label": "int64"})
     assert expected in found
     assert bool(found) == bool(expected)
 
 
-def test_a_message_without_a_record_stays_as_it_is(tmp_path: Path) -> None:
+def test_message_without_a_readable_record_is_unchanged(tmp_path: Path) -> None:
     assert with_offset("some text: more") == "some text: more"
     gone = f"{tmp_path / 'gone'}: record 3: got label 12"
     assert with_offset(gone) == gone

@@ -1,4 +1,4 @@
-"""Batches by the number of their step, as asynchronous workers make them: those of the pipeline."""
+"""Batches by step number, as asynchronous workers compute them, are equal to the pipeline's."""
 
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ def source() -> ArraySource:
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("augmentation", [None, CropFlip(padding=1)])
 @pytest.mark.parametrize("shuffle", [True, False])
-def test_a_batch_is_that_of_the_pipeline(shuffle: bool, augmentation: CropFlip | None) -> None:
+def test_batch_at_a_step_matches_the_pipeline(shuffle: bool, augmentation: CropFlip | None) -> None:
     settings: dict[str, Any] = {
         "global_batch_size": BATCH,
         "seed": SEED,
@@ -43,7 +43,7 @@ def test_a_batch_is_that_of_the_pipeline(shuffle: bool, augmentation: CropFlip |
         np.testing.assert_array_equal(found[1], labels)
 
 
-def test_a_pipeline_starts_at_a_step_of_a_graph() -> None:
+def test_array_pipeline_starts_at_a_step_tensor() -> None:
     @tf.function
     def labels(first: tf.Tensor) -> tf.Tensor:
         made = train_dataset(source(), global_batch_size=BATCH, seed=SEED, start_step=first)
@@ -58,7 +58,7 @@ def test_a_pipeline_starts_at_a_step_of_a_graph() -> None:
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("buffer", [1, 7, 1000])
-def test_records_start_at_a_step_of_a_graph(
+def test_record_pipeline_starts_at_a_step_tensor(
     buffer: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

@@ -80,7 +80,7 @@ def _fingerprint(experiment: str, overrides: Sequence[str]) -> Fingerprint:
     return fingerprint_of(task)
 
 
-def test_a_dataset_that_moves_is_the_same(tmp_path: Path) -> None:
+def test_moved_dataset_has_the_same_fingerprint(tmp_path: Path) -> None:
     first = tmp_path / "a"
     first.mkdir()
     for name in ("x", "y"):
@@ -96,21 +96,22 @@ def test_a_dataset_that_moves_is_the_same(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("before", "now", "change", "note"),
     [
-        ([("a", 5, 1, "")], [("a", 6, 2, "")], "a: 6 bytes, it had 5 bytes; modified ", ""),
+        ([("a", 5, 1, "")], [("a", 6, 2, "")], "a: 6 bytes, previously 5 bytes; modified ", ""),
         ([("a", 5, 1, "")], [("a", 5, 2, "")], "", "a: modified "),
         ([("a", 5, 1, "")], [("a", 5, 1, "")], "", ""),
         ([("a", 5, 1, "k:1")], [("a", 5, 2, "k:1")], "", ""),
-        ([("a", 5, 1, "k:1")], [("a", 5, 1, "k:2")], "a: other contents, of the same size", ""),
+        ([("a", 5, 1, "k:1")], [("a", 5, 1, "k:2")], "a: different contents, same size", ""),
         ([("a", 5, 1, "k:1")], [("a", 9, 1, "k:1")], "", ""),
         ([("a", 5, 1, "k:1")], [("b", 5, 1, "k:1")], "", ""),
         ([("a", 5, 1, "k:1")], [("a", 5, 1, "other:2")], "", ""),
-        ([("a", 5, 1, ""), ("b", 7, 1, "")], [("a", 5, 1, "")], "b: missing, it had 7 bytes", ""),
-        ([("a", 5, 1, "")], [("a", 5, 1, ""), ("b", 7, 1, "")], "b: new, it has 7 bytes", ""),
+        ([("a", 5, 1, ""), ("b", 7, 1, "")], [("a", 5, 1, "")],
+         "b: missing, previously 7 bytes", ""),
+        ([("a", 5, 1, "")], [("a", 5, 1, ""), ("b", 7, 1, "")], "b: new, 7 bytes", ""),
         ([("a", 5, 1, ""), ("b", 5, 1, "")], [("b", 5, 1, ""), ("a", 5, 1, "")],
-         "the same files in another order", ""),
+         "the same files in a different order", ""),
     ],
 )  # fmt: skip
-def test_what_counts_as_a_change(
+def test_compare_classifies_differences_as_changes_or_notes(
     before: list[tuple[str, int, int, str]],
     now: list[tuple[str, int, int, str]],
     change: str,
@@ -122,12 +123,12 @@ def test_what_counts_as_a_change(
         assert all(line.startswith(f"train_data: {expected}") for line in lines)
 
 
-def test_only_sections_that_both_have_are_compared() -> None:
+def test_only_sections_present_in_both_are_compared() -> None:
     row = DataFile("a", 1)
     assert compare({"train_data": [row]}, {"validation_data": [row]}) == SAME
 
 
-def test_arrays_without_a_file_have_a_digest_of_their_numbers() -> None:
+def test_digest_of_arrays_depends_on_values_and_dtype() -> None:
     first, same, other, typed = (
         describe_arrays({"x": np.array(numbers)}) for numbers in ([1, 2], [1, 2], [1, 3], [1.0, 2])
     )
@@ -192,22 +193,22 @@ def _gzip(folder: Path) -> None:
     ("experiment", "write", "change", "line"),
     [
         ("resnet_cifar", _cifar, lambda folder: os.truncate(folder / "data_batch_5.bin", 3073),
-         "train_data: data_batch_5.bin: 3,073 bytes, it had 12,292 bytes"),
+         "train_data: data_batch_5.bin: 3,073 bytes, previously 12,292 bytes"),
         ("digits", _records, _write("train-0", _frame(_EXAMPLE) * 2 + _frame(_OTHER)),
-         "train_data: train-0: other contents, of the same size"),
+         "train_data: train-0: different contents, same size"),
         ("digits", _records, lambda folder: os.utime(folder / "train-0", (1, 1)), ""),
         ("digits", _images, lambda folder: (folder / "train/dog/1.png").unlink(),
          "train_data: dog: 1 file, "),
         ("digits", _images, lambda folder: (folder / "train/dog/1.png").rename(
-            folder / "train/dog/7.png"), "train_data: dog: other contents, of the same size"),
+            folder / "train/dog/7.png"), "train_data: dog: different contents, same size"),
         ("ncf_movielens", _ratings, lambda folder: os.truncate(folder / "u.data", 50 * 5),
-         "train_data: u.data: 250 bytes, it had "),
+         "train_data: u.data: 250 bytes, previously "),
         ("transformer_multi30k", _text, _write("train.de", b"one line\nand another.\n"),
          "train_data: train.de: "),
         ("transformer_multi30k", _text, _gzip, ""),
     ],
 )  # fmt: skip
-def test_every_source(
+def test_fingerprint_of_each_source_detects_changed_contents(
     experiment: str,
     write: Callable[[Path], Sequence[str]],
     change: Callable[[Path], object],
@@ -225,7 +226,7 @@ def test_every_source(
     assert changes[:1] == () or changes[0].startswith(line), changes
 
 
-def test_tasks_that_do_not_say_what_they_read_have_the_files_that_settings_name(
+def test_default_fingerprint_covers_files_from_data_settings(
     tmp_path: Path,
 ) -> None:
     for name in ("train-0", "train-1", "words.txt"):
@@ -248,26 +249,26 @@ def test_tasks_that_do_not_say_what_they_read_have_the_files_that_settings_name(
     assert {row.digest for rows in found.values() for row in rows} == {""}
 
 
-def test_a_record_reads_back_and_keeps_the_changes_that_a_run_was_continued_with(
+def test_data_record_round_trips_and_logs_changed_data_on_resume(
     tmp_path: Path,
 ) -> None:
     first, second = _rows(DataFile("a", 5, 1, "k:1")), _rows(DataFile("a", 6, 2, "k:2"))
     DataRecord(tmp_path, first).on_run_begin(SimpleNamespace(step=0))
     assert read_record(tmp_path) == (first, [])
     changed = DataRecord(tmp_path, second)
-    with pytest.raises(DataChanged, match="train_data: a: 6 bytes, it had 5 bytes"):
+    with pytest.raises(DataChanged, match="train_data: a: 6 bytes, previously 5 bytes"):
         changed.check()
     changed.on_run_begin(SimpleNamespace(step=40))
     DataRecord(tmp_path, second).check()
     assert [change["step"] for change in read_record(tmp_path)[1]] == [40]
-    assert inexact_data(tmp_path) == ["it continued from step 40 with other data"]
+    assert inexact_data(tmp_path) == ["it resumed at step 40 with different data"]
 
 
 @pytest.mark.parametrize(
     "content", [b"", b"{", b"[]", b"\xff", b'{"format": 2}', b'{"format": 1, "sections": 3}',
                 b'{"format": 1, "sections": {"a": [{"name": 1}]}, "changes": []}']
 )  # fmt: skip
-def test_a_damaged_record_is_reported_and_kept_aside(content: bytes, tmp_path: Path) -> None:
+def test_damaged_data_record_is_reported_and_renamed(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "data.json").write_bytes(content)
     record = DataRecord(tmp_path, _rows(DataFile("a", 5)))
     record.check()

@@ -1,4 +1,4 @@
-"""Folders of class folders: which files are found, by which numbers, and what is wrong."""
+"""Class directories: which files are found, with which labels, and errors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _names(source: FileSource) -> list[str]:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     write_folder(tmp_path / "train", {"cat": 4, "ant": 3, "bee": 2})
-    # No bee here: numbers of classes must not move up.
+    # No bee here: the labels of the other classes must not shift.
     write_folder(tmp_path / "val", {"cat": 2, "ant": 1}, first=50)
     (tmp_path / "train" / "cat" / "notes.txt").write_text("no image")
     (tmp_path / "train" / "cat" / ".hidden.jpg").write_bytes(b"")
@@ -36,7 +36,7 @@ def test_classes_are_sorted_and_files_are_found_at_any_depth(folder: Path) -> No
 
 
 @pytest.mark.parametrize("name", ["val", "validation", "valid", "test"])
-def test_the_other_split_has_the_numbers_of_training(folder: Path, name: str) -> None:
+def test_evaluation_split_uses_the_training_labels(folder: Path, name: str) -> None:
     (folder / "val").rename(folder / name)
     source = load(split="test", data_dir=str(folder))
     assert source.labels == ("ant", "bee", "cat")
@@ -44,24 +44,24 @@ def test_the_other_split_has_the_numbers_of_training(folder: Path, name: str) ->
     assert load(split="all", data_dir=str(folder)).size == 12
 
 
-def test_a_folder_of_class_folders_is_a_set_by_itself(folder: Path) -> None:
+def test_directory_without_splits_serves_as_every_split(folder: Path) -> None:
     for split in ("train", "test", "all"):
         assert load(split=split, data_dir=str(folder / "train")).size == 9
 
 
-def test_a_class_may_be_called_train(tmp_path: Path) -> None:
+def test_class_directory_may_be_called_train(tmp_path: Path) -> None:
     write_folder(tmp_path, {"train": 1, "boat": 1})
     source = load(split="train", data_dir=str(tmp_path))
     assert source.labels == ("boat", "train")
 
 
-def test_what_is_wrong_is_named(folder: Path, tmp_path: Path) -> None:
+def test_invalid_settings_or_directories_are_rejected(folder: Path, tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
     cases = [
-        ({"data_dir": ""}, "data_dir", "no folder is set"),
-        ({"data_dir": str(tmp_path / "none")}, "data_dir", "no folder"),
-        ({"data_dir": str(empty)}, "data_dir", "no class folder"),
+        ({"data_dir": ""}, "data_dir", "no directory is set"),
+        ({"data_dir": str(tmp_path / "none")}, "data_dir", "directory .*none not found"),
+        ({"data_dir": str(empty)}, "data_dir", "no class directories in"),
         ({"data_dir": str(folder), "input_path": ["a"]}, "input_path", "expected none"),
         ({"data_dir": str(folder), "split": "some"}, "split", "got split 'some'"),
     ]
@@ -70,15 +70,15 @@ def test_what_is_wrong_is_named(folder: Path, tmp_path: Path) -> None:
             load(**{"split": "train", **settings})  # type: ignore[arg-type]
         assert caught.value.field == field
     (folder / "val" / "dog").mkdir()
-    with pytest.raises(DataError, match=r"no .jpg, .jpeg, .png file in .*dog"):
+    with pytest.raises(DataError, match=r"no .jpg, .jpeg, .png files in .*dog"):
         load(split="test", data_dir=str(folder))
     only = tmp_path / "only"
     write_folder(only / "train", {"ant": 1})
-    with pytest.raises(DataError, match="no folder val or validation"):
+    with pytest.raises(DataError, match="no directory val or validation"):
         load(split="test", data_dir=str(only))
 
 
-def test_a_mangled_first_image_leaves_the_size_open(tmp_path: Path) -> None:
+def test_corrupt_first_image_leaves_the_image_size_unknown(tmp_path: Path) -> None:
     place = tmp_path / "ant"
     place.mkdir()
     for content in GARBAGE.values():

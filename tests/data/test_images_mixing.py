@@ -1,4 +1,4 @@
-"""Mixup and cutmix: whose pixels and whose labels, and in which shares."""
+"""Mixup and CutMix: which images and labels are mixed, and in which shares."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ def _mix(
     return found[0].numpy(), found[1].numpy()
 
 
-def test_shares_of_labels_are_those_of_pixels() -> None:
+def test_label_shares_match_pixel_shares() -> None:
     images, labels = _mix(label_smoothing=0.0)
     white = images.mean(axis=(1, 2, 3)) / 255
     np.testing.assert_allclose(labels[:, 1], white, atol=0.003)
     np.testing.assert_allclose(labels.sum(axis=1), 1, atol=1e-6)
     assert (labels[:, 2:] == 0).all()
-    # About half are cut, which leaves pixels black or white.
+    # About half use CutMix, which leaves pixels black or white.
     cut = (np.isin(images, (0, 255))).all(axis=(1, 2, 3))
     assert 0.4 < cut.mean() < 0.65
 
 
 @pytest.mark.parametrize("alpha", [0.2, 0.8, 1.0, 3.0])
-def test_shares_are_of_a_beta_distribution(alpha: float) -> None:
+def test_mixup_shares_follow_a_beta_distribution(alpha: float) -> None:
     _, labels = _mix(mixup_alpha=alpha, cutmix_alpha=0.0, label_smoothing=0.0)
     own = np.where(np.arange(_SIZE) % 2, labels[:, 1], labels[:, 0])
     assert stats.kstest(own, stats.beta(alpha, alpha).cdf).pvalue > 1e-3
@@ -58,7 +58,7 @@ def test_shares_are_of_a_beta_distribution(alpha: float) -> None:
     assert (images.min(axis=(1, 2, 3)) == images.max(axis=(1, 2, 3))).all()
 
 
-def test_what_is_cut_is_one_rectangle_of_any_size() -> None:
+def test_cutmix_pastes_one_rectangle_of_varying_size() -> None:
     images, labels = _mix(mixup_alpha=0.0, cutmix_alpha=1.0, label_smoothing=0.0)
     own = 255 * (np.arange(_SIZE) % 2)[:, None, None]
     other = images[..., 0] != own
@@ -68,13 +68,13 @@ def test_what_is_cut_is_one_rectangle_of_any_size() -> None:
         starts = (np.diff(line.astype(int), axis=1, prepend=0) == 1).sum(axis=1)
         assert starts.max() == 1
     own_share = np.where(np.arange(_SIZE) % 2, labels[:, 1], labels[:, 0])
-    # Cut off at the edges, so that less is cut than Beta(1, 1) says.
+    # Rectangles are clipped at the edges, so less is replaced than Beta(1, 1) implies.
     assert own_share.min() < 0.5
     assert own_share.max() == 1
     assert 0.6 < own_share.mean() < 0.95
 
 
-def test_prob_and_smoothing() -> None:
+def test_mixing_probability_and_label_smoothing_are_applied() -> None:
     images, labels = _mix(prob=0.25, label_smoothing=0.2)
     kept = (images == (255 * (np.arange(_SIZE) % 2))[:, None, None, None]).all(axis=(1, 2, 3))
     assert kept.mean() > 0.7
@@ -86,7 +86,7 @@ def test_prob_and_smoothing() -> None:
     assert set(np.unique(none[1::2])) == {255}
 
 
-def test_draws_depend_on_seed_example_and_epoch_alone() -> None:
+def test_mixing_depends_only_on_seed_example_and_epoch() -> None:
     whole, labels = _mix(16)
     for first in (0, 4, 10):
         images, part = _mix(6, first)
@@ -96,7 +96,7 @@ def test_draws_depend_on_seed_example_and_epoch_alone() -> None:
     assert (_mix(16, seed=2)[1] != labels).any(axis=1).sum() > 12
 
 
-def test_an_image_that_did_not_decode_is_mixed_into_none() -> None:
+def test_undecodable_image_is_not_mixed_into_others() -> None:
     good = np.ones(8, bool)
     good[2] = False
     images, labels = _mix(8, good=good, label_smoothing=0.0)

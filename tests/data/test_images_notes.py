@@ -1,4 +1,4 @@
-"""Class directories that are probably a mistake: named in a note, or refused."""
+"""Class directories that are probably a mistake are reported in a note or rejected."""
 
 import os
 from collections.abc import Callable
@@ -40,7 +40,7 @@ def _image(path: Path) -> None:
     path.write_bytes(b"no image")
 
 
-def test_nothing_is_noted_of_a_dataset_that_is_as_it_should_be(loaded: Load, folder: Path) -> None:
+def test_valid_dataset_prints_no_note(loaded: Load, folder: Path) -> None:
     _image(folder / "train/cat/deeper/still/1.JPG")
     (folder / "train/cat/.DS_Store").touch()
     assert loaded() == ""
@@ -50,26 +50,30 @@ def test_nothing_is_noted_of_a_dataset_that_is_as_it_should_be(loaded: Load, fol
 @pytest.mark.parametrize(
     ("make", "note"),
     [
-        (lambda at: _image(at / "val/bird/1.png"), "{at}/train has no class folder bird, which an"),
-        (lambda at: _image(at / "train/bird/1.png"), "{at}/val has no class folder bird, which an"),
+        (lambda at: _image(at / "val/bird/1.png"),
+         "{at}/train lacks class directories of another split: bird"),
+        (lambda at: _image(at / "train/bird/1.png"),
+         "{at}/val lacks class directories of another split: bird"),
         (lambda at: _image(at / "train/Cat/1.png"),
-         "the class folders Cat, cat differ in upper and lower case only"),
+         "the class directories Cat, cat differ only in case"),
         (lambda at: _image(at / "train/cat/1.webp"),
-         "files that are not .jpg, .jpeg, .png are left out: {at}/train/cat/1.webp"),
+         "skipped files that are not .jpg, .jpeg, .png: {at}/train/cat/1.webp"),
         (lambda at: _image(at / "train/1.png"),
-         "images outside of class folders are left out: {at}/train/1.png"),
+         "skipped images outside class directories: {at}/train/1.png"),
         (lambda at: (at / "train/cat/loop").symlink_to(at / "train"),
-         "links to directories are not followed: {at}/train/cat/loop"),
+         "skipped links to directories: {at}/train/cat/loop"),
     ],
 )  # fmt: skip
-def test_a_note_names_what_is_probably_a_mistake(
+def test_likely_mistake_is_reported_in_a_note(
     make: Callable[[Path], None], note: str, loaded: Load, folder: Path
 ) -> None:
     make(folder)
     assert f"note: image_folder: {note.format(at=folder)}" in loaded()
 
 
-def test_both_sections_note_the_same_once(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_same_note_from_both_sections_is_printed_once(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     files._note.cache_clear()
     _image(folder / "val/bird/1.png")
     for split in ("train", "test"):
@@ -80,15 +84,15 @@ def test_both_sections_note_the_same_once(folder: Path, capsys: pytest.CaptureFi
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda at: (at / "train/bird").mkdir(), r"no \.jpg, \.jpeg, \.png file in .*train/bird"),
-        (lambda at: (at / "train/cat/1.png").symlink_to(at / "no"), "1.png: is a link to nothing"),
-        (lambda at: os.mkfifo(at / "train/cat/1.png"), "1.png: is no regular file"),
+        (lambda at: (at / "train/bird").mkdir(), r"no \.jpg, \.jpeg, \.png files in .*train/bird"),
+        (lambda at: (at / "train/cat/1.png").symlink_to(at / "no"), "1.png: is a broken link"),
+        (lambda at: os.mkfifo(at / "train/cat/1.png"), "1.png: is not a regular file"),
         (lambda at: _image(Path(os.fsdecode(os.fsencode(at) + b"/train/caf\xe9/1.png"))),
-         "has to be UTF-8"),
+         "the name of a class directory must be valid UTF-8"),
     ],
     ids=["empty", "link", "pipe", "name"],
 )  # fmt: skip
-def test_what_cannot_be_read_is_refused(
+def test_unusable_class_directory_or_file_is_rejected(
     make: Callable[[Path], None], message: str, folder: Path
 ) -> None:
     make(folder)
@@ -96,11 +100,9 @@ def test_what_cannot_be_read_is_refused(
         load(split="train", data_dir=str(folder))
 
 
-def test_a_directory_that_cannot_be_read_is_refused(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unreadable_directory_is_rejected(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "train/cat/locked").mkdir()
-    # The superuser reads everything, so the system has to be told to refuse.
+    # The superuser can read everything, so the error is simulated.
     scandir = os.scandir
 
     def refuse(path: str) -> object:
@@ -113,7 +115,7 @@ def test_a_directory_that_cannot_be_read_is_refused(
         load(split="train", data_dir=str(folder))
 
 
-def test_names_of_files_need_not_be_utf8(folder: Path) -> None:
+def test_file_name_that_is_not_utf8_is_accepted(folder: Path) -> None:
     odd = Path(os.fsdecode(os.fsencode(folder) + b"/train/cat/caf\xe9.png"))
     _image(odd)
     assert str(odd) in load(split="train", data_dir=str(folder)).paths

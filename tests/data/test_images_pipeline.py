@@ -79,7 +79,7 @@ def _take(dataset: tf.data.Dataset, count: int) -> list[Any]:
 @pytest.mark.parametrize(
     ("kind", "replicas", "pipelines"), [("image_folder", 4, 2), ("tfrecord", 2, 1)]
 )
-def test_batches_depend_on_the_seed_and_the_step_alone(
+def test_batches_depend_only_on_seed_and_step(
     made: Callable[[str], ImageSource], kind: str, replicas: int, pipelines: int
 ) -> None:
     source = made(kind)
@@ -100,7 +100,7 @@ def test_batches_depend_on_the_seed_and_the_step_alone(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["tfds", "arrays"])
-def test_an_epoch_has_each_image_once(made: Callable[[str], ImageSource], kind: str) -> None:
+def test_epoch_contains_each_image_once(made: Callable[[str], ImageSource], kind: str) -> None:
     source = made(kind)
     middle = Variation()
     batches = _take(_train(source, variation=middle, global_batch_size=23), 2)
@@ -121,7 +121,7 @@ def _columns(batch: Any) -> tuple[Any, Any]:
 @pytest.mark.parametrize(
     ("kind", "drop_remainder"), [("image_folder", False), ("tfrecord", False), ("arrays", True)]
 )
-def test_an_evaluation_counts_each_image_once(
+def test_evaluation_counts_each_image_once(
     made: Callable[[str], ImageSource], kind: str, drop_remainder: bool
 ) -> None:
     source = made(kind)
@@ -140,18 +140,18 @@ def test_an_evaluation_counts_each_image_once(
     assert sum(len(list(rows(context))) for context in contexts(4, 2)) == 4 * steps
 
 
-def test_labels_are_checked_and_named(made: Callable[[str], ImageSource]) -> None:
+def test_label_out_of_range_is_reported_with_its_record(made: Callable[[str], ImageSource]) -> None:
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"record \d+: got label 2, expected"):
         list(_evaluate(made("tfrecord"), global_batch_size=8, num_classes=2))
 
 
-def test_pairs_have_to_lie_within_a_replica(made: Callable[[str], ImageSource]) -> None:
+def test_mixing_requires_an_even_batch_per_replica(made: Callable[[str], ImageSource]) -> None:
     context = contexts(8, 1)[0]
-    with pytest.raises(DataError, match="got 1 examples a replica, expected an even number"):
+    with pytest.raises(DataError, match="got 1 examples per replica, expected an even number"):
         _train(made("image_folder"), mixing=Mixing(num_classes=3), input_context=context)
 
 
-def test_without_a_size_all_images_have_that_of_the_first(tmp_path: Path) -> None:
+def test_image_size_defaults_to_that_of_the_first_image(tmp_path: Path) -> None:
     for number in range(6):
         (tmp_path / "ant").mkdir(exist_ok=True)
         (tmp_path / "ant" / f"{number}.jpg").write_bytes(jpeg(number, 9, 7))
@@ -162,13 +162,13 @@ def test_without_a_size_all_images_have_that_of_the_first(tmp_path: Path) -> Non
     expected = [tf.io.decode_jpeg(jpeg(number, 9, 7)).numpy() for number in range(6)]
     np.testing.assert_array_equal(batch["image"], expected)
     (tmp_path / "ant" / "3.jpg").write_bytes(jpeg(3, 9, 8))
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"3.jpg: does not decode"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"3.jpg: cannot be decoded"):
         list(_evaluate(source, **settings))
 
 
 @pytest.fixture
 def spoilt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Any, list[str]]]:
-    """Writes 20 images, of which some do not decode, and says what these are called."""
+    """Writes 20 images, some of which do not decode, and returns the names of those."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
     def make(kind: str, contents: list[bytes], places: list[int]) -> tuple[Any, list[str]]:
@@ -195,13 +195,13 @@ def spoilt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tup
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["image_folder", "tfrecord"])
-def test_bad_images_are_counted_and_named_once_and_have_no_weight(
+def test_bad_images_have_zero_weight_and_are_reported_once(
     spoilt: Callable[..., Any], capfd: pytest.CaptureFixture[str], kind: str
 ) -> None:
     places = [0, 7, 13, 19]
     source, names = spoilt(kind, [*GARBAGE.values(), cut_short(), b""], places)
     bad = BadImages("train_data", 4)
-    # Three epochs and a bit, through two pipelines that are started anew.
+    # A little over three epochs, through two separate pipelines.
     for start in (0, 7):
         batches = _take(_train(source, bad=bad, start_step=start), 8)
         assert bad.count == 4
@@ -209,8 +209,8 @@ def test_bad_images_are_counted_and_named_once_and_have_no_weight(
     weights = np.concatenate([batch["weight"] for batch in _take(_train(source, bad=bad), 5)])
     assert weights.sum() == 2 * (20 - 4)
     told = capfd.readouterr().err
-    assert [told.count(f"{name}: does not decode, bad image") for name in names] == [1] * 4
-    assert "bad image 4 of at most 4 in train_data; it gets no weight" in told
+    assert [told.count(f"{name}: cannot be decoded; bad image") for name in names] == [1] * 4
+    assert "bad image 4 of at most 4 in train_data; its weight is 0" in told
     rows = _take(_evaluate(source, bad=BadImages("validation_data", 4), global_batch_size=8), 9)
     counted = np.concatenate([batch["weight"] for batch in rows])
     expected = [float(place < 20 and place not in places) for place in range(24)]
@@ -220,34 +220,34 @@ def test_bad_images_are_counted_and_named_once_and_have_no_weight(
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["image_folder", "tfrecord"])
 @pytest.mark.parametrize("limit", [0, 1])
-def test_one_bad_image_too_many_ends_it_with_a_name(
+def test_exceeding_max_bad_images_fails_with_the_image_name(
     spoilt: Callable[..., Any], kind: str, limit: int
 ) -> None:
     source, names = spoilt(kind, [b"", b"rubbish"], [3, 17])
     bad = BadImages("train_data", limit)
     with pytest.raises(tf.errors.InvalidArgumentError) as caught:
         list(_evaluate(source, bad=bad, global_batch_size=4))
-    assert f"{names[limit]}: does not decode" in str(caught.value)
+    assert f"{names[limit]}: cannot be decoded" in str(caught.value)
     if limit:
-        assert "bad image 2 of train_data, expected at most 1" in str(caught.value)
+        assert "bad image 2 of train_data, more than max_bad_images=1" in str(caught.value)
         assert bad.count == 2
 
 
-def test_a_batch_of_bad_images_alone_is_a_batch(spoilt: Callable[..., Any]) -> None:
+def test_batch_of_only_bad_images_is_kept_with_zero_weight(spoilt: Callable[..., Any]) -> None:
     source, _ = spoilt("image_folder", [b"x"] * 4, [4, 5, 6, 7])
     batches = _take(_evaluate(source, bad=BadImages("v", 4), global_batch_size=4), 9)
     assert [batch["weight"].sum() for batch in batches] == [4, 0, 4, 4, 4]
     assert (batches[1]["image"] == 0).all()
 
 
-def test_a_file_that_is_gone_is_one_that_does_not_decode(spoilt: Callable[..., Any]) -> None:
+def test_missing_image_file_is_reported_as_undecodable(spoilt: Callable[..., Any]) -> None:
     source, names = spoilt("image_folder", [b""], [2])
     Path(names[0]).unlink()
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"02.jpg: does not decode"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"02.jpg: cannot be decoded"):
         list(_evaluate(source, global_batch_size=4))
 
 
-def test_a_good_image_is_not_mixed_with_a_bad_one(spoilt: Callable[..., Any]) -> None:
+def test_good_image_is_not_mixed_with_a_bad_one(spoilt: Callable[..., Any]) -> None:
     source, _ = spoilt("image_folder", [b""] * 10, list(range(0, 20, 2)))
     settings = {
         "bad": BadImages("t", 10), "shuffle_buffer_size": 1, "variation": Variation(),
@@ -260,7 +260,9 @@ def test_a_good_image_is_not_mixed_with_a_bad_one(spoilt: Callable[..., Any]) ->
 
 
 @pytest.mark.slow
-def test_cached_batches_need_no_file(made: Callable[[str], ImageSource], tmp_path: Path) -> None:
+def test_cached_batches_do_not_read_files_again(
+    made: Callable[[str], ImageSource], tmp_path: Path
+) -> None:
     dataset = _evaluate(made("image_folder"), global_batch_size=8, cache=True)
     expected = _take(dataset, 4)
     for path in (tmp_path / "image_folder").rglob("*.*"):

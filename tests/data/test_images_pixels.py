@@ -1,4 +1,4 @@
-"""What becomes of one image: held against Model Garden's own functions, and against numpy."""
+"""Decoding and augmentation of one image, compared with Model Garden's functions and numpy."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _key(number: int, epoch: int = 0) -> tuple[tf.Tensor, tf.Tensor]:
 @pytest.mark.parametrize("fraction", [0.875, 0.5, 1.0])
 @pytest.mark.parametrize("method", ["bilinear", "bicubic"])
 @pytest.mark.parametrize("size", [(40, 61), (30, 17), (21, 21)])
-def test_evaluation_sees_what_model_garden_sees(
+def test_evaluation_image_matches_model_garden(
     fraction: float, method: str, size: tuple[int, int]
 ) -> None:
     encoded = jpeg(3, *size)
@@ -54,12 +54,12 @@ def test_evaluation_sees_what_model_garden_sees(
     np.testing.assert_allclose(ours.numpy().astype(np.float32), expected, atol=0.501)
 
 
-def test_the_constants_are_model_gardens() -> None:
+def test_normalization_constants_match_model_garden() -> None:
     assert NATURAL_MEAN == preprocess_ops.MEAN_RGB
     assert NATURAL_STD == preprocess_ops.STDDEV_RGB
 
 
-def test_formats_and_channels_are_alike() -> None:
+def test_image_formats_and_channel_counts_decode_alike() -> None:
     image = photo(5, 30, 40)
     encoded = tf.constant(png(5, 30, 40))
     expected = seen_in_evaluation(tf.constant(image), _SHAPE)
@@ -83,14 +83,14 @@ def _bmp(image: np.ndarray) -> bytes:
 
 
 @pytest.mark.parametrize("encode", [jpeg, png])
-def test_a_part_is_what_cutting_the_whole_gives(encode: Any) -> None:
+def test_decoded_window_matches_a_crop_of_the_full_image(encode: Any) -> None:
     encoded = tf.constant(encode(7, 50, 60))
     part = decode_window(encoded, 3, lambda size: tf.constant([7, 11, 20, 30]))
     whole = tf.io.decode_image(encoded)
     np.testing.assert_array_equal(part, whole[7:27, 11:41])
 
 
-def test_parts_have_the_areas_and_aspects_asked_for() -> None:
+def test_crop_windows_have_the_requested_areas_and_aspect_ratios() -> None:
     size = tf.constant([375, 500])
     drawn = np.array(
         [inception_window(size, (0.08, 0.6), 0.875, 1, *_key(k)).numpy() for k in range(300)]
@@ -105,7 +105,7 @@ def test_parts_have_the_areas_and_aspects_asked_for() -> None:
     assert area.max() < 0.62
     assert aspect.min() > 0.74
     assert aspect.max() < 1.35
-    # Of a given aspect the height is uniform, so that the mean is that of its square.
+    # For a given aspect ratio the height is uniform, so the mean area is that of its square.
     low, high = 0.08**0.5, 0.6**0.5
     assert abs(area.mean() - (high**3 - low**3) / (high - low) / 3) < 0.03
     assert aspect.std() > 0.1
@@ -116,13 +116,13 @@ def test_parts_have_the_areas_and_aspects_asked_for() -> None:
     assert (inception_window(size, (0.08, 0.6), 0.875, 2, *_key(5)).numpy() != drawn[5]).any()
 
 
-def test_an_image_that_no_part_fits_is_cut_to_its_middle() -> None:
-    # Aspects of at most 4/3 leave at most 4 % of such a strip.
+def test_center_crop_is_used_if_no_window_fits() -> None:
+    # Aspect ratios of at most 4/3 cover less than 5 % of such a strip.
     window = inception_window(tf.constant([10, 300]), (0.5, 1.0), 0.5, 1, *_key(0))
     np.testing.assert_array_equal(window, [2, 147, 5, 5])
 
 
-def test_half_of_the_images_are_flipped_and_no_pixel_else_changes() -> None:
+def test_half_of_the_images_are_flipped_and_otherwise_unchanged() -> None:
     raw = tf.constant(photo(1, 24, 20))
     plain = Variation(center_crop_fraction=None)
     flips = Variation(center_crop_fraction=None, flip=True)
@@ -135,10 +135,10 @@ def test_half_of_the_images_are_flipped_and_no_pixel_else_changes() -> None:
     assert 15 < sum(same) < 45
 
 
-def test_colours_vary_about_the_image_within_the_strength() -> None:
+def test_color_jitter_stays_within_its_strength() -> None:
     image = tf.fill([8, 8, 3], 100.0)
     values = np.array([jitter(image, 0.3, 1, *_key(k)).numpy()[0, 0, 0] for k in range(200)])
-    # Of a grey image contrast and saturation change nothing: brightness is all there is.
+    # Contrast and saturation do not change a gray image; only brightness does.
     assert values.min() >= 70
     assert values.max() <= 130
     assert values.min() < 75
@@ -150,7 +150,7 @@ def test_colours_vary_about_the_image_within_the_strength() -> None:
     assert np.abs(one - coloured).max() > 1
 
 
-def test_erasing_fills_one_rectangle_of_the_areas_asked_for() -> None:
+def test_erasing_fills_one_rectangle_of_the_requested_area() -> None:
     image = tf.fill([60, 80, 3], tf.constant(7, tf.uint8))
     shares = []
     for number in range(60):
@@ -173,7 +173,7 @@ def test_erasing_fills_one_rectangle_of_the_areas_asked_for() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", ["randaug", "autoaug"])
-def test_policies_are_functions_of_seed_example_and_epoch(policy: str) -> None:
+def test_augmentation_policies_depend_only_on_seed_example_and_epoch(policy: str) -> None:
     made = (
         rand_augment(**_RANDAUG)
         if policy == "randaug"
@@ -194,12 +194,12 @@ def test_policies_are_functions_of_seed_example_and_epoch(policy: str) -> None:
     assert (rows(drawn(2), range(15)) != whole).any(axis=(1, 2, 3)).sum() > 9
 
 
-def test_an_operation_that_does_not_exist_is_named() -> None:
-    with pytest.raises(DataError, match=r"got 'Cutoff' in exclude_ops .* expected some of Auto"):
+def test_unknown_excluded_operation_is_rejected() -> None:
+    with pytest.raises(DataError, match=r"got 'Cutoff' in exclude_ops .*; allowed: Auto"):
         rand_augment(**_RANDAUG | {"exclude_ops": ["Cutoff"]})
 
 
-def test_served_images_need_nothing_but_tensorflow(tmp_path: Path) -> None:
+def test_exported_decoding_gives_the_same_pixels(tmp_path: Path) -> None:
     class Module(tf.Module):
         @tf.function(input_signature=[tf.TensorSpec([], tf.string)])
         def __call__(self, encoded: tf.Tensor) -> tf.Tensor:

@@ -1,4 +1,4 @@
-"""Sets that TensorFlow Datasets prepared: versions, splits, their parts, and what is missing."""
+"""Datasets prepared by TensorFlow Datasets: versions, splits, slices of splits, and errors."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from orbit_runner.data.images.tfds import load
 from orbit_runner.data.sampling.sharding import replica_slices
@@ -14,7 +15,7 @@ from orbit_runner.data.tfrecord.locations import RecordNames
 from orbit_runner.data.tfrecord.pipeline import eval_records, evaluation_rows
 from orbit_runner.data.tfrecord.source import RecordSource
 from orbit_runner.errors import DataError
-from tests.support.images import write_tfds
+from tests.support.images import photo, write_tfds
 
 _SIZES = (70, 3, 130)
 
@@ -27,7 +28,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _numbers(source: RecordSource) -> tuple[list[int], list[str]]:
-    """Returns which records are read, by their contents, and what they are called."""
+    """Returns the numbers of the records read, found by their contents, and their names."""
     slices = replica_slices(source.size, None)
     (piece,) = evaluation_rows(source, slices, 1).rebatch(source.size)
     records, ids, _ = piece
@@ -54,9 +55,7 @@ def _numbers(source: RecordSource) -> tuple[list[int], list[str]]:
         ("train[100:9999]", 100, 203),
     ],
 )
-def test_a_part_has_its_own_records_and_names(
-    folder: Path, split: str, start: int, stop: int
-) -> None:
+def test_split_slice_reads_its_own_records(folder: Path, split: str, start: int, stop: int) -> None:
     source = load(tfds_name="toy", split=split, data_dir=str(folder))
     assert source.size == stop - start
     numbers, names = _numbers(source)
@@ -66,26 +65,27 @@ def test_a_part_has_its_own_records_and_names(
     assert names[0] == f"{file:05}-of-00003: record {start - firsts[file]}"
 
 
-def test_an_evaluation_reads_its_images(folder: Path) -> None:
+def test_default_split_falls_back_to_test_without_validation(folder: Path) -> None:
     source = load(tfds_name="toy", usual=("validation", "test"), data_dir=str(folder))
     assert (source.size, source.labels) == (4, ("a", "b", "c"))
-    sizes = [source.image_shape]
-    with pytest.raises(Exception, match=r"test.tfrecord-00000-of-00001: record \d: got an image"):
+    assert source.image_shape == photo(0).shape
+    # The other images have other sizes.
+    said = r"toy-test\.tfrecord-00000-of-00001: record [123]: got an image of shape"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=said):
         list(eval_records(source, global_batch_size=4))
-    assert sizes[0][2] == 3
 
 
-def test_the_newest_version_is_taken_or_the_one_named(folder: Path) -> None:
+def test_newest_version_is_used_unless_one_is_specified(folder: Path) -> None:
     for version, count in (("1.10.0", 5), ("1.9.0", 6)):
         write_tfds(folder, "toy", {"train": (count,)}, ["a"], version=version, template=None)
     cases = {"toy": 5, "toy:1.9.0": 6, "toy:1.0.0": 203, "toy:1.*.*": 5}
     for name, size in cases.items():
         assert load(tfds_name=name, data_dir=str(folder)).size == size
-    with pytest.raises(DataError, match=r"no prepared set toy:2.0.0 .* which has 1.0.0, 1.10.0"):
+    with pytest.raises(DataError, match=r"no prepared dataset toy:2.0.0 .* \(found: 1.0.0, 1.10.0"):
         load(tfds_name="toy:2.0.0", data_dir=str(folder))
 
 
-def test_the_folder_may_come_from_the_environment(
+def test_tfds_directory_is_read_from_the_environment(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TFDS_DATA_DIR", str(folder))
@@ -96,14 +96,14 @@ def test_the_folder_may_come_from_the_environment(
     ("settings", "field", "part"),
     [
         ({"tfds_name": "other"}, "tfds_name", "tfds build other --data_dir="),
-        ({"data_dir": "/nowhere"}, "tfds_data_dir", "no prepared set toy in /nowhere"),
+        ({"data_dir": "/nowhere"}, "tfds_data_dir", "no prepared dataset toy in /nowhere"),
         ({"tfds_name": "a b"}, "tfds_name", "expected name, name/config or name:version"),
         ({"split": "val"}, "tfds_split", "got split 'val', expected test, train"),
-        ({"split": "train[a:]"}, "tfds_split", "a part such as"),
+        ({"split": "train[a:]"}, "tfds_split", "a slice such as"),
         ({"split": "train[50:50]"}, "tfds_split", "none of the 203 records"),
     ],
 )
-def test_what_is_wrong_is_named(
+def test_invalid_tfds_settings_are_rejected(
     folder: Path, settings: dict[str, Any], field: str, part: str
 ) -> None:
     with pytest.raises(DataError) as caught:
@@ -112,7 +112,7 @@ def test_what_is_wrong_is_named(
     assert caught.value.field == field
 
 
-def test_files_that_are_not_whole_or_of_another_format_are_told(folder: Path) -> None:
+def test_incomplete_files_or_unsupported_formats_are_rejected(folder: Path) -> None:
     place = folder / "toy" / "1.0.0"
     info = (place / "dataset_info.json").read_text()
     (place / "dataset_info.json").write_text(info.replace('"70"', '"71"'))

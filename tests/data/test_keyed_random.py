@@ -19,7 +19,7 @@ def _keys(size: int) -> tuple[tf.Tensor, tf.Tensor]:
     return tf.range(size, dtype=tf.int64), tf.zeros([size], tf.int64)
 
 
-def test_mix_is_that_of_splitmix64():
+def test_mix_matches_splitmix64():
     # The first outputs of the reference implementation of SplitMix64 from state 0.
     states = np.arange(1, 4, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     expected = [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
@@ -27,7 +27,7 @@ def test_mix_is_that_of_splitmix64():
 
 
 @pytest.mark.parametrize("seed", [0, 17, -1, 2**63, 2**64 - 1])
-def test_bits_are_those_of_integer_arithmetic(seed):
+def test_random_bits_match_python_integer_arithmetic(seed):
     ids, epochs, salt = [0, 1, 2**40, 5], [0, 3, 2, 2**33], 9
     got = random_bits(seed, tf.constant(ids, tf.int64), tf.constant(epochs, tf.int64), salt)
     for bits, number, epoch in zip(got.numpy(), ids, epochs, strict=True):
@@ -38,25 +38,25 @@ def test_bits_are_those_of_integer_arithmetic(seed):
 
 
 @pytest.mark.parametrize("jit_compile", [False, True])
-def test_graphs_draw_the_same(jit_compile):
+def test_graph_and_eager_draws_are_equal(jit_compile):
     draw = tf.function(lambda i, e: random_bits(5, i, e, 1), jit_compile=jit_compile)
     np.testing.assert_array_equal(draw(*_keys(50)), random_bits(5, *_keys(50), 1))
 
 
 @pytest.mark.parametrize("maxval", [1, 2, 81, 162, 1000])
-def test_integers_are_uniform(maxval):
+def test_random_integers_are_uniform(maxval):
     size = 200_000
     drawn = random_uniform_int(3, *_keys(size), 7, maxval).numpy()
     counts = np.bincount(drawn, minlength=maxval)
     expected = size / maxval
     assert len(counts) == maxval
-    # Chi-squared has a mean of maxval - 1 and a deviation of sqrt(2·(maxval - 1)).
+    # Chi-squared has a mean of maxval - 1 and a standard deviation of sqrt(2·(maxval - 1)).
     surplus = ((counts - expected) ** 2 / expected).sum() - (maxval - 1)
     assert abs(surplus) <= 5 * np.sqrt(2 * (maxval - 1))
 
 
 @pytest.mark.parametrize("what", ["seed", "epoch", "salt", "id"])
-def test_draws_of_neighbouring_keys_are_independent(what):
+def test_draws_of_neighboring_keys_are_uncorrelated(what):
     ids, zeros = _keys(100_000)
     first = random_uniform_int(3, ids, zeros, 7, 2**31).numpy()
     second = {

@@ -34,7 +34,7 @@ def _train(source, steps, batch, *, replicas=1, pipelines=1, **settings):
 @pytest.mark.sample(2)
 @pytest.mark.parametrize(("size", "batch"), [(10, 4), (10, 64), (97, 32), (5000, 8)])
 @pytest.mark.parametrize("shuffle", [False, True])
-def test_batches_are_those_of_the_sampler(size, batch, shuffle):
+def test_batches_follow_the_sampler_order(size, batch, shuffle):
     source = make_source(size)
     batches = _train(source, 700 if batch == 8 else 5, batch, shuffle=shuffle)
     for step, got in enumerate(batches):
@@ -48,7 +48,7 @@ def test_batches_are_those_of_the_sampler(size, batch, shuffle):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(("replicas", "pipelines"), [(2, 1), (4, 1), (2, 2), (4, 2), (4, 4)])
 @pytest.mark.parametrize("start_step", [0, 3])
-def test_replicas_share_the_batch_of_one(replicas, pipelines, start_step):
+def test_replicas_split_the_single_replica_batch(replicas, pipelines, start_step):
     settings = {"augmentation": CropFlip(2), "start_step": start_step}
     alone = _train(make_source(50), 6, 16, **settings)
     shared = _train(make_source(50), 6, 16, replicas=replicas, pipelines=pipelines, **settings)
@@ -57,20 +57,20 @@ def test_replicas_share_the_batch_of_one(replicas, pipelines, start_step):
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("start_step", [1, 7, 129])
-def test_starting_later_gives_the_same_batches(start_step):
+def test_resuming_at_a_later_step_gives_the_same_batches(start_step):
     source, settings = make_source(50), {"augmentation": CropFlip(2)}
     straight = _train(source, start_step + 5, 64, **settings)
     resumed = _train(source, 5, 64, start_step=start_step, **settings)
     assert_equal_batches(resumed, straight[start_step:])
 
 
-def test_starting_far_out_costs_nothing():
+def test_very_large_start_step_gives_the_correct_batch():
     (far,) = _train(make_source(50), 1, 10, start_step=10**12)
     ids, _ = IndexSampler(50, _SEED)(tf.range(10**13, 10**13 + 10, dtype=tf.int64))
     np.testing.assert_array_equal(far["label"], ids)
 
 
-def test_workers_that_do_not_wait_take_turns():
+def test_asynchronous_workers_take_batches_in_turn():
     alone = _train(make_source(50), 6, 16)
     rows = [
         train_dataset(make_source(50), global_batch_size=16, seed=_SEED, input_context=context)
@@ -102,7 +102,7 @@ for batch in itertools.islice(distributed, 3):
 
 
 @pytest.mark.slow
-def test_a_mirrored_strategy_pulls_slices_in_the_order_of_its_replicas():
+def test_mirrored_strategy_assigns_slices_in_replica_order():
     run = subprocess.run(
         [sys.executable, "-c", _MIRRORED],
         env={**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parents[2])},
@@ -114,7 +114,7 @@ def test_a_mirrored_strategy_pulls_slices_in_the_order_of_its_replicas():
     assert run.stdout.splitlines() == [str(parts) for parts in expected]
 
 
-def test_training_is_endless_with_static_shapes():
+def test_training_dataset_is_infinite_with_static_shapes():
     context = tf.distribute.InputContext(2, 0, 4)
     dataset = train_dataset(make_source(50), global_batch_size=16, seed=1, input_context=context)
     assert dataset.cardinality() == tf.data.INFINITE_CARDINALITY
@@ -133,7 +133,7 @@ def _graphs(dataset: tf.data.Dataset):
 
 
 @pytest.mark.parametrize("make", [train_dataset, eval_dataset])
-def test_nothing_in_a_pipeline_keeps_a_state_or_a_copy_of_the_data(make):
+def test_pipeline_graph_holds_no_state_or_data(make):
     settings = {"seed": 1, "augmentation": CropFlip(2)} if make is train_dataset else {}
     dataset = make(make_source(5000), global_batch_size=16, **settings)
     policy = tf.data.experimental.ExternalStatePolicy.FAIL
@@ -142,7 +142,7 @@ def test_nothing_in_a_pipeline_keeps_a_state_or_a_copy_of_the_data(make):
     assert 2_000 < max(sizes) < 100_000
 
 
-def test_element_changes_the_structure():
+def test_element_function_changes_the_batch_structure():
     dataset = train_dataset(
         make_source(50),
         global_batch_size=16,
@@ -156,7 +156,7 @@ def test_element_changes_the_structure():
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["constant", "random"])
 @pytest.mark.parametrize("augmentation", [None, CropFlip(2, flip=False)])
-def test_synthetic_data(kind, augmentation):
+def test_synthetic_data_can_be_batched_and_augmented(kind, augmentation):
     features = {"image": {"shape": [6, 6, 3], "dtype": "uint8", "value": 7}}
     size = 10**12 if kind == "constant" else 100
     source = synthetic.load(features=features, num_examples=size, kind=kind)
@@ -182,7 +182,7 @@ def _evaluate(source, batch, replicas, pipelines, **settings):
     ("size", "batch"), [(10, 4), (12, 4), (3, 8), (1, 4), (5001, 24), (100, 100)]
 )
 @pytest.mark.parametrize(("replicas", "pipelines"), [(1, 1), (2, 1), (4, 1), (4, 2), (4, 4)])
-def test_each_example_counts_once_in_order(size, batch, replicas, pipelines):
+def test_evaluation_counts_each_example_once_in_order(size, batch, replicas, pipelines):
     pairs = _evaluate(make_source(size), batch, replicas, pipelines)
     labels = np.concatenate([examples["label"] for examples, _ in pairs])
     weights = np.concatenate([weight for _, weight in pairs])
@@ -195,7 +195,7 @@ def test_each_example_counts_once_in_order(size, batch, replicas, pipelines):
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize(("size", "batch", "kept"), [(10, 4, 8), (12, 4, 12), (5001, 8, 5000)])
-def test_the_remainder_can_be_dropped(size, batch, kept):
+def test_drop_remainder_omits_the_last_partial_batch(size, batch, kept):
     pairs = _evaluate(make_source(size), batch, 2, 1, drop_remainder=True)
     labels = np.concatenate([examples["label"] for examples, _ in pairs])
     np.testing.assert_array_equal(labels, np.arange(kept))
@@ -203,19 +203,19 @@ def test_the_remainder_can_be_dropped(size, batch, kept):
 
 
 @pytest.mark.parametrize(("replicas", "pipelines"), [(1, 1), (4, 2)])
-def test_an_evaluation_ends(replicas, pipelines):
+def test_evaluation_dataset_is_finite(replicas, pipelines):
     for context in contexts(replicas, pipelines):
         dataset = eval_dataset(make_source(50), global_batch_size=16, input_context=context)
         assert len(list(dataset)) == 4 * replicas // pipelines
 
 
-def test_an_evaluation_of_nothing_is_refused():
-    with pytest.raises(DataError, match="made: got a global batch of 16 for 10") as caught:
+def test_evaluation_without_a_full_batch_is_rejected():
+    with pytest.raises(DataError, match="made: got 10 examples, expected at least 16") as caught:
         eval_dataset(make_source(10), global_batch_size=16, drop_remainder=True)
     assert caught.value.field == "drop_remainder"
 
 
-def test_evaluation_workers_that_do_not_wait_see_each_example_once():
+def test_asynchronous_evaluation_workers_cover_each_example_once():
     rows = [
         eval_dataset(make_source(50), global_batch_size=16, input_context=context)
         for context in (tf.distribute.InputContext(3, p, 1) for p in range(3))
@@ -226,7 +226,7 @@ def test_evaluation_workers_that_do_not_wait_see_each_example_once():
     np.testing.assert_array_equal(np.sort(seen), np.arange(50))
 
 
-def test_cached_evaluation_repeats():
+def test_cached_evaluation_repeats_the_same_batches():
     dataset = eval_dataset(make_source(50), global_batch_size=16, cache=True)
     plain = eval_dataset(make_source(50), global_batch_size=16)
     expected = list(plain.as_numpy_iterator())
@@ -236,10 +236,12 @@ def test_cached_evaluation_repeats():
 
 @pytest.mark.parametrize("make", [train_dataset, eval_dataset])
 @pytest.mark.parametrize(("batch", "replicas"), [(6, 4), (0, 1)])
-def test_a_batch_that_does_not_divide_is_refused(make, batch, replicas):
+def test_batch_size_not_divisible_by_replicas_is_rejected(make, batch, replicas):
     settings = {"seed": 1} if make is train_dataset else {}
     context = tf.distribute.InputContext(1, 0, replicas)
-    with pytest.raises(DataError, match=f"batch of {batch}, .*multiple of {replicas}") as caught:
+    with pytest.raises(
+        DataError, match=f"batch size of {batch}, .*multiple of {replicas}"
+    ) as caught:
         make(make_source(9), global_batch_size=batch, input_context=context, **settings)
     assert caught.value.field == "global_batch_size"
 
@@ -247,12 +249,14 @@ def test_a_batch_that_does_not_divide_is_refused(make, batch, replicas):
 @pytest.mark.parametrize("name", ["image", "words"])
 def test_only_images_can_be_augmented(name):
     source = ArraySource("text", {name: np.zeros((4, 9))})
-    with pytest.raises(DataError, match=f"text: got arrays {name}, expected images") as caught:
+    with pytest.raises(
+        DataError, match=f"text: got arrays {name}, expected `image`, with"
+    ) as caught:
         train_dataset(source, global_batch_size=2, seed=1, augmentation=CropFlip())
     assert caught.value.field == "augment"
 
 
-def test_options_reach_tf_data():
+def test_pipeline_options_are_set_on_the_dataset():
     options = PipelineOptions(
         prefetch=0,
         private_threads=3,
@@ -275,6 +279,6 @@ def test_options_reach_tf_data():
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("prefetch", [None, 0, 1, 5000])
-def test_making_ahead_changes_nothing(prefetch):
+def test_prefetching_does_not_change_batches(prefetch):
     got = _train(make_source(50), 5, 16, options=PipelineOptions(prefetch=prefetch))
     assert_equal_batches(got, _train(make_source(50), 5, 16))

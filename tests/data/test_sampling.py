@@ -25,7 +25,7 @@ def test_each_epoch_has_each_example_once(size, epoch):
 
 
 @pytest.mark.parametrize("size", [1797, 50_000, 65_536])
-def test_orders_have_nothing_to_do_with_each_other(size):
+def test_orders_of_epochs_and_seeds_are_uncorrelated(size):
     orders = [_epoch(size, epoch) for epoch in range(4)] + [_epoch(size, 0, seed=8)]
     orders.append(np.arange(size))
     correlations = np.corrcoef(orders)[np.triu_indices(len(orders), 1)]
@@ -50,7 +50,7 @@ def _is_even(order: np.ndarray) -> bool:
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("size", [3, 9, 25, 49])
-def test_odd_permutations_occur_as_well(size):
+def test_even_and_odd_permutations_both_occur(size):
     even = sum(_is_even(_epoch(size, epoch)) for epoch in range(40))
     assert 5 < even < 35
 
@@ -58,7 +58,7 @@ def test_odd_permutations_occur_as_well(size):
 @pytest.mark.sample(2)
 @pytest.mark.parametrize(("size", "batch"), [(10, 4), (10, 64), (1797, 128), (3, 7)])
 @pytest.mark.parametrize("shuffle", [False, True])
-def test_batches_across_epochs_are_cut_from_the_endless_row(size, batch, shuffle):
+def test_batches_continue_across_epoch_boundaries(size, batch, shuffle):
     sampler = IndexSampler(size, 7, shuffle)
     row = np.concatenate([_epoch(size, e) if shuffle else np.arange(size) for e in range(24)])
     sample = tf.function(sampler)
@@ -69,7 +69,7 @@ def test_batches_across_epochs_are_cut_from_the_endless_row(size, batch, shuffle
         np.testing.assert_array_equal(epochs, places // size)
 
 
-def test_order_is_the_same_in_any_order_of_asking():
+def test_positions_can_be_looked_up_in_any_order():
     positions = np.random.default_rng(1).permutation(5 * 97)
     ids, _ = IndexSampler(97, 7)(tf.constant(positions))
     row = np.concatenate([_epoch(97, epoch) for epoch in range(5)])
@@ -81,7 +81,7 @@ def test_xla_gives_the_same_order():
     np.testing.assert_array_equal(sample(tf.range(1797, dtype=tf.int64)), _epoch(1797, 0))
 
 
-def test_the_order_of_a_seed_stays_what_it_is():
-    # Runs of earlier versions resume with it.
+def test_order_of_a_seed_is_stable_across_versions():
+    # Runs started with earlier versions resume with this order.
     assert _epoch(10, 0).tolist() == [0, 3, 5, 9, 4, 2, 1, 7, 8, 6]
     assert _epoch(10, 1).tolist() == [7, 8, 2, 0, 4, 5, 1, 9, 3, 6]

@@ -1,4 +1,4 @@
-"""Batches made by tf.data services: those that one process makes, in the same order."""
+"""Batches from tf.data services are equal to those of one process, in the same order."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,7 +54,7 @@ def _same(ours: list[Any], theirs: list[Any]) -> None:
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("count", [1, 2, 3])
 @pytest.mark.parametrize(("start", "few"), [(0, True), (7, True), (7, False)])
-def test_training_batches_are_the_same(
+def test_services_give_the_same_training_batches(
     addresses: tuple[str, ...], count: int, start: int, few: bool
 ) -> None:
     _same(_train(addresses[:count], start, few), _train((), start, few))
@@ -63,7 +63,7 @@ def test_training_batches_are_the_same(
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("batch", [8, 300])
-def test_evaluation_has_each_example_once_in_order_each_time(
+def test_services_give_the_same_evaluation_batches_each_time(
     addresses: tuple[str, ...], count: int, batch: int
 ) -> None:
     def made(services: tuple[str, ...]) -> tf.data.Dataset:
@@ -79,7 +79,9 @@ def test_evaluation_has_each_example_once_in_order_each_time(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 2])
-def test_records_are_the_same(addresses: tuple[str, ...], count: int, tmp_path: Path) -> None:
+def test_services_give_the_same_record_batches(
+    addresses: tuple[str, ...], count: int, tmp_path: Path
+) -> None:
     paths = write_set(tmp_path)
     source = load(input_path=[str(path) for path in paths])
 

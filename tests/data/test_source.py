@@ -7,7 +7,7 @@ from orbit_runner.data.source import ArraySource, leaves
 from orbit_runner.errors import DataError
 
 
-def test_size_is_that_of_nested_arrays():
+def test_array_source_size_covers_nested_arrays():
     arrays = {"words": {"ids": np.zeros((3, 7)), "mask": np.zeros((3, 7))}, "label": np.zeros(3)}
     assert ArraySource("s", arrays).size == 3
     assert [path for path, _ in leaves(arrays)] == ["words.ids", "words.mask", "label"]
@@ -16,6 +16,6 @@ def test_size_is_that_of_nested_arrays():
 @pytest.mark.parametrize(
     "arrays", [{}, {"a": np.zeros(0)}, {"a": np.zeros(2), "b": {"c": np.zeros(3)}}]
 )
-def test_arrays_without_examples_or_of_two_sizes_are_refused(arrays):
-    with pytest.raises(DataError, match="of one size"):
+def test_empty_or_differently_sized_arrays_are_rejected(arrays):
+    with pytest.raises(DataError, match="of the same size"):
         ArraySource("s", arrays)

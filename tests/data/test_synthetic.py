@@ -14,7 +14,7 @@ _FEATURES = {
 }
 
 
-def test_random_numbers_fill_their_range():
+def test_random_values_cover_their_range():
     source = synthetic.load(features=_FEATURES, num_examples=2000, seed=3)
     assert source.size == 2000
     assert source.num_classes == 7
@@ -30,7 +30,7 @@ def test_random_numbers_fill_their_range():
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
-def test_floats_in_a_range(dtype):
+def test_random_floats_cover_their_range(dtype):
     leaf = {"shape": [10], "dtype": dtype, "low": -2, "high": 0.5}
     values = synthetic.load(features={"x": leaf}, num_examples=500).arrays["x"]
     assert values.dtype == dtype
@@ -38,7 +38,7 @@ def test_floats_in_a_range(dtype):
     assert 0.4 < values.max() <= 0.5
 
 
-def test_an_array_depends_on_seed_and_path_alone():
+def test_array_depends_only_on_seed_and_path():
     def make(seed: int, **features):
         return synthetic.load(features=features, num_examples=9, seed=seed).arrays
 
@@ -49,7 +49,7 @@ def test_an_array_depends_on_seed_and_path_alone():
     assert (alone["a"] != make(-1, a=_IMAGE)["a"]).any()
 
 
-def test_constants_take_the_memory_of_one_example():
+def test_constant_data_uses_the_memory_of_one_example():
     source = synthetic.load(features=_FEATURES, num_examples=10**12, kind="constant")
     assert source.size == 10**12
     assert source.arrays["image"].strides[0] == 0
@@ -82,12 +82,12 @@ def test_constants_take_the_memory_of_one_example():
         ({"a": {"shape": [], "dtype": "uint8", "value": "x"}}, r"features\.a\.value"),
     ],
 )
-def test_a_wrong_specification_is_named(features, path):
+def test_invalid_feature_specification_is_rejected_with_its_path(features, path):
     with pytest.raises(DataError, match=f"^synthetic: {path}: got .*, expected"):
         synthetic.load(features=features, num_examples=2)
 
 
 @pytest.mark.parametrize("wrong", [{"kind": "zeros"}, {"num_examples": 0}])
-def test_a_wrong_setting_is_named(wrong):
+def test_invalid_kind_or_num_examples_is_rejected(wrong):
     with pytest.raises(DataError, match=f"^synthetic: {next(iter(wrong))}: got"):
         synthetic.load(**{"features": _FEATURES, "num_examples": 2, **wrong})

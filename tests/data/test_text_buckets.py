@@ -14,7 +14,7 @@ def _of_lengths(lengths):
     return PairSource("made", rows, rows, 6)
 
 
-def test_widths_grow_by_a_tenth_from_eight():
+def test_bucket_widths_grow_by_ten_percent_from_eight():
     assert bucket_widths(24).tolist() == [8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 22, 24]
     assert bucket_widths(25).tolist()[-2:] == [24, 25]
     assert bucket_widths(5).tolist() == [5]
@@ -24,7 +24,7 @@ def test_widths_grow_by_a_tenth_from_eight():
 
 @pytest.mark.parametrize("size", [1, 7, 8, 9, 500, 1003])
 @pytest.mark.parametrize(("tokens", "multiple"), [(480, 8), (2000, 8), (333, 1), (900, 3)])
-def test_batches_share_out_the_row_of_pairs_within_the_budget(size, tokens, multiple):
+def test_batches_cover_all_pairs_within_the_token_budget(size, tokens, multiple):
     source = token_pairs(size)
     plan = plan_batches(source, batch_tokens=tokens, rows_multiple=multiple)
     assert sorted(plan.members) == list(range(size))
@@ -37,21 +37,22 @@ def test_batches_share_out_the_row_of_pairs_within_the_budget(size, tokens, mult
     widths = bucket_widths(int(source.lengths.max()))
     bounds = widths[np.searchsorted(widths, source.lengths)][plan.members]
     for start, rows in zip(plan.batch_starts, plan.batch_rows, strict=True):
-        # Whatever pairs of a bucket an epoch puts there.
+        # This holds for whichever pairs of a bucket an epoch puts there.
         assert bounds[start : start + rows].max() * rows <= tokens
     np.testing.assert_array_equal(np.diff(plan.bucket_offsets), np.bincount(
         np.searchsorted(widths, source.lengths), minlength=len(widths)))  # fmt: skip
 
 
-def test_batches_are_full_but_for_the_ends_of_buckets():
+def test_only_batches_at_bucket_boundaries_are_not_full():
     lengths = [8] * 100 + [16] * 100
     plan = plan_batches(_of_lengths(lengths), batch_tokens=320, rows_multiple=8)
-    # 40 of 8 tokens twice; then 20 of those and 0 to 4 of the others have room for 16 rows only.
+    # Twice 40 rows of 8 tokens. Of the other 20, a batch has 16 rows: 24 would include longer
+    # pairs and exceed the budget.
     assert plan.batch_rows.tolist() == [40, 40, 16, *[16] * 6, 8]
     assert plan.steps_per_epoch == 10
 
 
-def test_little_is_padding():
+def test_batches_fill_most_of_the_token_budget():
     source = token_pairs(5000)
     plan = plan_batches(source, batch_tokens=3000)
     filled = source.lengths.sum() / (plan.steps_per_epoch * 3000)
@@ -64,22 +65,23 @@ def test_little_is_padding():
         (
             lambda: plan_batches(_of_lengths([8, 50]), batch_tokens=399),
             "batch_tokens",
-            "got 399 tokens a batch, expected at least 400: 8 sentences of up to 50 tokens",
+            r"got 399 tokens per batch, expected at least 400: 8 sentences "
+            r"\(batch_rows_multiple\) of up to 50 tokens",
         ),
         (
             lambda: fixed_rows(batch_tokens=200, max_length=64, rows_multiple=4),
             "batch_tokens",
-            "expected at least 256: 4 sentences of up to 64 tokens",
+            r"expected at least 256: 4 sentences \(batch_rows_multiple\) of up to 64 tokens",
         ),
     ],
 )
-def test_too_few_tokens(call, field, message):
+def test_too_small_token_budget_is_rejected(call, field, message):
     with pytest.raises(DataError, match=message) as caught:
         call()
     assert caught.value.field == field
 
 
-def test_steps_per_epoch():
+def test_steps_per_epoch_is_correct_in_each_batching_mode():
     source = token_pairs(1003)
     plan = plan_batches(source, batch_tokens=600)
     assert steps_per_epoch(source, batch_tokens=600, max_length=60) == plan.steps_per_epoch
@@ -87,7 +89,7 @@ def test_steps_per_epoch():
     assert steps_per_epoch(source, global_batch_size=16, max_length=60) == 1003 / 16
 
 
-def test_rows_in_flat_arrays():
+def test_ragged_rows_can_be_joined_selected_and_cut():
     rows = Ragged.of([[3, 4, 1], [1], [5, 6, 7, 1]])
     assert rows.offsets.tolist() == [0, 3, 4, 8]
     assert [rows.row(k).tolist() for k in range(3)] == [[3, 4, 1], [1], [5, 6, 7, 1]]
@@ -101,7 +103,7 @@ def test_rows_in_flat_arrays():
     assert rows.row(2).tolist() == [5, 6, 7, 1]
 
 
-def test_sides_of_different_sizes():
+def test_empty_or_differently_sized_sides_are_rejected():
     with pytest.raises(DataError, match="got 2 sources and 1 targets"):
         PairSource("made", Ragged.of([[1], [1]]), Ragged.of([[1]]), 5)
     with pytest.raises(DataError, match="at least 1"):

@@ -51,7 +51,7 @@ def _texts(vocabulary, rows):
 
 
 @pytest.mark.parametrize("ends", [("", ""), (".gz", ".gz"), ("", ".gz")])
-def test_pairs_are_those_of_the_lines(vocabulary, folder, ends, capsys):
+def test_pairs_match_the_lines_of_both_files(vocabulary, folder, ends, capsys):
     write_text(folder / f"train.en{ends[0]}", _EN)
     write_text(folder / f"train.de{ends[1]}", _DE)
     source = _load(vocabulary, folder)
@@ -64,7 +64,7 @@ def test_pairs_are_those_of_the_lines(vocabulary, folder, ends, capsys):
     assert _texts(vocabulary, turned.sources) == _DE
 
 
-def test_files_by_name_and_pattern(vocabulary, folder):
+def test_files_are_found_by_name_or_pattern(vocabulary, folder):
     for number in range(3):
         part = slice(number * 100, (number + 1) * 100)
         write_text(folder / f"news-{number}.en", _EN[part])
@@ -86,7 +86,7 @@ def test_only_a_line_feed_ends_a_line(folder):
     assert count_lines([path, path])[0] == 4
 
 
-def test_training_leaves_out_blank_and_long_pairs_and_says_so(vocabulary, folder, capsys):
+def test_training_skips_and_reports_blank_and_long_pairs(vocabulary, folder, capsys):
     english, german = list(_EN), list(_DE)
     english[7], german[9], german[11], english[11] = "", " \u00a0", "", ""
     english[20] = " ".join(_EN[:10])
@@ -96,12 +96,12 @@ def test_training_leaves_out_blank_and_long_pairs_and_says_so(vocabulary, folder
     kept = [k for k in range(300) if k not in (7, 9, 11, 20)]
     assert _texts(vocabulary, source.sources) == [_EN[k] for k in kept]
     assert _texts(vocabulary, source.targets) == [_DE[k] for k in kept]
-    assert source.left_out == {"with a blank side": 3, "longer than 60 tokens": 1}
-    said = "left out: 3 with a blank side and 1 longer than 60 tokens of 300 pairs\n"
+    assert source.left_out == {"with an empty side": 3, "longer than 60 tokens": 1}
+    said = "skipped: 3 with an empty side and 1 longer than 60 tokens, out of 300 pairs\n"
     assert capsys.readouterr().err == f"parallel_text train.en: {said}"
 
 
-def test_evaluation_keeps_all_pairs_and_whole_references(vocabulary, folder, capsys):
+def test_evaluation_keeps_all_pairs_and_full_references(vocabulary, folder, capsys):
     english, german = list(_EN), list(_DE)
     english[7], german[9], german[20] = "", " x  y ", " ".join(_DE[:10])
     write_text(folder / "test.en", english)
@@ -113,7 +113,7 @@ def test_evaluation_keeps_all_pairs_and_whole_references(vocabulary, folder, cap
     whole = vocabulary.encode([german[20]]).row(0)
     assert source.targets.row(20).tolist() == [*whole[:59], EOS]
     assert source.lengths.max() == 60
-    assert "cut: 1 longer than 60 tokens of 300 pairs" in capsys.readouterr().err
+    assert "truncated: 1 longer than 60 tokens, out of 300 pairs" in capsys.readouterr().err
 
 
 def _write(folder, english=_EN, german=_DE):
@@ -136,54 +136,59 @@ _GZIPPED = gzip.compress("\n".join(_DE).encode(), mtime=0)
             lambda folder: _write(folder, german=_DE[:-3]),
             {},
             "input_path",
-            r"got 300 lines in .*/train.en and 297 in .*/train.de, expected as many",
+            r"got 300 lines in .*/train.en and 297 in .*/train.de, expected the same number",
         ),
         (
             lambda folder: _write(folder, german=[]),
             {},
             "input_path",
-            "/train.de: got an empty file, expected a sentence a line",
+            "/train.de: is empty, expected one sentence per line",
         ),
         (
             lambda folder: _mangled(folder, b"a\nb\n" + "ü".encode("latin-1") + b"c\nd\n"),
             {},
             "input_path",
-            r"/train.de:3: got no UTF-8 \(invalid continuation byte\)|/train.de:3: got no UTF-8",
+            r"/train.de:3: is not valid UTF-8 \(invalid start byte\)",
         ),
         (
             lambda folder: _mangled(folder, b"a\nb\nc\xc3"),
             {},
             "input_path",
-            r"/train.de:3: got no UTF-8 \(unexpected end of data\)",
+            r"/train.de:3: is not valid UTF-8 \(unexpected end of data\)",
         ),
         (
             lambda folder: _mangled(folder, _GZIPPED[:-20]),
             {},
             "input_path",
-            "/train.de: cannot be read to its end",
+            "/train.de: cannot be read to the end",
         ),
         (
             lambda folder: _mangled(folder, _GZIPPED[:40] + b"xxxx" + _GZIPPED[44:]),
             {},
             "input_path",
-            "/train.de: cannot be read to its end",
+            "/train.de: cannot be read to the end",
         ),
         (
             _write,
             {"split": "val"},
             "split",
-            r"no val.en \(nor .gz\) in .*; there are train.de, train.en",
+            r"no val.en or val.en.gz in .*; found: train.de, train.en",
         ),
-        (_write, {"languages": ("en", "fr")}, "split", r"no train.fr \(nor .gz\)"),
-        (_write, {"languages": ("", "de")}, "src_lang", "is not set; files are called"),
-        (_write, {"languages": ("en", "")}, "tgt_lang", "is not set; files are called"),
-        (_write, {"data_dir": ""}, "data_dir", "no folder is set; get two text files"),
-        (_write, {"data_dir": "/nowhere"}, "data_dir", "no folder /nowhere; get two text files"),
+        (_write, {"languages": ("en", "fr")}, "split", "no train.fr or train.fr.gz in"),
+        (_write, {"languages": ("", "de")}, "src_lang", "is not set; file names are"),
+        (_write, {"languages": ("en", "")}, "tgt_lang", "is not set; file names are"),
+        (_write, {"data_dir": ""}, "data_dir", "no directory is set; provide two text files"),
+        (
+            _write,
+            {"data_dir": "/nowhere"},
+            "data_dir",
+            "directory /nowhere not found; provide two text",
+        ),
         (
             _write,
             {"input_path": ("train.en",)},
             "input_path",
-            "got 1 names, expected 2: of the sources and of the targets",
+            "got 1 names, expected 2: one for the sources and one for the targets",
         ),
         (
             _write,
@@ -195,18 +200,20 @@ _GZIPPED = gzip.compress("\n".join(_DE).encode(), mtime=0)
             lambda folder: _write(folder, _EN[:9], [" ".join(_DE[:9])] * 9),
             {"max_length": 9},
             "max_length",
-            "got 9 longer than 9 tokens of 9 pairs, expected some others",
+            "no pair is left: 9 longer than 9 tokens, out of 9 pairs",
         ),
         (_write, {"max_length": 1}, "max_length", "got 1, expected at least 2 tokens"),
         (
             lambda folder: _write(folder, [""] * 4, _DE[:4]),
             {},
             "max_length",
-            "got 4 with a blank side of 4 pairs, expected some others",
+            "no pair is left: 4 with an empty side, out of 4 pairs",
         ),
     ],
 )
-def test_what_is_no_parallel_text(vocabulary, folder, make, settings, field, message):
+def test_invalid_parallel_text_or_settings_are_rejected(
+    vocabulary, folder, make, settings, field, message
+):
     make(folder)
     with pytest.raises(DataError, match=message) as caught:
         _load(vocabulary, folder, **settings)
@@ -214,7 +221,7 @@ def test_what_is_no_parallel_text(vocabulary, folder, make, settings, field, mes
     assert "\n" not in str(caught.value)
 
 
-def test_counts_are_kept_until_a_file_changes(folder, cache_home, monkeypatch):
+def test_line_counts_are_cached_until_a_file_changes(folder, cache_home, monkeypatch):
     monkeypatch.setattr(scan_cache, "_KEPT_SECONDS", -1.0)
     reads = []
     count = lines._count
@@ -231,7 +238,7 @@ def test_counts_are_kept_until_a_file_changes(folder, cache_home, monkeypatch):
     assert len(reads) == 2
 
 
-def test_a_mangled_cache_is_of_no_account(vocabulary, folder, cache_home, monkeypatch):
+def test_corrupt_cache_is_ignored(vocabulary, folder, cache_home, monkeypatch):
     monkeypatch.setattr(scan_cache, "_KEPT_SECONDS", -1.0)
     monkeypatch.setattr(token_cache, "_KEPT_SECONDS", -1.0)
     _write(folder)
@@ -246,7 +253,7 @@ def test_a_mangled_cache_is_of_no_account(vocabulary, folder, cache_home, monkey
         np.testing.assert_array_equal(found.targets.values, expected.targets.values)
 
 
-def test_ids_are_kept_for_the_same_text_and_vocabulary(vocabulary, folder, monkeypatch):
+def test_ids_are_cached_by_text_and_vocabulary(vocabulary, folder, monkeypatch):
     monkeypatch.setattr(token_cache, "_KEPT_SECONDS", -1.0)
     _write(folder)
     first = _load(vocabulary, folder)

@@ -28,13 +28,13 @@ def _source():
 
 
 def _numbers(batch):
-    """Which pairs are in a batch, by their first tokens; rows of padding left out."""
+    """Returns which pairs are in a batch, by their first tokens, without the padding rows."""
     found = batch["inputs"][:, 0] - 3
     return found[found >= 0]
 
 
 def _padded(parts):
-    """Joins the rows of replicas, which are as wide as each other."""
+    """Joins the rows of replicas, which have equal widths."""
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
@@ -68,7 +68,7 @@ def _steps():
     return plan_batches(_source(), batch_tokens=_TOKENS).steps_per_epoch
 
 
-def test_each_pair_once_an_epoch_within_the_budget():
+def test_epoch_contains_each_pair_once_within_the_token_budget():
     steps, source = _steps(), _source()
     batches = _alone("buckets")
     for epoch in range(3):
@@ -82,11 +82,11 @@ def test_each_pair_once_an_epoch_within_the_budget():
                 row = rows.row(number)
                 np.testing.assert_array_equal(got[: len(row)], row)
                 assert not got[len(row) :].any()
-            # No wider than it has to be.
+            # No wider than necessary.
             assert batch[side][:, -1].any()
 
 
-def test_rows_of_padding_are_the_last_of_the_longest_batch_alone():
+def test_only_one_batch_per_epoch_ends_with_padding_rows():
     rest = -_SIZE % 8
     assert rest
     batches = _alone("buckets")[: _steps()]
@@ -95,12 +95,12 @@ def test_rows_of_padding_are_the_last_of_the_longest_batch_alone():
     assert not batches[int(np.argmax(empty))]["inputs"][-rest:].any()
 
 
-def test_epochs_differ_and_so_do_seeds():
+def test_epochs_and_seeds_give_different_batches():
     steps = _steps()
     batches = _alone("buckets")
     first, second = ([frozenset(_numbers(b)) for b in batches[k : k + steps]] for k in (0, steps))
     assert len(set(first) & set(second)) <= 2
-    # Nor do batches come from short to long, or twice in the same row.
+    # Nor are batches sorted by length, or in the same order twice.
     rows = [[len(b["inputs"]) for b in batches[k : k + steps]] for k in (0, steps)]
     assert rows[0] != rows[1]
     assert sorted(rows[0]) == sorted(rows[1])
@@ -109,7 +109,7 @@ def test_epochs_differ_and_so_do_seeds():
     assert len({frozenset(_numbers(b)) for b in other} & set(first)) <= 2
 
 
-def test_in_order_where_nothing_is_shuffled():
+def test_batches_keep_the_planned_order_without_shuffling():
     batches = _batches(_steps(), batch_tokens=_TOKENS, shuffle=False)
     shown = np.concatenate([_numbers(batch) for batch in batches])
     plan = plan_batches(_source(), batch_tokens=_TOKENS)
@@ -121,7 +121,7 @@ def test_in_order_where_nothing_is_shuffled():
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(("replicas", "pipelines"), [(4, 1), (2, 2), (4, 2)])
 @pytest.mark.parametrize("mode", _MODES)
-def test_replicas_share_the_batch_of_one(mode, replicas, pipelines):
+def test_replicas_split_the_single_replica_batch(mode, replicas, pipelines):
     settings = {**_MODES[mode], "start_step": 3, "replicas": replicas, "pipelines": pipelines}
     _assert_equal(_batches(6, **settings), _alone(mode)[3:9])
 
@@ -129,12 +129,12 @@ def test_replicas_share_the_batch_of_one(mode, replicas, pipelines):
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("mode", _MODES)
 @pytest.mark.parametrize("start_step", [1, 60])
-def test_starting_later_gives_the_same_batches(mode, start_step):
+def test_resuming_at_a_later_step_gives_the_same_batches(mode, start_step):
     resumed = _batches(4, start_step=start_step, **_MODES[mode])
     _assert_equal(resumed, _alone(mode)[start_step : start_step + 4])
 
 
-def test_starting_far_out_costs_nothing():
+def test_very_large_start_step_gives_a_complete_epoch():
     steps = 10**9 * _steps()
     batches = _batches(_steps(), batch_tokens=_TOKENS, start_step=steps)
     assert sorted(np.concatenate([_numbers(b) for b in batches])) == list(range(_SIZE))
@@ -142,7 +142,7 @@ def test_starting_far_out_costs_nothing():
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("mode", _MODES)
-def test_workers_that_do_not_wait_take_turns_at_whole_batches(mode):
+def test_asynchronous_workers_take_whole_batches_in_turn(mode):
     rows = [
         train_pairs(
             _source(),
@@ -159,7 +159,7 @@ def test_workers_that_do_not_wait_take_turns_at_whole_batches(mode):
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("mode", _MODES)
-def test_batches_by_step_are_those_of_the_pipeline(mode):
+def test_batch_at_a_step_matches_the_pipeline(mode):
     at = tf.function(
         train_pairs_at(_source(), seed=_SEED, max_length=_LONGEST, **_MODES[mode]),
         input_signature=[tf.TensorSpec([], tf.int64)],
@@ -168,7 +168,7 @@ def test_batches_by_step_are_those_of_the_pipeline(mode):
         tf.nest.map_structure(np.testing.assert_array_equal, at(step), batch)
 
 
-def test_a_pipeline_starts_at_a_step_that_only_its_graph_knows():
+def test_pipeline_starts_at_a_step_tensor():
     @tf.function
     def inputs(step):
         settings = {"seed": _SEED, "max_length": _LONGEST, "batch_tokens": _TOKENS}
@@ -182,7 +182,7 @@ def test_a_pipeline_starts_at_a_step_that_only_its_graph_knows():
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("replicas", [1, 2])
-def test_static_shapes(replicas):
+def test_static_shapes_pad_batches_to_max_length(replicas):
     context = tf.distribute.InputContext(1, 0, replicas)
     settings = {"seed": 1, "max_length": 48, "static_shapes": True, "input_context": context}
     by_tokens = train_pairs(_source(), batch_tokens=48 * 17, **settings)
@@ -196,7 +196,7 @@ def test_static_shapes(replicas):
         assert (batch["inputs"].numpy()[:, 0] > 2).all()
 
 
-def test_shapes_that_are_known():
+def test_element_spec_has_unknown_dimensions_without_static_shapes():
     settings = {"seed": 1, "max_length": 48}
     by_rows = train_pairs(_source(), global_batch_size=6, **settings).element_spec
     assert by_rows["inputs"] == tf.TensorSpec([6, None], tf.int32)
@@ -205,7 +205,7 @@ def test_shapes_that_are_known():
 
 
 @pytest.mark.parametrize("mode", _MODES)
-def test_share_makes_a_mean_over_rows_one_over_tokens(mode):
+def test_share_turns_a_mean_over_rows_into_one_over_tokens(mode):
     for batch in _alone(mode):
         losses = np.sin(batch["targets"].astype(np.float64)) * (batch["targets"] > 0)
         by_rows = (batch["share"] * losses.sum(axis=1)).mean()
@@ -217,7 +217,7 @@ def test_share_makes_a_mean_over_rows_one_over_tokens(mode):
     [
         ({"batch_tokens": 480}, 3, "batch_rows_multiple", "got 8, expected a multiple of 3"),
         ({"global_batch_size": 10}, 4, "global_batch_size", "expected a multiple of 4"),
-        ({"batch_tokens": 100}, 1, "batch_tokens", "got 100 tokens a batch, expected at least"),
+        ({"batch_tokens": 100}, 1, "batch_tokens", "got 100 tokens per batch, expected at least"),
         (
             {"global_batch_size": 4, "static_shapes": True, "max_length": 20},
             1,
@@ -226,13 +226,13 @@ def test_share_makes_a_mean_over_rows_one_over_tokens(mode):
         ),
     ],
 )
-def test_settings_that_cannot_be(settings, replicas, field, message):
+def test_invalid_batch_settings_are_rejected(settings, replicas, field, message):
     with pytest.raises(DataError, match=message) as caught:
         _batches(1, replicas=replicas, **settings)
     assert caught.value.field == field
 
 
-def test_an_element_is_made_of_the_batch():
+def test_element_function_changes_the_batch_structure():
     settings = {"seed": _SEED, "max_length": _LONGEST, "batch_tokens": _TOKENS}
     dataset = train_pairs(_source(), element=lambda b: (b["inputs"], b["targets"]), **settings)
     inputs, _ = next(iter(dataset))
@@ -266,7 +266,7 @@ def _evaluate(batch, *, replicas=1, pipelines=1, **settings):
 @pytest.mark.parametrize("by_length", [True, False])
 @pytest.mark.parametrize("static_shapes", [True, False])
 @pytest.mark.parametrize("batch", [16, 203, 256])
-def test_evaluation_shows_each_pair_once(batch, static_shapes, by_length):
+def test_evaluation_counts_each_pair_once(batch, static_shapes, by_length):
     source = _source()
     batches = _evaluate(batch, static_shapes=static_shapes, by_length=by_length)
     assert len(batches) == -(-_SIZE // batch)
@@ -286,22 +286,24 @@ def test_evaluation_shows_each_pair_once(batch, static_shapes, by_length):
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(("replicas", "pipelines"), [(2, 1), (4, 2)])
-def test_replicas_share_an_evaluation(replicas, pipelines):
+def test_replicas_split_the_single_replica_evaluation(replicas, pipelines):
     _assert_equal(_evaluate(16, replicas=replicas, pipelines=pipelines), _evaluate(16))
 
 
-def test_evaluation_may_leave_out_the_last_batch_and_keep_the_others():
+def test_cached_evaluation_can_drop_the_last_partial_batch():
     dataset = eval_pairs(
         _source(), global_batch_size=50, max_length=_LONGEST, drop_remainder=True, cache=True
     )
     assert dataset.cardinality() == 4
     for _ in range(2):
         assert sum(float(tf.reduce_sum(weights)) for _, weights in dataset) == 200
-    with pytest.raises(DataError, match="expected a full batch"):
+    with pytest.raises(
+        DataError, match="got 203 examples, expected at least 204, the global batch size"
+    ):
         eval_pairs(_source(), global_batch_size=204, max_length=_LONGEST, drop_remainder=True)
 
 
-def test_services_make_the_same_batches():
+def test_services_give_the_same_training_batches():
     service = tf.data.experimental.service
     servers = []
     for _ in range(2):
@@ -315,7 +317,7 @@ def test_services_make_the_same_batches():
     _assert_equal(served, _alone("buckets")[:7])
 
 
-def test_segments_are_shuffled_within_themselves():
+def test_each_segment_is_shuffled_within_its_bounds():
     sizes = np.array([1, 2, 3, 0, 5, 64, 65, 1000])
     within = SegmentPermutation(sizes)
     segments = np.repeat(np.arange(len(sizes)), sizes)
@@ -331,6 +333,6 @@ def test_segments_are_shuffled_within_themselves():
     three = {tuple(order[segments == 2]) for order in orders}
     assert len(three) == 6
     thousand = np.array([order[segments == 7] for order in orders])
-    # Uncorrelated from epoch to epoch: of a thousand places the deviation is 0.03.
+    # Uncorrelated between epochs: for a thousand positions the standard deviation is 0.03.
     assert np.abs(np.corrcoef(thousand)[np.triu_indices(40, 1)]).max() < 0.15
     assert np.abs(np.corrcoef(thousand, np.arange(1000))[-1, :-1]).max() < 0.15

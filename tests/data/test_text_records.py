@@ -30,7 +30,7 @@ def _example(**features):
 
 
 def _write(folder, source, files=3):
-    """Writes the pairs as TensorFlow does, shared out to files."""
+    """Writes the pairs as TensorFlow does, split among files."""
     records = [
         _example(inputs=_ints(*source.sources.row(k)), targets=_ints(*source.targets.row(k)))
         for k in range(source.size)
@@ -51,7 +51,7 @@ def _assert_same(rows, expected):
 
 
 @pytest.mark.parametrize("size", [1, 63, 300])
-def test_pairs_are_those_that_tensorflow_wrote(tmp_path, size):
+def test_pairs_written_by_tensorflow_are_read(tmp_path, size):
     # Ids of one, two and three bytes.
     source = token_pairs(size)
     for rows in (source.sources, source.targets):
@@ -64,7 +64,7 @@ def test_pairs_are_those_that_tensorflow_wrote(tmp_path, size):
     assert found.vocab_size == 40_000
 
 
-def test_tensorflow_reads_what_is_written(tmp_path):
+def test_tensorflow_reads_written_token_records(tmp_path):
     source = token_pairs(100)
     path = tmp_path / "made" / "train-0"
     write_token_records(source, path)
@@ -78,20 +78,20 @@ def test_tensorflow_reads_what_is_written(tmp_path):
     _assert_same(again.sources, source.sources)
 
 
-def test_limits_are_those_of_text(tmp_path, capsys):
+def test_long_pairs_are_skipped_in_training_and_cut_in_evaluation(tmp_path, capsys):
     source = token_pairs(200)
     _write(tmp_path, source)
     keep = source.lengths <= 30
     found = _load(tmp_path, max_length=30)
     _assert_same(found.targets, source.targets.select(keep))
     assert found.left_out["longer than 30 tokens"] == (~keep).sum() > 0
-    assert "left out" in capsys.readouterr().err
+    assert "skipped: " in capsys.readouterr().err
     cut = _load(tmp_path, max_length=30, is_training=False)
     assert cut.size == 200
     assert cut.lengths.max() == 30
 
 
-def test_ids_are_kept(tmp_path, monkeypatch):
+def test_ids_are_cached(tmp_path, monkeypatch):
     monkeypatch.setattr(token_cache, "_KEPT_SECONDS", -1.0)
     source = token_pairs(50)
     _write(tmp_path, source)
@@ -100,9 +100,9 @@ def test_ids_are_kept(tmp_path, monkeypatch):
     _assert_same(_load(tmp_path).targets, source.targets)
 
 
-def test_lists_that_are_not_packed(tmp_path):
+def test_unpacked_integer_lists_are_read(tmp_path):
     def single(*values):
-        # Field 3 of the feature; in it field 1 again and again, each of kind 0.
+        # Field 3 of the feature contains field 1 repeatedly, each time with wire type 0.
         inner = b"".join(b"\x08" + bytes([value]) for value in values)
         return tf.train.Feature.FromString(b"\x1a" + bytes([len(inner)]) + inner)
 
@@ -129,11 +129,11 @@ _FLOATS = tf.train.Feature(float_list=tf.train.FloatList(value=[1.0]))
         (_example(inputs=_ints(5, 1)), "input_path", "got features inputs, expected a tf.Example "
          "with the int64 lists inputs and targets"),
         (_example(inputs=_ints(5, 1), targets=_FLOATS), "input_path",
-         "got a feature that is no list of integers"),
+         "got a feature that is not an integer list"),
         (_example(inputs=_ints(5, 1), targets=_ints(6, 7)), "input_path",
-         "targets: got a list that does not end in 1"),
+         "targets: got a list that does not end with 1"),
         (_example(inputs=_ints(), targets=_ints(6, 1)), "input_path",
-         "inputs: got a list that does not end in 1|got a feature that is no list"),
+         "inputs: got a list that does not end with 1|got a feature that is not an integer list"),
         (_example(inputs=_ints(5, 1, 0), targets=_ints(6, 1)), "input_path",
          "inputs: got id 0, expected 1 to 99"),
         (_example(inputs=_ints(5, -3, 1), targets=_ints(6, 1)), "input_path", "inputs: got id -1"),
@@ -141,10 +141,10 @@ _FLOATS = tf.train.Feature(float_list=tf.train.FloatList(value=[1.0]))
         (_example(inputs=_ints(5, 2**32 + 5, 1), targets=_ints(6, 1)), "input_path", "got id -1"),
         (_example(inputs=_ints(5, 100, 1), targets=_ints(6, 1)), "vocab_size",
          "inputs: got id 100, expected 1 to 99"),
-        (b"\xff\xff\xff", "input_path", "got no protocol buffer"),
+        (b"\xff\xff\xff", "input_path", "got bytes that are not a protocol buffer"),
     ],
 )  # fmt: skip
-def test_records_that_hold_something_else(tmp_path, record, field, message):
+def test_invalid_token_records_are_rejected_with_their_location(tmp_path, record, field, message):
     write_file(tmp_path / "train-0", [_GOOD] * 5)
     path = write_file(tmp_path / "train-1", [_GOOD, _GOOD, record, _GOOD])
     with pytest.raises(DataError, match=message) as caught:
@@ -153,18 +153,18 @@ def test_records_that_hold_something_else(tmp_path, record, field, message):
     assert str(caught.value).startswith(f"{path}: record 2 at byte ")
 
 
-def test_files_that_are_missing_or_mangled(tmp_path):
+def test_missing_empty_or_truncated_files_are_rejected(tmp_path):
     with pytest.raises(DataError, match="no file matches") as caught:
         _load(tmp_path)
     assert caught.value.field == "input_path"
     path = write_file(tmp_path / "train-0", [])
-    with pytest.raises(DataError, match="got no record in 1 files"):
+    with pytest.raises(DataError, match=r"no records found \(files: 1\)"):
         _load(tmp_path)
     content = write_file(path, [_GOOD] * 5).read_bytes()
     path.write_bytes(content[:-7])
     with pytest.raises(DataError, match=f"{path}: got {len(content) - 7} bytes, expected"):
         _load(tmp_path)
-    with pytest.raises(DataError, match="no files are named"):
+    with pytest.raises(DataError, match="no files are specified"):
         load(vocab_size=10, max_length=10, is_training=True)
     with pytest.raises(DataError, match="got split 'train', expected none") as caught:
         _load(tmp_path, split="train")
@@ -184,14 +184,14 @@ print(found.size, "tensorflow" in sys.modules)
 """
 
 
-def test_nothing_of_it_needs_tensorflow(tmp_path):
+def test_token_records_do_not_import_tensorflow(tmp_path):
     command = [sys.executable, "-c", _LIGHT, str(tmp_path / "made")]
     run = subprocess.run(command, capture_output=True, text=True, check=True)
     assert run.stdout == "9 False\n"
 
 
 @pytest.mark.parametrize("kind", ["random", "constant"])
-def test_synthetic_sentences(kind):
+def test_synthetic_sentences_respect_their_settings(kind):
     settings = {"num_examples": 500, "vocab_size": 50, "max_length": 20, "kind": kind}
     source = synthetic.load(seed=3, **settings)
     assert source.size == 500
@@ -217,13 +217,13 @@ def test_synthetic_sentences(kind):
         ({"max_length": 1}, "max_length", "max_length: got 1, expected 2 or more"),
     ],
 )
-def test_synthetic_sentences_that_cannot_be(settings, field, message):
+def test_invalid_synthetic_settings_are_rejected(settings, field, message):
     with pytest.raises(DataError, match=message) as caught:
         synthetic.load(**{"num_examples": 5, "vocab_size": 50, "max_length": 20, **settings})
     assert caught.value.field == field
 
 
-def test_an_empty_list_is_a_row(tmp_path):
+def test_empty_token_list_is_rejected(tmp_path):
     source = PairSource("made", Ragged.of([[], [5, 1]]), Ragged.of([[1], [1]]), 9)
     write_token_records(source, tmp_path / "train-0")
     with pytest.raises(DataError, match="record 0 at byte 0: inputs: got a list that does not"):

@@ -13,7 +13,7 @@ from orbit_runner.data.text.tokenizer.graph_tokenizer import GraphTokenizer
 from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary, build
 from tests.support.sentences import sentences
 
-# Few letters and few words, so that many ways to cut a word are equally probable.
+# Few letters and few words, so that many ways to segment a word are equally probable.
 _LETTERS = ("abcd0", "abcdefgäöß12", "abcdefghijklmnopqrstuvwxyzéß,.嘿😀0123")
 _ODD = "abcd0ef ▁\t\u00a0\u3000\x00嘿Ж😀äß12\ufeff\u2028\ufffd'"
 
@@ -49,14 +49,14 @@ def _assert_same(vocabulary, encode, lines):
 
 
 @pytest.mark.sample(1)
-def test_ids_are_those_of_the_library(case):
+def test_ids_match_sentencepiece(case):
     lines, vocabulary, encode, _ = case
     _assert_same(vocabulary, encode, lines)
     _assert_same(vocabulary, encode, [" ".join(lines[:40])])
 
 
 @pytest.mark.sample(1)
-def test_ids_of_odd_text_are_those_of_the_library(case):
+def test_ids_of_unusual_text_match_sentencepiece(case):
     _, vocabulary, encode, _ = case
     odd = _odd_text(600, 5)
     _assert_same(vocabulary, encode, odd)
@@ -67,12 +67,12 @@ def test_ids_of_odd_text_are_those_of_the_library(case):
 @pytest.mark.parametrize(
     "lines", [[""], ["", " \t"], ["a"], ["嘿"], ["嘿嘿", "a嘿嘿b", "嘿 嘿", ""]]
 )
-def test_ids_of_little_text(case, lines):
+def test_ids_of_very_short_text_match_sentencepiece(case, lines):
     _, vocabulary, encode, _ = case
     _assert_same(vocabulary, encode, lines)
 
 
-def test_a_letter_that_only_longer_pieces_have():
+def test_letter_only_in_longer_pieces_is_encoded_like_sentencepiece():
     lines = _text(_LETTERS[0], 0)
     proto = messages.ModelProto.FromString(build(lines, size=60).model)
     for piece in proto.pieces:
@@ -80,19 +80,19 @@ def test_a_letter_that_only_longer_pieces_have():
             piece.piece = "嘿" + piece.piece
     vocabulary = Vocabulary(proto.SerializeToString())
     rows = vocabulary.encode(lines)
-    # Some are in longer pieces, some are unknown as that is the more probable.
+    # Some are in longer pieces; others are unknown, because that is more probable.
     assert (rows.values == UNKNOWN).sum() > 20
     assert any("a" in vocabulary.pieces[number] for number in rows.values)
     _assert_same(vocabulary, GraphTokenizer(vocabulary).encode, lines)
 
 
-def test_no_sentence(case):
+def test_empty_batch_is_encoded_and_decoded(case):
     _, _, encode, decode = case
     assert encode(tf.constant([], tf.string)).shape[0] == 0
     assert decode(tf.zeros([0, 5], tf.int32)).shape == [0]
 
 
-def test_bytes_that_are_no_text(case):
+def test_invalid_utf8_is_encoded_as_replacement_characters(case):
     _, vocabulary, encode, _ = case
     got = encode(tf.constant([b"ab\xff\xfecd", b"\xc3"])).numpy()
     expected = vocabulary.encode(["ab\ufffdcd", "\ufffd"])
@@ -100,7 +100,7 @@ def test_bytes_that_are_no_text(case):
     np.testing.assert_array_equal(got[1][:3], np.pad(expected.row(1), (0, 1))[:3])
 
 
-def test_text_is_that_of_the_library(case):
+def test_decoded_text_matches_sentencepiece(case):
     lines, vocabulary, encode, decode = case
     for some in (lines, _odd_text(300, 6)):
         ids = encode(tf.constant(some))
@@ -108,7 +108,7 @@ def test_text_is_that_of_the_library(case):
     assert [text.decode() for text in decode(encode(tf.constant(lines))).numpy()] == lines
 
 
-def test_text_of_any_ids_is_that_of_the_library(case):
+def test_decoded_text_of_arbitrary_ids_matches_sentencepiece(case):
     _, vocabulary, _, decode = case
     ids = np.random.default_rng(8).integers(-2, vocabulary.size + 3, (400, 20)).astype(np.int32)
     assert (ids == EOS).any()
@@ -116,7 +116,7 @@ def test_text_of_any_ids_is_that_of_the_library(case):
 
 
 @pytest.mark.sample(2)
-def test_long_sentences_are_cut(case):
+def test_long_sentences_are_cut_to_max_length(case):
     lines, vocabulary, _, _ = case
     tokenizer = GraphTokenizer(vocabulary)
     got = tokenizer.encode(tf.constant(lines[:50]), max_length=6).numpy()
@@ -143,7 +143,7 @@ print([name for name in others if name in sys.modules])
 
 
 @pytest.mark.slow
-def test_an_exported_one_needs_tensorflow_alone(tmp_path):
+def test_exported_tokenizer_needs_only_tensorflow(tmp_path):
     vocabulary = build(_text(_LETTERS[0], 0), size=40)
     module = tf.Module()
     module.tokenizer = GraphTokenizer(vocabulary)

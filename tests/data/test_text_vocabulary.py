@@ -40,7 +40,7 @@ def _trained(lines=_LINES, **settings):
     return model.getvalue()
 
 
-def test_ids(vocabulary):
+def test_encoded_ids_spell_the_text_and_end_with_eos(vocabulary):
     assert vocabulary.size == len(vocabulary.pieces) == len(vocabulary.scores) == _SIZE
     assert [vocabulary.pieces[k] for k in (PAD, EOS, UNKNOWN)] == ["<pad>", "</s>", "<unk>"]
     rows = vocabulary.encode(_LINES)
@@ -55,28 +55,28 @@ def test_ids(vocabulary):
         assert text == "▁" + _LINES[number].replace(" ", "▁")
 
 
-def test_ids_become_the_text_again(vocabulary):
+def test_decoding_ids_restores_the_text(vocabulary):
     rows = vocabulary.encode(_LINES)
     assert vocabulary.decode([rows.row(k) for k in range(rows.size)]) == _LINES
     assert vocabulary.decode([]) == []
 
 
-def test_what_stands_behind_the_end_does_not_count(vocabulary):
-    row = vocabulary.encode(["".join(_LINES[0])]).row(0).tolist()
+def test_ids_after_eos_are_ignored(vocabulary):
+    row = vocabulary.encode([_LINES[0]]).row(0).tolist()
     other = vocabulary.encode([_LINES[1]]).row(0).tolist()
     rows = np.array([[*row, 0, 0, 0], [*row, *other[:3]]])
     assert vocabulary.decode(rows) == [_LINES[0]] * 2
     assert vocabulary.decode([row[:-1]]) == [_LINES[0]]
 
 
-def test_the_unknown(vocabulary):
+def test_unknown_characters_and_ids_decode_to_a_placeholder(vocabulary):
     rows = vocabulary.encode(["嘿嘿 " + _LINES[0]])
     assert (rows.values == UNKNOWN).sum() == 1
     assert vocabulary.decode([rows.row(0)]) == ["⁇ " + _LINES[0]]
     assert vocabulary.decode([[UNKNOWN, _SIZE + 7, -1, EOS]]) == ["⁇ ⁇ ⁇"]
 
 
-def test_spaces_of_all_kinds_are_one_space(vocabulary):
+def test_all_kinds_of_whitespace_become_one_space(vocabulary):
     text = "\ufeff a\u00a0\u00a0b\t c\x00d\u2028e\u3000f▁g\x85 "
     assert clean(text) == "a b c d e f g"
     rows = vocabulary.encode([text, "a b c d e f g", "", "\u00a0 \t"])
@@ -84,12 +84,12 @@ def test_spaces_of_all_kinds_are_one_space(vocabulary):
     assert rows.row(2).tolist() == rows.row(3).tolist() == [EOS]
 
 
-def test_the_same_text_gives_the_same_vocabulary(vocabulary):
+def test_same_text_gives_the_same_vocabulary(vocabulary):
     assert build(_LINES, size=_SIZE).model == vocabulary.model
     assert build(sentences(400, seed=1), size=_SIZE).pieces != vocabulary.pieces
 
 
-def test_characters_that_are_covered():
+def test_character_coverage_excludes_rare_characters():
     lines = [*_LINES * 5, "rare Ж"]
     all_of_them = build(lines, size=_SIZE, character_coverage=1.0)
     most = build(lines, size=_SIZE, character_coverage=0.999)
@@ -100,21 +100,31 @@ def test_characters_that_are_covered():
 @pytest.mark.parametrize(
     ("lines", "size", "field", "message"),
     [
-        (_LINES, 100_000, "vocab_size", r"got 100,000, expected at most [\d,]+, the sub-words"),
-        (_LINES, 20, "vocab_size", r"got 20, expected at least \d+, the characters in the text"),
-        (_LINES, 1, "vocab_size", "no vocabulary of 1 can be built"),
-        ([], 100, "input_path", "got text without a word"),
-        (["", " \t"], 100, "input_path", "got text without a word"),
+        (
+            _LINES,
+            100_000,
+            "vocab_size",
+            r"got 100,000, expected at most [\d,]+, the number of subwords",
+        ),
+        (
+            _LINES,
+            20,
+            "vocab_size",
+            r"got 20, expected at least \d+, the number of characters in the text",
+        ),
+        (_LINES, 1, "vocab_size", "cannot build a vocabulary of 1 subwords: "),
+        ([], 100, "input_path", "got no words, expected text"),
+        (["", " \t"], 100, "input_path", "got no words, expected text"),
     ],
 )
-def test_text_that_has_no_such_vocabulary(lines, size, field, message):
+def test_impossible_vocabulary_size_or_empty_text_is_rejected(lines, size, field, message):
     with pytest.raises(DataError, match=message) as caught:
         build(lines, size=size)
     assert caught.value.field == field
     assert "\n" not in str(caught.value)
 
 
-def test_files(tmp_path, vocabulary):
+def test_vocabulary_loads_from_a_file(tmp_path, vocabulary):
     path = tmp_path / "some.model"
     path.write_bytes(vocabulary.model)
     assert Vocabulary.load(path).pieces == vocabulary.pieces
@@ -124,16 +134,16 @@ def test_files(tmp_path, vocabulary):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, "cannot be read .No such file.*leave it unset to have one built"),
-        (b"", "got 0 bytes that are no SentencePiece model"),
-        (b"a b c\nd e f\n", "got 12 bytes that are no SentencePiece model"),
+        (None, "cannot be read .No such file.*leave it unset to build one"),
+        (b"", r"is not a SentencePiece model \(0 bytes\)"),
+        (b"a b c\nd e f\n", r"is not a SentencePiece model \(12 bytes\)"),
         (
             _trained(),
             "got ids pad -1, eos 2, unk 0, expected pad 0, eos 1, unk 2; train it with --pad_id=0",
         ),
     ],
 )
-def test_files_that_are_no_vocabulary(tmp_path, content, message):
+def test_invalid_vocabulary_file_is_rejected(tmp_path, content, message):
     path = tmp_path / "some.model"
     if content is not None:
         path.write_bytes(content)
@@ -149,21 +159,21 @@ def test_files_that_are_no_vocabulary(tmp_path, content, message):
         ({"model_type": "bpe"}, "model_type"),
         ({"normalization_rule_name": "nmt_nfkc"}, "normalization_rule_name"),
         ({"byte_fallback": True, "vocab_size": 400}, "byte_fallback"),
-        ({"user_defined_symbols": ["xyz"]}, "pieces that always are one"),
+        ({"user_defined_symbols": ["xyz"]}, "user_defined_symbols"),
         ({"add_dummy_prefix": False}, "add_dummy_prefix"),
     ],
 )
-def test_models_that_plain_ops_cannot_follow(settings, named):
+def test_models_that_ops_cannot_reproduce_are_rejected(settings, named):
     own = {"normalization_rule_name": "identity", "pad_id": 0, "eos_id": 1, "unk_id": 2}
     found = Vocabulary(_trained(sentences(600, words=400), **{**own, "bos_id": -1, **settings}))
-    with pytest.raises(DataError, match=f"another {named} cuts text"):
+    with pytest.raises(DataError, match=f"cannot reproduce, because of its {named}; build"):
         found.check_reproducible()
 
 
-def test_one_that_is_built_is_kept_beside_the_text(tmp_path, capsys):
+def test_built_vocabulary_is_saved_next_to_the_text(tmp_path, capsys):
     files = [write_text(tmp_path / name, _LINES) for name in ("a.en", "a.de.gz")]
     first = vocabulary_for(files=files, size=_SIZE)
-    assert "building a vocabulary of 150 from 800 lines" in capsys.readouterr().err
+    assert "building a vocabulary of 150 subwords from 800 lines" in capsys.readouterr().err
     (kept,) = tmp_path.glob("*.model")
     assert kept.name.startswith("vocabulary-150-")
     assert kept.read_bytes() == first.model
@@ -172,7 +182,7 @@ def test_one_that_is_built_is_kept_beside_the_text(tmp_path, capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_other_text_or_settings_give_another(tmp_path):
+def test_different_text_or_settings_build_another_vocabulary(tmp_path):
     files = [write_text(tmp_path / "a.en", _LINES)]
     settings = [{"size": 150}, {"size": 140}, {"size": 150, "character_coverage": 0.99}]
     for number, given in enumerate(settings, 1):
@@ -184,7 +194,7 @@ def test_other_text_or_settings_give_another(tmp_path):
     assert len(list(tmp_path.glob("*.model"))) == 4
 
 
-def test_a_folder_for_reading_alone(tmp_path, cache_home):
+def test_vocabulary_is_saved_in_cache_if_directory_is_read_only(tmp_path, cache_home):
     folder = tmp_path / "data"
     folder.mkdir()
     files = [write_text(folder / "a.en", _LINES)]
@@ -199,22 +209,20 @@ def test_a_folder_for_reading_alone(tmp_path, cache_home):
     assert kept.read_bytes() == found.model
 
 
-def test_no_folder_to_write_to(tmp_path, monkeypatch):
+def test_missing_writable_directory_is_reported(tmp_path, monkeypatch):
     files = [write_text(tmp_path / "a.en", _LINES)]
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     tmp_path.chmod(0o555)
     try:
-        with pytest.raises(
-            DataError, match=f"cannot be written to {tmp_path} nor to .*file"
-        ) as caught:
+        with pytest.raises(DataError, match=f"cannot be written to {tmp_path} or .*file") as caught:
             vocabulary_for(files=files, size=_SIZE)
     finally:
         tmp_path.chmod(0o755)
     assert caught.value.field == "vocabulary"
 
 
-def test_neither_a_file_nor_text():
+def test_vocabulary_without_file_or_text_is_rejected():
     with pytest.raises(DataError, match="no file is set, and there is no text"):
         vocabulary_for()
 
@@ -228,7 +236,7 @@ assert "tensorflow" not in sys.modules
 """
 
 
-def test_processes_at_once_agree(tmp_path):
+def test_concurrent_processes_build_the_same_vocabulary(tmp_path):
     path = write_text(tmp_path / "a.en", _LINES)
     runs = [
         subprocess.Popen([sys.executable, "-c", _BUILD, str(path)], stdout=subprocess.PIPE)
@@ -241,7 +249,7 @@ def test_processes_at_once_agree(tmp_path):
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_who_comes_second_takes_what_is_there(tmp_path, monkeypatch):
+def test_second_process_uses_the_vocabulary_of_the_first(tmp_path, monkeypatch):
     files = [write_text(tmp_path / "a.en", _LINES)]
     other = build(sentences(400, seed=1), size=_SIZE)
 

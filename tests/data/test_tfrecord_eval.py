@@ -56,7 +56,7 @@ def _evaluate(make, source, batch, replicas, pipelines, **settings):
     ],
 )
 @pytest.mark.parametrize(("replicas", "pipelines"), [(1, 1), (2, 1), (4, 2)])
-def test_batches_are_those_of_an_array(
+def test_record_batches_match_array_batches(
     made, monkeypatch, sizes, batch, chunk, drop_remainder, replicas, pipelines
 ):
     monkeypatch.setattr(reader, "_CHUNK_RECORDS", chunk)
@@ -66,13 +66,15 @@ def test_batches_are_those_of_an_array(
     assert_equal_batches(got, expected)
 
 
-def test_an_evaluation_of_nothing_is_refused(made):
-    with pytest.raises(DataError, match="tfrecord: got a global batch of 16 for 10") as caught:
+def test_evaluation_without_a_full_batch_is_rejected(made):
+    with pytest.raises(
+        DataError, match="tfrecord: got 10 examples, expected at least 16"
+    ) as caught:
         eval_records(made(10), global_batch_size=16, drop_remainder=True)
     assert caught.value.field == "drop_remainder"
 
 
-def test_evaluation_workers_that_do_not_wait_see_each_record_once(made):
+def test_asynchronous_evaluation_workers_cover_each_record_once(made):
     source = made(30, 20)
     rows = [
         eval_records(source, global_batch_size=16, input_context=context)
@@ -87,7 +89,7 @@ def test_evaluation_workers_that_do_not_wait_see_each_record_once(made):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(("replicas", "pipelines"), [(1, 1), (4, 2)])
 @pytest.mark.parametrize(("drop_remainder", "steps"), [(False, 4), (True, 3)])
-def test_an_evaluation_ends(made, replicas, pipelines, drop_remainder, steps):
+def test_evaluation_dataset_is_finite(made, replicas, pipelines, drop_remainder, steps):
     source = made(50)
     for context in contexts(replicas, pipelines):
         dataset = eval_records(
@@ -99,7 +101,7 @@ def test_an_evaluation_ends(made, replicas, pipelines, drop_remainder, steps):
         assert len(list(dataset)) == steps * replicas // pipelines
 
 
-def test_a_cached_evaluation_repeats_without_its_files(made):
+def test_cached_evaluation_repeats_without_its_files(made):
     source = made(30, 20)
     dataset = eval_records(source, global_batch_size=16, cache=True)
     expected = list(dataset.as_numpy_iterator())
@@ -111,7 +113,7 @@ def test_a_cached_evaluation_repeats_without_its_files(made):
     assert_equal_batches([next(iterator) for _ in range(4)], first)
 
 
-def test_element_changes_the_structure_and_labels_are_checked(made):
+def test_element_function_changes_the_structure_and_labels_are_checked(made):
     source = made(10)
     dataset = eval_records(
         source,

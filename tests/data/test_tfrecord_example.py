@@ -9,7 +9,7 @@ from tests.support.tfrecords import example
 
 
 @pytest.mark.parametrize("size", [0, 1, 127, 128, 40_000])
-def test_features_are_those_of_tensorflow(size):
+def test_parsed_features_match_tensorflow(size):
     encoded = np.random.default_rng(size).bytes(size)
     record = example(encoded, -5)
     features = features_of(record)
@@ -20,10 +20,10 @@ def test_features_are_those_of_tensorflow(size):
         bytes_of(features["image/class/label"])
 
 
-def test_no_bytes_are_mistaken_for_an_example():
+def test_truncated_example_is_rejected():
     record = example(b"\x89PNG" * 50, 3)
     for length in range(1, len(record)):
-        with pytest.raises(ValueError, match="no protocol buffer"):
+        with pytest.raises(ValueError, match="not a protocol buffer"):
             features_of(record[:length])
 
 
@@ -33,24 +33,24 @@ def _noise(height, width, channels):
 
 @pytest.mark.parametrize("shape", [(1, 1, 1), (7, 300, 1), (300, 7, 3), (16, 16, 4)])
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
-def test_shapes_of_png(shape, dtype):
+def test_png_shape_matches_the_decoded_image(shape, dtype):
     encoded = tf.io.encode_png(_noise(*shape).astype(dtype)).numpy()
     assert image_shape(encoded) == tuple(tf.io.decode_png(encoded).shape) == shape
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 1), (7, 300, 1), (300, 7, 3)])
 @pytest.mark.parametrize("progressive", [False, True])
-def test_shapes_of_jpeg(shape, progressive):
+def test_jpeg_shape_matches_the_decoded_image(shape, progressive):
     encoded = tf.io.encode_jpeg(_noise(*shape), progressive=progressive, xmp_metadata="x" * 999)
     assert image_shape(encoded.numpy()) == tuple(tf.io.decode_jpeg(encoded).shape) == shape
 
 
-def test_cmyk_is_decoded_to_colours():
+def test_cmyk_jpeg_has_three_channels():
     frame = b"\xff\xd8" + b"\xff\xe0\0\4ab" + b"\xff\xc2\0\x14\x08\0\x07\1\x2c\4"
     assert image_shape(frame) == (7, 300, 3)
 
 
-def test_gray_with_transparency_is_not_taken():
+def test_grayscale_png_with_transparency_is_rejected():
     encoded = tf.io.encode_png(_noise(3, 3, 2)).numpy()
-    with pytest.raises(ValueError, match="grey with transparency"):
+    with pytest.raises(ValueError, match="grayscale image with transparency"):
         image_shape(encoded)

@@ -34,7 +34,7 @@ def _some(count: int, largest: int = 40) -> list[bytes]:
 @pytest.mark.sample(17)
 @pytest.mark.parametrize("count", [0, 1, 63, 64, 65, 128, 1000])
 @pytest.mark.parametrize("largest", [1, 40, 50_000])
-def test_blocks_are_where_tensorflow_finds_the_records(tmp_path, count, largest):
+def test_block_offsets_match_the_records_tensorflow_reads(tmp_path, count, largest):
     records = _some(count if largest < 1000 else min(count, 200), largest)
     path = write_file(tmp_path / "some", records)
     index = scan(path)
@@ -45,7 +45,7 @@ def test_blocks_are_where_tensorflow_finds_the_records(tmp_path, count, largest)
     assert index.offsets.dtype == np.int64
 
 
-def test_checksums_are_those_of_the_files(tmp_path):
+def test_computed_checksums_match_those_in_the_file(tmp_path):
     (check,) = masked_crc32c(np.frombuffer(b"123456789", np.uint8)[np.newaxis])
     # The check value of CRC-32C in RFC 3720's polynomial, masked.
     crc = 0xE3069283
@@ -66,20 +66,22 @@ def _flipped(place):
 @pytest.mark.parametrize(
     ("mangle", "message"),
     [
-        (lambda content: content[:-1], f"got {_LONG - 1} bytes, expected {_LONG} or more, the end "
-         f"of the record that starts at byte {_LONG - 26}"),
-        (lambda content: content[: 3 * 26 + 12], f"got {3 * 26 + 12} bytes, expected {4 * 26} or"),
+        (lambda content: content[:-1], f"got {_LONG - 1} bytes, expected at least {_LONG}: the "
+         f"record that starts at byte {_LONG - 26} is truncated"),
+        (lambda content: content[: 3 * 26 + 12],
+         f"got {3 * 26 + 12} bytes, expected at least {4 * 26}: "),
         (lambda content: content[: 3 * 26 + 11], "got 89 bytes, .* starts at byte 78"),
         (lambda content: content + b"\1", f"expected .* starts at byte {_LONG}"),
-        (_flipped(26 * 66), f"got no record at byte {26 * 66}, expected a length with its check"),
-        (_flipped(26 * 66 + 6), f"got no record at byte {26 * 66}"),
-        (_flipped(26 * 5 + 9), f"got no record at byte {26 * 5}"),
-        (lambda content: content[1:], "got no record at byte 0"),
-        (lambda content: bytes(len(content)), "got no record at byte 0"),
-        (gzip.compress, "got no record at byte 0.*; unpack it, it is gzipped"),
+        (_flipped(26 * 66),
+         f"no valid record at byte {26 * 66}: the length does not match its check"),
+        (_flipped(26 * 66 + 6), f"no valid record at byte {26 * 66}"),
+        (_flipped(26 * 5 + 9), f"no valid record at byte {26 * 5}"),
+        (lambda content: content[1:], "no valid record at byte 0"),
+        (lambda content: bytes(len(content)), "no valid record at byte 0"),
+        (gzip.compress, "no valid record at byte 0.*; the file is gzipped: decompress it"),
     ],
 )  # fmt: skip
-def test_mangled_files(tmp_path, mangle, message):
+def test_corrupt_file_is_rejected_with_the_byte_offset(tmp_path, mangle, message):
     path = write_file(tmp_path / "some", [bytes([k]) * 10 for k in range(70)])
     path.write_bytes(mangle(path.read_bytes()))
     with pytest.raises(DataError, match=message) as caught:
@@ -88,7 +90,7 @@ def test_mangled_files(tmp_path, mangle, message):
     assert caught.value.field == "input_path"
 
 
-def test_a_file_that_cannot_be_read_is_named(tmp_path):
+def test_unreadable_file_is_reported_with_its_path(tmp_path):
     with pytest.raises(DataError, match="gone: cannot be read") as caught:
         index_file(tmp_path / "gone")
     assert caught.value.field == "input_path"
@@ -112,7 +114,7 @@ def _same(one, other):
     assert one.offsets.dtype == other.offsets.dtype
 
 
-def test_a_file_is_walked_through_once(tmp_path, scans, monkeypatch):
+def test_file_is_scanned_once(tmp_path, scans, monkeypatch):
     path = write_file(tmp_path / "some", _some(100))
     first = index_file(path)
     _same(index_file(path), first)
@@ -122,7 +124,7 @@ def test_a_file_is_walked_through_once(tmp_path, scans, monkeypatch):
 
 
 @pytest.mark.parametrize("change", ["longer", "touched", "elsewhere"])
-def test_a_changed_file_is_walked_through_again(tmp_path, scans, change):
+def test_changed_file_is_scanned_again(tmp_path, scans, change):
     path = write_file(tmp_path / "some", _some(100))
     index_file(path)
     if change == "longer":
@@ -148,7 +150,7 @@ def test_a_changed_file_is_walked_through_again(tmp_path, scans, change):
         lambda content: b"\xff\xfe" + content,
     ],
 )
-def test_a_mangled_entry_is_made_anew(tmp_path, cache_home, scans, mangle):
+def test_corrupt_cache_entry_is_rebuilt(tmp_path, cache_home, scans, mangle):
     path = write_file(tmp_path / "some", _some(100))
     first = index_file(path)
     (entry,) = (cache_home / "orbit_runner" / "tfrecord").iterdir()
@@ -160,7 +162,7 @@ def test_a_mangled_entry_is_made_anew(tmp_path, cache_home, scans, mangle):
     assert list(entry.parent.iterdir()) == [entry]
 
 
-def test_a_cache_that_cannot_be_written_is_no_error(tmp_path, cache_home, scans):
+def test_unwritable_cache_is_ignored(tmp_path, cache_home, scans):
     cache_home.write_text("a file where the folder should be")
     path = write_file(tmp_path / "some", _some(100))
     for _ in range(2):
@@ -168,7 +170,7 @@ def test_a_cache_that_cannot_be_written_is_no_error(tmp_path, cache_home, scans)
     assert len(scans) == 2
 
 
-def test_the_cache_is_where_the_specification_says(tmp_path, monkeypatch):
+def test_cache_directory_follows_the_xdg_specification(tmp_path, monkeypatch):
     assert cache_folder("tfrecord") == tmp_path / "cache" / "orbit_runner" / "tfrecord"
     monkeypatch.setenv("HOME", "/home/me")
     for value in ("", "relative"):
@@ -177,7 +179,9 @@ def test_the_cache_is_where_the_specification_says(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("patience", "lines"), [(-1.0, 3), (60.0, 0)])
-def test_counting_many_files_says_how_far_it_is(tmp_path, monkeypatch, capsys, patience, lines):
+def test_slow_counting_of_many_files_reports_progress(
+    tmp_path, monkeypatch, capsys, patience, lines
+):
     monkeypatch.setattr(index_cache, "_PATIENCE_SECONDS", patience)
     paths = [write_file(tmp_path / str(size), _some(size)) for size in (3, 0, 70)]
     assert [index.records for index in index_files(paths)] == [3, 0, 70]
@@ -187,14 +191,14 @@ def test_counting_many_files_says_how_far_it_is(tmp_path, monkeypatch, capsys, p
     assert not lines or captured.err.startswith("counting records: 1 of 3 files\n")
 
 
-def test_one_bad_file_among_many_is_named(tmp_path):
+def test_one_corrupt_file_among_many_is_reported(tmp_path):
     paths = write_set(tmp_path)
     paths[3].write_bytes(paths[3].read_bytes()[:-2])
     with pytest.raises(DataError, match="train-03: got"):
         load(data_dir=str(tmp_path), input_path=["train-*"])
 
 
-def test_blocks_of_all_files(tmp_path):
+def test_source_lists_the_blocks_of_all_files(tmp_path):
     write_set(tmp_path)
     source = load(data_dir=str(tmp_path), input_path=["train-*"])
     assert (source.size, source.image_shape) == (sum(SIZES), SHAPE)
@@ -209,14 +213,14 @@ def test_blocks_of_all_files(tmp_path):
         np.testing.assert_array_equal(blocks.offset[here], ends - blocks.length[here])
 
 
-def test_files_are_taken_in_the_order_of_their_names(tmp_path):
+def test_files_follow_the_order_of_input_path(tmp_path):
     paths = write_set(tmp_path)
     source = load(input_path=[str(paths[4]), str(tmp_path / "train-0[02]")])
     assert source.files == (paths[4], paths[0], paths[2])
     assert source.size == 200
 
 
-def test_the_size_is_that_of_the_first_image(tmp_path):
+def test_image_shape_is_that_of_the_first_image(tmp_path):
     paths = write_set(tmp_path, [0, 1])
     other = tmp_path / "other"
     other.mkdir()
@@ -228,12 +232,12 @@ def test_the_size_is_that_of_the_first_image(tmp_path):
     ("settings", "field", "message"),
     [
         ({"split": "train"}, "split", "got split 'train', expected none"),
-        ({"input_path": []}, "input_path", "no files are named; such as"),
+        ({"input_path": []}, "input_path", "no files are specified; set input_path, for example"),
         ({"input_path": ["test-*"]}, "input_path", "no file matches"),
-        ({"input_path": ["train-02"]}, "input_path", "got no record in 1 files"),
+        ({"input_path": ["train-02"]}, "input_path", r"no records found \(files: 1\)"),
     ],
 )
-def test_settings_that_find_nothing(tmp_path, settings, field, message):
+def test_settings_that_match_no_records_are_rejected(tmp_path, settings, field, message):
     write_set(tmp_path)
     with pytest.raises(DataError, match=message) as caught:
         load(**{"data_dir": str(tmp_path), "input_path": ["train-*"], **settings})
@@ -243,23 +247,24 @@ def test_settings_that_find_nothing(tmp_path, settings, field, message):
 @pytest.mark.parametrize(
     ("record", "message"),
     [
-        (b"no example", "record 0 at byte 0: got no tf.Example, expected a tf.Example with"),
+        (b"no example",
+         "record 0 at byte 0: got data that is not a tf.Example, expected a tf.Example with"),
         (b"", r"got features \(none\)"),
         (tf.train.Example().SerializeToString(), r"got features \(none\)"),
         (example(b"GIF89a", 1), "got image/encoded with bytes that start with 0x47494638"),
         (example(b"", 1), "got image/encoded with bytes that start with 0x,"),
-        (example(b"\x89PNG\r\n\x1a\n\0", 1), "got image/encoded with a mangled image"),
-        (example(b"\xff\xd8\xff\xe0\0\x10", 1), "got image/encoded with a mangled image"),
+        (example(b"\x89PNG\r\n\x1a\n\0", 1), "got image/encoded with a corrupted image"),
+        (example(b"\xff\xd8\xff\xe0\0\x10", 1), "got image/encoded with a corrupted image"),
         (example(b"", 1).replace(b"image/encoded", b"image/decoded"),
          "got features image/class/label, image/decoded, image/height, expected"),
         (example(b"", 1).replace(b"image/encoded", b"image/heights"),
          "got features image/class/label, image/height, image/heights, expected"),
     ],
-    # The bytes of an example, of which pytest would make a name, differ from process to process.
+    # The bytes of an example, from which pytest would derive an id, differ between processes.
     ids=["no example", "no bytes", "no features", "a GIF", "an empty image", "a mangled PNG",
          "a mangled JPEG", "no image", "another feature"],
 )  # fmt: skip
-def test_records_that_are_no_images(tmp_path, record, message):
+def test_records_without_a_supported_image_are_rejected(tmp_path, record, message):
     path = write_file(tmp_path / "some", [record])
     with pytest.raises(DataError, match=message) as caught:
         load(input_path=[str(path)])
@@ -267,7 +272,7 @@ def test_records_that_are_no_images(tmp_path, record, message):
     assert caught.value.field == "input_path"
 
 
-def test_files_are_checked_without_tensorflow(tmp_path):
+def test_loading_records_does_not_import_tensorflow(tmp_path):
     write_set(tmp_path)
     code = (
         "import sys; from orbit_runner.data.tfrecord.source import load;"

@@ -15,7 +15,7 @@ def _epoch(number: int) -> tf.Tensor:
 
 @pytest.mark.parametrize("shuffle", [False, True])
 @pytest.mark.parametrize("records", [_RECORDS, _RECORDS[:1], np.full(500, 64)])
-def test_an_epoch_reads_each_block_once(shuffle, records):
+def test_epoch_reads_each_block_once(shuffle, records):
     order = BlockOrder(records, 3, shuffle=shuffle)
     for epoch in (0, 1, 10**9):
         blocks, starts = order(_epoch(epoch))
@@ -28,7 +28,7 @@ def test_an_epoch_reads_each_block_once(shuffle, records):
 
 @pytest.mark.parametrize(("size", "window"), [(270, 7), (270, 270), (270, 1), (64, 8), (1, 1)])
 @pytest.mark.parametrize("epoch", [0, 5])
-def test_each_window_is_permuted_within_itself(size, window, epoch):
+def test_records_are_shuffled_only_within_their_window(size, window, epoch):
     places = np.arange(size)
     moved = WindowShuffle(size, window, 3)(tf.constant(places), _epoch(epoch)).numpy()
     np.testing.assert_array_equal(np.sort(moved), places)
@@ -36,7 +36,7 @@ def test_each_window_is_permuted_within_itself(size, window, epoch):
     assert window == 1 or (moved != places).any()
 
 
-def test_places_are_looked_up_one_by_one():
+def test_window_shuffle_maps_positions_one_at_a_time():
     shuffle, places = WindowShuffle(270, 7, 3), np.random.default_rng(1).permutation(270)
     together = shuffle(tf.constant(places), _epoch(2)).numpy()
     for place, expected in zip(places[:30], together, strict=False):
@@ -51,14 +51,14 @@ def _orders(seed: int, epoch: int) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize(("seed", "epoch"), [(1, 0), (0, 1)])
-def test_seeds_and_epochs_have_orders_of_their_own(seed, epoch):
+def test_orders_differ_by_seed_and_epoch(seed, epoch):
     for one, other in zip(_orders(0, 0), _orders(seed, epoch), strict=True):
-        # Of 2,000 independent pairs the correlation has a deviation of 0.022.
+        # The correlation of 2,000 independent pairs has a standard deviation of 0.022.
         assert abs(np.corrcoef(one, other)[0, 1]) < 0.1
         assert (one == other).sum() < 10
 
 
-def test_orders_of_one_epoch_are_independent():
+def test_block_and_window_orders_of_an_epoch_are_uncorrelated():
     blocks, window, next_window = _orders(0, 0)
     for one, other in ((blocks, window), (window, next_window)):
         assert abs(np.corrcoef(one, other)[0, 1]) < 0.1

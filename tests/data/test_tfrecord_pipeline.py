@@ -52,7 +52,7 @@ def _labels(batches) -> np.ndarray:
 
 
 def _row(source: RecordSource, buffer: int, epochs: int, seed: int = _SEED) -> np.ndarray:
-    """Lays out the numbers of the records of some epochs, all at once."""
+    """Returns the numbers of the records of some epochs, in order, computed at once."""
     found, blocks = [], source.blocks
     for epoch in range(epochs):
         at = tf.constant(epoch, tf.int64)
@@ -70,7 +70,7 @@ def _row(source: RecordSource, buffer: int, epochs: int, seed: int = _SEED) -> n
 @pytest.mark.parametrize(
     ("buffer", "batch"), [(1, 16), (7, 16), (100, 16), (1000, 16), (7, 300), (1000, 300)]
 )
-def test_batches_are_those_of_the_order(source, buffer, batch):
+def test_batches_follow_the_block_and_window_order(source, buffer, batch):
     steps = 3 * _SIZE // batch
     batches = _train(source, steps, batch=batch, shuffle_buffer_size=buffer)
     expected = _row(source, buffer, 4)[: steps * batch]
@@ -81,7 +81,7 @@ def test_batches_are_those_of_the_order(source, buffer, batch):
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("buffer", _BUFFERS)
-def test_each_epoch_shows_each_record_once_in_an_order_of_its_own(source, buffer):
+def test_each_epoch_has_each_record_once_in_a_different_order(source, buffer):
     orders = [
         _labels(_train(source, 81, batch=10, shuffle_buffer_size=buffer, seed=seed))
         for seed in (_SEED, 5)
@@ -94,18 +94,18 @@ def test_each_epoch_shows_each_record_once_in_an_order_of_its_own(source, buffer
 
 
 @pytest.mark.parametrize("buffer", [0, 1])
-def test_without_a_buffer_the_order_is_that_of_the_files(source, buffer):
+def test_records_keep_file_order_without_a_shuffle_buffer(source, buffer):
     got = _labels(_train(source, 40, shuffle_buffer_size=buffer))
     np.testing.assert_array_equal(got, np.arange(640) % _SIZE)
 
 
 @pytest.mark.sample(1)
 @pytest.mark.usefixtures("_chunks")
-# The end of an epoch is within step 16, the next one's within step 33.
+# The first epoch ends within step 16, the second one within step 33.
 @pytest.mark.parametrize(
     ("buffer", "starts"), [(1, (16,)), (7, (17,)), (100, (1, 16, 17, 33)), (1000, (33,))]
 )
-def test_starting_later_gives_the_same_batches(source, buffer, starts):
+def test_resuming_at_a_later_step_gives_the_same_batches(source, buffer, starts):
     settings = {"augmentation": CropFlip(2), "shuffle_buffer_size": buffer}
     straight = _train(source, max(starts) + 19, **settings)
     for start_step in starts:
@@ -113,7 +113,7 @@ def test_starting_later_gives_the_same_batches(source, buffer, starts):
         assert_equal_batches(resumed, straight[start_step : start_step + 19])
 
 
-def test_starting_far_out_costs_nothing(source):
+def test_very_large_start_step_gives_the_correct_batch(source):
     step = 27 * 10**12
     (far,) = _train(source, 1, start_step=step, shuffle_buffer_size=7, batch=10)
     epoch = tf.constant(10**12, tf.int64)
@@ -129,7 +129,7 @@ def test_starting_far_out_costs_nothing(source):
     ("replicas", "pipelines", "start_step", "chunk"),
     [(2, 1, 0, 20), (4, 2, 15, 20), (4, 4, 0, 1024)],
 )
-def test_replicas_share_the_batch_of_one(
+def test_replicas_split_the_single_replica_batch(
     source, monkeypatch, replicas, pipelines, start_step, chunk
 ):
     monkeypatch.setattr(reader, "_CHUNK_RECORDS", chunk)
@@ -145,7 +145,7 @@ def test_replicas_share_the_batch_of_one(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("start_step", [0, 16])
-def test_workers_that_do_not_wait_take_turns(source, start_step):
+def test_asynchronous_workers_take_batches_in_turn(source, start_step):
     settings = {"start_step": start_step, "shuffle_buffer_size": 100}
     alone = _train(source, 20, **settings)
     rows = [
@@ -160,7 +160,7 @@ def test_workers_that_do_not_wait_take_turns(source, start_step):
 
 @pytest.mark.parametrize(("replicas", "pipelines"), [(1, 1), (4, 2), (4, 4), (1, 3), (2, 3)])
 @pytest.mark.parametrize("start_step", [0, 5])
-def test_what_is_owned_are_the_positions_of_the_slices(replicas, pipelines, start_step):
+def test_select_own_matches_the_positions_of_the_slices(replicas, pipelines, start_step):
     for pipeline in range(pipelines):
         context = tf.distribute.InputContext(pipelines, pipeline, replicas)
         slices: ReplicaSlices = replica_slices(12, context)
@@ -172,7 +172,7 @@ def test_what_is_owned_are_the_positions_of_the_slices(replicas, pipelines, star
         np.testing.assert_array_equal(select_own(slices, tf.constant(positions), start_step), got)
 
 
-def test_augmentation_is_that_of_an_array_with_the_same_numbers(source):
+def test_augmentation_matches_that_of_an_array_source(source):
     array = ArraySource(
         "made",
         {
@@ -188,7 +188,7 @@ def test_augmentation_is_that_of_an_array_with_the_same_numbers(source):
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("start_step", [0, 25, 1000])
-def test_a_start_reads_no_block_but_those_of_its_window(tmp_path, monkeypatch, start_step):
+def test_start_reads_only_the_blocks_of_its_window(tmp_path, monkeypatch, start_step):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(reader, "_CHUNK_RECORDS", 1)
     paths = write_set(tmp_path, [200] * 4)
@@ -216,7 +216,7 @@ def test_a_start_reads_no_block_but_those_of_its_window(tmp_path, monkeypatch, s
         _train(source, 100, batch=8, **settings)
 
 
-def test_training_is_endless_with_static_shapes(source):
+def test_training_dataset_is_infinite_with_static_shapes(source):
     context = tf.distribute.InputContext(2, 0, 4)
     dataset = train_records(source, global_batch_size=16, seed=1, input_context=context)
     assert dataset.cardinality() == tf.data.INFINITE_CARDINALITY
@@ -226,7 +226,7 @@ def test_training_is_endless_with_static_shapes(source):
     }
 
 
-def test_nothing_in_the_pipeline_keeps_a_state(source):
+def test_training_pipeline_has_no_external_state(source):
     dataset = train_records(
         source, global_batch_size=16, seed=1, augmentation=CropFlip(2), shuffle_buffer_size=50
     )
@@ -236,7 +236,7 @@ def test_nothing_in_the_pipeline_keeps_a_state(source):
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("deterministic", [False, True])
-def test_records_keep_their_numbers_where_batches_may_swap(source, deterministic):
+def test_deterministic_option_does_not_change_batch_contents(source, deterministic):
     options = PipelineOptions(deterministic=deterministic)
     batches = _train(source, 40, shuffle_buffer_size=100, options=options)
     for got in batches:
@@ -247,12 +247,12 @@ def test_records_keep_their_numbers_where_batches_may_swap(source, deterministic
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("prefetch", [None, 0, 1, 50])
-def test_making_ahead_changes_nothing(source, prefetch):
+def test_prefetching_does_not_change_batches(source, prefetch):
     options = PipelineOptions(prefetch=prefetch)
     assert_equal_batches(_train(source, 5, options=options), _train(source, 5))
 
 
-def test_options_reach_tf_data(source):
+def test_pipeline_options_are_set_on_the_dataset(source):
     options = PipelineOptions(ram_budget_gb=2, deterministic=True)
     got = train_records(source, global_batch_size=2, seed=1, options=options).options()
     assert got.autotune.ram_budget == 2 * 2**30
@@ -262,13 +262,13 @@ def test_options_reach_tf_data(source):
 
 
 @pytest.mark.parametrize(("batch", "replicas"), [(6, 4), (0, 1)])
-def test_a_batch_that_does_not_divide_is_refused(source, batch, replicas):
+def test_batch_size_not_divisible_by_replicas_is_rejected(source, batch, replicas):
     context = tf.distribute.InputContext(1, 0, replicas)
-    with pytest.raises(DataError, match=f"batch of {batch}, .*multiple of {replicas}"):
+    with pytest.raises(DataError, match=f"batch size of {batch}, .*multiple of {replicas}"):
         train_records(source, global_batch_size=batch, seed=1, input_context=context)
 
 
-def test_nothing_in_decoding_is_stateful(source):
+def test_decoding_graph_has_no_stateful_ops(source):
     # Op determinism would decode one batch at a time.
     decode = tf.function(Decoder(source, 4)).get_concrete_function(
         tf.TensorSpec([3], tf.string), tf.TensorSpec([3], tf.int64)
@@ -299,7 +299,7 @@ def _own_cache(tmp_path, monkeypatch):
         ((6, 5, 3), -1, "b: record 1: got label -1, expected 0 to 3"),
     ],
 )
-def test_a_record_that_does_not_fit_is_named(tmp_path, shape, label, message):
+def test_record_with_wrong_shape_or_label_is_reported(tmp_path, shape, label, message):
     record = example(tf.io.encode_png(pixels(1, shape)).numpy(), label)
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         _train(_set_of(tmp_path, record), 1, batch=5, num_classes=4)
@@ -316,7 +316,7 @@ def test_jpeg_and_gray_images_are_decoded(tmp_path):
 
 
 @pytest.mark.usefixtures("_own_cache")
-def test_a_file_that_shrinks_is_noticed(tmp_path):
+def test_file_changed_since_indexing_is_rejected(tmp_path):
     source = _set_of(tmp_path, example(b"", 1))
     write_file(tmp_path / "a", [example(tf.io.encode_png(pixels(0)).numpy(), 0)] * 2)
     with pytest.raises(tf.errors.InvalidArgumentError, match="a: has changed since its records"):

@@ -33,7 +33,7 @@ def folder(tmp_path, request):
 
 
 @pytest.mark.parametrize(("split", "names"), [("train", _TRAIN), ("test", _ALL[5:]), ("all", _ALL)])
-def test_splits(folder, tmp_path, split, names):
+def test_split_loads_its_batch_files(folder, tmp_path, split, names):
     source = cifar10.load(split=split, data_dir=str(tmp_path))
     np.testing.assert_array_equal(source.arrays["image"], _images(names))
     labels = np.concatenate([_records(name)[:, 0] for name in names])
@@ -44,16 +44,18 @@ def test_splits(folder, tmp_path, split, names):
     assert source.mean == pytest.approx((125.3, 123.0, 113.9), abs=0.1)
 
 
-def test_missing_files_are_named_and_none_is_left_out_in_silence(folder, tmp_path):
+def test_all_missing_files_are_reported(folder, tmp_path):
     (folder / _TRAIN[1]).unlink()
     (folder / _TRAIN[4]).unlink()
     with pytest.raises(DataError, match=r"no data_batch_2\.bin, data_batch_5\.bin in") as caught:
         cifar10.load(split="train", data_dir=str(tmp_path))
     assert str(folder) in str(caught.value)
-    assert f"`runner data get cifar10 --dir={tmp_path}` gets it" in str(caught.value)
+    assert f"to download the dataset, run `runner data get cifar10 --dir={tmp_path}`" in str(
+        caught.value
+    )
 
 
-def test_the_remedy_for_a_missing_file_works(folder, tmp_path):
+def test_suggested_input_path_loads_the_remaining_files(folder, tmp_path):
     (folder / _TRAIN[0]).unlink()
     with pytest.raises(DataError) as caught:
         cifar10.load(split="train", data_dir=str(tmp_path))
@@ -69,12 +71,12 @@ def test_the_remedy_for_a_missing_file_works(folder, tmp_path):
         (["data_batch_3.bin", "data_batch_1.bin"], [_TRAIN[2], _TRAIN[0]]),
     ],
 )
-def test_a_part_on_purpose(folder, paths, names):
+def test_input_path_selects_some_batch_files(folder, paths, names):
     source = cifar10.load(split="train", data_dir=str(folder), input_path=paths)
     np.testing.assert_array_equal(source.arrays["image"], _images(names))
 
 
-def test_named_files_need_no_folder(folder):
+def test_input_path_works_without_data_dir(folder):
     source = cifar10.load(split="test", input_path=[str(folder / _TRAIN[2])])
     np.testing.assert_array_equal(source.arrays["image"], _images(_TRAIN[2:3]))
 
@@ -83,13 +85,13 @@ def test_named_files_need_no_folder(folder):
     ("content", "message"),
     [
         (b"", "got 0 bytes"),
-        (b"\0" * 3072, "got 3072 bytes, expected records of 3073 bytes, so that record 0"),
-        (b"\0" * 6147, "got 6147 bytes, .*record 2 is not whole"),
+        (b"\0" * 3072, "got 3072 bytes, expected records of 3073 bytes, so record 0"),
+        (b"\0" * 6147, "got 6147 bytes, .*record 2 is incomplete"),
         (b"\0" * 3073 + b"\x0a" + b"\0" * 3072, "got label 10 in record 1, expected 0 to 9"),
     ],
 )
 @pytest.mark.parametrize("given", [False, True])
-def test_mangled_files(folder, tmp_path, content, message, given):
+def test_corrupt_batch_file_is_rejected(folder, tmp_path, content, message, given):
     path = folder / "test_batch.bin"
     path.write_bytes(content)
     paths = [str(path)] if given else []
@@ -102,14 +104,22 @@ def test_mangled_files(folder, tmp_path, content, message, given):
 @pytest.mark.parametrize(
     ("settings", "field", "message"),
     [
-        ({"data_dir": ""}, "data_dir", "no folder is set; `runner data get c"),
-        ({"data_dir": "/no/such"}, "data_dir", "no folder /no/such; `runner data"),
+        (
+            {"data_dir": ""},
+            "data_dir",
+            "no directory is set; to download the dataset, run `runner data get c",
+        ),
+        (
+            {"data_dir": "/no/such"},
+            "data_dir",
+            "directory /no/such not found; to download the dataset, run `runner data",
+        ),
         ({"split": "valid"}, "split", "got split 'valid'"),
         ({"input_path": ["none_*.bin"]}, "input_path", "no file matches"),
-        ({"input_path": ["test_batch.bin", "test_*"]}, "input_path", "named twice"),
+        ({"input_path": ["test_batch.bin", "test_*"]}, "input_path", "is listed twice"),
     ],
 )
-def test_settings_that_find_nothing(folder, settings, field, message):
+def test_invalid_settings_are_rejected(folder, settings, field, message):
     with pytest.raises(DataError, match=message) as caught:
         cifar10.load(**{"split": "train", "data_dir": str(folder), **settings})
     assert caught.value.field == field

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gzip
+import struct
 import subprocess
 import sys
 
@@ -11,7 +12,7 @@ from orbit_runner.datasets import digits
 from orbit_runner.errors import DataError
 
 
-def test_digits_are_those_of_scikit_learn():
+def test_digits_match_scikit_learn():
     from sklearn.datasets import load_digits
 
     source, expected = digits.load(split="all"), load_digits()
@@ -22,7 +23,7 @@ def test_digits_are_those_of_scikit_learn():
     assert source.num_classes == 10
 
 
-def test_every_fifth_is_for_testing():
+def test_every_fifth_example_belongs_to_the_test_split():
     whole, train, test = (digits.load(split=split) for split in ("all", "train", "test"))
     assert (train.size, test.size) == (1438, 359)
     for name in ("image", "label"):
@@ -30,7 +31,7 @@ def test_every_fifth_is_for_testing():
         np.testing.assert_array_equal(train.arrays[name][:5], whole.arrays[name][[0, 1, 2, 3, 5]])
 
 
-def test_mean_and_deviation_are_those_of_the_pixels():
+def test_mean_and_std_match_the_pixels():
     source = digits.load(split="all")
     pixels = source.arrays["image"].astype(np.float64)
     assert source.mean == pytest.approx((pixels.mean(),), abs=1e-5)
@@ -45,7 +46,7 @@ def test_mean_and_deviation_are_those_of_the_pixels():
         ({"split": "train", "input_path": ["digits.csv"]}, "input_path"),
     ],
 )
-def test_settings_that_do_not_apply(settings, field):
+def test_settings_that_do_not_apply_are_rejected(settings, field):
     with pytest.raises(DataError, match=r"digits: got .*expected") as caught:
         digits.load(**settings)
     assert caught.value.field == field
@@ -65,15 +66,15 @@ def fake_package(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, "no file"),
+        (None, "digits.csv.gz not found"),
         (b"no gzip", "cannot be read"),
         (gzip.compress(b"1,2\n" * 1000, mtime=0)[:-9], "cannot be read"),
-        (gzip.compress(b"1,2\n3,4\n", mtime=0), r"got \(2, 2\), expected \(1797, 65\)"),
+        (gzip.compress(b"1,2\n3,4\n", mtime=0), r"got shape \(2, 2\), expected \(1797, 65\)"),
         (gzip.compress(b"1,x\n", mtime=0), "cannot be read"),
     ],
     ids=["missing", "no gzip", "cut short", "too small", "no numbers"],
 )
-def test_a_broken_installation_is_named(fake_package, content, message):
+def test_broken_scikit_learn_data_file_is_reported(fake_package, content, message):
     if content is not None:
         fake_package.write_bytes(content)
     with pytest.raises(DataError, match=message) as caught:
@@ -81,10 +82,16 @@ def test_a_broken_installation_is_named(fake_package, content, message):
     assert str(fake_package) in str(caught.value)
 
 
-def test_sources_import_neither_tensorflow_nor_scikit_learn():
+def test_sources_import_neither_tensorflow_nor_scikit_learn(tmp_path):
+    (tmp_path / "cifar").write_bytes(bytes(3073))
+    (tmp_path / "images").write_bytes(struct.pack(">4B3I", 0, 0, 8, 3, 1, 28, 28) + bytes(28 * 28))
+    (tmp_path / "labels").write_bytes(struct.pack(">4BI", 0, 0, 8, 1, 1) + bytes(1))
     code = (
         "import sys; from orbit_runner.data import synthetic;"
         "from orbit_runner.datasets import cifar10, digits, mnist;"
+        "synthetic.load(features={'x': {'shape': [2]}}, num_examples=3);"
+        "cifar10.load(split='all', input_path=['cifar']);"
+        "mnist.load(split='all', input_path=['images', 'labels']);"
         "digits.load(split='all'); assert not {'tensorflow', 'sklearn'} & set(sys.modules)"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)

@@ -49,7 +49,7 @@ def folder(tmp_path):
         lambda name: name.replace("-idx", ".idx") + ".gz",
     ],
 )
-def test_names_under_which_the_files_are_found(tmp_path, rename):
+def test_files_are_found_under_alternative_names(tmp_path, rename):
     image, label = _write(tmp_path, "train", 5, 1, rename)
     source = mnist.load(split="train", data_dir=str(tmp_path))
     np.testing.assert_array_equal(source.arrays["image"][..., 0], image)
@@ -59,7 +59,7 @@ def test_names_under_which_the_files_are_found(tmp_path, rename):
     assert source.mean == pytest.approx((33.3285,))
 
 
-def test_splits(folder):
+def test_splits_load_the_matching_files(folder):
     train, test, both = (
         mnist.load(split=split, data_dir=str(folder)).arrays["label"]
         for split in ("train", "test", "all")
@@ -69,7 +69,7 @@ def test_splits(folder):
     np.testing.assert_array_equal(both, np.concatenate([train, test]))
 
 
-def test_named_files(folder):
+def test_input_path_overrides_the_default_files(folder):
     source = mnist.load(split="train", data_dir=str(folder), input_path=_NAMES["t10k"])
     np.testing.assert_array_equal(source.arrays["label"], _arrays(3, 2)[1])
 
@@ -100,15 +100,15 @@ def _huge(content: bytes) -> bytes:
         (0, _signed, "starts with 0x00000903, expected 0x00000803"),
         (1, _signed, "starts with 0x00000901, expected 0x00000801"),
         (0, lambda content: b"", "starts with 0x, expected"),
-        (0, lambda content: content[:10], "got 10 bytes, expected 16 or more"),
+        (0, lambda content: content[:10], "got 10 bytes, expected at least 16"),
         (0, _huge, f"expected {(2**32 - 1) ** 3 + 16} for shape"),
-        (0, lambda content: _idx(np.zeros((0, 28, 28))), "expected no zeros"),
+        (0, lambda content: _idx(np.zeros((0, 28, 28))), "expected no dimension of 0"),
         (1, lambda content: _idx(np.zeros(4)), "got 4 labels, expected 5"),
         (1, lambda content: _idx(np.array([1, 2, 10, 10, 9])), "got label 10 in record 2"),
     ],
 )
 @pytest.mark.parametrize("zipped", [False, True])
-def test_mangled_files(folder, file, mangle, message, zipped):
+def test_corrupt_idx_file_is_rejected(folder, file, mangle, message, zipped):
     path = folder / _NAMES["train"][file]
     content = mangle(path.read_bytes())
     path.unlink()
@@ -123,7 +123,7 @@ def test_mangled_files(folder, file, mangle, message, zipped):
 @pytest.mark.parametrize(
     "mangle", [_cut, lambda content: b"no gzip", lambda content: content[:40] + b"\0" * 40]
 )
-def test_broken_gzip(folder, mangle):
+def test_corrupt_gzip_file_is_rejected(folder, mangle):
     path = folder / f"{_NAMES['train'][0]}.gz"
     path.write_bytes(mangle(gzip.compress(_idx(_arrays(5, 1)[0]))))
     path.with_suffix("").unlink()
@@ -132,7 +132,7 @@ def test_broken_gzip(folder, mangle):
 
 
 @pytest.mark.parametrize("name", [*_NAMES["train"], *_NAMES["t10k"]])
-def test_a_missing_file_is_named_with_the_folder_and_the_remedy(folder, name):
+def test_missing_file_is_reported_with_directory_and_download_command(folder, name):
     (folder / name).unlink()
     with pytest.raises(
         DataError, match=f"no {name}.*`runner data get mnist --dir={folder}`"
@@ -147,28 +147,33 @@ def test_a_missing_file_is_named_with_the_folder_and_the_remedy(folder, name):
         (
             {"data_dir": ""},
             "data_dir",
-            "no folder is set; `runner data get mnist --dir=data/mnist`",
+            "no directory is set; to download the dataset, run "
+            "`runner data get mnist --dir=data/mnist`",
         ),
-        ({"data_dir": "/no/such"}, "data_dir", "no folder /no/such; `runner data get"),
+        (
+            {"data_dir": "/no/such"},
+            "data_dir",
+            "directory /no/such not found; to download the dataset, run `runner data get",
+        ),
         ({"data_dir": "", "split": "dev"}, "split", "got split 'dev', expected one of train, test"),
         ({"input_path": ["x-images"]}, "input_path", "no file matches .*x-images"),
-        ({"input_path": ["train-*"] * 2}, "input_path", "is named twice"),
+        ({"input_path": ["train-*"] * 2}, "input_path", "is listed twice"),
         ({"input_path": ["train-images*"]}, "input_path", "got 1 files, expected 2"),
-        ({"input_path": ["t10k-l*", "t10k-i*"]}, "input_path", "dimensions 3"),
+        ({"input_path": ["t10k-l*", "t10k-i*"]}, "input_path", "rank 3"),
     ],
 )
-def test_settings_that_find_nothing(folder, settings, field, message):
+def test_invalid_settings_are_rejected(folder, settings, field, message):
     with pytest.raises(DataError, match=message) as caught:
         mnist.load(**{"split": "train", "data_dir": str(folder), **settings})
     assert caught.value.field == field
 
 
-def test_two_splits_of_two_image_sizes(folder):
+def test_splits_with_different_image_sizes_are_rejected(folder):
     (folder / _NAMES["t10k"][0]).write_bytes(_idx(np.zeros((3, 8, 8))))
     with pytest.raises(DataError, match=r"\(8, 8\), \(28, 28\)"):
         mnist.load(split="all", data_dir=str(folder))
 
 
-def test_the_command_for_fashion_mnist_is_named_for_its_folder():
+def test_fashion_mnist_directory_suggests_its_download_command():
     with pytest.raises(DataError, match="runner data get fashion_mnist --dir=data/fashion_x"):
         mnist.load(split="train", data_dir="data/fashion_x")

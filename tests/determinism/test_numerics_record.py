@@ -1,8 +1,9 @@
-"""What decides the bits of the weights beside the config."""
+"""What affects the bits of the weights besides the config."""
 
 import os
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ def described(**settings: Any) -> dict[str, str]:
 
 
 def elsewhere(code: str) -> list[str]:
-    """Runs code in a process of its own and returns what it prints."""
+    """Runs code in a separate process and returns the lines that it prints."""
     setup = (
         "import sys\n"
         "from orbit_runner.config.schema.runtime import RuntimeConfig\n"
@@ -59,21 +60,21 @@ def elsewhere(code: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_it_is_a_table_of_texts_and_the_same_each_time() -> None:
+def test_numerics_record_is_reproducible_and_has_only_strings() -> None:
     found = described()
     assert all(isinstance(text, str) and text for item in found.items() for text in item)
     assert described() == found
-    assert found["tensorflow"].startswith("2.20")
+    assert found["tensorflow"] == metadata.version("tensorflow")
     assert found["numpy"] == numpy.__version__
     assert found["python"] == f"{sys.version_info.major}.{sys.version_info.minor}"
     assert changes(found, found) == []
 
 
-def test_it_needs_no_tensorflow() -> None:
+def test_numerics_record_does_not_import_tensorflow() -> None:
     assert elsewhere("print('tensorflow' in sys.modules)") == ["False"]
 
 
-def test_threads_are_those_of_the_config_then_of_the_variable_then_the_cores(
+def test_threads_come_from_config_then_environment_then_cores(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert described()["intra-op threads"] == str(len(os.sched_getaffinity(0)))
@@ -84,7 +85,7 @@ def test_threads_are_those_of_the_config_then_of_the_variable_then_the_cores(
     assert described()["intra-op threads"] == str(len(os.sched_getaffinity(0)))
 
 
-def test_only_cores_that_the_process_may_use_count() -> None:
+def test_threads_count_only_cores_available_to_the_process() -> None:
     core = str(min(os.sched_getaffinity(0)))
     code = (
         f"import os\nos.sched_setaffinity(0, {{{core}}})\n"
@@ -95,7 +96,7 @@ def test_only_cores_that_the_process_may_use_count() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("value", [None, "0", "1", "False", "TRUE", "perhaps"])
-def test_onednn_is_on_where_tensorflow_says_so(
+def test_onednn_state_matches_tensorflow(
     value: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if value is not None:
@@ -117,7 +118,7 @@ def test_onednn_is_on_where_tensorflow_says_so(
         ({"asimd", "bf16"}, "aarch64", "the platform's default"),
     ],
 )
-def test_onednn_by_processor(
+def test_onednn_default_depends_on_the_processor(
     sets: set[str], machine: str, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(numerics_record, "_instruction_sets", lambda: sets)
@@ -144,13 +145,15 @@ def test_onednn_by_processor(
     ],
     ids=["x86", "arm", "other", "no file"],
 )
-def test_instruction_sets(text: str | None, expected: set[str], tmp_path: Path) -> None:
+def test_instruction_sets_are_read_from_cpuinfo(
+    text: str | None, expected: set[str], tmp_path: Path
+) -> None:
     if text is not None:
         (tmp_path / "cpuinfo").write_text(text)
     assert numerics_record._instruction_sets(tmp_path / "cpuinfo") == expected
 
 
-def test_caches(tmp_path: Path) -> None:
+def test_data_and_unified_cache_sizes_are_listed(tmp_path: Path) -> None:
     there = [("Data", 1, "48K"), ("Instruction", 1, "32K"), ("Unified", 2, "1M")]
     for index, found in enumerate(there):
         folder = tmp_path / f"index{index}"
@@ -176,7 +179,7 @@ def test_caches(tmp_path: Path) -> None:
         ("TF_SET_ONEDNN_FPMATH_MODE", {}, None, None),
     ],
 )
-def test_variables(
+def test_changed_environment_variable_is_reported_with_its_remedy(
     variable: str,
     settings: dict[str, Any],
     name: str | None,
@@ -191,11 +194,11 @@ def test_variables(
     assert changes(having, without) == [f"{name}: a b → not set (set {remedy}='a b')"]
 
 
-def test_variables_that_the_config_overrules_are_left_out() -> None:
+def test_variables_overridden_by_the_config_are_omitted() -> None:
     assert not {"TF_DETERMINISTIC_OPS", "NVIDIA_TF32_OVERRIDE", "GPU"} & {*described()}
 
 
-def test_a_record_from_before_an_entry_existed_is_no_difference(
+def test_entry_missing_from_an_older_record_is_not_a_change(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     name = "TENSORFLOW_USE_CUSTOM_CONTRACTION_KERNEL"
@@ -204,7 +207,9 @@ def test_a_record_from_before_an_entry_existed_is_no_difference(
     assert changes(older, described()) == []
 
 
-def test_the_newer_name_of_the_cap_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_newer_name_of_the_instruction_cap_takes_precedence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("DNNL_MAX_CPU_ISA", "AVX")
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
     assert described()["oneDNN instruction cap"] == "AVX2"
@@ -219,7 +224,7 @@ def test_the_newer_name_of_the_cap_wins(monkeypatch: pytest.MonkeyPatch) -> None
         (-1, "", "0 × A, B"),
     ],
 )
-def test_gpus(
+def test_gpu_entry_lists_visible_count_and_models(
     asked: int,
     visible: str | None,
     expected: str,
@@ -266,11 +271,11 @@ def test_gpus(
         ("processor", "x86_64 avx", "x86_64 avx fma", "processor: now has fma"),
     ],
 )
-def test_changes_say_what_would_undo_them(name: str, before: str, now: str, line: str) -> None:
+def test_changes_suggest_how_to_undo_them(name: str, before: str, now: str, line: str) -> None:
     found = described()
     assert changes({**found, name: before}, {**found, name: now}) == [line]
 
 
-def test_what_one_side_does_not_speak_of_is_no_change() -> None:
+def test_entries_missing_from_one_record_are_not_changes() -> None:
     assert changes({"numpy": "1", "old": "x"}, {"numpy": "1", "new": "y"}) == []
     assert changes({}, described()) == []

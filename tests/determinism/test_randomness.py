@@ -1,4 +1,4 @@
-"""Draws inside a step are functions of their key, whatever was drawn before, and where."""
+"""Random draws in a step depend only on their key, not on earlier draws or the process."""
 
 import json
 import os
@@ -26,13 +26,13 @@ def _uniform() -> tf.Tensor:
 
 
 def _drawn(draw: Callable[[], Any] = _uniform, **key: Any) -> Any:
-    """Draws with a key, as numpy."""
+    """Returns draws with a key, as numpy arrays."""
     with keyed_draws_scope(**{**KEY, **key}):
         return tf.nest.map_structure(np.asarray, draw())
 
 
 def _step(draw: Callable[[], Any], seed: int = 7) -> Any:
-    """Makes a function of the step, traced anew, that draws."""
+    """Returns a function of the step that draws and is not yet traced."""
 
     @tf.function(input_signature=[tf.TensorSpec([], tf.int64)])
     def step(index: tf.Tensor) -> Any:
@@ -46,11 +46,11 @@ def _distinct(arrays: Any) -> bool:
     return len({np.asarray(array).tobytes() for array in arrays}) == len(arrays)
 
 
-# What the key is made of
+# The parts of the key
 
 
 @pytest.mark.slow
-def test_equal_keys_draw_the_same_in_another_process() -> None:
+def test_equal_keys_give_equal_draws_in_another_process() -> None:
     code = (
         "import tensorflow as tf, json\n"
         "from orbit_runner.determinism.scopes import keyed_draws_scope\n"
@@ -73,30 +73,30 @@ def test_equal_keys_draw_the_same_in_another_process() -> None:
     "other",
     [{"seed": 8}, {"seed": -7}, {"step": 6}, {"step": 2**40}, {"replica": 0}, {"purpose": "eval"}],
 )
-def test_each_part_of_the_key_counts(other: dict[str, Any]) -> None:
+def test_each_part_of_the_key_changes_the_draws(other: dict[str, Any]) -> None:
     assert np.array_equal(_drawn(), _drawn())
     assert not np.array_equal(_drawn(), _drawn(**other))
 
 
-def test_step_and_replica_do_not_stand_for_one_another() -> None:
+def test_step_and_replica_are_not_interchangeable() -> None:
     assert not np.array_equal(_drawn(step=1, replica=2), _drawn(step=2, replica=1))
 
 
 @pytest.mark.parametrize("dtype", [tf.int32, tf.int64])
-def test_tensors_and_integers_are_the_same_key(dtype: tf.DType) -> None:
+def test_tensor_and_integer_keys_draw_the_same(dtype: tf.DType) -> None:
     tensors = {"step": tf.constant(5, dtype), "replica": tf.constant(1)}
     assert np.array_equal(_drawn(**tensors), _drawn())
     variable = {"step": tf.Variable(5, dtype=dtype), "replica": 1}
     assert np.array_equal(_drawn(**variable), _drawn())
 
 
-def test_calls_are_numbered_from_the_start_of_the_block() -> None:
+def test_calls_are_numbered_from_the_start_of_the_scope() -> None:
     first = _drawn(lambda: [_uniform() for _ in range(3)])
     assert _distinct(first)
     assert np.array_equal(first, _drawn(lambda: [_uniform() for _ in range(3)]))
 
 
-def test_graphs_draw_as_eager_steps_do() -> None:
+def test_graph_and_eager_draws_are_equal() -> None:
     def draw() -> list[tf.Tensor]:
         with keyed_piece_scope(3):
             inner = _uniform()
@@ -108,13 +108,13 @@ def test_graphs_draw_as_eager_steps_do() -> None:
         assert np.array_equal(np.stack(step(index)), np.stack(eager))
 
 
-def test_nothing_is_made_before_the_first_draw() -> None:
+def test_scope_without_draws_adds_no_ops() -> None:
     without = _step(lambda: tf.constant(1.0)).get_concrete_function().graph
     assert {op.type for op in without.get_operations()} <= {"Placeholder", "Const", "Identity"}
     assert len(without.get_operations()) == 3
 
 
-def test_a_draw_costs_two_constants_more() -> None:
+def test_keyed_draw_adds_two_ops() -> None:
     def operations(draws: int) -> int:
         step = _step(lambda: [tf.random.normal([2]) for _ in range(draws)])
         return len(step.get_concrete_function().graph.get_operations())
@@ -131,7 +131,7 @@ def test_a_draw_costs_two_constants_more() -> None:
 
 
 @pytest.mark.parametrize("varied", ["step", "replica", "piece", "call"])
-def test_uniform_draws_are_sound(varied: str) -> None:
+def test_uniform_draws_pass_statistical_checks(varied: str) -> None:
     def draw(turn: tf.Tensor) -> tf.Tensor:
         step, replica = (turn if varied == name else 0 for name in ("step", "replica"))
         with (
@@ -151,7 +151,7 @@ def test_uniform_draws_are_sound(varied: str) -> None:
         else tf.function(lambda: tf.map_fn(draw, turns, fn_output_signature=tf.float64))()
     )
     x = (np.asarray(draws) - 0.5) * 12**0.5
-    assert np.unique(x).size == x.size  # else two draws share a part of the generator's sequence
+    assert np.unique(x).size == x.size  # or two draws share a part of the generator's sequence
     assert abs(x.mean()) < 5 / x.size**0.5
     assert abs(x.var() - 1) < 5 * 0.9 / x.size**0.5
     for lag in (1, 2, 64):
@@ -163,7 +163,7 @@ def test_uniform_draws_are_sound(varied: str) -> None:
 
 ALPHA = [0.5, 1.0, 4.0]
 OPS: dict[str, tuple[Callable[[Any], tf.Tensor], float, float, float]] = {
-    # How it draws [n, 3], the least and largest value it may give, and the mean.
+    # How it draws [n, 3], the smallest and largest possible value, and the mean.
     "uniform float16": (lambda n: tf.random.uniform([n, 3], dtype=tf.float16), 0, 1, 0.5),
     "uniform bfloat16": (lambda n: tf.random.uniform([n, 3], dtype=tf.bfloat16), 0, 1, 0.5),
     "uniform float32": (lambda n: tf.random.uniform([n, 3], -1.0, 3.0), -1, 3, 1),
@@ -226,7 +226,7 @@ def _rows(n: Any) -> tf.Tensor:
 
 
 @pytest.mark.parametrize("name", OPS)
-def test_ops_draw_what_they_drew(name: str) -> None:
+def test_keyed_ops_keep_dtype_shape_and_distribution(name: str) -> None:
     draw, low, high, mean = OPS[name]
     found = _drawn(lambda: draw(600))
     unkeyed = draw(600)
@@ -241,7 +241,7 @@ def test_ops_draw_what_they_drew(name: str) -> None:
 
 @pytest.mark.sample(8)
 @pytest.mark.parametrize("name", OPS)
-def test_ops_are_functions_of_the_key(name: str) -> None:
+def test_op_draws_depend_only_on_the_key(name: str) -> None:
     draw = OPS[name][0]
     found = _drawn(lambda: draw(600))
     assert found.tobytes() == _drawn(lambda: draw(600)).tobytes()
@@ -252,7 +252,7 @@ def test_ops_are_functions_of_the_key(name: str) -> None:
 
 @pytest.mark.sample(19)
 @pytest.mark.parametrize("name", OPS)
-def test_shapes_are_as_well_known_as_before(name: str) -> None:
+def test_keyed_ops_have_the_same_static_shapes(name: str) -> None:
     draw = OPS[name][0]
 
     def shape(keyed: bool, n: int | None) -> tf.TensorShape:
@@ -275,19 +275,19 @@ def test_shapes_are_as_well_known_as_before(name: str) -> None:
         assert shape(True, n) == shape(False, n)
 
 
-def test_rows_of_truncated_normals_keep_their_own_bounds() -> None:
+def test_truncated_normal_keeps_the_bounds_of_each_row() -> None:
     found = np.abs(_drawn(lambda: _rows(600)))
     assert found[::2].max() <= 1 < found[1::2].max() <= 3
 
 
-def test_shuffle_permutes() -> None:
+def test_keyed_shuffle_permutes_rows() -> None:
     found = _drawn(lambda: tf.random.shuffle(tf.reshape(tf.range(40), [20, 2])))
     assert not np.array_equal(found[:, 0], np.arange(0, 40, 2))
     assert np.array_equal(np.sort(found[:, 0]), np.arange(0, 40, 2))
     assert np.array_equal(found[:, 1], found[:, 0] + 1)
 
 
-def test_gamma_has_a_gradient() -> None:
+def test_keyed_gamma_has_a_gradient() -> None:
     def draw() -> tf.Tensor:
         alpha = tf.constant(ALPHA)
         with tf.GradientTape() as tape:
@@ -310,7 +310,7 @@ def test_gamma_has_a_gradient() -> None:
         lambda generator: generator.binomial([4], counts=1000.0, probs=0.5),
     ],
 )
-def test_generators_draw_by_key_and_stay_as_they_are(draw: Any) -> None:
+def test_generators_draw_by_key_without_changing_state(draw: Any) -> None:
     generator = tf.random.Generator.from_seed(3)
     before = generator.state.numpy()
     pair = [_drawn(lambda: [draw(generator), draw(generator)]) for _ in range(2)]
@@ -322,8 +322,8 @@ def test_generators_draw_by_key_and_stay_as_they_are(draw: Any) -> None:
     assert unkeyed_draws(step.get_concrete_function()) == []
 
 
-def test_generators_of_one_word_are_keyed_under_xla() -> None:
-    generator = tf.random.Generator.from_seed(3, alg="threefry")  # which runs nowhere else
+def test_threefry_generators_are_keyed_under_xla() -> None:
+    generator = tf.random.Generator.from_seed(3, alg="threefry")  # which runs only under XLA
     draws = tf.function(lambda: [generator.uniform([4]) for _ in range(2)], jit_compile=True)
     whole = _step(lambda: [*draws(), *draws()])
     found = [row for index in (3, 4) for row in whole(index)]
@@ -390,7 +390,7 @@ def test_layers_draw_the_same_after_a_restart(name: str) -> None:
     assert unkeyed_draws(whole.get_concrete_function()) == []
 
 
-def test_layers_of_one_model_have_masks_of_their_own() -> None:
+def test_dropout_layers_of_one_model_have_different_masks() -> None:
     inputs = tf_keras.Input([256])
     outputs = [tf_keras.layers.Dropout(0.5)(inputs) for _ in range(2)]
     model = tf_keras.Model(inputs, outputs)
@@ -402,7 +402,7 @@ def test_layers_of_one_model_have_masks_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("jit_compile", [False, True])
-def test_a_function_traced_once_draws_by_the_key_of_its_caller(jit_compile: bool) -> None:
+def test_function_traced_once_uses_the_key_of_its_caller(jit_compile: bool) -> None:
     traces = []
 
     @tf.function(jit_compile=jit_compile)
@@ -424,7 +424,7 @@ def test_a_function_traced_once_draws_by_the_key_of_its_caller(jit_compile: bool
 
 
 @pytest.mark.parametrize("inside", ["plain", "function", "xla"])
-def test_the_gradient_sees_the_mask(inside: str) -> None:
+def test_gradient_uses_the_dropout_mask_of_the_forward_pass(inside: str) -> None:
     def inner(x: tf.Tensor) -> tf.Tensor:
         return tf.nn.dropout(x, 0.5)
 
@@ -443,7 +443,7 @@ def test_the_gradient_sees_the_mask(inside: str) -> None:
     assert not np.array_equal(y, _step(draw)(4)[0])
 
 
-def test_a_keyed_function_called_without_a_key_draws_anew() -> None:
+def test_function_called_without_a_key_draws_new_values() -> None:
     inner = tf.function(_uniform)
     _drawn(inner)
     outer = tf.function(inner)
@@ -503,7 +503,7 @@ LOOPS = {
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("name", LOOPS)
-def test_turns_of_a_loop_draw_differently(name: str) -> None:
+def test_loop_iterations_draw_different_values(name: str) -> None:
     def draw() -> list[tf.Tensor]:
         return [_uniform()[tf.newaxis], LOOPS[name](), LOOPS[name]()]
 
@@ -514,7 +514,7 @@ def test_turns_of_a_loop_draw_differently(name: str) -> None:
     assert unkeyed_draws(whole.get_concrete_function()) == []
 
 
-def test_the_gradient_of_a_loop_sees_the_masks_of_its_turns() -> None:
+def test_gradient_of_a_loop_uses_the_masks_of_its_iterations() -> None:
     def draw() -> tuple[tf.Tensor, tf.Tensor]:
         x = tf.ones([4, 32])
         with tf.GradientTape() as tape:
@@ -528,7 +528,7 @@ def test_the_gradient_of_a_loop_sees_the_masks_of_its_turns() -> None:
 
 
 @pytest.mark.parametrize("compiled", [None, False, True])
-def test_pieces_draw_by_their_index(compiled: bool | None) -> None:
+def test_piece_draws_depend_on_the_piece_index(compiled: bool | None) -> None:
     draw = _uniform if compiled is None else tf.function(_uniform, jit_compile=compiled)
 
     def piece(index: Any) -> tf.Tensor:
@@ -554,7 +554,7 @@ def test_pieces_draw_by_their_index(compiled: bool | None) -> None:
     assert _distinct([*found, *_step(loop)(4)])
 
 
-def test_calls_in_a_piece_are_numbered_anew() -> None:
+def test_calls_in_a_piece_are_numbered_from_its_start() -> None:
     def draw(before: int) -> np.ndarray:
         with keyed_draws_scope(7, 5, 1):
             for _ in range(before):
@@ -566,7 +566,7 @@ def test_calls_in_a_piece_are_numbered_anew() -> None:
     assert _distinct(list(draw(0)))
 
 
-def test_a_piece_alone_does_nothing() -> None:
+def test_piece_scope_outside_a_keyed_scope_has_no_effect() -> None:
     def draw() -> tf.Tensor:
         with keyed_piece_scope(0):
             return _uniform()
@@ -580,7 +580,7 @@ def test_a_piece_alone_does_nothing() -> None:
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("name", ["mirrored2", "mirrored4"])
 @pytest.mark.parametrize("inside", ["plain", "function", "xla"])
-def test_mirrored_replicas_have_masks_of_their_own(name: str, inside: str) -> None:
+def test_mirrored_replicas_have_different_masks(name: str, inside: str) -> None:
     strategy = make_strategy(name)
     with strategy.scope():
         model = tf_keras.Sequential([tf_keras.Input([64]), tf_keras.layers.Dropout(0.5)])
@@ -606,10 +606,10 @@ def test_mirrored_replicas_have_masks_of_their_own(name: str, inside: str) -> No
     assert np.array_equal(whole[2:], resumed)
 
 
-# Outside
+# Outside the scope
 
 
-def test_nothing_changes_outside() -> None:
+def test_draws_outside_the_scope_are_unchanged() -> None:
     def unkeyed() -> list[tf.Tensor]:
         tf.random.set_seed(3)
         initial = tf_keras.initializers.GlorotUniform(seed=2)([2, 2])
@@ -623,7 +623,7 @@ def test_nothing_changes_outside() -> None:
     assert all(map(np.array_equal, before, unkeyed()))
 
 
-def test_blocks_inside_blocks_end_one_by_one() -> None:
+def test_outer_scope_continues_after_a_nested_one() -> None:
     def draw() -> list[tf.Tensor]:
         first = _uniform()
         with pytest.raises(KeyError), keyed_draws_scope(8, 5, 1):
@@ -633,7 +633,7 @@ def test_blocks_inside_blocks_end_one_by_one() -> None:
     assert np.array_equal(_drawn(draw), _drawn(lambda: [_uniform(), _uniform()]))
 
 
-def test_another_thread_has_no_part_in_it() -> None:
+def test_scope_does_not_affect_other_threads() -> None:
     found: list[Any] = []
     with keyed_draws_scope(7, 5, 1):
         thread = threading.Thread(target=lambda: found.extend([_uniform(), _uniform()]))
@@ -644,7 +644,7 @@ def test_another_thread_has_no_part_in_it() -> None:
     assert not np.array_equal(found, here)
 
 
-def test_variables_made_eagerly_within_a_graph_are_initialised_as_before() -> None:
+def test_draws_in_init_scope_are_not_keyed() -> None:
     def draw() -> tf.Tensor:
         with tf.init_scope():
             tf.random.set_seed(3)
@@ -657,7 +657,7 @@ def test_variables_made_eagerly_within_a_graph_are_initialised_as_before() -> No
     assert np.array_equal(made[0], _uniform())
 
 
-def test_a_tensorflow_without_the_function_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tensorflow_without_a_patched_function_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     missing = (tf.random.Generator, "gone", None)
     monkeypatch.setattr(op_patches, "_installed", False)
     monkeypatch.setattr(op_patches, "STAND_INS", (missing,))
@@ -665,7 +665,7 @@ def test_a_tensorflow_without_the_function_is_refused(monkeypatch: pytest.Monkey
         pass
 
 
-# What no key reaches
+# Draws without a key
 
 
 def _raw() -> tf.Tensor:
@@ -683,14 +683,14 @@ def _raw() -> tf.Tensor:
         lambda: tf.switch_case(tf.constant(1), [lambda: tf.zeros([2]), _raw]),
     ],
 )
-def test_draws_that_no_key_reaches_are_found(draw: Callable[[], tf.Tensor]) -> None:
+def test_unkeyed_draws_are_found_in_nested_graphs(draw: Callable[[], tf.Tensor]) -> None:
     step = _step(draw).get_concrete_function()
     for function in (step, step.graph):
         (found,) = unkeyed_draws(function)
         assert found.endswith("RandomUniform (RandomUniform)")
 
 
-def test_sampled_candidates_are_found() -> None:
+def test_unkeyed_candidate_sampling_is_found() -> None:
     step = _step(
         lambda: tf.random.uniform_candidate_sampler(tf.constant([[1]], tf.int64), 1, 2, True, 9)[0]
     )
@@ -698,6 +698,6 @@ def test_sampled_candidates_are_found() -> None:
 
 
 @pytest.mark.parametrize("seed", [0, 3])
-def test_pooling_regions_are_found_where_they_are_random(seed: int) -> None:
+def test_fractional_pooling_is_found_only_if_random(seed: int) -> None:
     step = _step(lambda: tf.nn.fractional_max_pool(tf.ones([1, 9, 9, 1]), 1.5, seed=seed)[0])
     assert bool(unkeyed_draws(step.get_concrete_function())) == (seed == 0)

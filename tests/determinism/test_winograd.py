@@ -16,13 +16,15 @@ NAME = "TF_ENABLE_WINOGRAD_NONFUSED"
 
 
 @pytest.mark.parametrize(("setting", "value"), [(None, None), (True, "1"), (False, "0")])
-def test_the_variable(setting: bool | None, value: str | None) -> None:
+def test_winograd_setting_determines_the_variable(setting: bool | None, value: str | None) -> None:
     found = dict(variables(RuntimeConfig(enable_winograd_nonfused=setting)))
 
     assert found.get(NAME) == value
 
 
-def test_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_winograd_variable_is_overwritten_only_if_configured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
     monkeypatch.setenv(NAME, "1")
     prepare_environment(RuntimeConfig())
@@ -32,7 +34,7 @@ def test_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert os.environ[NAME] == "0"
 
 
-def test_the_installed_tensorflow_reads_it() -> None:
+def test_installed_tensorflow_reads_the_winograd_variable() -> None:
     spec = find_spec("tensorflow")
     assert spec is not None
     assert spec.origin is not None

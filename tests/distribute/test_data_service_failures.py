@@ -1,4 +1,4 @@
-"""What the loss of a data service looks like from inside; runs as processes: `tests/clusters`."""
+"""Detecting the loss of a data service within one process; `tests/clusters` has whole runs."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _take(iterator: Any, count: tf.Tensor) -> tf.Tensor:
 
 
 def _take_on(port: int, server: Server, *, restart: bool) -> None:
-    """Takes numbers of a service, stops it, and goes on."""
+    """Takes numbers from a service, stops the service, and continues to take numbers."""
     with _watched(port):
         iterator = iter(_numbers(port))
         assert int(_take(iterator, tf.constant(3))) == 6
@@ -69,13 +69,14 @@ def _watched(port: int, silence: float = 600.0) -> Any:
     return failure_detection_scope(tf.distribute.get_strategy(), [f"127.0.0.1:{port}"], silence)
 
 
-def test_a_function_that_waits_for_a_lost_service_ends(port: int) -> None:
-    with pytest.raises(MemberLost, match=rf"service grpc://127.0.0.1:{port} was lost: nobody"):
+def test_function_waiting_for_a_lost_service_raises_member_lost(port: int) -> None:
+    lost = rf"service grpc://127.0.0.1:{port} was lost: nothing is listening"
+    with pytest.raises(MemberLost, match=lost):
         _take_on(port, Server(port), restart=False)
 
 
-def test_a_service_that_was_started_again_meanwhile(port: int) -> None:
-    with pytest.raises(MemberLost, match=rf"grpc://127.0.0.1:{port} was started again meanwhile"):
+def test_service_restarted_during_a_run_is_reported(port: int) -> None:
+    with pytest.raises(MemberLost, match=rf"grpc://127.0.0.1:{port} was restarted during the run"):
         _take_on(port, Server(port), restart=True)
 
 
@@ -88,7 +89,7 @@ def test_a_service_that_was_started_again_meanwhile(port: int) -> None:
         tf.errors.InvalidArgumentError(None, None, "its own"),
     ],
 )
-def test_other_errors_stay_as_they_are(port: int, error: Exception) -> None:
+def test_unrelated_errors_are_raised_unchanged(port: int, error: Exception) -> None:
     server = Server(port)
     with pytest.raises(type(error)) as caught, _watched(port):
         raise error
@@ -98,7 +99,7 @@ def test_other_errors_stay_as_they_are(port: int, error: Exception) -> None:
 
 @pytest.fixture
 def watches(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The watches that are begun during a test."""
+    """The watches that start during a test."""
     begun, enter = list[Any](), data_service_failures._Watch.__enter__
     monkeypatch.setattr(
         data_service_failures._Watch,
@@ -117,7 +118,7 @@ def _raise_after_the_notice(port: int, error: Exception, watches: list[Any]) -> 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("code", [3, 143])
-def test_what_has_a_cause_of_its_own_keeps_it_though_a_service_is_lost(
+def test_error_with_another_cause_is_unchanged_after_a_service_loss(
     port: int, code: int, watches: list[Any]
 ) -> None:
     error = RunnerError("its own")
@@ -127,7 +128,7 @@ def test_what_has_a_cause_of_its_own_keeps_it_though_a_service_is_lost(
     assert caught.value is error
 
 
-def test_a_checkpoint_that_the_loss_kept_from_being_saved_is_no_cause(
+def test_failed_save_after_a_service_loss_is_reported_as_loss(
     port: int, watches: list[Any]
 ) -> None:
     error = RunnerError("cannot save")
@@ -136,18 +137,18 @@ def test_a_checkpoint_that_the_loss_kept_from_being_saved_is_no_cause(
         _raise_after_the_notice(port, error, watches)
 
 
-def test_a_worker_that_left_for_the_same_reason_is_no_cause(port: int) -> None:
+def test_worker_lost_after_a_service_is_reported_as_service_loss(port: int) -> None:
     with pytest.raises(MemberLost, match=f"grpc://127.0.0.1:{port} was lost"), _watched(port):
         raise MemberLost("worker 1 was lost")
 
 
-def test_an_error_that_came_before_the_notice_is_explained(port: int) -> None:
+def test_error_before_a_detected_service_loss_is_reported_as_loss(port: int) -> None:
     with pytest.raises(MemberLost, match=f"grpc://127.0.0.1:{port} was lost"), _watched(port):
         raise tf.errors.UnavailableError(None, None, "collective ops is aborted by: worker 1")
 
 
 @pytest.mark.slow
-def test_a_caller_of_the_library_can_go_on_and_end(port: int) -> None:
+def test_library_caller_can_continue_and_exit_after_a_service_loss(port: int) -> None:
     text = f"""
 import gc, sys
 import tensorflow as tf
@@ -180,7 +181,7 @@ print("goes on", flush=True)
     assert (done.returncode, done.stdout) == (0, "lost\ngoes on\n"), done.stderr
 
 
-def test_functions_are_let_alone_afterwards(port: int) -> None:
+def test_functions_run_normally_after_the_detection_scope(port: int) -> None:
     server = Server(port)
     with _watched(port):
         assert int(_take(iter(_numbers(port)), tf.constant(3))) == 6

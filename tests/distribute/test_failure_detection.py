@@ -1,4 +1,4 @@
-"""Errors of TensorFlow that a lost worker causes, told from others."""
+"""TensorFlow errors caused by a lost worker are distinguished from other errors."""
 
 import logging
 import socket
@@ -29,7 +29,7 @@ class _Resolver:
 
 @pytest.fixture
 def strategy(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Worker 1 of three: nobody listens at the first one's address, the third one's is open."""
+    """Worker 1 of three: nothing listens at the address of worker 0, but at that of worker 2."""
     closed, open_port = free_ports(2)
     there = socket.create_server(("127.0.0.1", open_port))
     members = [
@@ -50,7 +50,7 @@ def _raised(strategy: Any, error: Exception) -> Exception:
 
 
 @pytest.mark.parametrize("kind", [tf.errors.UnavailableError, tf.errors.InternalError])
-def test_who_does_not_listen_is_named(strategy: Any, kind: type) -> None:
+def test_error_names_the_worker_that_does_not_listen(strategy: Any, kind: type) -> None:
     error = _raised(strategy, kind(None, None, _ABORTED))
 
     assert isinstance(error, MemberLost)
@@ -60,7 +60,7 @@ def test_who_does_not_listen_is_named(strategy: Any, kind: type) -> None:
 
 
 @pytest.mark.parametrize(("text", "who"), [(_SILENT, "worker 2"), (_LEADER, "worker 0")])
-def test_who_is_silent_is_named(
+def test_error_names_the_unresponsive_worker(
     strategy: Any, monkeypatch: pytest.MonkeyPatch, text: str, who: str
 ) -> None:
     monkeypatch.setattr(failure_detection, "unreachable", lambda members: [])
@@ -70,7 +70,7 @@ def test_who_is_silent_is_named(
     assert str(error).startswith(f"worker 1: {who} (")
 
 
-def test_a_save_that_fails_for_it_is_a_loss_too(strategy: Any) -> None:
+def test_failed_save_after_a_worker_loss_is_reported_as_loss(strategy: Any) -> None:
     failed = RunnerError("cannot save")
     failed.__cause__ = tf.errors.InternalError(None, None, _ABORTED)
 
@@ -86,7 +86,7 @@ def test_a_save_that_fails_for_it_is_a_loss_too(strategy: Any) -> None:
         ValueError(_ABORTED),
     ],
 )
-def test_other_errors_stay_what_they_are(strategy: Any, error: Exception) -> None:
+def test_unrelated_errors_are_raised_unchanged(strategy: Any, error: Exception) -> None:
     assert _raised(strategy, error) is error
 
 

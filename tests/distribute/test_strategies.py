@@ -27,7 +27,7 @@ from tests.support.toy import make_strategy, toy_config, toy_task
 
 
 def _elsewhere(code: str) -> Any:
-    """Runs code in a process of its own, whose last line is JSON."""
+    """Runs code in a separate process, and returns its last line of output, parsed as JSON."""
     setup = "import json, sys\nfrom orbit_runner.config.schema.runtime import RuntimeConfig\n"
     done = subprocess.run(
         [sys.executable, "-c", setup + code],
@@ -54,14 +54,16 @@ def _runtime(**changes: Any) -> RuntimeConfig:
         ({"num_gpus": -1}, tf.distribute.MirroredStrategy, 1),
     ],
 )
-def test_strategies(changes: dict[str, Any], kind: type, replicas: int) -> None:
+def test_build_strategy_returns_the_configured_type_and_replica_count(
+    changes: dict[str, Any], kind: type, replicas: int
+) -> None:
     strategy = build_strategy(_runtime(**changes))
     assert type(strategy) is kind
     assert strategy.num_replicas_in_sync == replicas
     assert all("CPU" in device for device in strategy.extended.worker_devices)
 
 
-def test_off_is_the_strategy_in_scope() -> None:
+def test_strategy_off_returns_the_current_strategy() -> None:
     assert build_strategy(_runtime(distribution_strategy="off")) is tf.distribute.get_strategy()
     assert set(FACTORIES) == set(STRATEGIES)
 
@@ -74,37 +76,37 @@ def test_off_is_the_strategy_in_scope() -> None:
         ("reduction_to_one_device", tf.distribute.ReductionToOneDevice),
     ],
 )
-def test_cross_device_ops(name: str, kind: type) -> None:
+def test_all_reduce_algorithm_selects_the_cross_device_ops(name: str, kind: type) -> None:
     operation = cross_device_ops(name, 3)
     assert type(operation) is kind
     if name != "reduction_to_one_device":
         assert operation._num_packs == 3
 
 
-def test_mirrored_takes_the_cross_device_ops_of_the_config() -> None:
+def test_mirrored_strategy_uses_the_configured_cross_device_ops() -> None:
     runtime = _runtime(num_virtual_devices=2, all_reduce_alg="hierarchical_copy", num_packs=3)
     operation = build_strategy(runtime).extended._cross_device_ops
     assert type(operation) is tf.distribute.HierarchicalCopyAllReduce
 
 
 @pytest.mark.parametrize("too_many", [1, 4])
-def test_gpus_that_are_not_there_are_told(too_many: int) -> None:
+def test_requesting_more_gpus_than_present_is_rejected(too_many: int) -> None:
     wanted = len(tf.config.list_physical_devices("GPU")) + too_many
-    with pytest.raises(DeviceError, match=f"got {wanted}, and this machine has") as caught:
+    with pytest.raises(DeviceError, match=f"got {wanted}, but this machine has") as caught:
         select_devices(_runtime(num_gpus=wanted))
     assert caught.value.path == "runtime.num_gpus"
 
 
-def test_virtual_devices_beyond_those_there_are_are_told() -> None:
-    tf.constant(0.0)  # TensorFlow has started, with the four of the tests.
-    with pytest.raises(DeviceError, match="once a process") as caught:
+def test_more_virtual_devices_than_already_created_are_rejected() -> None:
+    tf.constant(0.0)  # Starts TensorFlow, with the four devices of the tests.
+    with pytest.raises(DeviceError, match="once per process") as caught:
         select_devices(_runtime(num_virtual_devices=5))
     assert caught.value.path == "runtime.num_virtual_devices"
     assert select_devices(_runtime(num_virtual_devices=3)) == ("CPU:0", "CPU:1", "CPU:2")
 
 
 @pytest.mark.slow
-def test_a_new_process_gets_its_virtual_devices_and_threads() -> None:
+def test_new_process_gets_the_configured_virtual_devices_and_threads() -> None:
     found = _elsewhere("""
 runtime = RuntimeConfig(num_virtual_devices=3, intra_op_threads=3, inter_op_threads=2)
 import tensorflow as tf
@@ -130,7 +132,7 @@ def test_threads_cannot_change_once_tensorflow_has_started(kind: str) -> None:
     configure_numerics(_runtime(**{f"{kind}_threads": started + 3}), require_threads=False)
 
 
-def test_environment_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prepare_environment_sets_the_configured_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     names = (
         "TF_GPU_THREAD_MODE",
         "TF_GPU_THREAD_COUNT",
@@ -152,7 +154,7 @@ def test_environment_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     assert os.environ["TF_CPP_MIN_LOG_LEVEL"] == "0"
 
 
-def test_the_environment_is_made_without_tensorflow() -> None:
+def test_preparing_the_environment_does_not_import_tensorflow() -> None:
     assert (
         _elsewhere("""
 from orbit_runner.distribute.tf_environment import prepare_environment
@@ -167,7 +169,9 @@ print(json.dumps(sorted(m for m in sys.modules if m.split(".")[0] in ("tensorflo
     ("name", "compute"),
     [(None, "float32"), ("float32", "float32"), ("float16", "float16"), ("bfloat16", "bfloat16")],
 )
-def test_precision(name: str | None, compute: str) -> None:
+def test_mixed_precision_sets_the_compute_dtype_and_keeps_float32_variables(
+    name: str | None, compute: str
+) -> None:
     config = cnn_config(runtime__mixed_precision_dtype=name)
     configure_numerics(config.runtime)
     from orbit_runner.tasks.image_classification.task import ImageClassificationTask
@@ -187,7 +191,9 @@ def test_precision(name: str | None, compute: str) -> None:
     ("scale", "dynamic", "start"),
     [(None, True, 2.0**15), ("dynamic", True, 2.0**15), (64, False, 64)],
 )
-def test_loss_scale(scale: Any, dynamic: bool, start: float) -> None:
+def test_loss_scale_is_dynamic_or_fixed_as_configured(
+    scale: Any, dynamic: bool, start: float
+) -> None:
     config = toy_config(runtime__mixed_precision_dtype="float16", runtime__loss_scale=scale)
     configure_numerics(config.runtime)
     optimizer = build_state(config, adapt(toy_task(config)), make_strategy("one_device")).optimizer
@@ -196,7 +202,7 @@ def test_loss_scale(scale: Any, dynamic: bool, start: float) -> None:
 
 
 @pytest.mark.parametrize("deterministic", [True, False])
-def test_determinism_and_eager_steps(deterministic: bool) -> None:
+def test_configure_numerics_sets_op_determinism_and_eager_mode(deterministic: bool) -> None:
     private.disable_op_determinism()
     configure_numerics(_runtime(deterministic=deterministic, run_eagerly=True))
     assert private.is_op_determinism_enabled() is deterministic
@@ -205,7 +211,7 @@ def test_determinism_and_eager_steps(deterministic: bool) -> None:
     assert not tf.config.functions_run_eagerly()
 
 
-def test_seeds() -> None:
+def test_equal_seeds_give_equal_random_draws() -> None:
     def drawn() -> tuple[float, float, list[float], str]:
         layer = tf_keras.layers.Dense(3)
         layer.build([None, 2])

@@ -1,4 +1,4 @@
-"""Kills a run with SIGKILL at chosen moments and starts it again, until it reaches its end."""
+"""Kills a run with SIGKILL at chosen moments and restarts it until it is finished."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-# What the run is doing when it dies; training is the rest of the time.
+# What the run is doing when it is killed; the rest of the time it is training.
 MOMENTS = ("training", "saving", "restoring", "evaluating")
 _LINE_SECONDS = 180.0
 
@@ -33,10 +33,10 @@ def unkilled(arguments: list[str], folder: Path) -> dict[str, Any]:
 
 
 def killed(arguments: list[str], folder: Path, kills: int, seed: int) -> dict[str, Any]:
-    """Runs to the end through a number of kills.
+    """Runs to the end, with a number of kills on the way.
 
     Returns:
-        The results, with `deaths`: what the run was doing each time.
+        The results, with `deaths`: what the run was doing each time it was killed.
     """
     rng, deaths = random.Random(seed), list[str]()
     while len(deaths) < kills:
@@ -65,7 +65,7 @@ class _Life:
 
     @property
     def last_line(self) -> str:
-        return self.said[-1] if self.said else "nothing said yet"
+        return self.said[-1] if self.said else "no output yet"
 
     def _read(self) -> None:
         assert self._process.stderr is not None
@@ -74,7 +74,7 @@ class _Life:
         self._lines.put(None)
 
     def dies_while(self, moment: str, folder: Path, rng: random.Random) -> bool:
-        """Kills the process in the given moment; False where it ended before."""
+        """Kills the process at the given moment; returns False if it ended before."""
         reached = self._waits_for(moment, folder, rng)
         if reached and self._process.poll() is None:
             self._process.kill()
@@ -104,7 +104,7 @@ class _Life:
         return True
 
     def _saves(self, folder: Path, times: int) -> bool:
-        """Watches for the folder in which a checkpoint is written aside."""
+        """Waits for the temporary directories in which checkpoints are written."""
         seen: set[str] = set()
         while self._process.poll() is None:
             seen |= {path.name for path in (folder / "checkpoints").glob(".writing-*")}

@@ -1,6 +1,6 @@
-"""A run that is killed ends with the weights of the run that was not.
+"""A run that is killed and restarted ends with the weights of an uninterrupted run.
 
-`make kills` kills each run twenty times; here it is a sample.
+`make kills` kills each run twenty times; these tests are a sample.
 """
 
 import json
@@ -62,7 +62,7 @@ _SAMPLE = [("digits", 1), ("resnet_cifar", 2), ("tfrecord", 1)]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """All runs, each killed as often as `--kills` says; a sample where that is not given."""
+    """Runs all cases, each killed `--kills` times, or a sample without that option."""
     kills = metafunc.config.getoption("--kills", default=0)
     cases = [(name, replicas) for name in _RUNS for replicas in (1, 2, 4)] if kills else _SAMPLE
     metafunc.parametrize(
@@ -77,7 +77,7 @@ def _replicas(count: int) -> list[str]:
 
 
 @pytest.mark.sample(1)
-def test_the_weights_are_those_of_the_unkilled_run(
+def test_killed_run_ends_with_the_weights_of_an_uninterrupted_one(
     name: str, replicas: int, kills: int, tmp_path: Path
 ) -> None:
     steps = _STEPS_A_KILL[name] * (kills + 1)
@@ -85,7 +85,7 @@ def test_the_weights_are_those_of_the_unkilled_run(
     if name == "tfrecord":
         arguments += [f"--data_dir={tmp_path / 'set'}"]
         (tmp_path / "set").mkdir()
-        # About forty steps an epoch: most kills are in the middle of one, some at its end.
+        # About forty steps per epoch: most kills are in the middle of one, some at its end.
         write_set(tmp_path / "set", sizes=(70, 200, 64, 130, 150), shape=(8, 8, 3), classes=10)
     whole = unkilled(arguments, tmp_path / "whole")
     again = killed(arguments, tmp_path / "killed", kills, seed=replicas)

@@ -1,4 +1,4 @@
-"""Starts launchers for tests, and ends what is left of them."""
+"""Starts launchers for tests, and kills the processes that are left."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.launches import Launch, alive
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., Launch]]:
-    """Starts launchers, and ends what is left of them."""
+    """Starts launchers, and kills the processes that are left."""
     launches: list[Launch] = []
 
     def run(

@@ -13,7 +13,7 @@ from tests.support.launches import SECONDS, Launch
 Start = Callable[..., Launch]
 
 
-def test_results_of_the_chief_come_to_stdout_as_they_are(start: Start) -> None:
+def test_chief_output_is_passed_to_stdout_unchanged(start: Start) -> None:
     say = "say('to stderr'); os.write(1, b'{\"a\": 1}\\n\\xff no newline'); exit(0)"
     launch = start({"worker 0": [say], "worker 1": ["print('of no account'); exit(0)"]})
     out, err = _bytes(launch)
@@ -33,7 +33,7 @@ def _bytes(launch: Launch) -> tuple[bytes, bytes]:
     return out, err
 
 
-def test_members_go_on_when_nobody_reads_what_they_say(start: Start) -> None:
+def test_members_continue_when_nobody_reads_their_output(start: Start) -> None:
     flood = "for _ in range(20000): print('x' * 50)\nexit(0)"
     launch = start({"worker 0": [flood], "worker 1": [flood]})
     assert launch.process.stdout is not None
@@ -44,7 +44,7 @@ def test_members_go_on_when_nobody_reads_what_they_say(start: Start) -> None:
     assert (launch.folder / "logs/attempt-1/worker-1.log").stat().st_size == 20000 * 51
 
 
-def test_lines_of_many_processes_stay_whole(start: Start) -> None:
+def test_lines_of_several_processes_are_not_mixed(start: Start) -> None:
     shout = "for i in range(300): say(f'{ME} ' + 'y' * 200)\nexit(0)"
     launch = start({name: [shout] for name in ("worker 0", "worker 1", "worker 2")})
     assert launch.end() == 0
@@ -54,7 +54,7 @@ def test_lines_of_many_processes_stay_whole(start: Start) -> None:
     assert all(line == f"{line[:8]} │ {line[:8]} " + "y" * 200 for line in lines)
 
 
-def test_names_have_columns_and_colours() -> None:
+def test_member_names_are_aligned_and_colored() -> None:
     err = io.BytesIO()
     screen = Screen(io.BytesIO(), err, color=True)
     for name in ("worker 0", "evaluator 0"):
@@ -68,7 +68,7 @@ def test_names_have_columns_and_colours() -> None:
     ]
 
 
-def test_what_tensorflow_writes_at_every_start_is_only_in_the_logs(start: Start) -> None:
+def test_tensorflow_startup_messages_appear_only_in_the_logs(start: Start) -> None:
     lines = [
         "WARNING: All log messages before absl::InitializeLog() is called are written to STDERR",
         "I0000 00:00:1795280437.949591   20230 grpc_server_lib.cc:465] Started server with ",
@@ -83,7 +83,7 @@ def test_what_tensorflow_writes_at_every_start_is_only_in_the_logs(start: Start)
     assert (launch.folder / "logs/attempt-1/worker-0.log").read_text().splitlines() == lines
 
 
-def test_a_line_without_end_is_cut(tmp_path: Path) -> None:
+def test_endless_line_is_split(tmp_path: Path) -> None:
     child = subprocess.Popen(
         ["head", "-c", "200000", "/dev/zero"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
@@ -95,7 +95,15 @@ def test_a_line_without_end_is_cut(tmp_path: Path) -> None:
     assert max(shown) == 65536
 
 
-def test_logs_that_cannot_be_written_stop_the_start(start: Start, tmp_path: Path) -> None:
+def test_unterminated_last_line_is_ended_in_a_shared_log(tmp_path: Path) -> None:
+    shown: list[bytes] = []
+    for text in (b"no newline", b"next stream\n"):
+        follow(io.BytesIO(text), tmp_path / "log", shown.append).join(SECONDS)
+    assert (tmp_path / "log").read_bytes() == b"no newline\nnext stream\n"
+    assert shown == [b"no newline", b"next stream\n"]
+
+
+def test_unwritable_logs_prevent_the_start(start: Start, tmp_path: Path) -> None:
     (tmp_path / "logs").write_text("a file in the way")
     launch = start({"worker 0": ["exit(0)"]})
     assert launch.end() == 2

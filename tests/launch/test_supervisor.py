@@ -1,4 +1,4 @@
-"""What the launcher makes of the ends of its members: real processes, real signals."""
+"""How the launcher reacts when members end: real processes, real signals."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def ports(launch: Launch, name: str) -> list[list[str]]:
     return [sorted(a for there in c["cluster"].values() for a in there) for c in found]
 
 
-def test_all_members_have_one_cluster_and_the_launcher_ends_with_them(start: Start) -> None:
+def test_members_get_the_same_cluster_and_the_launcher_ends_afterwards(start: Start) -> None:
     launch = start({"worker 0": ["exit(0)"], "worker 1": ["exit(0)"], "evaluator 0": ["exit(0)"]})
     assert launch.end() == 0
     found = [ports(launch, name) for name in ("worker 0", "worker 1", "evaluator 0")]
@@ -33,7 +33,7 @@ def test_all_members_have_one_cluster_and_the_launcher_ends_with_them(start: Sta
 
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("code", [1, 2, 3, 7])
-def test_a_failure_ends_all_and_is_the_exit_code(start: Start, code: int) -> None:
+def test_failed_member_ends_all_members_and_sets_the_exit_code(start: Start, code: int) -> None:
     launch = start(
         {
             "worker 0": ["save_when_asked()"],
@@ -43,11 +43,11 @@ def test_a_failure_ends_all_and_is_the_exit_code(start: Start, code: int) -> Non
     assert launch.end() == code
     assert [len(launch.lives(name)) for name in ("worker 0", "worker 1")] == [1, 1]
     (note,) = launch.notes
-    assert note.startswith(f"worker 1 ended with exit code {code} (log: ")
+    assert note.startswith(f"worker 1 exited with code {code} (log: ")
     assert note.endswith("worker-1.log); giving up")
 
 
-def test_a_killed_worker_restarts_all_on_other_ports(start: Start) -> None:
+def test_killed_worker_restarts_all_members_on_other_ports(start: Start) -> None:
     launch = start(
         {"worker 0": ["notice('worker 1')", "exit(0)"], "worker 1": ["serve()", "exit(0)"]}
     )
@@ -57,7 +57,7 @@ def test_a_killed_worker_restarts_all_on_other_ports(start: Start) -> None:
     assert ports(launch, "worker 1") == [first, second]
     assert not set(first) & set(second)
     assert (
-        "worker 1 was killed by SIGKILL; starting all again from the last checkpoint (1 of 2)"
+        "worker 1 was killed by SIGKILL; restarting all members from the last checkpoint (1 of 2)"
         in launch.notes
     )
     assert (launch.folder / "logs" / "attempt-2" / "worker-1.log").exists()
@@ -65,7 +65,7 @@ def test_a_killed_worker_restarts_all_on_other_ports(start: Start) -> None:
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT])
-def test_members_that_do_not_notice_are_ended(start: Start, number: signal.Signals) -> None:
+def test_members_that_do_not_notice_a_loss_are_killed(start: Start, number: signal.Signals) -> None:
     launch = start(
         {"worker 0": ["deaf()", "exit(0)"], "worker 1": [f"die({int(number)})", "exit(0)"]},
         settle=0.3,
@@ -73,10 +73,10 @@ def test_members_that_do_not_notice_are_ended(start: Start, number: signal.Signa
     )
     assert launch.end() == 0
     assert not alive(launch.pid("worker 0"))
-    assert any(f"worker 1 was killed by {number.name}; starting" in n for n in launch.notes)
+    assert any(f"worker 1 was killed by {number.name}; restarting" in n for n in launch.notes)
 
 
-def test_a_stopped_member_is_killed_and_named(start: Start) -> None:
+def test_suspended_member_is_killed_and_reported(start: Start) -> None:
     launch = start(
         {"worker 0": ["notice('worker 1')", "exit(0)"], "worker 1": ["serve()", "exit(0)"]},
         settle=60.0,
@@ -85,25 +85,25 @@ def test_a_stopped_member_is_killed_and_named(start: Start) -> None:
     os.kill(launch.pid("worker 1"), signal.SIGSTOP)
     assert launch.end() == 0
     assert not alive(launch.pid("worker 1"))
-    assert any("worker 1 was stopped; starting all again" in note for note in launch.notes)
+    assert any("suspended: worker 1; restarting all members" in note for note in launch.notes)
 
 
-def test_restarts_are_counted(start: Start) -> None:
+def test_launcher_gives_up_after_the_maximum_number_of_restarts(start: Start) -> None:
     launch = start({"worker 0": ["notice('worker 1')"], "worker 1": ["die(9)"]})
     assert launch.end() == 137
     assert len(launch.lives("worker 1")) == 3
     assert launch.notes[-1].endswith("giving up after 2 restarts")
 
 
-def test_without_restarts_a_loss_is_the_end(start: Start) -> None:
+def test_lost_member_ends_the_launch_when_no_restarts_are_allowed(start: Start) -> None:
     launch = start({"worker 0": ["exit(138)"], "worker 1": ["save_when_asked()"]}, restarts=0,
                    settle=0.3)  # fmt: skip
     assert launch.end() == 138
     assert len(launch.lives("worker 0")) == 1
 
 
-def test_the_failure_behind_a_reported_loss_is_the_cause(start: Start) -> None:
-    # A member that fails tells the others before its own process has ended.
+def test_exit_code_is_that_of_the_failure_behind_the_loss(start: Start) -> None:
+    # A member that fails notifies the others before its process has ended.
     launch = start(
         {"worker 0": ["exit(138)"], "worker 1": ["time.sleep(0.7); exit(3)"]}, settle=10.0
     )
@@ -113,7 +113,7 @@ def test_the_failure_behind_a_reported_loss_is_the_cause(start: Start) -> None:
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
-def test_a_crash_that_follows_a_death_is_not_the_cause(
+def test_crash_after_another_member_died_is_not_the_cause(
     start: Start, number: signal.Signals
 ) -> None:
     launch = start(
@@ -129,36 +129,36 @@ def test_a_crash_that_follows_a_death_is_not_the_cause(
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("ending", ["exit(143)", "exit(130)", "die(15)"])
-def test_when_one_was_asked_to_leave_the_others_have_time(start: Start, ending: str) -> None:
+def test_other_members_get_time_to_exit_when_one_is_terminated(start: Start, ending: str) -> None:
     launch = start({"worker 0": ["time.sleep(1); exit(143)"], "worker 1": [ending]})
     assert launch.end() == (130 if "130" in ending else 143)
     assert len(launch.lives("worker 0")) == 1
-    assert "was asked to leave" in launch.notes[0]
+    assert "was asked to exit" in launch.notes[0]
 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_reaches_all_once(start: Start, number: signal.Signals) -> None:
+def test_signal_reaches_each_member_once(start: Start, number: signal.Signals) -> None:
     plan = {key: ["save_when_asked(0.5)"] for key in ("worker 0", "worker 1", "evaluator 0")}
     launch = start(plan)
     launch.waits(*plan)
-    # As a terminal does it: to the whole foreground group.
+    # As a terminal does: to the foreground process group.
     os.killpg(launch.process.pid, number)
     assert launch.end() == 128 + number
     assert launch.err.count("saved, told 1 times") == 3
     assert launch.notes[0].startswith(f"{number.name}: waiting up to 60 s for worker 0, worker 1")
 
 
-def test_members_that_do_not_leave_in_time_are_killed(start: Start) -> None:
+def test_members_that_do_not_exit_in_time_are_killed(start: Start) -> None:
     launch = start({"worker 0": ["save_when_asked()"], "worker 1": ["deaf()"]}, grace=1.0)
     launch.waits("worker 0", "worker 1")
     launch.process.send_signal(signal.SIGTERM)
     assert launch.end() == 143
     assert not alive(launch.pid("worker 1"))
-    assert any("worker 1 did not leave and was killed" in note for note in launch.notes)
+    assert any("killed without saving: worker 1" in note for note in launch.notes)
 
 
-def test_a_second_ctrl_c_ends_all_at_once(start: Start) -> None:
+def test_second_ctrl_c_kills_all_members_immediately(start: Start) -> None:
     launch = start({"worker 0": ["deaf()"], "worker 1": ["deaf()"]}, grace=600.0)
     launch.waits("worker 0", "worker 1")
     launch.process.send_signal(signal.SIGINT)
@@ -169,22 +169,22 @@ def test_a_second_ctrl_c_ends_all_at_once(start: Start) -> None:
     assert not any(alive(pid) for pid in launch.pids())
 
 
-def test_members_die_with_a_killed_launcher(start: Start) -> None:
+def test_members_die_when_the_launcher_is_killed(start: Start) -> None:
     launch = start({"worker 0": ["deaf()"], "worker 1": ["deaf()"]})
     launch.waits("worker 0", "worker 1")
     launch.process.kill()
     wait_for(lambda: not any(alive(pid) for pid in launch.pids()))
 
 
-def test_what_a_killed_member_has_started_goes_with_it(start: Start) -> None:
+def test_child_processes_of_a_killed_member_are_killed(start: Start) -> None:
     child = "import subprocess; p = subprocess.Popen(['sleep', '600']); say(f'child {p.pid}'); "
     launch = start({"worker 0": [child + "time.sleep(0.5); die(9)"]}, restarts=0)
     assert launch.end() == 137
-    (pid,) = (int(line.split()[-1]) for line in launch.err.splitlines() if "child" in line)
+    (pid,) = (int(line.split()[-1]) for line in launch.err.splitlines() if " child " in line)
     wait_for(lambda: not alive(pid), 5.0)
 
 
-def test_an_evaluator_outlasts_training_and_is_replaced_by_itself(start: Start) -> None:
+def test_killed_evaluator_is_restarted_alone_and_outlives_training(start: Start) -> None:
     launch = start(
         {
             "worker 0": ["notice('worker 1')", "exit(0)"],
@@ -193,19 +193,19 @@ def test_an_evaluator_outlasts_training_and_is_replaced_by_itself(start: Start) 
         }
     )
     assert launch.end() == 0
-    # It lived on while the workers were started again.
+    # It kept running while the workers were restarted.
     assert len(launch.lives("evaluator 0")) == 2
     assert len(launch.lives("worker 0")) == 2
     assert launch.notes[0] == (
-        "evaluator 0 was killed by SIGKILL; starting it again, by itself (1 of 2)"
+        "evaluator 0 was killed by SIGKILL; restarting only this process (1 of 2)"
     )
     assert launch.notes[-1] == "training is done; waiting for evaluator 0"
 
 
-def test_an_evaluator_that_leaves_leaves_the_others(start: Start) -> None:
+def test_other_members_continue_when_the_evaluator_exits(start: Start) -> None:
     launch = start({"worker 0": ["notice('evaluator 0', 0, 0.5)"], "evaluator 0": ["exit(143)"]})
     assert launch.end() == 143
-    assert launch.notes == ["evaluator 0 was asked to leave (SIGTERM); the others go on"]
+    assert launch.notes == ["evaluator 0 was asked to exit (SIGTERM); the others continue"]
 
 
 def servers(**plans: list[str]) -> dict[str, list[str]]:
@@ -215,14 +215,14 @@ def servers(**plans: list[str]) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("code", [0, 3])
-def test_servers_are_ended_with_the_chief(start: Start, code: int) -> None:
+def test_servers_are_stopped_when_the_chief_ends(start: Start, code: int) -> None:
     launch = start(servers(chief_0=[f"wait_lives(1, *SERVERS); exit({code})"]), PS)
     assert launch.end() == code
     assert [len(launch.lives(name)) for name in ("worker 0", "worker 1", "ps 0")] == [1, 1, 1]
     assert not any(alive(pid) for pid in launch.pids())
 
 
-def test_a_lost_worker_of_parameter_servers_is_replaced_by_itself(start: Start) -> None:
+def test_lost_worker_under_parameter_servers_is_restarted_alone(start: Start) -> None:
     launch = start(
         servers(chief_0=["wait_lives(1, *SERVERS); wait_lives(2, 'worker 1'); exit(0)"]), PS
     )
@@ -237,24 +237,24 @@ def test_a_lost_worker_of_parameter_servers_is_replaced_by_itself(start: Start) 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_lost_parameter_server_restarts_all(start: Start, number: signal.Signals) -> None:
+def test_lost_parameter_server_restarts_all_members(start: Start, number: signal.Signals) -> None:
     launch = start(servers(chief_0=["notice('ps 0')", "wait_lives(2, *SERVERS); exit(0)"]), PS)
     os.kill(launch.pid("ps 0"), number)
     assert launch.end() == 0
     assert [len(launch.lives(n)) for n in ("chief 0", "worker 0", "worker 1", "ps 0")] == [2] * 4
 
 
-def test_servers_that_report_a_stopped_chief_restart_all(start: Start) -> None:
+def test_suspended_chief_reported_by_a_worker_restarts_all_members(start: Start) -> None:
     launch = start(
         servers(chief_0=["serve()", "exit(0)"], worker_0=["notice('chief 0')", "serve()"]), PS
     )
     os.kill(launch.pid("chief 0"), signal.SIGSTOP)
     assert launch.end() == 0
     assert len(launch.lives("chief 0")) == 2
-    assert any("chief 0 was stopped; starting all again" in note for note in launch.notes)
+    assert any("suspended: chief 0; restarting all members" in note for note in launch.notes)
 
 
-def test_servers_stay_until_the_chief_has_saved(start: Start) -> None:
+def test_servers_keep_running_until_the_chief_has_saved(start: Start) -> None:
     chief = """
 try: save_when_asked(1.0)
 except SystemExit:
@@ -268,21 +268,23 @@ except SystemExit:
     assert "served: True" in launch.err
 
 
-def test_services_answer_before_members_start_and_are_told_to_them(start: Start) -> None:
+def test_members_start_after_data_services_respond_and_get_their_addresses(start: Start) -> None:
     launch = start({"worker 0": ["exit(0)"], "data": ["time.sleep(1); answer()"]})
     assert launch.end() == 0
     (service,), (worker,) = launch.lives("data"), launch.lives("worker 0")
     role, port, host = service["told"]
     assert (role, worker["told"]) == ("data", [f"{host}:{port}"])
     assert list(worker["tf_config"]["cluster"]) == ["worker"]
-    assert f"waiting up to 120 s for data services to answer: {host}:{port}" in launch.notes
+    assert f"waiting up to 120 s for data services to respond: {host}:{port}" in launch.notes
     assert (launch.folder / "logs" / "attempt-1" / "data-0.log").exists()
     assert not any(alive(pid) for pid in launch.pids())
 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_lost_service_restarts_all_on_other_ports(start: Start, number: signal.Signals) -> None:
+def test_lost_data_service_restarts_training_on_other_ports(
+    start: Start, number: signal.Signals
+) -> None:
     launch = start(
         {"worker 0": ["notice('data')", "exit(0)"], "evaluator 0": ["wait_lives(2, 'worker 0')"],
          "data": ["answer()"]}
@@ -294,24 +296,25 @@ def test_a_lost_service_restarts_all_on_other_ports(start: Start, number: signal
     assert len(set(ports)) == 2
     assert [life["told"][0].rpartition(":")[2] for life in launch.lives("worker 0")] == ports
     assert len(launch.lives("evaluator 0")) == 1
-    assert any("starting all again from the last checkpoint (1 of 2)" in n for n in launch.notes)
+    said = "restarting all members from the last checkpoint (1 of 2)"
+    assert any(said in note for note in launch.notes)
     assert not any(alive(pid) for pid in launch.pids())
 
 
-def test_a_service_that_is_killed_before_it_answers_is_started_again(start: Start) -> None:
+def test_data_service_killed_before_it_responds_is_restarted(start: Start) -> None:
     launch = start({"worker 0": ["exit(0)"], "data": ["die(9)", "answer()"]})
     assert launch.end() == 0
     assert [len(launch.lives(name)) for name in ("data", "worker 0")] == [2, 1]
 
 
-def test_a_service_that_fails_stops_the_start(start: Start) -> None:
+def test_failed_data_service_prevents_the_start(start: Start) -> None:
     launch = start({"worker 0": ["exit(0)"], "data": ["exit(2)"]})
     assert launch.end() == 2
-    assert any(note.startswith("data 0 ended with exit code 2 (log: ") for note in launch.notes)
+    assert any(note.startswith("data 0 exited with code 2 (log: ") for note in launch.notes)
     assert not launch.lives("worker 0")
 
 
-def test_a_signal_while_services_start_ends_all_at_once(start: Start) -> None:
+def test_signal_while_data_services_start_ends_the_launch_immediately(start: Start) -> None:
     launch = start({"worker 0": ["exit(0)"], "data": ["serve()"]}, grace=3000.0)
     launch.pid("data")
     launch.process.send_signal(signal.SIGTERM)
@@ -320,10 +323,10 @@ def test_a_signal_while_services_start_ends_all_at_once(start: Start) -> None:
     assert not any(alive(pid) for pid in launch.pids())
 
 
-def test_a_stopped_service_is_killed_and_all_start_again(start: Start) -> None:
+def test_suspended_data_service_is_killed_and_all_members_restart(start: Start) -> None:
     launch = start({"worker 0": ["notice('data')", "exit(0)"], "data": ["answer()"]})
     launch.pid("worker 0")
     os.kill(launch.pid("data"), signal.SIGSTOP)
     assert launch.end() == 0
     assert len(launch.lives("data")) == 2
-    assert any("data 0 was stopped; starting all again" in note for note in launch.notes)
+    assert any("suspended: data 0; restarting all members" in note for note in launch.notes)

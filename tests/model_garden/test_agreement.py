@@ -1,4 +1,4 @@
-"""Fifty steps of an experiment of Model Garden, in its own runner and in this one."""
+"""Fifty steps of a Model Garden experiment, in its own runner and in this one."""
 
 from __future__ import annotations
 
@@ -114,10 +114,10 @@ def in_this_runner(experiment: str, config_file: Path, folder: Path) -> tuple[li
 
 
 @pytest.mark.slow
-def test_losses_of_fifty_steps_are_those_of_model_gardens_runner(
+def test_fifty_steps_give_the_same_losses_as_model_gardens_runner(
     config_file: Path, tmp_path: Path
 ) -> None:
-    # Its preset asks for XLA, which Model Garden's runner leaves alone on a CPU.
+    # Its preset enables XLA, which Model Garden's runner ignores on a CPU.
     experiment = "resnet_imagenet"
     ours, model = in_this_runner(experiment, config_file, tmp_path / "ours")
     theirs, their_model = in_model_garden(experiment, config_file, tmp_path / "theirs")

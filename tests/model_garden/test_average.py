@@ -71,7 +71,7 @@ def averages(run_experiment: Any, model_dir: Path, *, trainable_only: bool) -> d
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("trainable_only", [True, False])
-def test_it_covers_what_model_gardens_covers(trainable_only: bool, tmp_path: Path) -> None:
+def test_weight_average_matches_that_of_model_garden(trainable_only: bool, tmp_path: Path) -> None:
     theirs = averages(
         official_train_lib.run_experiment, tmp_path / "a", trainable_only=trainable_only
     )

@@ -22,7 +22,7 @@ from tests.support.official_toys import LineConfig, trainer_settings
 
 @dataclasses.dataclass
 class HalfSgdConfig(optimizer_config.BaseOptimizerConfig):
-    """SGD with a default of its own."""
+    """SGD with another default."""
 
     name: str = "half"
     momentum: float = 0.5
@@ -68,7 +68,7 @@ def registered() -> Iterator[None]:
         table.update(was)
 
 
-def test_an_optimizer_of_ones_own_trains(
+def test_custom_optimizer_trains(
     registered: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = ["--experiment=official/own_choice", f"--model_dir={tmp_path}", "--json"]
@@ -80,7 +80,7 @@ def test_an_optimizer_of_ones_own_trains(
     assert main(["verify", str(tmp_path)]) == 0
 
 
-def test_a_name_that_is_no_optimizer_has_a_nearest(registered: None) -> None:
+def test_unknown_optimizer_name_suggests_the_nearest(registered: None) -> None:
     with pytest.raises(ConfigError) as caught:
         resolve(
             Request(
@@ -94,7 +94,7 @@ def test_a_name_that_is_no_optimizer_has_a_nearest(registered: None) -> None:
 
 
 @pytest.mark.parametrize("order", [("own_choice", "alike_choice"), ("alike_choice", "own_choice")])
-def test_equal_values_of_other_classes_do_not_change_a_config(
+def test_experiments_with_equal_values_keep_their_own_config_classes(
     registered: None, order: tuple[str, str]
 ) -> None:
     classes = {"own_choice": HalfSgdConfig, "alike_choice": optimizer_config.SGDConfig}
@@ -104,7 +104,7 @@ def test_equal_values_of_other_classes_do_not_change_a_config(
         assert type(params.trainer.optimizer_config.optimizer.get()) is classes[name]
 
 
-def test_the_order_in_which_experiments_are_resolved_does_not_matter(registered: None) -> None:
+def test_resolving_an_experiment_does_not_affect_later_ones(registered: None) -> None:
     resolve(Request(experiment="official/own_choice"))
 
     with pytest.raises(ConfigError) as caught:

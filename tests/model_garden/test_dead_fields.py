@@ -1,4 +1,4 @@
-"""The table of settings that do nothing, against the installed package."""
+"""The table of settings without effect, checked against the installed package."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from orbit_runner.model_garden.unsupported_fields import DEAD, why_dead
 
 
 @pytest.mark.parametrize("path", DEAD)
-def test_they_are_fields_of_the_class(path: str) -> None:
+def test_dead_settings_are_fields_of_the_installed_class(path: str) -> None:
     module, _, name = f"official.{path}".rpartition(".")
     cls = getattr(importlib.import_module(module), name)
 

@@ -67,18 +67,18 @@ def save_weights(model_dir: Path, name: str = "ckpt-1", **others: Any) -> None:
     (model_dir / "checkpoint").write_text(f'model_checkpoint_path: "{Path(saved).name}"\n')
 
 
-def test_a_checkpoint_of_weights_only_is_restored(tmp_path: Path) -> None:
+def test_weights_only_checkpoint_is_restored(tmp_path: Path) -> None:
     save_weights(tmp_path / "a")
     shutil.copytree(tmp_path / "a", tmp_path / "b")
     notes = Notes()
     found = train(train_lib.run_experiment, parsed(), tmp_path / "a", notes=notes)
     assert found == train(official_train_lib.run_experiment, parsed(), tmp_path / "b") > 3
     text = "\n".join(notes.notes)
-    assert "ckpt-1 holds weights only: restored 2 variables of the model" in text
+    assert "ckpt-1 contains only weights: restored 2 model variables" in text
     assert "the step (0) and the optimizer are unchanged" in text
 
 
-def test_a_resumed_run_does_not_return_to_a_checkpoint_of_weights_only(tmp_path: Path) -> None:
+def test_resumed_run_ignores_a_weights_only_checkpoint(tmp_path: Path) -> None:
     save_weights(tmp_path / "a", "ckpt-1000")
     train(train_lib.run_experiment, parsed(), tmp_path / "a")
     notes = Notes()
@@ -86,7 +86,7 @@ def test_a_resumed_run_does_not_return_to_a_checkpoint_of_weights_only(tmp_path:
     assert any("restored step 20 from" in note for note in notes.notes)
 
 
-def test_a_rollback_to_weights_only_keeps_the_step(tmp_path: Path) -> None:
+def test_rollback_to_a_weights_only_checkpoint_keeps_the_step(tmp_path: Path) -> None:
     save_weights(tmp_path / "a")
     shutil.copytree(tmp_path / "a", tmp_path / "b")
     # The mock's loss is the bias, above the bound in the first loop.
@@ -96,7 +96,7 @@ def test_a_rollback_to_weights_only_keeps_the_step(tmp_path: Path) -> None:
     assert (tmp_path / "a/checkpoints/ckpt-10.index").exists()
 
 
-def test_allow_partial_reaches_configs_of_model_garden(tmp_path: Path) -> None:
+def test_allow_partial_works_for_model_garden_configs(tmp_path: Path) -> None:
     step = tf.Variable(7, dtype=tf.int64, name="global_step")
     save_weights(tmp_path / "a", "ckpt-7", global_step=step)
     with pytest.raises(RunnerError, match=r"(?s)does not fit this experiment.*--allow_partial"):
@@ -105,10 +105,10 @@ def test_allow_partial_reaches_configs_of_model_garden(tmp_path: Path) -> None:
     arguments: dict[str, Any] = {"notes": notes, "allow_partial": True}
     found = train(train_lib.run_experiment, parsed(), tmp_path / "a", **arguments)
     assert found == pytest.approx(5.0 - 13 * 0.1)
-    assert any("left out" in note for note in notes.notes)
+    assert any("not restored" in note for note in notes.notes)
 
 
-def test_an_empty_directory_as_init_checkpoint_starts_from_scratch(tmp_path: Path) -> None:
+def test_empty_init_checkpoint_directory_starts_from_scratch(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     params = parsed()
     params.task.init_checkpoint = str(tmp_path / "empty")
@@ -121,7 +121,7 @@ def test_an_empty_directory_as_init_checkpoint_starts_from_scratch(tmp_path: Pat
         train(train_lib.run_experiment, params, tmp_path / "c")
 
 
-def test_a_task_that_needs_its_init_checkpoint_says_so(tmp_path: Path) -> None:
+def test_task_that_requires_an_init_checkpoint_is_rejected_without_one(tmp_path: Path) -> None:
     class Strict(mock_task.MockTask):
         def initialize(self, model: tf_keras.Model) -> None:
             path = tf.train.latest_checkpoint(self.task_config.init_checkpoint)

@@ -1,4 +1,4 @@
-"""`OrbitExperimentRunner` and `run_experiment` in the place of Model Garden's: the same results."""
+"""`OrbitExperimentRunner` and `run_experiment` in place of Model Garden's: the same results."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ RESULTS = {"acc": 0.0, "best_validation_loss": -1.0, "counter": 5.0, "loss": -5.
         ("eval", True),
     ],
 )
-def test_it_gives_what_model_garden_gives(mode: str, post: bool, tmp_path: Path) -> None:
+def test_results_equal_those_of_model_garden(mode: str, post: bool, tmp_path: Path) -> None:
     params, found = parsed(), []
     for index, run in enumerate([official_train_lib.run_experiment, train_lib.run_experiment]):
         task = task_factory.get_task(params.task)
@@ -100,7 +100,7 @@ def test_it_gives_what_model_garden_gives(mode: str, post: bool, tmp_path: Path)
 
 
 class Kept(train_lib.OrbitExperimentRunner):
-    """Makes nothing itself."""
+    """Overrides nothing."""
 
 
 class LoggingTrainer(base_trainer.Trainer):
@@ -176,7 +176,9 @@ class WithAction(train_lib.OrbitExperimentRunner):
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_parts_of_a_subclass_are_used(cls: Any, newest: str, best: str, tmp_path: Path) -> None:
+def test_overridden_parts_of_a_subclass_are_used(
+    cls: Any, newest: str, best: str, tmp_path: Path
+) -> None:
     runner = made(cls, tmp_path)
     model, logs = runner.run()
     assert bias(model) == pytest.approx(-1.0)
@@ -194,7 +196,7 @@ def test_parts_of_a_subclass_are_used(cls: Any, newest: str, best: str, tmp_path
     assert again.controller.trainer is None
 
 
-def test_what_a_subclass_looks_into_is_there(tmp_path: Path) -> None:
+def test_runner_exposes_the_attributes_that_subclasses_use(tmp_path: Path) -> None:
     runner = made(Kept, tmp_path)
     trainer, manager = runner.trainer, runner.checkpoint_manager
     assert (runner.model_dir, runner.params.task) == (str(tmp_path), trainer.config.task)
@@ -215,7 +217,7 @@ def test_what_a_subclass_looks_into_is_there(tmp_path: Path) -> None:
     runner.run()
 
 
-def test_a_manager_that_is_missing_is_told(tmp_path: Path) -> None:
+def test_subclass_that_builds_no_checkpoint_manager_is_rejected(tmp_path: Path) -> None:
     class Without(train_lib.OrbitExperimentRunner):
         def _maybe_build_checkpoint_manager(self) -> Any:
             return None
@@ -224,7 +226,7 @@ def test_a_manager_that_is_missing_is_told(tmp_path: Path) -> None:
         made(Without, tmp_path)
 
 
-def test_a_trainer_may_be_handed_over(tmp_path: Path) -> None:
+def test_run_experiment_accepts_a_custom_trainer(tmp_path: Path) -> None:
     params, heard = parsed(), []
     task = task_factory.get_task(params.task)
     data = [params.task.train_data, params.task.validation_data]
@@ -250,7 +252,7 @@ def test_a_trainer_may_be_handed_over(tmp_path: Path) -> None:
     assert tf.train.latest_checkpoint(str(tmp_path)) == str(tmp_path / "ckpt-20")
 
 
-def test_gin_may_name_the_trainer(tmp_path: Path) -> None:
+def test_gin_binding_selects_the_trainer(tmp_path: Path) -> None:
     gin.external_configurable(LoggingTrainer, module="of_a_test")
     heard: list[float] = []
     try:
@@ -262,7 +264,7 @@ def test_gin_may_name_the_trainer(tmp_path: Path) -> None:
     assert heard == [7.0, 7.0]
 
 
-def test_a_trainer_of_ones_own_needs_numbers(tmp_path: Path) -> None:
+def test_custom_trainer_requires_numeric_step_settings(tmp_path: Path) -> None:
     config = toy_config()
     with pytest.raises(SettingError, match=r"trainer\.steps_per_loop: got 'auto'"):
         OwnTrainer(None, toy_task(config), "train", config, str(tmp_path))
@@ -271,7 +273,7 @@ def test_a_trainer_of_ones_own_needs_numbers(tmp_path: Path) -> None:
         OwnTrainer(None, toy_task(epochs), "train", epochs, str(tmp_path))
 
 
-def test_the_folder_is_held_until_the_run_is_done(tmp_path: Path) -> None:
+def test_directory_stays_locked_until_the_run_ends(tmp_path: Path) -> None:
     runner = made(Kept, tmp_path, "train", run_post_eval=False)
     with (tmp_path / ".lock").open() as file:
         with pytest.raises(BlockingIOError):
@@ -284,13 +286,15 @@ def test_the_folder_is_held_until_the_run_is_done(tmp_path: Path) -> None:
     ("mode", "folder", "message"),
     [("trian", "a", "did you mean 'train'"), ("train", None, "--model_dir: is not set")],
 )
-def test_mistakes_are_told(mode: str, folder: str | None, message: str) -> None:
+def test_wrong_mode_or_missing_model_dir_is_rejected(
+    mode: str, folder: str | None, message: str
+) -> None:
     params = parsed()
     with pytest.raises(RunnerError, match=message):
         train_lib.OrbitExperimentRunner(None, None, mode, params, folder)  # type: ignore[arg-type]
 
 
-def test_our_own_experiments_run_in_it_too(tmp_path: Path) -> None:
+def test_experiment_runner_runs_our_own_experiments(tmp_path: Path) -> None:
     config = toy_config()
     one = train_lib.OrbitExperimentRunner(
         None, toy_task(config), "train_and_post_eval", config, str(tmp_path / "a")
@@ -303,7 +307,7 @@ def test_our_own_experiments_run_in_it_too(tmp_path: Path) -> None:
     assert logs["validation_loss"] == others["validation_loss"]
 
 
-def test_the_seed_is_that_of_the_driver() -> None:
+def test_seed_of_the_driver_is_used_unless_configured() -> None:
     params = parsed()
     try:
         tf.random.set_seed(1234)
@@ -313,7 +317,7 @@ def test_the_seed_is_that_of_the_driver() -> None:
         tf.random.set_seed(0)
 
 
-def test_settings_that_model_garden_has_no_place_for_reach_the_run() -> None:
+def test_settings_unknown_to_model_garden_reach_the_run() -> None:
     params = parsed(params_override="trainer.early_stopping.patience=3,runtime.seed=9")
     config = run_config(params)
     assert config.trainer.early_stopping is not None
@@ -321,7 +325,7 @@ def test_settings_that_model_garden_has_no_place_for_reach_the_run() -> None:
     assert (config.runtime.seed, config.official) == (9, "mock")
 
 
-def test_a_driver_needs_another_import_and_nothing_else(tmp_path: Path) -> None:
+def test_driver_runs_here_with_only_its_imports_changed(tmp_path: Path) -> None:
     spec = find_spec("official")
     assert spec is not None
     driver = Path((spec.submodule_search_locations or [""])[0]) / "vision/train.py"

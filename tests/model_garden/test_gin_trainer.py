@@ -1,4 +1,4 @@
-"""`runner run` with a trainer that a gin binding names: what it writes, shows and restores."""
+"""`runner run` with a trainer selected by a gin binding: what it writes, displays and restores."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return model_dir
 
 
-def test_a_run_is_recorded_and_shown(
+def test_run_with_a_gin_trainer_is_recorded_and_displayed(
     trained: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert run(tmp_path / "again") == 0
@@ -73,16 +73,18 @@ def test_a_run_is_recorded_and_shown(
     assert "mine 7.0000" in shown
     found = attempt(trained)
     assert (found["outcome"], found["step"]) == ("done", 20)
-    assert "a trainer of your own" in found["inexact"][0]
+    assert "a custom trainer" in found["inexact"][0]
     assert {"loss", "validation_loss"} <= found["metrics"].keys()
-    # The seed reaches its random ops, which fail without one where ops are deterministic.
+    # The seed reaches its random ops, which fail without one if ops are deterministic.
     assert attempt(tmp_path / "again")["weights"] == found["weights"]
     assert "official: orbit_runner_test_random" in (trained / "config.yaml").read_text()
     assert records(trained) == [(s, step) for step in (10, 20) for s in ("train", "validation")]
     assert gc.isenabled()
 
 
-def test_a_run_is_resumed(trained: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_run_with_a_gin_trainer_resumes(
+    trained: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     shutil.copytree(trained, tmp_path / "run")
     other = "--trainer.optimizer_config.optimizer.type=adam"
     assert run(tmp_path / "run", other) == 2
@@ -93,13 +95,13 @@ def test_a_run_is_resumed(trained: Path, tmp_path: Path, capfd: pytest.CaptureFi
     assert records(tmp_path / "run")[-1] == ("train", 30)
 
 
-def test_a_checkpoint_has_to_fit_unless_it_may_fit_in_part(
+def test_mismatched_checkpoint_is_rejected_without_allow_partial(
     trained: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(trained, tmp_path / "run")
     (tmp_path / "run/config.yaml").unlink()
     path = str(tmp_path / "run/ckpt-20")
-    # As if the checkpoint were that of a model without a bias.
+    # Imitates the checkpoint of a model without a bias.
     kernel = tf.Variable(tf.zeros([2, 1]))
     layer = tf.train.Checkpoint(kernel=kernel)
     network = {"layer_with_weights-0": layer}
@@ -112,7 +114,7 @@ def test_a_checkpoint_has_to_fit_unless_it_may_fit_in_part(
     assert "does not fit this experiment" in shown
     assert "bias" in shown
     assert run(tmp_path / "run", *longer, "--allow_partial") == 0
-    assert "left out:" in capfd.readouterr().err
+    assert "not restored:" in capfd.readouterr().err
     assert attempt(tmp_path / "run")["step"] == 30
 
 
@@ -128,20 +130,20 @@ def at_first_loop_end(monkeypatch: pytest.MonkeyPatch, action: Callable[[Any], N
     monkeypatch.setattr(MarkedTrainer, "train_loop_end", train_loop_end)
 
 
-def test_a_signal_saves_a_checkpoint_and_the_run_resumes(
+def test_sigterm_saves_a_checkpoint_and_the_run_resumes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     at_first_loop_end(monkeypatch, lambda trainer: os.kill(os.getpid(), signal.SIGTERM))
     never = "--trainer.checkpoint_interval=1000"
     assert run(tmp_path / "run", never) == 143
-    assert "SIGTERM: saved at step 10, leaving" in capfd.readouterr().err
+    assert "SIGTERM: saved at step 10, exiting" in capfd.readouterr().err
     monkeypatch.undo()
     assert run(tmp_path / "run", never) == 0
     assert "restored step 10" in capfd.readouterr().err
     assert attempt(tmp_path / "run")["step"] == 20
 
 
-def test_weights_that_are_not_finite_are_not_saved(
+def test_non_finite_weights_are_not_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def spoil(trainer: Any) -> None:

@@ -1,4 +1,4 @@
-"""Kinds of config files that Model Garden's repository has: they load here unchanged."""
+"""Kinds of config files in Model Garden's repository: they load here unchanged."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def load(file: Path, experiment: str, **more: Any) -> Resolved:
 
 
 @pytest.mark.sample(6)
-def test_a_file_gives_the_tree_that_model_garden_makes_of_it(
+def test_config_file_gives_the_same_tree_as_in_model_garden(
     row: tuple[Path, str, list[str]],
 ) -> None:
     file, experiment, ignored = row
@@ -155,7 +155,7 @@ def test_a_file_gives_the_tree_that_model_garden_makes_of_it(
     assert all(str(note.origin).startswith(str(file)) for note in found.notes)
 
 
-def test_strict_makes_settings_without_effect_errors(row: tuple[Path, str, list[str]]) -> None:
+def test_strict_rejects_settings_without_effect(row: tuple[Path, str, list[str]]) -> None:
     file, experiment, ignored = row
     if not ignored:
         assert load(file, experiment, strict=True).notes == ()
@@ -167,7 +167,7 @@ def test_strict_makes_settings_without_effect_errors(row: tuple[Path, str, list[
 
 
 @pytest.mark.sample(11)
-def test_what_is_written_of_a_file_loads_again_to_the_same_tree(
+def test_written_config_loads_back_to_the_same_tree(
     row: tuple[Path, str, list[str]], tmp_path: Path
 ) -> None:
     file, experiment, ignored = row
@@ -182,7 +182,7 @@ def test_what_is_written_of_a_file_loads_again_to_the_same_tree(
     assert config_fingerprint(again.config) == config_fingerprint(first.config)
 
 
-def test_a_field_that_nothing_reads_does_not_change_what_a_run_is() -> None:
+def test_unused_field_does_not_change_the_config_fingerprint() -> None:
     plain, other = (
         resolve(Request(experiment="official/resnet_imagenet", params_overrides=said)).config
         for said in ((), ("task.train_data.aug_policy=randaug",))
@@ -217,7 +217,7 @@ def test_a_value_is_converted_to_the_type_of_its_field(said: str, path: str, val
 
 
 @pytest.mark.parametrize("command", ["show", "validate"])
-def test_a_command_prints_one_note(
+def test_show_and_validate_print_one_note_about_unused_settings(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "mine.yaml"
@@ -236,7 +236,7 @@ def test_a_command_prints_one_note(
         f"  task.train_data.aug_policy — {file}:2",
         "    got 'randaug', which has no effect here: nothing in Model Garden reads it",
         f"  runtime.loss_scale — {file}:3",
-        "    only float16 needs a loss scale; mixed_precision_dtype is not that",
+        "    only float16 needs a loss scale, but mixed_precision_dtype is not float16",
     ]
     assert main([command, *given, "--strict"]) == 2
     assert "2 problems in the configuration" in capsys.readouterr().err
@@ -261,7 +261,7 @@ trainer: {train_steps: 6, steps_per_loop: 2, checkpoint_interval: 2, validation_
 
 
 @pytest.mark.slow
-def test_a_file_for_gpus_trains_on_a_cpu(
+def test_config_file_for_gpus_trains_on_a_cpu(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     results = {}

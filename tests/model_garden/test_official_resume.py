@@ -1,4 +1,4 @@
-"""Pipelines that can only begin at their beginning, in runs that were killed and went on."""
+"""Input pipelines that cannot start in the middle, in runs that were killed and resumed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.support.toy import Notes, make_strategy
 
 
 def _killed_at_3(whole: Path, folder: Path) -> Path:
-    """Copies a run as one that ended right after its checkpoint of step 3 was."""
+    """Copies a run as if it had ended right after saving its checkpoint of step 3."""
     shutil.copytree(whole, folder)
     for path in (folder / "checkpoints").glob("ckpt-6*"):
         path.unlink()
@@ -38,7 +38,7 @@ def _killed_at_3(whole: Path, folder: Path) -> Path:
 
 
 class _SmallTask(ImageClassificationTask):
-    """Model Garden's own, but for the network."""
+    """Model Garden's own task, except for the network."""
 
     def build_model(self) -> tf_keras.Model:
         inputs = tf_keras.Input([16, 16, 3])
@@ -70,7 +70,7 @@ def _photos(folder: Path) -> cfg.ExperimentConfig:
 
 
 class _Late(tf_keras.Model):
-    """Makes its variables when it is first called."""
+    """Creates its variables in its first call."""
 
     def __init__(self) -> None:
         super().__init__(name="late")
@@ -90,7 +90,7 @@ _TASKS = {"photos": _SmallTask, "late, mirrored2": _LateTask}
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["line", "late, mirrored2", "lines", "photos"])
-def test_a_killed_run_ends_with_the_same_weights(name: str, tmp_path: Path) -> None:
+def test_killed_and_resumed_run_ends_with_the_same_weights(name: str, tmp_path: Path) -> None:
     task_class = _TASKS.get(name)
     strategy = "mirrored2" if "mirrored2" in name else "one_device"
     params = {"lines": lines, "photos": lambda: _photos(tmp_path)}.get(name, line)()
@@ -106,7 +106,7 @@ def test_a_killed_run_ends_with_the_same_weights(name: str, tmp_path: Path) -> N
     assert verdict.reasons == []
 
 
-def test_without_a_replay_the_run_is_named_not_reproducible(tmp_path: Path) -> None:
+def test_resuming_without_input_replay_is_reported_as_inexact(tmp_path: Path) -> None:
     verdict = Notes()
     settings: dict[str, Any] = {"mode": "train", "notes": verdict, "replay_inputs": False}
     model, _ = run_official(line(), tmp_path / "whole", **settings)
@@ -115,7 +115,7 @@ def test_without_a_replay_the_run_is_named_not_reproducible(tmp_path: Path) -> N
     model, _ = run_official(line(), folder, **settings)
 
     assert weights_fingerprint(model) != whole
-    assert verdict.reasons == ["the task's input pipeline begins anew when a run is resumed"]
+    assert verdict.reasons == ["the task's input pipeline starts over when a run is resumed"]
 
 
 def _batches(data: Any, steps: int) -> list[np.ndarray]:
@@ -132,9 +132,9 @@ def _line_data(start: int, **settings: Any) -> Any:
     )
 
 
-def test_the_batches_that_follow_are_those_that_would_have_come() -> None:
+def test_batches_after_a_later_start_match_an_uninterrupted_pipeline() -> None:
     configure_numerics(adopt(line()).runtime)
-    tf.random.set_seed(99)  # What was drawn before does not count.
+    tf.random.set_seed(99)  # Earlier draws must not matter.
     whole = _batches(_line_data(0), 5)
     for start in (1, 2, 4):
         tf.random.uniform([])
@@ -143,7 +143,7 @@ def test_the_batches_that_follow_are_those_that_would_have_come() -> None:
     assert len({batch.tobytes() for batch in whole}) == 5
 
 
-def test_crops_that_name_no_seed_are_repeatable() -> None:
+def test_random_crops_without_a_seed_are_repeatable() -> None:
     def crops(seed: int) -> list[Any]:
         box = tf.constant([[[0.0, 0.0, 1.0, 1.0]]])
         with repeatable_draws(seed, 0):
@@ -159,7 +159,7 @@ def test_crops_that_name_no_seed_are_repeatable() -> None:
         tf.image.sample_distorted_bounding_box([50, 50, 3], tf.zeros([1, 1, 4]))
 
 
-def test_a_function_that_draws_may_wait_for_its_argument() -> None:
+def test_random_ops_with_control_dependencies_are_repeatable() -> None:
     def drawn(one: tf.Tensor) -> tf.Tensor:
         with tf.control_dependencies([one]):  # as RetinaNet's parser does
             zero = tf.constant(0.0)
@@ -174,7 +174,7 @@ def test_a_function_that_draws_may_wait_for_its_argument() -> None:
     assert draws() == draws()
 
 
-def test_a_replay_that_takes_long_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_input_replay_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resume_inputs, "_SECONDS_UNTOLD", 0.2)
     told: list[str] = []
 
@@ -186,7 +186,7 @@ def test_a_replay_that_takes_long_is_told(monkeypatch: pytest.MonkeyPatch) -> No
     with log_scope(told.append):
         assert int(next(iter(resume_inputs.Replayed(data.skip(4), 5)))) == 5
     assert len(told) == 2
-    assert "the input of 5 steps is made again" in told[0]
+    assert "replaying the input of 5 steps" in told[0]
     assert "trainer.replay_inputs" in told[0]
     assert "done in" in told[1]
 

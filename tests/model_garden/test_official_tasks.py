@@ -1,4 +1,4 @@
-"""Tasks of Model Garden's kind in this trainer: what they give back, what they ask for."""
+"""Model Garden tasks in this trainer: what they return and what they require."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _events(folder: Path) -> Iterator[Any]:
             yield from event.summary.value
 
 
-def test_results_and_pictures_are_written(tmp_path: Path) -> None:
+def test_aggregated_results_and_images_are_written(tmp_path: Path) -> None:
     _, logs = run_official(_lines(gathers=True), tmp_path)
 
     np.testing.assert_allclose(logs["label_sum"], 69.0)  # 2 · (0 + … + 23) / 8
@@ -49,12 +49,12 @@ def test_results_and_pictures_are_written(tmp_path: Path) -> None:
     assert "image/labels" not in record
     written = {value.tag: value for value in _events(tmp_path / "validation")}
     assert written["image/labels"].metadata.plugin_data.plugin_name == "images"
-    # The pictures' width and height come first.
+    # The images' width and height come first.
     assert len(written["image/labels"].tensor.string_val) == 2 + 2
     assert written["label_sum"].metadata.plugin_data.plugin_name == "scalars"
 
 
-def test_a_step_may_return_more_and_write_summaries(tmp_path: Path) -> None:
+def test_train_step_may_return_extra_outputs_and_write_summaries(tmp_path: Path) -> None:
     run_official(_lines(), tmp_path, mode="train")
 
     tags = [value.tag for value in _events(tmp_path / "train")]
@@ -66,7 +66,7 @@ def test_a_step_may_return_more_and_write_summaries(tmp_path: Path) -> None:
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["vector", "constant"])
-def test_a_loss_may_be_a_vector_or_a_constant(kind: str, tmp_path: Path) -> None:
+def test_validation_loss_may_be_a_vector_or_a_constant(kind: str, tmp_path: Path) -> None:
     model, logs = run_official(_lines(loss_is=kind), tmp_path, strategy="mirrored2")
 
     x = np.arange(24, dtype=np.float32)[:, None] / 8
@@ -75,25 +75,25 @@ def test_a_loss_may_be_a_vector_or_a_constant(kind: str, tmp_path: Path) -> None
     assert logs["validation_examples"] == 24
 
 
-def test_a_task_whose_inputs_ask_for_no_context(tmp_path: Path) -> None:
+def test_build_inputs_without_an_input_context_is_supported(tmp_path: Path) -> None:
     params = mock_task.mock_experiment()
     params.override({"trainer": trainer_settings(validation_steps=3)}, is_strict=False)
     _, logs = run_official(params, tmp_path, strategy="off")
 
-    # Its inputs know nothing of where they run; each of the batches counts once.
+    # Without a context, the inputs are not sharded; each batch counts once.
     assert logs["counter"] == 3
     assert "acc" in logs
 
 
-def test_an_endless_set_is_not_evaluated_to_its_end(tmp_path: Path) -> None:
+def test_evaluating_an_infinite_dataset_to_its_end_is_rejected(tmp_path: Path) -> None:
     params = mock_task.mock_experiment()
     params.override({"trainer": trainer_settings()}, is_strict=False)
-    with pytest.raises(SettingError, match="no end") as caught:
+    with pytest.raises(SettingError, match="the dataset is infinite") as caught:
         run_official(params, tmp_path)
     assert caught.value.path == "trainer.validation_steps"
 
 
-def test_noise_on_gradients_is_handed_to_the_task(tmp_path: Path) -> None:
+def test_differential_privacy_settings_reach_the_task(tmp_path: Path) -> None:
     optimizer = {"optimizer": {"type": "sgd"}, "learning_rate": {"type": "constant"}}
     config = optimization.OptimizationConfig(optimizer)
     noise = privacy.DifferentialPrivacyConfig(clipping_norm=1e-12, noise_multiplier=0.0)
@@ -114,7 +114,7 @@ class _WithoutPrivacy(LineTask):
         return LineTask.create_optimizer(optimizer_config, runtime_config)
 
 
-def test_noise_that_a_task_cannot_make_is_refused(tmp_path: Path) -> None:
+def test_differential_privacy_is_rejected_if_the_task_does_not_support_it(tmp_path: Path) -> None:
     noise = privacy.DifferentialPrivacyConfig(clipping_norm=1.0, noise_multiplier=1.0)
     params = _lines(differential_privacy_config=noise)
     with pytest.raises(SettingError, match="_WithoutPrivacy") as caught:
@@ -132,8 +132,8 @@ class _Averaging(LineTask):
         return optimization.ExponentialMovingAverage(inner, average_decay=1.0, dynamic_decay=False)
 
 
-def test_the_average_of_a_tasks_own_optimizer_is_evaluated_and_kept(tmp_path: Path) -> None:
-    # An average that keeps all of the old one stays where the weights began.
+def test_weight_average_of_a_custom_optimizer_is_evaluated_and_saved(tmp_path: Path) -> None:
+    # With a decay of 1, the average stays at the initial weights.
     begin, _ = run_official(_lines({"train_steps": 1}), tmp_path / "one", mode="train")
     model, logs = run_official(_lines(), tmp_path / "own", task_class=_Averaging)
 
@@ -161,7 +161,7 @@ class _Pruned(LineTask):
 
 
 @pytest.mark.slow
-def test_pruning_keeps_step(tmp_path: Path) -> None:
+def test_pruning_step_counts_every_training_step(tmp_path: Path) -> None:
     trainer = cfg.TrainerConfig(**trainer_settings())
     params = cfg.ExperimentConfig(task=_PrunedConfig(), trainer=trainer)
     model, _ = run_official(params, tmp_path, mode="train", task_class=_Pruned)
@@ -176,14 +176,14 @@ class _FiniteTask(LineTask):
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("in_one_graph", [True, False])
-def test_training_data_that_ends_is_an_error(in_one_graph: bool, tmp_path: Path) -> None:
+def test_training_data_that_runs_out_is_an_error(in_one_graph: bool, tmp_path: Path) -> None:
     params = _lines({"train_tf_while_loop": in_one_graph}, size=4)
     with pytest.raises(SettingError, match="no more batches after step 4") as caught:
         run_official(params, tmp_path, mode="train", task_class=_FiniteTask)
     assert caught.value.path == "task.train_data"
 
 
-def test_an_unknown_activation_names_its_setting(tmp_path: Path) -> None:
+def test_unknown_activation_error_names_the_setting(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match=r"task\.activation: unknown activation 'relo'"):
         run_official(_lines(activation="relo"), tmp_path)
 
@@ -194,12 +194,12 @@ def test_an_empty_validation_set_is_an_error(tmp_path: Path) -> None:
             data = super().build_inputs(params, input_context)
             return data if params.is_training else data.take(0)
 
-    with pytest.raises(SettingError, match="no example") as caught:
+    with pytest.raises(SettingError, match="contains no examples") as caught:
         run_official(_lines(), tmp_path, task_class=Empty)
     assert caught.value.path == "task.validation_data"
 
 
-def test_a_task_without_validation_data_is_only_trained(tmp_path: Path) -> None:
+def test_task_without_validation_data_can_only_be_trained(tmp_path: Path) -> None:
     params = line()
     params.task.validation_data = None
     run_official(params, tmp_path, mode="train")
@@ -217,11 +217,11 @@ def test_a_task_without_validation_data_is_only_trained(tmp_path: Path) -> None:
         (lambda: tf.constant(7), 1),
     ],
 )
-def test_rows_are_counted_where_there_are_any(inputs: Any, rows: int) -> None:
+def test_leading_size_counts_the_rows_of_any_kind_of_tensor(inputs: Any, rows: int) -> None:
     assert float(leading_size(inputs())) == rows
 
 
-def test_an_optimizer_of_several_has_a_rate_for_each() -> None:
+def test_composite_optimizer_reports_a_learning_rate_for_each_part() -> None:
     class Several:
         def __init__(self, *optimizers: Any) -> None:
             self.optimizers = optimizers
@@ -232,14 +232,14 @@ def test_an_optimizer_of_several_has_a_rate_for_each() -> None:
     assert rates == {"SGD_0_learning_rate": 0.25, "SGD_1_learning_rate": 0.5}
 
 
-def test_gradients_that_are_applied_twice_cannot_be_kept() -> None:
+def test_applying_gradients_twice_in_a_step_is_rejected() -> None:
     tap, weight = GradientTap(None), tf.Variable(1.0)
     tap.apply_gradients([(tf.constant(1.0), weight)])
     with pytest.raises(RunnerError, match=r"runtime\.enable_xla"):
         tap.apply_gradients([(tf.constant(1.0), weight)])
 
 
-def test_notes_have_plain_numbers_only(tmp_path: Path) -> None:
+def test_evaluation_notes_contain_only_plain_numbers(tmp_path: Path) -> None:
     notes = Notes()
     run_official(_lines(gathers=True), tmp_path, notes=notes)
     ((_, told),) = notes.evaluations
@@ -248,7 +248,7 @@ def test_notes_have_plain_numbers_only(tmp_path: Path) -> None:
 
 
 class _Several:
-    """A metric as Model Garden's YOLO has it: several numbers, and only the older name to reset."""
+    """A metric like that of Model Garden's YOLO: several values, and only `reset_states`."""
 
     name = "several"
 
@@ -275,7 +275,7 @@ class _SeveralTask(LineTask):
 
 
 @pytest.mark.slow
-def test_a_metric_of_several_numbers_that_knows_the_older_name(tmp_path: Path) -> None:
+def test_metric_with_several_values_and_only_reset_states_works(tmp_path: Path) -> None:
     _, logs = run_official(_lines(), tmp_path, task_class=_SeveralTask)
 
     np.testing.assert_allclose(logs["several"]["once"], 2.875)  # 2 · (0 + … + 23) / 8 / 24
@@ -283,4 +283,4 @@ def test_a_metric_of_several_numbers_that_knows_the_older_name(tmp_path: Path) -
     (record,) = records(tmp_path, "validation")
     assert record["several/twice"] == pytest.approx(5.75)
     first, second = records(tmp_path, "train")
-    assert first["several/once"] != second["several/once"]  # begun anew in between
+    assert first["several/once"] != second["several/once"]  # reset in between

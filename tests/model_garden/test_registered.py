@@ -26,7 +26,7 @@ def resolved(name: str, **said: Any) -> Resolved:
     return resolve(Request(experiment=f"official/{name}", **said))
 
 
-def test_the_sources_name_all_that_imports_register() -> None:
+def test_catalogue_matches_the_experiments_registered_by_imports() -> None:
     own = {
         name
         for name, factory in loading.registered_factories()
@@ -39,7 +39,7 @@ def test_the_sources_name_all_that_imports_register() -> None:
 
 @pytest.mark.sample(4)
 @pytest.mark.parametrize("name", IMPORTABLE)
-def test_a_registered_experiment(name: str, tmp_path: Path) -> None:
+def test_registered_experiment_resolves_and_round_trips(name: str, tmp_path: Path) -> None:
     registered = loading.experiment(name)
 
     found = resolved(name)
@@ -48,7 +48,7 @@ def test_a_registered_experiment(name: str, tmp_path: Path) -> None:
     assert type(found.config.for_task) is type(registered)
     (tmp_path / "config.yaml").write_text(to_yaml(found.config))
     assert resolve(Request(experiment=str(tmp_path))).config == found.config
-    # As it is, a config that Model Garden has written means the same here.
+    # A config written by Model Garden means the same here, unchanged.
     train_utils.serialize_config(registered, str(tmp_path))
     written = resolved(name, config_files=(str(tmp_path / "params.yaml"),))
     assert written.config.for_task.as_dict() == registered.as_dict()
@@ -56,7 +56,7 @@ def test_a_registered_experiment(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", sorted({*catalogue.experiments()} - {*IMPORTABLE}))
-def test_one_that_the_package_cannot_import(name: str) -> None:
+def test_experiment_whose_module_cannot_be_imported_is_reported(name: str) -> None:
     with pytest.raises(ConfigError) as caught:
         resolved(name)
 
@@ -81,5 +81,5 @@ for backbone in ("maxvit", "movinet"):
 
 
 @pytest.mark.slow
-def test_networks_of_a_project_are_there_though_its_task_is_shared() -> None:
+def test_networks_of_a_project_are_registered_even_if_its_task_is_shared() -> None:
     subprocess.run([sys.executable, "-c", _LOOKED_UP], check=True)

@@ -1,4 +1,4 @@
-"""Mistakes that Model Garden passes over, in its own configs."""
+"""Mistakes in Model Garden's configs that it ignores itself."""
 # ruff: noqa: E501 (one line a case)
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from orbit_runner.config.resolve import Request, resolve
 CASES = [
     ("resnet_imagenet", "task.model.bakbone.type=resnet", "task.model.bakbone", "unknown setting 'bakbone'; did you mean 'backbone'?"),
     ("resnet_imagenet", "task.model.backbone.resnet.model_idd=18", "task.model.backbone.resnet.model_idd", "unknown setting 'model_idd'; did you mean 'model_id'?"),
-    # Below sections that are null unless someone fills them.
+    # Inside sections that are null by default.
     ("resnet_imagenet", "task.train_data.aug_type={typ: randaug}", "task.train_data.aug_type.typ", "unknown setting 'typ'; did you mean 'type'?"),
     ("resnet_imagenet", "trainer.optimizer_config.ema.average_decy=0.9", "trainer.optimizer_config.ema.average_decy", "unknown setting"),
     ("resnet_imagenet", "task.model.backbone.type=resnest", "task.model.backbone.type", "unknown"),
-    ("resnet_imagenet", "task.model.num_classes=many", "task.model.num_classes", "got 'many', expected a whole number"),
+    ("resnet_imagenet", "task.model.num_classes=many", "task.model.num_classes", "got 'many', expected an integer"),
     ("resnet_imagenet", "task.train_data.is_training=5", "task.train_data.is_training", "got 5, expected true or false"),
     ("resnet_imagenet", "trainer.trian_steps=5", "trainer.trian_steps", "unknown setting 'trian_steps'; did you mean 'train_steps'?"),
     ("yolo_darknet", "trainer.optimizer_config.optimizer.sgd_torch.momentumm=1", "trainer.optimizer_config.optimizer.sgd_torch.momentumm", "unknown setting"),
     ("bert/squad", "task.model.encoder.bert.num_layerz=2", "task.model.encoder.bert.num_layerz", "unknown setting"),
     ("dlrm_criteo", "task.model.embedding_dims=8", "task.model.embedding_dims", "unknown setting 'embedding_dims'; did you mean 'embedding_dim'?"),
     ("bert/pretraining", "task.model.cls_heads=[{nmae: a}]", "task.model.cls_heads[0].nmae", "unknown setting 'nmae'; did you mean 'name'?"),
-    ("resnet_imagenet", "task.model.input_size=[320 320, 3]", "task.model.input_size", "got '320 320', expected a whole number"),
+    ("resnet_imagenet", "task.model.input_size=[320 320, 3]", "task.model.input_size", "got '320 320', expected an integer"),
     ("resnet_imagenet", "task.train_data.aug_type=autoaug", "task.train_data.aug_type", "got 'autoaug', expected a section or null"),
     ("resnet_imagenet", "trainer.max_to_keep=0", "trainer.max_to_keep", "got 0, allowed: at least 1"),
     ("resnet_imagenet", "trainer.checkpoint_interval=-2", "trainer.checkpoint_interval", "got -2, allowed: at least -1"),
@@ -40,7 +40,9 @@ def refused(name: str, **said: Any) -> tuple[Problem, ...]:
 
 
 @pytest.mark.parametrize(("name", "said", "path", "message"), CASES)
-def test_a_mistake_is_named(name: str, said: str, path: str, message: str) -> None:
+def test_config_mistake_is_reported_with_its_path_and_origin(
+    name: str, said: str, path: str, message: str
+) -> None:
     (problem,) = refused(name, params_overrides=(said,))
 
     assert problem.path == path
@@ -48,7 +50,7 @@ def test_a_mistake_is_named(name: str, said: str, path: str, message: str) -> No
     assert str(problem.origin) == "--params_override[0]"
 
 
-def test_all_mistakes_of_a_file_at_once_with_their_lines(tmp_path: Path) -> None:
+def test_all_mistakes_in_a_file_are_reported_with_line_numbers(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text("task:\n  model:\n    num_clases: 10\ntrainer:\n  train_steps: abc\n")
 
@@ -60,7 +62,7 @@ def test_all_mistakes_of_a_file_at_once_with_their_lines(tmp_path: Path) -> None
     }
 
 
-def test_an_unknown_name_has_a_nearest() -> None:
+def test_unknown_experiment_suggests_the_nearest_name() -> None:
     (problem,) = refused("resnet_imagnet")
 
     assert problem.message.startswith(
@@ -69,7 +71,7 @@ def test_an_unknown_name_has_a_nearest() -> None:
     assert len(problem.message.splitlines()) == 2
 
 
-def test_what_lies_over_it_wins_in_the_usual_order(tmp_path: Path) -> None:
+def test_overrides_of_an_official_experiment_apply_in_the_usual_order(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text("task: {model: {num_classes: 10, dropout_rate: 0.1}}\n")
 
@@ -91,7 +93,7 @@ def test_what_lies_over_it_wins_in_the_usual_order(tmp_path: Path) -> None:
     assert str(found.origin("task.model.input_size")) == "official/resnet_imagenet"
 
 
-def test_another_backbone_is_a_class_of_model_garden() -> None:
+def test_overridden_backbone_is_a_model_garden_class() -> None:
     found = resolve(
         Request(
             experiment="official/resnet_imagenet",
@@ -105,7 +107,7 @@ def test_another_backbone_is_a_class_of_model_garden() -> None:
     assert type(backbone.get()).__module__ == "official.vision.configs.backbones"
 
 
-def test_a_list_of_sections_becomes_model_gardens_classes() -> None:
+def test_list_of_sections_becomes_model_garden_classes() -> None:
     heads = "task.model.cls_heads=[{name: a, num_classes: 3}, {name: b, inner_dim: 5}]"
     found = resolve(Request(experiment="official/bert/pretraining", params_overrides=(heads,)))
 
@@ -115,7 +117,9 @@ def test_a_list_of_sections_becomes_model_gardens_classes() -> None:
     assert {type(head).__name__ for head in made} == {"ClsHeadConfig"}
 
 
-def test_a_users_own_experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_experiment_registered_by_a_user_module_resolves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "own_garden.py").write_text(
         "from official.core import exp_factory\n"
         "from official.vision.configs import image_classification\n"
@@ -133,17 +137,17 @@ def test_a_users_own_experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert found.config.for_task.task.model.num_classes == 3
 
 
-def test_a_name_of_model_garden_without_its_prefix() -> None:
+def test_model_garden_experiment_without_prefix_is_rejected_with_a_hint() -> None:
     with pytest.raises(ConfigError) as caught:
         resolve(Request(experiment="bert/squad"))
 
     (problem,) = caught.value.problems
     assert problem.message == (
-        "unknown experiment 'bert/squad'; Model Garden's is --experiment=official/bert/squad"
+        "unknown experiment 'bert/squad'; for Model Garden's, use --experiment=official/bert/squad"
     )
 
 
-def test_an_average_that_the_experiment_has_not() -> None:
+def test_weight_average_can_be_added_to_an_experiment_without_one() -> None:
     said = "trainer.optimizer_config.ema={average_decay: 0.5}"
     found = resolve(Request(experiment="official/resnet_imagenet", params_overrides=(said,)))
 

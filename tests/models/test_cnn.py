@@ -9,7 +9,7 @@ def _dense(inputs: int, outputs: int) -> int:
     return (inputs + 1) * outputs
 
 
-def test_parameters_of_the_defaults():
+def test_default_cnn_has_the_expected_parameter_count():
     model = cnn(input_shape=(28, 28, 1), num_classes=10)
     convolutions = _dense(5 * 5 * 1, 32) + _dense(5 * 5 * 32, 64)
     assert convolutions + _dense(7 * 7 * 64, 1024) + _dense(1024, 10) == 3_274_634
@@ -36,6 +36,6 @@ def test_settings_reach_the_layers():
     assert model.get_layer("dropout").rate == 0.25
 
 
-def test_no_dropout_no_layer():
+def test_zero_dropout_rate_adds_no_dropout_layer():
     model = cnn(input_shape=(8, 8, 1), num_classes=2, dense_units=4, dropout_rate=0.0)
     assert "dropout" not in [layer.name for layer in model.layers]

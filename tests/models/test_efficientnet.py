@@ -39,7 +39,7 @@ def _size(variables: Any) -> int:
 
 
 @pytest.mark.slow
-def test_parameters_of_the_smallest_and_the_largest() -> None:
+def test_smallest_and_largest_models_have_the_published_parameter_counts() -> None:
     assert _size(_plain().trainable_variables) == _PUBLISHED["b0"]
     assert _size(_build("b7").trainable_variables) == _PUBLISHED["b7"]
 
@@ -53,8 +53,8 @@ def _counted(block: Any, inputs: int) -> int:
 
 
 @pytest.mark.parametrize("model_id", _PUBLISHED)
-def test_parameters_by_the_table_that_networks_are_built_from(model_id: str) -> None:
-    """The sum of the blocks, counted by hand; the two built above hold the way of counting."""
+def test_block_table_gives_the_published_parameter_counts(model_id: str) -> None:
+    """Sums up the blocks by formula; the two models built above validate the formula."""
     from official.vision.modeling.backbones import efficientnet as garden
 
     scales = garden.SCALING_MAP[model_id]
@@ -74,8 +74,8 @@ def _blocks(model: tf_keras.Model) -> list[Any]:
 
 
 @pytest.mark.slow
-def test_the_rate_of_stochastic_depth_rises_with_the_place_of_a_block() -> None:
-    """Where the shape changes there is no shortcut, and Model Garden's block leaves nothing out."""
+def test_stochastic_depth_rate_increases_with_block_depth() -> None:
+    """Where the shape changes there is no shortcut, and Model Garden's block drops nothing."""
     blocks = _blocks(_build(stochastic_depth_drop_rate=0.32))
     assert len(blocks) == 16
     rates = [block._stochastic_depth._drop_rate for block in blocks]
@@ -85,7 +85,7 @@ def test_the_rate_of_stochastic_depth_rises_with_the_place_of_a_block() -> None:
     } == {None}
 
 
-def test_a_block_adds_nothing_as_often_as_its_rate_says() -> None:
+def test_block_is_dropped_as_often_as_its_rate_says() -> None:
     block = _blocks(_build(stochastic_depth_drop_rate=0.8))[-2]
     assert block._stochastic_depth._drop_rate == pytest.approx(0.8 * 14 / 16)
     x = np.random.default_rng(0).normal(size=(4000, *block.input_shape[1:])).astype("float32")
@@ -125,7 +125,7 @@ def test_swish_is_the_activation_everywhere() -> None:
         np.testing.assert_allclose(function(x), swish, rtol=1e-5)
 
 
-def test_kernels_start_as_in_the_code_of_the_authors() -> None:
+def test_kernel_initialization_matches_the_authors_code() -> None:
     model = _plain()
     block = _blocks(model)[-1]
     assert np.std(block._conv2.kernel) == pytest.approx((2 / 320) ** 0.5, rel=0.02)

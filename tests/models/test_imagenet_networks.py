@@ -1,4 +1,4 @@
-"""What holds for every network for large images."""
+"""Properties of every network for large images."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _pixels(dtype: str = "uint8") -> np.ndarray:
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("precision", ["mixed_float16", "mixed_bfloat16"])
-def test_logits_and_variables_are_float32_in_16_bits(kind: str, precision: str) -> None:
+def test_logits_and_variables_stay_float32_under_16_bit_policies(kind: str, precision: str) -> None:
     tf_keras.mixed_precision.set_global_policy(precision)
     model = _build(kind)
 
@@ -61,7 +61,7 @@ def test_logits_and_variables_are_float32_in_16_bits(kind: str, precision: str) 
 
 
 @pytest.mark.sample(1)
-def test_names_and_weights_are_equal_in_two_builds_from_a_seed(kind: str) -> None:
+def test_two_builds_from_one_seed_have_equal_names_and_weights(kind: str) -> None:
     def build() -> tf_keras.Model:
         tf_keras.utils.set_random_seed(3)
         return _build(kind)
@@ -77,7 +77,7 @@ def test_names_and_weights_are_equal_in_two_builds_from_a_seed(kind: str) -> Non
 
 
 @pytest.mark.sample(1)
-def test_no_two_kernels_of_a_shape_start_alike(kind: str) -> None:
+def test_kernels_of_equal_shape_start_with_different_values(kind: str) -> None:
     kernels = defaultdict(list)
     for variable in _built(kind).trainable_variables:
         if "kernel" in variable.name and not variable.name.startswith("logits"):
@@ -89,8 +89,8 @@ def test_no_two_kernels_of_a_shape_start_alike(kind: str) -> None:
 
 
 @pytest.mark.sample(1)
-def test_raw_pixels_are_normalised(kind: str) -> None:
-    """The same weights on pixels and a mean that are shifted alike give the same logits."""
+def test_raw_pixels_are_normalized(kind: str) -> None:
+    """Shifting the pixels and the mean by the same amount leaves the logits unchanged."""
     plain = _built(kind)
     shifted = _build(kind, mean=(135.0, 133.0, 124.0), std=(63.0, 62.0, 66.0))
     weights = [np.random.default_rng(0).normal(size=x.shape) if x.ndim == 2 else x
@@ -127,7 +127,7 @@ def test_a_gradient_reaches_every_trainable_variable(kind: str) -> None:
         assert np.any(gradient), variable.name
 
 
-def test_each_setting_is_an_argument_of_the_network_with_the_same_default() -> None:
+def test_config_settings_match_the_arguments_and_defaults_of_the_builder() -> None:
     for entry in IMAGE_MODELS.entries():
         config = entry.load_config()(name=entry.name)
         settings = config.as_dict()

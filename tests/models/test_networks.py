@@ -1,4 +1,4 @@
-"""What holds for every network."""
+"""Properties of every network for small images."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _loss(model: tf_keras.Model, pixels: np.ndarray) -> tf.Tensor:
 
 
 @pytest.mark.sample(2)
-def test_logits_are_float32_and_variables_too(network, policy):
+def test_logits_and_variables_are_float32_under_every_policy(network, policy):
     model = network()
     logits = model(_pixels())
     assert (logits.dtype, logits.shape) == (tf.float32, (8, 7))
@@ -59,14 +59,14 @@ def test_logits_are_float32_and_variables_too(network, policy):
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("dtype", ["uint8", "float32"])
-def test_takes_the_raw_dtype(network, dtype):
+def test_network_accepts_raw_pixels_of_each_dtype(network, dtype):
     model = network(input_dtype=dtype)
     assert model.input.dtype == dtype
     assert model(_pixels(dtype)).shape == (8, 7)
 
 
 @pytest.mark.sample(1)
-def test_names_are_unique_and_equal_in_two_builds(network):
+def test_variable_names_are_unique_and_equal_across_builds(network):
     first, second = network(), network()
     names = [variable.name for variable in first.variables]
     assert names == [variable.name for variable in second.variables]
@@ -76,7 +76,7 @@ def test_names_are_unique_and_equal_in_two_builds(network):
 
 
 @pytest.mark.sample(1)
-def test_normalisation_acts(network):
+def test_normalization_subtracts_the_mean(network):
     """The same weights on shifted pixels and a shifted mean give the same logits."""
     plain = network(input_dtype="float32")
     shifted = network(input_dtype="float32", mean=(135.0, 133.0, 124.0))
@@ -98,7 +98,7 @@ def test_a_gradient_reaches_every_trainable_variable(network, policy):
 
 
 @pytest.mark.sample(2)
-def test_a_model_comes_back_from_its_config(network, policy):
+def test_model_can_be_rebuilt_from_its_config(network, policy):
     model = network()
     again = tf_keras.Model.from_config(model.get_config())
     again.set_weights(model.get_weights())

@@ -48,7 +48,7 @@ def test_each_kind_computes_its_formula(kind, sizes):
     ("users", "items", "factors", "sizes"),
     [(6040, 3706, 8, (64, 32, 16, 8)), (943, 1682, 16, (32,)), (10, 9, 1, (4, 7))],
 )
-def test_parameters(kind, users, items, factors, sizes):
+def test_parameter_count_matches_the_formula(kind, users, items, factors, sizes):
     gmf, mlp = kind != "mlp", kind != "gmf"
     expected = gmf * (users + items) * factors + mlp * (users + items) * sizes[0] // 2
     if mlp:
@@ -60,7 +60,7 @@ def test_parameters(kind, users, items, factors, sizes):
         assert expected == 392_601
 
 
-def test_initial_weights_are_those_of_the_paper():
+def test_initial_weights_match_the_paper():
     weights = _weights(neumf(num_users=500, num_items=400))
     for name in ("mf_user", "mf_item", "mlp_user", "mlp_item"):
         table = weights[f"{name}/embeddings"]
@@ -72,7 +72,7 @@ def test_initial_weights_are_those_of_the_paper():
 
 
 @pytest.mark.parametrize(("mf", "mlp"), [(0.0, 0.0), (0.3, 0.0), (0.0, 0.2), (0.3, 0.2)])
-def test_regularisation_is_of_the_squares(mf, mlp):
+def test_regularization_penalizes_the_squared_weights(mf, mlp):
     model = neumf(num_users=7, num_items=5, mf_regularization=mf, mlp_regularization=mlp)
     squares = {name: float((value**2).sum()) for name, value in _weights(model).items()}
     expected = mf * sum(v for k, v in squares.items() if k.startswith("mf_")) + mlp * sum(
@@ -81,12 +81,12 @@ def test_regularisation_is_of_the_squares(mf, mlp):
     np.testing.assert_allclose(sum(float(loss) for loss in model.losses), expected, rtol=1e-5)
 
 
-def test_logits_are_float32_in_16_bits(policy):
+def test_logits_are_float32_under_every_policy(policy):
     model = neumf(num_users=7, num_items=5)
     assert model({"user": USERS, "item": ITEMS}).dtype == "float32"
 
 
-def test_what_cannot_be_built_is_refused():
+def test_unknown_kind_and_odd_layer_size_are_rejected():
     with pytest.raises(ValueError, match=r"`kind` \('both'\) must be gmf, mlp or neumf"):
         neumf(num_users=2, num_items=2, kind="both")
     with pytest.raises(ValueError, match=r"`layer_sizes` .* begin with an even number"):

@@ -18,7 +18,7 @@ def _pixels(dtype: str = "uint8") -> np.ndarray:
 @pytest.mark.parametrize("mean", [None, _MEAN, (120.0,)])
 @pytest.mark.parametrize("std", [None, _STD, (64.0,)])
 @pytest.mark.parametrize("dtype", ["uint8", "float32"])
-def test_values_are_those_of_numpy(mean, std, dtype):
+def test_normalized_values_match_numpy(mean, std, dtype):
     inputs, x = normalized_input((5, 6, 3), dtype, mean, std)
     pixels = _pixels(dtype)
     expected = (pixels.astype("float32") - np.float32(mean or 0)) / np.float32(std or 1)
@@ -42,7 +42,7 @@ def test_input_keeps_the_raw_dtype(policy):
     assert (x.dtype, x.shape[1:]) == (policy.compute_dtype, (5, 6, 3))
 
 
-def test_has_no_variables_and_survives_its_config():
+def test_layer_has_no_variables_and_round_trips_through_its_config():
     layer = Normalize(_MEAN, _STD, name="normalize")
     again = Normalize.from_config(layer.get_config())
     assert again.name == "normalize"
@@ -51,7 +51,7 @@ def test_has_no_variables_and_survives_its_config():
 
 
 @pytest.mark.parametrize("argument", ["mean", "std"])
-def test_number_of_constants_must_fit_the_channels(argument):
+def test_number_of_constants_must_match_the_channels(argument):
     constants = {"mean": None, "std": None, argument: (1.0, 2.0)}
     with pytest.raises(ValueError, match=rf"`{argument}` \(\(1.0, 2.0\)\) must have 1 value or 3"):
         normalized_input((5, 6, 3), "uint8", **constants)

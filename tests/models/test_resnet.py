@@ -32,7 +32,7 @@ _PUBLISHED = {
     (200, 1): 64_673_832,
     (50, 2): 25_549_352,
     (101, 2): 44_541_480,
-    # Nobody's number; version 2 has the same convolutions, and 3,840 channels less to normalise.
+    # Not published; version 2 has the same convolutions and 3,840 fewer channels to normalize.
     (152, 2): 60_192_808 - 2 * 3840,
     (200, 2): 64_673_832 - 2 * 3840,
 }
@@ -40,14 +40,14 @@ _PUBLISHED = {
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("depth", [50, 101, 152, 200])
-def test_parameters_of_version_1_5_are_those_of_version_1(depth: int) -> None:
+def test_version_1_5_has_the_parameter_count_of_version_1(depth: int) -> None:
     model = _build(depth, 1.5)
     assert _size(model.trainable_variables) == _PUBLISHED[depth, 1]
 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("depth", [18, 34])
-def test_model_garden_has_one_projection_more_where_blocks_are_basic(depth: int) -> None:
+def test_model_garden_adds_one_projection_if_blocks_are_basic(depth: int) -> None:
     projection = 64 * 64 + 2 * 64
     model = _build(depth, 1.5)
     assert _size(model.trainable_variables) == _PUBLISHED[depth, 1] + projection
@@ -58,7 +58,7 @@ def _pieces(version: int) -> collections.Counter[tuple[int, int] | str]:
     """Sizes of the blocks of the network of 50 layers by channels and stride, and of the rest."""
     model, sizes = _build(50, version), collections.Counter[Any]()
     for filters, stride, name in _plan(50):
-        # The first block is like no other: its input has 64 channels, or is activated already.
+        # The first block is unique: its input has 64 channels, or is already activated.
         kind = name if name == "stage1_block1" else (filters, stride)
         own = [x for x in model.trainable_variables if x.name.startswith(f"{name}_")]
         assert sizes[kind] in (0, _size(own))
@@ -69,8 +69,8 @@ def _pieces(version: int) -> collections.Counter[tuple[int, int] | str]:
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(("depth", "version"), [key for key in _PUBLISHED if key[0] >= 50])
-def test_parameters_of_bottlenecks(depth: int, version: int) -> None:
-    """Blocks of a kind cost the same, so that the deepest need not be built."""
+def test_bottleneck_networks_have_the_published_parameter_counts(depth: int, version: int) -> None:
+    """Blocks of one kind have equal sizes, so the deepest networks need not be built."""
     pieces = _pieces(version)
     plan = [name if name == "stage1_block1" else (filters, stride)
             for filters, stride, name in _plan(depth)]  # fmt: skip
@@ -80,10 +80,10 @@ def test_parameters_of_bottlenecks(depth: int, version: int) -> None:
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("depth", [18, 34])
-def test_parameters_of_basic_blocks(depth: int) -> None:
+def test_basic_block_networks_have_the_published_parameter_counts(depth: int) -> None:
     assert _size(_build(depth, 1).trainable_variables) == _PUBLISHED[depth, 1]
-    # The last batch norm of version 2 has 512 channels; those of the three projections are gone
-    # (128, 256 and 512), as are four: each first one of a stage has the channels of its input.
+    # Version 2 ends with another batch norm, of 512 channels. It lacks those of the three
+    # projections (128, 256 and 512), and the first ones of the four stages have 512 fewer channels.
     assert _size(_build(depth, 2).trainable_variables) == _PUBLISHED[depth, 1] - 2 * 896
 
 
@@ -97,7 +97,9 @@ def test_the_deepest_network_builds() -> None:
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("version", [1, 1.5, 2])
 @pytest.mark.parametrize(("size", "left"), [(224, 7), (64, 2), (33, 2), (32, 1)])
-def test_an_image_is_made_32_times_smaller(version: float, size: int, left: int) -> None:
+def test_feature_map_is_32_times_smaller_than_the_image(
+    version: float, size: int, left: int
+) -> None:
     model = _build(18, version, input_shape=(size, size, 3))
     assert model.get_layer("pool").input_shape == (None, left, left, 512)
 
@@ -109,7 +111,7 @@ def _strided(model: tf_keras.Model) -> set[str]:
 
 
 @pytest.mark.slow
-def test_where_the_stride_is() -> None:
+def test_position_of_the_stride_depends_on_the_version() -> None:
     assert _strided(_build(50, 1)) == {"conv", "block1_conv1", "block1_shortcut"}
     assert _strided(_build(50, 2)) == {"conv", "block1_conv2", "block1_shortcut"}
     blocks = [x for x in _build(50, 1.5).get_layer("backbone").layers if hasattr(x, "_conv3")]
@@ -119,7 +121,7 @@ def test_where_the_stride_is() -> None:
     }
 
 
-def test_version_2_activates_once_before_the_first_block_and_once_behind_the_last() -> None:
+def test_version_2_activates_once_before_the_first_block_and_once_after_the_last() -> None:
     model = _build(18, 2)
     shortcut = model.get_layer("stage1_block1_add").input[1]
     assert shortcut is model.get_layer("stem_pool").output
@@ -127,7 +129,7 @@ def test_version_2_activates_once_before_the_first_block_and_once_behind_the_las
     names = [layer.name for layer in model.layers]
     assert "stage1_block1_conv1_bn" not in names
     assert "stage1_block2_conv1_bn" in names
-    # Where the shape changes, the projection starts behind the activation.
+    # Where the shape changes, the projection starts after the activation.
     projection = model.get_layer("stage2_block1_shortcut")
     assert projection.input is model.get_layer("stage2_block1_conv1_relu").output
 
@@ -148,7 +150,9 @@ def test_settings_reach_every_batch_norm(version: float) -> None:
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(("depth", "version"), [(18, 1), (50, 1), (18, 1.5), (50, 1.5)])
-def test_blocks_can_start_as_their_shortcuts(depth: int, version: float) -> None:
+def test_zero_init_last_bn_makes_blocks_start_as_their_shortcuts(
+    depth: int, version: float
+) -> None:
     def zeros(model: tf_keras.Model) -> int:
         return sum(not np.any(norm.gamma) for norm in _norms(model))
 
@@ -164,21 +168,21 @@ def test_blocks_can_start_as_their_shortcuts(depth: int, version: float) -> None
     np.testing.assert_array_equal(block(x, training=True), tf.nn.relu(x))
 
 
-def test_version_2_has_nothing_to_start_at_zero() -> None:
+def test_version_2_rejects_zero_init_last_bn() -> None:
     with pytest.raises(ValueError, match="version 2"):
         _build(18, 2, zero_init_last_bn=True)
 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("version", [1, 1.5, 2])
-def test_dropout_is_that_of_the_pooled_features(version: float) -> None:
+def test_dropout_is_applied_to_the_pooled_features(version: float) -> None:
     model = _build(18, version, dropout_rate=0.25)
     assert model.get_layer("dropout").rate == 0.25
     assert model.get_layer("logits").input is model.get_layer("dropout").output
     assert "dropout" not in [layer.name for layer in _build(18, version).layers]
 
 
-def test_blocks_start_as_their_shortcuts_on_mirrored_replicas_too() -> None:
+def test_zero_init_last_bn_works_on_mirrored_replicas() -> None:
     devices = ["CPU:0", "CPU:1"]
     strategy = tf.distribute.MirroredStrategy(devices, tf.distribute.ReductionToOneDevice())
     with strategy.scope():

@@ -16,7 +16,7 @@ def _features(height: int, width: int, channels: int) -> np.ndarray:
 @pytest.mark.parametrize("size", [(8, 8), (7, 5)])
 @pytest.mark.parametrize(("stride", "filters"), [(2, 6), (1, 6), (2, 3), (3, 4)])
 @pytest.mark.parametrize("jit_compile", [False, True])
-def test_shortcut_is_that_of_numpy(size, stride, filters, jit_compile):
+def test_pad_shortcut_matches_numpy(size, stride, filters, jit_compile):
     x = _features(*size, 3)
     expected = np.zeros((2, -(-size[0] // stride), -(-size[1] // stride), filters), "float32")
     expected[..., :3] = x[:, ::stride, ::stride]
@@ -24,7 +24,7 @@ def test_shortcut_is_that_of_numpy(size, stride, filters, jit_compile):
     np.testing.assert_array_equal(got, expected)
 
 
-def test_shortcut_passes_the_gradient_to_the_kept_pixels_alone():
+def test_pad_shortcut_passes_the_gradient_only_to_the_kept_pixels():
     x = tf.constant(_features(4, 4, 3))
     with tf.GradientTape() as tape:
         tape.watch(x)
@@ -34,7 +34,7 @@ def test_shortcut_passes_the_gradient_to_the_kept_pixels_alone():
     np.testing.assert_array_equal(tape.gradient(y, x), expected)
 
 
-def test_shortcut_keeps_the_dtype_has_no_variables_and_survives_its_config(policy):
+def test_pad_shortcut_keeps_the_dtype_and_round_trips_through_its_config(policy):
     layer = PadShortcut(6, 2, name="shortcut")
     x = tf.cast(_features(4, 4, 3), policy.compute_dtype)
     again = PadShortcut.from_config(layer.get_config())
@@ -45,7 +45,7 @@ def test_shortcut_keeps_the_dtype_has_no_variables_and_survives_its_config(polic
 
 @pytest.mark.parametrize("size", [(8, 8), (7, 5)])
 @pytest.mark.parametrize("kernel_size", [1, 3])
-def test_strided_kernels_are_centred_on_the_pixels_that_the_shortcut_keeps(size, kernel_size):
+def test_strided_kernels_are_centered_on_the_pixels_kept_by_the_shortcut(size, kernel_size):
     inputs = tf_keras.Input((*size, 3))
     model = tf_keras.Model(inputs, convolution(inputs, 3, kernel_size, "conv", stride=2))
     kernel = np.zeros((kernel_size, kernel_size, 3, 3), "float32")
@@ -55,7 +55,7 @@ def test_strided_kernels_are_centred_on_the_pixels_that_the_shortcut_keeps(size,
     np.testing.assert_allclose(model(x), x[:, ::2, ::2], rtol=1e-6)
 
 
-def test_kernels_start_as_he_normal_by_fan_in():
+def test_kernels_are_initialized_he_normal_by_fan_in():
     inputs = tf_keras.Input((4, 4, 32))
     tf.random.set_seed(1)
     (kernel,) = tf_keras.Model(inputs, convolution(inputs, 128, 3, "conv")).get_weights()

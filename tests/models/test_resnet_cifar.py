@@ -38,27 +38,27 @@ def _in_millions(parameters: int, digits: int) -> float:
         (110, 1_727_962, 1.7, 1),
     ],
 )
-def test_parameters_of_version_1(depth, parameters, paper, digits):
+def test_version_1_has_the_published_parameter_counts(depth, parameters, paper, digits):
     """He et al. 2015, table 6."""
     assert _parameters(_build(depth, 1)) == parameters
     assert _in_millions(parameters, digits) == paper
 
 
-def test_parameters_of_version_1_with_1202_layers():
+def test_version_1_with_1202_layers_has_the_published_parameter_count():
     """He et al. 2015, table 6; every block of a stage after the first costs the same."""
     one, two = _parameters(_build(8, 1)), _parameters(_build(14, 1))
     assert _in_millions(one + 199 * (two - one), 1) == 19.4
 
 
 @pytest.mark.slow
-def test_parameters_of_version_2():
+def test_version_2_with_164_layers_has_the_published_parameter_count():
     """He et al. 2016, table 4."""
     model = _build(164, 2)
     assert _parameters(model) == 1_703_258
     assert _in_millions(_parameters(model), 1) == 1.7
 
 
-def test_parameters_of_version_2_with_1001_layers():
+def test_version_2_with_1001_layers_has_the_published_parameter_count():
     """He et al. 2016, table 4: its 10.2M leave out the scales and shifts of batch norm."""
     models = _build(11, 2), _build(20, 2)
     one, two = (_parameters(model) for model in models)
@@ -83,7 +83,7 @@ def test_depth_counts_the_layers_with_weights(depth, version):
 @pytest.mark.parametrize(
     ("version", "last", "shape"), [(1, "relu", (8, 8, 64)), (2, "add", (8, 8, 256))]
 )
-def test_sizes_of_the_stages(version, last, shape):
+def test_each_stage_has_the_expected_output_shape(version, last, shape):
     model = _build(20, version)
     blocks = 3 if version == 1 else 2
     for stage, (scale, division) in enumerate([(4, 4), (2, 2), (1, 1)], start=1):
@@ -115,14 +115,14 @@ def test_shortcuts_of_version_1_have_no_parameters_and_those_of_version_2_projec
     }
 
 
-def test_projections_of_version_2_start_behind_the_first_activation():
+def test_projections_of_version_2_start_after_the_first_activation():
     model = _build(11, 2)
     for stage in (1, 2, 3):
         projection = model.get_layer(f"stage{stage}_block1_shortcut")
         assert projection.input is model.get_layer(f"stage{stage}_block1_conv1_relu").output
 
 
-def test_a_version_2_stage_is_the_identity_when_its_residuals_are_nought():
+def test_version_2_stage_is_the_identity_if_its_residuals_are_zero():
     """He et al. 2016, equation 3: nothing but the addition lies on the shortcut path."""
     model = _build(29, 2)
     for layer in model.layers:
@@ -135,7 +135,7 @@ def test_a_version_2_stage_is_the_identity_when_its_residuals_are_nought():
     np.testing.assert_array_equal(first, last)
 
 
-def test_a_version_1_block_is_its_rectified_shortcut_when_its_residual_is_nought():
+def test_version_1_block_is_its_rectified_shortcut_if_its_residual_is_zero():
     model = _build(8, 1)
     layer = model.get_layer("stage2_block1_conv2")
     layer.set_weights([np.zeros_like(layer.get_weights()[0])])
@@ -155,13 +155,13 @@ def test_networks_deeper_than_the_recursion_limit_build():
 
 
 @pytest.mark.parametrize(("depth", "version"), [(21, 1), (163, 2), (20, 3)])
-def test_what_does_not_exist_raises(depth, version):
+def test_unsupported_depth_or_version_is_rejected(depth, version):
     with pytest.raises(ValueError, match=r"must be"):
         _build(depth, version)
 
 
 @pytest.mark.parametrize("synchronized", [False, True])
-def test_batch_norm_is_synchronised_where_that_is_asked_for(synchronized: bool) -> None:
+def test_use_sync_bn_synchronizes_batch_norm(synchronized: bool) -> None:
     model = resnet_cifar(input_shape=(32, 32, 3), num_classes=10, depth=8, use_sync_bn=synchronized)
     norms = [x for x in model.layers if isinstance(x, tf_keras.layers.BatchNormalization)]
 

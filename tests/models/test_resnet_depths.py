@@ -12,7 +12,7 @@ from orbit_runner.models.resnet_depths import blocks_per_stage, nearest_depths, 
     ("depth", "version", "blocks"),
     [(8, 1, 1), (20, 1, 3), (110, 1, 18), (1202, 1, 200), (11, 2, 1), (164, 2, 18), (1001, 2, 111)],
 )
-def test_depths_that_exist(depth, version, blocks):
+def test_valid_depths_give_the_blocks_per_stage(depth, version, blocks):
     assert valid_depth(depth, version)
     assert nearest_depths(depth, version) == (depth,)
     assert blocks_per_stage(depth, version) == blocks
@@ -36,7 +36,7 @@ def test_depths_that_exist(depth, version, blocks):
         (20, 3, ()),
     ],
 )
-def test_nearest(depth, version, nearest):
+def test_nearest_valid_depths_are_found(depth, version, nearest):
     assert nearest_depths(depth, version) == nearest
     assert valid_depth(depth, version) == (depth in nearest)
 
@@ -50,11 +50,11 @@ def test_nearest(depth, version, nearest):
         (20, 3, r"`version` \(3\) must be 1 or 2\."),
     ],
 )
-def test_other_depths_raise(depth, version, message):
+def test_invalid_depth_or_version_is_rejected(depth, version, message):
     with pytest.raises(ValueError, match=message):
         blocks_per_stage(depth, version)
 
 
-def test_needs_no_tensorflow():
+def test_module_is_imported_without_tensorflow():
     code = "import sys, orbit_runner.models.resnet_depths; assert 'tensorflow' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

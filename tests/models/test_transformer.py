@@ -53,7 +53,7 @@ def test_presets_have_the_published_sizes(preset: str, vocab_size: int, millions
     assert round(computed / 1e6, 1) == millions
 
 
-def test_sizes_can_be_set_one_by_one() -> None:
+def test_sizes_can_be_set_individually() -> None:
     model = small(decoder={**_SMALL, "num_layers": 1, "num_attention_heads": None})
     expected = count_parameters(
         vocab_size=VOCAB, width=8, filter_size=16, layers=2, decoder_layers=1
@@ -71,7 +71,7 @@ def test_sizes_can_be_set_one_by_one() -> None:
         ({"dropout_rate": 0.3, "encoder": {**_SMALL, "dropout_rate": 0.2}}, {0.2, 0.3}),
     ],
 )
-def test_dropout_reaches_the_layers(settings: dict[str, Any], rates: set[float]) -> None:
+def test_dropout_rates_reach_the_layers(settings: dict[str, Any], rates: set[float]) -> None:
     quiet = {"attention_dropout_rate": 0.0, "intermediate_dropout": 0.0}
     stacks = {name: {**_SMALL, **quiet} for name in ("encoder", "decoder")}
     for name in stacks:
@@ -85,7 +85,7 @@ def test_dropout_reaches_the_layers(settings: dict[str, Any], rates: set[float])
     assert found == rates
 
 
-def test_all_variables_are_there_before_the_first_call() -> None:
+def test_all_variables_exist_before_the_first_call() -> None:
     model = small(extra_decode_length=2)
     names = [variable.name for variable in model.variables]
     ids = _ids([5, 6, 1], [7, 1])
@@ -107,23 +107,23 @@ def test_logits_are_float32_under_every_policy(policy: Any) -> None:
     assert model({"inputs": ids})["outputs"].dtype == tf.int32
 
 
-def test_padding_does_not_reach_the_logits() -> None:
+def test_padding_does_not_affect_the_logits() -> None:
     model, source, target = small(), [5, 6, 7, 1], [8, 9, 1]
     alone = model({"inputs": _ids(source), "targets": _ids(target)})
     beside = model({"inputs": _ids(source, [4] * 7 + [1]), "targets": _ids(target, [4] * 5 + [1])})
     np.testing.assert_allclose(beside[0, :3], alone[0], rtol=1e-5, atol=1e-5)
 
 
-def test_a_token_does_not_see_those_behind_it() -> None:
+def test_token_does_not_attend_to_later_tokens() -> None:
     model, source = small(), _ids([5, 6, 7, 1])
     one = model({"inputs": source, "targets": _ids([8, 9, 10, 1])}).numpy()
     other = model({"inputs": source, "targets": _ids([8, 9, 11, 12])}).numpy()
-    # The last token that a place sees is the one before it.
+    # A position sees only the tokens before it.
     np.testing.assert_allclose(one[:, :3], other[:, :3], rtol=1e-6)
     assert np.abs(one[:, 3] - other[:, 3]).max() > 1e-3
 
 
-def test_a_beam_of_one_takes_the_likeliest_token_each_time() -> None:
+def test_beam_size_1_decodes_greedily() -> None:
     tf_keras.utils.set_random_seed(5)
     model = small(beam_size=1, extra_decode_length=4)
     source = _ids([5, 6, 7, 1])

@@ -26,19 +26,19 @@ _PUBLISHED = {
 }
 
 
-def test_every_size_has_a_published_number_of_parameters() -> None:
+def test_every_size_has_a_published_parameter_count() -> None:
     assert set(_PUBLISHED) == set(VIT_NAMES)
 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["vit-ti16", "vit-s16", "vit-b16", "vit-b32"])
-def test_parameters(name: str) -> None:
+def test_models_have_the_published_parameter_counts(name: str) -> None:
     assert _build(name, 224).count_params() == _PUBLISHED[name]
 
 
 @pytest.mark.slow
-def test_parameters_of_the_large_ones() -> None:
-    """Their blocks are built once: the patches and what comes with them are what differs."""
+def test_large_models_have_the_published_parameter_counts() -> None:
+    """Builds the blocks only once: the two models differ only in patches and positions."""
     large = _build("vit-l16", 224)
     assert large.count_params() == _PUBLISHED["vit-l16"]
     width = 1024
@@ -48,7 +48,7 @@ def test_parameters_of_the_large_ones() -> None:
 
 
 @pytest.mark.slow
-def test_the_mean_of_the_patches_needs_no_token() -> None:
+def test_gap_pooler_has_no_class_token() -> None:
     token, gap = _build(), _build(pooler="gap")
     # The token, and its position.
     assert token.count_params() - gap.count_params() == 2 * 192
@@ -62,7 +62,7 @@ def _blocks(model: tf_keras.Model) -> list[Any]:
     return blocks
 
 
-def test_rates_reach_the_blocks() -> None:
+def test_dropout_rates_reach_the_blocks() -> None:
     model = _build(dropout_rate=0.1, attention_dropout_rate=0.2, init_stochastic_depth_rate=0.24)
     blocks = _blocks(model)
     assert {block._output_dropout.rate for block in blocks} == {0.1}
@@ -71,21 +71,21 @@ def test_rates_reach_the_blocks() -> None:
     np.testing.assert_allclose(depths, np.arange(1, 13) * 0.02)
 
 
-def test_nothing_is_left_out_by_default() -> None:
+def test_dropout_and_stochastic_depth_are_off_by_default() -> None:
     model, pixels = _build(), np.random.default_rng(0).integers(0, 256, (2, 32, 32, 3), "uint8")
     features = tf_keras.Model(model.input, model.get_layer("pool").output)
     np.testing.assert_array_equal(features(pixels, training=True), features(pixels))
 
 
 @pytest.mark.slow
-def test_kernels_start_as_in_the_one_paper_or_the_other() -> None:
+def test_original_init_selects_the_kernel_initialization() -> None:
     def deviation(original: bool) -> float:
         model = _build(original_init=original)
         kernel = _blocks(model)[0]._intermediate_dense.kernel
         return float(np.std(kernel))
 
     assert deviation(True) == pytest.approx((2 / (192 + 768)) ** 0.5, rel=0.02)
-    # Keras makes up for nothing: a normal distribution cut off at two deviations is narrower.
+    # Keras does not compensate: a normal distribution truncated at two deviations is narrower.
     assert deviation(False) == pytest.approx(0.02 * 0.8796, rel=0.02)
 
 
@@ -95,6 +95,6 @@ def test_the_classifier_starts_at_zero() -> None:
 
 
 @pytest.mark.parametrize("shape", [(30, 32, 3), (32, 33, 3), (8, 8, 3)])
-def test_images_that_are_not_of_whole_patches_are_refused(shape: tuple[int, ...]) -> None:
+def test_image_size_must_be_a_multiple_of_the_patch_size(shape: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match=rf"{shape[0]} × {shape[1]} pixels, .* multiples of 16"):
         _build(input_shape=shape)

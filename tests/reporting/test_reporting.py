@@ -1,4 +1,4 @@
-"""What is shown of a run and what is recorded of it."""
+"""What a run displays and what it records."""
 
 import json
 import re
@@ -43,11 +43,11 @@ def _results(**changes: Any) -> Results:
         ([0.0, float("inf"), 1.0], "▁█"),
     ],
 )
-def test_sparkline(values: list[float], shown: str) -> None:
+def test_sparkline_scales_finite_values_to_bars(values: list[float], shown: str) -> None:
     assert sparkline(values) == shown
 
 
-def test_the_table_has_what_counts() -> None:
+def test_results_table_lists_the_key_results() -> None:
     table = dict(rows(_results()))
     assert table["step"] == "900 in 12.3 s, 321.4 steps/s"
     assert table["accuracy"] == "0.9000  ▁▅█  best 0.9500 at step 600"
@@ -57,7 +57,9 @@ def test_the_table_has_what_counts() -> None:
     assert table["run"] == "runs/digits/1"
 
 
-def test_the_table_is_printed_on_stdout_unbroken(capsys: pytest.CaptureFixture[str]) -> None:
+def test_results_table_is_printed_to_stdout_without_line_wrapping(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     print_results(_results(model_dir="runs/" + "x" * 200))
     out, err = capsys.readouterr()
     assert err == ""
@@ -65,7 +67,7 @@ def test_the_table_is_printed_on_stdout_unbroken(capsys: pytest.CaptureFixture[s
     assert "x" * 200 in out
 
 
-def test_json_has_no_nan() -> None:
+def test_results_json_replaces_non_finite_values_with_null() -> None:
     results = _results(
         metrics={"validation_loss": float("nan"), "accuracy": float("inf")},
         history={"accuracy": [float("nan"), 0.5]},
@@ -78,13 +80,13 @@ def test_json_has_no_nan() -> None:
     assert found["step"] == 900
 
 
-def test_a_line_says_the_loss_first() -> None:
+def test_log_line_begins_with_the_loss() -> None:
     logs = {"accuracy": 0.5, "training_loss": 2.0, "learning_rate": 0.1, "matrix": [[1], [2]]}
     assert format_logs(logs, loss="training_loss") == "loss 2.0000  accuracy 0.5000"
     assert scalars(logs) == {"accuracy": 0.5, "training_loss": 2.0, "learning_rate": 0.1}
 
 
-def test_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
+def test_plain_progress_prints_lines_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     progress = PlainProgress()
     with progress.shown_scope():
         progress.phase("building the model")
@@ -104,7 +106,7 @@ def test_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
     assert progress.evaluations == [(20, {"validation_loss": 0.5, "accuracy": 0.9})]
 
 
-def test_each_attempt_is_on_record(tmp_path: Path) -> None:
+def test_run_record_keeps_every_attempt(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     first = RunRecord(path, ["runner", "a"], "train", 17)
     first.update(devices={"gpus": []})
@@ -121,20 +123,20 @@ def test_each_attempt_is_on_record(tmp_path: Path) -> None:
     assert attempts[1]["replicas"] == 2
 
 
-def test_a_record_that_is_no_json_is_begun_anew(tmp_path: Path) -> None:
+def test_run_record_that_is_not_json_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text("{half")
     RunRecord(tmp_path / "run.json", ["x"], "train", 0).finish("done")
     assert len(json.loads((tmp_path / "run.json").read_text())["attempts"]) == 1
 
 
-def test_a_record_with_nan_is_still_json(tmp_path: Path) -> None:
+def test_run_record_with_nan_is_valid_json(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     RunRecord(path, ["x"], "train", 0).finish("done", metrics={"loss": float("nan")})
     attempts = json.loads(path.read_text(), parse_constant=pytest.fail)["attempts"]
     assert attempts[0]["metrics"] == {"loss": None}
 
 
-def test_software_is_named() -> None:
+def test_describe_software_reports_tensorflow_and_git() -> None:
     found = describe_software()
     assert found["tensorflow"].startswith("2.20")
     assert re.fullmatch("[0-9a-f]{40}|no repository", found["git"])

@@ -88,21 +88,23 @@ _DAMAGES: dict[str, tuple[Callable[[Path], None], str, int]] = {
     ),
     "no record, short data": (_lose_record, "step 10 is damaged: it cannot be read", 5),
     "another record": (_edit_record, "ckpt-10.json cannot be read: it has changed since", 5),
-    "newest removed": (_lose_newest, "ckpt-10, and ckpt-10 is gone", 5),
+    "newest removed": (_lose_newest, "ckpt-10, which is missing", 5),
     "all removed": (
         lambda a: shutil.rmtree(a / "checkpoints"),
-        "checkpoints/ckpt-10, and the directory is gone",
+        "checkpoints/ckpt-10, whose directory is missing",
         0,
     ),
     "foreign": (_add_foreign, "step 30 is damaged: it cannot be read", 10),
-    "unfinished": (_leave_unfinished, "checkpoint of step 10 was not finished when the run", 5),
+    "unfinished": (_leave_unfinished, "checkpoint of step 10 was incomplete when the run", 5),
     "best removed": (lambda a: shutil.rmtree(a / "best"), "best/best-10 (error", 10),
 }
 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", list(_DAMAGES))
-def test_the_run_reports_it_and_goes_on(kind: str, made: tuple[Path, str], tmp_path: Path) -> None:
+def test_run_reports_damage_and_continues(
+    kind: str, made: tuple[Path, str], tmp_path: Path
+) -> None:
     spoil, expected, start = _DAMAGES[kind]
     folder = Path(shutil.copytree(made[0], tmp_path / "a"))
     spoil(folder)
@@ -111,7 +113,7 @@ def test_the_run_reports_it_and_goes_on(kind: str, made: tuple[Path, str], tmp_p
     assert notes.started_at == [start]
     assert expected in "\n".join(notes.notes)
     assert weights_fingerprint(model) == made[1]
-    # What was on record is kept where checkpoints are lost.
+    # The earlier records are kept if checkpoints are lost.
     lost = start < 10 and kind != "unfinished"
     kept = folder / f"metrics.jsonl.before-step-{start}"
     assert kept.exists() is (lost or kind == "foreign")
@@ -119,17 +121,18 @@ def test_the_run_reports_it_and_goes_on(kind: str, made: tuple[Path, str], tmp_p
         assert kept.read_text() == (made[0] / "metrics.jsonl").read_text()
 
 
-def test_verify_does_not_call_an_unfinished_one_damaged(
+def test_verify_does_not_report_an_unfinished_checkpoint_as_damaged(
     made: tuple[Path, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = Path(shutil.copytree(made[0], tmp_path / "a"))
     _leave_unfinished(folder)
     assert main(["verify", str(folder)]) == 0
     out = capsys.readouterr().out
-    assert "checkpoints/ckpt-10  -             -             not finished" in out
+    row = "checkpoints/ckpt-10  -             -             incomplete: it was being written"
+    assert row in out
 
 
-def test_a_finished_run_keeps_one_record_of_its_last_evaluation(
+def test_rerun_of_a_finished_run_adds_no_second_evaluation_record(
     made: tuple[Path, str], tmp_path: Path
 ) -> None:
     folder = Path(shutil.copytree(made[0], tmp_path / "a"))
@@ -140,7 +143,9 @@ def test_a_finished_run_keeps_one_record_of_its_last_evaluation(
     assert (folder / "metrics.jsonl").read_bytes() == before
 
 
-def test_small_files_of_the_run_that_are_garbage(made: tuple[Path, str], tmp_path: Path) -> None:
+def test_run_sets_garbage_files_aside_and_replaces_them(
+    made: tuple[Path, str], tmp_path: Path
+) -> None:
     folder = Path(shutil.copytree(made[0], tmp_path / "a"))
     fingerprints = folder / "checkpoints" / "fingerprints.jsonl"
     _become_directory(fingerprints)
@@ -175,7 +180,7 @@ _LINE = b'{"step": 5, "split": "train"}\n'
         (b'{"step": true}\n', b""),
     ],
 )
-def test_lines_that_are_no_records_are_set_aside(
+def test_invalid_metric_lines_are_set_aside(
     content: bytes, kept: bytes | None, tmp_path: Path
 ) -> None:
     path, notes = tmp_path / "metrics.jsonl", list[str]()
@@ -192,7 +197,7 @@ def test_lines_that_are_no_records_are_set_aside(
 @pytest.mark.parametrize(
     "content", [b"", b"\xff", b"{", b"[]", b'{"attempts": "x"}', b'{"attempts": [1]}', None]
 )
-def test_a_run_record_that_is_garbage_is_set_aside(content: bytes | None, tmp_path: Path) -> None:
+def test_garbage_run_record_is_set_aside(content: bytes | None, tmp_path: Path) -> None:
     path, notes = tmp_path / "run.json", list[str]()
     path.mkdir() if content is None else path.write_bytes(content)
     RunRecord(path, ["runner"], "train", 1, notes.append).finish("done")

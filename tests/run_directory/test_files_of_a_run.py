@@ -12,7 +12,7 @@ from orbit_runner.cli.main import main
 PAGE = Path(__file__).parents[2] / "docs" / "run_directory.md"
 
 
-def test_the_page_lists_every_file_of_a_run(
+def test_run_directory_page_lists_every_file_of_a_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = tmp_path / "run"

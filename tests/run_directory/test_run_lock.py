@@ -1,4 +1,4 @@
-"""One process at a time trains in a folder: real processes, real kills."""
+"""Only one process at a time trains in a directory: real processes, real kills."""
 
 import errno
 import fcntl
@@ -42,7 +42,7 @@ except RunnerError as error:
 
 @pytest.fixture
 def holder() -> Iterator[Holder]:
-    """Starts a process that holds the lock of a folder until its input ends."""
+    """Starts a process that holds the lock of a directory until its input ends."""
     started: list[subprocess.Popen[str]] = []
 
     def start(folder: Path) -> "subprocess.Popen[str]":
@@ -73,27 +73,29 @@ def record(folder: Path) -> dict[str, Any]:
     return json.loads((folder / ".lock").read_text())
 
 
-def test_a_second_process_is_told_of_the_first(holder: Holder, tmp_path: Path) -> None:
+def test_second_process_is_rejected_with_details_of_the_first(
+    holder: Holder, tmp_path: Path
+) -> None:
     first = holder(tmp_path / "new" / "folder")
     second = attempt(tmp_path / "new" / "folder")
     assert second.returncode == 2, second.stderr
     for part in (
-        f"another process trains in {tmp_path / 'new' / 'folder'}",
+        f"another process is training in {tmp_path / 'new' / 'folder'}",
         f"process {first.pid} on {os.uname().nodename}, since 20",
         str(tmp_path / "new" / "folder"),
-        "wait for it or end it, or give another --model_dir",
+        "wait for it to finish, stop it, or use another --model_dir",
     ):
         assert part in second.stdout
     assert sys.executable in second.stdout.splitlines()[2]
     assert record(tmp_path / "new" / "folder")["process"] == first.pid
 
 
-def test_other_folders_are_free(holder: Holder, tmp_path: Path) -> None:
+def test_other_directories_are_not_locked(holder: Holder, tmp_path: Path) -> None:
     holder(tmp_path / "a")
     assert attempt(tmp_path / "b").returncode == 0
 
 
-def test_a_link_leads_to_the_same_lock(holder: Holder, tmp_path: Path) -> None:
+def test_symlink_to_a_directory_shares_its_lock(holder: Holder, tmp_path: Path) -> None:
     holder(tmp_path / "a")
     (tmp_path / "b").symlink_to(tmp_path / "a")
     assert attempt(tmp_path / "b").returncode == 2
@@ -101,7 +103,7 @@ def test_a_link_leads_to_the_same_lock(holder: Holder, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM, None])
-def test_a_lock_ends_with_its_process(
+def test_lock_is_released_when_its_process_ends(
     holder: Holder, end: signal.Signals | None, tmp_path: Path
 ) -> None:
     first = holder(tmp_path)
@@ -109,13 +111,13 @@ def test_a_lock_ends_with_its_process(
         first.communicate("")
     else:
         first.send_signal(end)
-    # Not waited for: the next one may come before the kernel has cleared the first away.
+    # Without waiting: the next may start before the kernel has cleaned up the first.
     second = attempt(tmp_path)
     assert second.returncode == 0, second.stdout
     assert record(tmp_path)["process"] != first.pid
 
 
-def test_a_stopped_process_still_holds_it(holder: Holder, tmp_path: Path) -> None:
+def test_suspended_process_still_holds_the_lock(holder: Holder, tmp_path: Path) -> None:
     first = holder(tmp_path)
     first.send_signal(signal.SIGSTOP)
     assert attempt(tmp_path).returncode == 2
@@ -134,7 +136,7 @@ def test_a_stopped_process_still_holds_it(holder: Holder, tmp_path: Path) -> Non
         *(f'{{"process": {p}, "host": "{os.uname().nodename}"}}' for p in ('"x"', "null", 10**30)),
     ],
 )
-def test_whatever_the_file_says_the_lock_counts(text: str, tmp_path: Path) -> None:
+def test_lock_works_whatever_the_lock_file_contains(text: str, tmp_path: Path) -> None:
     (tmp_path / ".lock").write_text(text, encoding="latin-1")
     assert attempt(tmp_path).returncode == 0
     with (tmp_path / ".lock").open("r+") as file:
@@ -142,17 +144,17 @@ def test_whatever_the_file_says_the_lock_counts(text: str, tmp_path: Path) -> No
         (tmp_path / ".lock").write_text(text, encoding="latin-1")
         second = attempt(tmp_path)
     assert second.returncode == 2, second.stderr
-    assert "another process trains in" in second.stdout
+    assert "another process is training in" in second.stdout
 
 
-def test_a_longer_text_before_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_longer_lock_file_content_is_fully_replaced(tmp_path: Path) -> None:
     (tmp_path / ".lock").write_text("x" * 5000 + "\n" * 5000)
     with RunLock(tmp_path):
         assert record(tmp_path)["process"] == os.getpid()
 
 
-def test_the_holder_before_is_not_taken_for_the_one_now(tmp_path: Path) -> None:
-    """A process has the lock and has not yet said so: the text names one that has ended."""
+def test_previous_holder_is_not_mistaken_for_the_current_one(tmp_path: Path) -> None:
+    """A process has the lock but has not recorded it yet: the file names one that has ended."""
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     before = {"process": ended.pid, "host": os.uname().nodename, "since": "then", "command": "c"}
@@ -165,7 +167,7 @@ def test_the_holder_before_is_not_taken_for_the_one_now(tmp_path: Path) -> None:
     free.join()
 
 
-def test_one_process_may_take_it_again(tmp_path: Path) -> None:
+def test_lock_is_reentrant_within_a_process(tmp_path: Path) -> None:
     with RunLock(tmp_path):
         with RunLock(str(tmp_path)) as again:
             assert again.note == ""
@@ -176,21 +178,21 @@ def test_one_process_may_take_it_again(tmp_path: Path) -> None:
     assert attempt(tmp_path).returncode == 0
 
 
-def test_released_the_file_stays_and_says_so(tmp_path: Path) -> None:
+def test_released_lock_file_remains_and_is_marked_released(tmp_path: Path) -> None:
     with RunLock(tmp_path):
         assert "released" not in record(tmp_path)
     assert record(tmp_path)["process"] == os.getpid()
     assert "released" in record(tmp_path)
 
 
-def test_an_error_gives_the_lock_back(tmp_path: Path) -> None:
+def test_error_inside_the_block_releases_the_lock(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="x"), RunLock(tmp_path):
         raise ValueError("x")
     assert attempt(tmp_path).returncode == 0
 
 
 def _forked(lock: RunLock, folder: Path, answers: int, waits: int, ends: int) -> None:
-    """Is the child: says whether it was refused, then lives until the parent closes the pipe."""
+    """Runs as the child: reports whether it was rejected, then waits until the pipe is closed."""
     try:
         os.close(ends)
         lock.release()  # As at the end of a `with` block that it was forked in.
@@ -204,7 +206,7 @@ def _forked(lock: RunLock, folder: Path, answers: int, waits: int, ends: int) ->
         os._exit(0)
 
 
-def test_a_forked_child_has_no_share_in_it(tmp_path: Path) -> None:
+def test_forked_child_does_not_share_the_lock(tmp_path: Path) -> None:
     asks, answers = os.pipe()
     waits, ends = os.pipe()
     lock = RunLock(tmp_path)
@@ -217,7 +219,7 @@ def test_a_forked_child_has_no_share_in_it(tmp_path: Path) -> None:
         assert os.read(asks, 100) == b"refused"
         assert attempt(tmp_path).returncode == 2
         lock.release()
-        # The child lives on, and does not keep it.
+        # The child still lives, but does not keep the lock.
         assert attempt(tmp_path).returncode == 0
     finally:
         os.close(ends)
@@ -226,7 +228,7 @@ def test_a_forked_child_has_no_share_in_it(tmp_path: Path) -> None:
         os.close(asks)
 
 
-def test_a_child_that_outlives_a_killed_parent_does_not_keep_it(tmp_path: Path) -> None:
+def test_child_that_outlives_a_killed_parent_does_not_keep_the_lock(tmp_path: Path) -> None:
     fork = "import os\nif not os.fork():\n    sys.stdin.read()\n    os._exit(0)\n"
     code = HOLD.replace("print(", f"{fork}print(")
     read, write = os.pipe()
@@ -243,15 +245,15 @@ def test_a_child_that_outlives_a_killed_parent_does_not_keep_it(tmp_path: Path) 
     process.stdout.close()
 
 
-def test_a_child_that_was_forked_behind_pythons_back_does_not_keep_it(tmp_path: Path) -> None:
+def test_inherited_file_descriptor_does_not_keep_the_lock(tmp_path: Path) -> None:
     with RunLock(tmp_path):
-        # What such a child has: the same open file under another number.
+        # A child forked without Python's fork hooks has the same open file under another number.
         copy = os.dup(run_lock._held[tmp_path.resolve()][0])
     assert attempt(tmp_path).returncode == 0
     os.close(copy)
 
 
-def test_no_file_stays_open(holder: Holder, tmp_path: Path) -> None:
+def test_lock_leaves_no_file_descriptor_open(holder: Holder, tmp_path: Path) -> None:
     holder(tmp_path / "a")
     before = os.listdir("/proc/self/fd")
     with RunLock(tmp_path / "b"):
@@ -262,7 +264,7 @@ def test_no_file_stays_open(holder: Holder, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS])
-def test_a_file_system_without_locks(
+def test_file_system_without_locks_gives_a_note(
     number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def flock(file: int, operation: int) -> None:
@@ -270,17 +272,22 @@ def test_a_file_system_without_locks(
 
     monkeypatch.setattr(run_lock.fcntl, "flock", flock)
     with RunLock(tmp_path) as lock:
-        assert lock.note.startswith(f"{tmp_path} cannot be locked ({os.strerror(number)}): see to")
+        said = f"{tmp_path} cannot be locked ({os.strerror(number)}): make sure that no other"
+        assert lock.note.startswith(said)
         assert record(tmp_path)["process"] == os.getpid()
 
 
-def test_a_platform_without_flock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_platform_without_flock_gives_a_note(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(run_lock, "fcntl", None)
     with RunLock(tmp_path) as lock:
         assert "this platform has no flock" in lock.note
 
 
-def test_another_failure_of_flock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unexpected_flock_failure_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def flock(file: int, operation: int) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
@@ -290,19 +297,22 @@ def test_another_failure_of_flock(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("name", ["file", "file/below", ".lock"])
-def test_what_cannot_be_written(name: str, tmp_path: Path) -> None:
+def test_unwritable_model_dir_is_rejected(name: str, tmp_path: Path) -> None:
     if name == ".lock":
         (tmp_path / ".lock").mkdir()
         folder = tmp_path
     else:
         (tmp_path / "file").write_text("")
         folder = tmp_path / name
-    with pytest.raises(RunnerError, match=r"--model_dir: cannot write .*\ngive a folder") as caught:
+    said = r"--model_dir: cannot write .*\nuse a writable directory"
+    with pytest.raises(RunnerError, match=said) as caught:
         RunLock(folder).acquire()
     assert caught.value.exit_code == 2
 
 
-def test_a_long_command_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_command_is_truncated_in_the_lock_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sys, "orig_argv", ["runner", "x" * 10_000])
     with RunLock(tmp_path):
         assert record(tmp_path)["command"] == f"{'runner ' + 'x' * 493}…"

@@ -1,4 +1,4 @@
-"""Exported models answer as the trained ones do, whatever strategy trained them."""
+"""Exported models give the same answers as the trained ones, under every strategy."""
 
 import json
 from collections.abc import Callable
@@ -34,7 +34,7 @@ BEST: dict[str, Any] = {
 
 
 def resnet_config(**changes: Any) -> ExperimentConfig:
-    """A network with batch norm, whose averages each replica has of its own."""
+    """A network with batch norm, whose moving averages each replica keeps separately."""
     base = {key: value for key, value in _BASE.items() if not key.startswith("task.model.")}
     base |= {"task.model.name": "resnet_cifar", "task.model.depth": 8, "trainer.train_steps": 4}
     return config_of(base, **changes)
@@ -67,14 +67,16 @@ def logits(model: tf_keras.Model, images: np.ndarray = IMAGES) -> np.ndarray:
 
 
 def check(folder: Path, expected: np.ndarray, atol: float = 1e-5) -> None:
-    """Holds an export against the trained model's logits, in this process."""
+    """Compares an export with the trained model's logits, in this process."""
     loaded = tf.saved_model.load(str(folder))
     found = loaded.signatures["image_tensor"](images=tf.constant(IMAGES))
     np.testing.assert_allclose(found["logits"], expected, atol=atol)
 
 
 @pytest.mark.slow
-def test_a_process_with_nothing_but_tensorflow_answers_as_mirrored_models(tmp_path: Path) -> None:
+def test_exports_match_plain_and_mirrored_models_in_a_tensorflow_only_process(
+    tmp_path: Path,
+) -> None:
     questions: list[Any] = []
     expected = []
     for strategy in ("off", "one_device", "mirrored2"):
@@ -100,7 +102,7 @@ def test_a_process_with_nothing_but_tensorflow_answers_as_mirrored_models(tmp_pa
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("fraction", ["0.5", "null"])
-def test_files_are_seen_as_evaluation_saw_them(fraction: str, tmp_path: Path) -> None:
+def test_export_preprocesses_image_files_like_evaluation(fraction: str, tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
     for index in range(12):
         image = rng.integers(0, 256, [rng.integers(20, 50), rng.integers(20, 50), 3], np.uint8)
@@ -131,7 +133,7 @@ def test_files_are_seen_as_evaluation_saw_them(fraction: str, tmp_path: Path) ->
     assert np.abs(found[0] - found[1]).max() > 1e-3
 
 
-def test_no_device_is_asked_for(tmp_path: Path) -> None:
+def test_exported_ops_are_not_assigned_to_a_device(tmp_path: Path) -> None:
     config = digits_config(trainer__export_subdir="served", trainer__train_steps=5)
     run(config, tmp_path, "train", "mirrored2")
     saved = saved_model_pb2.SavedModel()
@@ -140,14 +142,14 @@ def test_no_device_is_asked_for(tmp_path: Path) -> None:
     functions = [node for each in graph.graph_def.library.function for node in each.node_def]
     ops = {node.op for node in functions}
     assert "MatMul" in ops
-    # Saving itself names the CPU for the ops that read files and texts.
+    # Saving itself assigns the CPU to the ops that read files and strings.
     looked_at = ("MatMul", "ReadVariableOp", "Softmax")
     asked = {node.device for node in functions if node.op in looked_at}
     assert asked == {""}
 
 
 def _averages(run_folder: Path, step: int, model: tf_keras.Model) -> None:
-    """Puts the averages, as the checkpoint has them, into a model by hand."""
+    """Copies the averages of a checkpoint into a model by hand."""
     content = CheckpointContent(run_folder / "checkpoints" / f"ckpt-{step}")
     stored = (attribute for node in content.graph.nodes for attribute in node.attributes)
     keys = {attribute.full_name: attribute.checkpoint_key for attribute in stored}
@@ -155,7 +157,7 @@ def _averages(run_folder: Path, step: int, model: tf_keras.Model) -> None:
         weight.assign(content.tensor(keys[f"{name_of(weight)}/average"]))
 
 
-def test_the_average_and_the_plain_weights(tmp_path: Path) -> None:
+def test_export_uses_the_selected_kind_of_weights(tmp_path: Path) -> None:
     config = digits_config(**EMA)
     model, _ = run(config, tmp_path / "run", "train")
     plain = logits(model)
@@ -170,7 +172,7 @@ def test_the_average_and_the_plain_weights(tmp_path: Path) -> None:
         check(made[kind], expected)
 
 
-def test_the_best_checkpoint_holds_the_average(tmp_path: Path) -> None:
+def test_export_of_the_best_checkpoint_uses_the_average(tmp_path: Path) -> None:
     config = digits_config(**EMA, **BEST)
     model, _ = run(config, tmp_path / "run")
     step = json.loads((tmp_path / "run/best/info.json").read_text())["best_ckpt_global_step"]
@@ -178,7 +180,7 @@ def test_the_best_checkpoint_holds_the_average(tmp_path: Path) -> None:
     folder = exported(config, tmp_path / "run", tmp_path / "export", checkpoint="best")
     assert folder.name == str(step)
     check(folder, logits(model))
-    with pytest.raises(RunnerError, match="'plain', and best/best-60 holds the averaged"):
+    with pytest.raises(RunnerError, match="'plain', but best/best-60 contains only the averaged"):
         exported(config, tmp_path / "run", tmp_path / "b", checkpoint="best", weights="plain")
 
 
@@ -194,7 +196,7 @@ def test_the_best_checkpoint_holds_the_average(tmp_path: Path) -> None:
     ],
     ids=["newest", "eager", "best", "plain"],
 )  # fmt: skip
-def test_the_export_at_the_end_of_a_run(changes: dict[str, Any], tmp_path: Path) -> None:
+def test_run_exports_its_model_at_the_end(changes: dict[str, Any], tmp_path: Path) -> None:
     config = digits_config(trainer__export_subdir="served", trainer__train_steps=30, **changes)
     notes = Notes()
     model, _ = run(config, tmp_path / "run", notes=notes)
@@ -204,7 +206,7 @@ def test_the_export_at_the_end_of_a_run(changes: dict[str, Any], tmp_path: Path)
     assert [path.name for path in (tmp_path / "run/served").iterdir()] == ["30"]
 
 
-def test_a_run_that_is_started_again_exports_again(tmp_path: Path) -> None:
+def test_rerun_of_a_finished_run_exports_again(tmp_path: Path) -> None:
     config = digits_config(trainer__export_subdir="served", trainer__train_steps=5)
     run(config, tmp_path, "train", "mirrored2")
     marker = tmp_path / "served/5/marker"
@@ -215,23 +217,25 @@ def test_a_run_that_is_started_again_exports_again(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "served").iterdir()] == ["5"]
 
 
-def test_a_task_without_signatures_is_told_before_training(tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match="ToyTask does not say how it is exported") as caught:
+def test_task_that_cannot_be_exported_is_rejected_before_training(tmp_path: Path) -> None:
+    with pytest.raises(
+        SettingError, match="ToyTask cannot be exported, because it does not define"
+    ) as caught:
         run(toy_config(trainer__export_subdir="served"), tmp_path)
     assert caught.value.path == "trainer.export_subdir"
     assert not list(tmp_path.iterdir())
 
 
-def test_a_failed_export_leaves_the_run_whole(tmp_path: Path) -> None:
+def test_failed_export_leaves_the_run_intact(tmp_path: Path) -> None:
     (tmp_path / "served").write_text("in the way")
     config = digits_config(trainer__export_subdir="served", trainer__train_steps=5)
-    with pytest.raises(RunnerError, match="the run is done and saved, but not exported"):
+    with pytest.raises(RunnerError, match="the run is complete and saved, but the export failed"):
         run(config, tmp_path, "train")
     assert choose_checkpoint(tmp_path, None, "", print).place.step == 5
     assert (tmp_path / "served").read_text() == "in the way"
 
 
-def test_nothing_is_left_of_an_export_that_fails(
+def test_failed_export_leaves_no_files_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = digits_config(trainer__train_steps=5)
@@ -265,7 +269,7 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("{run}/checkpoints/ckpt-20", 20),
     ],
 )
-def test_which_checkpoint(asked: str | None, step: int, three: Path) -> None:
+def test_checkpoint_is_chosen_by_step_or_path(asked: str | None, step: int, three: Path) -> None:
     said = asked.format(run=three) if asked else None
     choice = choose_checkpoint(three, said, "", pytest.fail)
     assert (choice.place.step, choice.is_best) == (step, False)
@@ -277,12 +281,15 @@ def test_which_checkpoint(asked: str | None, step: int, three: Path) -> None:
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ("25", "got 25, and .* has none of it\nthere are those of steps 10, 20, 30"),
-        ("best", "there is no best checkpoint in .*best\na run keeps one where"),
-        ("checkpoints/ckpt-11", "there is none at 'checkpoints/ckpt-11', nor in"),
+        ("25", "got 25, but .* has no checkpoint of that step\nallowed: 10, 20, 30"),
+        ("best", "there is no best checkpoint in .*best\na run keeps one only if"),
+        (
+            "checkpoints/ckpt-11",
+            "no checkpoint found at 'checkpoints/ckpt-11', nor at that path in",
+        ),
     ],
 )
-def test_a_checkpoint_that_is_not_there(asked: str, message: str, three: Path) -> None:
+def test_missing_checkpoint_is_reported(asked: str, message: str, three: Path) -> None:
     with pytest.raises(RunnerError, match=message):
         choose_checkpoint(three, asked, "", pytest.fail)
 
@@ -302,21 +309,23 @@ def damage(three: Path) -> Any:
         path.write_bytes(content)
 
 
-def test_a_damaged_checkpoint_is_passed_over(three: Path, damage: Callable[[int], None]) -> None:
+def test_damaged_checkpoint_is_skipped_unless_requested(
+    three: Path, damage: Callable[[int], None]
+) -> None:
     damage(30)
     notes: list[str] = []
     assert choose_checkpoint(three, None, "", notes.append).place.step == 20
     (note,) = notes
-    assert "checkpoints/ckpt-30 is damaged, and not used" in note
+    assert "checkpoints/ckpt-30 is damaged and ignored" in note
     with pytest.raises(RunnerError, match=r"ckpt-30 is damaged: .* has changed"):
         choose_checkpoint(three, "30", "", notes.append)
     damage(10)
     damage(20)
-    with pytest.raises(RunnerError, match="no whole checkpoint is left"):
+    with pytest.raises(RunnerError, match="no intact checkpoint is left"):
         choose_checkpoint(three, None, "", notes.append)
 
 
-def test_a_checkpoint_of_another_model_is_told(three: Path, tmp_path: Path) -> None:
+def test_export_of_a_checkpoint_of_another_model_is_rejected(three: Path, tmp_path: Path) -> None:
     other = digits_config(task__model__hidden_units=[17])
     with pytest.raises(RunnerError, match=r"does not fit this experiment[\s\S]*config\.yaml"):
         exported(other, three, tmp_path / "export")
@@ -325,7 +334,7 @@ def test_a_checkpoint_of_another_model_is_told(three: Path, tmp_path: Path) -> N
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
-def test_precision_is_kept(precision: str, tmp_path: Path) -> None:
+def test_export_keeps_the_compute_precision(precision: str, tmp_path: Path) -> None:
     config = digits_config(trainer__train_steps=5, runtime__mixed_precision_dtype=precision)
     model, _ = run(config, tmp_path / "run", "train")
     folder = exported(config, tmp_path / "run", tmp_path / "export")
@@ -334,7 +343,7 @@ def test_precision_is_kept(precision: str, tmp_path: Path) -> None:
              for op in _all_ops(function.graph) if op.type == "MatMul"}  # fmt: skip
     assert types == {precision, "float32"}  # The logits are float32.
     assert all(each.dtype == tf.float32 for each in loaded.signatures["image_tensor"].variables)
-    # Of 8 or 11 bits, and a graph and single ops round in different places.
+    # With 8 or 11 bits, since a graph and single ops round in different places.
     check(folder, logits(model), atol=0.02)
 
 

@@ -1,4 +1,4 @@
-"""The average of the weights: its numbers, where it is used, and that it leaves no trace."""
+"""The average of the weights: its values, where it is used, and that it can be reverted."""
 
 import json
 from pathlib import Path
@@ -37,7 +37,7 @@ def _by_hand(config: ExperimentConfig) -> np.ndarray:
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("start_step", [0, 7])
 @pytest.mark.parametrize("dynamic", [True, False])
-def test_the_average_is_that_of_the_paper(
+def test_average_of_the_weights_matches_the_formula(
     strategy: tf.distribute.Strategy, dynamic: bool, start_step: int, tmp_path: Path
 ) -> None:
     config = _config(
@@ -81,7 +81,9 @@ def test_evaluation_and_the_best_checkpoint_use_the_average(name: str, tmp_path:
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["off", "mirrored2"])
-def test_applying_and_taking_back_leaves_every_bit(name: str, tmp_path: Path) -> None:
+def test_applying_and_reverting_the_average_restores_the_weights_exactly(
+    name: str, tmp_path: Path
+) -> None:
     config = _config(
         task__batch_norm=True, trainer__optimizer_config__ema__trainable_weights_only=False
     )
@@ -104,7 +106,7 @@ def test_applying_and_taking_back_leaves_every_bit(name: str, tmp_path: Path) ->
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["one_device", "mirrored2"])
-def test_moving_averages_of_batch_norm_are_averaged_on_demand(name: str, tmp_path: Path) -> None:
+def test_batch_norm_moving_averages_are_averaged_if_configured(name: str, tmp_path: Path) -> None:
     config = _config(
         task__batch_norm=True,
         trainer__optimizer_config__ema__average_decay=0.0,
@@ -119,7 +121,7 @@ def test_moving_averages_of_batch_norm_are_averaged_on_demand(name: str, tmp_pat
         assert np.any(average.numpy() != 0)
 
 
-def test_moving_averages_are_left_out_by_default() -> None:
+def test_batch_norm_moving_averages_are_not_averaged_by_default() -> None:
     state = state_of(_config(task__batch_norm=True), make_strategy("one_device"))
     assert state.ema is not None
     assert (
@@ -129,7 +131,7 @@ def test_moving_averages_are_left_out_by_default() -> None:
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["one_device", "mirrored2"])
-def test_float16_with_an_average(name: str, tmp_path: Path) -> None:
+def test_average_of_the_weights_matches_the_formula_in_float16(name: str, tmp_path: Path) -> None:
     config = _config(runtime__mixed_precision_dtype="float16", trainer__train_steps=STEPS)
     state = trained(config, tmp_path, make_strategy(name)).state
     assert state.ema is not None

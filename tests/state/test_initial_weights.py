@@ -1,4 +1,4 @@
-"""What a task loads into a new model is counted; that it loads nothing is an error."""
+"""Variables that a task loads into a new model are counted; loading none is an error."""
 
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ class _Official(ToyTask):
 
 
 class _Part(ToyTask):
-    """Loads a part, and does not mind what it finds."""
+    """Loads a part, and ignores missing variables."""
 
     def initialize(self, model: tf_keras.Model) -> None:
         part = tf.train.Checkpoint(norm=model.layers[1])
@@ -29,7 +29,7 @@ class _Part(ToyTask):
 
 
 class _ByHand(ToyTask):
-    """Sets weights without a checkpoint of TensorFlow's."""
+    """Sets weights without a TensorFlow checkpoint."""
 
     def initialize(self, model: tf_keras.Model) -> None:
         model.layers[-1].set_weights([np.full([3, 1], 5.0)])
@@ -37,7 +37,7 @@ class _ByHand(ToyTask):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The path of a checkpoint of a model with batch norm, its weights as they were at first."""
+    """The path of a checkpoint of a model with batch norm and its initial weights."""
     model = ToyTask(ToyConfig(batch_norm=True)).build_model()
     folder = tmp_path_factory.mktemp("made")
     norm = model.layers[1]
@@ -56,26 +56,26 @@ def _initialized(
 
 
 @pytest.mark.parametrize("task_class", [_Official, ToyTask])
-def test_all_that_was_loaded_is_counted(task_class: Any, made: Path) -> None:
+def test_all_loaded_variables_are_counted(task_class: Any, made: Path) -> None:
     for path in (made, made.parent):
-        # The moving averages in it are those of any new model.
+        # Its moving averages equal those of any new model.
         _, notes = _initialized(task_class, path, batch_norm=True)
         assert notes == [f"loaded 5 of the model's 5 variables from {path}"]
 
 
-def test_what_begins_anew_is_named(made: Path) -> None:
+def test_note_names_variables_that_keep_their_initial_values(made: Path) -> None:
     _, (note,) = _initialized(_Part, made, batch_norm=True)
     assert note.startswith("loaded 4 of the model's 5 variables")
-    assert note.endswith("these begin anew:\n  w/kernel")
+    assert note.endswith("these keep their initial values:\n  w/kernel")
 
 
-def test_weights_set_in_another_way_count(made: Path) -> None:
+def test_weights_set_without_a_checkpoint_are_counted(made: Path) -> None:
     model, (note,) = _initialized(_ByHand, made)
     np.testing.assert_array_equal(model.get_weights()[0], [[5.0]] * 3)
     assert note.startswith("loaded 1 of the model's 1 variables")
 
 
-def test_nothing_is_said_where_nothing_was_asked_for() -> None:
+def test_no_note_is_shown_without_an_initial_checkpoint() -> None:
     assert _initialized(_Official, "")[1] == []
 
 
@@ -86,24 +86,24 @@ def _refused(task_class: Any, path: Path, **changes: Any) -> str:
     return caught.value.reason
 
 
-def test_a_checkpoint_without_anything_of_the_model_is_refused(tmp_path: Path) -> None:
+def test_checkpoint_without_variables_of_the_model_is_rejected(tmp_path: Path) -> None:
     path = tf.train.Checkpoint(other=tf.Variable(1.0)).save(str(tmp_path / "ckpt"))
-    assert "has nothing for any of the model's 5 variables" in _refused(
+    assert "contains none of the model's 5 variables" in _refused(
         _Part, Path(path), batch_norm=True
     )
 
 
 @pytest.mark.parametrize("task_class", [_Official, _Part])
-def test_a_place_without_a_checkpoint_is_refused(task_class: Any, tmp_path: Path) -> None:
+def test_path_without_a_checkpoint_is_rejected(task_class: Any, tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "ckpt-7"):
         assert f"there is no checkpoint at {str(path)!r}" in _refused(task_class, path)
 
 
-def test_a_checkpoint_of_another_model_is_refused(made: Path, tmp_path: Path) -> None:
+def test_checkpoint_of_another_model_is_rejected(made: Path, tmp_path: Path) -> None:
     reason = _refused(_Official, made, batch_norm=True, outputs=2)
     assert "does not fit the model" in reason
     model = ToyTask(ToyConfig()).build_model()
     path = Path(tf.train.Checkpoint(model=model.layers[-1]).save(str(tmp_path / "ckpt")))
-    assert "0 of the model's 1 variables have a value; without one:\n  w/kernel" in _refused(
+    assert "loaded 0 of the model's 1 variables; not loaded:\n  w/kernel" in _refused(
         _Official, path
     )

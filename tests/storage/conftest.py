@@ -41,7 +41,7 @@ class Proxy:
         return f"http://127.0.0.1:{self._listener.getsockname()[1]}"
 
     def fail(self, mode: str) -> None:
-        """Fails from now on, connections that are open included."""
+        """Fails from now on, open connections included."""
         self.mode = mode
         for connection in [*self._open]:
             with contextlib.suppress(OSError):
@@ -99,7 +99,7 @@ def s3_server() -> Iterator[tuple[str, int]]:
 
 @pytest.fixture(scope="session")
 def session_proxy(s3_server: tuple[str, int]) -> Iterator[Proxy]:
-    """One for all tests: another address would take another client, which is slow to make."""
+    """One for all tests: another address would need another client, which is slow to create."""
     found = Proxy(s3_server)
     yield found
     found.close()
@@ -107,7 +107,7 @@ def session_proxy(s3_server: tuple[str, int]) -> Iterator[Proxy]:
 
 @pytest.fixture
 def proxy(session_proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
-    """What this process and its children take for S3; the cache is one of the test's own."""
+    """Acts as S3 for this process and its children; each test has its own cache."""
     found = session_proxy
     found.requests = []
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIATESTTESTTEST")
@@ -121,11 +121,11 @@ def proxy(session_proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.fixture
 def url(proxy: Proxy) -> str:
-    """A place in the store that nobody else uses."""
+    """A location in the store that nothing else uses."""
     return f"s3://bucket/{uuid.uuid4().hex[:8]}/run"
 
 
 @pytest.fixture
 def store(url: str) -> ObjectStore:
-    """The same place, opened."""
+    """The same location, opened."""
     return ObjectStore(url)

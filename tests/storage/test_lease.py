@@ -10,17 +10,18 @@ import pytest
 from orbit_runner.errors import RunnerError
 from orbit_runner.storage.lease import NAME, Lease
 from orbit_runner.storage.objects import RETRY_VARIABLE, ObjectStore
+from tests.support.launches import wait_for
 
 from .conftest import Proxy
 
 _ELSEWHERE = {"owner": "f00", "process": 7, "host": "far", "machine": "another", "started": "1"}
 
 
-def test_a_process_of_this_machine_that_lives_keeps_its_lock(store: ObjectStore) -> None:
+def test_live_process_on_this_machine_keeps_its_lock(store: ObjectStore) -> None:
     first = Lease(store)
     first.acquire()
 
-    with pytest.raises(RunnerError, match=f"another process trains in {store.url}"):
+    with pytest.raises(RunnerError, match=f"another process is training in {store.url}"):
         Lease(store).acquire()
 
     first.release()
@@ -30,7 +31,7 @@ def test_a_process_of_this_machine_that_lives_keeps_its_lock(store: ObjectStore)
     second.release()
 
 
-def test_a_process_of_this_machine_that_died_has_lost_its_lock_at_once(store: ObjectStore) -> None:
+def test_dead_process_on_this_machine_loses_its_lock_immediately(store: ObjectStore) -> None:
     lease = Lease(store)
     lease.acquire()
     lease._stop.set()
@@ -44,7 +45,7 @@ def test_a_process_of_this_machine_that_died_has_lost_its_lock_at_once(store: Ob
     other.release()
 
 
-def test_a_lock_of_another_machine_that_is_not_renewed_is_taken_over(
+def test_lock_of_another_machine_is_taken_over_if_not_renewed(
     store: ObjectStore, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store.write(NAME, json.dumps(_ELSEWHERE).encode())
@@ -58,7 +59,7 @@ def test_a_lock_of_another_machine_that_is_not_renewed_is_taken_over(
     lease.release()
 
 
-def test_a_lock_of_another_machine_that_is_renewed_stays(store: ObjectStore) -> None:
+def test_lock_of_another_machine_is_respected_while_it_is_renewed(store: ObjectStore) -> None:
     stop = threading.Event()
 
     def renew() -> None:
@@ -78,7 +79,7 @@ def test_a_lock_of_another_machine_that_is_renewed_stays(store: ObjectStore) -> 
         thread.join()
 
 
-def test_a_process_whose_lock_was_taken_over_is_told(store: ObjectStore) -> None:
+def test_process_is_notified_when_its_lock_is_taken_over(store: ObjectStore) -> None:
     told = threading.Event()
     lease = Lease(store, seconds=2.0, renewal=0.1, on_lost=told.set)
     lease.acquire()
@@ -92,7 +93,7 @@ def test_a_process_whose_lock_was_taken_over_is_told(store: ObjectStore) -> None
     assert json.loads(store.read(NAME))["owner"] == "f00"
 
 
-def test_a_lock_that_cannot_be_renewed_is_not_relied_upon(
+def test_lock_that_cannot_be_renewed_does_not_count_as_held(
     store: ObjectStore, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(RETRY_VARIABLE, "0.1")
@@ -101,12 +102,9 @@ def test_a_lock_that_cannot_be_renewed_is_not_relied_upon(
     assert lease.holds()
 
     proxy.fail("down")
-    waiting = threading.Event()
-    while lease.holds():
-        waiting.wait(0.05)
+    wait_for(lambda: not lease.holds())
     proxy.mode = "up"
-    while not lease.holds():
-        waiting.wait(0.05)
+    wait_for(lease.holds)
 
     lease.release()
     assert "released" in json.loads(store.read(NAME))

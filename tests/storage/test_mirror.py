@@ -58,7 +58,7 @@ def changes(proxy: Proxy, store: ObjectStore) -> list[str]:
     ]
 
 
-def test_a_checkpoint_is_uploaded_in_commit_order_and_deleted_after_its_successor(
+def test_checkpoint_is_uploaded_in_commit_order_before_the_old_one_is_deleted(
     store: ObjectStore, proxy: Proxy
 ) -> None:
     copy = open_copy(store, "me", "")
@@ -85,7 +85,7 @@ def test_a_checkpoint_is_uploaded_in_commit_order_and_deleted_after_its_successo
     assert [*(copy.outbox).rglob("*.index")] == []
 
 
-def test_what_has_not_changed_is_not_uploaded_again(store: ObjectStore, proxy: Proxy) -> None:
+def test_unchanged_files_are_not_uploaded_again(store: ObjectStore, proxy: Proxy) -> None:
     copy = open_copy(store, "me", "")
     write_checkpoint(copy.path, 10)
     finish(copy)
@@ -96,9 +96,7 @@ def test_what_has_not_changed_is_not_uploaded_again(store: ObjectStore, proxy: P
     assert changes(proxy, store) == []
 
 
-def test_a_replaced_checkpoint_is_none_while_it_is_replaced(
-    store: ObjectStore, proxy: Proxy
-) -> None:
+def test_index_is_deleted_while_a_checkpoint_is_replaced(store: ObjectStore, proxy: Proxy) -> None:
     copy = open_copy(store, "me", "")
     write_checkpoint(copy.path, 10)
     finish(copy)
@@ -117,7 +115,7 @@ def test_a_replaced_checkpoint_is_none_while_it_is_replaced(
     ]
 
 
-def test_files_of_this_machine_and_half_written_ones_stay_here(store: ObjectStore) -> None:
+def test_local_and_partially_written_files_are_not_uploaded(store: ObjectStore) -> None:
     copy = open_copy(store, "me", "")
     (copy.path / ".lock").write_text("{}", encoding="utf-8")
     (copy.path / ".run.json.7").write_text("{", encoding="utf-8")
@@ -132,7 +130,9 @@ def test_files_of_this_machine_and_half_written_ones_stay_here(store: ObjectStor
     assert store.read("metrics.jsonl") == b'{"step": 1}\n'
 
 
-def test_another_machine_gets_small_files_and_the_newest_checkpoint(store: ObjectStore) -> None:
+def test_another_machine_downloads_small_files_and_the_newest_checkpoint(
+    store: ObjectStore,
+) -> None:
     first = open_copy(store, "me", "")
     for step in (10, 20, 30):
         write_checkpoint(first.path, step, keep=3)
@@ -149,14 +149,14 @@ def test_another_machine_gets_small_files_and_the_newest_checkpoint(store: Objec
     assert (second.path / "metrics.jsonl").read_text(encoding="utf-8").count("\n") == 3
     assert not (second.path / "train").exists()
     assert steps(store) == [10, 20, 30]
-    # What this machine never had goes as well, when there are too many.
+    # Checkpoints that this machine never had are deleted too, if there are too many.
     write_checkpoint(second.path, 40, keep=3)
     finish(second, keep=3)
     assert steps(store) == [20, 30, 40]
     assert "train/events.out.tfevents.1" in store.list()
 
 
-def test_a_damaged_checkpoint_in_the_store_is_not_the_only_one_downloaded(
+def test_intact_checkpoint_is_downloaded_if_the_newest_is_damaged(
     store: ObjectStore,
 ) -> None:
     first = open_copy(store, "me", "")
@@ -172,7 +172,7 @@ def test_a_damaged_checkpoint_in_the_store_is_not_the_only_one_downloaded(
     assert [step for step in folder.committed() if not folder.damage(step)] == [10]
 
 
-def test_this_machine_continues_with_what_it_had_not_uploaded(
+def test_same_machine_continues_with_files_it_had_not_uploaded(
     store: ObjectStore, capsys: pytest.CaptureFixture[str]
 ) -> None:
     copy = open_copy(store, "me", "")
@@ -187,7 +187,7 @@ def test_this_machine_continues_with_what_it_had_not_uploaded(
     assert steps(store) == [10, 20]
 
 
-def test_the_store_counts_where_another_machine_has_trained_since(
+def test_store_takes_precedence_if_another_machine_has_trained_since(
     store: ObjectStore, capsys: pytest.CaptureFixture[str]
 ) -> None:
     copy = open_copy(store, "me", "")
@@ -206,7 +206,7 @@ def test_the_store_counts_where_another_machine_has_trained_since(
     assert CheckpointFolder(aside / "checkpoints").committed() == [10, 20]
 
 
-def test_leftovers_of_an_upload_that_was_killed_are_removed(store: ObjectStore) -> None:
+def test_leftovers_of_a_killed_upload_are_removed(store: ObjectStore) -> None:
     store.write("checkpoints/ckpt-5.data-00000-of-00001", b"half a checkpoint")
 
     copy = open_copy(store, "me", "")
@@ -227,7 +227,7 @@ def test_nothing_is_uploaded_without_the_lock(store: ObjectStore) -> None:
     assert store.list() == {}
 
 
-def test_uploads_beside_training_outlive_a_store_that_is_gone_for_a_while(
+def test_background_uploads_survive_a_temporary_store_outage(
     store: ObjectStore,
     proxy: Proxy,
     monkeypatch: pytest.MonkeyPatch,
@@ -240,7 +240,9 @@ def test_uploads_beside_training_outlive_a_store_that_is_gone_for_a_while(
     mirror.start()
     told = ""
     step = 0
+    end = time.monotonic() + 600
     while "training continues" not in told:
+        assert time.monotonic() < end
         step += 1
         write_checkpoint(copy.path, step, keep=1)
         told += capsys.readouterr().err
@@ -252,7 +254,7 @@ def test_uploads_beside_training_outlive_a_store_that_is_gone_for_a_while(
     assert steps(store) == [step]
 
 
-def test_an_evaluation_follows_the_run_and_uploads_only_what_is_its_own(
+def test_evaluation_follows_the_run_and_uploads_only_its_own_files(
     store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run, "_POLL_SECONDS", 0.05)
@@ -281,7 +283,7 @@ def test_an_evaluation_follows_the_run_and_uploads_only_what_is_its_own(
     assert store.read("metrics.jsonl").count(b"\n") == 2
 
 
-def test_there_is_nothing_to_evaluate_where_there_is_no_run(url: str) -> None:
+def test_evaluating_a_url_without_a_run_is_rejected(url: str) -> None:
     with (
         pytest.raises(PathError, match=f"^--model_dir: there is nothing at {url}"),
         run.evaluation_scope(url, summaries="validation", follows=False),

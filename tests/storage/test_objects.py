@@ -19,7 +19,7 @@ def test_objects_are_written_listed_read_and_deleted(store: ObjectStore, tmp_pat
     (tmp_path / "file").write_bytes(b"x" * 70_000)
     store.write("a/b.txt", b"hello")
     store.upload(tmp_path / "file", "big")
-    # The beginning of another name is no directory of it.
+    # A name with the same prefix is not inside the directory.
     ObjectStore(f"{store.url}-2").write("c", b"")
 
     assert {name: info.size for name, info in store.list().items()} == {"a/b.txt": 5, "big": 70_000}
@@ -48,7 +48,7 @@ def test_a_conditional_write_succeeds_only_on_the_version_it_names(scheme: str, 
     assert store.read("x") == b"2"
 
 
-def test_of_many_conditional_writes_one_succeeds(store: ObjectStore) -> None:
+def test_only_one_of_many_concurrent_conditional_writes_succeeds(store: ObjectStore) -> None:
     written: list[str | None] = []
     barrier = threading.Barrier(6)
 
@@ -67,7 +67,7 @@ def test_of_many_conditional_writes_one_succeeds(store: ObjectStore) -> None:
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("mode", ["busy", "down"])
-def test_a_store_that_fails_for_a_while_is_tried_again(
+def test_write_is_retried_during_a_temporary_store_failure(
     mode: str, store: ObjectStore, proxy: Proxy
 ) -> None:
     store.write("x", b"1")
@@ -81,7 +81,7 @@ def test_a_store_that_fails_for_a_while_is_tried_again(
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("mode", ["busy", "down"])
-def test_a_store_that_is_gone_is_an_error_that_names_object_and_reason(
+def test_unreachable_store_error_names_the_object_and_the_reason(
     mode: str, store: ObjectStore, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(RETRY_VARIABLE, "1.5")
@@ -99,7 +99,7 @@ def test_a_store_that_is_gone_is_an_error_that_names_object_and_reason(
     assert not raised.value.permanent
 
 
-def test_a_bucket_that_is_not_there_is_reported_at_once(proxy: Proxy) -> None:
+def test_missing_bucket_is_reported_immediately(proxy: Proxy) -> None:
     with pytest.raises(
         StorageError, match=r"cannot list s3://no-bucket/x: .*does not exist"
     ) as one:
@@ -108,7 +108,7 @@ def test_a_bucket_that_is_not_there_is_reported_at_once(proxy: Proxy) -> None:
     assert one.value.permanent
 
 
-def test_missing_credentials_are_reported_at_once(
+def test_missing_credentials_are_reported_immediately(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
@@ -121,14 +121,14 @@ def test_missing_credentials_are_reported_at_once(
     assert raised.value.permanent
 
 
-def test_a_missing_package_is_named_with_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_error_names_the_pip_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "s3fs", None)
 
     with pytest.raises(PathError) as raised:
         open_store("s3://bucket/x", "--model_dir")
 
     told = str(raised.value)
-    assert told.startswith("--model_dir: s3:// needs the package s3fs")
+    assert told.startswith("--model_dir: s3:// requires the package s3fs")
     assert "pip install 'orbit-runner[cloud]'" in told
 
 

@@ -1,4 +1,4 @@
-"""What kind of place a path names."""
+"""What kind of location a path names."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from orbit_runner.storage.paths import (
         ("gs:/bucket/x", "gs", True),
     ],
 )
-def test_the_scheme_tells_the_kind_of_a_path(text: str, scheme: str, remote: bool) -> None:
+def test_scheme_determines_whether_a_path_is_remote(text: str, scheme: str, remote: bool) -> None:
     assert scheme_of(text) == scheme
     assert is_remote(text) is remote
 
@@ -46,7 +46,7 @@ def test_the_scheme_tells_the_kind_of_a_path(text: str, scheme: str, remote: boo
         ("runs/a", "runs/a"),
     ],
 )
-def test_a_file_url_is_the_local_path(url: str, path: str) -> None:
+def test_file_url_is_converted_to_a_local_path(url: str, path: str) -> None:
     assert without_file_scheme(url) == path
     assert local_path(url, "--model_dir") == Path(path)
 
@@ -58,10 +58,12 @@ def test_a_file_url_is_the_local_path(url: str, path: str) -> None:
         ("hdfs://h/x", True, "hdfs:// is not supported\nallowed: a local path, file:///…, gs://"),
         ("file://host/x", True, "expected file:///… with an absolute path"),
         ("s3:///x", True, "expected s3://bucket/path"),
-        ("s3://me:secret@bucket/x", True, "got 's3://…@bucket/x' with a user name or a password"),
+        ("s3://me:secret@bucket/x", True, "got 's3://…@bucket/x' with a user name or password"),
     ],
 )
-def test_a_path_that_cannot_be_used_is_named(text: str, remote: bool, message: str) -> None:
+def test_unusable_path_is_reported_without_its_credentials(
+    text: str, remote: bool, message: str
+) -> None:
     problem = path_problem(text, remote=remote)
 
     assert message in problem

@@ -1,4 +1,4 @@
-"""Runs whose directory is in an object store, as processes that are killed and refused."""
+"""Runs whose directory is in an object store: processes that are killed, rejected and resumed."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def wait_for(event: Callable[[], Any], going: Callable[[], bool]) -> None:
 
 @contextlib.contextmanager
 def meanwhile(event: Callable[[], Any], action: Callable[[], None]) -> Iterator[None]:
-    """Does something in a thread as soon as something has happened."""
+    """Runs an action in a thread as soon as an event has happened."""
     stop = threading.Event()
 
     def watch() -> None:
@@ -82,7 +82,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_a_run_that_is_killed_resumes_exactly_on_another_machine(
+def test_killed_run_resumes_exactly_on_another_machine(
     undisturbed: dict[str, Any],
     store: ObjectStore,
     tmp_path: Path,
@@ -95,12 +95,12 @@ def test_a_run_that_is_killed_resumes_exactly_on_another_machine(
         command = [sys.executable, "-m", "orbit_runner", *arguments]
         first = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=err)
     wait_for(lambda: newest_step(store) >= 40, lambda: first.poll() is None)
-    # A second process is refused while the first one lives.
+    # A second process is rejected while the first one lives.
     assert main(arguments) == 2
     told = capsys.readouterr().err
     first.kill()
     first.wait()
-    assert f"another process trains in {store.url}" in told
+    assert f"another process is training in {store.url}" in told
     assert f"process {first.pid} on " in told
     left_at = newest_step(store)
     assert left_at < 200
@@ -138,9 +138,9 @@ def test_commands_read_a_run_in_a_store(
 
     assert "trainer.train_steps" in answer("diff", store.url, "digits")
     assert "train_steps: 60" in answer("show", f"--experiment={store.url}")
-    assert f"{store.url}: whole, 4 checkpoints read" in answer("verify", store.url)
+    assert f"{store.url}: intact, 4 checkpoints read" in answer("verify", store.url)
     one = f"{store.url}/checkpoints/ckpt-40"
-    assert f"{one}: whole, 1 checkpoint read" in answer("verify", one)
+    assert f"{one}: intact, 1 checkpoint read" in answer("verify", one)
     record = json.loads(answer("export", store.url, "--json"))
     assert record["fingerprint"] == fingerprint
     assert record["path"] == f"{store.url}/export/60"
@@ -161,7 +161,7 @@ def test_commands_read_a_run_in_a_store(
 
 
 @pytest.mark.slow
-def test_a_store_that_fails_for_a_while_does_not_end_a_run(
+def test_temporary_store_failure_does_not_end_a_run(
     undisturbed: dict[str, Any],
     store: ObjectStore,
     proxy: Proxy,
@@ -182,7 +182,7 @@ def test_a_store_that_fails_for_a_while_does_not_end_a_run(
 
 
 @pytest.mark.slow
-def test_a_store_that_is_gone_for_good_is_one_error_that_names_the_working_copy(
+def test_permanent_store_failure_is_one_error_that_names_the_working_copy(
     undisturbed: dict[str, Any],
     store: ObjectStore,
     proxy: Proxy,
@@ -201,7 +201,7 @@ def test_a_store_that_is_gone_for_good_is_one_error_that_names_the_working_copy(
     assert "Traceback" not in err
     assert "a-secret-of-the-tests" not in err
     copy = local_run_directory(store.url)
-    assert f"the run is whole in its working copy, {copy}" in err
+    assert f"all files of the run are in its working copy, {copy}" in err
     assert (copy / "checkpoints" / "ckpt-200.index").exists()
 
     # Back again: the same command uploads what is missing, and trains nothing.
@@ -216,7 +216,7 @@ def test_a_store_that_is_gone_for_good_is_one_error_that_names_the_working_copy(
 
 
 @pytest.mark.slow
-def test_a_run_that_another_process_took_over_stops_uploading(
+def test_run_taken_over_by_another_process_stops_uploading(
     store: ObjectStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(Lease.__init__, "__kwdefaults__", {**_LEASE_DEFAULTS, "renewal": 0.2})
@@ -235,7 +235,7 @@ def test_a_run_that_another_process_took_over_stops_uploading(
     assert store.read(".lock").decode() == other
 
 
-def test_a_place_that_cannot_be_written_is_a_usage_error_before_tensorflow_is_imported(
+def test_unwritable_model_dir_is_rejected_before_tensorflow_is_imported(
     proxy: Proxy, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -248,7 +248,7 @@ def test_a_place_that_cannot_be_written_is_a_usage_error_before_tensorflow_is_im
     assert "importing tensorflow" not in told
 
 
-def test_a_cluster_takes_no_run_directory_in_a_store(
+def test_cluster_rejects_a_run_directory_in_a_store(
     url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = {"type": "worker", "index": 0}

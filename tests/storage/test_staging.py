@@ -20,7 +20,7 @@ from .conftest import Proxy
 
 @pytest.fixture(autouse=True)
 def new_process() -> None:
-    """Forgets what was compared with the store before, as a new process would."""
+    """Clears the caches of comparisons with the store, as in a new process."""
     for one in (staged_config._folder, staged_config._file, staged_config._checkpoint):
         one.cache_clear()
 
@@ -32,14 +32,14 @@ def downloads(proxy: Proxy) -> list[str]:
     )
 
 
-def test_a_copy_follows_the_store(store: ObjectStore, proxy: Proxy) -> None:
+def test_local_copy_is_updated_when_the_store_changes(store: ObjectStore, proxy: Proxy) -> None:
     store.write("a", b"1")
     store.write("sub/b", b"2")
 
     folder = stage(store.url, "--data_dir")
     assert downloads(proxy) == ["a", "b"]
     assert (folder / "sub" / "b").read_bytes() == b"2"
-    # The time of the object: comparing times gives the same on every machine.
+    # The copy has the time of the object, so comparing times is the same on every machine.
     assert (folder / "a").stat().st_mtime == store.list()["a"].modified
 
     assert stage(store.url, "--data_dir") == folder
@@ -57,7 +57,7 @@ def test_a_copy_follows_the_store(store: ObjectStore, proxy: Proxy) -> None:
     assert (folder / "a").read_bytes() == b"3"
 
 
-def test_one_file_of_many_is_copied_alone(store: ObjectStore, proxy: Proxy) -> None:
+def test_staging_one_file_downloads_no_others(store: ObjectStore, proxy: Proxy) -> None:
     store.write("words.model", b"m")
     store.write("large", b"l")
 
@@ -65,7 +65,7 @@ def test_one_file_of_many_is_copied_alone(store: ObjectStore, proxy: Proxy) -> N
     assert downloads(proxy) == ["words.model"]
 
 
-def test_nothing_at_a_url_is_an_error_with_its_name(url: str) -> None:
+def test_missing_object_error_names_the_setting_and_the_url(url: str) -> None:
     with pytest.raises(PathError, match=f"^--data_dir: there is nothing at {url}"):
         stage(url, "--data_dir")
     with pytest.raises(PathError, match=f"^x: there is no object {url}/a.model"):
@@ -73,7 +73,7 @@ def test_nothing_at_a_url_is_an_error_with_its_name(url: str) -> None:
 
 
 @pytest.mark.parametrize("data_dir", [True, False])
-def test_only_the_files_of_input_path_are_copied(
+def test_only_files_that_match_input_path_are_downloaded(
     data_dir: bool, store: ObjectStore, proxy: Proxy
 ) -> None:
     for name in ("train-0.tfrecord", "train-1.tfrecord", "test-0.tfrecord"):
@@ -146,7 +146,7 @@ def test_a_checkpoint_is_found_by_its_directory_and_by_its_name(
     ]
 
 
-def test_a_missing_data_set_is_an_error_of_its_setting(url: str) -> None:
+def test_missing_dataset_error_names_its_setting(url: str) -> None:
     flags = (("x", "task.train_data.data_dir", url),)
     config = resolve(Request(experiment="mnist", flags=flags)).config
 
@@ -156,7 +156,7 @@ def test_a_missing_data_set_is_an_error_of_its_setting(url: str) -> None:
     assert raised.value.path == "task.train_data.data_dir"
 
 
-def test_a_config_file_and_what_it_includes_are_read_from_a_store(
+def test_config_file_and_its_includes_are_read_from_a_store(
     store: ObjectStore, tmp_path: Path
 ) -> None:
     store.write("a.gin", b"include 'sub/b.gin'\ntrainer.train_steps = 7\n")

@@ -1,4 +1,4 @@
-"""A small source, and the batches that all replicas together get of a pipeline."""
+"""A small source, and the batches that all replicas together get from a pipeline."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from tests.support.batches import global_batches
 
 
 def make_choices(num_users: int = 13, num_items: int = 17, seed: int = 2) -> RatingSource:
-    """Makes choices of 1 to all but one items a user, and another one held out."""
+    """Makes from 1 to all but one choices per user, and another one held out."""
     generator = np.random.default_rng(seed)
     rows = [
         generator.permutation(num_items)[: 2 + user % (num_items - 1)] for user in range(num_users)

@@ -1,4 +1,4 @@
-"""Ways in which a file of a checkpoint gets damaged."""
+"""Ways to damage a checkpoint file."""
 
 from pathlib import Path
 

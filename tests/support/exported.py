@@ -1,4 +1,4 @@
-"""Asks exported models in a process that has nothing but tensorflow."""
+"""Queries exported models in a process that imports nothing but tensorflow."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-# Folder of a SavedModel, name of a signature, its arguments.
+# Directory of a SavedModel, name of a signature, its arguments.
 Question = tuple[Path, str, Mapping[str, Any]]
 OWN = ("orbit_runner", "orbit", "official", "tf_keras", "tensorflow_text")
 
@@ -33,16 +33,16 @@ def ask_elsewhere(questions: Sequence[Question], folder: Path) -> list[dict[str,
     """Loads exported models in one other process, and calls their signatures.
 
     Args:
-        questions: What to ask whom.
-        folder: Where questions and answers are left.
+        questions: Models, signatures and arguments of the calls.
+        folder: Directory for the files with questions and answers.
 
     Returns:
-        The outputs of each by name.
+        The outputs of each call by name.
     """
     asked, answered = folder / "asked.pickle", folder / "answered.pickle"
     asked.write_bytes(pickle.dumps([(str(path), name, dict(v)) for path, name, v in questions]))
     command = [sys.executable, "-I", "-c", _SCRIPT, str(asked), str(answered)]
-    # Which Keras TensorFlow brings along is no matter of the model; runs here have set it.
+    # A model must not depend on which Keras TensorFlow uses; runs in this process have set it.
     env = {name: value for name, value in os.environ.items() if name != "TF_USE_LEGACY_KERAS"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env=env)
     assert done.returncode == 0, done.stderr

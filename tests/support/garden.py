@@ -53,7 +53,7 @@ def params_of(config: ExperimentConfig, steps: int) -> config_definitions.Experi
 
 
 class GardenRun:
-    """A run of Model Garden's runner, its losses and its state for a look inside."""
+    """A run of Model Garden's runner, with its losses and its state for inspection."""
 
     def __init__(
         self, config: ExperimentConfig, model_dir: Path, *, steps: int, task: Any = None

@@ -1,4 +1,4 @@
-"""Small photographs in the formats that real sets of images come in."""
+"""Small photographs in the formats of real image datasets."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def write_records(
 
 
 def write_folder(folder: Path, counts: dict[str, int], first: int = 0) -> list[Path]:
-    """Writes class folders with so many images each, JPEG and PNG, in subfolders too."""
+    """Writes class directories with the given numbers of JPEGs and PNGs, half in subdirectories."""
     paths = []
     for name, count in counts.items():
         for number in range(count):
@@ -79,7 +79,7 @@ def write_tfds(
     version: str = "1.0.0",
     template: str | None = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}",
 ) -> Path:
-    """Writes a set as TensorFlow Datasets prepares it; labels are the records' numbers."""
+    """Writes a dataset as TensorFlow Datasets prepares it; labels are the records' numbers."""
     place = folder / name / version
     place.mkdir(parents=True)
     said = []

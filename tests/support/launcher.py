@@ -1,4 +1,4 @@
-"""The library part of `runner launch` as a process, with members that a test makes up."""
+"""The library part of `runner launch` as a process, with members that a test defines."""
 
 import json
 import sys

@@ -11,20 +11,20 @@ from pathlib import Path
 from typing import Any
 
 LAUNCHER = str(Path(__file__).with_name("launcher.py"))
-# A bound for what hangs; on a busy machine a start alone takes seconds.
+# A limit for what hangs; on a busy machine, starting alone takes seconds.
 SECONDS = 600.0
 
 
 def wait_for(condition: Callable[[], Any], seconds: float = SECONDS) -> Any:
     end = time.monotonic() + seconds
     while not (found := condition()):
-        assert time.monotonic() < end, "it never came"
+        assert time.monotonic() < end, "timed out waiting for the condition"
         time.sleep(0.02)
     return found
 
 
 class Launch:
-    """A launcher that runs, and what its members have left behind."""
+    """A running launcher, and the files that its members leave."""
 
     def __init__(self, folder: Path, told: dict[str, Any]) -> None:
         self.folder = folder
@@ -48,7 +48,7 @@ class Launch:
 
     @property
     def notes(self) -> list[str]:
-        """What the launcher itself said."""
+        """The lines of the launcher itself."""
         lines = (line.partition(" │ ") for line in self.err.splitlines())
         return [text for name, _, text in lines if name.strip() == "launcher"]
 
@@ -60,7 +60,7 @@ class Launch:
         return [json.loads(line) for line in lines]
 
     def pid(self, name: str, life: int = 1) -> int:
-        """Waits for the given life of a member, and returns its number."""
+        """Waits for the given life of a member, and returns its process id."""
         return wait_for(lambda: len(self.lives(name)) >= life and self.lives(name)[life - 1])["pid"]
 
     def waits(self, *names: str) -> None:

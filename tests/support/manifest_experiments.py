@@ -40,7 +40,7 @@ TRICKY = "it's \"$HOME\" $(date) `x` ${y} \\n: # - 'a', %x 1e3 ünï 日本 END_
 
 
 def resolved_of(*arguments: str) -> Resolved:
-    """Returns what `runner run` would make of arguments; those of manifests are left out."""
+    """Returns what `runner run` resolves from arguments without those of manifests."""
     to = parser("run", "")
     to.add_argument("--model_dir")
     to.add_argument("--mode", default="")
@@ -49,7 +49,7 @@ def resolved_of(*arguments: str) -> Resolved:
 
 
 def settings(flags: list[str], roles: dict[str, int]) -> Any:
-    """Returns the config that an order of `ORDERS` has to become, by settings alone."""
+    """Returns the config that an entry of `ORDERS` must resolve to, from settings alone."""
     own = ("--workers", "--ps", "--evaluator", "--gpus")
     given = [flag for flag in flags if not flag.startswith(own)]
     for flag in flags:

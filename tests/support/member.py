@@ -1,7 +1,7 @@
 """A member of a cluster that only does what a test says: run as a process, without tensorflow.
 
-`plan.json` gives what each of its lives does, as statements with the names below; the last life of
-the list is lived again and again.
+`plan.json` lists the statements that each life executes, which use the names below; the last entry
+is repeated for all further lives.
 """
 
 import json
@@ -28,7 +28,7 @@ def lives(name: str) -> list[dict]:
 
 
 def state(name: str) -> str:
-    """The letter of /proc: T for a stopped process, "" for one that is gone."""
+    """The letter of /proc: T for a stopped process, "" for one that has ended."""
     there = lives(name)
     if not there:
         return "?"
@@ -44,7 +44,7 @@ def say(text: str) -> None:
 
 
 def notice(name: str, code: int = 138, after: float = 0.0) -> None:
-    """Ends as a member does that finds another gone, or silent."""
+    """Exits like a member that finds another one ended or silent."""
     while state(name) not in ("", "T"):
         time.sleep(0.02)
     time.sleep(after)
@@ -53,13 +53,13 @@ def notice(name: str, code: int = 138, after: float = 0.0) -> None:
 
 
 def wait_lives(number: int, *names: str) -> None:
-    """Waits until other members have begun so many lives."""
+    """Waits until other members have begun the given number of lives."""
     while any(len(lives(name)) < number for name in names):
         time.sleep(0.02)
 
 
 def save_when_asked(after: float = 0.0) -> None:
-    """Waits for a signal, and ends as a member does that has saved."""
+    """Waits for a signal, and exits like a member that has saved."""
     numbers = []
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, frame: numbers.append(number))
@@ -82,7 +82,7 @@ def serve() -> None:
 
 
 def answer() -> None:
-    """Answers at its port, as a server of gRPC does."""
+    """Answers at its port, like a gRPC server."""
     with socket.create_server(("", int(TOLD[1]))) as server:
         while True:
             talk, _ = server.accept()

@@ -90,7 +90,7 @@ class LineTask(base_task.Task):
 
 
 def trainer_settings(**changes: Any) -> dict[str, Any]:
-    """Returns settings of `trainer` that end soon."""
+    """Returns `trainer` settings of a short run."""
     optimizer = {"optimizer": {"type": "sgd"}, "learning_rate": {"type": "constant"}}
     optimizer["learning_rate"]["constant"] = {"learning_rate": 0.01}  # type: ignore[assignment]
     return {

@@ -15,7 +15,7 @@ from official.utils.testing import mock_task
 
 @dataclasses.dataclass
 class SliceRuntime(config_definitions.RuntimeConfig):
-    """A runtime section with a field of its own."""
+    """A runtime section with an additional field."""
 
     num_slices: int = 1
 
@@ -96,7 +96,7 @@ def random_experiment() -> config_definitions.ExperimentConfig:
 
 @gin.configurable(module="orbit_runner_test")
 class MarkedTrainer(base_trainer.Trainer):
-    """Adds a metric of its own."""
+    """Adds a metric."""
 
     def train_loop_end(self) -> dict[str, object]:
         """Returns the metrics of a loop."""

@@ -23,14 +23,14 @@ def sentences(count: int, seed: int = 0, letters: str = _LETTERS, words: int = 1
 
 
 def write_text(path: Path, lines: Sequence[str]) -> Path:
-    """Writes a file, gzipped where its name says so."""
+    """Writes a file, gzipped if its name ends in .gz."""
     content = "".join(f"{line}\n" for line in lines).encode()
     path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
     return path
 
 
 def token_pairs(size: int, longest: int = 60, seed: int = 0) -> PairSource:
-    """Returns pairs whose first token tells their number: 3 plus it."""
+    """Returns pairs whose first token is 3 plus their index."""
     generator = np.random.default_rng(seed)
     lengths = generator.integers(2, longest + 1, size)
     others = np.clip(lengths + generator.integers(-3, 4, size), 2, longest)

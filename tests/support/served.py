@@ -37,7 +37,7 @@ def free_addresses(count: int) -> list[str]:
 
 
 class Servers:
-    """Workers and parameter servers, each in a folder of its own."""
+    """Workers and parameter servers, each in its own directory."""
 
     def __init__(self, folder: Path, workers: int, ps: int) -> None:
         addresses = free_addresses(workers + ps)
@@ -68,7 +68,7 @@ class Servers:
             self._running[role, index].wait()
 
     def batches(self, index: int) -> list[list[int]]:
-        """Returns what a worker noted of its batches, and forgets it."""
+        """Returns what a worker recorded about its batches, and deletes the record."""
         notes = self.folder("worker", index) / "batches.txt"
         lines = notes.read_text(encoding="utf-8").splitlines() if notes.exists() else []
         notes.unlink(missing_ok=True)
@@ -81,7 +81,7 @@ class Servers:
 
 
 class Chief:
-    """A chief at work."""
+    """A running chief process."""
 
     def __init__(
         self, servers: Servers, model_dir: Path, mode: str = "train", **order: Any
@@ -89,7 +89,7 @@ class Chief:
         changes = {key: order.pop(key) for key in list(order) if "__" in key}
         jobs = {"chief": free_addresses(1), **servers.jobs}
         model_dir.mkdir(parents=True, exist_ok=True)
-        # Not seen as such from where the servers run.
+        # A relative path, which means another directory where the servers run.
         place = os.path.relpath(model_dir, ROOT)
         order |= {"jobs": jobs, "model_dir": place, "mode": mode, "changes": changes}
         paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]

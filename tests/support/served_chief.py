@@ -1,6 +1,6 @@
 """A chief of the tests: runs what the JSON of its first argument says, and prints what it does.
 
-Workers note each batch they make, by step and content, in the folder that they run in.
+Workers record the step and content of each batch in their working directory.
 """
 
 import ctypes
@@ -49,7 +49,7 @@ class Teller(Callback):
 
 
 class NotingTask(ImageClassificationTask):
-    """Digits, each batch noted where it is made."""
+    """Digits; each batch is recorded where it is made."""
 
     def batch_at(self, params: Any) -> Callable[[tf.Tensor], Any]:
         made = super().batch_at(params)
@@ -63,7 +63,7 @@ class NotingTask(ImageClassificationTask):
 
 
 class Streaming:
-    """A task of Model Garden's kind: its pipeline begins at the beginning.
+    """A task like Model Garden's: its pipeline always starts from the beginning.
 
     It counts its updates double, as if all work had been done again after workers were lost.
     """

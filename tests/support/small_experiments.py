@@ -1,4 +1,4 @@
-"""What makes large experiments small enough for a test; the rest of each stays as it is."""
+"""Overrides that make large experiments small enough for a test."""
 
 from __future__ import annotations
 

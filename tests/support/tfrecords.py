@@ -43,7 +43,7 @@ def write_set(
     shape: tuple[int, ...] = SHAPE,
     classes: int | None = None,
 ) -> list[Path]:
-    """Writes `train-00` and so on; labels are numbers of records, or their rest by `classes`."""
+    """Writes `train-00` and so on; labels are record numbers, modulo `classes` if given."""
     paths, first = [], 0
     for number, size in enumerate(sizes):
         records = [

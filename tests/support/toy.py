@@ -167,7 +167,7 @@ def make_strategy(name: str) -> tf.distribute.Strategy:
     if name == "one_device":
         return tf.distribute.OneDeviceStrategy("CPU:0")
     # Not the default reduction: it makes a collective group, and the groups of two strategies in
-    # one process get the same keys, so that the second fails where shapes or sizes differ.
+    # one process get the same keys, so that the second fails if shapes or sizes differ.
     devices = [f"CPU:{index}" for index in range(int(name.removeprefix("mirrored")))]
     return tf.distribute.MirroredStrategy(devices, tf.distribute.ReductionToOneDevice())
 
@@ -229,7 +229,7 @@ def trained(
     strategy: tf.distribute.Strategy,
     notes: Notes | None = None,
 ) -> Run:
-    """Trains and evaluates, and returns the run for a look inside."""
+    """Trains and evaluates, and returns the run for inspection."""
     session = session_of(config, model_dir, strategy, notes=notes)
     controller = build_controller(session)
     with notes.listening_scope() if notes is not None else contextlib.nullcontext():
@@ -268,7 +268,7 @@ def records(model_dir: Path, split: str) -> list[dict[str, Any]]:
 
 
 class Notes(Callback):
-    """Remembers what a run logs, evaluates, and says of its exactness."""
+    """Records what a run logs, evaluates, and reports about its exactness."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []

@@ -1,4 +1,4 @@
-"""The task: its loss and metrics against numpy, and what it hands to the pipelines."""
+"""The task: its loss and metrics against numpy, and what it passes to the pipelines."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ def _entropy(smoothing: float = 0.0) -> np.ndarray:
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 1.0])
 @pytest.mark.parametrize("weight", [1.0, 0.5])
-def test_cross_entropy(smoothing: float, weight: float) -> None:
+def test_cross_entropy_matches_numpy(smoothing: float, weight: float) -> None:
     task = _task(task__losses__label_smoothing=smoothing, task__losses__loss_weight=weight)
     losses = task.example_losses(tf.constant(LABELS), tf.constant(LOGITS))
     assert losses.shape == [6]
@@ -50,7 +50,7 @@ def test_the_loss_of_a_batch_is_a_weighted_mean() -> None:
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.02])
-def test_weight_decay_is_half_the_squares_of_the_kernels(rate: float) -> None:
+def test_weight_decay_is_half_the_sum_of_squared_kernels(rate: float) -> None:
     config = cnn_config(task__losses__l2_weight_decay=rate)
     model = ImageClassificationTask(config.task).build_model()  # type: ignore[arg-type]
     kernels = [value for value in model.get_weights() if value.ndim > 1]
@@ -59,7 +59,7 @@ def test_weight_decay_is_half_the_squares_of_the_kernels(rate: float) -> None:
     np.testing.assert_allclose(sum(float(loss) for loss in model.losses), expected, rtol=1e-5)
 
 
-def test_weight_decay_reaches_the_gradient() -> None:
+def test_weight_decay_contributes_to_the_gradient() -> None:
     changes = {"task__model__hidden_units": [], "task__train_data__global_batch_size": 2}
     tf_keras.utils.set_random_seed(0)
     task = _task(**changes, task__losses__l2_weight_decay=0.5)
@@ -94,7 +94,7 @@ def test_top_k_needs_more_than_k_classes(k: int, training: bool, names: list[str
     assert [metric.name for metric in metrics] == names
 
 
-def test_metrics_leave_out_what_has_no_weight() -> None:
+def test_metrics_ignore_examples_with_zero_weight() -> None:
     task, weights = _task(task__top_k=3), np.array([1, 1, 0, 1, 0, 1], np.float32)
     metrics = task.build_metrics(training=False)
     task.process_metrics(metrics, LABELS, tf.constant(LOGITS), sample_weight=tf.constant(weights))
@@ -105,7 +105,7 @@ def test_metrics_leave_out_what_has_no_weight() -> None:
         np.testing.assert_allclose(metric.result().numpy(), expected, rtol=1e-6)
 
 
-def test_a_validation_step_counts_its_examples() -> None:
+def test_validation_step_counts_examples_with_weight() -> None:
     task = _task()
     model = task.build_model()
     images = tf.cast(RNG.integers(0, 17, size=(6, 8, 8, 1)), tf.uint8)
@@ -119,7 +119,7 @@ def test_a_validation_step_counts_its_examples() -> None:
     np.testing.assert_allclose(float(plain["loss"]), losses.mean(), rtol=1e-5)
 
 
-def test_accuracy_and_means_without_weights() -> None:
+def test_accuracy_and_running_mean_work_without_weights() -> None:
     accuracy, mean = SparseAccuracy("a"), RunningMean("m")
     accuracy.update_state(LABELS, tf.constant(LOGITS))
     np.testing.assert_allclose(accuracy.result(), (LOGITS.argmax(1) == LABELS).mean(), rtol=1e-6)
@@ -144,7 +144,7 @@ def _train(start_step: int = 0, **changes: Any) -> tuple[np.ndarray, ...]:
 
 
 @pytest.mark.slow
-def test_training_inputs_follow_every_setting() -> None:
+def test_training_inputs_reflect_every_setting() -> None:
     source = load_source(digits_config().task.train_data)
 
     def expected(**options: Any) -> tuple[np.ndarray, ...]:
@@ -176,7 +176,7 @@ def test_training_inputs_follow_every_setting() -> None:
     np.testing.assert_array_equal(later, expected(seed=0, start_step=9)[0])
 
 
-def test_the_training_set_is_that_of_the_split() -> None:
+def test_number_of_examples_follows_the_split() -> None:
     task, config = _task(), digits_config().task
     assert task.num_examples(config.train_data) == 1438
     assert task.num_examples(config.validation_data) == 359
@@ -184,7 +184,7 @@ def test_the_training_set_is_that_of_the_split() -> None:
 
 
 @pytest.mark.parametrize(("drop", "sizes"), [(False, [128, 128, 103]), (True, [128, 128])])
-def test_validation_inputs_have_weights(drop: bool, sizes: list[int]) -> None:
+def test_validation_batches_mark_padding_with_zero_weights(drop: bool, sizes: list[int]) -> None:
     config = digits_config(task__validation_data__drop_remainder=drop)
     task = ImageClassificationTask(config.task)  # type: ignore[arg-type]
     data = config.task.validation_data
@@ -212,7 +212,7 @@ def test_tf_data_settings_reach_the_pipeline() -> None:
     assert options.autotune.autotune_algorithm == algorithm
 
 
-def test_synthetic_images_have_the_shape_asked_for() -> None:
+def test_synthetic_images_determine_the_input_shape_of_the_model() -> None:
     config = digits_config(
         task__train_data__source="synthetic", task__train_data__synthetic__num_examples=10
     )

@@ -1,4 +1,4 @@
-"""The task on photographs in files: folders, records and prepared sets."""
+"""The task on image files: class directories, TFRecords and prepared datasets."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _problems(config: Callable[[], ExperimentConfig]) -> dict[str, str]:
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(("kind", "count"), [("image_folder", 7), ("tfrecord", 29), ("tfds", 6)])
-def test_a_run_on_files(
+def test_run_on_image_files_trains_and_evaluates(
     files_config: Callable[..., ExperimentConfig], tmp_path: Path, kind: str, count: int
 ) -> None:
     recipe = _RECIPE if kind == "tfds" else {f"{_TRAIN}augment": "inception"}
@@ -86,7 +86,7 @@ def test_a_run_on_files(
 
 
 @pytest.mark.slow
-def test_bad_images_have_no_part_in_training_and_are_told(
+def test_bad_images_are_skipped_and_reported_up_to_the_limit(
     files_config: Callable[..., ExperimentConfig],
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
@@ -94,16 +94,16 @@ def test_bad_images_have_no_part_in_training_and_are_told(
     places = sorted((tmp_path / "set" / "folder" / "train").rglob("*.jpg"))[:2]
     for place in places:
         place.write_bytes(b"rubbish")
-    with pytest.raises(DataError, match=r"\.jpg: does not decode") as caught:
+    with pytest.raises(DataError, match=r"\.jpg: cannot be decoded") as caught:
         run(files_config("image_folder"), tmp_path / "strict", "train")
     assert caught.value.field == "data_dir"
     config = files_config("image_folder", **{f"{_TRAIN}max_bad_images": 2})
     run(config, tmp_path / "run", "train")
     told = capfd.readouterr().err
-    assert all(told.count(f"{place}: does not decode, bad image") == 1 for place in places)
+    assert all(told.count(f"{place}: cannot be decoded; bad image") == 1 for place in places)
 
 
-def test_an_image_without_weight_adds_nothing_to_the_loss() -> None:
+def test_image_with_zero_weight_adds_nothing_to_the_loss() -> None:
     config = digits_config(task__losses__label_smoothing=0.1)
     task = ImageClassificationTask(config.task)  # type: ignore[arg-type]
     logits = tf.constant(np.random.default_rng(1).normal(size=(4, 10)).astype(np.float32))
@@ -116,7 +116,7 @@ def test_an_image_without_weight_adds_nothing_to_the_loss() -> None:
     assert float(evaluated) == pytest.approx((each[0] + each[2] + each[3]) / 3, rel=1e-6)
 
 
-def test_mixed_labels_have_a_loss_and_an_accuracy() -> None:
+def test_loss_and_accuracy_accept_mixed_labels() -> None:
     task = ImageClassificationTask(digits_config().task)  # type: ignore[arg-type]
     logits = tf.constant([[2.0] + [0.0] * 9, [0.0] * 9 + [1.0]])
     shares = np.zeros((2, 10), np.float32)
@@ -133,18 +133,18 @@ def test_mixed_labels_have_a_loss_and_an_accuracy() -> None:
         assert float(metrics[0].result()) == pytest.approx(2 / 3)
 
 
-def test_what_cannot_be_is_told_before_the_start(
+def test_contradictory_image_settings_are_rejected(
     files_config: Callable[..., ExperimentConfig],
 ) -> None:
     cases: list[tuple[dict[str, Any], str, str]] = [
         ({"task__model__input_size": None, f"{_TRAIN}augment": "inception"},
-         "train_data.augment", "needs model.input_size"),
+         "train_data.augment", "requires model.input_size"),
         ({"task__model__input_size": [8, 8, 1], f"{_TRAIN}color_jitter": 0.1},
-         "train_data.color_jitter", "needs images of 3 channels"),
-        ({f"{_EVAL}color_jitter": 0.1}, "validation_data.color_jitter", "varies training images"),
-        ({f"{_TRAIN}label_offset": 1}, "train_data.label_offset", "source tfrecord alone"),
-        ({f"{_TRAIN}tfds_name": "toy"}, "train_data.tfds_name", "source tfds alone"),
-        ({f"{_TRAIN}crop_area_range": [0.9, 0.1]}, "train_data.crop_area_range", "smallest"),
+         "train_data.color_jitter", "requires images with 3 channels"),
+        ({f"{_EVAL}color_jitter": 0.1}, "validation_data.color_jitter", "augments training images"),
+        ({f"{_TRAIN}label_offset": 1}, "train_data.label_offset", "only by source tfrecord,"),
+        ({f"{_TRAIN}tfds_name": "toy"}, "train_data.tfds_name", "only by source tfds,"),
+        ({f"{_TRAIN}crop_area_range": [0.9, 0.1]}, "train_data.crop_area_range", "minimum"),
         ({f"{_TRAIN}mixup_and_cutmix": {"mixup_alpha": 0, "cutmix_alpha": 0}},
          "train_data.mixup_and_cutmix.mixup_alpha", "above 0"),
         ({f"{_TRAIN}aug_type": {"type": "randaug", "randaug": {"magnitude_std": 0.5}}},
@@ -160,7 +160,7 @@ def test_what_cannot_be_is_told_before_the_start(
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("fraction", [0.5, None])
-def test_an_evaluation_sees_the_middle_that_is_set(
+def test_evaluation_uses_the_configured_center_crop(
     files_config: Callable[..., ExperimentConfig], tmp_path: Path, fraction: float | None
 ) -> None:
     config = files_config("image_folder", **{f"{_EVAL}center_crop_fraction": fraction})
@@ -173,7 +173,7 @@ def test_an_evaluation_sees_the_middle_that_is_set(
     np.testing.assert_array_equal(image[0], expected)
 
 
-def test_images_that_the_network_does_not_take_are_told_before_the_start() -> None:
+def test_preflight_reports_image_sizes_unsupported_by_the_network() -> None:
     config = digits_config(task__model={"name": "vit", "model_name": "vit-ti16"})
     ((field, message),) = config.task.preflight()
     assert field == "model.input_size"
@@ -184,17 +184,17 @@ def test_images_that_the_network_does_not_take_are_told_before_the_start() -> No
     assert list(config.task.preflight()) == []
 
 
-def test_classes_of_other_names_do_not_fit(
+def test_preflight_reports_class_names_that_differ_between_sections(
     files_config: Callable[..., ExperimentConfig], tmp_path: Path
 ) -> None:
     write_folder(tmp_path / "other", {"ant": 1, "wasp": 1})
     config = files_config("image_folder", **{f"{_EVAL}data_dir": str(tmp_path / "other")})
     ((field, message),) = config.task.preflight()
     assert field == "validation_data.source"
-    assert message == "got 2 classes, expected the 3 of train_data; bee, cat, wasp is not in both"
+    assert message == "got 2 classes, expected the 3 of train_data; they differ in bee, cat, wasp"
 
 
-def test_natural_images_have_the_statistics_of_imagenet(
+def test_natural_images_use_the_statistics_of_imagenet(
     files_config: Callable[..., ExperimentConfig],
 ) -> None:
     for kind in ("image_folder", "tfrecord", "tfds"):
@@ -205,7 +205,7 @@ def test_natural_images_have_the_statistics_of_imagenet(
     assert pixel_statistics(digits, [32, 32, 3])[0] == digits.mean
 
 
-def test_made_up_images_have_the_size_and_labels_of_the_network_and_little_memory() -> None:
+def test_synthetic_images_match_the_network_and_use_little_memory() -> None:
     config = digits_config(
         task__model__input_size=[224, 224, 3], task__model__num_classes=7,
         task__train_data__source="synthetic", task__train_data__augment="inception",
@@ -225,7 +225,7 @@ def test_made_up_images_have_the_size_and_labels_of_the_network_and_little_memor
     assert int(tf.reduce_max(label)) < 7
 
 
-def test_images_in_memory_are_brought_to_a_size(tmp_path: Path) -> None:
+def test_in_memory_images_are_resized_to_the_input_size(tmp_path: Path) -> None:
     config = digits_config(
         task__model__input_size=[16, 12, 3], task__train_data__augment="inception",
         task__train_data__crop_area_range=[0.5, 1.0],

@@ -1,4 +1,4 @@
-"""What the metrics of our tasks say on the host is what they say as tensors."""
+"""The metrics of our tasks have the same values on the host as they have as tensors."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ from tests.support.toy import make_strategy
     ],
 )
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
-def test_a_mean_reads_as_its_result(
+def test_mean_read_on_the_host_equals_its_tensor_result(
     strategy: str, values: list[tuple[float, float]], expected: float
 ) -> None:
     place = make_strategy(strategy)

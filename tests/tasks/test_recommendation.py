@@ -1,4 +1,4 @@
-"""The task: ranks and metrics against numpy, its settings, and runs that stop and go on."""
+"""The task: ranks and metrics against numpy, its settings, and runs that stop and resume."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _brute(table: np.ndarray, users: Any, items: Any, there: Any) -> tuple[list[
 
 @pytest.mark.parametrize("block_pairs", [1, 7, 40, 2**16])
 @pytest.mark.parametrize("levels", [2, 5, None])
-def test_ranks_against_a_loop_over_users(block_pairs: int, levels: int | None) -> None:
+def test_ranks_and_losses_match_a_loop_over_users(block_pairs: int, levels: int | None) -> None:
     users, width = np.array([3, 0, 2, 2, 5], np.int32), 23
     table = RNG.normal(size=(6, 60)).astype(np.float32)
     if levels:  # Many ties.
@@ -70,7 +70,7 @@ def test_ranks_against_a_loop_over_users(block_pairs: int, levels: int | None) -
 
 
 @pytest.mark.parametrize("value", [0.0, np.nan, np.inf, -np.inf])
-def test_a_model_that_says_the_same_of_all_is_last(value: float) -> None:
+def test_model_with_equal_scores_ranks_the_item_last(value: float) -> None:
     table, items = np.full((1, 9), value, np.float32), tf.range(9)[tf.newaxis]
     ahead, _ = ranks_and_losses(
         _table_score(table),
@@ -83,7 +83,7 @@ def test_a_model_that_says_the_same_of_all_is_last(value: float) -> None:
 
 
 @pytest.mark.parametrize("k", [1, 3, 10])
-def test_metrics_against_their_formulas(k: int) -> None:
+def test_hit_ratio_and_ndcg_match_their_formulas(k: int) -> None:
     ahead = np.array([0, 1, 2, 3, 9, 10, 50, 0], np.float32)
     weight = np.array([1, 1, 1, 1, 1, 1, 1, 0], np.float32)
     gains = {"hr": [], "ndcg": []}  # type: dict[str, list[float]]
@@ -100,7 +100,7 @@ def test_metrics_against_their_formulas(k: int) -> None:
 
 
 def _quiet(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """As the runner sets it; or TensorFlow may wait when iterators are taken apart."""
+    """Disables autotuning as the runner does: TensorFlow may block when iterators are destroyed."""
     options = tf.data.Options()
     options.autotune.enabled = False
     return dataset.with_options(options)
@@ -128,7 +128,7 @@ def _random_model(config: ExperimentConfig, coarse: bool = False) -> tf_keras.Mo
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("coarse", [False, True])
 @pytest.mark.parametrize("batch", [16, 64])
-def test_an_evaluation_among_all_items_against_brute_force(coarse: bool, batch: int) -> None:
+def test_evaluation_over_all_items_matches_brute_force(coarse: bool, batch: int) -> None:
     config = ratings_config(
         task__validation_data__num_eval_negatives=0, task__validation_data__global_batch_size=batch
     )
@@ -149,7 +149,7 @@ def test_an_evaluation_among_all_items_against_brute_force(coarse: bool, batch: 
     assert 0.01 < found["hr_at_5"] < 0.5
 
 
-def test_enough_negatives_are_all_items() -> None:
+def test_sampling_enough_negatives_equals_evaluating_all_items() -> None:
     everything = ratings_config(task__validation_data__num_eval_negatives=0)
     model = _random_model(everything)
     drawn = ratings_config(task__validation_data__num_eval_negatives=99)
@@ -160,7 +160,7 @@ def test_enough_negatives_are_all_items() -> None:
     assert fewer["hr_at_5"] > one["hr_at_5"]
 
 
-def test_regularisation_is_part_of_both_losses() -> None:
+def test_regularization_is_part_of_training_and_validation_loss() -> None:
     config = ratings_config(task__model__mf_regularization=0.5)
     model, plain = _random_model(config), _random_model(ratings_config())
     decay = sum(float(loss) for loss in model.losses)
@@ -176,7 +176,7 @@ def test_regularisation_is_part_of_both_losses() -> None:
     np.testing.assert_allclose(losses[0] - losses[1], decay, rtol=1e-4)
 
 
-def test_cross_entropy_of_a_pair() -> None:
+def test_cross_entropy_of_pairs_matches_numpy() -> None:
     logits, labels = np.array([0.3, -2, 5, 0], np.float32), np.array([1, 1, 0, 0], np.float32)
     chance = 1 / (1 + np.exp(-logits.astype(np.float64)))
     expected = -np.log(np.where(labels == 1, chance, 1 - chance))
@@ -194,7 +194,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 @pytest.mark.slow
-def test_training_inputs_follow_every_setting() -> None:
+def test_training_inputs_reflect_every_setting() -> None:
     source = load_source(ratings_config().task.train_data)
     base = {"num_negatives": 4, "global_batch_size": 64, "seed": 0}
     cases: list[tuple[dict[str, Any], dict[str, Any]]] = [
@@ -216,7 +216,7 @@ def test_training_inputs_follow_every_setting() -> None:
 
 
 @pytest.mark.slow
-def test_validation_inputs_follow_every_setting() -> None:
+def test_validation_inputs_reflect_every_setting() -> None:
     source = load_source(ratings_config().task.validation_data)
     base = {"num_negatives": 20, "global_batch_size": 16, "seed": 0}
     for changes, options in (
@@ -233,7 +233,7 @@ def test_validation_inputs_follow_every_setting() -> None:
         assert _same(_first(dataset), _first(expected))
 
 
-def test_sizes_are_pairs_and_users() -> None:
+def test_num_examples_counts_training_pairs_and_validation_users() -> None:
     task, config = _task(), ratings_config().task
     source = load_source(config.train_data)
     assert task.num_examples(config.train_data) == 5 * source.size
@@ -255,18 +255,18 @@ def _refusal(**changes: Any) -> str:
         ({"task__model__kind": "both"}, "allowed: 'gmf', 'mlp', 'neumf'"),
         (
             {"task__model__kind": "gmf", "task__model__mlp_regularization": 0.1},
-            "got 0.1, of no effect with kind: gmf",
+            "got 0.1, which has no effect with kind: gmf",
         ),
         ({"task__model__name": ""}, "is not set\n    allowed: neumf"),
         ({"task__train_data__source": "movielense"}, "did you mean 'movielens'?"),
         ({"task__train_data__augment": "crop"}, "there are no images to augment"),
         ({"task__validation_data__split": "train"}, "the latest choice of each user is held out"),
         ({"task__train_data__num_eval_negatives": 9}, "did you mean 'num_negatives'?"),
-        ({"task__top_k": 21}, "among 20 others each item is in the top of that"),
+        ({"task__top_k": 21}, "got 21, expected at most validation_data.num_eval_negatives, 20"),
         ({"task__train_data__variant": "10m"}, "'100k', '1m', '20m'"),
     ],
 )
-def test_mistakes_are_told(changes: dict[str, Any], expected: str) -> None:
+def test_contradictory_settings_are_rejected(changes: dict[str, Any], expected: str) -> None:
     assert expected in _refusal(**changes)
 
 
@@ -274,7 +274,7 @@ def _problems(**changes: Any) -> dict[str, str]:
     return dict(ratings_config(**changes).task.preflight())
 
 
-def test_sections_have_to_read_the_same_set(tmp_path: Path) -> None:
+def test_train_and_validation_sections_must_read_the_same_dataset(tmp_path: Path) -> None:
     assert _problems() == {}
     assert _problems(task__validation_data__synthetic__num_examples=500) == {}
     found = _problems(task__validation_data__synthetic__num_examples=5000)
@@ -282,10 +282,10 @@ def test_sections_have_to_read_the_same_set(tmp_path: Path) -> None:
     found = _problems(task__validation_data__synthetic__num_items=80)
     assert "80 items of synthetic, expected" in found["validation_data.source"]
     found = _problems(task__validation_data__num_eval_negatives=100)
-    assert "fewer than the 100 items there are" in found["validation_data.num_eval_negatives"]
+    assert "fewer than the 100 items, or 0" in found["validation_data.num_eval_negatives"]
 
 
-def test_what_is_wrong_with_files_is_told_by_section(tmp_path: Path) -> None:
+def test_preflight_reports_file_problems_by_section(tmp_path: Path) -> None:
     movielens = {
         f"task__{section}__{name}": value
         for section in ("train_data", "validation_data")
@@ -303,7 +303,7 @@ def test_what_is_wrong_with_files_is_told_by_section(tmp_path: Path) -> None:
     )
     with path.open("a") as file:
         file.write("1\t2\n")
-    sources._load.cache_clear()  # A process reads a set once.
+    sources._load.cache_clear()  # A process reads a dataset only once.
     assert _problems(**movielens)["train_data.data_dir"].startswith(f"{path}:")
 
 
@@ -321,7 +321,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
-def test_a_run_that_stops_and_goes_on_gets_the_same_weights(
+def test_stopped_and_resumed_run_gets_the_same_weights(
     whole: Callable[[str], Any], tmp_path: Path, strategy: str
 ) -> None:
     expected, logs = whole(strategy)
@@ -334,7 +334,7 @@ def test_a_run_that_stops_and_goes_on_gets_the_same_weights(
 
 
 @pytest.mark.slow
-def test_two_replicas_get_what_one_gets(whole: Callable[[str], Any]) -> None:
+def test_two_replicas_give_the_results_of_one_device(whole: Callable[[str], Any]) -> None:
     (one, logs), (two, also) = whole("one_device"), whole("mirrored2")
     for left, right in zip(one, two, strict=True):
         np.testing.assert_allclose(left, right, rtol=1e-3, atol=1e-5)
@@ -343,7 +343,7 @@ def test_two_replicas_get_what_one_gets(whole: Callable[[str], Any]) -> None:
 
 
 @pytest.mark.slow
-def test_planted_tastes_are_found(tmp_path: Path) -> None:
+def test_training_learns_the_planted_user_preferences(tmp_path: Path) -> None:
     config = ratings_config(
         trainer__train_steps=900,
         trainer__validation_interval=300,

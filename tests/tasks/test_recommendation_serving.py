@@ -1,4 +1,4 @@
-"""How the task is served: published ids in and out, users and items that are not known."""
+"""Serving of the task: published ids in and out, unknown users and items."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _scores(model: Any, source: Any, user: int) -> np.ndarray:
     return 1 / (1 + np.exp(-logits.astype(np.float64)))
 
 
-def test_pairs(served: Any) -> None:
+def test_pairs_signature_scores_known_pairs_and_flags_unknown_ones(served: Any) -> None:
     _, model, serving, source = served
     users, items = source.user_ids[[0, 7, 7]], source.item_ids[[3, 1, 90]]
     user = tf.constant([*users, 15, users[0], 10**12, -1], tf.int64)
@@ -56,7 +56,7 @@ def test_pairs(served: Any) -> None:
 
 
 @pytest.mark.parametrize("k", [1, 7, 100, 250])
-def test_top_k_leaves_out_what_was_chosen(served: Any, k: int) -> None:
+def test_top_k_excludes_items_already_chosen(served: Any, k: int) -> None:
     _, model, serving, source = served
     numbers = [4, 0, 11]
     ids = [*source.user_ids[numbers], 15]
@@ -77,13 +77,15 @@ def test_top_k_leaves_out_what_was_chosen(served: Any, k: int) -> None:
     assert np.isnan(found["score"][3]).all()
 
 
-def test_no_users_at_all(served: Any) -> None:
+def test_top_k_accepts_an_empty_batch_of_users(served: Any) -> None:
     found = served[2].signatures["top_k"](user=tf.zeros([0], tf.int64), k=tf.constant(3, tf.int32))
     assert found["item"].shape == (0, 3)
 
 
 @pytest.mark.slow
-def test_an_exported_model_gives_the_same_without_this_package(served: Any, tmp_path: Path) -> None:
+def test_exported_model_gives_the_same_answers_without_this_package(
+    served: Any, tmp_path: Path
+) -> None:
     _, model, serving, source = served
     root = tf.Module()
     root.weights, root.resources = list(model.variables), list(serving.resources)
@@ -104,7 +106,7 @@ def test_an_exported_model_gives_the_same_without_this_package(served: Any, tmp_
             np.testing.assert_allclose(answer[key], here[key], rtol=1e-5)
 
 
-def test_what_is_asked_is_found_in_order(served: Any, tmp_path: Path) -> None:
+def test_predictor_items_keep_the_order_of_ids_files_and_stdin(served: Any, tmp_path: Path) -> None:
     predictor = served[0].predictor(served[2].signatures)
     (tmp_path / "users.txt").write_text("30\n\n 40 \nabc\n")
     lines = io.StringIO("50\n\n60\n")
@@ -112,12 +114,14 @@ def test_what_is_asked_is_found_in_order(served: Any, tmp_path: Path) -> None:
     assert list(found) == ["10", "30", "40", "abc", "50", "60", "-7"]
     assert list(predictor.items([], ["8", "\n", "9"])) == ["8", "9"]
     for bad in ("nobody", str(tmp_path), "1.5"):
-        with pytest.raises(RunnerError, match="expected a user's id, a text file of ids, or -"):
+        with pytest.raises(RunnerError, match="expected a user id, a text file of ids, or -"):
             list(predictor.items([bad], []))
 
 
 @pytest.mark.parametrize("top_k", [None, 3])
-def test_answers(served: Any, top_k: int | None) -> None:
+def test_predictions_list_the_best_items_or_an_error_for_each_user(
+    served: Any, top_k: int | None
+) -> None:
     task, model, serving, source = served
     predictor = task.predictor(serving.signatures, top_k=top_k)
     first, second = source.user_ids[[2, 5]].tolist()
@@ -125,8 +129,8 @@ def test_answers(served: Any, top_k: int | None) -> None:
     errors = [answer.data.get("error") for answer in answers]
     assert errors[0] is errors[3] is None
     assert errors[1] == answers[1].text == "user 15 is not in the training set"
-    assert errors[2] == "got 'abc', expected a user's id, a whole number"
-    assert "expected a user's id" in str(errors[4])
+    assert errors[2] == "got 'abc', expected a user id, an integer"
+    assert "expected a user id" in str(errors[4])
     for answer, number in ((answers[0], 2), (answers[3], 5)):
         scores = _scores(model, source, number)
         free = np.setdiff1d(np.arange(source.num_items), source.items[source.users == number])

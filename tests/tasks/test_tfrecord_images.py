@@ -1,4 +1,4 @@
-"""The task on TFRecord files: runs that stop and go on, and settings that do not fit."""
+"""The task on TFRecord files: runs that stop and resume, and settings that do not fit."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _equal(one: Any, other: Any) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
-def test_a_run_that_stops_and_goes_on_ends_with_the_same_weights(
+def test_stopped_and_resumed_run_ends_with_the_same_weights(
     records_config: Callable[..., ExperimentConfig], tmp_path: Path, strategy: str
 ) -> None:
     settings = {
@@ -85,7 +85,9 @@ def test_a_run_that_stops_and_goes_on_ends_with_the_same_weights(
 
 
 @pytest.mark.slow
-def test_inputs_follow_every_setting(records_config: Callable[..., ExperimentConfig]) -> None:
+def test_training_inputs_reflect_every_setting(
+    records_config: Callable[..., ExperimentConfig],
+) -> None:
     source = load_source(records_config().task.train_data)
     cases: list[tuple[dict[str, Any], dict[str, Any]]] = [
         ({}, {}),
@@ -110,7 +112,7 @@ def test_inputs_follow_every_setting(records_config: Callable[..., ExperimentCon
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("drop", [False, True])
-def test_validation_inputs_have_weights(
+def test_validation_inputs_match_the_evaluation_pipeline(
     records_config: Callable[..., ExperimentConfig], drop: bool
 ) -> None:
     config = records_config(
@@ -124,7 +126,7 @@ def test_validation_inputs_have_weights(
         _equal((image, label, weight), (batch["image"], batch["label"], other))
 
 
-def test_the_network_is_that_of_the_first_image_and_the_classes_set(
+def test_network_shape_follows_the_first_image_and_num_classes(
     records_config: Callable[..., ExperimentConfig],
 ) -> None:
     config = records_config()
@@ -138,13 +140,13 @@ def test_the_network_is_that_of_the_first_image_and_the_classes_set(
     assert _preflight(config) == []
 
 
-def test_the_number_of_classes_may_exceed_that_of_the_data() -> None:
+def test_num_classes_may_exceed_the_classes_in_the_data() -> None:
     config = digits_config(task__model__num_classes=12)
     assert _task(config).build_model().output_shape == (None, 12)
     assert _preflight(config) == []
 
 
-def test_labels_are_checked_against_the_classes(
+def test_label_outside_num_classes_is_rejected(
     records_config: Callable[..., ExperimentConfig],
 ) -> None:
     config = records_config(task__model__num_classes=4)
@@ -153,7 +155,7 @@ def test_labels_are_checked_against_the_classes(
             next(iter(_task(config).build_inputs(data)))
 
 
-def test_files_do_not_say_how_many_classes_there_are(
+def test_num_classes_must_be_set_for_tfrecord_files(
     records_config: Callable[..., ExperimentConfig],
 ) -> None:
     with pytest.raises(ConfigError) as caught:
@@ -163,7 +165,7 @@ def test_files_do_not_say_how_many_classes_there_are(
     assert problem.message.startswith("is not set")
 
 
-def test_what_is_wrong_is_told_before_the_start(
+def test_preflight_reports_unusable_files_and_mismatched_datasets(
     records_config: Callable[..., ExperimentConfig], tmp_path: Path
 ) -> None:
     (tmp_path / "set" / "train-01").write_bytes(b"no record")
@@ -174,13 +176,14 @@ def test_what_is_wrong_is_told_before_the_start(
         ({f"{_TRAIN}input_path": "train-00", "task__validation_data__input_path": "train-03"}, []),
         ({}, [("train_data.input_path", "train-01: "), ("validation_data.input_path", "train-01")]),
         ({f"{_TRAIN}input_path": "[]", "task__validation_data__split": "test"},
-         [("train_data.input_path", "no files are named"), ("validation_data.split", "'test'")]),
+         [("train_data.input_path", "no files are specified"),
+          ("validation_data.split", "'test'")]),
         ({f"{_TRAIN}input_path": "train-00", "task__validation_data__input_path": "'*'",
           "task__validation_data__data_dir": str(other)},
          [("validation_data.source", "got images [7, 5, 3] of uint8, expected [6, 5, 3]")]),
         ({f"{_TRAIN}input_path": "train-00", "task__validation_data__source": "digits",
           "task__validation_data__data_dir": "''", "task__validation_data__input_path": "[]"},
-         [("model.num_classes", "got 7, expected at least 10, the labels of validation_data"),
+         [("model.num_classes", "got 7, expected at least 10, the classes of validation_data"),
           ("validation_data.source", "got images [8, 8, 1]")]),
     ]  # fmt: skip
     for settings, expected in changes:
@@ -190,7 +193,7 @@ def test_what_is_wrong_is_told_before_the_start(
             assert part in message
 
 
-def test_a_set_without_images_is_named() -> None:
+def test_preflight_reports_a_dataset_without_images() -> None:
     features = "{words: {shape: [4]}}"
     config = digits_config(
         task__train_data__source="synthetic", task__train_data__synthetic__features=features
@@ -200,7 +203,7 @@ def test_a_set_without_images_is_named() -> None:
     assert "got arrays words, expected `image`" in problem[1]
 
 
-def test_a_record_that_does_not_fit_ends_the_run_with_its_name(
+def test_image_of_another_shape_ends_the_run_naming_the_record(
     records_config: Callable[..., ExperimentConfig], tmp_path: Path
 ) -> None:
     odd = example(tf.io.encode_png(pixels(1, (7, 5, 3))).numpy(), 3)
@@ -211,7 +214,7 @@ def test_a_record_that_does_not_fit_ends_the_run_with_its_name(
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("content", [b"", b"rubbish", "cut"])
-def test_an_image_that_does_not_decode_ends_the_run_with_its_name(
+def test_undecodable_image_ends_the_run_naming_the_record(
     records_config: Callable[..., ExperimentConfig], tmp_path: Path, content: Any
 ) -> None:
     good = [tf.io.encode_png(pixels(number, SHAPE)).numpy() for number in range(3)]
@@ -220,5 +223,7 @@ def test_an_image_that_does_not_decode_ends_the_run_with_its_name(
     with pytest.raises(DataError) as caught:
         run(records_config(trainer__train_steps=30), tmp_path / "run", "train")
     said = str(caught.value)
-    assert re.search(r"train-99: record 3 at byte \d+: .*does not decode; max_bad_images", said)
+    assert re.search(
+        r"train-99: record 3 at byte \d+: .*cannot be decoded; set max_bad_images", said
+    )
     assert caught.value.field == "input_path"

@@ -1,4 +1,4 @@
-"""Runs of the task on text files: strategies, exactness, shapes, and that it learns."""
+"""Runs of the task on text files: strategies, exactness, shapes, and learning."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_run_trains_and_evaluates(
     assert told.reasons == []
     assert logs["validation_examples"] == 21
     assert {"token_accuracy", "perplexity", "bleu", "validation_loss"} <= set(logs)
-    # Untrained, so about as many choices as there are ids.
+    # The model is untrained, so the perplexity is about the number of ids.
     assert 20 < logs["perplexity"] < 150
     assert all(np.isfinite(value).all() for value in model.get_weights())
     (record,) = records(tmp_path / "run", "train")
@@ -65,7 +65,7 @@ def test_a_run_trains_and_evaluates(
 
 
 @pytest.mark.slow
-def test_mirrored_gives_the_loss_of_one_device(tmp_path: Path) -> None:
+def test_mirrored_strategy_gives_the_losses_of_one_device(tmp_path: Path) -> None:
     config = translation_config(write_set(tmp_path / "set"), **_no_dropout())
     accumulating = config.replace(trainer=config.trainer.replace(gradient_accumulation_steps=2))
     (one, one_logs), (two, two_logs), (pieces, _) = (
@@ -86,7 +86,7 @@ def test_mirrored_gives_the_loss_of_one_device(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_that_stops_and_goes_on_ends_with_the_same_weights(tmp_path: Path) -> None:
+def test_stopped_and_resumed_run_ends_with_the_same_weights(tmp_path: Path) -> None:
     folder = write_set(tmp_path / "set")
     whole, half = (translation_config(folder, trainer__train_steps=steps) for steps in (4, 2))
     unbroken, _ = run(whole, tmp_path / "unbroken", "train")
@@ -97,7 +97,7 @@ def test_a_run_that_stops_and_goes_on_ends_with_the_same_weights(tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_shapes_stay_the_same_where_they_are_to(tmp_path: Path) -> None:
+def test_static_batch_and_padded_decode_give_fixed_shapes(tmp_path: Path) -> None:
     config = translation_config(
         write_set(tmp_path / "set"),
         task__train_data__static_batch=True,
@@ -121,7 +121,7 @@ def test_shapes_stay_the_same_where_they_are_to(tmp_path: Path) -> None:
     np.testing.assert_allclose(fixed["scores"], free["scores"], rtol=1e-5)
 
 
-def test_an_epoch_shows_each_pair_once(tmp_path: Path) -> None:
+def test_epoch_contains_each_pair_once(tmp_path: Path) -> None:
     config = translation_config(write_set(tmp_path / "set"))
     task, data = _task(config), config.task.train_data
     steps = task.steps_per_epoch(data)  # type: ignore[arg-type]
@@ -139,7 +139,7 @@ def test_an_epoch_shows_each_pair_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_it_learns_to_translate_word_by_word(tmp_path: Path) -> None:
+def test_model_learns_to_translate_word_by_word(tmp_path: Path) -> None:
     config = translation_config(
         write_set(tmp_path / "set", train=400),
         **_no_dropout(),
@@ -158,7 +158,7 @@ def test_it_learns_to_translate_word_by_word(tmp_path: Path) -> None:
     assert logs["bleu"] > 50
 
 
-def test_weights_and_ends_do_not_count_twice(tmp_path: Path) -> None:
+def test_validation_contains_each_pair_once_with_one_end_token(tmp_path: Path) -> None:
     config = translation_config(write_set(tmp_path / "set"))
     task, data = _task(config), config.task.validation_data
     batches = list(task.build_inputs(data))  # type: ignore[arg-type]
@@ -171,7 +171,7 @@ def test_weights_and_ends_do_not_count_twice(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_synthetic_sentences_need_no_file(tmp_path: Path) -> None:
+def test_synthetic_source_runs_without_files(tmp_path: Path) -> None:
     config = translation_config(
         "nowhere",
         **{

@@ -1,4 +1,4 @@
-"""BLEU from sums of counts, against sacrebleu's own, and where its sentences come from."""
+"""BLEU from summed counts, compared with sacrebleu, and which sentences it covers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TRANSLATIONS = [
 
 @pytest.mark.parametrize("tokenize", ["13a", "intl", "char", "none"])
 @pytest.mark.parametrize("lowercase", [False, True])
-def test_the_score_is_sacrebleus(tokenize: str, lowercase: bool) -> None:
+def test_bleu_score_and_signature_match_sacrebleu(tokenize: str, lowercase: bool) -> None:
     metric = CorpusBleu(tokenize=tokenize, lowercase=lowercase)
     theirs = sacrebleu.BLEU(tokenize=tokenize, lowercase=lowercase)
     expected = theirs.corpus_score(TRANSLATIONS, [REFERENCES])
@@ -43,7 +43,7 @@ def test_the_score_is_sacrebleus(tokenize: str, lowercase: bool) -> None:
     assert metric.signature == str(theirs.get_signature())
 
 
-def test_counts_of_parts_sum_up() -> None:
+def test_bleu_counts_of_parts_add_up_to_the_whole() -> None:
     metric = CorpusBleu()
     parts = [metric.counts(TRANSLATIONS[a:b], REFERENCES[a:b]) for a, b in [(0, 1), (1, 4), (4, 4)]]
     total = [sum(column) for column in zip(*parts, strict=True)]
@@ -53,7 +53,7 @@ def test_counts_of_parts_sum_up() -> None:
 
 
 class Echo:
-    """Passes for a model: its translation of a sentence is the sentence."""
+    """A fake model: its translation of a sentence is the sentence itself."""
 
     def __init__(self) -> None:
         self.rows: list[int] = []
@@ -64,8 +64,8 @@ class Echo:
         return {"outputs": inputs["inputs"]}
 
 
-@pytest.mark.parametrize(("static", "rows"), [(False, [2]), (True, [4])])
-def test_only_what_is_asked_for_is_translated(static: bool, rows: list[int]) -> None:
+@pytest.mark.parametrize(("static", "rows"), [(False, [2]), (True, [4, 4])])
+def test_only_selected_sentences_are_translated(static: bool, rows: list[int]) -> None:
     inputs = tf.constant([[5, 1], [6, 1], [7, 1], [8, 1]])
     ids = tf.constant([3, 0, 9, 1], tf.int64)
     model, gathered = Echo(), Translations()
@@ -73,7 +73,7 @@ def test_only_what_is_asked_for_is_translated(static: bool, rows: list[int]) -> 
         logs = decode(model, inputs, ids, tf.constant(asked), static=static)  # type: ignore[arg-type]
         logs = {name: (value,) for name, value in logs.items()}
         gathered.add(logs | {"sentences": (tf.constant(4),)})
-    assert model.rows == (rows if not static else [4, 4])
+    assert model.rows == rows
     assert gathered.ids() == [0, 1]
     assert [row.tolist() for row in gathered.rows()] == [[6, 1], [8, 1]]
     assert gathered.sentences == 8
@@ -81,7 +81,7 @@ def test_only_what_is_asked_for_is_translated(static: bool, rows: list[int]) -> 
 
 @pytest.mark.sample(3)
 @pytest.mark.parametrize(("asked", "expected"), [(None, 21), (5, 5), (100, 21), (0, None)])
-def test_the_score_is_of_the_sets_first_sentences(
+def test_bleu_is_computed_on_the_first_sentences_of_the_dataset(
     asked: int | None, expected: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -90,11 +90,11 @@ def test_the_score_is_of_the_sets_first_sentences(
     words, pairs = task.vocabulary, sentences(21, 1)
     assert words is not None
     state = None
-    # Two replicas, and sentences by length: the first ones are anywhere.
+    # Two replicas, and batches by length: the first sentences may be anywhere.
     for batch in task.build_inputs(config.task.validation_data):  # type: ignore[arg-type]
         features, labels, weights = batch
         chosen = tf.logical_and(weights > 0, labels["id"] < (21 if asked is None else asked))
-        # What is "translated" is the target, but for the first sentence.
+        # The "translation" is the target, except for the first sentence.
         outputs = tf.boolean_mask(features["targets"], chosen)
         ids = tf.boolean_mask(labels["id"], chosen)
         outputs = tf.where((ids == 0)[:, tf.newaxis], 5, outputs)
@@ -118,7 +118,7 @@ def test_the_score_is_of_the_sets_first_sentences(
     assert 0 < theirs.score < 100
 
 
-def test_records_of_ids_are_compared_as_text_where_the_vocabulary_is_given(tmp_path: Path) -> None:
+def test_token_records_have_text_references_only_with_a_vocabulary(tmp_path: Path) -> None:
     folder = write_set(tmp_path / "set")
     words = build([f"{a}\n{b}" for a, b in sentences(200, 0)], size=40)
     (tmp_path / "words.model").write_bytes(words.model)

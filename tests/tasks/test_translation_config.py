@@ -1,4 +1,4 @@
-"""Settings of the task: what contradicts, files that are missing or do not fit, the schedule."""
+"""Settings of the task: contradictions, files that are missing or do not fit, the schedule."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _preflight(folder: Path, **changes: Any) -> dict[str, str]:
     return dict(translation_config(folder, **changes).task.preflight())
 
 
-def test_files_that_fit_are_no_problem(folder: Path) -> None:
+def test_preflight_accepts_valid_files(folder: Path) -> None:
     assert _preflight(folder) == {}
 
 
@@ -39,13 +39,13 @@ def test_files_that_fit_are_no_problem(folder: Path) -> None:
     ("content", "path", "message"),
     [
         (None, "train_data.split", "no train.de"),
-        (b"", "train_data.input_path", "empty file"),
+        (b"", "train_data.input_path", "is empty"),
         (b"eins\nzwei\n", "train_data.input_path", "200 lines in"),
-        (b"\xff\xfe\n" * 200, "train_data.input_path", "no UTF-8"),
+        (b"\xff\xfe\n" * 200, "train_data.input_path", "is not valid UTF-8"),
         (gzip.compress(b"eins\n" * 200, mtime=0)[:-9], "train_data.input_path", "cannot be read"),
     ],
 )
-def test_bad_text_is_told_before_tensorflow(
+def test_preflight_reports_bad_text_files(
     folder: Path, content: bytes | None, path: str, message: str
 ) -> None:
     (folder / "train.de.gz").unlink()
@@ -58,9 +58,12 @@ def test_bad_text_is_told_before_tensorflow(
 
 
 @pytest.mark.parametrize(
-    ("content", "message"), [(None, "cannot be read"), (b"no model", "no SentencePiece model")]
+    ("content", "message"),
+    [(None, "cannot be read"), (b"no model", "is not a SentencePiece model")],
 )
-def test_a_vocabulary_that_is_none(folder: Path, content: bytes | None, message: str) -> None:
+def test_preflight_reports_an_unusable_vocabulary_file(
+    folder: Path, content: bytes | None, message: str
+) -> None:
     path = folder / "words.model"
     if content is not None:
         path.write_bytes(content)
@@ -77,7 +80,7 @@ def test_a_vocabulary_that_is_none(folder: Path, content: bytes | None, message:
         (20, lambda content: content, "vocab_size", "expected 1 to 19"),
     ],
 )
-def test_bad_records_are_told_before_tensorflow(
+def test_preflight_reports_bad_token_records(
     tmp_path: Path, size: int, spoil: Any, path: str | None, message: str
 ) -> None:
     record = tmp_path / "ids.tfrecord"
@@ -95,14 +98,14 @@ def test_bad_records_are_told_before_tensorflow(
     assert message in problems.get(path or "", "")
 
 
-def test_a_vocabulary_too_large_for_its_text(folder: Path) -> None:
+def test_vocab_size_too_large_for_the_text_is_rejected(folder: Path) -> None:
     config = translation_config(folder, task__vocab_size=4000)
     with pytest.raises(SettingError, match="expected at most") as caught:
         TranslationTask(config.task).build_model()  # type: ignore[arg-type]
     assert caught.value.path == "task.vocab_size"
 
 
-def test_a_runs_own_vocabulary_comes_first(folder: Path, tmp_path: Path) -> None:
+def test_vocabulary_in_the_run_directory_takes_precedence(folder: Path, tmp_path: Path) -> None:
     config: Any = translation_config(folder).task
     built = load_vocabulary(config, None)
     assert built is not None
@@ -137,13 +140,13 @@ def test_a_runs_own_vocabulary_comes_first(folder: Path, tmp_path: Path) -> None
         ({"task__print_translations": True}, "task.print_translations"),
     ],
 )  # fmt: skip
-def test_settings_that_contradict_are_told(changes: dict[str, Any], path: str) -> None:
+def test_contradictory_settings_are_rejected(changes: dict[str, Any], path: str) -> None:
     with pytest.raises(ConfigError) as caught:
         translation_config("nowhere", **changes)
     assert path in [problem.path for problem in caught.value.problems]
 
 
-def test_one_of_two_batch_sizes_has_to_be_set() -> None:
+def test_batch_tokens_and_global_batch_size_are_mutually_exclusive() -> None:
     both = TranslationDataConfig(
         source="parallel_text", is_training=True, batch_tokens=64, global_batch_size=8
     )
@@ -151,7 +154,7 @@ def test_one_of_two_batch_sizes_has_to_be_set() -> None:
     assert list(both.replace(batch_tokens=0).problems()) == []
 
 
-def test_the_later_of_two_batch_sizes_holds() -> None:
+def test_later_batch_size_setting_wins() -> None:
     for experiment in ("transformer_multi30k", "transformer_wmt_ende"):
         config: Any = resolve(
             Request(experiment=experiment, config_files=("configs/trainer/smoke.yaml",))
@@ -181,7 +184,9 @@ def _schedule(experiment: str, *fragments: str) -> Any:
         ("big_multi_gpu", 1024, 8000, 2),
     ],
 )
-def test_the_schedule_is_the_papers(name: str, width: int, warmup: int, factor: int) -> None:
+def test_learning_rate_schedule_matches_the_paper(
+    name: str, width: int, warmup: int, factor: int
+) -> None:
     fragments = [f"configs/model/transformer_{name}.yaml"] if name else []
     rate = _schedule("transformer_wmt_ende", *fragments)
     for step in (1, warmup // 2, warmup, warmup + 1, 100_000):
@@ -189,7 +194,7 @@ def test_the_schedule_is_the_papers(name: str, width: int, warmup: int, factor: 
         np.testing.assert_allclose(float(rate(step)), paper, rtol=1e-5)
 
 
-def test_fragments_set_the_presets() -> None:
+def test_model_fragments_select_their_presets() -> None:
     found = {}
     for path in sorted((shipped_root() / "configs/model").glob("transformer_*")):
         fragment = f"configs/model/{path.name}"

@@ -1,4 +1,4 @@
-"""The loss and the metrics of tokens, against numpy and Model Garden."""
+"""Loss and metrics over tokens, compared with numpy and Model Garden."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def _entropy(smoothing: float) -> np.ndarray:
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.6])
-def test_cross_entropy(smoothing: float) -> None:
+def test_smoothed_cross_entropy_matches_numpy(smoothing: float) -> None:
     found = smoothed_cross_entropy(tf.constant(TARGETS), tf.constant(LOGITS), smoothing)
     np.testing.assert_allclose(found, _entropy(smoothing), rtol=1e-5, atol=1e-6)
     assert (found.numpy()[~MASK] == 0).all()
 
 
-def test_the_gradient_is_model_gardens() -> None:
-    # Which takes the smallest possible loss off, so that a perfect model has 0.
+def test_gradient_of_the_loss_matches_model_garden() -> None:
+    # Model Garden subtracts the smallest possible loss, so that a perfect model has 0.
     with tf.GradientTape(persistent=True) as tape:
         logits = tf.constant(LOGITS)
         tape.watch(logits)
@@ -60,7 +60,7 @@ def _task() -> TranslationTask:
     return TranslationTask(translation_config("nowhere", **changes).task)  # type: ignore[arg-type]
 
 
-def test_however_rows_are_shared_out_the_loss_is_the_mean_of_all_tokens() -> None:
+def test_loss_is_the_mean_over_all_tokens_for_any_split_of_the_batch() -> None:
     task = _task()
     expected = _entropy(0.1).sum() / MASK.sum()
     share = np.full(4, 4 / MASK.sum(), np.float32)
@@ -76,7 +76,7 @@ def test_however_rows_are_shared_out_the_loss_is_the_mean_of_all_tokens() -> Non
 
 
 @pytest.mark.parametrize("weights", [None, np.array([1, 0, 1, 1], np.float32)])
-def test_metrics_leave_out_padding_and_rows_without_weight(weights: Any) -> None:
+def test_metrics_ignore_padding_and_rows_with_zero_weight(weights: Any) -> None:
     counted = MASK if weights is None else MASK & (weights > 0)[:, np.newaxis]
     labels = {"targets": tf.constant(TARGETS)}
     accuracy, perplexity = TokenAccuracy("a"), Perplexity("p")
@@ -92,7 +92,7 @@ def test_metrics_leave_out_padding_and_rows_without_weight(weights: Any) -> None
     assert Perplexity("p").result().numpy() == 1
 
 
-def test_an_evaluation_step_weighs_by_tokens() -> None:
+def test_validation_step_weights_the_loss_by_tokens() -> None:
     task = _task()
     model = lambda features, training: tf.constant(LOGITS)  # noqa: E731
     weights = np.array([1, 1, 0, 1], np.float32)

@@ -1,4 +1,4 @@
-"""What is served, and the answers to lines."""
+"""Served signatures, and predictions for lines of text."""
 
 from __future__ import annotations
 
@@ -34,13 +34,15 @@ def task(tmp_path_factory: pytest.TempPathFactory) -> TranslationTask:
 def served(task: TranslationTask) -> Any:
     tf_keras.utils.set_random_seed(1)
     model = task.build_model()
-    # New weights say the same of all sentences.
+    # Untrained weights give the same output for all sentences.
     model.set_weights([4 * value for value in model.get_weights()])
     return task.serving(model)
 
 
 @pytest.mark.slow
-def test_text_goes_through_the_ids(task: TranslationTask, served: Any) -> None:
+def test_text_signature_agrees_with_the_tokens_signature(
+    task: TranslationTask, served: Any
+) -> None:
     assert served.default == "text"
     words, lines = task.vocabulary, [line for line in LINES if line.strip()]
     assert words is not None
@@ -55,7 +57,7 @@ def test_text_goes_through_the_ids(task: TranslationTask, served: Any) -> None:
     assert len(set(expected)) > 1
 
 
-def test_ids_alone_are_served_without_a_vocabulary() -> None:
+def test_model_without_a_vocabulary_serves_only_tokens() -> None:
     changes = {
         f"task__{section}__source": "synthetic" for section in ("train_data", "validation_data")
     }
@@ -69,7 +71,7 @@ def test_ids_alone_are_served_without_a_vocabulary() -> None:
 
 
 class Upper:
-    """Passes for a signature: a translation is the line in capitals, a score its length."""
+    """A fake signature: a translation is the line in capitals, a score its length."""
 
     def __init__(self) -> None:
         self.batches: list[list[str]] = []
@@ -91,14 +93,14 @@ def test_lines_keep_their_order_and_empty_ones_stay_empty() -> None:
     assert [answer.data["source"] for answer in answers] == lines
     assert answers[0].data == {"source": LINES[0], "translation": "THREE FOUR", "score": 10.0}
     assert answers[1].data["score"] is None
-    # Like lengths together, so that short lines do not wait for long ones.
+    # Lines of similar length are batched together, so that short ones do not wait for long ones.
     sizes = [len(line) for batch in signature.batches for line in batch]
     assert sizes == sorted(sizes)
     assert max(map(len, signature.batches)) <= 32
     assert all(line.strip() for batch in signature.batches for line in batch)
 
 
-def test_nothing_is_asked_of_no_lines() -> None:
+def test_empty_lines_never_reach_the_model() -> None:
     signature = Upper()
     assert LinePredictor({"text": signature}).predict([]) == []
     assert [answer.text for answer in LinePredictor({"text": signature}).predict(["", ""])] == [
@@ -108,7 +110,7 @@ def test_nothing_is_asked_of_no_lines() -> None:
     assert signature.batches == []
 
 
-def test_items_are_lines_of_files_of_standard_input_or_sentences(tmp_path: Path) -> None:
+def test_predictor_items_come_from_files_stdin_or_arguments(tmp_path: Path) -> None:
     predictor: Predictor = LinePredictor({"text": Upper()})
     path = tmp_path / "a.txt"
     path.write_bytes("erste\r\n\nzwei drei\u2028vier".encode())
@@ -122,6 +124,6 @@ def test_items_are_lines_of_files_of_standard_input_or_sentences(tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", ["missing.txt", "folder/file", "./x"])
-def test_a_file_that_is_not_there_is_told(name: str, tmp_path: Path) -> None:
-    with pytest.raises(RunnerError, match="no file"):
+def test_missing_input_file_is_reported(name: str, tmp_path: Path) -> None:
+    with pytest.raises(RunnerError, match="file not found: "):
         list(LinePredictor({"text": Upper()}).items([name], []))

@@ -37,7 +37,7 @@ def _result(name: str, done: int = 4, reason: str = "", there: int | None = None
     }
 
 
-def test_the_page_is_what_the_results_make() -> None:
+def test_results_page_summarizes_stages_and_reasons() -> None:
     found = {
         "whole": _result("whole"),
         "ours": _result("ours", 2, "no such field", there=4),
@@ -46,25 +46,25 @@ def test_the_page_is_what_the_results_make() -> None:
     page = table.table(["whole", "theirs", "ours", "left"], found, VERSIONS)
     assert page.splitlines()[2] == (
         "**4 experiments: 3 resolve, 2 build, 1 train, 1 evaluate.** "
-        "1 fail in Model Garden itself, 1 here only. 1 not run."
+        "1 fail in Model Garden itself, 1 only in this runner. 1 not run."
     )
     assert "Python 3.11, tensorflow 2.20.0" in page
     assert page[page.index("| experiment") :].splitlines() == [
         "| experiment | resolves | builds | trains | evaluates | reason |",
         "| --- | --- | --- | --- | --- | --- |",
         "| `left` |  |  |  |  | not run |",
-        "| `ours` | yes | yes | no |  | here only: no such field |",
+        "| `ours` | yes | yes | no |  | only in this runner: no such field |",
         "| `theirs` | yes | no |  |  | in Model Garden itself: ValueError: a\\|b |",
         "| `whole` | yes | yes | yes | yes |  |",
     ]
 
 
-def test_a_failure_further_on_there_is_one_of_this_runner() -> None:
+def test_failure_that_model_garden_does_not_share_is_blamed_on_this_runner() -> None:
     result = _result("x", 1, "told here", there=3)
-    assert table.whose(result) == "here only: told here"
+    assert table.whose(result) == "only in this runner: told here"
 
 
-def test_the_page_in_the_documentation_has_every_experiment() -> None:
+def test_documentation_page_lists_every_experiment() -> None:
     page = table.PAGE.read_text(encoding="utf-8")
     rows = [line.split("`")[1] for line in page.splitlines() if line.startswith("| `")]
     assert rows == sorted(catalogue.experiments())
@@ -74,7 +74,7 @@ def test_every_experiment_has_a_recipe() -> None:
     assert sorted(recipes()) == sorted(catalogue.experiments())
 
 
-def test_the_last_line_of_a_name_holds_and_only_for_these_versions(tmp_path: Path) -> None:
+def test_latest_result_of_the_current_versions_wins(tmp_path: Path) -> None:
     path = tmp_path / "results.jsonl"
     results.append(path, _result("a", 1, "at first"))
     results.append(path, _result("b") | {"versions": {**results.versions(), "Python": "2.7"}})
@@ -92,7 +92,7 @@ def test_the_last_line_of_a_name_holds_and_only_for_these_versions(tmp_path: Pat
         (["--anew"], ["bert/squad", "bert/squad_qat", "bert/tagging"]),
     ],
 )
-def test_only_what_has_no_result_is_run(
+def test_experiments_with_results_run_again_only_with_flags(
     flags: list[str], runs: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "results.jsonl"
@@ -106,7 +106,7 @@ def test_only_what_has_no_result_is_run(
 
 
 @pytest.mark.parametrize(("done", "code"), [(4, 0), (3, 1)])
-def test_the_sample_fails_where_one_of_it_does(
+def test_sample_fails_if_one_of_its_experiments_fails(
     done: int, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run, "run_one", lambda name, *_: _result(name, done, "told"))
@@ -115,7 +115,7 @@ def test_the_sample_fails_where_one_of_it_does(
     assert sorted(results.read(path)) == sorted(script.SAMPLE)
 
 
-def test_an_unknown_name_is_answered_with_the_nearest(
+def test_unknown_experiment_suggests_the_nearest_name(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "results.jsonl"
@@ -125,10 +125,10 @@ def test_an_unknown_name_is_answered_with_the_nearest(
     assert not path.exists()
 
 
-def test_a_process_that_takes_too_long_is_stopped_at_the_stage_it_is_in(tmp_path: Path) -> None:
+def test_timeout_is_recorded_at_the_stage_in_progress(tmp_path: Path) -> None:
     result = run.run_one("mock", tmp_path, seconds=0.1)
-    assert result["outcomes"] == _outcomes(0, "not done after 0.1 s")
-    assert result["model_garden"] == _outcomes(0, "not done after 0.1 s")
+    assert result["outcomes"] == _outcomes(0, "timed out after 0.1 s")
+    assert result["model_garden"] == _outcomes(0, "timed out after 0.1 s")
 
 
 @pytest.mark.parametrize(
@@ -152,17 +152,17 @@ def test_a_process_that_takes_too_long_is_stopped_at_the_stage_it_is_in(tmp_path
         (KeyError(), "KeyError: "),
     ],
 )
-def test_a_reason_is_the_line_that_says_it(error: Exception, reason: str) -> None:
+def test_failure_reason_is_the_line_that_states_the_error(error: Exception, reason: str) -> None:
     assert stages.reason_of(error) == reason
 
 
-def test_a_reason_names_no_place_of_this_machine(tmp_path: Path) -> None:
+def test_failure_reason_contains_no_local_paths(tmp_path: Path) -> None:
     text = f"no {tmp_path}/data/a, see /usr/lib/python3/site-packages/official/b.py"
     assert stages.tidied(text, tmp_path) == "no FOLDER/data/a, see official/b.py"
 
 
 @pytest.mark.slow
-def test_an_experiment_of_the_sample_goes_through_all_stages(tmp_path: Path) -> None:
+def test_sample_experiment_passes_all_stages(tmp_path: Path) -> None:
     assert "mock" in script.SAMPLE
     path = tmp_path / "results.jsonl"
     command = [sys.executable, "-m", "tools.model_garden_matrix", "mock", "--results", str(path)]

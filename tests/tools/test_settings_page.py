@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def in_new_process(expression: str) -> object:
-    """Evaluates in a process of its own: tests of this one register tasks, which have settings."""
+    """Evaluates in a new process: tests in this one register tasks, which have settings."""
     code = (
         "import json\n"
         "from orbit_runner.config.describe import describe_settings\n"
@@ -25,12 +25,12 @@ def in_new_process(expression: str) -> object:
     return json.loads(found.stdout)
 
 
-def test_the_page_is_up_to_date() -> None:
+def test_settings_page_is_up_to_date() -> None:
     text = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
     assert text == in_new_process("page()"), "run `python -m tools.settings_page`"
 
 
-def test_every_setting_has_a_row() -> None:
+def test_settings_page_has_a_row_for_every_setting() -> None:
     text = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
     paths = in_new_process(
         "[one.path for one in describe_settings(ExperimentConfig()) if not one.is_section]"

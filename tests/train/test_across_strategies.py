@@ -1,4 +1,4 @@
-"""Saved under one strategy, restored under another; and replicas that stay together."""
+"""Checkpoints saved under one strategy and restored under another; replicas stay equal."""
 
 from pathlib import Path
 from typing import Any
@@ -79,7 +79,7 @@ def test_everything_is_restored_under_another_strategy(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["mirrored2", "mirrored3", "mirrored4"])
-def test_replicas_have_one_moving_average(strategy: str, tmp_path: Path) -> None:
+def test_replicas_have_identical_moving_averages(strategy: str, tmp_path: Path) -> None:
     batch = {"task__train_data__global_batch_size": 48}
     model, _ = run(_resnet(**batch), tmp_path, "train", strategy)
     averages = [v for v in model.variables if "moving" in v.name]
@@ -97,7 +97,7 @@ def test_replicas_have_one_moving_average(strategy: str, tmp_path: Path) -> None
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["mirrored2", "mirrored4"])
 @pytest.mark.parametrize("interval", [1, 3])
-def test_the_weights_do_not_depend_on_when_replicas_are_saved(
+def test_weights_do_not_depend_on_the_checkpoint_interval(
     strategy: str, interval: int, tmp_path: Path
 ) -> None:
     config = _resnet(trainer__train_steps=6)
@@ -108,8 +108,8 @@ def test_the_weights_do_not_depend_on_when_replicas_are_saved(
 
 
 @pytest.mark.slow
-def test_the_common_average_is_the_mean_over_replicas(tmp_path: Path) -> None:
-    """Batch norm's averages after one step, worked out from the two halves of the batch."""
+def test_batch_norm_moving_average_is_the_mean_over_replicas(tmp_path: Path) -> None:
+    """Batch norm's averages after one step, computed from the two halves of the batch."""
     config = _resnet(trainer__train_steps=1, task__model__dropout_rate=0.0)
     session = _session(config, tmp_path / "model", "one_device")
     inputs = next(iter(session.trainer._make_dataset(0)))[0]

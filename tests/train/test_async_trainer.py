@@ -44,7 +44,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
 
 @pytest.fixture(scope="module")
 def trained(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A run with everything on: its folder, its events, the batches of its workers."""
+    """A run with all features: its directory, its events, and the batches of its workers."""
     folder = tmp_path_factory.mktemp("run") / "run"
     chief = Chief(servers, folder, "train_and_eval", task="noting", **CUT, **EVERYTHING)
     code, last = chief.finish()
@@ -68,20 +68,20 @@ def chiefs(servers: Servers, tmp_path: Path) -> Iterator[Any]:
 
 
 def expected(steps: int) -> list[list[int]]:
-    """Returns number and content of each batch, of a process by itself."""
+    """Returns number and content of each batch of a single process."""
     config = digits_config()
     task = TASKS.get(config.task.name).load()(config.task)
     batches = task.build_inputs(with_seed(config.task.train_data, config.runtime))
     return [[step, int(content(*batch))] for step, batch in enumerate(batches.take(steps))]
 
 
-def test_each_batch_is_made_once_and_all_workers_share_them(trained: Any) -> None:
+def test_each_batch_is_made_once_and_workers_share_batches(trained: Any) -> None:
     _, _, batches, _ = trained
     assert all(len(own) > STEPS // 5 for own in batches)
     assert sorted(batches[0] + batches[1]) == expected(STEPS)
 
 
-def test_training_learns_and_reports(trained: Any) -> None:
+def test_loss_decreases_and_results_are_reported(trained: Any) -> None:
     _, events, _, last = trained
     losses = [event["training_loss"] for event in events if "trained" in event]
     assert losses[-1] < 0.8 * losses[0]
@@ -93,8 +93,8 @@ def test_training_learns_and_reports(trained: Any) -> None:
     assert "asynchronous" in " ".join(inexact)
 
 
-def test_it_begins_as_one_device_does(trained: Any, tmp_path: Path) -> None:
-    """With the same weights, batches, masks of dropout and updates, while steps go one by one."""
+def test_first_steps_match_those_of_one_device(trained: Any, tmp_path: Path) -> None:
+    """With the same weights, batches, dropout masks and updates, in loops of one step."""
     _, events, _, _ = trained
     one_by_one = {"trainer__steps_per_loop": 1, "trainer__train_steps": 2}
     found: list[float] = []
@@ -111,7 +111,9 @@ def test_it_begins_as_one_device_does(trained: Any, tmp_path: Path) -> None:
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
-def test_everything_is_restored_elsewhere(strategy: str, trained: Any, tmp_path: Path) -> None:
+def test_everything_is_restored_under_another_strategy(
+    strategy: str, trained: Any, tmp_path: Path
+) -> None:
     folder, _, _, last = trained
     before = CheckpointContent(folder / "checkpoints" / f"ckpt-{STEPS}")
     config = digits_config(**EVERYTHING)
@@ -133,7 +135,9 @@ def test_everything_is_restored_elsewhere(strategy: str, trained: Any, tmp_path:
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("optimizer", ["adam", "adam_experimental"])
-def test_servers_go_on_from_one_device(optimizer: str, chiefs: Any, tmp_path: Path) -> None:
+def test_parameter_servers_resume_from_one_device(
+    optimizer: str, chiefs: Any, tmp_path: Path
+) -> None:
     kind = {"trainer__optimizer_config__optimizer__type": optimizer}
     short = {"trainer__train_steps": 20, "trainer__checkpoint_interval": 10, **kind}
     _, logs = run(digits_config(**short), tmp_path / "run", "train_and_eval")
@@ -151,19 +155,21 @@ def test_servers_go_on_from_one_device(optimizer: str, chiefs: Any, tmp_path: Pa
 
 
 @pytest.mark.matrix
-def test_training_goes_back_when_it_diverged(chiefs: Any) -> None:
-    """A data set for each piece of work, as this task has no other way; then of another seed."""
+def test_diverged_training_returns_to_a_checkpoint(chiefs: Any) -> None:
+    """This task makes a new dataset for each piece of work; after the loss, with a new seed."""
     chief = chiefs(task="toy", task__nan_from=12, trainer__recovery_max_trials=1)
     code, _ = chief.finish()
     assert code == 0, chief.events
     notes = [event["note"] for event in chief.events if "note" in event]
-    returned = "returned to step 10 (1 of 1 times)"
+    returned = "returned to step 10 (recovery 1 of 1)"
     assert any("training diverged: " in note and returned in note for note in notes)
     assert [event["trained"] for event in chief.events if "trained" in event][-1] == 20
 
 
 @pytest.mark.slow
-def test_streams_are_shared_out_to_workers(chiefs: Any, servers: Servers, tmp_path: Path) -> None:
+def test_streaming_inputs_are_sharded_over_workers(
+    chiefs: Any, servers: Servers, tmp_path: Path
+) -> None:
     chief = chiefs(wrap="streaming", trainer__train_steps=30)
     code, _ = chief.finish()
     assert code == 0, chief.events
@@ -174,7 +180,7 @@ def test_streams_are_shared_out_to_workers(chiefs: Any, servers: Servers, tmp_pa
 
 
 @pytest.mark.slow
-def test_a_lost_worker_is_done_without_and_comes_back(
+def test_training_continues_without_a_lost_worker_until_it_returns(
     chiefs: Any, servers: Servers, tmp_path: Path
 ) -> None:
     chief = chiefs(task="noting", **ENDLESS)
@@ -203,7 +209,7 @@ def test_a_lost_worker_is_done_without_and_comes_back(
     assert saved.tensor("optimizer/iter/.ATTRIBUTES/VARIABLE_VALUE") == step
 
 
-def test_a_lost_server_ends_the_run(chiefs: Any, servers: Servers, tmp_path: Path) -> None:
+def test_lost_parameter_server_ends_the_run(chiefs: Any, servers: Servers, tmp_path: Path) -> None:
     chief = chiefs(**ENDLESS)
     chief.until(lambda event: event.get("trained", 0) >= 120)
     servers.signal("ps", 1)
@@ -217,7 +223,7 @@ def test_a_lost_server_ends_the_run(chiefs: Any, servers: Servers, tmp_path: Pat
 
 
 @pytest.mark.matrix
-def test_a_server_that_hangs_ends_the_run(chiefs: Any, servers: Servers) -> None:
+def test_hanging_worker_ends_the_run(chiefs: Any, servers: Servers) -> None:
     chief = chiefs(**ENDLESS)
     chief.until(lambda event: event.get("trained", 0) >= 40)
     servers.signal("worker", 0, signal.SIGSTOP)
@@ -228,11 +234,13 @@ def test_a_server_that_hangs_ends_the_run(chiefs: Any, servers: Servers) -> None
     assert time.monotonic() - begun < 300
 
 
-def test_a_server_that_does_not_come_is_named(chiefs: Any, servers: Servers) -> None:
+def test_error_names_a_parameter_server_that_does_not_respond(
+    chiefs: Any, servers: Servers
+) -> None:
     servers.signal("ps", 1)
     chief = chiefs(runtime__cluster_start_timeout=3)
     code, last = chief.finish()
     servers.start("ps", 1)
     assert (code, last["error"]) == (138, "MemberLost")
-    assert f"nothing was heard of ps 1 ({servers.jobs['ps'][1]})" in last["message"]
+    assert f"no response from ps 1 ({servers.jobs['ps'][1]})" in last["message"]
     assert {"phase": f"waiting for ps 1 ({servers.jobs['ps'][1]})"} in chief.events

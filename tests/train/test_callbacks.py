@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from orbit_runner import Callback, RunnerError, SettingError
+from orbit_runner.checkpoint.metadata import read_record
 from orbit_runner.train.stop_requests import StoppedAtStep
 from orbit_runner.train.trainer import Trainer
 from tests.support.toy import Notes, records, run, toy_config, weights
@@ -82,7 +83,7 @@ def _in_config(*entries: Any, **changes: Any) -> Any:
     return toy_config(callbacks=json.dumps(entries), **changes)
 
 
-def test_each_event_is_called_at_its_step(tmp_path: Path) -> None:
+def test_callback_methods_are_called_at_the_right_steps(tmp_path: Path) -> None:
     recorder = Recorder()
     config = toy_config(trainer__validation_interval=10, trainer__summary_interval=4)
     run(config, tmp_path, callbacks=[recorder])
@@ -94,10 +95,10 @@ def test_each_event_is_called_at_its_step(tmp_path: Path) -> None:
     assert all("training_loss" in call[2] for call in recorder.calls if call[0] == "log")
 
 
-def test_loops_end_at_records_only_where_a_callback_needs_them(
+def test_loops_end_at_records_only_if_a_callback_needs_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where records are taken inside a loop, weights and step are of its end."""
+    """If records are taken inside a loop, callbacks see the weights and the step of its end."""
     taken: list[bool] = []
     monkeypatch.setattr(Trainer, "record_in_graph", lambda self: bool(taken.append(True)))
     run(toy_config(), tmp_path / "loops", callbacks=[OnlyLoops()])
@@ -107,18 +108,18 @@ def test_loops_end_at_records_only_where_a_callback_needs_them(
     assert not taken
 
 
-def test_a_config_names_callbacks(tmp_path: Path) -> None:
+def test_callbacks_can_be_named_in_the_config(tmp_path: Path) -> None:
     entry = {"class_name": f"{HERE}.StopAfter", "arguments": {"calls": 2}}
     config = _in_config(f"{HERE}.OnlyLoops", entry)
     assert config.callbacks[0].class_name == f"{HERE}.OnlyLoops"
     notes = Notes()
     run(config, tmp_path, notes=notes)
     assert [step for step, _ in notes.evaluations] == [5, 10]
-    assert "early stop at step 10: enough at step 10" in notes.notes[0]
+    assert "stopped early at step 10: enough at step 10" in notes.notes[0]
 
 
 @pytest.mark.parametrize("mode", ["train", "train_and_eval"])
-def test_a_stop_between_two_checkpoints_is_saved_and_final(mode: str, tmp_path: Path) -> None:
+def test_stop_between_two_checkpoints_is_saved_and_final(mode: str, tmp_path: Path) -> None:
     entry = {"class_name": f"{HERE}.StopAfter", "arguments": {"calls": 3, "event": "log"}}
     intervals = {"trainer__checkpoint_interval": 10, "trainer__validation_interval": 10}
     config = _in_config(entry, trainer__summary_interval=2, **intervals)
@@ -135,7 +136,7 @@ def test_a_stop_between_two_checkpoints_is_saved_and_final(mode: str, tmp_path: 
         np.testing.assert_array_equal(one, other)
 
 
-def test_a_stopped_run_goes_on_with_another_rule(tmp_path: Path) -> None:
+def test_stopped_run_continues_without_the_callback(tmp_path: Path) -> None:
     entry = {"class_name": f"{HERE}.StopAfter", "arguments": {"calls": 2}}
     run(_in_config(entry), tmp_path)
     notes = Notes()
@@ -143,7 +144,7 @@ def test_a_stopped_run_goes_on_with_another_rule(tmp_path: Path) -> None:
     assert notes.evaluations[-1][0] == 20
 
 
-def test_a_resumed_callback_remembers_what_it_knew(tmp_path: Path) -> None:
+def test_callback_state_is_restored_on_resume(tmp_path: Path) -> None:
     config = toy_config()
     whole, parts = Recorder(), Recorder()
     run(config, tmp_path / "whole", callbacks=[whole])
@@ -153,7 +154,7 @@ def test_a_resumed_callback_remembers_what_it_knew(tmp_path: Path) -> None:
     assert [call for call in parts.calls if call != ["begin", 10]] == whole.calls
 
 
-def test_two_callbacks_of_one_class_have_states_of_their_own(tmp_path: Path) -> None:
+def test_two_callbacks_of_one_class_have_separate_states(tmp_path: Path) -> None:
     config = toy_config()
     with pytest.raises(StoppedAtStep):
         run(config, tmp_path, callbacks=[StopAfter(100), StopAfter(200)], stop_at_step=10)
@@ -162,7 +163,7 @@ def test_two_callbacks_of_one_class_have_states_of_their_own(tmp_path: Path) -> 
     assert [one.left for one in resumed] == [96, 196]
 
 
-def test_a_callback_that_is_new_begins_at_its_beginning(tmp_path: Path) -> None:
+def test_callback_added_on_resume_starts_with_its_initial_state(tmp_path: Path) -> None:
     with pytest.raises(StoppedAtStep):
         run(toy_config(), tmp_path, stop_at_step=10)
     added = StopAfter(100)
@@ -170,7 +171,7 @@ def test_a_callback_that_is_new_begins_at_its_beginning(tmp_path: Path) -> None:
     assert added.left == 98
 
 
-def test_a_rollback_restores_the_state_of_its_checkpoint(tmp_path: Path) -> None:
+def test_rollback_restores_the_callback_state_of_the_checkpoint(tmp_path: Path) -> None:
     recorder = Recorder()
     config = toy_config(
         task__nan_from=12,
@@ -180,15 +181,18 @@ def test_a_rollback_restores_the_state_of_its_checkpoint(tmp_path: Path) -> None
         trainer__validation_interval=20,
     )
     run(config, tmp_path, callbacks=[recorder])
-    # Step 12 is taken twice, from the checkpoint of step 10 on; what it did before is forgotten.
+    # Step 12 runs twice, because training returns to step 10; its first calls are discarded.
     assert [step for name, step, *_ in recorder.calls if name == "log"] == [4, 8, 12, 16, 20]
 
 
-def test_an_evaluation_beside_training_leaves_the_states_alone(tmp_path: Path) -> None:
+def test_separate_evaluation_does_not_restore_callback_states(tmp_path: Path) -> None:
     run(toy_config(), tmp_path, callbacks=[StopAfter(100)])
-    beside = StopAfter(7)
+    beside, record = StopAfter(7), tmp_path / "checkpoints" / "ckpt-20.json"
+    saved = record.read_bytes()
     run(toy_config(), tmp_path, "eval", callbacks=[beside])
     assert beside.left == 6
+    assert read_record(record).callbacks == {f"{HERE}.StopAfter": 96}
+    assert record.read_bytes() == saved
 
 
 @pytest.mark.parametrize(
@@ -196,7 +200,7 @@ def test_an_evaluation_beside_training_leaves_the_states_alone(tmp_path: Path) -
     [
         ("no_such_module.Callback", "callbacks[0].class_name", "no_such_module"),
         (f"{HERE}.StopAftr", "callbacks[0].class_name", "StopAfter"),
-        (f"{HERE}.HERE", "callbacks[0].class_name", "no subclass of orbit_runner.Callback"),
+        (f"{HERE}.HERE", "callbacks[0].class_name", "is not a subclass of orbit_runner.Callback"),
         (f"{HERE}.StopAfter", "callbacks[0].arguments", "missing a required argument: 'calls'"),
         (
             {"class_name": f"{HERE}.OnlyLoops", "arguments": {"every": 3}},
@@ -205,7 +209,9 @@ def test_an_evaluation_beside_training_leaves_the_states_alone(tmp_path: Path) -
         ),
     ],
 )
-def test_a_callback_that_cannot_be_made(entry: Any, path: str, said: str, tmp_path: Path) -> None:
+def test_invalid_callback_in_the_config_is_rejected(
+    entry: Any, path: str, said: str, tmp_path: Path
+) -> None:
     with pytest.raises(SettingError, match=said) as caught:
         run(_in_config(entry), tmp_path)
     assert caught.value.path == path
@@ -215,16 +221,16 @@ def test_a_callback_that_cannot_be_made(entry: Any, path: str, said: str, tmp_pa
     ("state", "said"),
     [
         ({"weights": np.zeros(2)}, "Object of type ndarray is not JSON serializable"),
-        ({"best": [{3: 0.5}]}, "the key 3 is no text"),
+        ({"best": [{3: 0.5}]}, "the key 3 is not a string"),
     ],
 )
-def test_a_state_has_to_be_json(state: Any, said: str, tmp_path: Path) -> None:
-    message = rf"NotJson.get_state\(\) returned what JSON cannot hold: {said}"
+def test_callback_state_that_is_not_json_is_rejected(state: Any, said: str, tmp_path: Path) -> None:
+    message = rf"NotJson.get_state\(\) returned a value that JSON cannot represent: {said}"
     with pytest.raises(RunnerError, match=message):
         run(toy_config(), tmp_path, callbacks=[NotJson(state)])
 
 
-def test_a_callback_may_end_continuous_evaluation(tmp_path: Path) -> None:
+def test_callback_can_end_continuous_evaluation(tmp_path: Path) -> None:
     run(toy_config(), tmp_path, "train")
     waits_for_more = toy_config(trainer__train_steps=100, trainer__continuous_eval_timeout=60)
     notes = Notes()

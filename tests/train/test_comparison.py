@@ -1,4 +1,4 @@
-"""Which value of a metric is better, and what is said where there is no such metric."""
+"""Which value of a metric is better, and the errors for unknown metrics."""
 
 import pytest
 
@@ -25,23 +25,25 @@ NAN = float("nan")
         (True, NAN, NAN, 0.0, False),
     ],
 )
-def test_better(higher: bool, value: float, than: float, by: float, better: bool) -> None:
+def test_is_better_respects_direction_margin_and_nan(
+    higher: bool, value: float, than: float, by: float, better: bool
+) -> None:
     assert Comparison("m", higher).is_better(value, than, by) is better
 
 
-def test_a_value_in_nested_results() -> None:
+def test_metric_is_found_in_nested_results() -> None:
     logs = {"loss": 1.0, "per_class": {"cat": 0.5}}
     assert Comparison("loss", False).value(logs) == 1.0
     assert Comparison("per_class|cat", True).value(logs) == 0.5
 
 
 @pytest.mark.parametrize("name", ["accurracy", "per_class|dog", "loss|x"])
-def test_a_missing_value_is_an_error(name: str) -> None:
+def test_missing_metric_in_results_is_an_error(name: str) -> None:
     with pytest.raises(RunnerError, match="unknown metric"):
         Comparison(name, True).value({"loss": 1.0, "accuracy": 2.0, "per_class": {"cat": 0.5}})
 
 
-def test_a_missing_metric_is_told_with_the_nearest_name() -> None:
+def test_error_for_an_unknown_metric_suggests_the_nearest_name() -> None:
     require_metric("accuracy", ["accuracy"], "trainer.x")
     with pytest.raises(SettingError) as caught:
         require_metric("acuracy", ["validation_loss", "accuracy"], "trainer.x")

@@ -1,4 +1,4 @@
-"""Every example counts once and alike, whatever the batches and replicas."""
+"""Every example counts once and equally, whatever the batches and replicas."""
 
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ def _evaluated(strategy: tf.distribute.Strategy, folder: Path, **changes: Any) -
 
 def _evaluate(session: Run) -> dict[str, Any]:
     assert session.evaluator is not None
-    # A kernel of which no two examples have the same loss.
+    # With this kernel, no two examples have the same loss.
     session.state.model.set_weights([np.array([[0.5], [-0.25], [2.0]], np.float32)])
     with session.strategy.scope():
         return session.evaluator.evaluate(tf.constant(session.validation_steps))
@@ -54,7 +54,9 @@ def test_every_example_counts_once(
 
 @pytest.mark.sample(3)
 @pytest.mark.parametrize(("steps", "counted"), [(1, 8), (2, 16), (3, 20), (99, 20)])
-def test_validation_steps_limits_the_batches(steps: int, counted: int, tmp_path: Path) -> None:
+def test_validation_steps_limits_the_number_of_batches(
+    steps: int, counted: int, tmp_path: Path
+) -> None:
     strategy = make_strategy("one_device")
     logs = _evaluated(strategy, tmp_path, trainer__validation_steps=steps)
     assert logs["validation_examples"] == counted
@@ -66,7 +68,9 @@ def test_validation_steps_limits_the_batches(steps: int, counted: int, tmp_path:
 @pytest.mark.parametrize(
     ("whole", "function"), [("true", "true"), ("false", "true"), ("false", "false")]
 )
-def test_all_loops_agree(name: str, whole: str, function: str, tmp_path: Path) -> None:
+def test_all_kinds_of_evaluation_loops_give_the_same_results(
+    name: str, whole: str, function: str, tmp_path: Path
+) -> None:
     logs = _evaluated(
         make_strategy(name),
         tmp_path,
@@ -81,7 +85,7 @@ def test_all_loops_agree(name: str, whole: str, function: str, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("name", "whole"), [("one_device", "true"), ("one_device", "false"), ("mirrored2", "true")]
 )
-def test_a_set_of_unknown_size_is_read_to_its_end(name: str, whole: str, tmp_path: Path) -> None:
+def test_dataset_of_unknown_size_is_read_to_its_end(name: str, whole: str, tmp_path: Path) -> None:
     config = toy_config(task__knows_its_size="false", trainer__eval_tf_while_loop=whole)
     session = session_of(config, tmp_path, make_strategy(name))
     assert session.validation_steps == -1
@@ -93,7 +97,7 @@ def test_a_set_of_unknown_size_is_read_to_its_end(name: str, whole: str, tmp_pat
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["off", "one_device", "mirrored2"])
-def test_a_task_may_gather_on_the_host(name: str, tmp_path: Path) -> None:
+def test_task_can_aggregate_logs_on_the_host(name: str, tmp_path: Path) -> None:
     _, logs = run(toy_config(task__aggregates=True), tmp_path, strategy=name)
     _, labels = toy_task(toy_config()).arrays()
     np.testing.assert_allclose(logs["label_sum"], labels.sum(), rtol=1e-5)
@@ -101,7 +105,7 @@ def test_a_task_may_gather_on_the_host(name: str, tmp_path: Path) -> None:
     assert logs["validation_examples"] == 20
 
 
-def test_gathering_in_one_graph_is_refused(tmp_path: Path) -> None:
+def test_host_aggregation_inside_a_graph_loop_is_rejected(tmp_path: Path) -> None:
     config = toy_config(task__aggregates=True, trainer__eval_tf_while_loop="true")
     with pytest.raises(SettingError) as caught:
         session_of(config, tmp_path, make_strategy("one_device"))
@@ -121,7 +125,7 @@ def test_gathering_in_one_graph_is_refused(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_nothing_to_evaluate_is_told_before_training(
+def test_empty_evaluation_is_rejected_before_training(
     changes: dict[str, Any], path: str, tmp_path: Path
 ) -> None:
     with pytest.raises(SettingError) as caught:

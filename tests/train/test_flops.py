@@ -1,4 +1,4 @@
-"""Operations of a step against those counted by hand, and devices' peaks."""
+"""FLOPs of a step against counts by hand, and the peak FLOPs of devices."""
 
 from __future__ import annotations
 
@@ -41,14 +41,16 @@ _CASES: list[tuple[Callable[..., Any], list[list[int]], int]] = [
 
 
 @pytest.mark.parametrize(("function", "shapes", "flops"), _CASES)
-def test_products(function: Callable[..., Any], shapes: list[Any], flops: int) -> None:
+def test_flops_of_an_operation_match_the_count_by_hand(
+    function: Callable[..., Any], shapes: list[Any], flops: int
+) -> None:
     assert _count(function, *shapes) == flops
 
 
 @pytest.mark.parametrize(
     "kind", [lambda a, b: tf.nn.conv2d(a, b, 2, "SAME"), lambda a, b: tf.matmul(a[0, 0], b[0, 0])]
 )
-def test_a_gradient_costs_what_the_product_costs(kind: Callable[..., Any]) -> None:
+def test_gradient_of_a_product_costs_the_same_flops_per_operand(kind: Callable[..., Any]) -> None:
     def both(a: tf.Tensor, b: tf.Tensor) -> Any:
         with tf.GradientTape() as tape:
             tape.watch([a, b])
@@ -58,16 +60,16 @@ def test_a_gradient_costs_what_the_product_costs(kind: Callable[..., Any]) -> No
     shapes: list[list[int | None]] = [[2, 8, 8, 3], [5, 5, 3, 6]]
     forward = _count(kind, *shapes)
     assert forward
-    # The sum's own gradient needs no value of the product, so that is never computed.
+    # The gradient of the sum does not need the product, so it is never computed.
     assert _count(both, *shapes) in (2 * forward, 3 * forward)
 
 
-def test_a_size_that_is_not_known_is_not_guessed() -> None:
+def test_flops_of_a_product_of_unknown_size_are_unknown() -> None:
     assert _count(tf.matmul, [None, 5], [5, 7]) is None
     assert _count(lambda a: tf.nn.relu(a), [None, 5]) == 0
 
 
-def test_functions_and_loops_count_too() -> None:
+def test_flops_inside_functions_and_loops_are_counted() -> None:
     inner = tf.function(tf.matmul)
     assert _count(lambda a, b: inner(a, b) + tf.matmul(a, b), [3, 5], [5, 5]) == 2 * 150
 
@@ -107,14 +109,16 @@ _DIGITS = 2 * 64 * (64 * 16 * 2 + 16 * 10 * 3)
         {"runtime__enable_xla": True},
     ],
 )
-def test_a_run_counts_all_replicas(
+def test_flops_of_a_run_include_all_replicas(
     changes: dict[str, Any], strategy: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     config = digits_config(trainer__train_steps=4, **changes)
     assert _flops(monkeypatch, tmp_path, config=config, strategy=strategy) == {_DIGITS}
 
 
-def test_convolutions_of_a_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_flops_of_a_run_include_convolutions(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     config = cnn_config(trainer__train_steps=2)
     # 8 × 8 × 1 → 4 channels, halved → 8 channels, halved to 2 × 2 × 8 → 16 → 10.
     convolutions = 8 * 8 * 9 * 1 * 4 * 2 + 4 * 4 * 9 * 4 * 8 * 3
@@ -122,7 +126,7 @@ def test_convolutions_of_a_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     assert _flops(monkeypatch, tmp_path, config=config) == {expected}
 
 
-def test_peaks() -> None:
+def test_peak_flops_depend_on_device_and_dtype() -> None:
     assert peak_flops("NVIDIA H200", "bfloat16") == 989.4e12
     assert peak_flops("NVIDIA H100 80GB HBM3", "float16") == 989.4e12
     assert peak_flops("NVIDIA H100 PCIe", "bfloat16") == 756.5e12
@@ -133,7 +137,7 @@ def test_peaks() -> None:
     assert peak_of([], "float32") is None
 
 
-def test_utilisation() -> None:
+def test_logs_contain_tflops_and_utilization() -> None:
     assert Work(2 * 10**12, peak=10e12).logs(3.0) == {"tflops_per_second": 6.0, "mfu": 0.6}
     assert Work(2 * 10**12).logs(3.0) == {"tflops_per_second": 6.0}
 
@@ -141,5 +145,5 @@ def test_utilisation() -> None:
 @pytest.mark.parametrize(
     ("number", "text"), [(999, "999 "), (1234, "1.23 k"), (5e9, "5 G"), (2.5e15, "2.5 P")]
 )
-def test_short_numbers(number: float, text: str) -> None:
+def test_large_numbers_are_shortened_with_unit_prefixes(number: float, text: str) -> None:
     assert short(number) == text

@@ -1,4 +1,4 @@
-"""Gradients taken apart from applying them: pieces of a batch, and XLA."""
+"""Computing gradients without applying them: in pieces of a batch, and with XLA."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ BATCH = 16
 
 
 def _gradient(strategy: tf.distribute.Strategy, scaled: bool, **split: Any) -> np.ndarray:
-    """Takes one step of plain SGD at rate 1 and returns how far the weights went."""
+    """Takes one step of plain SGD at rate 1 and returns the change of the weights."""
     tf_keras.utils.set_random_seed(3)
     config = toy_config(task__num_examples=BATCH)
     task = toy_task(config)
@@ -72,7 +72,7 @@ def _by_hand() -> np.ndarray:
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("scaled", [False, True])
 @pytest.mark.parametrize("pieces", [1, 2, 4])
-def test_pieces_give_the_gradient_of_the_whole_batch(
+def test_pieces_give_the_gradient_of_the_full_batch(
     strategy: tf.distribute.Strategy, pieces: int, scaled: bool
 ) -> None:
     got = _gradient(strategy, scaled, pieces=pieces, jit_compile=False)
@@ -91,7 +91,7 @@ def test_xla_gives_the_gradient_of_the_plain_step(name: str, pieces: int, scaled
     np.testing.assert_allclose(compiled, plain, rtol=1e-6, atol=1e-6)
 
 
-def test_the_tap_passes_for_the_optimizer_and_applies_nothing() -> None:
+def test_gradient_tap_acts_as_the_optimizer_but_applies_nothing() -> None:
     variable = tf.Variable([1.0, 2.0])
     inner = tf_keras.optimizers.SGD(1.0)
     tap = GradientTap(tf_keras.mixed_precision.LossScaleOptimizer(inner, initial_scale=8.0))
@@ -103,7 +103,7 @@ def test_the_tap_passes_for_the_optimizer_and_applies_nothing() -> None:
     assert not isinstance(GradientTap(inner), tf_keras.mixed_precision.LossScaleOptimizer)
 
 
-def test_the_state_has_a_loss_scale_only_with_float16() -> None:
+def test_optimizer_has_a_loss_scale_only_with_float16() -> None:
     strategy = make_strategy("one_device")
     plain = state_of(toy_config(), strategy).optimizer
     scaled = state_of(toy_config(runtime__mixed_precision_dtype="float16"), strategy).optimizer
@@ -114,8 +114,8 @@ def test_the_state_has_a_loss_scale_only_with_float16() -> None:
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("pieces", [1, 2])
 @pytest.mark.parametrize("jit_compile", [False, True])
-def test_each_piece_draws_for_itself(jit_compile: bool, pieces: int) -> None:
-    """The loss is a draw, so the mean over the pieces says whether they drew alike."""
+def test_each_piece_draws_different_random_numbers(jit_compile: bool, pieces: int) -> None:
+    """The loss is a draw, so the mean over the pieces shows whether their draws differ."""
     variable = tf.Variable(1.0)
 
     def train_step(inputs: Any, to: Any) -> Any:
@@ -139,5 +139,5 @@ def test_each_piece_draws_for_itself(jit_compile: bool, pieces: int) -> None:
 
     found = losses(pieces)
     assert found[0] == found[2] != found[1]
-    # Alike pieces would have the same mean, however many there are.
+    # With equal draws, the mean would not depend on the number of pieces.
     assert found[0] != losses(2 * pieces)[0]

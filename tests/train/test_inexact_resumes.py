@@ -1,4 +1,4 @@
-"""What a resume changed is remembered: the config alone does not give these weights again."""
+"""Changes at a resume are recorded, because the config alone cannot reproduce the weights."""
 
 import json
 import shutil
@@ -25,12 +25,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_resume_as_before_changes_nothing(made: Path, tmp_path: Path) -> None:
+def test_resume_with_only_harmless_changes_is_exact(made: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(made, tmp_path / "a"))
     assert _reasons(folder, 10, trainer__checkpoint_interval=10) == []
 
 
-def test_another_strategy_is_remembered(made: Path, tmp_path: Path) -> None:
+def test_resume_under_another_strategy_is_recorded(made: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(made, tmp_path / "a"))
     expected = [
         "it was resumed at step 5 under another strategy "
@@ -42,7 +42,7 @@ def test_another_strategy_is_remembered(made: Path, tmp_path: Path) -> None:
     assert record["inexact"] == expected
 
 
-def test_another_config_is_remembered(made: Path, tmp_path: Path) -> None:
+def test_resume_with_another_config_is_recorded(made: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(made, tmp_path / "a"))
     changed = {"task__train_data__seed": 3}
     expected = ["it was resumed at step 5 with another config"]
@@ -50,7 +50,7 @@ def test_another_config_is_remembered(made: Path, tmp_path: Path) -> None:
     assert _reasons(folder, 15, **changed) == expected
 
 
-def test_another_machine_is_remembered(made: Path, tmp_path: Path) -> None:
+def test_resume_on_another_installation_is_recorded(made: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(made, tmp_path / "a"))
     path = folder / "checkpoints" / "ckpt-5.json"
     record = json.loads(path.read_text())
@@ -60,7 +60,7 @@ def test_another_machine_is_remembered(made: Path, tmp_path: Path) -> None:
     assert _reasons(folder, 10) == expected
 
 
-def test_a_checkpoint_of_another_runner_is_remembered(made: Path, tmp_path: Path) -> None:
+def test_resume_from_a_checkpoint_without_a_record_is_recorded(made: Path, tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     for suffix in ("index", "data-00000-of-00001"):
         shutil.copyfile(made / "checkpoints" / f"ckpt-5.{suffix}", tmp_path / f"a/ckpt-5.{suffix}")

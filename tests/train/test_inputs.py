@@ -31,7 +31,7 @@ class Slow:
 
 
 @pytest.mark.parametrize("strategy", ["off", "one_device"])
-def test_first_batches_are_made_before_they_are_asked_for(strategy: str) -> None:
+def test_first_batches_are_made_before_the_first_request(strategy: str) -> None:
     made.clear()
     params = SimpleNamespace(is_training=True, seed=1)
     data = distribute(make_strategy(strategy), adapt(Slow()), params, RuntimeConfig())

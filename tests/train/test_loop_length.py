@@ -22,18 +22,18 @@ _LONG = _plan(train_steps=10**7, summary_interval=10**7)
 @pytest.mark.parametrize(
     ("steps_per_loop", "step", "length"), [(3, 0, 3), (100, 0, 7), (100, 8, 6), (100, 98, 2)]
 )
-def test_a_loop_ends_with_its_record(steps_per_loop: int, step: int, length: int) -> None:
+def test_loop_ends_at_the_next_record(steps_per_loop: int, step: int, length: int) -> None:
     assert LoopLength(steps_per_loop, _plan(), lambda: (0, 0.0))(step) == length
 
 
 @pytest.mark.parametrize(("step", "length"), [(0, 98), (8, 97), (98, 70)])
-def test_a_loop_of_several_records_ends_with_the_last_one(step: int, length: int) -> None:
+def test_loop_over_several_records_ends_at_the_last_one(step: int, length: int) -> None:
     plan = _plan(train_steps=10_000)
     steps_per_loop = 75 if step == 98 else 100
     assert LoopLength(steps_per_loop, plan, lambda: (0, 0.0), records=1000)(step) == length
 
 
-def test_a_loop_shorter_than_its_record_keeps_its_length() -> None:
+def test_loop_shorter_than_the_record_interval_keeps_its_length() -> None:
     assert LoopLength(3, _plan(), lambda: (0, 0.0), records=1000)(0) == 3
 
 
@@ -51,10 +51,10 @@ def test_automatic_loops_grow_until_one_takes_a_second() -> None:
     assert _lengths([3.0, *[1e-4] * 7]) == [1, 1, 8, 64, 512, 4096, 10_000, 10_000]
 
 
-def test_automatic_loops_shrink_where_steps_are_slow() -> None:
+def test_automatic_loops_shrink_when_steps_are_slow() -> None:
     assert _lengths([0.01, 0.01, 0.01, 0.25, 0.25, 5.0, 5.0]) == [1, 8, 64, 100, 4, 4, 1]
 
 
-def test_a_step_that_was_not_left_changes_nothing() -> None:
+def test_loop_repeated_at_the_same_step_keeps_its_length() -> None:
     length = LoopLength("auto", _LONG, lambda: (1, 1e-4))
     assert [length(0), length(0), length(1), length(1)] == [1, 1, 8, 8]

@@ -1,4 +1,4 @@
-"""Loops in pieces: a signal stops them within the grace period, and nothing else changes."""
+"""Loops in pieces: a signal stops them within the grace period, and results stay the same."""
 
 import signal
 from pathlib import Path
@@ -35,7 +35,7 @@ def _losses(folder: Path) -> list[tuple[int, float]]:
     ],
     ids=["in the graph", "records in the graph", "pipeline", "python loop"],
 )
-def test_a_signal_stops_a_loop_and_the_weights_are_the_same(
+def test_signal_stops_a_loop_early_without_changing_the_final_weights(
     changes: dict[str, Any],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -56,7 +56,7 @@ def test_a_signal_stops_a_loop_and_the_weights_are_the_same(
         return next_piece(requests, steps)
 
     monkeypatch.setattr(StopRequests, "next_piece", interrupt)
-    with pytest.raises(Interrupted, match="SIGTERM: saved at step 7, leaving"):
+    with pytest.raises(Interrupted, match="SIGTERM: saved at step 7, exiting"):
         run(config, tmp_path / "stopped")
     resumed, _ = run(config, tmp_path / "stopped")
 

@@ -1,4 +1,4 @@
-"""Several tasks on one model, trained and evaluated as Model Garden's own runner does it."""
+"""Several tasks on one model, trained and evaluated as Model Garden's own runner does."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _as_model_garden_does(params: Any, folder: Path) -> tuple[BothModel, dict[st
         task = BothTasks.from_config(params.task)
         model = BothModel(_NAMES)
         _begin(model)
-        tf.random.set_seed(0)  # That of our pipelines.
+        tf.random.set_seed(0)  # The seed of our pipelines.
         return garden.run_experiment(
             distribution_strategy=strategy, task=task, model=model, mode="train_and_eval",
             params=params, model_dir=str(folder), run_post_eval=True,
@@ -52,7 +52,7 @@ def _variables(model: Any) -> list[tf.Variable]:
 
 
 class _FromThere(BothTasks):
-    """Begins where the other run does."""
+    """Starts with the weights of the other run."""
 
     def build_multitask_model(self) -> BothModel:
         model = super().build_multitask_model()
@@ -62,7 +62,7 @@ class _FromThere(BothTasks):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["joint", "interleaving"])
-def test_training_agrees_with_model_gardens_own(kind: str, tmp_path: Path) -> None:
+def test_training_matches_model_gardens_own_runner(kind: str, tmp_path: Path) -> None:
     params = lines()
     params.trainer.override({"trainer_type": kind, "validation_steps": 3, "validation_interval": 6})
     for routine in params.task.task_routines:
@@ -81,7 +81,7 @@ def test_training_agrees_with_model_gardens_own(kind: str, tmp_path: Path) -> No
     assert logs["down"]["validation_examples"] == 16  # Two batches, as its routine says.
 
 
-def test_records_are_kept_by_task(tmp_path: Path) -> None:
+def test_records_contain_the_values_of_each_task(tmp_path: Path) -> None:
     params = lines()
     params.trainer.override(
         {"trainer_type": "joint", "best_checkpoint_export_subdir": "best",
@@ -99,7 +99,7 @@ def test_records_are_kept_by_task(tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "validation").iterdir() if path.is_dir()} == {*_NAMES}
 
 
-def test_one_task_is_evaluated_on_others(tmp_path: Path) -> None:
+def test_single_task_is_evaluated_on_several_tasks(tmp_path: Path) -> None:
     config = resolve(
         Request(
             experiment="official/my_line_on_two",
@@ -133,7 +133,7 @@ def _refused(params: Any, folder: Path, task_class: Any = None, **trainer: Any) 
     return caught.value
 
 
-def test_what_several_tasks_cannot_have_is_refused(tmp_path: Path) -> None:
+def test_invalid_multitask_settings_are_rejected(tmp_path: Path) -> None:
     found = _refused(lines(), tmp_path, gradient_accumulation_steps=2)
     assert isinstance(found, SettingError)
     assert found.path == "trainer.gradient_accumulation_steps"
@@ -155,7 +155,7 @@ def test_what_several_tasks_cannot_have_is_refused(tmp_path: Path) -> None:
     assert "build_multitask_model" in str(found)
 
 
-def test_a_model_needs_a_part_for_each_task(tmp_path: Path) -> None:
+def test_model_without_a_part_for_each_task_is_rejected(tmp_path: Path) -> None:
     class Lacking(BothTasks):
         def build_multitask_model(self) -> BothModel:
             return BothModel(["up"])
@@ -164,7 +164,7 @@ def test_a_model_needs_a_part_for_each_task(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_weights_come_from_a_checkpoint(tmp_path: Path) -> None:
+def test_initial_weights_are_loaded_from_a_checkpoint(tmp_path: Path) -> None:
     source = BothModel(_NAMES)
     source.build()
     _begin(source)

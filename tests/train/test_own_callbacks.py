@@ -1,4 +1,4 @@
-"""The best checkpoint, early stop, divergence and going back."""
+"""The best checkpoint, early stopping, divergence and rollback."""
 
 import json
 from pathlib import Path
@@ -42,7 +42,7 @@ BEST = {
     ],
 )
 @pytest.mark.parametrize("remembers", [True, False])
-def test_the_best_is_kept(
+def test_best_checkpoint_has_the_best_value_so_far(
     remembers: bool, higher: bool, values: list[float], kept: list[int | None], tmp_path: Path
 ) -> None:
     state = state_of(toy_config(), make_strategy("one_device"))
@@ -71,19 +71,19 @@ def toy_task_model() -> Any:
     return state_of(toy_config(), make_strategy("one_device")).model
 
 
-def test_the_best_survives_a_resume(tmp_path: Path) -> None:
+def test_best_value_survives_a_resume(tmp_path: Path) -> None:
     higher = {**BEST, "trainer__best_checkpoint_metric_comp": "higher"}
     run(toy_config(trainer__train_steps=10, **higher), tmp_path)
     info = tmp_path / "best" / "info.json"
     best = json.loads(info.read_text())
-    # It is the checkpoint that remembers: this may be of a step after it, written before a kill.
+    # The checkpoint counts: info.json may be from a later step, written before a kill.
     info.write_text(json.dumps({**best, "error": 1e9}))
     run(toy_config(**higher), tmp_path)
     assert json.loads(info.read_text()) == {**best, "error": 1e9}
     assert tf.train.latest_checkpoint(str(tmp_path / "best")).endswith("best-5")
 
 
-def test_a_run_keeps_its_best(tmp_path: Path) -> None:
+def test_run_saves_its_best_checkpoint(tmp_path: Path) -> None:
     _, logs = run(toy_config(**BEST), tmp_path)
     info = json.loads((tmp_path / "best" / "info.json").read_text())
     assert info["best_ckpt_global_step"] == 20
@@ -107,7 +107,7 @@ def test_a_run_keeps_its_best(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_metric_that_is_not_there_is_told_before_training(
+def test_unknown_metric_is_rejected_before_training(
     changes: dict[str, Any], path: str, tmp_path: Path
 ) -> None:
     notes = Notes()
@@ -131,11 +131,13 @@ def test_a_metric_that_is_not_there_is_told_before_training(
         ({"threshold": 1.0}, [float("nan"), 2.0], None),
     ],
 )
-def test_early_stop(rule: dict[str, Any], values: list[float], ends_at: int | None) -> None:
+def test_early_stopping_ends_training(
+    rule: dict[str, Any], values: list[float], ends_at: int | None
+) -> None:
     memory = tf.Variable([float("nan"), 0.0, -1.0], dtype=tf.float64)
     ended = None
     for index, value in enumerate(values, start=1):
-        # Made anew each time, as in a run that is resumed after each evaluation.
+        # A new object each time, as in a run that is resumed after each evaluation.
         stop = EarlyStop(EarlyStopping(metric="m", **rule), memory)
         assert not _reason_at_start(stop)
         if _reason(stop, {"m": np.float32(value)}, 10 * index):
@@ -147,7 +149,7 @@ def test_early_stop(rule: dict[str, Any], values: list[float], ends_at: int | No
 
 
 class _Run:
-    """As much of a run as early stopping uses."""
+    """The parts of a run that early stopping uses."""
 
     def __init__(self, step: int) -> None:
         self.step, self.reason = step, ""
@@ -171,21 +173,21 @@ def _reason_at_start(callback: EarlyStop) -> str:
 STOPPING = {
     "trainer__early_stopping__metric": "validation_loss",
     "trainer__early_stopping__patience": 1,
-    # No step of the toy gains that much, so the second evaluation is no better.
+    # The toy never improves by that much, so the second evaluation is no better.
     "trainer__early_stopping__min_delta": 100.0,
 }
 
 
-def test_a_run_that_stopped_early_is_finished(tmp_path: Path) -> None:
+def test_run_that_stopped_early_counts_as_finished(tmp_path: Path) -> None:
     notes = Notes()
     model, _ = run(toy_config(**STOPPING), tmp_path, notes=notes)
     assert [step for step, _ in notes.evaluations] == [5, 10]
-    assert "early stop at step 10" in notes.notes[0]
+    assert "stopped early at step 10" in notes.notes[0]
     again = Notes()
     same, logs = run(toy_config(**STOPPING), tmp_path, notes=again)
     np.testing.assert_array_equal(same.get_weights()[0], model.get_weights()[0])
     assert "finished" in again.notes[-1]
-    assert "no better" in again.notes[-1]
+    assert "was no better" in again.notes[-1]
     assert logs["validation_examples"] == 20
     patient = {**STOPPING, "trainer__early_stopping__patience": 2}
     on = Notes()
@@ -193,13 +195,13 @@ def test_a_run_that_stopped_early_is_finished(tmp_path: Path) -> None:
     assert [step for step, _ in on.evaluations] == [15]
 
 
-def test_the_memory_of_early_stopping_survives_a_resume(tmp_path: Path) -> None:
+def test_early_stopping_state_survives_a_resume(tmp_path: Path) -> None:
     patient = {**STOPPING, "trainer__early_stopping__patience": 3}
     run(toy_config(trainer__train_steps=10, **patient), tmp_path)
     notes = Notes()
     run(toy_config(trainer__train_steps=50, **patient), tmp_path, notes=notes)
     assert [step for step, _ in notes.evaluations] == [15, 20]
-    assert "early stop at step 20" in notes.notes[-1]
+    assert "stopped early at step 20" in notes.notes[-1]
 
 
 @pytest.mark.sample(2)
@@ -221,7 +223,7 @@ def test_divergence_ends_the_run(changes: dict[str, Any], at: int, tmp_path: Pat
     assert latest is None or not latest.endswith(f"-{at}")
 
 
-def test_the_bound_of_the_loss_may_be_ignored(tmp_path: Path) -> None:
+def test_loss_bound_is_ignored_when_recovery_trials_are_negative(tmp_path: Path) -> None:
     config = toy_config(trainer__loss_upper_bound=1e-9, trainer__recovery_max_trials=-1)
     model, _ = run(config, tmp_path)
     assert np.isfinite(model.get_weights()[0]).all()
@@ -229,7 +231,9 @@ def test_the_bound_of_the_loss_may_be_ignored(tmp_path: Path) -> None:
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["one_device", "mirrored2"])
-def test_it_goes_back_and_on_with_another_order(name: str, tmp_path: Path) -> None:
+def test_diverged_run_returns_to_a_checkpoint_and_changes_the_order(
+    name: str, tmp_path: Path
+) -> None:
     notes = Notes()
     config = toy_config(
         task__nan_from=12,
@@ -241,29 +245,33 @@ def test_it_goes_back_and_on_with_another_order(name: str, tmp_path: Path) -> No
     session = trained(config, tmp_path, make_strategy(name), notes)
     assert session.step == 20
     assert int(session.state.recoveries.numpy()) == 1
-    assert [reason for reason in inexact_reasons(session) if "went back 1 times" in reason]
+    assert [
+        reason for reason in inexact_reasons(session) if "recoveries from divergence: 1;" in reason
+    ]
     (note,) = notes.notes
     assert "diverged: the loss is nan at step 15" in note
-    assert "returned to step 10 (1 of 2 times), continuing with another order" in note
+    assert (
+        "returned to step 10 (recovery 1 of 2), continuing with another order of examples" in note
+    )
     (event,) = records(tmp_path, "event")
     assert (event["event"], event["step"]) == ("diverged", 15)
     assert event["reason"].startswith("the loss is nan at step 15")
     assert np.isfinite(session.state.model.get_weights()[0]).all()
-    # What diverged is not on record, least of all at step 10, where training went back to.
+    # Diverged steps have no records, in particular not at step 10, to which training returned.
     assert [record["step"] for record in records(tmp_path, "train")] == [4, 8, 12, 12, 16, 20]
     assert all(record["training_loss"] is not None for record in records(tmp_path, "train"))
 
 
-def test_it_goes_back_to_the_start_where_nothing_is_saved_yet(tmp_path: Path) -> None:
+def test_diverged_run_returns_to_the_start_if_nothing_is_saved(tmp_path: Path) -> None:
     notes = Notes()
     config = toy_config(task__nan_from=2, trainer__recovery_max_trials=1)
     model, _ = run(config, tmp_path, notes=notes)
-    assert "returned to step 0 (1 of 1 times)" in notes.notes[0]
+    assert "returned to step 0 (recovery 1 of 1)" in notes.notes[0]
     plain, _ = run(toy_config(task__train_data__seed=1_000_003), tmp_path / "other")
     np.testing.assert_array_equal(model.get_weights()[0], plain.get_weights()[0])
 
 
-def test_going_back_to_the_start_keeps_the_initial_checkpoint(tmp_path: Path) -> None:
+def test_rollback_to_the_start_uses_the_initial_checkpoint(tmp_path: Path) -> None:
     run(toy_config(), tmp_path / "first")
     start = {"task__init_checkpoint": tmp_path / "first" / "checkpoints"}
     config = toy_config(task__nan_from=2, trainer__recovery_max_trials=1, **start)
@@ -272,10 +280,10 @@ def test_going_back_to_the_start_keeps_the_initial_checkpoint(tmp_path: Path) ->
     np.testing.assert_array_equal(model.get_weights()[0], plain.get_weights()[0])
 
 
-def test_trials_run_out(tmp_path: Path) -> None:
+def test_run_fails_when_no_recovery_trials_are_left(tmp_path: Path) -> None:
     config = toy_config(trainer__loss_upper_bound=1e-9, trainer__recovery_max_trials=2)
     notes = Notes()
-    with pytest.raises(Diverged, match="returned to a checkpoint 2 times before"):
+    with pytest.raises(Diverged, match="recoveries so far: 2"):
         run(config, tmp_path, notes=notes)
     assert len(notes.notes) == 2
     # A restart keeps the events, which do not happen again with another bound.
@@ -283,7 +291,7 @@ def test_trials_run_out(tmp_path: Path) -> None:
     assert len(records(tmp_path, "event")) == 3
 
 
-def test_the_same_order_is_reported(tmp_path: Path) -> None:
+def test_rollback_note_reports_an_unchanged_order(tmp_path: Path) -> None:
     notes = Notes()
     config = toy_config(
         task__nan_from=7,
@@ -298,7 +306,7 @@ def test_the_same_order_is_reported(tmp_path: Path) -> None:
     )
 
 
-def test_a_metric_that_is_not_finite_is_reported(tmp_path: Path) -> None:
+def test_best_checkpoint_warns_about_a_metric_that_is_not_finite(tmp_path: Path) -> None:
     notes: list[str] = []
     state = state_of(toy_config(), make_strategy("one_device"))
     best = BestCheckpoint(
@@ -308,13 +316,13 @@ def test_a_metric_that_is_not_finite_is_reported(tmp_path: Path) -> None:
         state.global_step.assign(step)
         best.on_evaluate(None, {"m": float(value)})
     assert notes == [
-        f"warning: m is {value} at step {step}, so these weights are not kept as the best"
+        f"warning: m is {value} at step {step}, so these weights are not saved as the best"
         for value, step in (("nan", 1), ("inf", 4))
     ]
     assert json.loads((tmp_path / "info.json").read_text())["best_ckpt_global_step"] == 3
 
 
-def test_early_stopping_on_a_metric_that_is_never_finite() -> None:
+def test_early_stopping_reports_a_metric_that_is_never_finite() -> None:
     rule = EarlyStopping(metric="m", metric_comp="higher", patience=2, threshold=0.5)
     stop = EarlyStop(rule, tf.Variable([np.nan, 0.0, -1.0], dtype=tf.float64))
     assert _reason(stop, {"m": np.inf}, 1) == ""

@@ -9,10 +9,11 @@ from orbit_runner.train.loops.pace import Pace
 
 
 def loops(pace: Pace, steps: int, seconds: Callable[[int], float], workers: int) -> list[list[int]]:
-    """Cuts one loop, pieces being done by whoever is free; returns what was handed out at once."""
+    """Cuts one loop, and gives each piece to the next free worker; returns the cuts in order."""
     found = []
-    while steps:
+    while steps > 0:
         lengths = pace.cut(steps)
+        assert min(lengths) >= 1
         free = [0.0] * workers
         for length in lengths:
             free[free.index(min(free))] += seconds(length)
@@ -25,12 +26,11 @@ def loops(pace: Pace, steps: int, seconds: Callable[[int], float], workers: int)
 @pytest.mark.parametrize("workers", [1, 2, 3, 8])
 @pytest.mark.parametrize("steps", [1, 2, 7, 100, 1001])
 @pytest.mark.parametrize("step", [1e-4, 0.01, 1.0])
-def test_all_steps_are_handed_out(workers: int, steps: int, step: float) -> None:
+def test_pieces_cover_all_steps_of_a_loop(workers: int, steps: int, step: float) -> None:
     pace = Pace(workers)
     for _ in range(5):
-        for lengths in loops(pace, steps, lambda n: 0.015 + n * step, workers):
-            assert min(lengths) >= 1
-            assert sum(lengths) <= steps
+        found = loops(pace, steps, lambda n: 0.015 + n * step, workers)
+        assert sum(map(sum, found)) == steps
 
 
 def test_pieces_begin_with_one_step_and_grow() -> None:
@@ -47,7 +47,7 @@ def test_pieces_take_a_fifth_of_a_second(step: float, beginning: float) -> None:
     assert step * max(lengths) == pytest.approx(0.2, rel=0.15)
 
 
-def test_pieces_that_take_long_to_begin_are_longer() -> None:
+def test_pieces_with_a_slow_start_are_longer() -> None:
     pace = Pace(2)
     loops(pace, 10**4, lambda n: 0.1 + n * 0.005, 2)
     (lengths,) = loops(pace, 10**4, lambda n: 0.1 + n * 0.005, 2)
@@ -55,7 +55,7 @@ def test_pieces_that_take_long_to_begin_are_longer() -> None:
 
 
 @pytest.mark.parametrize("steps", [10, 40, 200])
-def test_short_loops_are_cut_for_all_workers_alike(steps: int) -> None:
+def test_short_loops_are_split_evenly_over_all_workers(steps: int) -> None:
     workers = 4
     pace = Pace(workers)
     loops(pace, 10**4, lambda n: 0.01 + n * 0.01, workers)

@@ -1,4 +1,4 @@
-"""Runs whose images are split over devices: the losses of runs whose images are whole."""
+"""Runs with images split over devices have the losses of runs with unsplit images."""
 
 import json
 from pathlib import Path
@@ -72,7 +72,7 @@ def _parts(dims: list[int], strategy: str, devices: int) -> dict[str, Any]:
         ([2, 1, 2, 1], "mirrored", 4),
     ],
 )
-def test_losses_are_those_of_whole_images(
+def test_losses_match_those_of_unsplit_images(
     dims: list[int], strategy: str, devices: int, tmp_path: Path
 ) -> None:
     whole = _losses(cnn_config(**_SHORT), tmp_path / "whole")
@@ -83,7 +83,7 @@ def test_losses_are_those_of_whole_images(
 
 
 @pytest.mark.slow
-def test_a_residual_network_with_batch_norm(tmp_path: Path) -> None:
+def test_split_residual_network_matches_the_unsplit_one(tmp_path: Path) -> None:
     whole = _losses(config_of(_RESNET, runtime__distribution_strategy="one_device"), tmp_path / "a")
     parts = _losses(config_of(_RESNET, **_parts([1, 2, 2, 1], "one_device", 4)), tmp_path / "b")
 
@@ -95,7 +95,7 @@ def test_a_residual_network_with_batch_norm(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_under_the_name_that_model_garden_has(tmp_path: Path) -> None:
+def test_images_are_split_with_model_gardens_setting_names(tmp_path: Path) -> None:
     dims = {"task__train_input_partition_dims": [1, 1, 2, 1]}
     both = {**dims, "task__eval_input_partition_dims": [1, 1, 2, 1]}
     devices = {"runtime__distribution_strategy": "mirrored", "runtime__num_virtual_devices": 2}
@@ -106,7 +106,7 @@ def test_under_the_name_that_model_garden_has(tmp_path: Path) -> None:
     assert parts == pytest.approx(whole, rel=0, abs=1e-5)
 
 
-def test_a_network_that_cannot_be_split_is_refused() -> None:
+def test_network_that_cannot_be_split_is_rejected() -> None:
     inputs = tf_keras.Input([8, 8, 1])
     up = tf_keras.layers.Conv2DTranspose(2, 3, name="up")(inputs)
     config = cnn_config(**_parts([1, 2, 1, 1], "one_device", 2))

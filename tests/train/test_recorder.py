@@ -1,4 +1,4 @@
-"""Records that end within a loop: the same numbers and weights as if the loop had ended there."""
+"""Records within a loop have the same values and weights as if the loop had ended there."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ from tests.support.digits import cnn_config, digits_config
 from tests.support.toy import records, run
 
 _TIMES = ("time", "steps_per_second", "tflops_per_second")
-# A cosine rate in its 130th step is where a loop with outputs differed from one without.
+# At step 130 of a cosine schedule, a loop with outputs once differed from one without.
 _COSINE = {
     "trainer__optimizer_config__learning_rate__type": "cosine",
     "trainer__optimizer_config__learning_rate__cosine__initial_learning_rate": 0.002,
@@ -57,7 +57,7 @@ def _numbers(folder: Path) -> list[dict[str, Any]]:
         ("XLA", "one_device"),
     ],
 )
-def test_records_and_weights_equal_those_of_loops_that_end_with_each_record(
+def test_records_and_weights_do_not_depend_on_where_loops_end(
     case: str, strategy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = _config(**_CASES[case])
@@ -83,12 +83,12 @@ def loops(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
-def test_a_loop_runs_on_where_a_record_ends(loops: list[int], tmp_path: Path) -> None:
+def test_loop_continues_past_the_end_of_a_record(loops: list[int], tmp_path: Path) -> None:
     run(_config(), tmp_path, "train")
     assert loops == [120, 10]
 
 
-def test_a_loop_ends_with_each_record_where_a_run_can_go_back(
+def test_loop_ends_with_each_record_if_recovery_is_enabled(
     loops: list[int], tmp_path: Path
 ) -> None:
     run(_config(trainer__recovery_max_trials=1, trainer__train_steps=40), tmp_path, "train")
@@ -96,7 +96,7 @@ def test_a_loop_ends_with_each_record_where_a_run_can_go_back(
 
 
 @pytest.mark.slow
-def test_a_record_that_two_loops_share_is_the_mean_over_both(tmp_path: Path) -> None:
+def test_record_shared_by_two_loops_is_the_mean_over_both(tmp_path: Path) -> None:
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     run(_config(trainer__train_steps=60), whole, "train")
     run(_config(trainer__train_steps=60, trainer__steps_per_loop=7), cut, "train")
@@ -105,7 +105,7 @@ def test_a_record_that_two_loops_share_is_the_mean_over_both(tmp_path: Path) -> 
     assert [json.loads(line)["step"] for line in lines] == [20, 40, 60]
 
 
-def test_a_loss_above_its_bound_within_a_loop_is_a_divergence_at_its_record(tmp_path: Path) -> None:
+def test_loss_above_its_bound_is_reported_at_its_record(tmp_path: Path) -> None:
     config = _config(trainer__loss_upper_bound=2.0, trainer__train_steps=60)
     with pytest.raises(Diverged, match="at step 20, allowed: at most 2"):
         run(config, tmp_path, "train")

@@ -1,4 +1,4 @@
-"""Data sets that stay in memory: steps make their batches themselves, those of the pipeline."""
+"""Datasets kept in memory: steps make the same batches as the pipeline."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -57,7 +57,7 @@ def _chosen(config: ExperimentConfig, section: str = "train_data", strategy: str
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("strategy", ["off", "one_device", "mirrored2"])
 @pytest.mark.parametrize("case", _CASES)
-def test_weights_and_results_are_those_of_the_pipeline(
+def test_resident_data_gives_the_weights_and_results_of_the_pipeline(
     case: str, strategy: str, tmp_path: Path
 ) -> None:
     found = {}
@@ -71,7 +71,7 @@ def test_weights_and_results_are_those_of_the_pipeline(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", _CASES)
-def test_a_run_goes_on_where_a_pipeline_left_it(case: str, tmp_path: Path) -> None:
+def test_run_with_resident_data_resumes_a_run_with_a_pipeline(case: str, tmp_path: Path) -> None:
     whole, _ = run(_CASES[case](**_where(True)), tmp_path / "whole")
     steps = _CASES[case]().trainer.train_steps
     half = steps // 2 + 1
@@ -84,7 +84,9 @@ def test_a_run_goes_on_where_a_pipeline_left_it(case: str, tmp_path: Path) -> No
 @pytest.mark.parametrize("case", _CASES)
 @pytest.mark.parametrize("section", _SECTIONS)
 @pytest.mark.parametrize("replicas", [1, 2])
-def test_each_replica_makes_its_slices(case: str, section: str, replicas: int) -> None:
+def test_each_replica_makes_the_slices_of_the_pipeline(
+    case: str, section: str, replicas: int
+) -> None:
     config = _CASES[case]()
     data = with_seed(getattr(config.task, section), config.runtime)
     chunks = _task(config).chunks(data, replicas)
@@ -102,7 +104,9 @@ def test_each_replica_makes_its_slices(case: str, section: str, replicas: int) -
 
 
 @pytest.mark.parametrize("section", _SECTIONS)
-def test_a_set_that_fits_stays(section: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dataset_stays_in_memory_if_it_fits_or_is_configured(
+    section: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     chunks = _chosen(digits_config(), section)
     assert chunks is not None
     assert chunks.nbytes > 20_000
@@ -115,9 +119,17 @@ def test_a_set_that_fits_stays(section: str, monkeypatch: pytest.MonkeyPatch) ->
 
 
 _OBSTACLES: list[tuple[str, dict[str, Any], str]] = [
-    ("train_data", {"trainer__train_tf_while_loop": False}, "a loop of steps is no graph"),
-    ("train_data", {"runtime__run_eagerly": True}, "a loop of steps is no graph"),
-    ("validation_data", {"trainer__eval_tf_while_loop": False}, "a loop of steps is no graph"),
+    (
+        "train_data",
+        {"trainer__train_tf_while_loop": False},
+        "the loop over steps does not run as a graph",
+    ),
+    ("train_data", {"runtime__run_eagerly": True}, "the loop over steps does not run as a graph"),
+    (
+        "validation_data",
+        {"trainer__eval_tf_while_loop": False},
+        "the loop over steps does not run as a graph",
+    ),
     (
         "train_data",
         {"runtime__distribution_strategy": "parameter_server"},
@@ -129,21 +141,23 @@ _OBSTACLES: list[tuple[str, dict[str, Any], str]] = [
             "task__validation_data__enable_tf_data_service": True,
             "task__validation_data__tf_data_service_address": "grpc://localhost:1",
         },
-        "tf.data services make the batches",
+        "tf.data services produce the batches",
     ),
-    ("train_data", {"task__model__input_size": [16, 16, 1]}, "prepared for each example"),
+    ("train_data", {"task__model__input_size": [16, 16, 1]}, "preprocessed for each example"),
 ]
 
 
 @pytest.mark.parametrize(("section", "changes", "reason"), _OBSTACLES)
-def test_what_stands_in_the_way_is_told(section: str, changes: dict[str, Any], reason: str) -> None:
+def test_error_says_why_a_dataset_cannot_be_on_device(
+    section: str, changes: dict[str, Any], reason: str
+) -> None:
     assert _chosen(digits_config(**changes), section) is None
     with pytest.raises(SettingError, match=reason) as caught:
         _chosen(digits_config(**changes, **_where(True)), section)
     assert caught.value.path == f"task.{section}.on_device"
 
 
-def test_gpus_are_fed_by_a_pipeline(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpus_use_a_pipeline_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
     strategy = make_strategy("one_device")
     monkeypatch.setattr(module, "local_devices", lambda _: ["GPU:0"])
     config = digits_config()
@@ -151,15 +165,15 @@ def test_gpus_are_fed_by_a_pipeline(monkeypatch: pytest.MonkeyPatch) -> None:
     assert resident(config, strategy, adapt(_task(config)), data) is None
 
 
-def test_tasks_of_others_are_fed_by_a_pipeline(tmp_path: Path) -> None:
+def test_task_without_resident_data_uses_a_pipeline(tmp_path: Path) -> None:
     config = toy_config()
     assert _chosen(config) is None
-    with pytest.raises(SettingError, match="read as it is needed"):
+    with pytest.raises(SettingError, match="read on demand"):
         _chosen(toy_config(**_where(True)))
 
 
 @pytest.mark.parametrize("asked", [{}, _where(True)])
-def test_a_batch_that_does_not_divide_is_refused_as_elsewhere(asked: dict[str, Any]) -> None:
+def test_batch_size_not_divisible_by_the_replicas_is_rejected(asked: dict[str, Any]) -> None:
     config = digits_config(task__train_data__global_batch_size=63, **asked)
     assert _chosen(config, strategy="mirrored2") is None
     strategy = make_strategy("mirrored2")
@@ -167,7 +181,7 @@ def test_a_batch_that_does_not_divide_is_refused_as_elsewhere(asked: dict[str, A
         distribute(strategy, adapt(_task(config)), config.task.train_data, config.runtime)
 
 
-def test_after_diverging_the_order_is_another_one(tmp_path: Path) -> None:
+def test_order_of_examples_changes_after_a_recovery(tmp_path: Path) -> None:
     config = digits_config(trainer__train_steps=20)
     data = config.task.train_data
     first, second = (
@@ -179,7 +193,7 @@ def test_after_diverging_the_order_is_another_one(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["off", "one_device", "mirrored2"])
-def test_xla_compiles_whole_steps(strategy: str, tmp_path: Path) -> None:
+def test_steps_compiled_by_xla_match_plain_steps(strategy: str, tmp_path: Path) -> None:
     changes: dict[str, Any] = {"trainer__train_steps": 40, "runtime__enable_xla": True}
     plain, logs = run(digits_config(trainer__train_steps=40), tmp_path / "a", strategy=strategy)
     compiled, other = run(digits_config(**changes), tmp_path / "b", strategy=strategy)
@@ -192,7 +206,7 @@ def test_xla_compiles_whole_steps(strategy: str, tmp_path: Path) -> None:
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("on_device", [True, False])
-def test_an_op_that_xla_does_not_know_is_named(
+def test_error_names_an_op_that_xla_does_not_support(
     on_device: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def losses(task: Any, labels: tf.Tensor, model_outputs: tf.Tensor) -> tf.Tensor:

@@ -1,4 +1,4 @@
-"""Epochs to steps, where training pauses, and how long loops are."""
+"""Conversion of epochs to steps, and the steps at which training pauses."""
 
 import math
 
@@ -32,7 +32,9 @@ def _plan(**changes: int) -> Plan:
         (10, 7, 3, 24),
     ],
 )
-def test_epochs_become_steps(epochs: float, examples: int, batch: int, steps: int) -> None:
+def test_training_epochs_are_converted_to_steps(
+    epochs: float, examples: int, batch: int, steps: int
+) -> None:
     plan = make_plan(TrainerConfig(train_epochs=epochs), examples / batch)
     assert plan.train_steps == steps
     assert plan.steps_per_epoch == examples / batch
@@ -41,18 +43,20 @@ def test_epochs_become_steps(epochs: float, examples: int, batch: int, steps: in
 @pytest.mark.parametrize(
     ("epochs", "interval"), [(0.0, 1000), (1.0, 1437.0 / 64), (0.5, 1437.0 / 128)]
 )
-def test_evaluations_are_as_far_apart_as_epochs_say(epochs: float, interval: float) -> None:
+def test_validation_epochs_are_converted_to_the_validation_interval(
+    epochs: float, interval: float
+) -> None:
     trainer = TrainerConfig(train_steps=5000, validation_epochs=epochs)
     assert make_plan(trainer, 1437 / 64).validation_interval == math.ceil(interval)
 
 
-def test_steps_stay_steps_where_the_size_is_not_known() -> None:
+def test_training_steps_are_kept_if_the_dataset_size_is_unknown() -> None:
     plan = make_plan(TrainerConfig(train_steps=12), 0.0)
     assert (plan.train_steps, plan.steps_per_epoch) == (12, 0.0)
 
 
 @pytest.mark.parametrize("field", ["train_epochs", "validation_epochs"])
-def test_epochs_of_an_unknown_size_are_refused(field: str) -> None:
+def test_epochs_are_rejected_if_the_dataset_size_is_unknown(field: str) -> None:
     with pytest.raises(SettingError, match=rf"trainer\.{field}: .*size") as caught:
         make_plan(TrainerConfig(**{field: 2.0}), 0.0)
     assert caught.value.path == f"trainer.{field}"
@@ -62,7 +66,9 @@ def test_epochs_of_an_unknown_size_are_refused(field: str) -> None:
     ("evaluates", "stops"),
     [(True, [20, 30, 40, 60, 80, 90, 100]), (False, [30, 60, 90, 100])],
 )
-def test_training_pauses_where_something_is_due(evaluates: bool, stops: list[int]) -> None:
+def test_training_pauses_at_each_evaluation_and_checkpoint(
+    evaluates: bool, stops: list[int]
+) -> None:
     plan, step, found = _plan(), 0, []
     while step < plan.train_steps:
         step = plan.next_stop(step, evaluates=evaluates)
@@ -106,7 +112,7 @@ def test_a_checkpoint_interval_of_minus_1_means_after_each_loop(
     assert make_plan(trainer, 0.0).checkpoint_interval == interval
 
 
-def test_the_last_step_always_counts() -> None:
+def test_last_step_is_always_recorded_evaluated_and_saved() -> None:
     plan = _plan(train_steps=101)
     assert plan.is_record(101)
     assert plan.evaluates_at(101)

@@ -1,4 +1,4 @@
-"""What workers have to agree on before any of them continues."""
+"""What workers must agree on before any of them continues."""
 
 import signal
 from types import SimpleNamespace
@@ -9,11 +9,11 @@ import pytest
 from orbit_runner.train.callbacks.interrupts import Interrupted
 from orbit_runner.train.stop_requests import StopRequests, StopTraining
 
-OTHER = "a callback of another worker asked to stop"
+OTHER = "a callback on another worker requested a stop"
 
 
 def _requests(*, chief: bool, others: list[int], received: int | None = None) -> StopRequests:
-    """Those of a worker whose fellow workers add `others` to what it says."""
+    """The requests of a worker; the other workers add `others` to its values."""
 
     def sums(values: list[int]) -> list[int]:
         return [int(own) + other for own, other in zip(values, others, strict=True)]
@@ -24,7 +24,7 @@ def _requests(*, chief: bool, others: list[int], received: int | None = None) ->
 
 
 @pytest.mark.parametrize(("chief", "others"), [(True, [0] * 5), (False, [31, 0, 0, 0, 0])])
-def test_loops_are_as_long_as_the_chief_says(chief: bool, others: list[int]) -> None:
+def test_loop_length_is_that_of_the_chief(chief: bool, others: list[int]) -> None:
     own = 31 if chief else 12
 
     assert _requests(chief=chief, others=others).next_loop(own, 7, pytest.fail) == 31
@@ -40,7 +40,7 @@ def test_loops_are_as_long_as_the_chief_says(chief: bool, others: list[int]) -> 
         (signal.SIGINT, [0, 0, 0, 1, 0], 130),
     ],
 )
-def test_a_signal_to_one_worker_has_all_of_them_save_and_leave(
+def test_signal_to_one_worker_makes_all_workers_save_and_exit(
     received: int | None, others: list[int], code: int
 ) -> None:
     saved: list[int] = []
@@ -52,7 +52,7 @@ def test_a_signal_to_one_worker_has_all_of_them_save_and_leave(
     assert saved == [7]
 
 
-def test_a_callback_of_one_worker_stops_all_of_them() -> None:
+def test_callback_on_one_worker_stops_all_workers() -> None:
     requests = _requests(chief=False, others=[31, 1, 0, 0, 0])
     with pytest.raises(StopTraining):
         requests.next_loop(5, 7, pytest.fail)
@@ -65,7 +65,7 @@ def test_workers_agree_to_stop_before_they_evaluate_or_save(others: list[int], r
 
 
 @pytest.mark.parametrize(("others", "steps"), [([31, 0], 31), ([31, 1], 0)])
-def test_workers_take_the_steps_of_the_chief_and_stop_together(
+def test_workers_run_the_steps_of_the_chief_and_stop_together(
     others: list[int], steps: int
 ) -> None:
     assert _requests(chief=False, others=others).next_piece(5) == steps

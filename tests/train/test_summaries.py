@@ -49,7 +49,7 @@ def test_a_record_is_the_mean_over_its_interval(steps_per_loop: Any, tmp_path: P
     assert all(record["time"] > 1.6e9 for record in [*train, *validation])
 
 
-def test_tensorboard_has_what_the_records_have(tmp_path: Path) -> None:
+def test_tensorboard_files_contain_the_same_values_as_the_records(tmp_path: Path) -> None:
     run(toy_config(trainer__validation_interval=10), tmp_path)
     for split, steps in (("train", [5, 10, 15, 20]), ("validation", [10, 20])):
         events = _events(tmp_path / split)
@@ -60,25 +60,25 @@ def test_tensorboard_has_what_the_records_have(tmp_path: Path) -> None:
                 np.testing.assert_allclose(events[name][record["step"]], record[name], rtol=1e-6)
 
 
-def test_the_folder_of_validation_has_a_name_of_choice(tmp_path: Path) -> None:
+def test_name_of_the_validation_summary_directory_is_configurable(tmp_path: Path) -> None:
     run(toy_config(trainer__validation_summary_subdir="held_out"), tmp_path)
     assert "validation_loss" in _events(tmp_path / "held_out")
     assert not (tmp_path / "validation").exists()
 
 
-def test_nothing_is_written_where_none_is_wanted(tmp_path: Path) -> None:
+def test_no_summaries_are_written_when_they_are_disabled(tmp_path: Path) -> None:
     run(toy_config(), tmp_path, save_summary=False)
     names = sorted(path.name for path in tmp_path.iterdir())
     assert names == [".lock", "checkpoint", "checkpoints", "data.json"]
 
 
-def test_a_resumed_run_goes_on_in_the_same_file(tmp_path: Path) -> None:
+def test_resumed_run_appends_to_the_same_file(tmp_path: Path) -> None:
     run(toy_config(trainer__train_steps=10), tmp_path)
     run(toy_config(), tmp_path)
     assert [record["step"] for record in records(tmp_path, "train")] == [5, 10, 15, 20]
 
 
-def test_what_is_no_number_in_json_becomes_null(tmp_path: Path) -> None:
+def test_nan_and_infinity_become_null_in_json(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "metrics.jsonl"
     lines = JsonLines(path)
     lines.write({"a": np.float32(0.1), "b": float("nan"), "c": np.int64(3), "d": np.float32("inf")})
@@ -88,7 +88,7 @@ def test_what_is_no_number_in_json_becomes_null(tmp_path: Path) -> None:
     assert second == {"a": 1e-30}
 
 
-def test_nested_results_are_flattened_and_vectors_left_out(tmp_path: Path) -> None:
+def test_nested_results_are_flattened_and_arrays_are_left_out(tmp_path: Path) -> None:
     step = tf.Variable(7, dtype=tf.int64)
     summaries = Summaries(tmp_path / "x", JsonLines(tmp_path / "m.jsonl"), "validation", step)
     summaries.write_summaries(

@@ -1,4 +1,4 @@
-"""The note on threads: for new runs of small networks that leave the number open."""
+"""The note on threads, for new runs of small networks that do not set their number."""
 
 from pathlib import Path
 from typing import Any
@@ -51,7 +51,7 @@ def test_one_core_gets_no_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.slow
-def test_no_note_on_a_run_that_is_resumed(tmp_path: Path) -> None:
+def test_resumed_run_gets_no_note(tmp_path: Path) -> None:
     assert _advice(tmp_path)
     notes = _Notes()
     run(digits_config(trainer__train_steps=1010), tmp_path, "train", notes=notes)

@@ -1,4 +1,4 @@
-"""Modules whose code runs when something of theirs is first asked for."""
+"""Modules whose code runs when one of their attributes is first used."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CODE = "import sys\nsys.deferred_ran.append(__name__)\nfrom deferred_one import
 
 @pytest.fixture
 def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """Returns what ran of a package `deferred_one` with a part, and of a broken module."""
+    """Returns the modules that ran, of a package `deferred_one` with a submodule `part`."""
     package = tmp_path / "deferred_one"
     package.mkdir()
     (package / "__init__.py").write_text(_CODE)
@@ -31,7 +31,7 @@ def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         del sys.modules[name]
 
 
-def test_code_runs_at_the_first_use(ran: list[str]) -> None:
+def test_deferred_module_runs_at_its_first_use(ran: list[str]) -> None:
     module = importlib.import_module("deferred_one")
     assert type(module) is Deferred
     assert not ran
@@ -42,25 +42,26 @@ def test_code_runs_at_the_first_use(ran: list[str]) -> None:
         _ = module.nothing
 
 
-def test_a_part_is_imported_after_its_package(ran: list[str]) -> None:
+def test_submodule_is_imported_after_its_deferred_package(ran: list[str]) -> None:
     importlib.import_module("deferred_one")
     assert importlib.import_module("deferred_one.part").name == "x"
     assert ran == ["deferred_one", "deferred_one.part"]
 
 
-def test_from_imports_run_the_code_at_once(ran: list[str]) -> None:
+def test_from_import_runs_a_deferred_module_immediately(ran: list[str]) -> None:
     from deferred_one import value  # type: ignore[import-not-found]
 
+    assert ran == ["deferred_one", "deferred_one.part"]
     assert value == 3
 
 
-def test_a_module_that_is_not_there_fails_as_ever(ran: list[str]) -> None:
+def test_missing_deferred_module_raises_module_not_found_error(ran: list[str]) -> None:
     defer(["deferred_absent"])
     with pytest.raises(ModuleNotFoundError, match="deferred_absent"):
         importlib.import_module("deferred_absent")
 
 
-def test_broken_code_fails_at_each_use(ran: list[str]) -> None:
+def test_broken_deferred_module_fails_at_each_use(ran: list[str]) -> None:
     for _ in range(2):
         module = importlib.import_module("deferred_broken")
         with pytest.raises(OSError, match="as it is"):

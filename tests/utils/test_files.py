@@ -1,4 +1,4 @@
-"""Files appear whole or not at all."""
+"""Files are written completely or not at all."""
 
 import os
 import subprocess
@@ -9,7 +9,7 @@ from pathlib import Path
 from orbit_runner.utils.files import remove_leftovers, write_whole
 
 
-def test_it_makes_the_folder_and_leaves_nothing_else(tmp_path: Path) -> None:
+def test_write_whole_creates_the_directory_and_leaves_no_other_files(tmp_path: Path) -> None:
     path = tmp_path / "a" / "b" / "run.json"
     write_whole(path, "one")
     write_whole(path, "zwei ü")
@@ -17,7 +17,7 @@ def test_it_makes_the_folder_and_leaves_nothing_else(tmp_path: Path) -> None:
     assert [item.name for item in path.parent.iterdir()] == ["run.json"]
 
 
-def test_a_reader_never_sees_half_of_it(tmp_path: Path) -> None:
+def test_reader_never_sees_a_partially_written_file(tmp_path: Path) -> None:
     path, texts = tmp_path / "x", {"a" * 300_000, "b" * 300_000}
     write_whole(path, "a" * 300_000)
     done = threading.Event()
@@ -28,14 +28,16 @@ def test_a_reader_never_sees_half_of_it(tmp_path: Path) -> None:
                 write_whole(path, text)
         done.set()
 
-    threading.Thread(target=write).start()
-    seen = set()
-    while not done.is_set():
+    writer = threading.Thread(target=write)
+    writer.start()
+    seen = {path.read_text(encoding="utf-8")}
+    while writer.is_alive():
         seen.add(path.read_text(encoding="utf-8"))
+    assert done.is_set()
     assert seen <= texts
 
 
-def test_files_that_a_killed_process_left_half_written_are_removed(tmp_path: Path) -> None:
+def test_partial_files_of_a_killed_process_are_removed(tmp_path: Path) -> None:
     kill = "import os, sys, pathlib; pathlib.Path.replace = lambda *_: os.kill(os.getpid(), 9)\n"
     write = "from orbit_runner.utils.files import write_whole as w; w(pathlib.Path('{}'), 'a')"
     for name in ("run.json", "best/info.json"):

@@ -16,12 +16,13 @@ from orbit_runner.utils import garbage_collection
 @pytest.fixture(autouse=True)
 def _as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(garbage_collection, "_freezes", False)
+    gc.unfreeze()  # Other tests, and conftest.py, may have frozen objects.
     yield
     gc.enable()
     gc.unfreeze()
 
 
-def test_commands_called_from_a_program_change_nothing() -> None:
+def test_commands_called_in_process_do_not_change_garbage_collection() -> None:
     before = gc.get_freeze_count()
     assert main(["--version"]) == main(["list"]) == 0
     assert gc.isenabled()
@@ -29,7 +30,7 @@ def test_commands_called_from_a_program_change_nothing() -> None:
 
 
 @pytest.mark.parametrize("freezes", [False, True])
-def test_collection_is_paused_in_the_block_alone(freezes: bool) -> None:
+def test_collection_is_paused_only_inside_the_block(freezes: bool) -> None:
     if freezes:
         garbage_collection.freeze_after_pauses()
     with garbage_collection.paused_collection_scope():
@@ -41,7 +42,7 @@ def test_collection_is_paused_in_the_block_alone(freezes: bool) -> None:
     assert (gc.get_freeze_count() > 1000) is freezes
 
 
-def test_a_program_that_disabled_collection_keeps_it_disabled() -> None:
+def test_collection_disabled_by_the_program_stays_disabled() -> None:
     gc.disable()
     with garbage_collection.paused_collection_scope():
         pass

@@ -1,4 +1,4 @@
-"""Programs of XLA that are kept for the next process."""
+"""XLA programs that are cached for the next process."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from orbit_runner.distribute.tf_environment import prepare_environment, variable
 from orbit_runner.errors import SettingError
 
 
-def test_nothing_is_kept_unasked() -> None:
+def test_xla_cache_is_off_by_default() -> None:
     assert "TF_XLA_FLAGS" not in dict(variables(RuntimeConfig()))
 
 
-def test_other_flags_stay(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_other_xla_flags_are_preserved(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TF_XLA_FLAGS", "--tf_xla_clustering_debug --tf_xla_persistent_cache_x=1")
     flags = dict(variables(RuntimeConfig(xla_cache_dir=str(tmp_path))))["TF_XLA_FLAGS"].split()
     assert flags[0] == "--tf_xla_clustering_debug"
@@ -27,7 +27,7 @@ def test_other_flags_stay(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     assert len(flags) == 2
 
 
-def test_the_record_of_a_run_does_not_name_the_folder(
+def test_cache_directory_does_not_count_as_a_numerics_change(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("TF_XLA_FLAGS", "")
@@ -40,7 +40,7 @@ def test_the_record_of_a_run_does_not_name_the_folder(
 
 
 @pytest.mark.slow
-def test_a_second_run_finds_what_the_first_compiled(tmp_path: Path) -> None:
+def test_second_run_reuses_the_programs_compiled_by_the_first(tmp_path: Path) -> None:
     cache, weights = tmp_path / "cache", []
     for run in ("a", "b"):
         flags = [
@@ -58,22 +58,24 @@ def test_a_second_run_finds_what_the_first_compiled(tmp_path: Path) -> None:
         weights.append(next(line for line in done.stdout.splitlines() if "sha256" in line))
         files = {path: path.stat().st_mtime_ns for path in cache.rglob("*.pb")}
         if run == "a":
-            # One program, however long the loops were.
+            # One program, whatever the lengths of the loops.
             assert len(files) == 1
             kept = files
     assert files == kept
     assert weights[0] == weights[1]
 
 
-def test_a_place_that_is_no_folder_is_told(tmp_path: Path) -> None:
+def test_cache_path_that_is_not_a_directory_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     runtime = RuntimeConfig(xla_cache_dir=str(tmp_path / "file"))
-    with pytest.raises(SettingError, match=r"cannot make .*: Not a directory") as caught:
+    with pytest.raises(SettingError, match=r"cannot create .*: Not a directory") as caught:
         dict(variables(runtime))
     assert caught.value.path == "runtime.xla_cache_dir"
 
 
-def test_the_environment_is_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_prepare_environment_sets_the_cache_directory(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("TF_XLA_FLAGS", "")
     prepare_environment(RuntimeConfig(xla_cache_dir=str(tmp_path)))
     assert str(tmp_path) in os.environ["TF_XLA_FLAGS"]

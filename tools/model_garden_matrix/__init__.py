@@ -1,1 +1,1 @@
-"""Small recipes and data for every experiment that Model Garden registers."""
+"""Small configs and synthetic data for every experiment that Model Garden registers."""

@@ -1,4 +1,4 @@
-"""A pass/fail table of every experiment of Model Garden: `-m tools.model_garden_matrix`."""
+"""Tests every experiment of Model Garden: `python -m tools.model_garden_matrix`."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from orbit_runner.model_garden import catalogue
 from tools.model_garden_matrix import results, table
 from tools.model_garden_matrix.run import run_all
 
-# One of each kind, and the quickest of it.
+# The fastest experiment of each kind.
 SAMPLE = ("bert/tagging", "mock", "resnet_imagenet", "seg_unet3d_test")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs experiments that have no result yet, or writes the table of those that have.
+    """Runs the experiments that have no result yet, or writes the table of results.
 
     Args:
-        arguments: The arguments after the program's name; those of the process where None.
+        arguments: The command-line arguments; `sys.argv[1:]` if None.
 
     Returns:
-        0; 1 where an experiment of the sample fails; 2 for a name that there is not.
+        0; 1 if an experiment of the sample fails; 2 if a name is unknown; 130 if interrupted.
     """
     flags = _parser().parse_args(arguments)
     known = sorted(catalogue.experiments())
@@ -42,13 +42,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         whole = run_all(_open(chosen, flags), flags.results, flags.seconds)
     except KeyboardInterrupt:
-        print("\nstopped; the same command goes on from here", file=sys.stderr)
+        print("\nstopped; run the same command again to continue", file=sys.stderr)
         return 130
     return int(flags.sample and not whole)
 
 
 def _open(chosen: list[str], flags: argparse.Namespace) -> list[str]:
-    """Returns the experiments that are still to be run."""
+    """Returns the experiments that still need to run."""
     done = {} if flags.anew else results.read(flags.results)
     left = [
         name
@@ -56,18 +56,22 @@ def _open(chosen: list[str], flags: argparse.Namespace) -> list[str]:
         if name not in done or (flags.again and not results.is_whole(done[name]))
     ]
     if len(left) < len(chosen):
-        print(f"{len(chosen) - len(left)} have results in {flags.results}", file=sys.stderr)
+        print(
+            f"skipping {len(chosen) - len(left)} with results in {flags.results}", file=sys.stderr
+        )
     return left
 
 
 def _parser() -> argparse.ArgumentParser:
     to = argparse.ArgumentParser(prog="python -m tools.model_garden_matrix", description=__doc__)
-    to.add_argument("names", nargs="*", metavar="NAME", help="a name or a pattern; all if none")
-    to.add_argument("--sample", action="store_true", help=f"only {', '.join(SAMPLE)}")
-    to.add_argument("--again", action="store_true", help="run those once more that failed")
-    to.add_argument("--anew", action="store_true", help="run those once more that have results")
-    to.add_argument("--table", action="store_true", help="run none; write the table of results")
-    to.add_argument("--seconds", type=float, default=600, help="how long a process may take")
+    to.add_argument(
+        "names", nargs="*", metavar="NAME", help="name or pattern of experiments; by default all"
+    )
+    to.add_argument("--sample", action="store_true", help=f"run only {', '.join(SAMPLE)}")
+    to.add_argument("--again", action="store_true", help="run failed experiments again")
+    to.add_argument("--anew", action="store_true", help="ignore earlier results")
+    to.add_argument("--table", action="store_true", help="only write the table of results")
+    to.add_argument("--seconds", type=float, default=600, help="time limit of each process")
     to.add_argument("--results", type=Path, default=results.DEFAULT, metavar="FILE")
     return to
 

@@ -1,4 +1,4 @@
-"""An experiment taken through its stages by this runner."""
+"""Runs the stages of an experiment in this runner."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _MODE = "train_and_eval"
 
 
 def run(name: str, overrides: Callable[[], dict[str, Any]], folder: Path, reached: Reached) -> None:
-    """Resolves it as it is registered; then builds, trains and evaluates it as the recipe has it.
+    """Resolves the registered experiment; then builds, trains and evaluates it with its recipe.
 
     Args:
-        name: The name that it is registered under.
-        overrides: Makes the data, and returns the overrides for them.
-        folder: Where to write.
-        reached: Is told of each stage that is done.
+        name: The registered name.
+        overrides: Writes the data, and returns the overrides for the recipe.
+        folder: The output directory.
+        reached: Called with the name of each completed stage.
     """
     resolve(Request(experiment=f"official/{name}"))
     reached("resolves")
@@ -31,7 +31,7 @@ def run(name: str, overrides: Callable[[], dict[str, Any]], folder: Path, reache
     small.write_text(yaml.safe_dump(overrides()))
     resolved = resolve(Request(experiment=f"official/{name}", config_files=(str(small),)))
     model_dir = folder / "run"
-    model_dir.mkdir()  # as the lock of a run does; some tasks write there when they are made
+    model_dir.mkdir()  # as the run lock does; some tasks write to it when they are created
     check_before_start(resolved, _MODE, model_dir)
     from orbit_runner import train_lib
 
@@ -43,12 +43,7 @@ def run(name: str, overrides: Callable[[], dict[str, Any]], folder: Path, reache
 
 
 def told_when_built(task: Any, reached: Reached) -> None:
-    """Has a task tell when it has made its model.
-
-    Args:
-        task: A task of Model Garden.
-        reached: Is told.
-    """
+    """Makes a task call `reached` when it has built its model."""
     build = task.build_model
 
     def build_model(*arguments: Any, **named: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The same by Model Garden's own runner, to tell whose failure a failure is."""
+"""Runs the same stages in Model Garden's own runner, to show which runner causes a failure."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from orbit_runner.model_garden import catalogue
 from tools.model_garden_matrix.orbit_runner_backend import told_when_built
 from tools.model_garden_matrix.stages import STEPS, Reached
 
-# Its task is in no registry: the driver beside it makes it.
+# The task of this config is not registered: the driver creates it.
 _DRIVERS = {
     "official.recommendation.ranking.configs.config": "official.recommendation.ranking.train"
 }
 
 
 def run(name: str, overrides: Callable[[], dict[str, Any]], folder: Path, reached: Reached) -> None:
-    """Makes its config; then builds, trains and evaluates it as the recipe has it.
+    """Builds the registered config; then builds, trains and evaluates the model with its recipe.
 
     Args:
-        name: The name that it is registered under.
-        overrides: Makes the data, and returns the overrides for them.
-        folder: Where to write.
-        reached: Is told of each stage that is done.
+        name: The registered name.
+        overrides: Writes the data, and returns the overrides for the recipe.
+        folder: The output directory.
+        reached: Called with the name of each completed stage.
     """
     module = catalogue.experiments()[name].module
     importlib.import_module(module)
@@ -63,7 +63,7 @@ def _prepared(params: Any, model_dir: Path) -> tuple[Any, Any]:
 
 
 def _import_task(config: type) -> None:
-    """Imports what a driver of the task's project would: the task, and what that looks up."""
+    """Imports what a driver of the task's project imports: the task and its parts."""
     registering = catalogue.task_modules(config.__name__, config.__module__)[:1]
     for module in registering or filter(None, [_DRIVERS.get(config.__module__)]):
         importlib.import_module(module)
@@ -72,7 +72,7 @@ def _import_task(config: type) -> None:
 
 def _import_parts(of: str) -> None:
     for module in catalogue.part_modules(of):
-        # One that fails is missed only by an experiment that names it.
+        # A failed import matters only to experiments that use the module.
         try:
             importlib.import_module(module)
         except Exception as error:

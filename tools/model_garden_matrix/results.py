@@ -1,4 +1,4 @@
-"""What became of each experiment, a line of JSON each; the last line of a name holds."""
+"""Results of experiments, one line of JSON each. The last line of an experiment counts."""
 
 from __future__ import annotations
 
@@ -23,14 +23,7 @@ def versions() -> dict[str, str]:
 
 
 def read(path: Path) -> dict[str, Result]:
-    """Reads the results that hold for the versions installed here.
-
-    Args:
-        path: The file; it need not be there.
-
-    Returns:
-        The last result of each experiment, by name.
-    """
+    """Returns the last result of each experiment for the installed versions, by name."""
     here = versions()
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     results = [json.loads(line) for line in _whole(lines)]
@@ -38,22 +31,17 @@ def read(path: Path) -> dict[str, Result]:
 
 
 def append(path: Path, result: Result) -> None:
-    """Adds a result.
-
-    Args:
-        path: The file.
-        result: What became of an experiment.
-    """
+    """Appends a result to the file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(result) + "\n")
 
 
 def is_whole(result: Result) -> bool:
-    """Returns whether an experiment went through all stages."""
+    """Returns whether an experiment completed all stages."""
     return count_done(result["outcomes"]) == len(STAGES)
 
 
 def _whole(lines: Iterable[str]) -> Iterable[str]:
-    # A line that a kill cut short counts as not there.
+    # Ignores a line that is incomplete because the process was killed.
     return (line for line in lines if line.endswith("}"))

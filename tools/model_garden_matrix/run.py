@@ -1,4 +1,4 @@
-"""Takes experiments through their stages, each in a process of its own."""
+"""Runs the stages of experiments, each in a separate process."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def run_all(names: list[str], path: Path, seconds: float) -> bool:
-    """Runs experiments one after the other, and keeps what became of each at once.
+    """Runs experiments one after another, and writes each result at once.
 
     Args:
-        names: The names that they are registered under.
-        path: The file of results; logs are kept beside it.
-        seconds: How long a process may take.
+        names: The registered names.
+        path: The file of results. Logs are written to `logs` in its directory.
+        seconds: The time limit of a process.
 
     Returns:
-        Whether all went through all stages.
+        Whether all experiments completed all stages.
     """
     whole = True
     for number, name in enumerate(names, 1):
@@ -38,16 +38,7 @@ def run_all(names: list[str], path: Path, seconds: float) -> bool:
 
 
 def run_one(name: str, logs: Path, seconds: float) -> results.Result:
-    """Runs an experiment; where it fails, by Model Garden's own runner too.
-
-    Args:
-        name: The name that it is registered under.
-        logs: The folder of the logs.
-        seconds: How long a process may take.
-
-    Returns:
-        What became of it.
-    """
+    """Runs an experiment; if it fails, also in Model Garden's own runner."""
     start = time.monotonic()
     made = _in_a_process("orbit_runner", name, logs, seconds)
     taken = round(time.monotonic() - start, 1)
@@ -80,9 +71,11 @@ def _in_a_process(runner: str, name: str, logs: Path, seconds: float) -> dict[st
                 stderr=log,
                 timeout=seconds,
             ).returncode
-            ending = f"the process ended by signal {-code}" if code < 0 else f"exit code {code}"
+            ending = (
+                f"the process was killed by signal {-code}" if code < 0 else f"exit code {code}"
+            )
         except subprocess.TimeoutExpired:
-            ending = f"not done after {seconds:g} s"
+            ending = f"timed out after {seconds:g} s"
         found = outcomes(folder / NOTES, ending)
         return {stage: tidied(outcome, folder) for stage, outcome in found.items()}
 

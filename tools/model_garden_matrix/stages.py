@@ -1,4 +1,4 @@
-"""The stages of an experiment, and what is noted of each as it comes about."""
+"""The stages of an experiment, and a file that records the result of each."""
 
 from __future__ import annotations
 
@@ -20,25 +20,17 @@ _NAMED = re.compile(r"\w*(Error|Exception)\b.*: ")
 
 
 class Notes:
-    """Notes in a file which stages an experiment has been through, whatever happens then."""
+    """Records completed stages in a file, so that they are known even if the process crashes."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def reached(self, stage: str) -> None:
-        """Notes that a stage is done.
-
-        Args:
-            stage: One of `STAGES`; it may be done more than once.
-        """
+        """Records that a stage is complete. A stage may be recorded more than once."""
         self._write({stage: OK})
 
     def failed(self, error: BaseException) -> None:
-        """Notes why the next stage is never done.
-
-        Args:
-            error: What was raised.
-        """
+        """Records why the next stage failed."""
         self._write({"reason": reason_of(error)})
 
     def _write(self, note: dict[str, str]) -> None:
@@ -47,14 +39,14 @@ class Notes:
 
 
 def outcomes(notes: Path, ending: str) -> dict[str, str]:
-    """Reads what became of each stage.
+    """Reads the result of each stage.
 
     Args:
-        notes: The file; it need not be there.
-        ending: Why the process ended, for when it could not note a reason itself.
+        notes: The file; it may be missing.
+        ending: How the process ended, used if the file contains no reason.
 
     Returns:
-        For each stage `ok`, the reason why not, or "" where it was not come to.
+        For each stage: `ok`, the reason for its failure, or "" if it was not reached.
     """
     lines = notes.read_text(encoding="utf-8").splitlines() if notes.exists() else []
     noted = {key: value for line in lines for key, value in json.loads(line).items()}
@@ -66,20 +58,19 @@ def outcomes(notes: Path, ending: str) -> dict[str, str]:
 
 
 def count_done(made: dict[str, str]) -> int:
-    """Returns how many stages an experiment has been through."""
+    """Returns the number of stages that an experiment completed."""
     return sum(outcome == OK for outcome in made.values())
 
 
 def first_reason(made: dict[str, str]) -> str:
-    """Returns why the first stage that is not done is not; "" where all are."""
+    """Returns why the first incomplete stage failed, or "" if all stages are complete."""
     return next((outcome for outcome in made.values() if outcome not in (OK, "")), "")
 
 
 def reason_of(error: BaseException) -> str:
-    """Returns an error in one line: of TensorFlow's pages of context, the line that says it.
+    """Returns an error as one line.
 
-    Args:
-        error: What was raised.
+    TensorFlow's messages can fill pages: this is the line that contains the cause.
     """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if lines and _NO_NEWS.match(lines[0]):
@@ -91,12 +82,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def tidied(text: str, folder: Path) -> str:
-    """Takes the places of this machine out of a text.
-
-    Args:
-        text: A reason.
-        folder: Where the experiment ran.
-    """
+    """Removes paths of this machine from a text."""
     return re.sub(r"\S*/site-packages/", "", text.replace(str(folder), "FOLDER"))
 
 

@@ -1,4 +1,4 @@
-"""Takes one experiment through its stages: `python -m …worker BACKEND NAME DIRECTORY`."""
+"""Runs the stages of one experiment: `python -m …worker BACKEND NAME DIRECTORY`."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ NOTES = "stages.jsonl"
 
 
 def main(backend: str, name: str, folder: Path) -> int:
-    """Takes an experiment through its stages and notes them in the folder.
+    """Runs the stages of an experiment, and records them in the directory.
 
     Args:
         backend: `orbit_runner`, or `reference` for Model Garden's own runner.
-        name: The name that it is registered under.
-        folder: A folder that is there, and empty.
+        name: The registered name.
+        folder: An existing empty directory.
 
     Returns:
         The exit code.
@@ -40,7 +40,7 @@ def main(backend: str, name: str, folder: Path) -> int:
 def _overrides(name: str, folder: Path) -> dict[str, Any]:
     found = recipes()
     if name not in found:
-        raise LookupError(f"there is no recipe for {name}")
+        raise LookupError(f"no recipe for {name}")
     data = folder / "data"
     data.mkdir()
     return found[name](data)

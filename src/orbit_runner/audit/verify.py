@@ -108,7 +108,7 @@ def _check_files(place: Place, same_config: SameConfig) -> Verdict | None:
     if record is None:
         return dataclasses.replace(verdict, recorded=False)
     if record.step != place.step:
-        return dataclasses.replace(verdict, damage=f"its record is that of step {record.step}")
+        return dataclasses.replace(verdict, damage=f"its record is for step {record.step}")
     return dataclasses.replace(verdict, other_config=not same_config(record.config))
 
 
@@ -155,7 +155,7 @@ def _has_graph(place: Place) -> bool:
 
 def _differing(pairs: Sequence[tuple[str, str, str]]) -> str:
     words = [
-        f"{what} {found[:12]} on the disk, {str(noted)[:12] or 'none'} in its record"
+        f"{what} {found[:12]} on disk, {str(noted)[:12] or 'none'} in its record"
         for what, found, noted in pairs
         if found != noted
     ]

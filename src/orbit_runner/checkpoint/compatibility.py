@@ -47,9 +47,9 @@ class Match:
         return not self.missing and not self.unused
 
     def counts(self) -> str:
-        """Returns the number of variables with a value, by part: `12 of model, 25 of optimizer`."""
+        """Returns the number of variables with a value, by part: `12 in model, 25 in optimizer`."""
         parts = Counter(pair.path.partition(".")[0] for pair in self.pairs)
-        return ", ".join(name if name in _SINGLE else f"{n} of {name}" for name, n in parts.items())
+        return ", ".join(name if name in _SINGLE else f"{n} in {name}" for name, n in parts.items())
 
 
 def match(items: dict[str, Any], content: CheckpointContent, *, lazily: bool = False) -> Match:

@@ -42,10 +42,10 @@ def find_places(target: Path, best: str) -> list[Place]:
     else:
         places = [*_one(target)]
     if not places:
-        there = "holds no checkpoint" if target.exists() else "does not exist"
+        there = "contains no checkpoint" if target.exists() else "does not exist"
         raise RunnerError(
             f"RUN: {target} {there}\n"
-            "allowed: the folder of a run, a folder of checkpoints, or one checkpoint, such as "
+            "allowed: a run directory, a directory of checkpoints, or one checkpoint, such as "
             "runs/a/checkpoints/ckpt-100"
         )
     return places

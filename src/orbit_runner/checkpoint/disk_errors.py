@@ -43,8 +43,10 @@ def describe_failed_write(error: BaseException, checkpoints: CheckpointFolder) -
         steps = checkpoints.committed()
     except OSError:
         steps = []
-    left = f"the checkpoint of step {steps[-1]} is whole" if steps else "there is no checkpoint yet"
-    remedy = "make room and start the run again" if problem else "start the run again"
+    left = (
+        f"the checkpoint of step {steps[-1]} is intact" if steps else "there is no checkpoint yet"
+    )
+    remedy = "free up disk space and start the run again" if problem else "start the run again"
     return f"{problem or first_line(error)}\n{left}; {remedy}"
 
 

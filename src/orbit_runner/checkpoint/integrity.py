@@ -32,4 +32,4 @@ def content_problem(place: Place, known: Collection[str] = ()) -> str:
     except READ_ERRORS as error:
         return f"is damaged: it cannot be read: {first_line(error)}"
     found = [one for one in found if one.name not in known]
-    return f"is not finite: {describe_non_finite(found)}" if found else ""
+    return f"has NaN or infinite values: {describe_non_finite(found)}" if found else ""

@@ -138,8 +138,8 @@ class Checkpoints:
         if self._writes:
             for step in self.folder.clear_leftovers():
                 note(
-                    f"note: the checkpoint of step {step} was not finished when the run ended; "
-                    "its parts were removed"
+                    f"note: the checkpoint of step {step} was incomplete when the run stopped; "
+                    "its files were removed"
                 )
 
     @property
@@ -178,8 +178,8 @@ class Checkpoints:
         if not self._workers.all(path.with_suffix(".index").exists()):
             self._workers.acknowledge()
             raise RunnerError(
-                f"--model_dir: the chief has {path}, and another worker does not see it\n"
-                "give a folder that all workers share"
+                f"--model_dir: the chief found {path}, but another worker did not\n"
+                "use a directory that all workers share"
             )
         return str(path)
 
@@ -219,7 +219,7 @@ class Checkpoints:
                 return place
             self._report(place, problem)
         if self.fell_back and self._writes:
-            note("warning: no whole checkpoint is left; starting from the beginning")
+            note("warning: no intact checkpoint is left; starting from the beginning")
         return None
 
     def _problem(self, place: Place) -> str:
@@ -235,10 +235,10 @@ class Checkpoints:
         if newest is None or newest in self.folder.steps():
             return
         self.fell_back = True
-        what = "ckpt-{newest}" if self.folder.path.is_dir() else "the directory"
+        what = "which" if self.folder.path.is_dir() else "whose directory"
         note(
-            f"warning: the newest checkpoint of the run was {self.folder.prefix(newest)}, and "
-            f"{what.format(newest=newest)} is gone"
+            f"warning: the latest checkpoint of the run was {self.folder.prefix(newest)}, "
+            f"{what} is missing"
         )
 
     def _report(self, place: Place, problem: str) -> None:
@@ -251,7 +251,7 @@ class Checkpoints:
                 moves = False
         note(
             f"warning: the checkpoint of step {place.step} {problem}\n"
-            f"  {'moved to' if moves else 'not used:'} {where}"
+            f"  {'moved to' if moves else 'ignored:'} {where}"
         )
 
     def check(self, path: str) -> None:
@@ -288,9 +288,8 @@ class Checkpoints:
         changed = changes(record.numerics, self._circumstances.numerics)
         if changed:
             note(
-                "note: the last bits of the weights may come out otherwise than before, for this\n"
-                f"machine or installation is not as it was at step {record.step}:\n"
-                + format_list(changed)
+                "note: the last bits of the weights may differ from before, because the machine\n"
+                f"or installation has changed since step {record.step}:\n" + format_list(changed)
             )
 
     def save(self) -> None:

@@ -28,7 +28,7 @@ class FileMark:
             return f"{path.name} is {'not a file' if path.exists() else 'missing'}"
         size = path.stat().st_size
         if size != self.bytes:
-            return f"{path.name} has {size:,} bytes, not the {self.bytes:,} that were written"
+            return f"{path.name} has {size:,} bytes instead of {self.bytes:,}"
         if sha256_of(path) != self.sha256:
             return f"{path.name} has changed since it was written (SHA-256)"
         return ""
@@ -82,7 +82,7 @@ def read_record(path: Path) -> CheckpointRecord:
         files = {name: FileMark(**mark) for name, mark in values.pop("files").items()}
         return CheckpointRecord(**values, files=files)
     except (TypeError, KeyError, AttributeError) as error:
-        raise ValueError(f"it is not the record of a checkpoint: {error}") from error
+        raise ValueError(f"it is not a checkpoint record: {error}") from error
 
 
 def mark_files(paths: Iterable[Path]) -> dict[str, FileMark]:

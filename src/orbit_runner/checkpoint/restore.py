@@ -75,7 +75,7 @@ class Restorer:
         except (AssertionError, ValueError, IndexError, tf.errors.OpError) as error:
             raise RunnerError(
                 f"the checkpoint {path} cannot be read: {first_line(error)}\n"
-                "give another --model_dir, or remove that checkpoint"
+                "use another --model_dir, or remove this checkpoint"
             ) from error
         for variable, value in self._hyperparameters:
             variable.assign(value)
@@ -96,9 +96,9 @@ class Restorer:
         # An optimizer of another kind would read the slots as its own.
         if not self._partly:
             raise RunnerError(
-                f"trainer.optimizer_config.optimizer: the checkpoint {path} was "
-                f"made with {made_with}, this experiment has {self._state.optimizer_kind}\n"
-                "give another --model_dir, or --allow_partial to start with a new optimizer"
+                f"trainer.optimizer_config.optimizer: the checkpoint {path} was saved with "
+                f"{made_with}, but this experiment uses {self._state.optimizer_kind}\n"
+                "use another --model_dir, or --allow_partial to start with a new optimizer"
             )
         del items["optimizer"]
         return items
@@ -131,10 +131,10 @@ class Restorer:
             tf.train.Checkpoint(**model).restore(path, self._options).expect_partial()
         self._begin_averages([])
         left = [line for line in found.missing if line.startswith("model.")]
-        unchanged = f"; these keep their values:\n{format_list(left)}" if left else ""
+        unchanged = f"; these variables keep their values:\n{format_list(left)}" if left else ""
         step = int(self._state.global_step.numpy())
         note(
-            f"note: {path} holds weights only: restored {len(taken)} variables of the model; "
+            f"note: {path} contains only weights: restored {len(taken)} model variables; "
             f"the step ({step}) and the optimizer are unchanged{unchanged}"
         )
 
@@ -160,18 +160,18 @@ class Restorer:
         if all(pair.path.partition(".")[0] in _NOT_WEIGHTS for pair in pairs):
             raise RunnerError(
                 f"nothing in the checkpoint {path} fits this experiment's model:\n{left_out}\n"
-                "give another --model_dir, or the config that made it"
+                "use another --model_dir, or the config that created the checkpoint"
             )
         with self._strategy.scope():
             _assign(pairs, content)
             self._begin_averages(pairs)
-        note(f"restored {len(pairs)} variables; left out:\n{left_out}")
+        note(f"restored {len(pairs)} variables; not restored:\n{left_out}")
 
     def _compare_weights(self, path: str, record: CheckpointRecord | None) -> None:
         if record is not None and weights_fingerprint(self._state.model) != record.weights:
             raise RunnerError(
-                f"the weights restored from {path} are not those that were saved (SHA-256)\n"
-                "give another --model_dir, or the config that made it"
+                f"the weights restored from {path} differ from those that were saved (SHA-256)\n"
+                "use another --model_dir, or the config that created the checkpoint"
             )
 
 
@@ -182,17 +182,18 @@ def _assign(pairs: list[Pair], content: CheckpointContent) -> None:
 
 def _misfit(path: str, found: Match, record: CheckpointRecord | None) -> str:
     lines = format_list([*found.missing, *found.unused])
-    made = f" (made under {record.strategy})" if record and record.strategy else ""
-    matched = f"{found.counts()} would fit" if found.pairs else "nothing in it fits"
+    made = f" (saved under {record.strategy})" if record and record.strategy else ""
+    matched = f"variables that fit: {found.counts()}" if found.pairs else "nothing in it fits"
     return (
         f"the checkpoint {path}{made} does not fit this experiment ({matched}):\n{lines}\n"
-        "give another --model_dir, the config that made it, or --allow_partial to restore the rest"
+        "use another --model_dir, the config that created the checkpoint, or --allow_partial to "
+        "restore what fits"
     )
 
 
 def _of_model_garden(path: str, found: Match) -> str:
-    lines = [f"note: {path} is Model Garden's; variables restored: {found.counts()}"]
-    lines += ["the best result, early stopping and the count of recoveries begin anew"]
+    lines = [f"note: {path} is a Model Garden checkpoint; variables restored: {found.counts()}"]
+    lines += ["the best result, early stopping and the number of recoveries start over"]
     if found.untouched:
-        lines += ["not made there yet, and so begun anew:", format_list(found.untouched)]
+        lines += ["not in the checkpoint, so initialized:", format_list(found.untouched)]
     return "\n".join(lines)

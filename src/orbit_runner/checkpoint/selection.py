@@ -58,7 +58,7 @@ def choose_checkpoint(
         if not places:
             raise RunnerError(
                 f"--checkpoint: there is no best checkpoint in {run / name}\n"
-                "a run keeps one where trainer.best_checkpoint_export_subdir is set"
+                "a run keeps one only if trainer.best_checkpoint_export_subdir is set"
             )
         return Choice(_newest(places, folder.path, note), is_best=True)
     if asked.isdecimal():
@@ -73,24 +73,25 @@ def _newest(places: list[Place], where: Path, note: Callable[[str], None]) -> Pl
         if damage == "":
             return found
         if damage:
-            note(f"warning: {found.name} is damaged, and not used: {damage}")
+            note(f"warning: {found.name} is damaged and ignored: {damage}")
     if not places:
         raise RunnerError(
-            f"RUN: there is no checkpoint in {where}\n"
-            "train first (`runner --experiment=… --model_dir=…`), or give the folder of a run"
+            f"RUN: no checkpoint found in {where}\n"
+            "train first (`runner --experiment=… --model_dir=…`), or specify another run directory"
         )
     raise RunnerError(
-        f"RUN: no whole checkpoint is left in {where}\n"
-        f"`runner verify {where.parent}` says what is wrong with those that there are"
+        f"RUN: no intact checkpoint is left in {where}\n"
+        f"run `runner verify {where.parent}` to see how they are damaged"
     )
 
 
 def _of_step(checkpoints: CheckpointFolder, step: int) -> Place:
     places = {place.step: place for place in places_of(checkpoints)}
     if step not in places:
-        there = f"there are those of steps {', '.join(map(str, places))}" if places else "nor any"
+        there = f"allowed: {', '.join(map(str, places))}" if places else "it has no checkpoints"
         raise RunnerError(
-            f"--checkpoint: got {step}, and {checkpoints.path} has none of it\n{there}"
+            f"--checkpoint: got {step}, but {checkpoints.path} has no checkpoint of that step\n"
+            f"{there}"
         )
     return places[step]
 
@@ -103,7 +104,7 @@ def _at(run: Path, asked: str, best: str) -> Place:
         except RunnerError:
             continue
     raise RunnerError(
-        f"--checkpoint: there is none at {asked!r}, nor in {run}\n"
+        f"--checkpoint: no checkpoint found at {asked!r}, nor at that path in {run}\n"
         "allowed: a step, `best`, or a path without suffix, such as runs/a/checkpoints/ckpt-100"
     )
 
@@ -111,7 +112,9 @@ def _at(run: Path, asked: str, best: str) -> Place:
 def _whole(place: Place) -> Place:
     damage = damage_now(place.folder, place.step)
     if damage != "":
-        raise RunnerError(f"--checkpoint: {place.name} is damaged: {damage or 'it is gone'}")
+        raise RunnerError(
+            f"--checkpoint: {place.name} is damaged: {damage or 'it no longer exists'}"
+        )
     return place
 
 
@@ -123,12 +126,14 @@ def choose_weights(asked: str | None, *, averages: bool, choice: Choice) -> str:
     """
     if asked == AVERAGE and not averages:
         raise RunnerError(
-            "--weights: got 'average', and this run keeps none (trainer.optimizer_config.ema)\n"
+            "--weights: got 'average', but this run has no average (set by "
+            "trainer.optimizer_config.ema)\n"
             "allowed: 'plain'"
         )
     if asked == PLAIN and averages and choice.is_best:
         raise RunnerError(
-            f"--weights: got 'plain', and {choice.place.name} holds the averaged weights in their "
-            "place, for those did best\ngive a step for the plain ones of that step"
+            f"--weights: got 'plain', but {choice.place.name} contains only the averaged weights, "
+            "which had the best result\n"
+            "pass a step to --checkpoint to use the plain weights of that step"
         )
     return asked or (AVERAGE if averages else PLAIN)

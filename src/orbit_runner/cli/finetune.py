@@ -41,11 +41,14 @@ def main(arguments: Sequence[str], flags: argparse.Namespace) -> int:
     Returns 0, or the exit code of a run that failed. `arguments` are those after `run`, and `flags`
     the same, parsed.
     """
-    refuse_streams(flags, "the run of each checkpoint reads it")
+    refuse_streams(flags, "each fine-tuning run reads it")
     resolved = resolve(request(flags))
     watched = _watched_directory(resolved)
     if not flags.model_dir:
-        raise RunnerError(f"--model_dir: is not set, and --mode={MODE} keeps a run in it for each")
+        raise RunnerError(
+            f"--model_dir: is not set; --mode={MODE} requires it, to create a run directory in it "
+            "for each checkpoint"
+        )
     model_dir = local_path(flags.model_dir, f"--model_dir with --mode={MODE}")
     passed_on = _run_flags(arguments)
     timeout = resolved.config.trainer.continuous_eval_timeout
@@ -65,10 +68,10 @@ def _watched_directory(resolved: Resolved) -> Path:
     path = resolved.config.task.init_checkpoint
     origin = resolved.origin(_PATH)
     if not path:
-        message = f"is not set; --mode={MODE} takes the folder that another run saves in"
+        message = f"is not set; --mode={MODE} requires the directory of another run"
         raise ConfigError([Problem(_PATH, message, origin)])
     if "://" in path or Path(f"{path}.index").exists():
-        message = f"got {path!r}, expected a folder of this machine, not one checkpoint"
+        message = f"got {path!r}, expected a local directory, not a single checkpoint"
         raise ConfigError([Problem(_PATH, message, origin)])
     return Path(path).expanduser()
 
@@ -98,7 +101,10 @@ def new_checkpoints(
         if timeout is not None and clock() - since > timeout:
             if not last_step:
                 return
-            print(f"step {step} of {last_step}: still waiting for {folder}", file=sys.stderr)
+            print(
+                f"step {step} of {last_step}: still waiting for checkpoints in {folder}",
+                file=sys.stderr,
+            )
             since = clock()
         sleep(_POLL_SECONDS)
 
@@ -120,7 +126,7 @@ def newest_checkpoint(folder: Path) -> Path | None:
 def _step_of(path: Path) -> int:
     number = path.name.rpartition("-")[2]
     if not number.isdigit():
-        raise RunnerError(f"{path}: expected a checkpoint named after its step")
+        raise RunnerError(f"{path}: expected a checkpoint whose name ends with -STEP")
     return int(number)
 
 

@@ -61,7 +61,7 @@ def check_bindings(resolved: Resolved) -> list[Problem]:
         found = json.loads(done.stdout)
     except ValueError:
         reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        return [Problem("gin_bindings", f"importing their modules fails: {reason}")]
+        return [Problem("gin_bindings", f"cannot import their modules: {reason}")]
     return [Problem(path, message, at and Origin(*at)) for path, message, at in found]
 
 

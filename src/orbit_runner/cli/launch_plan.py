@@ -89,23 +89,27 @@ def _counts(own: argparse.Namespace, runtime: RuntimeConfig) -> dict[str, int]:
 def _check_strategy(runtime: RuntimeConfig) -> None:
     if runtime.distribution_strategy not in PARTS:
         raise RunnerError(
-            f"runtime.distribution_strategy: `{runtime.distribution_strategy}` runs in one "
-            f"process, and `runner launch` starts clusters\nset one of: {', '.join(PARTS)}"
+            f"runtime.distribution_strategy: got `{runtime.distribution_strategy}`, which runs in "
+            f"one process, but `runner launch` starts clusters\nallowed: {', '.join(PARTS)}"
         )
     if runtime.cluster_source not in ("auto", "tf_config"):
         raise RunnerError(
-            f"runtime.cluster_source: is `{runtime.cluster_source}`, and `runner launch` describes "
-            "the cluster itself\nleave it out, or start the members by `runner run`"
+            f"runtime.cluster_source: got `{runtime.cluster_source}`, but `runner launch` "
+            "describes the cluster itself\nremove it, or start the members with `runner run`"
         )
     if runtime.remote_cluster:
         raise RunnerError(
-            "runtime.remote_cluster: is driven from outside, by one process: use `runner run`"
+            "runtime.remote_cluster: is not supported by `runner launch`, because one process "
+            "drives the remote cluster: use `runner run`"
         )
 
 
 def _check_counts(runtime: RuntimeConfig, counts: Mapping[str, int]) -> None:
     if counts[DATA] and runtime.traits.is_asynchronous:
-        raise RunnerError("--data_workers: under `parameter_server` workers make their batches")
+        raise RunnerError(
+            "--data_workers: is not supported with `parameter_server`, whose workers make their "
+            "own batches"
+        )
     if counts["ps"] and not runtime.traits.is_asynchronous:
         raise RunnerError(f"--ps: `{runtime.distribution_strategy}` has no parameter servers")
     for role, flag, setting in (
@@ -113,7 +117,7 @@ def _check_counts(runtime: RuntimeConfig, counts: Mapping[str, int]) -> None:
         ("ps", "--ps", "num_parameter_servers"),
     ):
         if not counts[role] and (role == "worker" or counts["chief"]):
-            raise RunnerError(f"{flag}: is 0, or not set; give it, or runtime.{setting}")
+            raise RunnerError(f"{flag}: is 0 or not set; set it, or runtime.{setting}")
 
 
 def _count_attempts(logs: Path) -> int:

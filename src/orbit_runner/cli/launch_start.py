@@ -80,7 +80,7 @@ def _create_directory(folder: Path) -> bool:
     except FileExistsError:
         return False
     except OSError as error:
-        raise RunnerError(f"--model_dir: cannot make {folder}: {error.strerror}") from error
+        raise RunnerError(f"--model_dir: cannot create {folder}: {error.strerror}") from error
     return True
 
 

@@ -44,7 +44,7 @@ def _failures(modules: list[str]) -> dict[str, str]:
     keep_native_output(None)
     progress = make_progress("auto", brief=True)
     with progress.shown_scope():
-        progress.phase(f"importing {len(modules)} modules of Model Garden, once")
+        progress.phase(f"importing {len(modules)} modules of Model Garden (first time only)")
         return {module: loading.import_failure(module) for module in modules}
 
 

@@ -30,6 +30,7 @@ COMMANDS = {
     "reproduce": "run a saved config again, and check that the weights are identical",
     "export": "export a run as a SavedModel that needs only TensorFlow",
     "predict": "print predictions for images, texts or users, from a run or an export",
+    "init": "write a project with a task of your own: package, experiment, data, test",
     "data": "list, download, verify and unpack public datasets",
     "manifest": "print the manifest of an experiment for Kubernetes, Slurm or Vertex AI",
     "env": "print versions, devices and the git revision, for bug reports",
@@ -91,7 +92,7 @@ def _check_encoding(arguments: list[str]) -> None:
         if argument.startswith("--") and any("\udc80" <= c <= "\udcff" for c in argument):
             shown = argument.encode("utf-8", "backslashreplace").decode()
             encoding = sys.getfilesystemencoding()
-            raise RunnerError(f"{shown}: is not {encoding}; rename it, or use a UTF-8 locale")
+            raise RunnerError(f"{shown}: is not valid {encoding}; rename it, or use a UTF-8 locale")
 
 
 def _dispatch(arguments: list[str]) -> int:
@@ -156,12 +157,26 @@ def entry() -> NoReturn:
     sys.exit(code)
 
 
+def _add_current_directory() -> None:
+    """Makes modules in the current directory importable, as `python -m orbit_runner` does.
+
+    It comes last, so that its modules do not replace installed ones.
+    """
+    try:
+        here = os.getcwd()
+    except OSError:  # It was removed.
+        return
+    if here not in sys.path and "" not in sys.path:
+        sys.path.append(here)
+
+
 def _run_command() -> int:
     from orbit_runner.errors import OutputError
     from orbit_runner.utils import garbage_collection, streams
 
     streams.install()
     garbage_collection.freeze_after_pauses()
+    _add_current_directory()
     try:
         code = main()
     except SystemExit as done:  # `runner COMMAND --help`

@@ -26,7 +26,7 @@ _SETTINGS = (
     "runtime.inter_op_threads",
     "runtime.mixed_precision_dtype",
 )
-_SETTINGS_RULE = "the model is built in this process, and nothing is trained"
+_SETTINGS_RULE = "the model runs in this process and is not trained: other settings have no effect"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -82,7 +82,7 @@ def read_chosen(run: Path, flags: argparse.Namespace) -> Chosen:
     weights = choose_weights(flags.weights, averages=averages, choice=choice)
     record = choice.record()
     if record is not None and not is_made_with(run, record.config, written.config):
-        _note(f"note: {choice.place.name} was made with another config than {config}")
+        _note(f"note: {choice.place.name} was made with a different config than {config}")
     return Chosen(
         run=run, resolved=_apply_flags(run, written, flags), choice=choice, weights=weights
     )

@@ -35,7 +35,7 @@ def answer_all(
     for batch in _batches(predictor.items(arguments, _lines()), batch_size):
         answers = predictor.predict(batch)
         if len(answers) != len(batch):
-            raise RuntimeError(f"{len(batch)} items were asked, {len(answers)} answered")
+            raise RuntimeError(f"expected {len(batch)} predictions, got {len(answers)}")
         for answer in answers:
             failed += ERROR in answer.data
             print(_text(answer, as_json))
@@ -43,7 +43,7 @@ def answer_all(
         pace.answered(len(batch))
     pace.end()
     if failed:
-        print(f"{failed} of {pace.count} items have no answer", file=sys.stderr)
+        print(f"{failed} of {pace.count} items have no prediction", file=sys.stderr)
     return failed
 
 
@@ -93,4 +93,4 @@ class _Pace:
 
     def _line(self, seconds: float) -> None:
         rate = self.count / seconds
-        print(f"{self.count} items answered, {rate:.4g} a second", file=sys.stderr, flush=True)
+        print(f"{self.count} items predicted, {rate:.4g} per second", file=sys.stderr, flush=True)

@@ -92,7 +92,7 @@ def _service_problems(resolved: Resolved, mode: str) -> Iterator[Problem]:
         yield Problem(
             path,
             f"grpc://{address} cannot be reached: {reason}\n"
-            f"start it there (`runner server --role=data`), or do without: --{off}",
+            f"start it there with `runner server --role=data`, or disable it: --{off}",
             resolved.origin(path),
         )
 
@@ -103,7 +103,7 @@ def _folder_problems(model_dir: Path) -> Iterator[Problem]:
         return
     checkpoints = RunDirectory(model_dir).checkpoints
     if os.path.lexists(checkpoints) and not os.path.isdir(checkpoints):
-        yield Problem("--model_dir", f"{checkpoints} is not a directory; move it away")
+        yield Problem("--model_dir", f"{checkpoints} is not a directory; rename or delete it")
     # Not `Path.exists`, which raises an error below a directory without search permission.
     there = next(f for f in (model_dir, *model_dir.absolute().parents) if os.path.exists(f))
     try:
@@ -120,8 +120,8 @@ def _checkpoint_problems(model_dir: Path) -> Iterator[Problem]:
     if not any((place / "checkpoint").exists() for place in places):
         yield Problem(
             "--model_dir",
-            f"there is no checkpoint in {model_dir / 'checkpoints'}, nor in {model_dir}\n"
-            "train first (--mode=train), or give the folder of a run",
+            f"no checkpoint found in {model_dir / 'checkpoints'} or {model_dir}\n"
+            "train first (--mode=train), or specify an existing run directory",
         )
 
 
@@ -150,9 +150,9 @@ def check_same_config(resolved: Resolved, model_dir: Path) -> None:
         return
     lines = [f"  {d.path}: {d.left} → {d.right}" for d in changed[:12]]
     raise RunnerError(
-        f"{model_dir} holds a run of another config:\n"
+        f"{model_dir} contains a run with a different config:\n"
         + "\n".join(lines)
-        + "\ngive another --model_dir, or --resume=override to go on with the new config"
+        + "\nuse another --model_dir, or --resume=override to resume with the new config"
     )
 
 
@@ -161,13 +161,13 @@ def _check_newest_record(resolved: Resolved, checkpoints: CheckpointFolder, gone
     record = latest_whole(checkpoints)
     if record is not None and not is_made_with(gone.parent, record.config, resolved.config):
         raise RunnerError(
-            f"{gone} is gone, and the checkpoint of step {record.step} was made with another "
-            "config than this one\n"
-            "give another --model_dir, or --resume=override to go on with this config"
+            f"{gone} is missing, and the checkpoint of step {record.step} was made with a "
+            "different config\n"
+            "use another --model_dir, or --resume=override to resume with this config"
         )
     known = "cannot be compared with this config" if record is None else "was made with this config"
     which = "the run" if record is None else f"the checkpoint of step {record.step}"
-    print(f"warning: {gone} is gone; {which} {known}", file=sys.stderr)
+    print(f"warning: {gone} is missing; {which} {known}", file=sys.stderr)
 
 
 @contextlib.contextmanager

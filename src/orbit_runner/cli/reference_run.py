@@ -70,8 +70,8 @@ def read_original(
     record = latest_whole(checkpoints_of(run))
     if record is None:
         raise RunnerError(
-            f"RUN: there is no whole checkpoint with a record in {run / 'checkpoints'}\n"
-            f"`runner verify {run}` says what is wrong with those that there are"
+            f"RUN: no intact checkpoint with a record in {run / 'checkpoints'}\n"
+            f"run `runner verify {run}` to see what is wrong with each checkpoint"
         )
     history = read_history(run)
     start = None if last is None else _start(history.checkpoints, record.step, last)
@@ -90,9 +90,9 @@ def _start(folder: CheckpointFolder, newest: int, last: int) -> int:
     found = latest_whole(folder, at_most=newest - last)
     if found is None:
         raise RunnerError(
-            f"--last: got {last}, and no whole checkpoint is at or before step {newest - last}\n"
-            f"there are those of steps {', '.join(map(str, folder.steps()))}\n"
-            "give a smaller number, or leave --last out to start from the beginning"
+            f"--last: got {last}, but no intact checkpoint is at or before step {newest - last}\n"
+            f"available steps: {', '.join(map(str, folder.steps()))}\n"
+            "use a smaller number, or omit --last to start from the beginning"
         )
     return found.step
 
@@ -102,11 +102,11 @@ def notes(original: Original) -> list[str]:
     config, record = original.resolved.config, original.record
     found = []
     if not original.same_config:
-        found.append("config.yaml is not the config that made its newest checkpoint")
+        found.append("the newest checkpoint was made with a different config than config.yaml")
     if original.history.overridden:
-        found.append("it once went on with --resume=override or --allow_partial")
+        found.append("the run was resumed with --resume=override or --allow_partial")
     if not config.runtime.deterministic:
-        found.append("runtime.deterministic is false: the same bits are not promised")
+        found.append("runtime.deterministic is false: bitwise-identical results are not guaranteed")
     found += inexact_data(original.history.folder)
     return found + changes(record.numerics, describe_numerics(config.runtime))
 
@@ -120,6 +120,6 @@ def copy_checkpoint(checkpoints: CheckpointFolder, step: int, folder: Path) -> N
             shutil.copyfile(path, copied.path / path.name)
     if copied.record(step) is None or copied.damage(step):
         raise RunnerError(
-            f"--last: the checkpoint of step {step} was removed while it was copied, by the run "
-            "that goes on\nstart again"
+            f"--last: the checkpoint of step {step} was removed while it was being copied, because "
+            "the run is still training\nrun the command again"
         )

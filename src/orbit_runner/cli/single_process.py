@@ -21,8 +21,8 @@ def in_one_process(resolved: Resolved, strategy: str) -> Resolved:
     runtime = resolved.config.runtime
     if runtime.traits.is_asynchronous:
         raise RunnerError(
-            "RUN: it was trained under `parameter_server`, where the order of updates is nobody's "
-            "choice\nit cannot come out the same again; `runner verify` checks its checkpoints"
+            "RUN: was trained with `parameter_server`, where the order of updates is not "
+            "deterministic\nit cannot be reproduced; use `runner verify` to check its checkpoints"
         )
     changes: dict[str, Any] = {
         "tf_data_service": None,

@@ -169,10 +169,11 @@ def _placement(job: Job, strategy: Any) -> str:
 
     runtime = job.config.runtime
     devices = ", ".join(local_devices(strategy))
-    together = f"{strategy.num_replicas_in_sync} in sync"
+    replicas = strategy.num_replicas_in_sync
+    together = f"{replicas} replica{'s' if replicas != 1 else ''} in sync"
     if runtime.traits.is_asynchronous:
-        together = "workers at their own pace"
-    lines = [f"{runtime.distribution_strategy}: {together}, here {devices}"]
+        together = "asynchronous workers"
+    lines = [f"{runtime.distribution_strategy}: {together}; local devices: {devices}"]
     if job.cluster is not None:
         cluster = job.cluster
         lines[0] = f"{cluster.me} of a cluster ({cluster.source}), {lines[0]}"

@@ -21,7 +21,7 @@ class Setting:
     Attributes:
         path: The dotted path, such as `trainer.train_steps`. The items of a list are `path[]`.
         help: What it does, in one line.
-        type: The type in words, such as `a whole number or null`.
+        type: The type in words, such as `an integer or null`.
         default: The default value; None for sections.
         allowed: The allowed values, if they are listed, and the limits of numbers.
         remark: Why it has no effect or only one value, or which setting it is an alternative to.

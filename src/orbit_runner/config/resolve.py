@@ -254,7 +254,9 @@ def _find_file(name: str) -> Path:
     except ConfigError:
         if name not in _model_garden().names():
             raise
-        message = f"unknown experiment {name!r}; Model Garden's is --experiment={OFFICIAL}{name}"
+        message = (
+            f"unknown experiment {name!r}; for Model Garden's, use --experiment={OFFICIAL}{name}"
+        )
         raise ConfigError([Problem("--experiment", message)]) from None
 
 
@@ -306,7 +308,7 @@ def _origins_of(base: ExperimentConfig) -> dict[str, Origin]:
 
 def _require_task(builder: Builder) -> None:
     if not any(path == "task.name" or path == "task" for path in builder.origins):
-        message = "no task is declared; give --experiment=NAME (see `runner list`) or task.name"
+        message = "no task is set; pass --experiment=NAME (see `runner list`) or set task.name"
         builder.problems.append(Problem("task.name", message))
 
 

@@ -91,7 +91,7 @@ def _reader(source: ArraySource, augmentation: CropFlip | None, seed: int) -> _R
     if augmentation is not None and np.ndim(source.arrays.get("image", 0)) != 4:
         raise DataError(
             f"{source.name}: got arrays {', '.join(path for path, _ in leaves(source.arrays))}, "
-            "expected images [n, height, width, channels] to augment in `image`",
+            "expected `image`, with images [n, height, width, channels] to augment",
             field="augment",
         )
     if augmentation is None:

@@ -20,7 +20,7 @@ def getting(*names: str, data_dir: str = "") -> str:
     """
     folder = data_dir or f"data/{names[0]}"
     others = "".join(f" (or {name})" for name in names[1:])
-    return f"`runner data get {names[0]} --dir={folder}`{others} gets it"
+    return f"to download the dataset, run `runner data get {names[0]} --dir={folder}`{others}"
 
 
 def check_split(source: str, split: str) -> None:
@@ -37,10 +37,10 @@ def data_folder(source: str, data_dir: str, hint: str) -> Path:
     Raises `DataError` if `data_dir` is empty or not a directory. The message ends with `hint`.
     """
     if not data_dir:
-        raise DataError(f"{source}: no folder is set; {hint}")
+        raise DataError(f"{source}: no directory is set; {hint}")
     folder = Path(data_dir).expanduser()
     if not os.path.isdir(folder):
-        raise DataError(f"{source}: no folder {folder}; {hint}")
+        raise DataError(f"{source}: directory {folder} not found; {hint}")
     return folder
 
 
@@ -59,7 +59,7 @@ def named_files(source: str, data_dir: str, input_path: Sequence[str]) -> list[P
         found += matches
     twice = next((path for path in found if found.count(path) > 1), None)
     if twice is not None:
-        raise DataError(f"{source}: {twice} is named twice", field="input_path")
+        raise DataError(f"{source}: {twice} is listed twice", field="input_path")
     return found
 
 

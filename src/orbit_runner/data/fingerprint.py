@@ -206,16 +206,16 @@ def _compare_section(
     left, right = ({row.name: row for row in rows} for rows in (before, now))
     for name in left:
         if name not in right:
-            yield f"{name}: missing, it had {_size(left[name])}", True
+            yield f"{name}: missing, previously {_size(left[name])}", True
         elif line := _describe_change(left[name], right[name]):
             yield line, True
         elif not right[name].digest and left[name].mtime_ns != right[name].mtime_ns:
-            yield f"{name}: modified {_time(right[name])}, of the same size as before", False
+            yield f"{name}: modified {_time(right[name])}, same size as before", False
     for name in right:
         if name not in left:
-            yield f"{name}: new, it has {_size(right[name])}", True
+            yield f"{name}: new, {_size(right[name])}", True
     if set(left) == set(right) and list(left) != list(right):
-        yield "the same files in another order", True
+        yield "the same files in a different order", True
 
 
 def _describe_change(before: DataFile, now: DataFile) -> str:
@@ -228,8 +228,8 @@ def _describe_change(before: DataFile, now: DataFile) -> str:
         newest = f"{os.path.basename(now.path)} " if now.digest.startswith("sizes:") else ""
         newer = f"; {newest}modified {_time(now)}"
     if (before.bytes, before.files) != (now.bytes, now.files):
-        return f"{before.name}: {_size(now)}, it had {_size(before)}{newer}"
-    return f"{before.name}: other contents, of the same size{newer}"
+        return f"{before.name}: {_size(now)}, previously {_size(before)}{newer}"
+    return f"{before.name}: different contents, same size{newer}"
 
 
 def _size(row: DataFile) -> str:

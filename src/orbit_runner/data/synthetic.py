@@ -95,7 +95,7 @@ def _classes(tree: Mapping[str, Any]) -> int | None:
 
 def _parse(node: Any, path: str) -> Any:
     if not isinstance(node, Mapping) or not node:
-        raise _error(path, node, "a mapping with the key `shape`, or one of such mappings")
+        raise _error(path, node, "a mapping with the key `shape`, or a mapping of such mappings")
     if "shape" in node:
         return _leaf(node, path)
     return {name: _parse(child, f"{path}.{name}") for name, child in node.items()}
@@ -117,7 +117,7 @@ def _shape(shape: Any, path: str) -> tuple[int, ...]:
     is_list = isinstance(shape, Iterable) and not isinstance(shape, str | Mapping)
     sizes = tuple(shape) if is_list else (None,)
     if not all(type(size) is int and size >= 1 for size in sizes):
-        raise _error(f"{path}.shape", shape, "a list of integers of at least 1")
+        raise _error(f"{path}.shape", shape, "a list of positive integers")
     return sizes
 
 
@@ -127,7 +127,7 @@ def _dtype(name: Any, path: str) -> np.dtype:
     except TypeError:
         dtype = np.dtype(object)
     if dtype.kind not in "fiub":
-        raise _error(f"{path}.dtype", name, "a type of numbers or booleans, such as uint8")
+        raise _error(f"{path}.dtype", name, "a numeric or boolean dtype, such as uint8")
     return dtype
 
 
@@ -148,7 +148,7 @@ def _range(
     high = (256 if dtype == np.uint8 else 2) if high is None else high
     largest = high if dtype.kind == "f" else high - 1
     if low >= high or not _fits(low, dtype) or not _fits(largest, dtype):
-        raise _error(path, f"low {low}, high {high}", f"low below high, both within {dtype}")
+        raise _error(path, f"low {low}, high {high}", f"low < high, both in the range of {dtype}")
     return low, high
 
 

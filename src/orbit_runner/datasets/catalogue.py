@@ -14,5 +14,5 @@ SETS: dict[str, PublicSet] = {found.name: found for found in (*IMAGES, *TEXTS, *
 def find(name: str) -> PublicSet:
     """Returns a dataset of the catalog; raises an error if the name is unknown."""
     if name not in SETS:
-        raise RunnerError(f"{unknown('data set', name, [*SETS])}\nsee `runner data list`")
+        raise RunnerError(f"{unknown('dataset', name, [*SETS])}\nsee `runner data list`")
     return SETS[name]

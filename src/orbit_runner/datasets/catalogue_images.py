@@ -38,10 +38,11 @@ _CIFAR_BATCHES = tuple(
 )
 _IMAGENET = "https://image-net.org/data/ILSVRC/2012"
 _IMAGENET_STEPS = """\
-1. Make an account at https://image-net.org and agree to its terms.
-2. Get the files below from its page of ILSVRC 2012, and compare sizes and sums (`sha256sum FILE`).
-3. Make one folder a class under train/ and val/: the training archive holds one archive a class;
-   of the validation images, the development kit on that page says which class each has."""
+1. Create an account at https://image-net.org and accept its terms.
+2. Download the files below from its ILSVRC 2012 page, and compare their sizes and checksums
+   (`sha256sum FILE`).
+3. Create one directory per class under train/ and val/: the training archive contains one archive
+   per class; the development kit on that page lists the class of each validation image."""
 
 
 def _idx_files(base: str, copy: str, sums: tuple[tuple[int, str], ...]) -> tuple[RemoteFile, ...]:
@@ -64,7 +65,7 @@ IMAGES = (
     PublicSet(
         name="fashion_mnist",
         help="Fashion-MNIST: 60,000 + 10,000 pieces of clothing of 28×28 pixels, IDX",
-        terms="MIT licence; cite Xiao, Rasul and Vollgraf 2017",
+        terms="MIT license; cite Xiao, Rasul and Vollgraf 2017",
         files=_idx_files(_FASHION, _FASHION_COPY, _FASHION_SUMS),
         results=_IDX,
         folder="data/fashion_mnist",
@@ -89,8 +90,8 @@ IMAGES = (
     ),
     PublicSet(
         name="imagenet",
-        help="ImageNet, ILSVRC 2012: 1,281,167 + 50,000 photographs of 1,000 classes; by hand",
-        terms="an account; research and teaching only: https://image-net.org/download",
+        help="ImageNet, ILSVRC 2012: 1,281,167 + 50,000 photos of 1,000 classes; manual download",
+        terms="requires an account; research and teaching only: https://image-net.org/download",
         files=(
             RemoteFile(
                 url=f"{_IMAGENET}/ILSVRC2012_img_train.tar",

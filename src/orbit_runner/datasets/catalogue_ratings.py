@@ -9,7 +9,7 @@ from __future__ import annotations
 from orbit_runner.datasets.published import Archive, PublicSet, RemoteFile
 
 _BASE = "https://files.grouplens.org/datasets/movielens"
-_TERMS = "research only, no redistribution; its README has all of them"
+_TERMS = "research only, no redistribution; see its README for all terms"
 
 
 def _movielens(
@@ -18,7 +18,7 @@ def _movielens(
     name = f"ml-{size_name}"
     return PublicSet(
         name=name,
-        help=f"MovieLens {size_name.upper()}: {count} ratings of films",
+        help=f"MovieLens {size_name.upper()}: {count} movie ratings",
         terms=_TERMS,
         files=(
             RemoteFile(

@@ -97,7 +97,7 @@ def _wmt(year: str, news: str, what: str, experiments: tuple[str, ...] = ()) -> 
     return PublicSet(
         name=f"wmt{year}_ende",
         help=f"WMT en-de {what}: Europarl, Common Crawl, News Commentary {news}",
-        terms=f"of each corpus at https://www.statmt.org/wmt{year}/translation-task.html",
+        terms=f"see each corpus at https://www.statmt.org/wmt{year}/translation-task.html",
         files=files,
         results=tuple(name for archive in archives for name in (archive.members or {}).values()),
         folder=f"data/wmt{year}_ende",
@@ -118,7 +118,7 @@ TEXTS = (
         folder="data/multi30k",
         experiments=("transformer_multi30k",),
     ),
-    _wmt("14", "v9", "of Vaswani et al. 2017", ("transformer_wmt_ende",)),
-    _wmt("17", "v12", "of the official Transformer"),
-    _wmt("18", "v13", "of Tensor2Tensor"),
+    _wmt("14", "v9", "as in Vaswani et al. 2017", ("transformer_wmt_ende",)),
+    _wmt("17", "v12", "as in the official Transformer"),
+    _wmt("18", "v13", "as in Tensor2Tensor"),
 )

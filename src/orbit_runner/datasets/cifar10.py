@@ -68,7 +68,9 @@ def _standard_files(split: str, data_dir: str) -> list[Path]:
 
 
 def _subset(present: Sequence[str]) -> str:
-    return f", or use a part on purpose: input_path: [{', '.join(present)}]" if present else ""
+    return (
+        f", or to use only these files, set input_path: [{', '.join(present)}]" if present else ""
+    )
 
 
 def _records(path: Path, field: str) -> np.ndarray:
@@ -78,8 +80,8 @@ def _records(path: Path, field: str) -> np.ndarray:
         raise DataError(f"{path}: cannot be read ({error})", field=field) from None
     if not len(content) or len(content) % _RECORD:
         raise DataError(
-            f"{path}: got {len(content)} bytes, expected records of {_RECORD} bytes, so that "
-            f"record {len(content) // _RECORD} is not whole",
+            f"{path}: got {len(content)} bytes, expected records of {_RECORD} bytes, so record "
+            f"{len(content) // _RECORD} is incomplete",
             field=field,
         )
     records = content.reshape(-1, _RECORD)

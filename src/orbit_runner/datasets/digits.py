@@ -16,7 +16,7 @@ from orbit_runner.errors import DataError
 
 _SIDE = 8
 _SIZE = 1797
-_HINT = "install it again: pip install --force-reinstall scikit-learn"
+_HINT = "reinstall scikit-learn: pip install --force-reinstall scikit-learn"
 # Mean and standard deviation over all 1,797 images, in units of 0 to 16.
 _MEAN, _STD = (4.884165,), (6.016788,)
 
@@ -35,7 +35,7 @@ def load(*, split: str, data_dir: str = "", input_path: Sequence[str] = ()) -> A
     for field, value in (("data_dir", data_dir), ("input_path", list(input_path))):
         if value:
             raise DataError(
-                f"digits: got {field} {value!r}, expected none: the file comes with scikit-learn",
+                f"digits: got {field} {value!r}, expected none: the data comes with scikit-learn",
                 field=field,
             )
     path = _file()
@@ -59,7 +59,7 @@ def _file() -> Path:
     # Importing scikit-learn takes a second; finding it does not.
     spec = importlib.util.find_spec("sklearn")
     if spec is None or spec.origin is None:
-        raise DataError("digits: scikit-learn is not installed; pip install scikit-learn")
+        raise DataError("digits: scikit-learn is not installed; run `pip install scikit-learn`")
     return Path(spec.origin).parent / "datasets" / "data" / "digits.csv.gz"
 
 
@@ -68,9 +68,9 @@ def _read(path: Path) -> np.ndarray:
         with gzip.open(path, "rt") as lines:
             table = np.loadtxt(lines, delimiter=",", dtype=np.float64)
     except FileNotFoundError:
-        raise DataError(f"digits: no file {path}; {_HINT}") from None
+        raise DataError(f"digits: {path} not found; {_HINT}") from None
     except (OSError, EOFError, zlib.error, ValueError) as error:
         raise DataError(f"digits: {path} cannot be read ({error}); {_HINT}") from None
     if table.shape != (_SIZE, _SIDE**2 + 1):
-        raise DataError(f"digits: {path}: got {table.shape}, expected (1797, 65); {_HINT}")
+        raise DataError(f"digits: {path}: got shape {table.shape}, expected (1797, 65); {_HINT}")
     return table

@@ -30,12 +30,14 @@ def read_idx(path: Path, rank: int, *, field: str) -> np.ndarray:
     magic = bytes((0, 0, 8, rank))
     if content[:4] != magic:
         raise DataError(
-            f"{path}: starts with 0x{content[:4].hex()}, expected 0x{magic.hex()}: IDX, unsigned "
-            f"bytes, dimensions {rank}",
+            f"{path}: starts with 0x{content[:4].hex()}, expected 0x{magic.hex()} (IDX, uint8, "
+            f"rank {rank})",
             field=field,
         )
     if len(content) < header:
-        raise DataError(f"{path}: got {len(content)} bytes, expected {header} or more", field=field)
+        raise DataError(
+            f"{path}: got {len(content)} bytes, expected at least {header}", field=field
+        )
     shape = struct.unpack(f">{rank}I", content[4:header])
     return _values(path, content, header, shape, field)
 
@@ -44,7 +46,7 @@ def _values(
     path: Path, content: bytes, header: int, shape: tuple[int, ...], field: str
 ) -> np.ndarray:
     if min(shape) < 1:
-        raise DataError(f"{path}: got shape {list(shape)}, expected no zeros", field=field)
+        raise DataError(f"{path}: got shape {list(shape)}, expected no dimension of 0", field=field)
     # Not NumPy's product, which dimensions of an invalid header could overflow.
     expected = header + math.prod(shape)
     if len(content) != expected:

@@ -33,7 +33,9 @@ def load(*, split: str, data_dir: str = "", input_path: Sequence[str] = ()) -> A
     parts = [_read(*pair) for pair in pairs]
     shapes = {image.shape[1:3] for image, _ in parts}
     if len(shapes) > 1:
-        raise DataError(f"mnist: got images of {sorted(shapes)} pixels in {data_dir}, expected one")
+        raise DataError(
+            f"mnist: got images of {sorted(shapes)} pixels in {data_dir}, expected one size"
+        )
     return ArraySource(
         name="mnist",
         arrays={
@@ -57,7 +59,7 @@ def _pairs(split: str, data_dir: str, input_path: Sequence[str]) -> list[tuple[P
     files = named_files("mnist", data_dir, input_path)
     if len(files) != 2:
         raise DataError(
-            f"mnist: got {len(files)} files, expected 2, the images and the labels",
+            f"mnist: got {len(files)} files, expected 2: the images and the labels",
             field="input_path",
         )
     return [(files[0], files[1], "input_path")]
@@ -68,7 +70,7 @@ def _find(folder: Path, stem: str, rank: int) -> Path:
     for name in names:
         if (folder / name).is_file():
             return folder / name
-    raise DataError(f"mnist: no {names[0]} (nor .gz) in {folder}; {_hint(str(folder))}")
+    raise DataError(f"mnist: no {names[0]} (or .gz) in {folder}; {_hint(str(folder))}")
 
 
 def _hint(data_dir: str) -> str:
@@ -80,7 +82,7 @@ def _read(images: Path, labels: Path, field: str) -> tuple[np.ndarray, np.ndarra
     image, label = read_idx(images, 3, field=field), read_idx(labels, 1, field=field)
     if len(image) != len(label):
         raise DataError(
-            f"{labels}: got {len(label)} labels, expected {len(image)}, one an image of {images}",
+            f"{labels}: got {len(label)} labels, expected {len(image)}, one per image in {images}",
             field=field,
         )
     if label.max() > 9:

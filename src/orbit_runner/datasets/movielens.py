@@ -54,7 +54,7 @@ def _named_file(data_dir: str, input_path: Sequence[str], variant: str) -> tuple
     kind = variant or endings.get(files[0].suffix, "")
     if not kind:
         raise DataError(
-            f"movielens: {files[0]}: the name does not tell what its lines look like; set variant "
+            f"movielens: {files[0]}: cannot infer the format from the file name; set variant "
             f"to {' or '.join(_FILES)}",
             field="variant",
         )
@@ -73,8 +73,8 @@ def _find_file(data_dir: str, variant: str) -> tuple[Path, str]:
     if not found:
         names = " or ".join(_FILES[kind][0] for kind in wanted)
         below = " or ".join(f"ml-{kind}" for kind in wanted)
-        raise DataError(f"movielens: no {names} in {folder}, nor in {below} below it; {hint}")
+        raise DataError(f"movielens: no {names} in {folder} or its subdirectory {below}; {hint}")
     if len(found) > 1:
         paths = " and ".join(str(path) for path, _ in found)
-        raise DataError(f"movielens: found {paths}; set variant to one of them", field="variant")
+        raise DataError(f"movielens: found {paths}; set variant to select one", field="variant")
     return found[0]

@@ -68,7 +68,7 @@ class Stream:
     def _new_calls(self, graph: FuncGraph | None) -> Calls:
         if graph is self._home:
             return Calls(_build_key(graph, self._make_key))
-        assert graph is not None, "a stream that started eagerly is at home outside of graphs"
+        assert graph is not None, "a stream created eagerly belongs outside all graphs"
         if not _in_control_flow(graph):
             return Calls(self._pass_in(graph))
         outer = self._calls_in(_outer(graph))

@@ -45,9 +45,9 @@ def _set_threads(runtime: RuntimeConfig, kind: str) -> None:
         started = getattr(threading, f"get_{kind}_parallelism_threads")()
         raise SettingError(
             f"runtime.{name}",
-            f"got {count}, and TensorFlow has already started in this process with {started} "
+            f"got {count}, but TensorFlow has already started in this process with {started} "
             "(0: its default)\n"
-            "set it before the first op: start a new process, or leave it at 0",
+            "it must be set before the first op: start a new process, or set it to 0",
         ) from error
 
 

@@ -40,8 +40,9 @@ def install(next_draw: Callable[[], Draw | None], turn: Turn) -> None:
         for module, name in [*places, *((parallel_for, name) for name in _LOOPS)]:
             if not hasattr(module, name):
                 raise RuntimeError(
-                    f"TensorFlow {tf.__version__} has no `{module.__name__}.{name}`, through which "
-                    "random draws are keyed; install the TensorFlow that orbit_runner asks for."
+                    f"TensorFlow {tf.__version__} has no `{module.__name__}.{name}`, which is "
+                    "needed for reproducible random numbers; install a TensorFlow version that "
+                    "orbit_runner supports."
                 )
         for module, name, stand_in in STAND_INS:
             setattr(module, name, _either(getattr(module, name), stand_in, next_draw))

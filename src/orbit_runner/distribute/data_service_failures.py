@@ -26,7 +26,8 @@ from orbit_runner.errors import RunnerError
 
 _PAUSE_SECONDS, _PROBE_SECONDS = 1.0, 1.0
 _ADVICE = (
-    "start it again, and then this run with the same flags: it goes on from the last checkpoint"
+    "restart the data service, then restart this run with the same flags to resume from the last "
+    "checkpoint"
 )
 _STRANGER = re.compile(r"iteration client id|dispatcher|data service", re.I)
 
@@ -82,7 +83,7 @@ def _reason(error: Exception, services: list[str]) -> str:
             return _lost(service, sign)
     if isinstance(error, tf.errors.NotFoundError) and _STRANGER.search(str(error)):
         named = " or ".join(f"grpc://{service}" for service in services)
-        return f"a data service was lost: {named} was started again meanwhile"
+        return f"a data service was lost: {named} was restarted during the run"
     return ""
 
 

@@ -25,9 +25,9 @@ def select_devices(runtime: RuntimeConfig) -> tuple[str, ...]:
     wanted = len(gpus) if runtime.num_gpus < 0 else runtime.num_gpus
     if wanted > len(gpus):
         raise DeviceError(
-            f"got {wanted}, and this machine has {_describe(gpus)}\n"
-            f"allowed: 0 (the CPU){f' to {len(gpus)}' if gpus else ''}, or -1 for all there are"
-            "\nTF_CPP_MIN_LOG_LEVEL=0 shows why TensorFlow does not find a GPU"
+            f"got {wanted}, but this machine has {_describe(gpus)}\n"
+            f"allowed: 0 (the CPU){f' to {len(gpus)}' if gpus else ''}, or -1 for all GPUs"
+            "\nset TF_CPP_MIN_LOG_LEVEL=0 to see why TensorFlow does not find a GPU"
         )
     if runtime.distribution_strategy in ("off", "one_device"):
         wanted = min(wanted, runtime.parts)
@@ -50,8 +50,8 @@ def _cpus(count: int) -> tuple[str, ...]:
             tf.config.set_logical_device_configuration(cpu, parts)
         except RuntimeError:
             raise DeviceError(
-                f"got {count}, but TensorFlow has started with {len(there or [None])} in this "
-                "process already; the number can be set once a process",
+                f"got {count}, but TensorFlow has already started with {len(there or [None])} in "
+                "this process; the number can be set only once per process",
                 field="num_virtual_devices",
             ) from None
     return tuple(f"CPU:{index}" for index in range(count))

@@ -79,7 +79,7 @@ def _message(strategy: tf.distribute.Strategy, error: Exception, others: list[Me
     return (
         f"{resolver.task_type} {resolver.task_id}: {_who(error, others)} was lost\n"
         f"  {_reason(error)}\n"
-        "start all workers again with the same flags: they go on from the last checkpoint"
+        "restart all workers with the same flags to resume from the last checkpoint"
     )
 
 

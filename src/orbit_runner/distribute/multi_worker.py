@@ -45,7 +45,8 @@ def build_multi_worker(
         return tf.distribute.MultiWorkerMirroredStrategy(resolver, options)
     except (tf.errors.UnavailableError, tf.errors.DeadlineExceededError) as error:
         raise MemberLost(
-            f"{cluster.me}: the others were there, and then did not start: {first_line(error)}"
+            f"{cluster.me}: the other workers responded, but then did not start: "
+            f"{first_line(error)}"
         ) from error
     except RuntimeError as error:
         raise RunnerError(

@@ -61,8 +61,8 @@ def build_parameter_server(
     replicas = strategy.num_replicas_in_sync
     if replicas != 1:
         raise RunnerError(
-            f"the workers show {replicas} GPUs each, and a step runs on one\n"
-            "start a worker for each GPU: CUDA_VISIBLE_DEVICES says which it sees"
+            f"each worker has {replicas} visible GPUs, but a step runs on one\n"
+            "start one worker per GPU, and set CUDA_VISIBLE_DEVICES to that GPU"
         )
     return strategy
 
@@ -213,8 +213,8 @@ def _loss(error: Exception, servers: list[Member]) -> str:
     gone = [m for m in holders if sign_of_life(m.address) is not Sign.ALIVE]
     if not gone and not isinstance(cause, _LOST):
         return ""
-    who = format_members(gone) if gone else "a parameter server, which was started anew since,"
-    return f"{who} was lost, and variables with it\n  {first_line(cause)}"
+    how = f"{format_members(gone)} was lost" if gone else "a parameter server was restarted"
+    return f"{how}, and its variables were lost\n  {first_line(cause)}"
 
 
 def _server_error(error: BaseException | None) -> tf.errors.OpError | None:

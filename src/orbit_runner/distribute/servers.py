@@ -93,11 +93,11 @@ def serve_until(
             code = left()
         if code is None and announce is not None:
             announce()
-            print(f"{name}: waiting for the chief to save and leave", file=sys.stderr, flush=True)
+            print(f"{name}: waiting for the chief to save and exit", file=sys.stderr, flush=True)
             code = _last_word(left, asked)
         del server
     if code is None:
-        print(f"{name}: {signal.Signals(asked.numbers[0]).name}: leaving", file=sys.stderr)
+        print(f"{name}: {signal.Signals(asked.numbers[0]).name}: exiting", file=sys.stderr)
         return 128 + asked.numbers[0]
     return code or 0
 
@@ -115,7 +115,9 @@ def _start(start: Callable[[], Any], name: str) -> Any:
     try:
         return start()
     except tf.errors.OpError as error:
-        raise RunnerError(f"{name}: TensorFlow does not start it: {first_line(error)}") from error
+        raise RunnerError(
+            f"{name}: TensorFlow cannot start the server: {first_line(error)}"
+        ) from error
 
 
 def _start_server(cluster: Cluster) -> Any:

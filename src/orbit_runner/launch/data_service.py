@@ -64,7 +64,7 @@ class Opening:
             self.waiting = self.waiting[1:]
         if self.waiting and time.monotonic() - self._begun > self.seconds:
             raise RunnerError(
-                f"data service: {', '.join(self.waiting)} did not answer within "
+                f"data service: {', '.join(self.waiting)} did not respond within "
                 f"{self.seconds:.0f} s"
             )
         return not self.waiting

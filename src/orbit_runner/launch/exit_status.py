@@ -41,12 +41,12 @@ class Ending:
         if self.words:
             return self.words
         if self.kind == "left":
-            return f"{self.who} was asked to leave ({signal_name(self.code - 128)})"
+            return f"{self.who} was asked to exit ({signal_name(self.code - 128)})"
         if self.kind == "lost":
-            return f"{self.who} lost another member (exit code {LOST})"
+            return f"{self.who} reported that another member was lost (exit code {LOST})"
         if self.kind == "killed":
             return f"{self.who} was killed by {signal_name(-self.status)}"
-        return f"{self.who} ended with exit code {self.status}"
+        return f"{self.who} exited with code {self.status}"
 
 
 def signal_name(number: int) -> str:

@@ -88,9 +88,11 @@ def follow(stream: IO[bytes], log: Path, show: Callable[[bytes], None]) -> threa
     def read() -> None:
         try:
             while text := stream.readline(_LONGEST_LINE):
+                # The last line may lack its end, and the other stream may write after it.
+                ended = len(text) == _LONGEST_LINE or text.endswith(b"\n")
                 # A full disk must not stop the member.
                 with contextlib.suppress(OSError):
-                    os.write(file, text)
+                    os.write(file, text if ended else text + b"\n")
                 show(text)
         finally:
             os.close(file)

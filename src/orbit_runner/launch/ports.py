@@ -28,4 +28,4 @@ def free_ports(count: int) -> list[int]:
             with contextlib.suppress(OSError):
                 held.enter_context(listening_socket(port))
                 found.append(port)
-    raise RunnerError(f"no {count} free ports from {_FIRST} to {_LAST} on this machine")
+    raise RunnerError(f"cannot find {count} free ports from {_FIRST} to {_LAST} on this machine")

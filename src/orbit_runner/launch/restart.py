@@ -38,7 +38,7 @@ def _settle(job: Job, first: Ending) -> str:
     leaders, seconds = job.crew.running(leads), job.limits.settle
     if leaders:
         job.screen.note(
-            f"{first}; waiting up to {seconds:.0f} s for {format_names(leaders)} to notice"
+            f"{first}; waiting up to {seconds:.0f} s for {format_names(leaders)} to detect this"
         )
 
     def unsettled() -> list[Process]:
@@ -46,7 +46,7 @@ def _settle(job: Job, first: Ending) -> str:
 
     until(lambda: job.was_asked_to_stop() or not unsettled(), seconds)
     stopped = [process for process in job.crew.running(is_grouped) if process.is_stopped()]
-    return f"{format_names(stopped)} was stopped" if stopped else ""
+    return f"suspended: {format_names(stopped)}" if stopped else ""
 
 
 def replace(job: Job, ending: Ending) -> Verdict | None:
@@ -56,6 +56,6 @@ def replace(job: Job, ending: Ending) -> Verdict | None:
     """
     if not job.may_restart:
         return fail(job, ending)
-    job.screen.note(f"{ending}; starting it again, by itself {job.count_restart()}")
+    job.screen.note(f"{ending}; restarting only this process {job.count_restart()}")
     job.crew.start(job.crew.spec(ending.who))
     return None

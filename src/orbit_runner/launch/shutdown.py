@@ -36,7 +36,7 @@ def follow_out(job: Job, first: Ending) -> Verdict:
 def turn_back(job: Job, number: int) -> Verdict:
     """Ends all processes before members have started. The exit code is 128 + `number`."""
     own = Ending("the launcher", 128 + number)
-    job.screen.note(f"{signal_name(number)}: leaving before anything has begun")
+    job.screen.note(f"{signal_name(number)}: exiting before any member has started")
     job.end(job.crew.running())
     return Verdict(own.code, own)
 
@@ -55,12 +55,12 @@ def leave(job: Job, number: int) -> Verdict:
     if working:
         job.screen.note(
             f"{signal_name(number)}: waiting up to {job.limits.grace:.0f} s for "
-            f"{format_names(working)} to save and leave; Ctrl-C ends them at once"
+            f"{format_names(working)} to save and exit; press Ctrl-C to kill them now"
         )
     until(lambda: job.signals.at_once or not job.crew.running(works), job.limits.grace)
     late = job.crew.kill(job.crew.running(works))
     if late:
-        job.screen.note(f"{format_names(late)} did not leave and was killed before it had saved")
+        job.screen.note(f"killed without saving: {format_names(late)}")
     endings = job.crew.endings(works)
     job.end(job.crew.running())
     failed = next((ending for ending in endings if ending.kind == "failed"), None)

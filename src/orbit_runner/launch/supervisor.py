@@ -45,7 +45,7 @@ class _Supervisor:
                 if not verdict.again:
                     return verdict.code
                 job.screen.note(
-                    f"{verdict.cause}; starting all again from the last checkpoint "
+                    f"{verdict.cause}; restarting all members from the last checkpoint "
                     f"{job.count_restart()}"
                 )
         finally:
@@ -111,7 +111,7 @@ class _Supervisor:
         if ending.kind == "left" and part.leads:
             return follow_out(self._job, ending)
         if ending.kind == "left" and not part.serves:
-            self._job.screen.note(f"{ending}; the others go on")
+            self._job.screen.note(f"{ending}; the others continue")
             self._code = self._code or ending.code
             return None
         # A member that reports a loss has no problem itself, so restarting it would not help.
@@ -129,7 +129,7 @@ class _Supervisor:
         text = ""
         if self._waiting:
             seconds, silent = self._opening.seconds, ", ".join(self._opening.waiting)
-            text = f"waiting up to {seconds:.0f} s for data services to answer: {silent}"
+            text = f"waiting up to {seconds:.0f} s for data services to respond: {silent}"
         if over:
             text = f"training is done; waiting for {format_names(self._job.crew.running(works))}"
         if text and text != self._reminder:

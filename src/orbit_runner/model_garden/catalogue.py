@@ -68,7 +68,7 @@ def unknown_experiment(name: str, own: Iterable[str] = ()) -> ConfigError:
     """
     known = [f"{PREFIX}{found}" for found in (*experiments(), *own)]
     message, _, _ = unknown("experiment", f"{PREFIX}{name}", known).partition("\n")
-    text = f"{message}\nsee `runner list --official`; --import MODULE for your own"
+    text = f"{message}\nrun `runner list --official` to list all; use --import MODULE for your own"
     return ConfigError([Problem("--experiment", text)])
 
 

@@ -104,7 +104,7 @@ def task_class(config: Any) -> Any:
         raise RunnerError(message)
     raise RunnerError(
         f"no task is registered for {cls.__module__}.{cls.__name__}\n"
-        "give --import MODULE, if it is your own"
+        "use --import MODULE if it is your own"
     )
 
 

@@ -31,7 +31,7 @@ def registered_experiment(name: str, said: Section) -> tuple[ExperimentConfig, S
     # The dependencies of Model Garden, such as tensorflow-recommenders, must use the same Keras.
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
     if "tensorflow" not in sys.modules:
-        print(f"importing tensorflow, for official/{name}", file=sys.stderr)
+        print(f"importing tensorflow for official/{name}", file=sys.stderr)
     with paused_collection_scope():
         from orbit_runner.model_garden import loading
         from orbit_runner.model_garden.experiment import build_like, explicit_settings

@@ -7,7 +7,7 @@ A value that differs from the registered experiment's is reported as a note, or 
 from __future__ import annotations
 
 _NOTHING = "nothing in Model Garden reads it"
-_BY_NAME = "backbone.vit.model_name decides it"
+_BY_NAME = "backbone.vit.model_name determines it"
 
 # Maps the class that declares a field to the name of the field and the reason.
 DEAD: dict[str, dict[str, str]] = {
@@ -31,29 +31,29 @@ DEAD: dict[str, dict[str, str]] = {
         "use_reduction_sum": _NOTHING,
     },
     "projects.centernet.configs.backbones.Hourglass": {
-        "activation": "build_hourglass takes norm_activation.activation",
+        "activation": "build_hourglass uses norm_activation.activation instead",
     },
     "projects.centernet.configs.centernet.DataConfig": {
-        "file_type": "dataset_fn is TFRecordDataset, fixed",
+        "file_type": "dataset_fn is always TFRecordDataset",
     },
     "projects.detr.configs.detr.Losses": {
-        "l2_weight_decay": "DETR's build_model makes no regulariser",
+        "l2_weight_decay": "DETR's build_model does not create a regularizer",
     },
     "projects.detr.configs.detr.DataConfig": {
         "dtype": "neither the task nor detr_input.Parser reads it",
     },
     "projects.maxvit.configs.backbones.MaxViT": {
-        "num_heads": "build_maxvit does not pass it (heads follow from head_size)",
+        "num_heads": "build_maxvit does not pass it (head_size determines the heads)",
     },
     "projects.volumetric_models.configs.semantic_segmentation_3d.Losses": {
-        "loss_type": "build_losses has metric_type='adaptive' fixed",
+        "loss_type": "build_losses always uses metric_type='adaptive'",
     },
     "projects.volumetric_models.configs.semantic_segmentation_3d.DataConfig": {
-        "output_size": "the task reads input_size, num_classes, num_channels, keys and dtypes only",
+        "output_size": "the task reads only input_size, num_classes, num_channels, keys and dtypes",
     },
     "projects.volumetric_models.configs.semantic_segmentation_3d.SemanticSegmentationModel3D": {
-        "min_level": "factory and builders do not read it (model_id does)",
-        "max_level": "factory and builders do not read it (model_id does)",
+        "min_level": "the factory and the builders use model_id instead",
+        "max_level": "the factory and the builders use model_id instead",
     },
     "projects.volumetric_models.configs.backbones.UNet3D": {
         "kernel_size": "build_unet3d does not pass it",
@@ -66,45 +66,45 @@ DEAD: dict[str, dict[str, str]] = {
         "logging_dir": "Task.logging_dir comes from the argument, never from the config",
     },
     "projects.yolo.configs.yolo.YoloTask": {
-        "gradient_clip_norm": "no clipping in its train_step",
+        "gradient_clip_norm": "its train_step does not clip gradients",
     },
     "projects.yolo.configs.yolov7.YoloV7Task": {
-        "gradient_clip_norm": "no clipping in its train_step",
+        "gradient_clip_norm": "its train_step does not clip gradients",
     },
     "projects.yolo.configs.yolo.DataConfig": {
         "tfds_download": _NOTHING,
-        "seed": "the task sets a seed of its own, 1000",
+        "seed": "the task always uses the seed 1000",
     },
     "projects.yolo.configs.yolo.YoloDetectionGenerator": {
         "apply_nms": "neither build_yolo_detection_generator nor build_yolov7_... passes it",
     },
     "projects.yolo.configs.yolov7.YoloV7Head": {
-        "num_anchors": "build_yolov7 takes the number from anchor_boxes",
+        "num_anchors": "build_yolov7 derives the number from anchor_boxes",
     },
     "vision.configs.common.MixupAndCutmix": {
-        "switch_prob": "both constructions (image, video) leave it out",
+        "switch_prob": "neither the image nor the video task passes it",
     },
     "vision.configs.common.RandAugment": {
-        "magnitude_std": "all four constructions leave it out",
+        "magnitude_std": "none of the four constructor calls passes it",
     },
     "vision.configs.image_classification.DataConfig": {
         "crop_area_range": "the task does not pass it to the parser",
         "aug_policy": _NOTHING,
         "randaug_magnitude": _NOTHING,
-        "decoder": "the task has one decoder, and reads no other",
+        "decoder": "the task always uses the same decoder",
     },
     "vision.configs.image_classification.ImageClassificationTask": {
         "model_output_keys": _NOTHING,
     },
     "vision.configs.maskrcnn.Parser": {
-        "num_channels": "task and parser do not read it",
-        "match_threshold": "the parser takes the threshold of that name with rpn_ before it",
-        "unmatched_threshold": "the parser takes the threshold of that name with rpn_ before it",
-        "pad": "looked at only when the experiment is registered, and has to be true",
-        "keep_aspect_ratio": "looked at only when the experiment is registered, and has to be true",
+        "num_channels": "neither the task nor the parser reads it",
+        "match_threshold": "the parser uses rpn_match_threshold instead",
+        "unmatched_threshold": "the parser uses rpn_unmatched_threshold instead",
+        "pad": "read only when the experiment is registered, and must be true",
+        "keep_aspect_ratio": "read only when the experiment is registered, and must be true",
     },
     "vision.configs.retinanet.Parser": {
-        "num_channels": "task and parser do not read it",
+        "num_channels": "neither the task nor the parser reads it",
         "aug_policy": _NOTHING,
     },
     "vision.configs.retinanet.DetectionGenerator": {
@@ -112,7 +112,7 @@ DEAD: dict[str, dict[str, str]] = {
     },
     "vision.configs.semantic_segmentation.DataConfig": {
         "aug_policy": _NOTHING,
-        "decoder": "the task has one decoder, and reads no other",
+        "decoder": "the task always uses the same decoder",
     },
     "vision.configs.semantic_segmentation.SegmentationHead": {
         "decoder_min_level": "build_segmentation_model does not pass it",

@@ -37,7 +37,7 @@ class Normalize(tf_keras.layers.Layer):
         for name, values in (("mean", self.mean), ("std", self.std)):
             if values is not None and len(values) not in (1, channels):
                 raise ValueError(
-                    f"`{name}` ({values}) must have 1 value or {channels}, one a channel."
+                    f"`{name}` ({values}) must have 1 value or {channels}, one per channel."
                 )
         super().build(input_shape)
 

@@ -48,7 +48,7 @@ def resnet(
     with it, because its blocks do not end in batch normalization.
     """
     if version == 2 and zero_init_last_bn:
-        raise ValueError("version 2 has no batch normalisation at the end of a block.")
+        raise ValueError("blocks of version 2 do not end in batch normalization.")
     norm: dict[str, Any] = {
         "momentum": batch_norm_momentum,
         "epsilon": batch_norm_epsilon,

@@ -48,6 +48,6 @@ def patch_problem(model_name: str, shape: Sequence[int]) -> str:
     if all(length >= size and length % size == 0 for length in shape[:2]):
         return ""
     return (
-        f"got images of {shape[0]} × {shape[1]} pixels, expected multiples of {size}, the patches "
-        f"of {model_name}"
+        f"got images of {shape[0]} × {shape[1]} pixels, expected multiples of {size}, the patch "
+        f"size of {model_name}"
     )

@@ -46,10 +46,10 @@ def verdict(result: Reproduction) -> str:
     count = len(found.compared)
     checkpoints = f"{count} checkpoint{'s' if count != 1 else ''}"
     if result.equal:
-        begin = "" if result.start is None else f", made again from step {result.start} on"
+        begin = "" if result.start is None else f", repeated from step {result.start}"
         return f"equal: {checkpoints} up to step {found.step}{begin}"
     if found.first is None:
-        return f"differs: the new run did not come to step {found.step}"
+        return f"differs: the new run did not reach step {found.step}"
     what = "the weights" if found.first == found.first_weights else "the state, not the weights,"
     return f"differs: {what} at step {found.first}{_since(result)}"
 
@@ -69,7 +69,7 @@ def rows(result: Reproduction) -> Iterator[tuple[str, str]]:
     else:
         yield from _differences(result)
     if result.error:
-        yield "ended by", result.error
+        yield "stopped by", result.error
     for note in result.notes:
         yield "note", note
     if result.again:
@@ -89,7 +89,7 @@ def _differences(result: Reproduction) -> Iterator[tuple[str, str]]:
     steps = ", ".join(map(str, found.compared[:8])) + (", …" if found.compared[8:] else "")
     yield "compared", f"the checkpoints of steps {steps}" if steps else "no checkpoint"
     if found.first_weights not in (None, found.first):
-        yield "weights from", f"step {found.first_weights} on"
+        yield "difference", f"the weights first differ at step {found.first_weights}"
     if found.loss is not None:
         change = f"{_number(found.loss.left)} → {_number(found.loss.right)}"
         yield "loss", f"first differs in the record of step {found.loss.step}: {change}"
@@ -98,11 +98,11 @@ def _differences(result: Reproduction) -> Iterator[tuple[str, str]]:
     if found.tensors is not None:
         yield from _tensors(found.tensors)
     elif found.first is not None:
-        yield "tensors", "not compared: no checkpoint of a step is left in both folders"
+        yield "tensors", "not compared: no step still has a checkpoint in both directories"
 
 
 def _tensors(found: TensorParting) -> Iterator[tuple[str, str]]:
-    kind = "weights" if found.kind == "weights" else "tensors of the state"
+    kind = "weights" if found.kind == "weights" else "state tensors"
     yield "tensors", f"{found.differing} of {found.total} {kind} differ at step {found.step}"
     yield "first", found.first
     if found.largest is not None:
@@ -116,4 +116,4 @@ def _largest(found: Largest) -> str:
 
 
 def _number(value: float | None) -> str:
-    return "no number" if value is None else f"{value:.9g}"
+    return "not a number" if value is None else f"{value:.9g}"

@@ -78,7 +78,7 @@ def rows(results: Results) -> list[tuple[str, str]]:
 
 def _compute(flops_per_second: float, results: Results) -> str:
     a_step = flops_per_second / (results.steps_per_second or 1.0)
-    words = f"{short(a_step)}FLOP a step, {short(flops_per_second)}FLOP/s"
+    words = f"{short(a_step)}FLOP per step, {short(flops_per_second)}FLOP/s"
     return words if results.mfu is None else f"{words}, {results.mfu:.1%} of the devices' peak"
 
 

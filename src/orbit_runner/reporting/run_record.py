@@ -113,9 +113,9 @@ def _attempts(path: Path, note: Callable[[str], None]) -> list[Any]:
         found = read_json_object(path)["attempts"]
         if isinstance(found, list) and all(isinstance(one, dict) for one in found):
             return found
-        problem = "it holds no list of attempts"
+        problem = "it contains no list of attempts"
     except KeyError:
-        problem = "it holds no list of attempts"
+        problem = "it contains no list of attempts"
     except (OSError, ValueError) as error:
         problem = str(error)
     note(f"warning: {path} cannot be read ({problem}); moved to {set_aside(path)}")

@@ -68,20 +68,20 @@ class DataRecord(Callback):
             raise DataChanged(
                 f"{self._path.parent}: the data changed since the run last started:\n"
                 f"{format_list(self.difference.changes)}\n"
-                "restore these files, or pass another --model_dir, or --resume=override to "
-                "continue with the data as it is"
+                "restore these files, use another --model_dir, or pass --resume=override to "
+                "continue with the changed data"
             )
 
     def notes(self) -> Iterator[str]:
         """Yields what the user needs to know if the run continues."""
         if self.damage:
-            yield f"{self.damage}; whether the data changed is not known"
+            yield f"{self.damage}; it is unknown whether the data changed"
         if self.difference.changes:
             yield f"the data changed:\n{format_list(self.difference.changes)}"
         if self.difference.notes:
             yield (
-                "these files were modified since the run last started; whether their contents "
-                f"changed is not known:\n{format_list(self.difference.notes)}"
+                "these files were modified since the run last started; it is unknown whether their "
+                f"contents changed:\n{format_list(self.difference.notes)}"
             )
 
     def on_run_begin(self, run: Any) -> None:
@@ -117,13 +117,13 @@ def read_record(model_dir: Path) -> tuple[Fingerprint, list[dict[str, Any]]]:
     found = json.loads((RunDirectory(model_dir).data).read_text(encoding="utf-8"))
     try:
         if found["format"] != _FORMAT:
-            raise ValueError(f"format {found['format']!r} is not known")
+            raise ValueError(f"unsupported format {found['format']!r}")
         sections = {
             str(name): [_row(row) for row in rows] for name, rows in found["sections"].items()
         }
         changes = [{**change, "step": int(change["step"])} for change in found["changes"]]
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"not a record of data: {error!r}") from None
+        raise ValueError(f"not a data record: {error!r}") from None
     return sections, changes
 
 
@@ -142,7 +142,7 @@ def _as_text(sections: Fingerprint, changes: list[dict[str, Any]]) -> str:
 def _row(row: Mapping[str, Any]) -> DataFile:
     kinds = {"name": str, "bytes": int, "mtime_ns": int, "digest": str, "files": int}
     if not all(type(row[name]) is kind for name, kind in kinds.items()):
-        raise ValueError("not a record of data")
+        raise ValueError("not a data record")
     return DataFile(**{name: row[name] for name in kinds})
 
 
@@ -152,7 +152,7 @@ def inexact_data(model_dir: Path) -> list[str]:
         changes = read_record(model_dir)[1]
     except (OSError, ValueError):
         return []
-    return [f"it continued from step {one['step']} with other data" for one in changes]
+    return [f"it resumed at step {one['step']} with different data" for one in changes]
 
 
 def fingerprint_of(task: Any) -> Fingerprint:

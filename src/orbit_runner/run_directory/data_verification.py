@@ -41,7 +41,7 @@ def verify_data(run: Path) -> DataVerification:
     except FileNotFoundError:
         raise RunnerError(
             f"--data: {run} has no {NAME}, so there is nothing to compare its data with\n"
-            "runs write it when they start"
+            "a run writes this file when it starts"
         ) from None
     except (OSError, ValueError) as error:
         raise RunnerError(f"--data: {run / NAME}: cannot be read ({error})") from None

@@ -57,8 +57,8 @@ class RunDirectory:
     def require_config(self) -> Path:
         """Returns the path of the config; raises `RunnerError` if it does not exist."""
         if not self.config.is_file():
-            there = f"has no {CONFIG}" if self.path.is_dir() else "is no directory"
+            there = f"has no {CONFIG}" if self.path.is_dir() else "is not a directory"
             raise RunnerError(
-                f"RUN: {self.path} {there}\ngive a run directory, such as runs/digits/a"
+                f"RUN: {self.path} {there}\nspecify a run directory, such as runs/digits/a"
             )
         return self.config

@@ -114,8 +114,7 @@ class RunLock:
             file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
             raise RunnerError(
-                f"--model_dir: cannot write {self.path}: {error.strerror}\n"
-                "give a folder that you may write to"
+                f"--model_dir: cannot write {self.path}: {error.strerror}\nuse a writable directory"
             ) from error
         try:
             self._lock(file)
@@ -135,7 +134,7 @@ class RunLock:
                     raise RunnerError(f"cannot lock {self.path}: {error.strerror}") from error
                 self.note = (
                     f"{self._shown} cannot be locked ({error.strerror}): "
-                    "see to it that no other process trains in it"
+                    "make sure that no other process trains in it"
                 )
                 return
             holder = _read(file)
@@ -179,17 +178,17 @@ def _may_hold(holder: dict[str, Any]) -> bool:
 
 
 def _refusal(folder: str, holder: dict[str, Any]) -> str:
-    who = "a process that has not said which"
+    who = "an unknown process"
     if holder:
         who = (
             f"process {holder.get('process')} on {holder.get('host')}, since "
             f"{holder.get('since')}\n  {holder.get('command')}"
         )
     return (
-        f"--model_dir: another process trains in {folder}\n"
+        f"--model_dir: another process is training in {folder}\n"
         f"  {who}\n"
-        "wait for it or end it, or give another --model_dir (modes that only evaluate may run "
-        "beside it)"
+        "wait for it to finish, stop it, or use another --model_dir (evaluation-only modes can run "
+        "at the same time)"
     )
 
 

@@ -50,7 +50,7 @@ def export(
             place.rename(old)
         aside.rename(place)
     except (OSError, tf.errors.OpError) as error:
-        there = f"there is {place} already" if place.exists() else first_line(error)
+        there = f"{place} already exists" if place.exists() else first_line(error)
         raise RunnerError(f"cannot write the export: {there}") from error
     finally:
         for folder_aside in (aside, old):

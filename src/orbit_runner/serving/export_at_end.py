@@ -47,13 +47,13 @@ def export_at_end(run: Run) -> None:
     failed = run.workers.of_chief(int(problem is not None))
     if isinstance(problem, RunnerError):
         raise RunnerError(
-            f"trainer.export_subdir: the run is done and saved, but not exported: {problem}\n"
-            f"`runner export {run.model_dir}` tries that again"
+            "trainer.export_subdir: the run is complete and saved, but the export failed: "
+            f"{problem}\nto try again, run `runner export {run.model_dir}`"
         ) from problem
     if problem is not None:
         raise problem
     if failed:
-        raise RunnerError("trainer.export_subdir: the chief could not export; it says why")
+        raise RunnerError("trainer.export_subdir: the export failed on the chief; see its output")
 
 
 def _export(run: Run) -> None:

@@ -79,10 +79,10 @@ def require(task: Any, method: str) -> None:
 
     found = getattr(type(task), method, None)
     if found is None or found is getattr(Task, method):
-        what = "is exported" if method == "serving" else "answers files"
+        what = "be exported" if method == "serving" else "make predictions"
         raise RunnerError(
-            f"{type(task).__name__} does not say how it {what}: it has no `{method}`\n"
-            f"a task of your own can define `{method}`; see docs/serving.md"
+            f"{type(task).__name__} cannot {what}, because it does not define `{method}`\n"
+            f"a custom task can define `{method}`; see docs/serving.md"
         )
 
 
@@ -109,7 +109,7 @@ def load_scope(
             state = build_state(config, adapt(task), strategy)
     except DataError as error:
         raise RunnerError(
-            f"{error}\nthe network is built as the data set asks: --data_dir says where that is now"
+            f"{error}\nthe network depends on the dataset; if that has moved, use --data_dir"
         ) from error
     phase(f"restoring {choice.prefix}")
     _restore(state, choice, strategy)
@@ -123,7 +123,7 @@ def _restore(state: TrainState, choice: Choice, strategy: Any) -> None:
     problem = content_problem(choice.place, known=state.non_finite)
     if problem:
         raise RunnerError(
-            f"the checkpoint {choice.prefix} {problem}\n--checkpoint=STEP chooses another one"
+            f"the checkpoint {choice.prefix} {problem}\nuse --checkpoint=STEP to select another one"
         )
     restorer = Restorer(state, state.checkpoint(), strategy, partly=False)
     try:
@@ -132,6 +132,6 @@ def _restore(state: TrainState, choice: Choice, strategy: Any) -> None:
         # Its last line is advice on resuming.
         found = str(error).rpartition("\n")[0] or str(error)
         raise RunnerError(
-            f"{found}\n`runner verify` says what is wrong with a checkpoint; the run's config.yaml "
-            "has to be the one that made it"
+            f"{found}\nrun `runner verify` to check the checkpoint; it must have been made with "
+            "the run's config.yaml"
         ) from error

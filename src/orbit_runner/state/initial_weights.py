@@ -52,7 +52,7 @@ def initialize(task: Any, model: tf_keras.Model, *, may_be_empty: bool = False) 
         return
     if len(left) == len(variables):
         raise SettingError(
-            _SETTING, f"{path} has nothing for any of the model's {len(variables)} variables"
+            _SETTING, f"{path} contains none of the model's {len(variables)} variables"
         )
     note(_describe_loaded(path, left, len(variables)))
 
@@ -71,8 +71,8 @@ def _require(path: str) -> None:
         raise SettingError(
             _SETTING,
             f"there is no checkpoint at {path!r}\n"
-            "allowed: the path of a checkpoint without its suffix, or a folder with a file "
-            "`checkpoint` in it, such as that of a run",
+            "allowed: the path of a checkpoint without its suffix, or a directory that contains a "
+            "file `checkpoint`, such as a run directory",
         )
 
 
@@ -90,12 +90,12 @@ def _find_unloaded(variables: list[Any], before: list[tuple[int, int]]) -> list[
 
 def _describe_loaded(path: str, left: list[str], total: int) -> str:
     text = f"loaded {total - len(left)} of the model's {total} variables from {path}"
-    return f"{text}; these begin anew:\n{format_list(left)}" if left else text
+    return f"{text}; these keep their initial values:\n{format_list(left)}" if left else text
 
 
 def _misfit(path: str, error: Exception, left: list[str], total: int) -> str:
     reason = f"{path} does not fit the model: {first_line(error)}"
     if not left:
         return reason
-    found = f"{total - len(left)} of the model's {total} variables have a value; without one:"
+    found = f"loaded {total - len(left)} of the model's {total} variables; not loaded:"
     return f"{reason}\n{found}\n{format_list(left)}"

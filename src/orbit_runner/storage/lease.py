@@ -161,21 +161,22 @@ class Lease:
 
     def _refusal(self, holder: dict[str, Any]) -> str:
         return (
-            f"--model_dir: another process trains in {self._store.url}\n  {_describe(holder)}\n"
-            "wait for it or end it, or give another --model_dir (modes that only evaluate may run "
-            "beside it)"
+            f"--model_dir: another process is training in {self._store.url}\n"
+            f"  {_describe(holder)}\n"
+            "wait for it to finish, stop it, or use another --model_dir (evaluation-only modes can "
+            "run at the same time)"
         )
 
     def _waiting(self, holder: dict[str, Any]) -> str:
         return (
             f"note: {self._store.url} is locked by {_describe(holder)}\n"
-            f"  waiting up to {self._seconds:.0f} s to see whether that process still renews it"
+            f"  waiting up to {self._seconds:.0f} s to see whether it still renews its lock"
         )
 
 
 def _describe(holder: dict[str, Any]) -> str:
     if not holder:
-        return "a process that did not say which"
+        return "an unknown process"
     return (
         f"process {holder.get('process')} on {holder.get('host')}, since {holder.get('since')}: "
         f"{holder.get('command')}"

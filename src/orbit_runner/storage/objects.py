@@ -189,7 +189,7 @@ class ObjectStore:
                     noted = True
                     print(
                         f"note: cannot {verb} {self.url_of(name)}: {_reason(error)}; "
-                        f"trying again for up to {limit:.0f} s",
+                        f"retrying for up to {limit:.0f} s",
                         file=sys.stderr,
                     )
             # Random, so that many processes do not retry at the same time.
@@ -215,7 +215,7 @@ def retry_seconds() -> float:
     except ValueError:
         value = -1.0
     if not 0.0 <= value < float("inf"):
-        raise PathError(f"{RETRY_VARIABLE}: got {text!r}, expected a number of seconds from 0 on")
+        raise PathError(f"{RETRY_VARIABLE}: got {text!r}, expected a number of seconds, at least 0")
     return value
 
 
@@ -247,7 +247,7 @@ def blame_scope(what: str) -> Iterator[None]:
         yield
     except StorageError as error:
         if error.permanent:
-            advice = "check the name of the bucket, and the credentials of this machine"
+            advice = "check the bucket name and the credentials on this machine"
             message = message_about(what, f"{error}\n{advice} (docs/storage.md)")
             raise PathError(message) from error
         raise StorageError(message_about(what, str(error))) from error
@@ -262,7 +262,7 @@ def _open(scheme: str, url: str) -> Any:
         importlib.import_module(STORES[scheme])
     except ImportError as error:
         raise PathError(
-            f"{scheme}:// needs the package {STORES[scheme]}, which is not installed\n"
+            f"{scheme}:// requires the package {STORES[scheme]}, which is not installed\n"
             "install it: pip install 'orbit-runner[cloud]'"
         ) from error
     return _file_system(scheme, _settings())
@@ -324,7 +324,7 @@ def _is_permanent(error: Exception) -> bool:
 
 def _reason(error: BaseException) -> str:
     said = redact(first_line(error))
-    return said if said != type(error).__name__ else f"{said} (no further message)"
+    return said if said != type(error).__name__ else f"{said} (no details)"
 
 
 def _write_s3(fs: Any, url: str, content: bytes, version: str | None) -> str | None:

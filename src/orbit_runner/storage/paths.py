@@ -64,12 +64,12 @@ def path_problem(path: str | os.PathLike[str], *, remote: bool, use: str = "") -
         forms = f"{_LOCAL_FORMS}, gs://bucket/…, s3://bucket/…" if remote else _LOCAL_FORMS
         return f"got {shown!r}: {scheme}:// is not supported\nallowed: {forms}"
     if not remote:
-        return f"got {shown!r}, expected a local path\n{use or 'give a path of this machine'}"
+        return f"got {shown!r}, expected a local path\n{use or 'use a path on this machine'}"
     split = urlsplit(url_of(path))
     if "@" in split.netloc:
         return (
-            f"got {shown!r} with a user name or a password, which records would keep\n"
-            "leave them out, and give credentials by the environment (docs/storage.md)"
+            f"got {shown!r} with a user name or password, which would be stored in records\n"
+            "remove it, and set credentials in the environment (docs/storage.md)"
         )
     if not split.netloc:
         return f"got {shown!r}, expected {scheme}://bucket/path"

@@ -15,13 +15,13 @@ from orbit_runner.storage.paths import path_problem, scheme_of
 STAGED = ("data_dir", "input_path", "tfds_data_dir", "sentencepiece_model_path")
 CHECKPOINT = "init_checkpoint"
 _LOCAL = {
-    "xla_cache_dir": "XLA writes to it directly: give a path of this machine",
-    "best_checkpoint_export_subdir": "give the name of a directory inside the run directory",
-    "export_subdir": "give the name of a directory inside the run directory",
-    "validation_summary_subdir": "give the name of a directory inside the run directory",
+    "xla_cache_dir": "XLA writes to it directly: use a path on this machine",
+    "best_checkpoint_export_subdir": "use the name of a directory inside the run directory",
+    "export_subdir": "use the name of a directory inside the run directory",
+    "validation_summary_subdir": "use the name of a directory inside the run directory",
 }
 _GARDEN_USE = (
-    "the pipelines of Model Garden read gs:// and local files; copy the files to one of these"
+    "Model Garden's pipelines can read only gs:// and local files; copy the files to either"
 )
 
 

@@ -122,7 +122,7 @@ def _download(
 def _inside(target: Path, name: str) -> Path:
     parts = PurePosixPath(name).parts
     if ".." in parts or PurePosixPath(name).is_absolute():
-        raise PathError(f"the object {name!r} has a name that leaves its directory")
+        raise PathError(f"the object name {name!r} points outside its directory")
     return target.joinpath(*parts)
 
 

@@ -86,7 +86,9 @@ class Task(base_task.Task):
         Returns:
             float32 [batch].
         """
-        raise NotImplementedError(f"{type(self).__name__} has to say what its loss is")
+        raise NotImplementedError(
+            f"{type(self).__name__} must define `example_losses` or `build_losses`"
+        )
 
     def validation_step(
         self, inputs: Any, model: tf_keras.Model, metrics: Any = None
@@ -149,7 +151,7 @@ class Task(base_task.Task):
             RunnerError: The task does not define `serving`.
         """
         raise RunnerError(
-            f"{type(self).__name__} has no signatures to export: it has to define `serving`"
+            f"{type(self).__name__} has no signatures to export: it must define `serving`"
         )
 
     def predictor(self, signatures: Mapping[str, Any], *, top_k: int | None = None) -> Predictor:
@@ -164,7 +166,7 @@ class Task(base_task.Task):
             RunnerError: The task does not define `predictor`.
         """
         raise RunnerError(
-            f"{type(self).__name__} has no answers to files: it has to define `predictor`"
+            f"{type(self).__name__} does not support predictions: it must define `predictor`"
         )
 
     def process_metrics(self, metrics: Any, labels: Any, model_outputs: Any, **kwargs: Any) -> None:

@@ -55,7 +55,7 @@ def _check_name(path: str, name: str, taken: Iterable[str]) -> None:
     if problem:
         raise SettingError(path, f"got {name!r}, {problem}")
     if name in taken:
-        raise SettingError(path, f"{name!r} is taken; set another")
+        raise SettingError(path, f"another task already has the name {name!r}")
 
 
 def tasks_evaluated(config: ExperimentConfig, logging_dir: str | None) -> dict[str, Evaluated]:
@@ -105,8 +105,8 @@ class JointTask:
         build = getattr(self.multi, "build_multitask_model", None)
         if build is None:
             raise RunnerError(
-                f"{type(self.multi).__name__} has no build_multitask_model(), which returns the "
-                "model of all tasks (a MultiTaskBaseModel, or one Keras model)"
+                f"{type(self.multi).__name__} must define build_multitask_model(), which returns "
+                "the model of all tasks (a MultiTaskBaseModel, or one Keras model)"
             )
         model = build()
         if hasattr(model, "sub_tasks"):
@@ -130,5 +130,5 @@ def model_of(model: Any, task: str) -> Any:
     if parts is None:
         return model
     if task not in parts:
-        raise RunnerError(f"the model has no part for the task {task!r}, only for {list(parts)}")
+        raise RunnerError(f"the model has no part for the task {task!r}; it has: {list(parts)}")
     return parts[task]

@@ -163,7 +163,7 @@ class Parts:
         if is_asynchronous(self.strategy):
             raise SettingError(
                 "runtime.distribution_strategy",
-                "parameter_server trains and evaluates one task only; choose another",
+                "parameter_server supports only one task; use another strategy",
             )
 
 
@@ -171,7 +171,8 @@ def _in_one_graph(config: ExperimentConfig, *, gathers: bool) -> bool:
     trainer = config.trainer
     if trainer.eval_tf_while_loop and gathers:
         raise SettingError(
-            "trainer.eval_tf_while_loop", "the task gathers what its steps give on the host"
+            "trainer.eval_tf_while_loop",
+            "is not supported: this task gathers the outputs of its steps on the host",
         )
     if trainer.eval_tf_while_loop is not None:
         return trainer.eval_tf_while_loop

@@ -44,14 +44,14 @@ def error_message_scope(step: Callable[[], int] = lambda: 0) -> Iterator[None]:
         raise SettingError(
             "runtime.deterministic",
             f"the model has an op without a deterministic kernel: {line}\n"
-            "set runtime.enable_xla=false where it is on, or runtime.deterministic=false",
+            "set runtime.enable_xla=false if it is on, or runtime.deterministic=false",
         ) from error
     except tf.errors.InvalidArgumentError as error:
         uncompiled = _UNCOMPILED.search(str(error))
         if uncompiled:
             raise SettingError(
                 "runtime.enable_xla",
-                f"XLA cannot compile the step: {uncompiled[1] or 'an op is not written for it'}\n"
+                f"XLA cannot compile the step: {uncompiled[1] or 'an op is not supported'}\n"
                 "set it to false",
             ) from error
         _raise_bad_example(str(error), step, error)
@@ -84,7 +84,8 @@ def model_error_scope(config: ExperimentConfig) -> Iterator[None]:
         if not paths:
             raise
         raise SettingError(
-            paths[0], f"unknown activation {name!r}\nallowed: those of Keras, such as relu or gelu"
+            paths[0],
+            f"unknown activation {name!r}\nallowed: Keras activations, such as relu or gelu",
         ) from error
 
 

@@ -167,7 +167,7 @@ class Evaluator(orbit.StandardEvaluator):
             logs[LOSS] = loss
             logs[EXAMPLES] = int(count)
         elif self._has_loss:
-            raise SettingError("task.validation_data", "gave no example to evaluate")
+            raise SettingError("task.validation_data", "contains no examples to evaluate")
         if aggregated is not None and not _is_empty(aggregated):
             step = self._state.global_step
             logs.update(self._task.reduce_aggregated_logs(aggregated, global_step=step) or {})

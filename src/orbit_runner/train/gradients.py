@@ -34,8 +34,8 @@ class GradientTap:
         """
         if self.recorded:
             raise RunnerError(
-                "this task applies gradients more than once a step, so they cannot be parted from "
-                "their use\nset runtime.enable_xla to false and "
+                "this task applies gradients more than once per step, so computing and applying "
+                "them cannot be separated\nset runtime.enable_xla to false and "
                 "trainer.gradient_accumulation_steps to 1"
             )
         self.recorded = [(grad, var) for grad, var in grads_and_vars if grad is not None]

@@ -83,7 +83,7 @@ def _train_to_next_stop(
     if evaluates and (stops.agree() or plan.evaluates_at(run.step)):
         logs = evaluate(run, controller)
     if stops.agree():
-        note(f"early stop at step {run.step}: {stops.reason}")
+        note(f"stopped early at step {run.step}: {stops.reason}")
     if stops.reason or plan.saves_at(run.step):
         run.checkpoints.save()
     run.leave_if_asked()
@@ -103,9 +103,9 @@ def evaluate_checkpoint(run: Run, controller: orbit.Controller) -> Logs:
     """
     if run.restored is None and not run.config.task.init_checkpoint:
         raise RunnerError(
-            f"--model_dir: there is no whole checkpoint in {run.model_dir / 'checkpoints'}, "
-            f"nor one of Model Garden in {run.model_dir}\n"
-            "train first (--mode=train), or give the folder of a run"
+            f"--model_dir: no intact checkpoint in {run.model_dir / 'checkpoints'}, and no Model "
+            f"Garden checkpoint in {run.model_dir}\n"
+            "train first (--mode=train), or specify another run directory"
         )
     return evaluate(run, controller)
 

@@ -22,14 +22,17 @@ def inexact_reasons(run: Run) -> list[str]:
         reasons.append("runtime.deterministic is false")
     unkeyed = run.trainer.unkeyed if run.trainer is not None else []
     if unkeyed:
-        reasons.append(f"a resumed run draws otherwise at {len(unkeyed)} ops: {unkeyed[0]}")
+        reasons.append(
+            f"a resumed run draws different random numbers in {len(unkeyed)} ops, such as "
+            f"{unkeyed[0]}"
+        )
     trials = int(run.state.recoveries.numpy())
     if trials:
         reasons.append(
-            f"it went back {trials} times after diverging; a resumed run may see that elsewhere"
+            f"recoveries from divergence: {trials}; a resumed run may diverge at another step"
         )
     if is_asynchronous(run.strategy):
-        reasons.append("updates of asynchronous workers come in no certain order")
+        reasons.append("the order of updates by asynchronous workers is not deterministic")
     reasons += run.circumstances.inexact
     return [*reasons, *inexact_data(run.model_dir), *_inexact_inputs(run)]
 
@@ -38,16 +41,16 @@ def _inexact_inputs(run: Run) -> Iterator[str]:
     if run.adapter.starts_at_step:
         return
     if is_asynchronous(run.strategy) or not run.config.trainer.replay_inputs:
-        yield "the task's input pipeline begins anew when a run is resumed"
+        yield "the task's input pipeline starts over when a run is resumed"
     if has_services(run.config):
-        yield "tf.data services hand out the task's batches in no certain order"
+        yield "the order of batches from tf.data services is not deterministic"
 
 
 def resume_reasons(run: Run) -> list[str]:
     """Returns why the config alone does not reproduce a resumed run; [] if it does."""
     record, now = run.checkpoints.restored, run.circumstances
     if record is None:
-        changed = ["from a checkpoint without a record, such as Model Garden's"]
+        changed = ["from a checkpoint without a record, such as one of Model Garden"]
     else:
         same = is_made_with(run.model_dir, record.config, run.written_config)
         changed = [] if same else ["with another config"]
@@ -56,7 +59,7 @@ def resume_reasons(run: Run) -> list[str]:
         if changes(record.numerics, now.numerics):
             changed.append("on another machine or installation")
     if run.checkpoints.restored_partly:
-        changed.append("with a part of its checkpoint")
+        changed.append("with only part of the checkpoint restored")
     found = [] if record is None else list(record.inexact)
     if changed and run.step > 0:
         found.append(f"it was resumed at step {run.step} {', '.join(changed)}")

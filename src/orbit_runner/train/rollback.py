@@ -38,14 +38,14 @@ def roll_back(run: Run, reason: str) -> None:
     if run.checkpoints.restore_newest() is None:
         raise RunnerError(
             f"training diverged: {reason}\n"
-            f"no whole checkpoint is left in {run.checkpoints.directory} to return to"
+            f"no intact checkpoint is left in {run.checkpoints.directory} to return to"
         )
     run.restore_callbacks()
     run.state.recoveries.assign(trials)
     run.trainer.rewind()
     same = same_order_reason(run.section("train_data"))
-    order = f"the same order of examples, because {same}" if same else "another order"
-    count = f"{trials} of {run.config.trainer.recovery_max_trials} times"
+    order = f"the same order of examples, because {same}" if same else "another order of examples"
+    count = f"recovery {trials} of {run.config.trainer.recovery_max_trials}"
     note(
         f"training diverged: {reason}\n"
         f"  returned to step {run.step} ({count}), continuing with {order}"

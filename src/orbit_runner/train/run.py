@@ -101,7 +101,7 @@ class Run:
         self.callbacks = CallbackList([*make_callbacks(config.callbacks), *callbacks])
         phase("building the model")
         if config.runtime.enable_xla and not compiles(config):
-            note("runtime.enable_xla is for GPUs in Model Garden's experiments: not used")
+            note("runtime.enable_xla is ignored: Model Garden experiments use XLA only on GPUs")
         self.state: TrainState = build_state(config, self.adapter, strategy)
         self.plan: Plan = self._plan(trains)
         self.stops = self._stop_requests(stop_at_step)
@@ -295,6 +295,6 @@ class Run:
             raise SettingError("trainer.validation_steps", "got 0, allowed: -1 or at least 1")
         raise SettingError(
             "task.validation_data.drop_remainder",
-            "leaves nothing to evaluate: the set is smaller than one batch of "
+            "leaves nothing to evaluate: the dataset is smaller than one batch of "
             f"{self.section('validation_data').global_batch_size}",
         )

@@ -67,7 +67,7 @@ def make_plan(trainer: TrainerConfig, steps_per_epoch: float) -> Plan:
         if epochs and not steps_per_epoch:
             raise SettingError(
                 f"trainer.{field}",
-                f"the task does not tell the size of its training set\nset trainer.{instead}",
+                f"the size of the training dataset is unknown\nset trainer.{instead}",
             )
         if epochs * steps_per_epoch > INT_MAX:
             most = INT_MAX / steps_per_epoch

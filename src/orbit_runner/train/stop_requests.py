@@ -10,7 +10,7 @@ from orbit_runner.distribute.cluster.shutdown import Host
 from orbit_runner.distribute.process_group import Workers
 from orbit_runner.train.callbacks.interrupts import SIGNALS, Interrupted, SignalGuard
 
-_OTHER_WORKER = "a callback of another worker asked to stop"
+_OTHER_WORKER = "a callback on another worker requested a stop"
 
 
 class StopTraining(Exception):
@@ -21,7 +21,7 @@ class StoppedAtStep(Interrupted):
     """Raised at the step to stop at, after a checkpoint was saved."""
 
     def __init__(self, step: int) -> None:
-        super().__init__(0, f"stopped at step {step}, as asked")
+        super().__init__(0, f"stopped at step {step}, as requested")
 
 
 class StopRequests:
@@ -106,5 +106,5 @@ class StopRequests:
         leaving = self.servers.leaving() if self.servers is not None else []
         if not leaving:
             return None
-        self._note(f"{', '.join(leaving)}: was asked to leave")
+        self._note(f"{', '.join(leaving)}: received a request to stop")
         return signal.SIGTERM

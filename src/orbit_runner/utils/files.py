@@ -45,7 +45,7 @@ def read_json_object(path: Path) -> dict[str, Any]:
     """Returns the JSON object in a file. Raises ValueError if the file has no JSON object."""
     found = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(found, dict):
-        raise ValueError(f"it holds {type(found).__name__}, expected a JSON object")
+        raise ValueError(f"got {type(found).__name__}, expected a JSON object")
     return found
 
 
@@ -69,8 +69,8 @@ def repair_records(path: Path, note: Callable[[str], None]) -> None:
     moved = set_aside(path)
     write_whole(path, b"".join(line + b"\n" for line in good).decode())
     note(
-        f"warning: {bad} lines of {path} are no records; it was moved to {moved.name}, and the "
-        f"{len(good)} records in it were kept"
+        f"warning: invalid lines in {path}: {bad}; the file was moved to {moved.name}, and its "
+        f"{len(good)} valid records were kept"
     )
 
 

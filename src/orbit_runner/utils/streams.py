@@ -92,10 +92,10 @@ def check_stdout() -> None:
     if error is None:
         return
     if error.errno == errno.EPIPE:
-        raise ClosedPipeError("the reader of standard output has ended")
+        raise ClosedPipeError("the reader of standard output has exited")
     raise OutputError(
         f"the results could not be written to standard output: {error.strerror}\n"
-        "the command itself is done; a run keeps its results in the run.json of its directory"
+        "the command itself has completed; the results of a run are in run.json in its directory"
     )
 
 

@@ -24,7 +24,7 @@ def with_cache(folder: str) -> str:
     try:
         own.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        reason = f"cannot make {own}: {error.strerror}\ngive a folder that can be written to"
+        reason = f"cannot create {own}: {error.strerror}\nuse a writable directory"
         raise SettingError("runtime.xla_cache_dir", reason) from error
     return " ".join([*without_cache(), f"{_PREFIX}directory={own}"])
 

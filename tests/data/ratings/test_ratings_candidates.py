@@ -1,4 +1,4 @@
-"""What a held-out item is ranked among: different items that were not chosen, always the same."""
+"""Ranking candidates: distinct items that the user did not choose, the same in each evaluation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.choices import batches_of, chosen_pairs, make_choices
 
 
 @pytest.mark.parametrize("count", [1, 5, 40])
-def test_draws_without_replacement(count):
+def test_distinct_draws_contain_no_duplicates(count):
     sizes = tf.constant([1, 2, 3, 4, 5, 9, 16, 17, 39, 40, 41, 1000], tf.int64)
     keys = tf.cast(tf.range(len(sizes)), tf.uint64) * 7919
     found = distinct(sizes, keys, count).numpy()
@@ -49,7 +49,7 @@ def _candidates(source, num_negatives, seed=3):
 
 
 @pytest.mark.parametrize("num_negatives", [0, 1, 5, 16])
-def test_candidates_are_different_items_that_were_not_chosen(num_negatives):
+def test_candidates_are_distinct_unchosen_items(num_negatives):
     source = make_choices(30)
     items, there = _candidates(source, num_negatives)
     np.testing.assert_array_equal(items[:, 0], source.held_out)
@@ -65,7 +65,7 @@ def test_candidates_are_different_items_that_were_not_chosen(num_negatives):
     assert items.max() < source.num_items
 
 
-def test_enough_negatives_are_all_items():
+def test_large_num_negatives_yields_all_unchosen_items():
     source = make_choices(30)
     everything, there = _candidates(source, 0)
     drawn, also = _candidates(source, 16)
@@ -73,7 +73,7 @@ def test_enough_negatives_are_all_items():
         assert set(everything[user][there[user]]) == set(drawn[user][also[user]])
 
 
-def test_candidates_depend_on_the_seed_alone():
+def test_candidates_depend_only_on_the_seed():
     source = make_choices(30, 200)
     first = _candidates(source, 20)[0]
     np.testing.assert_array_equal(first, _candidates(source, 20)[0])
@@ -99,7 +99,7 @@ def _evaluate(batch=8, replicas=1, pipelines=1, num_negatives=5, **settings):
 @pytest.mark.parametrize("num_negatives", [0, 5])
 @pytest.mark.parametrize("batch", [4, 8, 24])
 @pytest.mark.parametrize(("replicas", "pipelines"), [(1, 1), (2, 1), (4, 2)])
-def test_each_user_counts_once_in_order(num_negatives, batch, replicas, pipelines):
+def test_each_user_is_evaluated_once_in_order(num_negatives, batch, replicas, pipelines):
     expected_items, expected_there = _candidates(make_choices(21), num_negatives)
     batches = _evaluate(batch, replicas, pipelines, num_negatives)
     users, items, there, weights = (
@@ -114,16 +114,16 @@ def test_each_user_counts_once_in_order(num_negatives, batch, replicas, pipeline
     assert not users[~real].any()
 
 
-def test_the_remainder_can_be_dropped():
+def test_drop_remainder_omits_the_last_partial_batch():
     batches = _evaluate(drop_remainder=True)
     assert np.concatenate([f["user"] for f, *_ in batches]).tolist() == list(range(16))
-    with pytest.raises(DataError, match="got a global batch of 32 for 21 examples"):
+    with pytest.raises(DataError, match="got 21 examples, expected at least 32"):
         eval_users(
             make_choices(21), num_negatives=5, global_batch_size=32, seed=1, drop_remainder=True
         )
 
 
-def test_cached_evaluation_repeats_and_shapes_are_static():
+def test_cached_evaluation_repeats_with_static_shapes():
     settings = {"num_negatives": 5, "global_batch_size": 8, "seed": 3}
     cached = eval_users(make_choices(21), **settings, cache=True)
     assert cached.cardinality() == 3

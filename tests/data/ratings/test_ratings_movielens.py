@@ -1,4 +1,4 @@
-"""MovieLens in its own files: what is read, where it is found, and what is said of bad lines."""
+"""MovieLens files: what is read, where it is found, and the errors for malformed lines."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _assert_rows(found, rows=ROWS):
 @pytest.mark.parametrize("variant", NAMES)
 @pytest.mark.parametrize("below", [False, True])
 @pytest.mark.parametrize("said", [False, True])
-def test_each_set_is_read_in_the_order_of_its_file(tmp_path, variant, below, said):
+def test_each_variant_is_read_in_file_order(tmp_path, variant, below, said):
     _write(tmp_path / f"ml-{variant}" if below else tmp_path, variant)
     found = movielens.load(data_dir=str(tmp_path), variant=variant if said else "")
     assert found.name == f"movielens {variant}"
@@ -49,14 +49,14 @@ def test_each_set_is_read_in_the_order_of_its_file(tmp_path, variant, below, sai
 
 
 @pytest.mark.parametrize("variant", NAMES)
-def test_the_last_line_may_lack_its_end_and_lines_may_end_as_on_windows(tmp_path, variant):
+def test_crlf_and_missing_final_newline_are_accepted(tmp_path, variant):
     _write(tmp_path, variant, _text(variant).replace("\n", "\r\n")[:-2])
     _assert_rows(movielens.load(data_dir=str(tmp_path)))
 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("variant", NAMES)
-def test_chunks_join_without_a_seam(tmp_path, variant, monkeypatch):
+def test_chunk_size_does_not_change_the_parsed_rows(tmp_path, variant, monkeypatch):
     generator = np.random.default_rng(3)
     rows = [
         (int(generator.integers(1, 1000)), int(generator.integers(1, 10**6)), 5, 10**9 + n)
@@ -68,7 +68,7 @@ def test_chunks_join_without_a_seam(tmp_path, variant, monkeypatch):
         _assert_rows(movielens.load(data_dir=str(tmp_path)), rows)
 
 
-def test_a_file_may_be_named(tmp_path):
+def test_input_path_selects_the_ratings_file(tmp_path):
     path = _write(tmp_path, "1m")
     _assert_rows(movielens.load(input_path=(str(path),)))
     other = path.rename(tmp_path / "mine.txt")
@@ -104,24 +104,28 @@ BAD = [
 
 @pytest.mark.parametrize(("variant", "line"), BAD)
 @pytest.mark.parametrize("chunk_bytes", [1, 2**20])
-def test_a_bad_line_is_named(tmp_path, variant, line, chunk_bytes, monkeypatch):
+def test_malformed_line_is_reported_with_its_number(
+    tmp_path, variant, line, chunk_bytes, monkeypatch
+):
     monkeypatch.setattr(parsing, "_CHUNK_BYTES", chunk_bytes)
     lines = _text(variant).splitlines()
     path = _write(tmp_path, variant, "\n".join([*lines, line, lines[-1]]) + "\n")
     with pytest.raises(DataError) as caught:
         movielens.load(data_dir=str(tmp_path))
     message = str(caught.value)
-    assert message.startswith(f"{path}:{len(lines) + 1}: got {line!r}, expected a user")
+    place = f"{path}:{len(lines) + 1}"
+    assert message.startswith(f"{place}: got {line!r}, expected four numbers separated by ")
+    assert message.endswith(": user, item, rating, time")
     assert caught.value.field == "data_dir"
 
 
-def test_a_truncated_line_is_named(tmp_path):
+def test_truncated_last_line_is_reported_with_its_number(tmp_path):
     path = _write(tmp_path, "1m", _text("1m")[:-12])
     with pytest.raises(DataError, match=f"{path}:3: got '1::3952::5'"):
         movielens.load(data_dir=str(tmp_path))
 
 
-def test_a_long_line_is_cut(tmp_path):
+def test_long_line_is_truncated_in_the_error(tmp_path):
     _write(tmp_path, "100k", "x" * 10_000)
     with pytest.raises(DataError) as caught:
         movielens.load(data_dir=str(tmp_path))
@@ -131,30 +135,32 @@ def test_a_long_line_is_cut(tmp_path):
 @pytest.mark.parametrize(
     ("variant", "text", "message"),
     [
-        ("100k", "", "got no ratings"),
-        ("20m", "userId,movieId,rating,timestamp\n", "got no ratings"),
+        ("100k", "", "contains no ratings"),
+        ("20m", "userId,movieId,rating,timestamp\n", "contains no ratings"),
         ("20m", "1,2,3.5,4\n", "ratings.csv:1: got '1,2,3.5,4', expected the header 'userId,"),
     ],
 )
-def test_an_empty_file_and_a_wrong_header(tmp_path, variant, text, message):
+def test_empty_file_or_wrong_header_is_rejected(tmp_path, variant, text, message):
     _write(tmp_path, variant, text)
     with pytest.raises(DataError, match=message):
         movielens.load(data_dir=str(tmp_path))
 
 
-def test_what_is_not_there(tmp_path):
-    with pytest.raises(DataError, match=r"no folder is set; `runner data get ml-1m "):
+def test_missing_directory_or_ratings_file_is_reported(tmp_path):
+    hint = "to download the dataset, run `runner data get ml-1m "
+    with pytest.raises(DataError, match=f"no directory is set; {hint}"):
         movielens.load()
-    with pytest.raises(DataError, match=f"no folder {tmp_path}/x"):
+    with pytest.raises(DataError, match=f"directory {tmp_path}/x not found"):
         movielens.load(data_dir=str(tmp_path / "x"))
-    with pytest.raises(DataError, match=f"no u.data or .* in {tmp_path}, nor in ml-100k or"):
+    said = f"no u.data or .* in {tmp_path} or its subdirectory ml-100k or"
+    with pytest.raises(DataError, match=said):
         movielens.load(data_dir=str(tmp_path))
     _write(tmp_path, "100k")
-    with pytest.raises(DataError, match=r"no ratings.dat in .*, nor in ml-1m below it"):
+    with pytest.raises(DataError, match=r"no ratings.dat in .* or its subdirectory ml-1m;"):
         movielens.load(data_dir=str(tmp_path), variant="1m")
 
 
-def test_two_sets_in_one_folder(tmp_path):
+def test_two_variants_in_one_directory_require_variant(tmp_path):
     first, second = _write(tmp_path, "100k"), _write(tmp_path / "ml-20m", "20m")
     with pytest.raises(DataError, match=f"found {first} and {second}; set variant") as caught:
         movielens.load(data_dir=str(tmp_path))
@@ -169,7 +175,7 @@ def entry(tmp_path, monkeypatch) -> pathlib.Path:
     return tmp_path / "cache" / "orbit_runner" / "ratings"
 
 
-def test_large_files_are_parsed_once(tmp_path, entry, monkeypatch):
+def test_large_file_is_parsed_once_until_it_changes(tmp_path, entry, monkeypatch):
     path, calls = _write(tmp_path, "1m"), []
     parse = movielens.parse_ratings
 
@@ -189,7 +195,7 @@ def test_large_files_are_parsed_once(tmp_path, entry, monkeypatch):
 
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "empty"])
-def test_a_damaged_cache_is_made_again(tmp_path, entry, damage):
+def test_damaged_cache_entry_is_rebuilt(tmp_path, entry, damage):
     _write(tmp_path, "1m")
     movielens.load(data_dir=str(tmp_path))
     (file,) = entry.iterdir()
@@ -200,14 +206,14 @@ def test_a_damaged_cache_is_made_again(tmp_path, entry, damage):
     assert file.read_bytes() == whole
 
 
-def test_the_same_file_of_another_variant_is_parsed_anew(tmp_path, entry):
+def test_cache_entry_of_another_variant_is_not_used(tmp_path, entry):
     path = _write(tmp_path, "100k")
     movielens.load(input_path=(str(path),))
     with pytest.raises(DataError, match=r"u\.data:1"):
         movielens.load(input_path=(str(path),), variant="1m")
 
 
-def test_a_cache_that_cannot_be_written_costs_nothing_else(tmp_path, entry):
+def test_unwritable_cache_does_not_prevent_loading(tmp_path, entry):
     _write(tmp_path, "1m")
     entry.parent.parent.mkdir()
     os.symlink("/dev/null", entry.parent)

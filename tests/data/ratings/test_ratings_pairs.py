@@ -1,4 +1,4 @@
-"""Training pairs: never a positive among the negatives, uniform, anew each epoch, from any step."""
+"""Training pairs: negatives are uniform, never positives, and redrawn each epoch."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _epoch(source, number, seed=_SEED, k=4, **settings):
     return features["user"].numpy(), features["item"].numpy(), labels.numpy()
 
 
-def test_every_rank_leads_to_the_item_of_that_rank():
+def test_unchosen_maps_each_rank_to_its_item():
     source = make_choices(40, 23)
     unchosen = Unchosen(source.users, source.items, source.num_users, source.num_items)
     chosen = chosen_pairs(source)
@@ -42,7 +42,7 @@ def test_every_rank_leads_to_the_item_of_that_rank():
         assert unchosen(users, ranks).numpy().tolist() == expected
 
 
-def test_a_large_set_needs_64_bits_and_gets_them():
+def test_unchosen_ranks_do_not_overflow_32_bits():
     users, items = np.array([0, 69_999, 69_999]), np.array([5, 0, 69_998])
     unchosen = Unchosen(users, items, 70_000, 70_000)
     asked = tf.constant([0, 0, 69_999, 69_999, 69_998])
@@ -51,7 +51,7 @@ def test_a_large_set_needs_64_bits_and_gets_them():
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
-def test_an_epoch_has_each_choice_once_and_k_items_that_were_not_chosen(shuffle):
+def test_epoch_has_each_positive_once_and_k_negatives_for_each(shuffle):
     source = make_choices()
     chosen = chosen_pairs(source)
     for epoch in range(3):
@@ -67,7 +67,7 @@ def test_an_epoch_has_each_choice_once_and_k_items_that_were_not_chosen(shuffle)
         assert (positives == sorted(chosen)) is not shuffle
 
 
-def test_negatives_are_uniform_over_what_was_not_chosen():
+def test_negatives_are_uniform_over_unchosen_items():
     source, epochs = make_choices(5, 9), 2000
     pairs = TrainingPairs(source, num_negatives=4, seed=_SEED)
     features, labels = pairs(tf.range(epochs * source.size * 5, dtype=tf.int64))
@@ -77,7 +77,7 @@ def test_negatives_are_uniform_over_what_was_not_chosen():
     statistic, freedom = 0.0, 0
     for user in range(5):
         free = [i for i in range(9) if (user, i) not in chosen_pairs(source)]
-        # The item held out is one of them: training knows nothing of it.
+        # The held-out item is among them, because training does not see it.
         assert source.held_out[user] in free
         expected = counts[user].sum() / len(free)
         assert expected > 500
@@ -87,7 +87,7 @@ def test_negatives_are_uniform_over_what_was_not_chosen():
     assert abs(statistic - freedom) < 3 * np.sqrt(2 * freedom)
 
 
-def test_negatives_are_drawn_anew_each_epoch_and_by_seed():
+def test_negatives_differ_by_epoch_and_seed():
     source = make_choices(10, 300)
 
     def negatives(epoch, seed=_SEED):
@@ -125,7 +125,7 @@ def _assert_equal(got, expected):
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("chunk", [1, 40, 2**16])
-def test_batches_are_the_pairs_in_their_order(monkeypatch, chunk):
+def test_batches_contain_the_pairs_in_order(monkeypatch, chunk):
     monkeypatch.setattr(module, "_CHUNK_PAIRS", chunk)
     source = make_choices()
     batches = _train(steps=80)
@@ -143,7 +143,7 @@ def test_batches_are_the_pairs_in_their_order(monkeypatch, chunk):
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(("replicas", "pipelines"), [(1, 1), (2, 1), (2, 2), (4, 2)])
 @pytest.mark.parametrize("start_step", [0, 3, 10**9])
-def test_any_start_and_any_number_of_replicas_gives_the_same(replicas, pipelines, start_step):
+def test_batches_do_not_depend_on_start_step_or_replicas(replicas, pipelines, start_step):
     shared = _train(4, start_step=start_step, replicas=replicas, pipelines=pipelines)
     at = pair_chunks(make_choices(), num_negatives=4, global_batch_size=16, seed=_SEED).batch_at
     expected = [
@@ -157,11 +157,11 @@ def test_any_start_and_any_number_of_replicas_gives_the_same(replicas, pipelines
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("prefetch", [None, 0, 1, 5000])
-def test_making_ahead_changes_nothing(prefetch):
+def test_prefetching_does_not_change_batches(prefetch):
     _assert_equal(_train(options=PipelineOptions(prefetch=prefetch)), _train())
 
 
-def test_training_is_endless_with_static_shapes():
+def test_training_dataset_is_infinite_with_static_shapes():
     context = tf.distribute.InputContext(2, 0, 4)
     dataset = train_pairs(
         make_choices(), num_negatives=1, global_batch_size=16, seed=1, input_context=context
@@ -171,15 +171,15 @@ def test_training_is_endless_with_static_shapes():
     assert dataset.element_spec == ({"user": ids, "item": ids}, labels)
 
 
-def test_nothing_in_the_pipeline_keeps_a_state():
+def test_training_pipeline_has_no_external_state():
     dataset = train_pairs(make_choices(), num_negatives=4, global_batch_size=16, seed=1)
     policy = tf.data.experimental.ExternalStatePolicy.FAIL
     dataset._as_serialized_graph(external_state_policy=policy)
 
 
-def test_a_batch_that_does_not_divide_is_refused():
+def test_batch_size_not_divisible_by_replicas_is_rejected():
     context = tf.distribute.InputContext(1, 0, 3)
-    with pytest.raises(DataError, match=r"batch of 16, .*multiple of 3"):
+    with pytest.raises(DataError, match=r"batch size of 16, .*multiple of 3"):
         train_pairs(
             make_choices(), num_negatives=4, global_batch_size=16, seed=1, input_context=context
         )
@@ -207,7 +207,7 @@ for features, labels in itertools.islice(strategy.distribute_datasets_from_funct
 
 
 @pytest.mark.slow
-def test_a_mirrored_strategy_pulls_slices_in_the_order_of_its_replicas():
+def test_mirrored_strategy_assigns_slices_in_replica_order():
     run = subprocess.run(
         [sys.executable, "-c", _MIRRORED],
         env={**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parents[3])},

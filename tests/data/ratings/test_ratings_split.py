@@ -25,11 +25,11 @@ def _trained(source):
     )
 
 
-def test_a_small_set_by_hand():
+def test_leave_one_out_splits_a_small_example_correctly():
     source = _split([(9, 40, 5), (2, 10, 1), (9, 10, 7), (2, 30, 0), (9, 30, 6), (2, 40, 1)])
     np.testing.assert_array_equal(source.user_ids, [2, 9])
     np.testing.assert_array_equal(source.item_ids, [10, 30, 40])
-    # User 2 chose items 10 and 40 at one time, 40 further down.
+    # User 2 chose items 10 and 40 at the same time; the row of 40 is the later one.
     np.testing.assert_array_equal(source.item_ids[source.held_out], [40, 10])
     assert _trained(source) == [(2, 10), (2, 30), (9, 30), (9, 40)]
     np.testing.assert_array_equal(source.starts, [0, 2, 4])
@@ -37,7 +37,7 @@ def test_a_small_set_by_hand():
 
 
 @pytest.mark.parametrize("scale", [1, 2**40])
-def test_a_random_set_against_a_loop(scale):
+def test_leave_one_out_matches_a_loop_on_random_data(scale):
     generator = np.random.default_rng(5)
     rows = [
         (int(user) * scale, int(item) * scale, int(time))
@@ -72,7 +72,7 @@ def test_a_random_set_against_a_loop(scale):
     assert _trained(source) == expected
 
 
-def test_an_item_chosen_twice_counts_once_by_its_latest_time():
+def test_item_chosen_twice_counts_once_with_its_latest_time():
     source = _split([(1, 5, 9), (1, 6, 3), (1, 6, 10), (1, 7, 4)])
     assert source.item_ids[source.held_out].tolist() == [6]
     assert _trained(source) == [(1, 5), (1, 7)]
@@ -83,20 +83,20 @@ def test_users_with_few_choices_are_left_out():
     assert _split(rows, 3).user_ids.tolist() == [1, 2]
     assert _split(rows, 4).user_ids.tolist() == [2]
     with pytest.raises(
-        DataError, match=r"got 2 users with at most 5 .*, expected some with 6"
+        DataError, match=r"got 2 users with at most 5 .*, expected some with at least 6"
     ) as c:
         _split(rows, 6)
     assert c.value.field == "min_interactions"
 
 
-def test_items_that_nobody_chose_may_be_known():
+def test_known_items_nobody_chose_are_included():
     source = _split([(1, 5, 0), (1, 7, 1)], known_items=np.arange(4, 9))
     assert source.item_ids.tolist() == [4, 5, 6, 7, 8]
     assert (source.items.tolist(), source.held_out.tolist()) == ([1], [3])
 
 
 @pytest.mark.parametrize("num_examples", [1, 16, 500, 9000])
-def test_a_synthetic_set_begins_a_larger_one(num_examples):
+def test_small_synthetic_set_is_a_prefix_of_a_larger_one(num_examples):
     small = leave_one_out(synthetic.load(num_examples=num_examples, num_items=100))
     large = leave_one_out(synthetic.load(num_examples=12_000, num_items=100))
     assert small.size + small.num_users >= num_examples
@@ -106,7 +106,7 @@ def test_a_synthetic_set_begins_a_larger_one(num_examples):
     np.testing.assert_array_equal(small.items, large.items[: small.size])
 
 
-def test_synthetic_choices_differ_by_seed_and_user_but_not_by_call():
+def test_synthetic_choices_depend_only_on_seed_and_user():
     one, same, other = (synthetic.load(seed=seed) for seed in (1, 1, 2))
     np.testing.assert_array_equal(one.items, same.items)
     assert one.items[:20].tolist() != other.items[:20].tolist()
@@ -120,7 +120,7 @@ def test_synthetic_choices_differ_by_seed_and_user_but_not_by_call():
     assert constant.items.reshape(5, 19).tolist() == [list(range(19))] * 5
 
 
-def test_synthetic_choices_have_a_structure_that_chance_has_not():
+def test_synthetic_choices_have_more_structure_than_chance():
     source = leave_one_out(synthetic.load(num_examples=20_000, num_items=100))
     chosen = np.zeros((source.num_users, source.num_items))
     chosen[source.users, source.items] = 1

@@ -1,4 +1,4 @@
-"""A real server on loopback, with the habits that servers have, and sets that it publishes."""
+"""A real server on loopback, with the quirks of real servers, and datasets that it publishes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from orbit_runner.datasets.download.progress import Progress
 from orbit_runner.datasets.download.sources import Source
 from orbit_runner.datasets.published import Archive, PublicSet, RemoteFile
 
-CONTENT = bytes(range(251)) * 4000  # A little over a megabyte, and no two blocks of it are alike.
+CONTENT = bytes(range(251)) * 4000  # A little over a megabyte, and no two blocks of it are equal.
 
 
 @dataclasses.dataclass
@@ -99,7 +99,7 @@ def server() -> Iterator[Habits]:
 
 
 def published(name: str, content: bytes, archive: Archive | None = None) -> PublicSet:
-    """Returns a set of one file, at an address that does not exist."""
+    """Returns a dataset of one file, at an address that does not exist."""
     file = RemoteFile(
         url=f"http://nowhere.invalid/{name}",
         size=len(content),
@@ -118,7 +118,7 @@ def publish() -> Callable[..., PublicSet]:
 
 @pytest.fixture
 def bring(server: Habits, tmp_path: Path) -> Callable[..., Path]:
-    """Gets a set from the server, without waiting between attempts; returns the folder."""
+    """Downloads a dataset without waiting between attempts; returns the directory."""
 
     def bring_(data: PublicSet | None = None, **changes: object) -> Path:
         order = Order(

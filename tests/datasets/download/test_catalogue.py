@@ -1,4 +1,4 @@
-"""The catalogue: complete, consistent, and of use to the experiments it names."""
+"""The catalog of datasets: complete, consistent, and in agreement with its experiments."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PAGE = Path(__file__).resolve().parents[3] / "docs/data.md"
 
 
 @ALL
-def test_every_file_has_address_size_and_sum(data: PublicSet) -> None:
+def test_every_file_has_url_size_and_checksum(data: PublicSet) -> None:
     assert data.files
     for file in data.files:
         assert file.size > 0
@@ -29,7 +29,7 @@ def test_every_file_has_address_size_and_sum(data: PublicSet) -> None:
 
 
 @ALL
-def test_what_is_promised_comes_out_of_the_files(data: PublicSet) -> None:
+def test_declared_results_are_produced_by_the_files(data: PublicSet) -> None:
     plain = {file.name for file in data.files if not file.archive}
     archives = [file.archive for file in data.files if file.archive]
     named = {name for archive in archives for name in (archive.members or {}).values()}
@@ -41,7 +41,7 @@ def test_what_is_promised_comes_out_of_the_files(data: PublicSet) -> None:
 
 
 @ALL
-def test_no_two_files_of_a_set_have_one_name(data: PublicSet) -> None:
+def test_file_names_of_a_dataset_are_unique(data: PublicSet) -> None:
     names = [file.name for file in data.files]
 
     assert len({*names}) == len(names)
@@ -54,11 +54,11 @@ def pairs() -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("name", "experiment"), pairs())
-def test_the_experiments_are_there(name: str, experiment: str) -> None:
+def test_experiments_of_a_dataset_exist(name: str, experiment: str) -> None:
     assert experiment in experiment_files()
 
 
-def test_an_experiment_looks_where_its_set_goes() -> None:
+def test_experiment_data_dir_matches_the_download_directory() -> None:
     for experiment in sorted({use for name, use in pairs() if not SETS[name].by_hand}):
         config = resolve(Request(experiment=experiment)).config
         folders = {data.folder for data in SETS.values() if experiment in data.experiments}
@@ -67,8 +67,8 @@ def test_an_experiment_looks_where_its_set_goes() -> None:
         assert config.task.validation_data.data_dir in folders, experiment
 
 
-def test_an_unknown_name() -> None:
-    with pytest.raises(RunnerError, match="unknown data set 'mnits'; did you mean 'mnist'"):
+def test_unknown_dataset_name_suggests_a_similar_one() -> None:
+    with pytest.raises(RunnerError, match="unknown dataset 'mnits'; did you mean 'mnist'"):
         find("mnits")
 
 
@@ -76,11 +76,11 @@ def test_an_unknown_name() -> None:
     ("count", "text"),
     [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (999_600, "1 MB"), (1.555e11, "156 GB")],
 )
-def test_spelled(count: int, text: str) -> None:
+def test_format_bytes_rounds_to_readable_units(count: int, text: str) -> None:
     assert format_bytes(count) == text
 
 
-def test_the_page_has_a_row_for_every_set() -> None:
+def test_data_page_lists_every_dataset() -> None:
     lines = PAGE.read_text(encoding="utf-8").splitlines()
     rows = [line.split(" | ")[:2] for line in lines if line.startswith("| `")]
 

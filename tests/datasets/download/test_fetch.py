@@ -1,10 +1,12 @@
-"""Files over HTTP: whole, in parts, from servers of all manners, and not at all."""
+"""Downloads over HTTP: complete, resumed, from servers of all kinds, and failing."""
 
 from __future__ import annotations
 
 import json
 import socket
+import time
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_a_whole_file(server: Any, bring: Bring) -> None:
+def test_file_is_downloaded_in_one_request(server: Any, bring: Bring) -> None:
     folder = bring()
 
     assert (folder / "set.bin").read_bytes() == CONTENT
@@ -32,7 +34,7 @@ def test_a_whole_file(server: Any, bring: Bring) -> None:
     assert server.ranges_asked() == [""]
 
 
-def test_what_is_there_and_right_is_not_asked_for(
+def test_verified_file_is_not_downloaded_again(
     server: Any, bring: Bring, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bring()
@@ -41,10 +43,10 @@ def test_what_is_there_and_right_is_not_asked_for(
     bring()
 
     assert server.asked == []
-    assert "set.bin: already there, and right" in capsys.readouterr().err
+    assert "set.bin: already present and verified" in capsys.readouterr().err
 
 
-def test_a_broken_connection_is_taken_up_where_it_broke(
+def test_broken_download_resumes_where_it_stopped(
     server: Any, bring: Bring, capsys: pytest.CaptureFixture[str]
 ) -> None:
     server.cuts = [300_000, 200_000]
@@ -54,12 +56,12 @@ def test_a_broken_connection_is_taken_up_where_it_broke(
     assert (folder / "set.bin").read_bytes() == CONTENT
     assert server.ranges_asked() == ["", "bytes=300000-", "bytes=500000-"]
     assert [headers.get("if-range") for headers in server.asked] == [None, '"one"', '"one"']
-    assert "ended after 300,000 of 1,004,000 bytes; again in" in capsys.readouterr().err
+    assert "closed after 300,000 of 1,004,000 bytes; retrying in" in capsys.readouterr().err
 
 
-def test_the_next_call_goes_on_where_the_last_one_gave_up(server: Any, bring: Bring) -> None:
+def test_next_call_resumes_a_failed_download(server: Any, bring: Bring) -> None:
     server.cuts = [HALF, 0, 0]
-    with pytest.raises(DownloadError, match="ended after 502,000 of 1,004,000 bytes"):
+    with pytest.raises(DownloadError, match="closed after 502,000 of 1,004,000 bytes"):
         bring()
     folder = bring()
 
@@ -68,24 +70,24 @@ def test_the_next_call_goes_on_where_the_last_one_gave_up(server: Any, bring: Br
     assert names(folder) == ["set.bin"]
 
 
-def test_a_server_without_ranges_sends_all_anew(server: Any, bring: Bring) -> None:
+def test_download_restarts_if_server_ignores_ranges(server: Any, bring: Bring) -> None:
     server.ranges, server.cuts = False, [HALF]
 
     assert (bring() / "set.bin").read_bytes() == CONTENT
 
 
-def test_a_server_without_ranges_that_always_breaks_off_is_given_up(
+def test_retries_are_limited_if_server_ignores_ranges_and_disconnects(
     server: Any, bring: Bring
 ) -> None:
     server.ranges, server.cuts = False, [HALF] * 20
 
-    with pytest.raises(DownloadError, match="ended after"):
+    with pytest.raises(DownloadError, match="closed after"):
         bring()
 
     assert len(server.asked) == 1 + 2
 
 
-def test_a_file_that_changed_meanwhile_is_fetched_anew(server: Any, bring: Bring) -> None:
+def test_partial_file_is_discarded_if_server_file_changed(server: Any, bring: Bring) -> None:
     server.files["set.bin"], server.cuts = b"x" * len(CONTENT), [HALF, 0, 0]
     with pytest.raises(DownloadError):
         bring()
@@ -98,9 +100,7 @@ def test_a_file_that_changed_meanwhile_is_fetched_anew(server: Any, bring: Bring
 
 
 @pytest.mark.parametrize("tag", ["", 'W/"weak"'])
-def test_without_a_strong_tag_the_date_says_whether_it_is_the_same(
-    server: Any, bring: Bring, tag: str
-) -> None:
+def test_resume_uses_the_date_without_a_strong_etag(server: Any, bring: Bring, tag: str) -> None:
     date = "Wed, 21 Oct 2015 07:28:00 GMT"
     server.tag, server.modified, server.cuts = tag, date, [HALF]
 
@@ -109,7 +109,7 @@ def test_without_a_strong_tag_the_date_says_whether_it_is_the_same(
     assert server.asked[1]["if-range"] == date
 
 
-def test_parts_that_do_not_fit_together_are_fetched_whole_once(
+def test_corrupt_partial_file_is_downloaded_from_the_start(
     server: Any, bring: Bring, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     (tmp_path / "got").mkdir()
@@ -119,12 +119,10 @@ def test_parts_that_do_not_fit_together_are_fetched_whole_once(
 
     assert (folder / "set.bin").read_bytes() == CONTENT
     assert server.ranges_asked() == ["bytes=14-", ""]
-    assert "the parts do not fit together" in capsys.readouterr().err
+    assert "the resumed download is corrupt; starting over" in capsys.readouterr().err
 
 
-def test_a_part_that_is_longer_than_the_file_is_thrown_away(
-    server: Any, bring: Bring, tmp_path: Path
-) -> None:
+def test_oversized_partial_file_is_discarded(server: Any, bring: Bring, tmp_path: Path) -> None:
     (tmp_path / "got").mkdir()
     (tmp_path / "got" / "set.bin.part").write_bytes(CONTENT + b"!")
 
@@ -132,7 +130,7 @@ def test_a_part_that_is_longer_than_the_file_is_thrown_away(
     assert server.ranges_asked() == [""]
 
 
-def test_a_whole_part_needs_no_server(bring: Bring, tmp_path: Path) -> None:
+def test_complete_partial_file_needs_no_server(bring: Bring, tmp_path: Path) -> None:
     (tmp_path / "got").mkdir()
     (tmp_path / "got" / "set.bin.part").write_bytes(CONTENT)
 
@@ -141,18 +139,21 @@ def test_a_whole_part_needs_no_server(bring: Bring, tmp_path: Path) -> None:
     assert names(folder) == ["set.bin"]
 
 
-def test_a_wrong_sum_names_both_and_leaves_nothing(server: Any, bring: Bring) -> None:
+def test_checksum_mismatch_reports_both_checksums(server: Any, bring: Bring) -> None:
     server.files["set.bin"] = b"x" * len(CONTENT)
 
     with pytest.raises(DownloadError) as failure:
         bring()
 
     text = str(failure.value)
-    assert text.count("SHA-256") == 2
-    assert "not the published file, and removed" in text
+    assert f"got       1,004,000 bytes, SHA-256 {sha256(b'x' * len(CONTENT)).hexdigest()}" in text
+    assert f"published 1,004,000 bytes, SHA-256 {sha256(CONTENT).hexdigest()}" in text
+    assert "differs from the published file, so it was removed" in text
 
 
-def test_a_wrong_sum_leaves_an_empty_folder(server: Any, bring: Bring, tmp_path: Path) -> None:
+def test_checksum_mismatch_leaves_an_empty_directory(
+    server: Any, bring: Bring, tmp_path: Path
+) -> None:
     server.files["set.bin"] = b"x" * len(CONTENT)
 
     with pytest.raises(DownloadError):
@@ -164,16 +165,19 @@ def test_a_wrong_sum_leaves_an_empty_folder(server: Any, bring: Bring, tmp_path:
 @pytest.mark.parametrize(
     ("habits", "said"),
     [
-        ({"files": {}}, "the server answered 404"),
-        ({"status": [403]}, "403 Forbidden: it wants an account"),
-        ({"status": [500, 503, 500]}, "the server answered 500"),
-        ({"files": {"set.bin": b"short"}}, "has 5 bytes, the published one 1,004,000$"),
-        ({"files": {"set.bin": b"<html>"}, "kind": "text/html"}, "the page of a login or a proxy"),
-        ({"files": {"set.bin": CONTENT + b"!"}, "length": False}, "has more than the 1,004,000"),
-        ({"cuts": [9, 0, 0], "wrong_range": True}, "another part than was asked for"),
+        ({"files": {}}, "the server returned 404"),
+        ({"status": [403]}, "403 Forbidden: the server or a proxy requires"),
+        ({"status": [500, 503, 500]}, "the server returned 500"),
+        ({"files": {"set.bin": b"short"}}, "has 5 bytes, the published file 1,004,000$"),
+        ({"files": {"set.bin": b"<html>"}, "kind": "text/html"}, "it may be a login or proxy page"),
+        (
+            {"files": {"set.bin": CONTENT + b"!"}, "length": False},
+            "larger than the published file (1,004,000 bytes)",
+        ),
+        ({"cuts": [9, 0, 0], "wrong_range": True}, "did not send the requested range"),
     ],
 )
-def test_servers_that_do_not_give_the_file(
+def test_unusable_server_response_is_reported(
     server: Any, bring: Bring, habits: dict[str, Any], said: str
 ) -> None:
     for name, value in habits.items():
@@ -188,45 +192,63 @@ def test_servers_that_do_not_give_the_file(
     assert address == f"  {server.base}/set.bin"
 
 
-def test_passing_troubles_pass(server: Any, bring: Bring) -> None:
+@pytest.fixture
+def waited(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses before retries, in seconds, which then take no time."""
+    found: list[float] = []
+    monkeypatch.setattr(time, "sleep", found.append)
+    return found
+
+
+def test_temporary_server_errors_are_retried(
+    server: Any, bring: Bring, waited: list[float]
+) -> None:
     server.status = [503, 429]
 
-    assert (bring() / "set.bin").read_bytes() == CONTENT
+    assert (bring(pauses=(60.0, 90.0)) / "set.bin").read_bytes() == CONTENT
+    assert waited == [60.0, 90.0]
+    assert len(server.asked) == 3
 
 
-def test_a_refused_connection_is_told_at_once(bring: Bring) -> None:
+def test_refused_connection_fails_without_retrying(bring: Bring, waited: list[float]) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{closed.getsockname()[1]}"
 
         with pytest.raises(DownloadError, match="the connection was refused"):
             bring(source=Source(base=address), pauses=(60.0,))
+    assert waited == []
 
 
-def test_a_name_that_does_not_resolve_is_told_at_once(bring: Bring) -> None:
-    with pytest.raises(DownloadError, match=r"nowhere.invalid: the name of the host does not res"):
+def test_unresolvable_host_fails_without_retrying(bring: Bring, waited: list[float]) -> None:
+    with pytest.raises(DownloadError, match=r"nowhere.invalid: cannot resolve the host name"):
         bring(source=Source(), pauses=(60.0,))
+    assert waited == []
 
 
-def test_a_silent_server_is_given_up(bring: Bring, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unresponsive_server_times_out(bring: Bring, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "orbit_runner.datasets.download.transfer.transfer.__defaults__", (0.2,), raising=True
     )
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"http://127.0.0.1:{silent.getsockname()[1]}"
 
-        with pytest.raises(DownloadError, match="the host does not answer"):
+        with pytest.raises(DownloadError, match="the host does not respond"):
             bring(source=Source(base=address))
 
 
-def test_the_second_address_is_tried(server: Any, bring: Bring, publish: Any) -> None:
+def test_second_address_is_tried_if_the_first_fails(
+    server: Any, bring: Bring, publish: Any
+) -> None:
     data: PublicSet = publish("set.bin", CONTENT)
     object.__setattr__(data.files[0], "others", (f"{server.base}/set.bin",))
 
     assert (bring(data, source=Source()) / "set.bin").read_bytes() == CONTENT
 
 
-def test_a_proxy_is_asked(server: Any, bring: Bring, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_proxy_from_the_environment_is_used(
+    server: Any, bring: Bring, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("http_proxy", server.base)
     monkeypatch.delenv("no_proxy", raising=False)
 
@@ -234,7 +256,9 @@ def test_a_proxy_is_asked(server: Any, bring: Bring, monkeypatch: pytest.MonkeyP
     assert server.asked[0]["path"] == "http://nowhere.invalid/set.bin"
 
 
-def test_what_came_from_another_address_is_kept(server: Any, bring: Bring, tmp_path: Path) -> None:
+def test_partial_file_from_another_address_is_resumed(
+    server: Any, bring: Bring, tmp_path: Path
+) -> None:
     part = tmp_path / "got/set.bin.part"
     part.parent.mkdir()
     part.write_bytes(CONTENT[:HALF])
@@ -248,7 +272,7 @@ def test_what_came_from_another_address_is_kept(server: Any, bring: Bring, tmp_p
     assert names(folder) == ["set.bin"]
 
 
-def test_a_folder_in_place_of_a_server(bring: Bring, tmp_path: Path) -> None:
+def test_file_is_copied_from_a_local_directory(bring: Bring, tmp_path: Path) -> None:
     (tmp_path / "set.bin").write_bytes(CONTENT)
 
     folder = bring(source=source(str(tmp_path)))
@@ -257,18 +281,18 @@ def test_a_folder_in_place_of_a_server(bring: Bring, tmp_path: Path) -> None:
     assert (tmp_path / "set.bin").is_file()
 
 
-def test_a_folder_that_lacks_the_file(bring: Bring, tmp_path: Path) -> None:
+def test_file_missing_from_a_local_directory_is_reported(bring: Bring, tmp_path: Path) -> None:
     with pytest.raises(DownloadError, match=r"set.bin: cannot be copied \(No such file"):
         bring(source=source(str(tmp_path)))
 
 
 @pytest.mark.parametrize("text", ["ftp://a/b", "/no/such/folder", "http://", "file:///etc"])
-def test_sources_that_are_none(text: str) -> None:
-    with pytest.raises(RunnerError, match=r"--from: got .* expected http://…, https://… or a fol"):
+def test_invalid_source_is_rejected(text: str) -> None:
+    with pytest.raises(RunnerError, match=r"--from: got .* expected http://…, https://… or a dir"):
         source(text)
 
 
-def test_a_name_that_something_else_has_is_not_written_over(
+def test_unrelated_file_is_not_overwritten_without_replace(
     server: Any, bring: Bring, tmp_path: Path
 ) -> None:
     mine = tmp_path / "got/set.bin"

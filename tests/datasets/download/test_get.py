@@ -1,4 +1,4 @@
-"""A data set in its folder: unpacked, complete, in one piece, and never a stranger's file lost."""
+"""A downloaded dataset is unpacked and complete, and no other file is overwritten."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RECORD = ".runner_data.json"
 
 @pytest.fixture
 def packed(server: Any, publish: Callable[..., PublicSet], tar: Callable[..., bytes]) -> PublicSet:
-    """A published tar.gz of two files in a folder."""
+    """A published tar.gz of two files in a directory."""
     content = tar((tarfile.TarInfo("set/a.txt"), b"one"), (tarfile.TarInfo("set/b.txt"), b"two"))
     server.files["set.tgz"] = content
     return publish("set.tgz", content, Archive(limit=LIMIT))
@@ -37,14 +37,14 @@ def names(folder: Path) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
 
 
-def test_an_archive_is_unpacked_and_goes(bring: Bring, packed: PublicSet) -> None:
+def test_archive_is_unpacked_and_deleted(bring: Bring, packed: PublicSet) -> None:
     folder = bring(packed)
 
     assert names(folder) == [RECORD, "set", "set/a.txt", "set/b.txt"]
     assert (folder / "set/b.txt").read_bytes() == b"two"
 
 
-def test_a_second_time_there_is_nothing_to_do(
+def test_second_call_downloads_nothing(
     server: Any, bring: Bring, packed: PublicSet, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bring(packed)
@@ -53,10 +53,10 @@ def test_a_second_time_there_is_nothing_to_do(
     bring(packed)
 
     assert server.asked == []
-    assert "set.tgz: already there, and right" in capsys.readouterr().err
+    assert "set.tgz: already present and verified" in capsys.readouterr().err
 
 
-def test_a_file_that_was_lost_comes_back(server: Any, bring: Bring, packed: PublicSet) -> None:
+def test_missing_file_is_restored(server: Any, bring: Bring, packed: PublicSet) -> None:
     folder = bring(packed)
     (folder / "set/a.txt").unlink()
 
@@ -66,11 +66,11 @@ def test_a_file_that_was_lost_comes_back(server: Any, bring: Bring, packed: Publ
     assert len(server.asked) == 2
 
 
-def test_a_file_that_was_changed_is_not_written_over(bring: Bring, packed: PublicSet) -> None:
+def test_changed_file_is_not_overwritten_without_replace(bring: Bring, packed: PublicSet) -> None:
     folder = bring(packed)
     (folder / "set/a.txt").write_bytes(b"my")
 
-    with pytest.raises(RunnerError, match=r"not those of the published set:\n  set/a\.txt\n"):
+    with pytest.raises(RunnerError, match=r"differ from the published dataset:\n  set/a\.txt\n"):
         bring(packed)
     assert (folder / "set/a.txt").read_bytes() == b"my"
     assert ".unpacking" not in names(folder)
@@ -79,7 +79,7 @@ def test_a_file_that_was_changed_is_not_written_over(bring: Bring, packed: Publi
     assert (folder / "set/a.txt").read_bytes() == b"one"
 
 
-def test_archives_are_kept_where_asked_and_serve_the_next_time(
+def test_kept_archive_is_reused_by_the_next_call(
     server: Any, bring: Bring, packed: PublicSet
 ) -> None:
     folder = bring(packed, keep_archives=True)
@@ -94,7 +94,7 @@ def test_archives_are_kept_where_asked_and_serve_the_next_time(
     assert (folder / "set.tgz").is_file()
 
 
-def test_an_archive_put_there_by_hand_is_used(
+def test_manually_downloaded_archive_is_used(
     server: Any, bring: Bring, packed: PublicSet, tmp_path: Path
 ) -> None:
     (tmp_path / "got").mkdir()
@@ -106,7 +106,7 @@ def test_an_archive_put_there_by_hand_is_used(
     assert names(folder) == [RECORD, "set", "set.tgz", "set/a.txt", "set/b.txt"]
 
 
-def test_members_get_the_names_that_the_sources_read(
+def test_archive_members_are_renamed_for_the_data_source(
     server: Any, bring: Bring, publish: Any, tar: Any
 ) -> None:
     sgm = b'<seg id="1">eins</seg>\n<seg id="2">zwei</seg>'
@@ -120,30 +120,32 @@ def test_members_get_the_names_that_the_sources_read(
     assert (folder / "t.de").read_text() == "eins\nzwei\n"
 
 
-def test_a_malicious_archive_leaves_nothing_behind(
+def test_malicious_archive_leaves_nothing_behind(
     server: Any, bring: Bring, publish: Any, tar: Any, tmp_path: Path
 ) -> None:
     content = tar((tarfile.TarInfo("good"), b"good"), (tarfile.TarInfo("../../evil"), b"evil"))
     server.files["set.tgz"] = content
 
-    with pytest.raises(DownloadError, match="leads out of the folder; nothing of it is used"):
+    said = "points outside the directory; the archive was rejected"
+    with pytest.raises(DownloadError, match=said):
         bring(publish("set.tgz", content, Archive(limit=LIMIT)))
 
     assert not [name for name in names(tmp_path) if "evil" in name or "good" in name]
 
 
-def test_a_full_disk_is_told_before_anything_is_asked_for(
+def test_insufficient_disk_space_is_reported_before_downloading(
     server: Any, bring: Bring, packed: PublicSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=LIMIT))
 
-    with pytest.raises(DownloadError, match=r"10 kB are free on its disk, 10\.\d kB are needed"):
+    said = r"requires 10\.\d kB, but only 10 kB are free on its disk"
+    with pytest.raises(DownloadError, match=said):
         bring(packed)
 
     assert server.asked == []
 
 
-def test_what_has_come_needs_no_room(
+def test_downloaded_bytes_are_excluded_from_the_required_disk_space(
     server: Any, bring: Bring, packed: PublicSet, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=LIMIT))
@@ -153,19 +155,21 @@ def test_what_has_come_needs_no_room(
     assert (bring(packed) / "set/a.txt").is_file()
 
 
-def test_a_folder_that_is_a_file(bring: Bring, tmp_path: Path) -> None:
+def test_directory_below_a_file_is_rejected(bring: Bring, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
 
-    with pytest.raises(RunnerError, match=r"--dir: .*file/below cannot be made \(Not a directory"):
+    with pytest.raises(RunnerError, match=r"--dir: cannot create .*file/below \(Not a directory"):
         bring(folder=tmp_path / "file" / "below")
 
 
-def test_one_at_a_time(bring: Bring, tmp_path: Path) -> None:
+def test_concurrent_download_into_the_same_directory_is_rejected(
+    bring: Bring, tmp_path: Path
+) -> None:
     (tmp_path / "got").mkdir()
 
     with (
         holding(tmp_path / "got"),
-        pytest.raises(RunnerError, match="another `runner data get` is at work there"),
+        pytest.raises(RunnerError, match="another `runner data get` is using this directory"),
     ):
         bring()
     bring()
@@ -187,13 +191,13 @@ sys.exit(main(["data", "get", "toy", *sys.argv[3:]]))
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(("kill", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
-def test_a_process_that_is_ended_and_started_again(
+def test_interrupted_or_killed_download_resumes_when_restarted(
     server: Any, publish: Any, tmp_path: Path, kill: signal.Signals, code: int
 ) -> None:
     content = bytes(range(251)) * 40_000
     data = publish("set.bin", content)
     server.files["set.bin"] = content
-    # 2 MB come, then the server breaks off, and the process waits before it asks again.
+    # 2 MB arrive, then the server disconnects, and the process waits before it retries.
     server.cuts = [2_000_000, 0, 0, 0]
     command = [
         *(sys.executable, "-c", PROGRAM, str(len(content)), data.files[0].sha256),
@@ -215,7 +219,7 @@ def test_a_process_that_is_ended_and_started_again(
         said = process.communicate(timeout=600)[1]
     assert process.returncode == code, said
     assert "Traceback" not in said
-    assert ("the same command goes on from there" in said) == (kill == signal.SIGINT)
+    assert ("run the same command again to continue" in said) == (kill == signal.SIGINT)
     assert part.stat().st_size == 2_000_000
     server.cuts = []
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)

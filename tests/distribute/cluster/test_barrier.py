@@ -1,4 +1,4 @@
-"""Members that look for each other before TensorFlow starts, as threads with real sockets."""
+"""The barrier at which members meet before TensorFlow starts: threads with real sockets."""
 
 import json
 import socket
@@ -48,7 +48,7 @@ def _all_meet(clusters: list[Cluster], *changes: dict[str, Any]) -> list[BaseExc
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
-def test_all_meet_and_their_ports_are_free_again(count: int) -> None:
+def test_all_members_meet_and_release_their_ports(count: int) -> None:
     clusters = _clusters(count)
 
     assert _all_meet(clusters) == [None] * count
@@ -57,7 +57,7 @@ def test_all_meet_and_their_ports_are_free_again(count: int) -> None:
         socket.create_server(("127.0.0.1", int(port))).close()
 
 
-def test_nobody_goes_on_before_the_last_one_came() -> None:
+def test_no_member_continues_before_the_last_one_arrives() -> None:
     first, second, third = _clusters(3)
     gone: list[str] = []
     threads = [
@@ -74,12 +74,13 @@ def test_nobody_goes_on_before_the_last_one_came() -> None:
     assert sorted(gone) == ["worker 0", "worker 1"]
 
 
-def test_who_is_missing_is_named_and_told_meanwhile() -> None:
+def test_missing_member_is_named_while_waiting_and_in_the_error() -> None:
     clusters, told = _clusters(3), list[str]()
     threads = [threading.Thread(target=lambda: _all_meet(clusters[1:2], {"timeout": 3.0}))]
     threads[0].start()
     begun = time.monotonic()
-    with pytest.raises(MemberLost, match=r"worker 0: waited 3 s.*worker 2 \(127") as caught:
+    expected = r"worker 0: no response from worker 2 \(127.* within 3 s"
+    with pytest.raises(MemberLost, match=expected) as caught:
         _meet(clusters[0], told.append, timeout=3.0)
 
     assert time.monotonic() - begun < 60
@@ -89,7 +90,7 @@ def test_who_is_missing_is_named_and_told_meanwhile() -> None:
     threads[0].join()
 
 
-def test_members_with_other_purposes_find_out() -> None:
+def test_members_with_different_purposes_are_rejected() -> None:
     errors = _all_meet(_clusters(2), {"purpose": "train a"}, {"purpose": "train b"})
 
     assert [type(error) for error in errors] == [ClusterError, ClusterError]
@@ -97,7 +98,7 @@ def test_members_with_other_purposes_find_out() -> None:
     assert "train b" in str(errors[0])
 
 
-def test_members_of_other_clusters_find_out() -> None:
+def test_members_with_different_clusters_are_rejected() -> None:
     one, other = _clusters(2)
     third = (*other.jobs["worker"], "127.0.0.1:9")
     larger = Cluster({"worker": third}, other.me, "a test")
@@ -105,17 +106,17 @@ def test_members_of_other_clusters_find_out() -> None:
     errors = _all_meet([one, larger], {}, {"timeout": 2.0})
 
     assert isinstance(errors[0], ClusterError)
-    assert "another cluster" in str(errors[0])
+    assert "worker 1 has a different cluster" in str(errors[0])
 
 
-def test_a_port_in_use_is_told() -> None:
+def test_port_in_use_is_reported() -> None:
     (cluster,) = _clusters(1)
     _, _, port = cluster.me.address.rpartition(":")
     with socket.create_server(("", int(port))), pytest.raises(RunnerError, match="is in use"):
         _meet(cluster)
 
 
-def test_strangers_at_the_port_do_no_harm() -> None:
+def test_unrelated_connections_to_the_port_are_ignored() -> None:
     clusters = _clusters(2)
     thread = threading.Thread(target=_meet, args=(clusters[0],))
     thread.start()
@@ -134,7 +135,7 @@ def test_strangers_at_the_port_do_no_harm() -> None:
     assert not thread.is_alive()
 
 
-def test_closed_ports_are_found() -> None:
+def test_members_with_closed_ports_are_unreachable() -> None:
     free, taken = free_ports(2)
     with socket.create_server(("127.0.0.1", taken)):
         members = [Member("worker", n, f"127.0.0.1:{p}") for n, p in enumerate((free, taken))]

@@ -1,4 +1,4 @@
-"""What TensorFlow's own resolvers read of the same description."""
+"""Cluster descriptions are read as by TensorFlow's own resolvers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ALL = {"chief": ["c:1"], "worker": ["w:1", "x:1"], "ps": ["p:1", "q:1"], "evalua
         ({"worker": ["[::1]:1"]}, "worker", 0),
     ],
 )
-def test_tensorflow_reads_the_same(
+def test_tf_config_is_read_as_tensorflow_reads_it(
     jobs: dict[str, list[str]], role: str, index: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = json.dumps({"cluster": jobs, "task": {"type": role, "index": index}})
@@ -44,7 +44,7 @@ def test_tensorflow_reads_the_same(
         assert theirs.cluster_spec().task_address(role, index) == cluster.me.address
 
 
-def test_a_cluster_of_the_config_is_read_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tensorflow_reads_a_tf_config_made_from_the_config(monkeypatch: pytest.MonkeyPatch) -> None:
     runtime = RuntimeConfig(worker_hosts="a:1, b:2", task_index=1)
 
     monkeypatch.setenv("TF_CONFIG", from_config(runtime).tf_config())
@@ -55,15 +55,15 @@ def test_a_cluster_of_the_config_is_read_too(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("text", ["n[1-3]", "n[01-03,7]", "a,b,gpu4", "n[08-11],m2"])
-def test_lists_of_nodes_have_the_same_nodes(text: str) -> None:
+def test_slurm_node_lists_expand_as_in_tensorflow(text: str) -> None:
     from tensorflow.python.distribute.cluster_resolver import slurm_cluster_resolver
 
-    # TensorFlow sorts them as texts.
+    # TensorFlow sorts them as strings.
     assert sorted(expand_nodes(text)) == sorted(slurm_cluster_resolver.expand_hostlist(text))
 
 
 @pytest.mark.parametrize("text", ["2(x3),1", "1", "4,2(x2)"])
-def test_counts_are_the_same(text: str) -> None:
+def test_slurm_task_counts_expand_as_in_tensorflow(text: str) -> None:
     from tensorflow.python.distribute.cluster_resolver import slurm_cluster_resolver
 
     assert expand_counts(text) == slurm_cluster_resolver.expand_tasks_per_node(text)

@@ -1,4 +1,4 @@
-"""Who the members of a cluster are: what is taken, what is refused, and what TensorFlow is told."""
+"""Descriptions of clusters: which are valid, which are rejected, and their `TF_CONFIG`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ JOBS = {"worker": ("w0:1", "w1:1"), "chief": ("c:1",), "ps": ("p:1",), "evaluato
         ("a-b.c.svc.cluster.local:2222", ("a-b.c.svc.cluster.local", 2222)),
     ],
 )
-def test_an_address_is_taken_and_parted(address: str, parts: tuple[str, int]) -> None:
+def test_valid_address_is_accepted_and_split(address: str, parts: tuple[str, int]) -> None:
     assert address_problem(address) == ""
     assert split_address(address) == parts
 
@@ -50,14 +50,14 @@ def test_an_address_is_taken_and_parted(address: str, parts: tuple[str, int]) ->
         ("x" * 5000, "expected host:port"),
     ],
 )
-def test_what_is_no_address_is_said(address: object, said: str) -> None:
+def test_invalid_address_is_rejected_with_a_short_message(address: object, said: str) -> None:
     found = address_problem(address)
 
     assert said in found
     assert len(found) < 160
 
 
-def test_members_come_in_the_order_of_roles_and_the_chief_first() -> None:
+def test_members_are_ordered_by_role_with_the_chief_first() -> None:
     cluster = check_cluster(JOBS, "worker", 1, "here")
 
     assert [str(member) for member in cluster.members()] == [
@@ -84,12 +84,14 @@ def test_members_come_in_the_order_of_roles_and_the_chief_first() -> None:
         ({"worker": ("a:1",), "ps": ("b:1",)}, "ps", 0, False),
     ],
 )
-def test_one_writes(jobs: dict[str, tuple[str, ...]], role: str, index: int, chief: bool) -> None:
+def test_exactly_one_member_is_the_chief(
+    jobs: dict[str, tuple[str, ...]], role: str, index: int, chief: bool
+) -> None:
     assert check_cluster(jobs, role, index, "here").is_chief is chief
 
 
 @pytest.mark.parametrize("index", [0, 3])
-def test_an_evaluator_may_stand_outside_of_the_cluster(index: int) -> None:
+def test_evaluator_need_not_be_listed_in_the_cluster(index: int) -> None:
     jobs = {"worker": ("a:1", "b:1")}
     if index:
         with pytest.raises(ClusterError, match=r"task\.index: got 3, allowed: 0"):
@@ -109,7 +111,7 @@ def test_an_evaluator_may_stand_outside_of_the_cluster(index: int) -> None:
         (JOBS, "worker", -1, "task.index: got -1, allowed: 0 to 1"),
         (JOBS, "chief", 1, "task.index: got 1, allowed: 0 ("),
         (JOBS, "wroker", 0, "task.type: unknown role 'wroker'; did you mean 'worker'?\nallowed: "),
-        ({"worker": ("a:1",)}, "ps", 0, "task.type: got 'ps', and the cluster has no ps"),
+        ({"worker": ("a:1",)}, "ps", 0, "task.type: got 'ps', but the cluster has no ps"),
         ({"wokrer": ("a:1",)}, "worker", 0, "unknown role 'wokrer'; did you mean 'worker'?"),
         ({"ps": ("a:1",)}, "ps", 0, "there is neither a chief nor a worker"),
         ({}, "evaluator", 0, "there is neither a chief nor a worker"),
@@ -118,17 +120,17 @@ def test_an_evaluator_may_stand_outside_of_the_cluster(index: int) -> None:
             {"worker": ("a:1",), "evaluator": ("b:1", "c:1")}, "worker", 0,
             "cluster.evaluator: got 2 evaluators, allowed: one",
         ),
-        ({"worker": ("a:1", "a:1")}, "worker", 0, "worker[1]: got a:1, which is worker[0] as well"),
-        ({"worker": ("a:1", "A:01")}, "worker", 0, "got A:01, which is worker[0] as well"),
+        ({"worker": ("a:1", "a:1")}, "worker", 0, "worker[1]: got a:1, already used by worker[0]"),
+        ({"worker": ("a:1", "A:01")}, "worker", 0, "got A:01, already used by worker[0]"),
         (
             {"worker": ("a:1",), "ps": ("a:1",)}, "worker", 0,
-            "cluster.ps[0]: got a:1, which is worker[0] as well",
+            "cluster.ps[0]: got a:1, already used by worker[0]",
         ),
         ({"worker": ("a:1", "b")}, "worker", 0, "cluster.worker[1]: got 'b', expected host:port"),
         ({"worker": ({"x": 1}, [2])}, "worker", 0, "cluster.worker[1]: got [2], expected host"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_right_is_refused(
+def test_invalid_cluster_description_is_rejected(
     jobs: dict[str, tuple[str, ...]], role: str, index: int, said: str
 ) -> None:
     with pytest.raises(ClusterError) as caught:
@@ -138,7 +140,7 @@ def test_what_cannot_be_right_is_refused(
     assert caught.value.exit_code == 2
 
 
-def test_all_is_said_at_once_and_no_more_than_a_screen() -> None:
+def test_all_cluster_errors_are_reported_in_at_most_nine_lines() -> None:
     with pytest.raises(ClusterError) as caught:
         check_cluster({"worker": ("bad",) * 200, "pss": ("a:1",)}, "worker", 900, "here")
 
@@ -147,7 +149,7 @@ def test_all_is_said_at_once_and_no_more_than_a_screen() -> None:
     assert lines[-1] == "… and 198 more"
 
 
-def test_what_tensorflow_is_told() -> None:
+def test_tf_config_contains_the_cluster_and_the_task() -> None:
     cluster = Cluster({"worker": ("a:1", "b:1")}, Member("worker", 1, "b:1"), "here")
 
     assert json.loads(cluster.tf_config()) == {

@@ -29,7 +29,7 @@ ALL = ClusterConfig(chief=["c:1"], worker=["a:1"], ps=["p:1", "q:1"], evaluator=
         ({"cluster": ClusterConfig(chief=["c:1"])}, {"chief": ("c:1",)}, "chief 0"),
     ],
 )
-def test_the_config_says_who_is_there(
+def test_cluster_and_own_member_are_read_from_the_config(
     settings: dict[str, Any], jobs: dict[str, tuple[str, ...]], me: str
 ) -> None:
     cluster = from_config(RuntimeConfig(**settings))
@@ -40,7 +40,7 @@ def test_the_config_says_who_is_there(
     assert cluster.source == f"runtime.{named}"
 
 
-def test_nothing_is_described() -> None:
+def test_default_config_describes_no_cluster() -> None:
     assert described_jobs(RuntimeConfig()) == {}
 
 
@@ -49,25 +49,25 @@ def test_nothing_is_described() -> None:
     [
         (
             {"worker_hosts": "a:1,b:1"},
-            "runtime.task_index: is not set, and runtime.worker_hosts has 2 members of the role "
-            "worker\nset it on each: 0 to 1",
+            "runtime.task_index: is not set, but runtime.worker_hosts has 2 members with the "
+            "role worker\nset it on each member: 0 to 1",
         ),
-        ({"cluster": ALL, "task_type": "ps"}, "runtime.cluster has 2 members of the role ps"),
+        ({"cluster": ALL, "task_type": "ps"}, "runtime.cluster has 2 members with the role ps"),
         ({"cluster": TWO, "task_index": 2}, "runtime.cluster: task.index: got 2, allowed: 0 to 1"),
-        ({"cluster": TWO, "task_type": "ps"}, "got 'ps', and the cluster has no ps"),
+        ({"cluster": TWO, "task_type": "ps"}, "got 'ps', but the cluster has no ps"),
         ({"worker_hosts": "a,b:1", "task_index": 0}, "cluster.worker[0]: got 'a', expected host"),
-        ({"worker_hosts": "a:1,a:1", "task_index": 0}, "got a:1, which is worker[0] as well"),
+        ({"worker_hosts": "a:1,a:1", "task_index": 0}, "got a:1, already used by worker[0]"),
         ({"worker_hosts": " , "}, "the cluster has no worker"),
     ],
 )
-def test_what_is_wrong_is_said(settings: dict[str, Any], said: str) -> None:
+def test_invalid_cluster_config_is_rejected(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(ClusterError) as caught:
         from_config(RuntimeConfig(**settings))
 
     assert said in str(caught.value)
 
 
-def test_servers_to_drive_from_outside() -> None:
+def test_remote_cluster_setting_is_parsed() -> None:
     found = parse_remote("worker=a:1, b:1; ps = c:1 ;")
 
     assert found == {"worker": ("a:1", "b:1"), "ps": ("c:1",)}
@@ -78,17 +78,17 @@ def test_servers_to_drive_from_outside() -> None:
     [
         ("a:1", "got 'a:1', expected each role once, such as worker=a:2222"),
         ("worker=a:1;worker=b:1", "got 'worker=b:1', expected each role once"),
-        ("worker=a:1", "names no ps"),
-        ("ps=a:1", "names no worker"),
-        ("", "names no worker"),
-        ("wroker=a:1;ps=b:1", "names no worker"),
+        ("worker=a:1", "has no ps"),
+        ("ps=a:1", "has no worker"),
+        ("", "has no worker"),
+        ("wroker=a:1;ps=b:1", "has no worker"),
         ("worker=a:1;ps=b:1;pss=c:1", "unknown role 'pss'; did you mean 'ps'?"),
-        ("worker=a:1;ps=b:1;chief=c:1", "got the role chief, which is no server's"),
+        ("worker=a:1;ps=b:1;chief=c:1", "got the role chief, which does not run a server"),
         ("worker=a;ps=b:1", "cluster.worker[0]: got 'a', expected host:port"),
-        ("worker=a:1;ps=a:1", "cluster.ps[0]: got a:1, which is worker[0] as well"),
+        ("worker=a:1;ps=a:1", "cluster.ps[0]: got a:1, already used by worker[0]"),
     ],
 )
-def test_servers_that_cannot_be_right(text: str, said: str) -> None:
+def test_invalid_remote_cluster_setting_is_rejected(text: str, said: str) -> None:
     with pytest.raises(ClusterError) as caught:
         parse_remote(text)
 

@@ -1,4 +1,4 @@
-"""Whether hosts are known and the port is free, told before anything starts."""
+"""Unknown hosts and ports in use are reported before anything starts."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from orbit_runner.distribute.cluster.addresses import (
 from orbit_runner.distribute.cluster.description import Cluster, Member
 from orbit_runner.distribute.cluster.resolver import reach_problems
 
-NOWHERE = "nowhere.invalid"  # RFC 2606 keeps the domain from ever being given away.
+NOWHERE = "nowhere.invalid"  # RFC 2606 reserves the domain, so nobody can register it.
 
 
 @pytest.fixture
 def free() -> int:
     """A port on which nothing listened a moment ago."""
     while True:
-        # Below those that the system gives away by itself, to any other process meanwhile.
+        # Below the range from which the system assigns ports to other processes.
         port = random.SystemRandom().randrange(10_000, 30_000)
         with contextlib.suppress(OSError), listening_socket(port):
             return port
 
 
 class SlowNames:
-    """A name server that answers nothing until it is told to."""
+    """A name server that does not answer before `answer` is called."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -47,7 +47,7 @@ class SlowNames:
         return []
 
     def answer(self) -> None:
-        """Answers, and waits until nobody asks any more."""
+        """Answers, and waits until all lookups have ended."""
         self._answering.set()
         for thread in threading.enumerate():
             if thread.name.startswith("lookup"):
@@ -56,7 +56,7 @@ class SlowNames:
 
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowNames]:
-    """Makes looking up slow while the test runs."""
+    """Makes lookups slow during the test."""
     names = SlowNames()
     monkeypatch.setattr(socket, "getaddrinfo", names.look_up)
     yield names
@@ -71,7 +71,7 @@ def _cluster(role: str, index: int, port: int = 1, **hosts: list[str]) -> Cluste
 
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
 @pytest.mark.parametrize("own", ["localhost", "any"])
-def test_a_port_in_use(family: int, own: str) -> None:
+def test_port_in_use_by_another_process_is_reported(family: int, own: str) -> None:
     host = {"any": "", "localhost": "127.0.0.1" if family == socket.AF_INET else "::1"}[own]
     with socket.create_server((host, 0), family=family) as other:
         port = other.getsockname()[1]
@@ -81,32 +81,32 @@ def test_a_port_in_use(family: int, own: str) -> None:
     assert said == f"port {port} of somewhere:{port} is in use by another process"
 
 
-def test_a_port_that_another_would_share() -> None:
-    # The servers of TensorFlow set this, so two of them would both listen and neither complain.
+def test_port_opened_with_reuse_port_counts_as_in_use() -> None:
+    # The servers of TensorFlow set this, so two of them could listen without an error.
     with socket.create_server(("", 0), reuse_port=True) as other:
         assert "is in use" in port_problem(f"localhost:{other.getsockname()[1]}")
 
 
-def test_a_free_port_is_free_again_afterwards(free: int) -> None:
+def test_checking_a_free_port_leaves_it_free(free: int) -> None:
     assert port_problem(f"localhost:{free}") == ""
     assert port_problem(f"localhost:{free}") == ""
 
 
-def test_hosts_are_looked_up() -> None:
+def test_unknown_and_invalid_hosts_are_found() -> None:
     addresses = ["localhost:1", "127.0.0.1:1", "[::1]:1", f"{NOWHERE}:1", f"{NOWHERE}:2", "a..b:1"]
 
     found = unknown_hosts(addresses, 20)
 
     assert [*found] == [NOWHERE, "a..b"]
-    assert found["a..b"] == "it is no valid name"
+    assert found["a..b"] == "not a valid host name"
     assert all(found.values())
 
 
-def test_no_hosts_no_wait() -> None:
+def test_empty_address_list_has_no_unknown_hosts() -> None:
     assert unknown_hosts([], 20) == {}
 
 
-def test_a_slow_name_server_holds_up_nobody(slow: SlowNames) -> None:
+def test_slow_name_server_does_not_delay_the_check(slow: SlowNames) -> None:
     begun = time.monotonic()
 
     found = unknown_hosts([f"h{n}:1" for n in range(100)], 0.2)
@@ -116,7 +116,7 @@ def test_a_slow_name_server_holds_up_nobody(slow: SlowNames) -> None:
     assert 1 <= len(slow.asked) <= 8
 
 
-def test_what_nobody_waits_for_is_not_looked_up(slow: SlowNames) -> None:
+def test_no_more_hosts_are_looked_up_after_the_timeout(slow: SlowNames) -> None:
     unknown_hosts([f"h{n}:1" for n in range(100)], 0.1)
     asked = len(slow.asked)
 
@@ -125,7 +125,7 @@ def test_what_nobody_waits_for_is_not_looked_up(slow: SlowNames) -> None:
     assert len(slow.asked) == asked
 
 
-def test_what_is_known_to_be_wrong_is_told_though_others_are_slow(
+def test_unknown_host_is_reported_while_other_lookups_are_slow(
     monkeypatch: pytest.MonkeyPatch, slow: SlowNames
 ) -> None:
     waiting = socket.getaddrinfo
@@ -140,12 +140,12 @@ def test_what_is_known_to_be_wrong_is_told_though_others_are_slow(
     assert unknown_hosts([f"{NOWHERE}:1", "slow:1"], 0.2) == {NOWHERE: "Name or service not known"}
 
 
-def test_both_are_told(free: int) -> None:
+def test_unknown_host_and_port_in_use_are_both_reported(free: int) -> None:
     with listening_socket(free):
         found = [*reach_problems(_cluster("worker", 0, free, worker=["localhost", "a..b"]))]
 
     assert found == [
-        "here: worker 1: the host 'a..b' is not known: it is no valid name",
+        "here: worker 1: cannot resolve the host 'a..b': not a valid host name",
         f"here: worker 0: port {free} of localhost:{free} is in use by another process",
     ]
 
@@ -159,7 +159,7 @@ def test_both_are_told(free: int) -> None:
         ("evaluator", {"worker": ["a", "b"]}, set()),
     ],
 )
-def test_only_whom_it_talks_to_is_looked_up(
+def test_only_hosts_that_a_member_connects_to_are_looked_up(
     role: str, hosts: dict[str, list[str]], asked: set[str], free: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -171,7 +171,7 @@ def test_only_whom_it_talks_to_is_looked_up(
     assert sorted(found) == sorted(asked)
 
 
-def test_names_that_come_with_their_members_are_not_looked_up(free: int) -> None:
+def test_hosts_named_before_they_exist_are_not_looked_up(free: int) -> None:
     early = Cluster({"worker": (f"localhost:{free}", f"{NOWHERE}:1")},
                     Member("worker", 0, f"localhost:{free}"), "here", named_early=True)  # fmt: skip
 
@@ -180,7 +180,9 @@ def test_names_that_come_with_their_members_are_not_looked_up(free: int) -> None
         assert len([*reach_problems(early)]) == 1
 
 
-def test_a_hundred_unknown_hosts_are_one_screen(free: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_unknown_hosts_are_summarized_in_four_lines(
+    free: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def look_up(host: str, *_: Any, **__: Any) -> Any:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
@@ -190,19 +192,19 @@ def test_a_hundred_unknown_hosts_are_one_screen(free: int, monkeypatch: pytest.M
     found = [*reach_problems(_cluster("worker", 0, free, worker=hosts))]
 
     assert len(found) == 4
-    assert found[-1] == "here: … and 97 more hosts are not known"
+    assert found[-1] == "here: … and 97 more hosts cannot be resolved"
 
 
-def test_addresses_at_which_nobody_listens(free: int) -> None:
+def test_addresses_without_a_listener_are_unreachable(free: int) -> None:
     with listening_socket(0) as other:
         there = f"127.0.0.1:{other.getsockname()[1]}"
         found = find_unreachable([there, f"127.0.0.1:{free}", f"{NOWHERE}:1"], 20)
 
     assert [*found] == [f"127.0.0.1:{free}", f"{NOWHERE}:1"]
-    assert found[f"127.0.0.1:{free}"] == "nobody listens there"
+    assert found[f"127.0.0.1:{free}"] == "nothing is listening there"
 
 
-def test_an_address_that_is_slow_to_answer_is_no_mistake(slow: SlowNames) -> None:
+def test_address_that_is_slow_to_resolve_is_not_reported(slow: SlowNames) -> None:
     begun = time.monotonic()
 
     assert find_unreachable(["far-away:1"], 0.2) == {}

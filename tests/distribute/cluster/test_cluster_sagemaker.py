@@ -1,4 +1,4 @@
-"""Clusters of SageMaker, from the variables of its containers."""
+"""SageMaker clusters, read from the environment variables of the containers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _environ(count: int, me: str, turned: bool = False) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("turned", [False, True])
-def test_all_agree_on_the_order(turned: bool) -> None:
+def test_hosts_are_sorted_whatever_their_order_in_the_variable(turned: bool) -> None:
     cluster = from_sagemaker(MIRRORED, _environ(11, "algo-10", turned))
 
     assert cluster.jobs == {"worker": tuple(f"algo-{n}:2222" for n in range(1, 12))}
@@ -28,7 +28,7 @@ def test_all_agree_on_the_order(turned: bool) -> None:
     assert cluster.named_early
 
 
-def test_roles_go_by_rank() -> None:
+def test_roles_are_assigned_by_rank() -> None:
     runtime = RuntimeConfig(distribution_strategy="parameter_server", num_evaluators=1)
 
     members = [
@@ -48,11 +48,14 @@ def test_roles_go_by_rank() -> None:
         ({"SM_HOSTS": "[" * 100_000}, "SM_HOSTS is '[["),
         (_environ(2, "algo-3"), "SM_CURRENT_HOST is 'algo-3', allowed: algo-1, algo-2"),
         (_environ(2, ""), "SM_CURRENT_HOST is '', allowed"),
-        ({"SM_HOSTS": '["a", "a"]', "SM_CURRENT_HOST": "a"}, "got a:2222, which is worker[0] as"),
+        (
+            {"SM_HOSTS": '["a", "a"]', "SM_CURRENT_HOST": "a"},
+            "got a:2222, already used by worker[0]",
+        ),
     ],
     ids=lambda value: str(value)[:40],
 )
-def test_what_is_wrong_is_said(environ: dict[str, str], said: str) -> None:
+def test_invalid_sagemaker_variables_are_rejected(environ: dict[str, str], said: str) -> None:
     with pytest.raises(ClusterError) as caught:
         from_sagemaker(MIRRORED, environ)
 
@@ -62,5 +65,7 @@ def test_what_is_wrong_is_said(environ: dict[str, str], said: str) -> None:
 @pytest.mark.parametrize(
     ("environ", "found"), [({}, False), (_environ(1, "algo-1"), False), (_environ(2, "x"), True)]
 )
-def test_it_takes_several_hosts(environ: dict[str, str], found: bool) -> None:
+def test_sagemaker_is_detected_only_with_several_hosts(
+    environ: dict[str, str], found: bool
+) -> None:
     assert is_sagemaker(environ) is found

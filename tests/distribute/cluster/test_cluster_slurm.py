@@ -1,4 +1,4 @@
-"""Clusters of Slurm, from the variables that `srun` sets for its tasks."""
+"""Slurm clusters, read from the environment variables that `srun` sets for its tasks."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _environ(**more: str) -> dict[str, str]:
         ("n[9-11]", "n9 n10 n11"),
     ],
 )
-def test_a_list_of_nodes(text: str, nodes: str) -> None:
+def test_node_list_is_expanded(text: str, nodes: str) -> None:
     assert expand_nodes(text) == nodes.split()
 
 
@@ -52,8 +52,8 @@ def test_a_list_of_nodes(text: str, nodes: str) -> None:
     ["", ",", "n1,", "n[", "n]1[", "n[1-2", "n1-2]", "n[a-b]", "n[]", "n[3-1]", "n[1-2-3]", "n[1,]",
      "n[-2]", "n[[1-2]]", "n 1", "n[1-" + "9" * 5000 + "]"],
 )  # fmt: skip
-def test_a_list_of_nodes_that_is_none(text: str) -> None:
-    with pytest.raises(ClusterError, match=r"Slurm: got the (list of )?nodes") as caught:
+def test_invalid_node_list_is_rejected(text: str) -> None:
+    with pytest.raises(ClusterError, match=r"Slurm: got (node list|nodes) ") as caught:
         expand_nodes(text)
 
     assert len(str(caught.value)) < 250
@@ -63,13 +63,13 @@ def test_a_list_of_nodes_that_is_none(text: str) -> None:
     ("text", "counts"),
     [("1", [1]), ("2(x3),1", [2, 2, 2, 1]), ("1,2(x2)", [1, 2, 2]), ("4(x1)", [4])],
 )
-def test_numbers_of_tasks(text: str, counts: list[int]) -> None:
+def test_task_counts_are_expanded(text: str, counts: list[int]) -> None:
     assert expand_counts(text) == counts
 
 
 @pytest.mark.parametrize("text", ["", "a", "2(3)", "2(x)", "-1", "1,,2", "2(x3", "²"])
-def test_numbers_of_tasks_that_are_none(text: str) -> None:
-    with pytest.raises(ClusterError, match="Slurm: got the numbers of tasks"):
+def test_invalid_task_counts_are_rejected(text: str) -> None:
+    with pytest.raises(ClusterError, match="Slurm: got task counts"):
         expand_counts(text)
 
 
@@ -96,7 +96,7 @@ def test_numbers_of_tasks_that_are_none(text: str) -> None:
         ),
     ],
 )
-def test_ranks_and_ports(more: dict[str, str], addresses: str) -> None:
+def test_each_rank_gets_the_expected_node_and_port(more: dict[str, str], addresses: str) -> None:
     environ, expected = _environ(**more), addresses.split()
 
     for rank, address in enumerate(expected):
@@ -106,7 +106,7 @@ def test_ranks_and_ports(more: dict[str, str], addresses: str) -> None:
         assert cluster.source == "Slurm"
 
 
-def test_roles_go_by_rank() -> None:
+def test_roles_are_assigned_by_rank() -> None:
     environ = _environ(STEP_NODELIST="n1", STEP_TASKS_PER_NODE="6", STEP_NUM_TASKS="6")
 
     members = [
@@ -116,7 +116,7 @@ def test_roles_go_by_rank() -> None:
     assert members == ["chief 0", "ps 0", "ps 1", "worker 0", "worker 1", "evaluator 0"]
 
 
-def test_an_evaluator_is_the_last() -> None:
+def test_evaluator_has_the_last_rank() -> None:
     runtime = MIRRORED.replace(num_evaluators=1)
 
     members = [
@@ -126,7 +126,7 @@ def test_an_evaluator_is_the_last() -> None:
     assert members == ["worker 0", "worker 1", "evaluator 0"]
 
 
-def test_a_parameter_server_is_there_unless_said_otherwise() -> None:
+def test_default_is_one_parameter_server() -> None:
     runtime = RuntimeConfig(distribution_strategy="parameter_server")
 
     assert {r: len(a) for r, a in from_slurm(runtime, _environ()).jobs.items()} == {
@@ -137,26 +137,37 @@ def test_a_parameter_server_is_there_unless_said_otherwise() -> None:
 @pytest.mark.parametrize(
     ("runtime", "more", "said"),
     [
-        (MIRRORED, {"PROCID": "3"}, "SLURM_PROCID is 3, of 3 tasks"),
+        (MIRRORED, {"PROCID": "3"}, "SLURM_PROCID is 3, allowed: 0 to 2 (3 tasks)"),
         (MIRRORED, {"PROCID": "x"}, "SLURM_PROCID is 'x', expected a number"),
         (MIRRORED, {"PROCID": ""}, "SLURM_PROCID is not set; start the tasks with `srun runner"),
         (MIRRORED, {"STEP_NODELIST": ""}, "SLURM_STEP_NODELIST is not set"),
         (MIRRORED, {"STEP_TASKS_PER_NODE": ""}, "SLURM_STEP_TASKS_PER_NODE is not set"),
-        (MIRRORED, {"STEP_TASKS_PER_NODE": "2"}, "2 nodes, but task counts of 1"),
+        (
+            MIRRORED, {"STEP_TASKS_PER_NODE": "2"},
+            "has 2 nodes, but SLURM_STEP_TASKS_PER_NODE has task counts for 1",
+        ),
         (MIRRORED, {"JOB_ID": "x"}, "SLURM_JOB_ID is 'x', expected a number"),
         (MIRRORED, {"STEP_ID": "-1"}, "SLURM_STEP_ID is '-1', expected a number"),
         (MIRRORED, {"DISTRIBUTION": "plane=2"}, "distributed as 'plane=2', allowed: block, cyclic"),
         (MIRRORED, {"DISTRIBUTION": "arbitrary"}, "distributed as 'arbitrary'"),
-        (MIRRORED, {"STEP_RESV_PORTS": "12000"}, "reserve as many: srun --resv-ports=2"),
-        (MIRRORED, {"STEP_RESV_PORTS": "x"}, "got the reserved ports 'x', where 'x' is no range"),
-        (MIRRORED, {"STEP_TASKS_PER_NODE": "999999(x2)"}, "more than there are ports"),
+        (
+            MIRRORED, {"STEP_RESV_PORTS": "12000"},
+            "reserve one port for each task: srun --resv-ports=2",
+        ),
+        (
+            MIRRORED, {"STEP_RESV_PORTS": "x"},
+            "got reserved ports 'x', where 'x' is not a valid range",
+        ),
+        (MIRRORED, {"STEP_TASKS_PER_NODE": "999999(x2)"}, "more than the number of ports"),
         (
             SERVED, {},
-            "got 3 processes, which leaves no worker beside 1 chief, 2 ps, 1 evaluator",
+            "got 3 processes, too few for a worker in addition to 1 chief, 2 ps, 1 evaluator",
         ),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_said(runtime: RuntimeConfig, more: dict[str, str], said: str) -> None:
+def test_invalid_slurm_variables_are_rejected(
+    runtime: RuntimeConfig, more: dict[str, str], said: str
+) -> None:
     with pytest.raises(ClusterError) as caught:
         from_slurm(runtime, _environ(**more))
 
@@ -173,5 +184,5 @@ def test_what_is_wrong_is_said(runtime: RuntimeConfig, more: dict[str, str], sai
         ({"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2"}, True),
     ],
 )
-def test_it_takes_several_tasks(environ: dict[str, Any], found: bool) -> None:
+def test_slurm_is_detected_only_with_several_tasks(environ: dict[str, Any], found: bool) -> None:
     assert is_slurm(environ) is found

@@ -1,4 +1,4 @@
-"""Which description of a cluster holds, and what has to agree with it."""
+"""Which description of a cluster is used, and which settings must agree with it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _tf_config(role: str = "worker", index: int = 1, **jobs: int) -> dict[str, s
         ("sagemaker", _tf_config() | SLURM | SAGEMAKER, CONFIG, "SageMaker"),
     ],
 )
-def test_the_order_of_sources(
+def test_cluster_is_read_from_the_source_of_highest_priority(
     source: str, environ: dict[str, str], settings: dict[str, Any], expected: str
 ) -> None:
     runtime = RuntimeConfig(distribution_strategy=MIRRORED, cluster_source=source, **settings)
@@ -69,12 +69,12 @@ def test_the_order_of_sources(
         ),
     ],
 )
-def test_a_process_by_itself(settings: dict[str, Any], environ: dict[str, str]) -> None:
+def test_single_process_has_no_cluster(settings: dict[str, Any], environ: dict[str, str]) -> None:
     assert resolve_cluster(RuntimeConfig(**settings), environ) is None
 
 
 @pytest.mark.parametrize("strategy", ["off", "one_device", "mirrored"])
-def test_a_cluster_of_one_is_a_process(strategy: str) -> None:
+def test_cluster_of_one_is_accepted_by_single_process_strategies(strategy: str) -> None:
     runtime = RuntimeConfig(distribution_strategy=strategy)
 
     cluster = resolve_cluster(runtime, _tf_config("chief", 0, chief=1))
@@ -84,7 +84,7 @@ def test_a_cluster_of_one_is_a_process(strategy: str) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored"])
-def test_an_evaluator_needs_no_clustered_strategy(strategy: str) -> None:
+def test_evaluator_may_use_a_single_process_strategy(strategy: str) -> None:
     environ = _tf_config("evaluator", 0, chief=1, worker=3, ps=1)
 
     cluster = resolve_cluster(RuntimeConfig(distribution_strategy=strategy), environ)
@@ -98,20 +98,20 @@ def test_an_evaluator_needs_no_clustered_strategy(strategy: str) -> None:
     [
         (
             {"distribution_strategy": MIRRORED}, {},
-            "`multi_worker_mirrored` runs on a cluster, and none is described\ntry it on this",
+            "`multi_worker_mirrored` requires a cluster, but none is configured\nto try it on this",
         ),
-        ({"distribution_strategy": SERVED}, {"TF_CONFIG": "{}"}, "and none is described"),
+        ({"distribution_strategy": SERVED}, {"TF_CONFIG": "{}"}, "but none is configured"),
         (
             {"distribution_strategy": MIRRORED, "cluster_source": "none"}, _tf_config(),
-            "and runtime.cluster_source is `none`",
+            "but runtime.cluster_source is `none`",
         ),
         (
             {"distribution_strategy": MIRRORED, "cluster_source": "tf_config"}, SLURM,
-            "runtime.cluster_source: is `tf_config`, and TF_CONFIG is not set",
+            "runtime.cluster_source: is `tf_config`, but TF_CONFIG is not set",
         ),
         (
             {"distribution_strategy": MIRRORED, "cluster_source": "config"}, _tf_config(),
-            "runtime.cluster_source: is `config`, and runtime.cluster is empty",
+            "runtime.cluster_source: is `config`, but runtime.cluster is empty",
         ),
         (
             {"distribution_strategy": MIRRORED, "cluster_source": "slurm"}, _tf_config(),
@@ -123,48 +123,53 @@ def test_an_evaluator_needs_no_clustered_strategy(strategy: str) -> None:
         ),
         (
             {"distribution_strategy": "mirrored"}, _tf_config(),
-            "TF_CONFIG: describes 2 × worker, and runtime.distribution_strategy is `mirrored`, "
+            "TF_CONFIG: describes 2 × worker, but runtime.distribution_strategy is `mirrored`, "
             "which runs in one process\nallowed: multi_worker_mirrored, parameter_server",
         ),
         (
             {"distribution_strategy": "mirrored"}, _tf_config("ps", 0, chief=1, ps=1),
-            "describes 1 × chief, 1 × ps, and runtime.distribution_strategy is `mirrored`",
+            "describes 1 × chief, 1 × ps, but runtime.distribution_strategy is `mirrored`",
         ),
         (
             {"distribution_strategy": MIRRORED}, _tf_config(worker=2, ps=1),
-            "describes parameter servers, which `multi_worker_mirrored` does not have",
+            "describes parameter servers, which `multi_worker_mirrored` does not use",
         ),
         (
             {"distribution_strategy": SERVED}, _tf_config(worker=2),
-            "describes no chief, and `parameter_server` needs one\n"
-            "TF_CONFIG: describes no ps, and `parameter_server` needs one",
+            "describes no chief, but `parameter_server` requires one\n"
+            "TF_CONFIG: describes no ps, but `parameter_server` requires one",
         ),
         (
             {"distribution_strategy": SERVED}, _tf_config("chief", 0, chief=1, ps=1),
-            "describes no worker, and `parameter_server` needs one",
+            "describes no worker, but `parameter_server` requires one",
         ),
         (
             {"distribution_strategy": MIRRORED, "num_workers": 3}, _tf_config(),
-            "TF_CONFIG: describes 2, and runtime.num_workers is 3",
+            "TF_CONFIG: runtime.num_workers is 3, but the cluster has 2",
         ),
         (
             {"distribution_strategy": MIRRORED, "num_workers": 2}, _tf_config(chief=1, worker=2),
-            "describes 3, and runtime.num_workers is 2",
+            "runtime.num_workers is 2, but the cluster has 3",
         ),
         (
             {"distribution_strategy": SERVED, "num_workers": 3, "num_parameter_servers": 2},
             _tf_config(chief=1, worker=2, ps=1),
-            "describes 2, and runtime.num_workers is 3\n"
-            "TF_CONFIG: describes 1, and runtime.num_parameter_servers is 2",
+            "runtime.num_workers is 3, but the cluster has 2\n"
+            "TF_CONFIG: runtime.num_parameter_servers is 2, but the cluster has 1",
         ),
         (
             {"distribution_strategy": SERVED, "remote_cluster": "worker=a:1"}, {},
-            "runtime.remote_cluster: names no ps",
+            "runtime.remote_cluster: has no ps",
         ),
-        ({"distribution_strategy": MIRRORED}, {"TF_CONFIG": "{"} | SLURM, "TF_CONFIG is no JSON"),
+        (
+            {"distribution_strategy": MIRRORED}, {"TF_CONFIG": "{"} | SLURM,
+            "TF_CONFIG is not valid JSON",
+        ),
     ],
 )  # fmt: skip
-def test_contradictions(settings: dict[str, Any], environ: dict[str, str], said: str) -> None:
+def test_contradictory_cluster_settings_are_rejected(
+    settings: dict[str, Any], environ: dict[str, str], said: str
+) -> None:
     with pytest.raises(ClusterError) as caught:
         resolve_cluster(RuntimeConfig(**settings), environ)
 
@@ -183,11 +188,13 @@ def test_contradictions(settings: dict[str, Any], environ: dict[str, str], said:
         ({"distribution_strategy": MIRRORED, "num_workers": 2}, SLURM),
     ],
 )
-def test_numbers_that_agree(settings: dict[str, Any], environ: dict[str, str]) -> None:
+def test_matching_member_counts_are_accepted(
+    settings: dict[str, Any], environ: dict[str, str]
+) -> None:
     assert resolve_cluster(RuntimeConfig(**settings), environ) is not None
 
 
-def test_servers_to_drive_from_outside() -> None:
+def test_remote_cluster_is_read_from_the_config() -> None:
     runtime = RuntimeConfig(distribution_strategy=SERVED, remote_cluster="worker=a:1,b:1;ps=c:1")
 
     assert remote_cluster(runtime) == {"worker": ("a:1", "b:1"), "ps": ("c:1",)}

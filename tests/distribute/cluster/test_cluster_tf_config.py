@@ -1,4 +1,4 @@
-"""`TF_CONFIG` as launchers write it, and as people get it wrong."""
+"""`TF_CONFIG` as launchers write it, and with common mistakes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _text(cluster: Any = CLUSTER, task: Any = FIRST, **more: Any) -> str:
     return json.dumps({"cluster": cluster, "task": task, **more})
 
 
-def test_the_usual() -> None:
+def test_typical_tf_config_is_read() -> None:
     cluster = from_tf_config(_text())
 
     assert cluster.jobs == {"worker": ("a:1", "b:1")}
@@ -27,11 +27,11 @@ def test_the_usual() -> None:
     assert cluster.named_early is False
 
 
-def test_an_index_may_be_a_text() -> None:
+def test_task_index_may_be_a_string() -> None:
     assert from_tf_config(_text(task={"type": "worker", "index": "1"})).me.index == 1
 
 
-def test_a_master_is_a_chief() -> None:
+def test_master_is_read_as_the_chief() -> None:
     jobs = {"master": ["m:1"], "worker": ["w:1"], "ps": ["p:1"]}
 
     cluster = from_tf_config(_text(jobs, {"type": "master", "index": 0}))
@@ -41,7 +41,7 @@ def test_a_master_is_a_chief() -> None:
     assert cluster.is_chief
 
 
-def test_a_role_without_members_is_none() -> None:
+def test_role_without_members_is_left_out() -> None:
     assert "ps" not in from_tf_config(_text({**CLUSTER, "ps": []})).jobs
 
 
@@ -54,11 +54,11 @@ def test_a_role_without_members_is_none() -> None:
         ({"type": "evaluator", "index": 0}, "evaluator"),
     ],
 )
-def test_vertex_ai_and_the_training_operator_name_hosts_early(
+def test_vertex_ai_and_training_operator_hosts_are_named_early(
     task: dict[str, Any], role: str
 ) -> None:
-    # Keys and names are those of the page "Distributed training" of Vertex AI, where evaluators are
-    # not in the cluster.
+    # Keys and names are from the page "Distributed training" of Vertex AI, whose clusters do not
+    # contain the evaluators.
     jobs = {
         "chief": ["training-workerpool0-ab-0:2222"],
         "worker": ["training-workerpool1-ab-0:2222", "training-workerpool1-ab-1:2222"],
@@ -74,16 +74,16 @@ def test_vertex_ai_and_the_training_operator_name_hosts_early(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{", "TF_CONFIG is no JSON: "),
-        ("{'cluster': 1}", "it begins: \"{'cluster': 1}\""),
-        ("[" * 100_000, "TF_CONFIG is no JSON: "),
+        ("{", "TF_CONFIG is not valid JSON: "),
+        ("{'cluster': 1}", "it begins with: \"{'cluster': 1}\""),
+        ("[" * 100_000, "TF_CONFIG is not valid JSON: "),
         ("[]", "TF_CONFIG: got '[]', expected {"),
         ("5", "got '5', expected {"),
-        ('{"a": 1}', "`cluster` is missing or no mapping"),
-        (_text(cluster=None), "`cluster` is missing or no mapping"),
-        (_text(cluster=["a:1"]), "`cluster` is missing or no mapping"),
-        (_text(task=None), "`task` is missing or no mapping"),
-        (_text(task="worker"), "`task` is missing or no mapping"),
+        ('{"a": 1}', "`cluster` is missing or not a mapping"),
+        (_text(cluster=None), "`cluster` is missing or not a mapping"),
+        (_text(cluster=["a:1"]), "`cluster` is missing or not a mapping"),
+        (_text(task=None), "`task` is missing or not a mapping"),
+        (_text(task="worker"), "`task` is missing or not a mapping"),
         (_text({"worker": "a:1"}), "cluster.worker: got 'a:1', expected a list"),
         (_text({"worker": {"0": "a:1"}}), "cluster.worker: got {'0': 'a:1'}, expected a list"),
         (_text({"worker": [1]}), "cluster.worker[0]: got 1, expected host:port"),
@@ -92,26 +92,26 @@ def test_vertex_ai_and_the_training_operator_name_hosts_early(
         (_text(task={"index": 0}), "task.type: got None, expected the name of a role"),
         (_text(task={"type": 1, "index": 0}), "task.type: got 1"),
         (_text(task={"type": "Worker", "index": 0}), "unknown role 'Worker'; did you mean 'work"),
-        (_text(task={"type": "worker"}), "task.index: got None, expected a whole number"),
+        (_text(task={"type": "worker"}), "task.index: got None, expected an integer"),
         (_text(task={"type": "worker", "index": "one"}), "task.index: got 'one'"),
         (_text(task={"type": "worker", "index": "9" * 5000}), "task.index: got '999"),
         (_text(task={"type": "worker", "index": 0.0}), "task.index: got 0.0"),
         (_text(task={"type": "worker", "index": True}), "task.index: got True"),
         (_text(task={"type": "worker", "index": 2}), "task.index: got 2, allowed: 0 to 1"),
         (_text(task={"type": "worker", "index": -1}), "task.index: got -1, allowed: 0 to 1"),
-        (_text({"worker": ["a:1"] * 2}), "got a:1, which is worker[0] as well"),
+        (_text({"worker": ["a:1"] * 2}), "got a:1, already used by worker[0]"),
         (
             _text({"master": ["a:1"], "chief": ["b:1"]}, {"type": "chief", "index": 0}),
             "cluster.chief: got 2 chiefs, allowed: one",
         ),
         (
             '{"cluster": {"worker": ["a:1"], "worker": ["b:1"]}, "task": {}}',
-            "'worker' stands there twice; keep one",
+            "TF_CONFIG: duplicate key 'worker'; keep one",
         ),
     ],
     ids=lambda value: value[:40],
 )
-def test_what_is_wrong_is_said(text: str, said: str) -> None:
+def test_invalid_tf_config_is_rejected(text: str, said: str) -> None:
     with pytest.raises(ClusterError) as caught:
         from_tf_config(text)
 

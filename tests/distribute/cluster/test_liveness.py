@@ -1,4 +1,4 @@
-"""Whether servers are there, told from real sockets: some answer, some hang, some are gone."""
+"""Liveness of servers, with real sockets: some answer, some hang, some are closed."""
 
 import contextlib
 import socket
@@ -14,7 +14,7 @@ from orbit_runner.distribute.cluster.liveness import Sign, Watch, sign_of_life, 
 
 
 class Stage:
-    """A server that can be made to hang, and to go."""
+    """A server that tests can make hang or close."""
 
     def __init__(self, port: int = 0) -> None:
         self._socket = socket.create_server(("127.0.0.1", port))
@@ -67,7 +67,7 @@ def eventually(fact: Callable[[], object], seconds: float = 600.0) -> None:
         time.sleep(0.02)
 
 
-def test_signs_of_life(stages: list[Stage]) -> None:
+def test_sign_of_life_distinguishes_live_silent_and_closed_servers(stages: list[Stage]) -> None:
     assert sign_of_life(stages[0].address) is Sign.ALIVE
     assert stages[0].heard.startswith(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
     stages[0].answers = False
@@ -77,16 +77,20 @@ def test_signs_of_life(stages: list[Stage]) -> None:
     assert sign_of_life(stages[1].address) is Sign.GONE
 
 
-def test_servers_that_come_late_are_waited_for(stages: list[Stage], members: list[Member]) -> None:
+def test_waiting_succeeds_when_a_server_starts_late(
+    stages: list[Stage], members: list[Member]
+) -> None:
     stages[1].answers = False
     threading.Timer(0.5, lambda: setattr(stages[1], "answers", True)).start()
     wait_for_servers(members, timeout=600.0, tell=lambda text: None)
 
 
-def test_those_that_do_not_come_are_named(stages: list[Stage], members: list[Member]) -> None:
+def test_error_names_servers_that_do_not_respond(
+    stages: list[Stage], members: list[Member]
+) -> None:
     stages[2].close()
     told: list[str] = []
-    with pytest.raises(MemberLost, match=r"nothing was heard of ps 0 \(127") as caught:
+    with pytest.raises(MemberLost, match=r"no response from ps 0 \(127") as caught:
         wait_for_servers(members, timeout=2.5, tell=told.append)
     assert "worker" not in str(caught.value)
     assert told == [f"waiting for ps 0 ({members[2].address})"]
@@ -101,14 +105,16 @@ def watch(members: list[Member]) -> Iterator[tuple[Watch, list[str]]]:
     made.stop()
 
 
-def test_all_is_well(watch: tuple[Watch, list[str]]) -> None:
+def test_live_servers_are_not_reported_as_lost(watch: tuple[Watch, list[str]]) -> None:
     time.sleep(1.2)
     assert watch[0].lost() == ""
     assert not watch[1]
 
 
 @pytest.mark.slow
-def test_a_worker_may_go_but_not_all(watch: tuple[Watch, list[str]], stages: list[Stage]) -> None:
+def test_losing_one_worker_is_tolerated_but_losing_all_is_not(
+    watch: tuple[Watch, list[str]], stages: list[Stage]
+) -> None:
     stages[0].close()
     time.sleep(1.5)
     assert watch[0].lost() == ""
@@ -117,7 +123,7 @@ def test_a_worker_may_go_but_not_all(watch: tuple[Watch, list[str]], stages: lis
     eventually(lambda: watch[1])
 
 
-def test_workers_that_go_and_come_back_are_named(
+def test_lost_and_returning_workers_are_reported(
     stages: list[Stage], members: list[Member]
 ) -> None:
     told: list[str] = []
@@ -125,7 +131,7 @@ def test_workers_that_go_and_come_back_are_named(
         members, silence=2.0, patience=600.0, give_up=lambda reason: None, tell=told.append
     )
     made.start()
-    one, other = (f"{member} ({member.address}) is gone: nobody" for member in members[:2])
+    one, other = (f"{member} ({member.address}) was lost: nothing" for member in members[:2])
     stages[0].close()
     eventually(lambda: told)
     stages[1].close()
@@ -136,34 +142,34 @@ def test_workers_that_go_and_come_back_are_named(
     again.close()
 
     assert told == [
-        f"{one} listens there; the other workers take its steps",
-        f"{other} listens there; waiting up to 600 s for a worker to come back",
+        f"{one} is listening there; the other workers take over its steps",
+        f"{other} is listening there; waiting up to 600 s for a worker to come back",
         f"{members[0]} ({members[0].address}) is back",
     ]
 
 
-def test_a_parameter_server_may_not_go(
+def test_losing_a_parameter_server_is_not_tolerated(
     watch: tuple[Watch, list[str]], stages: list[Stage], members: list[Member]
 ) -> None:
     stages[2].close()
     eventually(watch[0].lost)
-    assert watch[0].lost() == f"ps 0 ({members[2].address}): nobody listens"
+    assert watch[0].lost() == f"ps 0 ({members[2].address}): nothing is listening"
 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("which", [0, 2])
-def test_nobody_may_hang(
+def test_hanging_server_is_reported_as_lost(
     which: int, watch: tuple[Watch, list[str]], stages: list[Stage], members: list[Member]
 ) -> None:
     stages[which].answers = False
     eventually(watch[0].lost)
-    reason = f"{members[which]} ({members[which].address}): does not answer"
+    reason = f"{members[which]} ({members[which].address}): no response"
     assert watch[0].lost() == reason
     eventually(lambda: watch[1])
     assert watch[1] == [reason]
 
 
-def test_a_watch_that_was_stopped_ends_nothing(
+def test_stopped_watch_does_not_give_up(
     watch: tuple[Watch, list[str]], stages: list[Stage]
 ) -> None:
     watch[0].stop()

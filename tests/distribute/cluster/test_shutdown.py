@@ -1,4 +1,4 @@
-"""Notes by which a chief and its servers part."""
+"""The notes with which a chief and its servers coordinate their shutdown."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from orbit_runner.distribute.cluster.shutdown import Guest, Host
 
 
 @pytest.mark.parametrize("code", [0, 3, 143])
-def test_servers_leave_as_the_chief_does(code: int, tmp_path: Path) -> None:
+def test_servers_get_the_exit_code_of_the_chief(code: int, tmp_path: Path) -> None:
     host = Host(tmp_path)
     host.begin()
     guests = [Guest(tmp_path, Member(role, 0)) for role in ("worker", "ps")]
@@ -18,7 +18,7 @@ def test_servers_leave_as_the_chief_does(code: int, tmp_path: Path) -> None:
     assert [guest.left() for guest in guests] == [code, code]
 
 
-def test_the_note_of_a_run_before_counts_for_nothing(tmp_path: Path) -> None:
+def test_note_of_an_earlier_run_is_ignored(tmp_path: Path) -> None:
     host = Host(tmp_path)
     host.end(0)
     guest = Guest(tmp_path, Member("worker", 1))
@@ -29,14 +29,14 @@ def test_the_note_of_a_run_before_counts_for_nothing(tmp_path: Path) -> None:
     assert guest.left() == 0
 
 
-def test_a_server_may_be_first(tmp_path: Path) -> None:
+def test_server_may_start_before_the_chief(tmp_path: Path) -> None:
     guest = Guest(tmp_path / "run", Member("ps", 0))
     assert guest.left() is None
     Host(tmp_path / "run").begin()
     assert guest.left() is None
 
 
-def test_the_chief_hears_who_has_to_go(tmp_path: Path) -> None:
+def test_chief_sees_which_servers_announced_their_exit(tmp_path: Path) -> None:
     host = Host(tmp_path)
     host.begin()
     assert host.leaving() == []
@@ -45,7 +45,7 @@ def test_the_chief_hears_who_has_to_go(tmp_path: Path) -> None:
     assert host.leaving() == ["ps 0", "worker 12"]
 
 
-def test_who_comes_again_does_not_go(tmp_path: Path) -> None:
+def test_restarted_server_is_no_longer_leaving(tmp_path: Path) -> None:
     host = Host(tmp_path)
     Guest(tmp_path, Member("worker", 1)).announce()
     Guest(tmp_path, Member("worker", 0)).announce()

@@ -28,8 +28,7 @@ def _step(called: Any, model: tf_keras.Model, inputs: Any, training: bool) -> St
         with tf.GradientTape() as tape:
             tape.watch(list(values.values()))
             outputs = called(values.get("input", inputs), training=training)
-            # Each number of the output counts differently, so that no two errors make up for
-            # each other.
+            # Each number of the output has its own weight, so that no two errors cancel.
             weights = tf.reshape(tf.range(tf.size(outputs), dtype=tf.float64), tf.shape(outputs))
             loss = tf.reduce_sum(tf.cast(outputs, tf.float64) * tf.sin(weights))
         named = values | {variable.name: variable for variable in model.trainable_variables}
@@ -45,7 +44,7 @@ def _step(called: Any, model: tf_keras.Model, inputs: Any, training: bool) -> St
 
 @pytest.fixture
 def steps() -> Callable[..., tuple[Step, Step]]:
-    """Takes a step with a model and with the same model in parts, both from the same values."""
+    """Takes a step with a model and with its partitioned version, from the same weights."""
 
     def both(
         model: tf_keras.Model, dims: Sequence[int], inputs: Any, training: bool = True
@@ -61,7 +60,7 @@ def steps() -> Callable[..., tuple[Step, Step]]:
 
 @pytest.fixture
 def close() -> Callable[..., None]:
-    """Compares two steps; gradients by the largest number of each."""
+    """Compares two steps; each gradient relative to its largest number."""
 
     def compare(
         whole: Step, parts: Step, *, outputs: float, gradients: float, state: float

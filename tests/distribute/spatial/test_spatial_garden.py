@@ -1,4 +1,4 @@
-"""The networks of Model Garden, whose blocks are layers made of layers."""
+"""The networks of Model Garden, whose blocks are nested layers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import tf_keras
 
 from orbit_runner.distribute.spatial import PartitionError, partition_model
 
-# Of a small network in float32 one number on the other side of 0 shows in the gradients.
+# In float32 one number that rounds to the other side of 0 changes the gradients noticeably.
 FLOAT64 = tf_keras.mixed_precision.Policy("float64")
 SPECS = tf_keras.layers.InputSpec(shape=[None, 64, 64, 3])
 
@@ -28,13 +28,13 @@ def _images():
 
 
 @pytest.mark.slow
-def test_a_residual_network_in_parts_is_the_network(steps, close):
+def test_partitioned_residual_network_matches_the_original(steps, close):
     whole, parts = steps(_classifier(18), [1, 1, 2, 1], _images())
     close(whole, parts, outputs=1e-5, gradients=1e-4, state=1e-5)
 
 
 @pytest.mark.slow
-def test_a_bottleneck_in_parts_is_the_bottleneck(steps, close):
+def test_partitioned_bottleneck_block_matches_the_original(steps, close):
     from official.vision.modeling.layers.nn_blocks import BottleneckBlock
 
     tf_keras.mixed_precision.set_global_policy(FLOAT64)
@@ -46,23 +46,23 @@ def test_a_bottleneck_in_parts_is_the_bottleneck(steps, close):
 
 
 @pytest.mark.slow
-def test_a_frozen_backbone_stays_as_it_is(steps, close):
+def test_frozen_backbone_is_unchanged_when_partitioned(steps, close):
     model = _classifier(18)
     model.backbone.trainable = False
     whole, parts = steps(model, [1, 1, 2, 1], _images())
     close(whole, parts, outputs=1e-5, gradients=1e-4, state=0)
-    assert len(parts.gradients) == 1 + 2  # The input's, and the classifier's own.
+    assert len(parts.gradients) == 1 + 2  # Those of the input and of the classifier.
 
 
-def test_what_has_no_rule_within_a_block_is_named():
+def test_error_names_a_layer_without_a_rule_inside_a_block():
     model = _classifier(18, init_stochastic_depth_rate=0.2)
-    found = r"layer res_net\w*/residual_block\w*/stochastic_depth \(StochasticDepth\) is of a class"
-    with pytest.raises(PartitionError, match=found):
+    found = r"layer res_net\w*/residual_block\w*/stochastic_depth \(StochasticDepth\) "
+    with pytest.raises(PartitionError, match=found + "has no partitioning rule"):
         partition_model(model, [1, 2, 1, 1], [["CPU:0", "CPU:1"]])
 
 
 @pytest.mark.slow
-def test_the_model_passes_for_a_garden_model():
+def test_partitioned_model_has_the_attributes_of_a_model_garden_model():
     model = _classifier(18)
     parts = partition_model(model, [1, 2, 1, 1], [["CPU:0", "CPU:1"]])
     assert parts.backbone is model.backbone

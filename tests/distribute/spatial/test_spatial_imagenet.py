@@ -1,4 +1,4 @@
-"""Which networks for large images run on parts of them."""
+"""Which networks for large images can be partitioned."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _SHAPE = {"input_shape": (64, 64, 3), "num_classes": 10}
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", [1, 1.5, 2])
-def test_residual_networks_of_all_versions_in_parts_are_the_networks(version, steps, close):
-    # Of a network in float32 one number on the other side of 0 shows in the gradients.
+def test_partitioned_residual_networks_of_all_versions_match_the_originals(version, steps, close):
+    # In float32 one number that rounds to the other side of 0 changes the gradients noticeably.
     tf_keras.mixed_precision.set_global_policy(tf_keras.mixed_precision.Policy("float64"))
     tf_keras.utils.set_random_seed(5)
     model = resnet(**_SHAPE, depth=18, version=version)
@@ -31,7 +31,7 @@ def test_residual_networks_of_all_versions_in_parts_are_the_networks(version, st
     ("builder", "layer"),
     [(vit, "TokenLayer|TFOpLambda"), (efficientnet, "InvertedBottleneckBlock")],
 )
-def test_what_others_are_made_of_has_no_rule(builder, layer):
+def test_networks_with_layers_without_a_rule_are_rejected(builder, layer):
     options = {"model_name": "vit-ti16"} if builder is vit else {}
     with pytest.raises(PartitionError, match=layer):
         partition_model(builder(**_SHAPE, **options), [1, 2, 1, 1], [["CPU:0", "CPU:1"]])

@@ -1,4 +1,4 @@
-"""Each rule against its layer, in float64: rounding cannot hide a pixel in the wrong place."""
+"""Each rule against its layer, in float64, so that rounding cannot hide a misplaced pixel."""
 
 from __future__ import annotations
 
@@ -59,37 +59,37 @@ def _images(height=13, width=14):
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("name", LAYERS)
-def test_a_layer_in_parts_is_the_layer(name, steps, close):
+def test_partitioned_layer_matches_the_original(name, steps, close):
     close(*steps(_alone(LAYERS[name]()), [1, 2, 2, 1], _images()), **EXACT)
 
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("name", ["conv3_stride2_same", "batch_norm", "mean", "flatten"])
-def test_the_batch_may_be_cut_too(name, steps, close):
+def test_batch_dimension_may_be_split_too(name, steps, close):
     close(*steps(_alone(LAYERS[name]()), [2, 1, 2, 1], _images()), **EXACT)
 
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("name", ["conv7_stride2", "conv_dilated", "max_pool_same"])
-def test_an_edge_may_be_wider_than_the_neighbour(name, steps, close):
-    """Of parts with two rows a kernel of seven sees up to four."""
+def test_halo_may_be_wider_than_the_neighboring_part(name, steps, close):
+    """With two rows in each part, a kernel of size seven reads from up to four parts."""
     close(*steps(_alone(LAYERS[name](), 8, 9), [1, 4, 1, 1], _images(8, 9)), **EXACT)
 
 
-def test_batch_norm_in_evaluation_takes_the_moving_averages(steps, close):
+def test_batch_norm_in_evaluation_uses_the_moving_averages(steps, close):
     model = _alone(layers.BatchNormalization())
     model.set_weights([np.full(3, value) for value in (1.5, -0.5, 0.3, 2.0)])
     close(*steps(model, [1, 2, 2, 1], _images(), training=False), **EXACT)
 
 
-def test_a_frozen_batch_norm_moves_nothing(steps, close):
+def test_frozen_batch_norm_keeps_its_moving_averages(steps, close):
     model = _alone(layers.BatchNormalization(trainable=False))
     whole, parts = steps(model, [1, 2, 2, 1], _images())
     close(whole, parts, **EXACT)
     assert set(np.concatenate(list(parts.state.values()))) == {0.0, 1.0}
 
 
-def test_training_that_a_model_fixes_for_a_layer_or_for_a_model(steps, close):
+def test_fixed_training_argument_of_a_layer_or_model_is_respected(steps, close):
     inner = _alone(layers.BatchNormalization(name="inner"))
     inputs = tf_keras.Input((13, 14, 3), dtype="float64")
     x = layers.BatchNormalization(name="outer")(inputs, training=False)
@@ -100,7 +100,7 @@ def test_training_that_a_model_fixes_for_a_layer_or_for_a_model(steps, close):
 
 
 def test_batch_norm_estimates_the_variance_as_the_fused_kernel_does(steps, close):
-    """Of few pixels, for which a division by one less shows."""
+    """With few pixels, so that dividing by n - 1 instead of n makes a difference."""
     tf_keras.mixed_precision.set_global_policy("float32")
     model = _alone(layers.BatchNormalization(momentum=0.0, name="norm"), 2, 2, "float32")
     assert model.layers[-1].fused
@@ -111,7 +111,7 @@ def test_batch_norm_estimates_the_variance_as_the_fused_kernel_does(steps, close
     np.testing.assert_allclose(parts.state["norm/moving_variance:0"], variance, 1e-5)
 
 
-def test_a_scale_for_each_channel_reaches_all_parts(steps, close):
+def test_squeeze_and_excitation_scales_all_parts(steps, close):
     """Squeeze and excitation: the mean over all parts, two layers, and back to the parts."""
     inputs = tf_keras.Input((9, 9, 3), dtype="float64")
     x = layers.Conv2D(6, 3, padding="same")(inputs)
@@ -122,7 +122,7 @@ def test_a_scale_for_each_channel_reaches_all_parts(steps, close):
         close(*steps(model, dims, _images(9, 9)), **EXACT)
 
 
-def test_branches_functions_and_models_within_models(steps, close):
+def test_branches_functions_and_nested_models_can_be_partitioned(steps, close):
     inner_inputs = tf_keras.Input((9, 9, 4), dtype="float64")
     inner = tf_keras.Model(
         inner_inputs, {"b": layers.Conv2D(4, 3, padding="same")(inner_inputs), "a": inner_inputs}
@@ -136,7 +136,7 @@ def test_branches_functions_and_models_within_models(steps, close):
     close(*steps(model, [1, 2, 2, 1], _images(9, 9)), **EXACT)
 
 
-def test_parts_differ_by_one_at_most_and_leave_nothing_out():
+def test_parts_cover_all_pixels_and_are_almost_equal_in_size():
     for size in range(1, 20):
         for parts in range(1, size + 1):
             intervals = cuts(size, parts)
@@ -147,7 +147,7 @@ def test_parts_differ_by_one_at_most_and_leave_nothing_out():
             assert max(sizes) - min(sizes) <= 1
 
 
-def test_reach_names_each_piece_and_what_is_missing():
+def test_reach_returns_the_pieces_and_the_padding():
     parts = [(0, 3), (3, 5), (5, 8)]
     assert reach((-2, 6), parts).pieces == ((0, 0, 3), (1, 0, 2), (2, 0, 1))
     assert reach((-2, 6), parts).pads == (2, 0)
@@ -158,7 +158,7 @@ def test_reach_names_each_piece_and_what_is_missing():
 
 @pytest.mark.parametrize("padding", ["same", "valid"])
 @pytest.mark.parametrize(("kernel", "stride", "dilation"), [(3, 2, 1), (7, 2, 1), (3, 1, 2)])
-def test_a_window_counts_its_outputs_as_tensorflow_does(kernel, stride, dilation, padding):
+def test_window_has_as_many_outputs_as_in_tensorflow(kernel, stride, dilation, padding):
     for length in range(7, 16):
         conv = tf.nn.conv2d(
             tf.zeros([1, length, length, 1]),

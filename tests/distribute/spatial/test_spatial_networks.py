@@ -1,4 +1,4 @@
-"""Whole networks in parts against the same networks on one device."""
+"""Partitioned networks against the same networks on one device."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ def same_weights():
 @pytest.mark.slow
 @pytest.mark.parametrize("dims", [[1, 1, 2, 1], [1, 2, 2, 1]], ids=str)
 @pytest.mark.parametrize("name", NETWORKS)
-def test_a_network_in_parts_is_the_network(name, dims, steps, close):
+def test_partitioned_network_matches_the_original(name, dims, steps, close):
     model, size = NETWORKS[name]()
     close(*steps(model, dims, _pixels(size)), **CLOSE)
 
 
 @pytest.mark.slow
-def test_evaluation(steps, close):
+def test_partitioned_network_matches_the_original_in_evaluation(steps, close):
     model, size = NETWORKS["resnet8_v1"]()
     close(*steps(model, [1, 4, 1, 1], _pixels(size), training=False), **CLOSE)

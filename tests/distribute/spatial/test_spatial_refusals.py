@@ -1,4 +1,4 @@
-"""What cannot be partitioned is told before anything runs."""
+"""Models that cannot be partitioned are rejected before anything runs."""
 
 from __future__ import annotations
 
@@ -32,12 +32,16 @@ def _model(*stack, size=(8, 8)):
     [
         ([1, 2], HALVES, r"got \[1, 2\]; allowed: four positive numbers"),
         ([1, 2, 0, 1], HALVES, "four positive numbers"),
-        ([1, 1, 1, 2], HALVES, "2 parts along the channels; on CPUs and GPUs there is one"),
-        ([1, 2, 2, 1], HALVES, r"\[1, 2, 2, 1\] are 4 parts, a device each; a replica has 2"),
+        ([1, 1, 1, 2], HALVES, "2 parts along the channels; CPUs and GPUs support only 1"),
+        (
+            [1, 2, 2, 1],
+            HALVES,
+            r"\[1, 2, 2, 1\] requires 4 devices per replica, one for each part; a replica has 2",
+        ),
         ([1, 2, 1, 1], [], "a replica has none"),
     ],
 )
-def test_dims_that_do_not_fit(dims, devices, message):
+def test_partition_dims_that_do_not_fit_are_rejected(dims, devices, message):
     with pytest.raises(PartitionError, match=message):
         partition_model(_model(layers.ReLU()), dims, devices)
 
@@ -45,26 +49,32 @@ def test_dims_that_do_not_fit(dims, devices, message):
 @pytest.mark.parametrize(
     ("layer", "message"),
     [
-        (layers.Conv2DTranspose(4, 3, name="up"), r"layer up \(Conv2DTranspose\) is of a class"),
-        (layers.Conv2D(6, 3, groups=3, name="conv"), r"layer conv \(Conv2D\) has groups"),
-        (layers.BatchNormalization(axis=1, name="bn"), r"layer bn .* normalises axis \[1\]"),
-        (layers.BatchNormalization(renorm=True, name="bn"), "layer bn .* has renorm"),
-        (layers.Softmax(axis=1, name="soft"), "layer soft .* works along axis 1"),
+        (
+            layers.Conv2DTranspose(4, 3, name="up"),
+            r"layer up \(Conv2DTranspose\) has no partitioning rule",
+        ),
+        (layers.Conv2D(6, 3, groups=3, name="conv"), r"layer conv \(Conv2D\) has groups > 1"),
+        (layers.BatchNormalization(axis=1, name="bn"), r"layer bn .* normalizes axis \[1\]"),
+        (layers.BatchNormalization(renorm=True, name="bn"), "layer bn .* uses renorm"),
+        (layers.Softmax(axis=1, name="soft"), "layer soft .* is applied along axis 1"),
         (
             layers.ReLU(activity_regularizer=tf_keras.regularizers.L2(0.1), name="relu"),
             "layer relu .* has an activity regularizer",
         ),
-        (layers.MaxPool2D(8, name="pool"), "layer pool: 1 pixel high, and 2 parts"),
-        (layers.Dropout(0.1, noise_shape=(None, 1, 1, 1), name="drop"), "layer drop .* noise"),
+        (layers.MaxPool2D(8, name="pool"), "layer pool: 1 pixel high, but split into 2 parts"),
+        (
+            layers.Dropout(0.1, noise_shape=(None, 1, 1, 1), name="drop"),
+            "layer drop .* has a noise_shape",
+        ),
     ],
     ids=lambda value: getattr(value, "name", None),
 )
-def test_layers_that_cannot_be_run_on_parts(layer, message):
+def test_layers_that_cannot_be_partitioned_are_rejected(layer, message):
     with pytest.raises(PartitionError, match=message):
         partition_model(_model(layer), [1, 2, 1, 1], HALVES)
 
 
-def test_all_reasons_are_told_at_once():
+def test_error_lists_all_layers_that_cannot_be_partitioned():
     model = _model(layers.UpSampling2D(name="up"), layers.Conv2D(6, 3, groups=3, name="conv"))
     with pytest.raises(PartitionError) as error:
         partition_model(model, [1, 2, 1, 1], HALVES)
@@ -73,33 +83,35 @@ def test_all_reasons_are_told_at_once():
     assert [line.split()[1] for line in lines[1:]] == ["up", "conv"]
 
 
-def test_functions_that_mix_pixels():
+def test_functions_that_mix_pixels_are_rejected():
     inputs = tf_keras.Input((8, 8, 3))
     model = tf_keras.Model(inputs, tf.reverse(inputs, [1]))
-    with pytest.raises(PartitionError, match="is reverse, which is not known to treat each pixel"):
+    found = "is reverse, which is not known to process each pixel"
+    with pytest.raises(PartitionError, match=found):
         partition_model(model, [1, 2, 1, 1], HALVES)
 
 
-def test_layers_within_models():
+def test_error_names_a_layer_inside_a_nested_model():
     model = _model(_model(layers.UpSampling2D(name="up")))
     with pytest.raises(PartitionError, match="layer net/up "):
         partition_model(model, [1, 2, 1, 1], HALVES)
 
 
-def test_more_parts_than_pixels():
+def test_more_parts_than_pixels_are_rejected():
     model = resnet_cifar(input_shape=(8, 8, 3), num_classes=10, depth=8)
-    with pytest.raises(PartitionError, match="layer stage3_block1_conv1: 2 pixels wide, and 4 pa"):
+    found = "layer stage3_block1_conv1: 2 pixels wide, but split into 4 pa"
+    with pytest.raises(PartitionError, match=found):
         partition_model(model, [1, 1, 4, 1], [[f"CPU:{index}" for index in range(4)]])
 
 
-def test_inputs_that_are_no_images():
+def test_inputs_that_are_not_images_are_rejected():
     inputs = tf_keras.Input((8,))
     model = tf_keras.Model(inputs, layers.Dense(3)(inputs))
     with pytest.raises(PartitionError, match=r"\(None, 8\)\) is a batch of images"):
         partition_model(model, [1, 2, 1, 1], HALVES)
 
 
-def test_models_without_a_graph():
+def test_subclassed_models_are_rejected():
     class Subclassed(tf_keras.Model):
         pass
 
@@ -107,7 +119,7 @@ def test_models_without_a_graph():
         partition_model(Subclassed(), [1, 2, 1, 1], HALVES)
 
 
-def test_images_whose_size_is_not_known():
+def test_images_of_unknown_height_are_rejected():
     inputs = tf_keras.Input((None, None, 3))
     parts = partition_model(tf_keras.Model(inputs, layers.ReLU()(inputs)), [1, 2, 1, 1], HALVES)
 
@@ -115,20 +127,20 @@ def test_images_whose_size_is_not_known():
     def run(images):
         return parts(images)
 
-    with pytest.raises(Exception, match=r"\(2, None, 8, 3\) cannot be cut into 2 x 1 parts"):
+    with pytest.raises(Exception, match=r"\(2, None, 8, 3\) cannot be split into 2 x 1 parts"):
         run.get_concrete_function()
 
 
-def test_a_layer_of_ones_own_after_one_line(steps, close):
+def test_custom_layer_can_be_partitioned_after_registering_a_rule(steps, close):
     class Halve(layers.Layer):
         def call(self, x):
-            # As Keras would, so that control flow on tensors works.
+            # AutoGraph must convert this, as in Keras.
             if tf.reduce_sum(x) > tf.reduce_sum(x) + 1.0:
                 x = -x
             return x / 2
 
     model = _model(layers.Conv2D(2, 3), Halve(name="halve"))
-    with pytest.raises(PartitionError, match=r"layer halve \(Halve\) is of a class without a rule"):
+    with pytest.raises(PartitionError, match=r"layer halve \(Halve\) has no partitioning rule"):
         partition_model(model, [1, 2, 1, 1], HALVES)
     register(Halve)(Rule(pointwise))
     try:

@@ -1,4 +1,4 @@
-"""Partitions under strategies, with tasks, with random draws."""
+"""Partitioned models under strategies, with tasks, and with random draws."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def _model(dropout_rate=0.0):
 
 @functools.cache
 def _mirrored():
-    # One for all tests: two in a process get in the way of each other's collective ops.
-    # Two strategies that reduce by collectives cannot follow each other in one process.
+    # One strategy for all tests, and without collective ops: two strategies that use collective
+    # ops cannot follow each other in one process.
     reduction = tf.distribute.ReductionToOneDevice()
     return tf.distribute.MirroredStrategy(["CPU:0", "CPU:2"], reduction)
 
@@ -85,18 +85,18 @@ def _same(whole, parts):
         np.testing.assert_allclose(got, expected, rtol=0, atol=1e-4)
 
 
-def test_a_task_trains_the_same_on_one_device_and_on_two():
+def test_task_trains_the_same_on_one_device_and_on_two():
     strategy = tf.distribute.OneDeviceStrategy("CPU:0")
     _same(_trained(strategy, None), _trained(strategy, [["CPU:0", "CPU:1"]]))
 
 
 @pytest.mark.slow
-def test_mirrored_replicas_have_devices_of_their_own():
+def test_partitioned_mirrored_training_matches_unpartitioned_training():
     strategy = _mirrored()
     _same(_trained(strategy, None), _trained(strategy, [["CPU:0", "CPU:1"], ["CPU:2", "CPU:3"]]))
 
 
-def test_mirrored_replicas_work_on_their_own_devices():
+def test_partitioned_mirrored_replicas_run_on_their_own_devices():
     strategy, groups = _mirrored(), [["CPU:0", "CPU:1"], ["CPU:2", "CPU:3"]]
     with strategy.scope():
         called = partition_model(_model(), [1, 2, 1, 1], groups)
@@ -110,7 +110,7 @@ def test_mirrored_replicas_work_on_their_own_devices():
     assert sorted(devices) == sorted(["CPU:0", "CPU:1", "CPU:2", "CPU:3"] * (len(devices) // 4))
 
 
-def test_mirrored_replicas_share_moments_where_batch_norm_is_synchronized():
+def test_synchronized_batch_norm_shares_moments_across_mirrored_replicas():
     strategy = _mirrored()
 
     def run(groups):
@@ -144,7 +144,7 @@ def test_mirrored_replicas_share_moments_where_batch_norm_is_synchronized():
 
 
 @pytest.mark.slow
-def test_what_is_drawn_behind_the_pooling_is_drawn_alike():
+def test_dropout_after_pooling_is_the_same_when_partitioned():
     strategy = tf.distribute.OneDeviceStrategy("CPU:0")
     _same(
         _trained(strategy, None, dropout_rate=0.5),
@@ -166,7 +166,7 @@ def _drawn(layer, dims, step):
     return [output.numpy() for output in run(tf.constant(step, tf.int64))]
 
 
-def test_dropout_of_channels_is_that_of_the_whole():
+def test_channel_dropout_is_the_same_when_partitioned():
     for dims in ([1, 2, 1, 1], [2, 1, 1, 1]):
         for expected, got in zip(
             _drawn(layers.SpatialDropout2D(0.5), None, 3),
@@ -176,7 +176,7 @@ def test_dropout_of_channels_is_that_of_the_whole():
             np.testing.assert_array_equal(got, expected)
 
 
-def test_dropout_of_pixels_is_a_function_of_the_step_and_moves_no_other_draw():
+def test_pixel_dropout_depends_on_the_step_and_keeps_other_draws():
     first, again, later = (_drawn(layers.Dropout(0.5), [1, 2, 1, 1], n)[0] for n in (3, 3, 4))
     np.testing.assert_array_equal(first, again)
     assert np.any(first != later)
@@ -188,7 +188,7 @@ def test_dropout_of_pixels_is_a_function_of_the_step_and_moves_no_other_draw():
     np.testing.assert_array_equal(whole[1][kept], parts[1][kept])
 
 
-def test_it_passes_for_its_model():
+def test_partitioned_model_has_the_attributes_of_the_original():
     model = _model()
     parts = partition_model(model, [1, 2, 1, 1], [["CPU:0", "CPU:1"]])
     assert [v.name for v in parts.trainable_variables] == [
@@ -205,7 +205,7 @@ def test_it_passes_for_its_model():
     np.testing.assert_allclose(parts.losses, model.losses)
 
 
-def test_whole_and_parts_can_be_called_in_turn_and_saved_alike(tmp_path):
+def test_original_and_partitioned_model_share_weights_and_checkpoints(tmp_path):
     model = _model()
     parts = partition_model(model, [1, 2, 1, 1], [["CPU:0", "CPU:1"]])
     parts(PIXELS, training=True)

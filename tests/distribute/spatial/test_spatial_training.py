@@ -1,4 +1,4 @@
-"""How networks in parts are trained: sizes, precision, graphs and where the work lies."""
+"""Training of partitioned networks: sizes, precision, graphs and the placement of ops."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def same_weights():
 
 
 @pytest.mark.slow
-def test_sizes_that_do_not_divide(steps, close):
+def test_image_sizes_not_divisible_by_the_parts_are_supported(steps, close):
     size = 37
     # In float32 one number that rounds to the other side of 0 changes a small gradient by 1e-2.
     tf_keras.mixed_precision.set_global_policy("float64")
@@ -41,7 +41,7 @@ def test_sizes_that_do_not_divide(steps, close):
 
 
 @pytest.mark.slow
-def test_some_steps_of_descent_have_the_same_losses():
+def test_partitioned_training_has_the_same_losses():
     labels = tf.constant([1, 2, 3, 4])
     pixels = tf.constant(_pixels(16))
 
@@ -77,7 +77,7 @@ def _cpus(dims):
 @pytest.mark.parametrize(
     ("policy", "tolerance"), [("mixed_float16", 0.02), ("mixed_bfloat16", 0.1)]
 )
-def test_mixed_precision(policy, tolerance, steps):
+def test_partitioned_network_matches_the_original_in_mixed_precision(policy, tolerance, steps):
     tf_keras.mixed_precision.set_global_policy(policy)
     whole, parts = steps(_cifar(8, 1, 16), [1, 2, 1, 1], _pixels(16))
     assert parts.outputs.dtype == np.float32
@@ -88,7 +88,7 @@ def test_mixed_precision(policy, tolerance, steps):
         assert gradient.dtype == np.float32, name
 
 
-def test_without_graphs():
+def test_partitioned_gradients_match_the_original_in_eager_mode():
     tf_keras.utils.set_random_seed(5)
     model = _cifar(8, 1, 16)
     parts = partition_model(model, [1, 2, 1, 1], [_cpus([1, 2, 1, 1])])
@@ -104,7 +104,7 @@ def test_without_graphs():
 
 
 @pytest.mark.slow
-def test_the_work_of_both_passes_lies_on_the_device_of_its_part():
+def test_forward_and_backward_ops_run_on_their_parts_device():
     model = _cifar(8, 1, 32)
     parts = partition_model(model, [1, 2, 2, 1], [_cpus([1, 2, 2, 1])])
 
@@ -119,7 +119,7 @@ def test_the_work_of_both_passes_lies_on_the_device_of_its_part():
     kinds = {"Conv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter", "ReluGrad", "AddN"}
     found = {kind: dict.fromkeys(_cpus([1, 2, 2, 1]), 0) for kind in kinds}
     for op in graph.get_operations():
-        # Sums of five images; those of the gradients of weights lie where the weights do.
+        # Only sums of five images: those of weight gradients are placed with the weights.
         shape = op.outputs[0].shape if op.outputs else None
         if op.type in kinds and (op.type != "AddN" or (shape.rank == 4 and shape[0] == 5)):
             found[op.type][op.device[-5:]] += 1
@@ -127,5 +127,5 @@ def test_the_work_of_both_passes_lies_on_the_device_of_its_part():
         assert min(counts.values()) > 0, (kind, counts)
         if kind != "AddN":
             assert len(set(counts.values())) == 1, (kind, counts)
-    # The corner above on the left gives an edge to three neighbours, the others to as many or less.
+    # The top left part sends edges to three neighbors, each of the others to at most as many.
     assert max(found["AddN"].values()) <= 2 * min(found["AddN"].values())

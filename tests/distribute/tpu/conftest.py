@@ -11,7 +11,7 @@ from orbit_runner.distribute.tpu.topologies import make_topology
 
 
 class Resolver:
-    """Stands in for a TPU: names its devices, and does nothing else."""
+    """A fake TPU that lists its devices, and does nothing else."""
 
     def __init__(self, platform: str) -> None:
         found = find_platform(platform)

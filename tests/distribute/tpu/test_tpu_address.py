@@ -1,4 +1,4 @@
-"""Where a TPU is: names and addresses, told before tensorflow starts, with real sockets."""
+"""Names and addresses of TPUs, checked before TensorFlow starts; with real sockets."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def problems(tpu: str, environ: dict[str, str] | None = None, **changes: Any) ->
 
 @contextlib.contextmanager
 def listener(answer: bytes | None) -> Iterator[str]:
-    """Listens, and says something, or nothing where None."""
+    """Listens on a port, and sends `answer` to each client, or nothing if it is None."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         held = []
 
@@ -69,7 +69,7 @@ NO_CLOUD = {"GCE_METADATA_IP": "127.0.0.1:1"}
 SETTINGS = bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
 
 
-def test_what_speaks_http2_is_reached() -> None:
+def test_http2_server_is_reachable() -> None:
     with listener(SETTINGS) as there:
         assert reach(there) == ""
         assert problems(f"grpc://{there}") == []
@@ -79,34 +79,34 @@ def test_what_speaks_http2_is_reached() -> None:
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (None, "nothing answers there within 0.2 s"),
-        (b"", "does not speak gRPC"),
-        (b"\0\0\0", "does not speak gRPC"),
-        (b"\0\0\0\x07\0\0\0\0\0", "does not speak gRPC"),
-        (b"220 mail ready\r\n", "does not speak gRPC"),
+        (None, "it does not respond within 0.2 s"),
+        (b"", "is not a gRPC server"),
+        (b"\0\0\0", "is not a gRPC server"),
+        (b"\0\0\0\x07\0\0\0\0\0", "is not a gRPC server"),
+        (b"220 mail ready\r\n", "is not a gRPC server"),
     ],
 )
-def test_what_listens_and_is_no_grpc_server(answer: bytes | None, said: str) -> None:
+def test_listener_that_is_not_a_grpc_server_is_reported(answer: bytes | None, said: str) -> None:
     start = time.monotonic()
     with listener(answer) as there:
         assert said in reach(there, patience=0.2)
         assert time.monotonic() - start < 15
 
 
-def test_a_web_server_is_no_tpu() -> None:
+def test_web_server_is_reported_as_not_a_grpc_server() -> None:
     server = ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     BaseHTTPRequestHandler.log_message = lambda *_: None  # type: ignore[method-assign, assignment]
     try:
-        assert "does not speak gRPC" in reach(f"127.0.0.1:{server.server_port}")
+        assert "is not a gRPC server" in reach(f"127.0.0.1:{server.server_port}")
     finally:
         server.shutdown()
         server.server_close()
         thread.join()
 
 
-def test_a_port_at_which_nothing_listens_is_told_at_once() -> None:
+def test_refused_connection_is_reported_immediately() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     start = time.monotonic()
@@ -114,17 +114,17 @@ def test_a_port_at_which_nothing_listens_is_told_at_once() -> None:
     ((path, message),) = problems(f"grpc://127.0.0.1:{port}")
 
     assert path == "runtime.tpu"
-    assert message == f"got grpc://127.0.0.1:{port}, and it cannot be reached: Connection refused"
+    assert message == f"got grpc://127.0.0.1:{port}, but it cannot be reached: Connection refused"
     assert time.monotonic() - start < 15
 
 
-def test_a_host_that_does_not_take_the_connection_is_given_up() -> None:
+def test_connecting_to_an_unresponsive_host_times_out() -> None:
     with (
         socket.create_server(("127.0.0.1", 0), backlog=0) as server,
         contextlib.ExitStack() as all_,
     ):
         place = server.getsockname()
-        for _ in range(4):  # Once the queue is full, the kernel drops whoever comes.
+        for _ in range(4):  # Once the queue is full, the kernel drops connections.
             waiting = all_.enter_context(socket.socket())
             waiting.setblocking(False)
             waiting.connect_ex(place)
@@ -132,14 +132,14 @@ def test_a_host_that_does_not_take_the_connection_is_given_up() -> None:
 
         said = reach(f"127.0.0.1:{place[1]}", patience=0.2)
 
-        assert said == "nothing answers there within 0.2 s"
+        assert said == "it does not respond within 0.2 s"
         assert time.monotonic() - start < 15
 
 
-def test_the_first_address_that_fails_is_told() -> None:
+def test_error_names_the_first_address_that_fails() -> None:
     with listener(SETTINGS) as there, listener(b"no") as other:
         ((_, message),) = problems(f"grpc://{there},grpc://{other}")
-        assert message == f"got grpc://{other}, and what listens there does not speak gRPC"
+        assert message == f"got grpc://{other}, but it is not a gRPC server"
 
 
 @pytest.mark.parametrize(
@@ -147,22 +147,23 @@ def test_the_first_address_that_fails_is_told() -> None:
     [
         (
             "",
-            "is not set, none of KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS, TPU_NAME, TPU_CONFIG names a TPU",
+            "is not set, none of KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS, TPU_NAME, TPU_CONFIG specifies a "
+            "TPU",
         ),
         ("  ", "is not set"),
         ("grpc://", "got ':8470', expected host:port"),
         ("grpc://host:http", "got port 'http' in 'host:http'"),
         ("grpc://host:0", "got port '0'"),
         ("grpc://a host", "got 'a host:8470', expected host:port"),
-        ("grpc://[::1]:8470", "takes no IPv6 address"),
+        ("grpc://[::1]:8470", "does not accept IPv6 addresses"),
         ("grpc://host:8470,", "expected host:port"),
-        ("10.0.0.2:8470", "no name of a TPU; did you mean grpc://10.0.0.2:8470?"),
+        ("10.0.0.2:8470", "not a valid TPU name; did you mean grpc://10.0.0.2:8470?"),
         ("10.0.0.2", "did you mean grpc://10.0.0.2?"),
-        ("http://10.0.0.2", "no name of a TPU"),
-        ("-x", "got '-x', which is no name of a TPU"),
+        ("http://10.0.0.2", "not a valid TPU name"),
+        ("-x", "got '-x', which is not a valid TPU name"),
     ],
 )
-def test_the_form_of_names_and_addresses(tpu: str, said: str) -> None:
+def test_malformed_tpu_names_and_addresses_are_rejected(tpu: str, said: str) -> None:
     ((path, message),) = problems(tpu, NO_CLOUD)
 
     assert path == "runtime.tpu"
@@ -170,7 +171,7 @@ def test_the_form_of_names_and_addresses(tpu: str, said: str) -> None:
     assert "allowed: local, the name of a TPU" in message
 
 
-def test_local_and_other_strategies_are_not_asked_here() -> None:
+def test_local_tpu_and_other_strategies_are_not_checked() -> None:
     assert problems("local") == []
     assert [*tpu_problems(RuntimeConfig(tpu="grpc://"), {})] == []
 
@@ -186,7 +187,7 @@ def test_local_and_other_strategies_are_not_asked_here() -> None:
         ({"TPU_CONFIG": "[]"}, ""),
     ],
 )
-def test_an_empty_name_is_looked_up_where_tensorflow_does(
+def test_empty_tpu_name_is_read_from_the_variables_of_tensorflow(
     environ: dict[str, str], expected: str
 ) -> None:
     assert tpu_name(runtime(""), environ) == expected
@@ -229,7 +230,7 @@ def metadata_server(attributes: dict[str, str]) -> Iterator[str]:
         ("accel0", {"TPU_NAME": "mine"}, "mine"),
     ],
 )
-def test_the_tpu_of_this_machine_is_found_by_its_device_files(
+def test_local_tpu_is_detected_by_its_device_files(
     device: str, environ: dict[str, str], expected: str, tmp_path: Path
 ) -> None:
     if device:
@@ -244,7 +245,7 @@ def test_the_tpu_of_this_machine_is_found_by_its_device_files(
 @pytest.mark.parametrize(
     ("attributes", "expected"), [({"accelerator-type": "v3-8"}, "local"), ({"name": "x"}, "")]
 )
-def test_the_tpu_of_this_machine_is_found_by_the_metadata_server(
+def test_local_tpu_is_detected_by_the_metadata_server(
     attributes: dict[str, str], expected: str, tmp_path: Path
 ) -> None:
     with metadata_server(attributes) as there:
@@ -258,7 +259,7 @@ def test_the_tpu_of_this_machine_is_found_by_the_metadata_server(
 @pytest.mark.parametrize(
     "flags", [[], ["--tpu=grpc://10.0.0.2:8470"], ["--runtime.tpu=grpc://10.0.0.2:8470"]]
 )
-def test_a_file_for_a_tpu_needs_no_address_until_it_is_started(
+def test_tpu_config_can_be_shown_and_validated_without_an_address(
     command: str, flags: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "tpu.yaml"
@@ -267,16 +268,17 @@ def test_a_file_for_a_tpu_needs_no_address_until_it_is_started(
 
     assert main([command, "--experiment=digits", *given, *flags]) == 0
 
-    expected = "  tpu: grpc://10.0.0.2:8470\n" if flags else "  tpu: null\n"
-    assert command == "validate" or expected in capsys.readouterr().out
+    shown = "  tpu: grpc://10.0.0.2:8470\n" if flags else "  tpu: null\n"
+    expected = f"{file}: ok\n" if command == "validate" else shown
+    assert expected in capsys.readouterr().out
 
 
-def test_ports_are_those_of_tensorflow() -> None:
+def test_default_port_is_that_of_tensorflow() -> None:
     assert endpoints("grpc://a,grpc://b:1, c:2") == ["a:8470", "b:1", "c:2"]
     assert endpoints("name") == endpoints("local") == []
 
 
-def test_a_name_needs_a_zone_and_a_project_outside_the_cloud() -> None:
+def test_tpu_name_requires_zone_and_project_outside_google_cloud() -> None:
     with listener(b"") as there:
         inside, outside = {"GCE_METADATA_IP": there}, {"GCE_METADATA_IP": "127.0.0.1:1"}
         assert problems("mine", inside) == []
@@ -289,16 +291,16 @@ def test_a_name_needs_a_zone_and_a_project_outside_the_cloud() -> None:
     assert "set runtime.tpu_zone and runtime.tpu_project" in message
 
 
-def test_the_packages_that_look_a_name_up_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_for_tpu_name_lookup_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "oauth2client", None)
     monkeypatch.setattr(address.importlib.util, "find_spec", lambda name: None)  # type: ignore[attr-defined]
 
     ((path, message),) = problems("mine")
 
-    assert (path, "needs the package googleapiclient" in message) == ("runtime.tpu", True)
+    assert (path, "requires the package googleapiclient" in message) == ("runtime.tpu", True)
 
 
-def test_preflight_tells_it_with_its_origin(
+def test_preflight_error_shows_where_the_tpu_setting_comes_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for variable in address.VARIABLES:
@@ -313,7 +315,7 @@ def test_preflight_tells_it_with_its_origin(
     assert caught.value.exit_code == 2
 
 
-def test_an_unreachable_tpu_ends_the_command_before_tensorflow_starts(tmp_path: Path) -> None:
+def test_unreachable_tpu_ends_the_command_before_tensorflow_is_imported(tmp_path: Path) -> None:
     (tmp_path / "tensorflow.py").write_text("raise SystemExit('tensorflow was imported')\n")
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -327,5 +329,5 @@ def test_an_unreachable_tpu_ends_the_command_before_tensorflow_starts(tmp_path: 
     )  # fmt: skip
 
     assert done.returncode == 2
-    assert f"runtime.tpu — --tpu\n    got {tpu}, and it cannot be reached" in done.stderr
+    assert f"runtime.tpu — --tpu\n    got {tpu}, but it cannot be reached" in done.stderr
     assert not (tmp_path / "runs").exists()

@@ -1,4 +1,4 @@
-"""The strategy over a TPU: everything up to the calls that need one, which a stand-in answers."""
+"""The strategy over a TPU; the calls that need a TPU are answered by a fake."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def runtime(**changes: Any) -> RuntimeConfig:
 def started(
     monkeypatch: pytest.MonkeyPatch, resolver: Callable[[str], Any]
 ) -> Callable[..., tuple[Any, list[Any]]]:
-    """Builds the strategy on a kind of TPU, and returns the calls that a TPU would get."""
+    """Builds the strategy on a type of TPU; returns it and the calls that a TPU would get."""
 
     def build(platform: str, **changes: Any) -> tuple[Any, list[Any]]:
         there, calls = resolver(platform), []
@@ -71,7 +71,7 @@ def started(
         ("v5p-16", None, 8, 1),
     ],
 )
-def test_replicas_of_as_many_devices_as_there_are_parts(
+def test_each_replica_has_one_device_per_part(
     started: Callable[..., Any], platform: str, dims: Any, replicas: int, devices: int
 ) -> None:
     strategy, calls = started(platform, train_input_partition_dims=dims)
@@ -85,13 +85,13 @@ def test_replicas_of_as_many_devices_as_there_are_parts(
     assert [name for name, _ in calls] == ["find", "initialize"]
 
 
-def test_parts_of_evaluation_count_where_there_is_no_training(started: Callable[..., Any]) -> None:
+def test_eval_partition_dims_apply_when_train_dims_are_not_set(started: Callable[..., Any]) -> None:
     strategy, _ = started("v3-8", eval_input_partition_dims=[1, 2, 2, 1])
 
     assert strategy.num_replicas_in_sync == 2
 
 
-def test_zone_and_project_are_handed_on_and_remote_ones_connected(
+def test_remote_tpu_is_connected_with_the_given_zone_and_project(
     started: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "tpu_problems", lambda *_: [])
@@ -105,7 +105,7 @@ def test_zone_and_project_are_handed_on_and_remote_ones_connected(
     ]
 
 
-def test_the_variable_of_the_machine_names_the_tpu(
+def test_tpu_name_is_read_from_the_environment_variable(
     started: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TPU_NAME", "local")
@@ -114,29 +114,31 @@ def test_the_variable_of_the_machine_names_the_tpu(
     assert calls[0] == ("find", {"tpu": "local", "zone": None, "project": None})
 
 
-def test_devices_that_parts_do_not_divide(started: Callable[..., Any]) -> None:
-    with pytest.raises(DeviceError, match="4 devices, which 8 parts") as caught:
+def test_device_count_not_divisible_by_the_parts_is_rejected(started: Callable[..., Any]) -> None:
+    with pytest.raises(DeviceError, match="4 devices, which is not divisible by 8 parts") as caught:
         started("v4-8", train_input_partition_dims=[1, 4, 2, 1])
     assert caught.value.path == "runtime.tpu"
 
 
-def test_replicas_of_a_host_are_fed_by_that_host(started: Callable[..., Any]) -> None:
+def test_worker_devices_are_ordered_by_host(started: Callable[..., Any]) -> None:
     strategy, _ = started("v3-32", train_input_partition_dims=[1, 2, 1, 1])
 
     hosts = [device.split("/")[3] for device in strategy.extended.worker_devices]
     assert hosts == sorted(hosts)
 
 
-# The options of a step.
+# Run options.
 
 
-def test_other_strategies_need_no_options() -> None:
+def test_other_strategies_have_no_run_options() -> None:
     assert run_options(RuntimeConfig(tpu_enable_xla_dynamic_padder=False)) is None
 
 
 @pytest.mark.parametrize("dims", [None, [1, 2, 2, 1]])
 @pytest.mark.parametrize(("said", "expected"), [(None, True), (True, True), (False, False)])
-def test_the_dynamic_padder(said: bool | None, expected: bool, dims: Any) -> None:
+def test_dynamic_padder_option_matches_model_garden(
+    said: bool | None, expected: bool, dims: Any
+) -> None:
     config = runtime(tpu_enable_xla_dynamic_padder=said, train_input_partition_dims=dims)
     options = run_options(config)
 
@@ -161,7 +163,7 @@ def strategy(resolver: Callable[[str], Any]) -> Any:
 
 
 def shardings(strategy: Any, inputs: Any, dims: Any) -> tuple[list[Any], Any]:
-    """Traces a step and returns how XLA is told to split, and the structure that comes back."""
+    """Traces a step; returns the shardings for XLA, and the inputs as the step gets them."""
     found = []
 
     @tf.function(autograph=False)
@@ -203,7 +205,7 @@ def test_batches_of_unknown_size_are_split(strategy: Any) -> None:
     assert [list(s.tile_assignment_dimensions) for _, s in told] == [[2, 2, 1, 1]]
 
 
-def test_without_dims_nothing_is_touched(strategy: Any) -> None:
+def test_inputs_are_unchanged_without_partition_dims(strategy: Any) -> None:
     inputs = (object(), np.zeros(3))
 
     assert split_inputs(strategy, inputs, None) is inputs
@@ -215,15 +217,15 @@ def test_without_dims_nothing_is_touched(strategy: Any) -> None:
         (
             IMAGE,
             (1, 1, 1, 4),
-            "channels 3 of the input is no multiple of 4\nallowed for channels: 1, 3",
+            "the input's size along channels is 3, not a multiple of 4\nallowed for channels: 1, 3",
         ),
-        (tf.TensorSpec([8, 31, 32, 3]), (1, 2, 2, 1), "height 31 of the input"),
-        (tf.TensorSpec([8, 32, 33, 3]), (1, 2, 2, 1), "width 33 of the input"),
-        (tf.TensorSpec([7, 32, 32, 3]), (2, 2, 1, 1), "batch 7 of the input"),
+        (tf.TensorSpec([8, 31, 32, 3]), (1, 2, 2, 1), "the input's size along height is 31"),
+        (tf.TensorSpec([8, 32, 33, 3]), (1, 2, 2, 1), "the input's size along width is 33"),
+        (tf.TensorSpec([7, 32, 32, 3]), (2, 2, 1, 1), "the input's size along batch is 7"),
         (tf.TensorSpec([8, 32, 3]), (1, 2, 2, 1), "no input has 4 dimensions, only 3"),
     ],
 )
-def test_images_that_cannot_be_split_are_told(
+def test_inputs_that_cannot_be_split_are_rejected(
     strategy: Any, spec: Any, dims: Any, said: str
 ) -> None:
     with pytest.raises(SettingError, match="got") as caught:
@@ -232,24 +234,28 @@ def test_images_that_cannot_be_split_are_told(
     assert said in caught.value.reason
 
 
-def test_a_product_that_the_strategy_does_not_have_is_tensorflows_error(strategy: Any) -> None:
+def test_parts_that_do_not_match_logical_devices_raise_tensorflows_error(strategy: Any) -> None:
     with pytest.raises(ValueError, match="number of logical devices"):
         shardings(strategy, IMAGE, (1, 2, 1, 1))
 
 
-# Real attempts, where there is no TPU.
+# Real attempts on a machine without a TPU.
 
 
 @pytest.mark.parametrize(
     ("changes", "path", "said"),
     [
-        ({"tpu": "mine", "tpu_zone": "z", "tpu_project": "p"}, "tpu", "cannot look 'mine' up: "),
-        ({"tpu": "mine"}, "tpu_zone", "is not set, and this machine is not in Google Cloud"),
-        ({"tpu": "grpc://127.0.0.1:1"}, "tpu", "got grpc://127.0.0.1:1, and it cannot be reached"),
-        ({"tpu": "10.0.0.2:8470"}, "tpu", "got '10.0.0.2:8470', which is no name of a TPU"),
+        ({"tpu": "mine", "tpu_zone": "z", "tpu_project": "p"}, "tpu", "cannot look up 'mine': "),
+        (
+            {"tpu": "mine"},
+            "tpu_zone",
+            "is not set, and cannot be detected, because this machine is not in Google Cloud",
+        ),
+        ({"tpu": "grpc://127.0.0.1:1"}, "tpu", "got grpc://127.0.0.1:1, but it cannot be reached"),
+        ({"tpu": "10.0.0.2:8470"}, "tpu", "got '10.0.0.2:8470', which is not a valid TPU name"),
     ],
 )
-def test_what_cannot_be_found_is_told(
+def test_tpu_that_cannot_be_found_is_reported(
     changes: dict[str, Any], path: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GCE_METADATA_IP", "127.0.0.1:1")
@@ -261,7 +267,7 @@ def test_what_cannot_be_found_is_told(
     assert caught.value.reason.startswith(said)
 
 
-# In a process of its own, which these spoil.
+# Run in a separate process, because TensorFlow is not usable afterwards.
 ATTEMPT = """
 import json, sys
 import tensorflow as tf
@@ -285,11 +291,11 @@ except DeviceError as error:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("local", "got 'NAME', and this machine has no TPU"),
-        ("server", "got 'NAME', and the machine there has no TPU"),
+        ("local", "got 'NAME', but this machine has no TPU"),
+        ("server", "got 'NAME', but the machine at that address has no TPU"),
     ],
 )
-def test_what_is_no_tpu_is_told(name: str, said: str) -> None:
+def test_machine_without_a_tpu_is_rejected(name: str, said: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", ATTEMPT, name],
         env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},

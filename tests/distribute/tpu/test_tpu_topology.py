@@ -1,4 +1,4 @@
-"""The geometry of TPUs: kinds, topologies made by hand, and which devices share a replica."""
+"""The geometry of TPUs: types, topologies, and which devices share a replica."""
 
 from __future__ import annotations
 
@@ -53,7 +53,9 @@ def each_split(names: list[str]) -> list[tuple[str, int]]:
         ("v5p-12288", (16, 16, 24, 1), 1536),
     ],
 )
-def test_kinds_of_tpu(name: str, mesh: tuple[int, ...], hosts: int) -> None:
+def test_topology_has_the_mesh_and_hosts_of_the_tpu_type(
+    name: str, mesh: tuple[int, ...], hosts: int
+) -> None:
     made = topology(name)
 
     assert tuple(made.mesh_shape) == mesh
@@ -62,7 +64,7 @@ def test_kinds_of_tpu(name: str, mesh: tuple[int, ...], hosts: int) -> None:
     assert made.missing_devices.size == 0
 
 
-def test_devices_of_a_v4_32_are_numbered_as_one_lists_them() -> None:
+def test_v4_32_devices_are_numbered_as_on_a_real_tpu() -> None:
     # As printed in github.com/huggingface/transformers/issues/20252.
     listed = [[(x, y, z, 0) for y in (0, 1) for x in (0, 1)] for z in range(4)]
 
@@ -70,13 +72,13 @@ def test_devices_of_a_v4_32_are_numbered_as_one_lists_them() -> None:
 
 
 @pytest.mark.parametrize("name", ["v3", "v3-9", "v9-8", "", "v5litepod-", "V3-8"])
-def test_other_names_are_not_known(name: str) -> None:
+def test_unknown_tpu_types_are_not_found(name: str) -> None:
     assert find_platform(name) is None
 
 
 @pytest.mark.sample(131)
 @pytest.mark.parametrize(("name", "parts"), each_split(SMALL))
-def test_every_device_is_in_one_replica_and_replicas_are_blocks(name: str, parts: int) -> None:
+def test_each_device_is_in_one_replica_and_replicas_are_blocks(name: str, parts: int) -> None:
     made = topology(name)
     shape = computation_shape(made.mesh_shape.tolist(), parts)
 
@@ -91,9 +93,7 @@ def test_every_device_is_in_one_replica_and_replicas_are_blocks(name: str, parts
 
 
 @pytest.mark.parametrize(("name", "parts"), each_split(SMALL))
-def test_replicas_are_those_of_tensorflow_in_the_order_of_their_hosts(
-    name: str, parts: int
-) -> None:
+def test_replicas_match_tensorflow_and_are_ordered_by_host(name: str, parts: int) -> None:
     made = topology(name)
     shape = computation_shape(made.mesh_shape.tolist(), parts)
     built = tf.tpu.experimental.DeviceAssignment.build(
@@ -111,8 +111,8 @@ def test_replicas_are_those_of_tensorflow_in_the_order_of_their_hosts(
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_without_parts_replicas_are_devices_in_their_own_order(name: str) -> None:
-    # So the assignment that is always given changes nothing where TensorFlow needs none.
+def test_unpartitioned_replicas_are_single_devices_in_topology_order(name: str) -> None:
+    # So passing an assignment changes nothing when TensorFlow does not need one.
     made = topology(name)
 
     cores = assign_devices(made).core_assignment
@@ -136,7 +136,7 @@ def test_without_parts_replicas_are_devices_in_their_own_order(name: str) -> Non
         ((16, 16, 24, 1), 6, (1, 2, 3, 1)),
     ],
 )
-def test_the_block_of_a_replica(
+def test_computation_shape_fits_the_mesh_and_the_number_of_parts(
     mesh: tuple[int, ...], parts: int, expected: tuple[int, ...]
 ) -> None:
     assert computation_shape(mesh, parts) == expected
@@ -144,7 +144,7 @@ def test_the_block_of_a_replica(
 
 @pytest.mark.parametrize(("parts", "theirs"), [(2, (1, 1, 1, 2)), (4, (1, 2, 1, 2)),
                                                (8, (2, 2, 1, 2)), (16, (4, 2, 1, 2))])  # fmt: skip
-def test_model_gardens_blocks_are_for_two_devices_a_chip_only(
+def test_model_garden_blocks_fit_only_chips_with_two_devices(
     parts: int, theirs: tuple[int, ...]
 ) -> None:
     assert sorted(computation_shape((8, 8, 1, 2), parts)) == sorted(theirs)
@@ -155,7 +155,7 @@ def test_model_gardens_blocks_are_for_two_devices_a_chip_only(
 
 @pytest.mark.parametrize("dims", [(1, 4, 1, 1), (1, 2, 2, 1)])
 @pytest.mark.parametrize("name", ["v3-8", "v3-32", "v4-8", "v4-16", "v5e-4", "v5e-16", "v5p-64"])
-def test_parts_that_touch_are_on_chips_that_touch(name: str, dims: tuple[int, ...]) -> None:
+def test_adjacent_parts_are_on_adjacent_chips(name: str, dims: tuple[int, ...]) -> None:
     for replica in assign_devices(topology(name), dims).core_assignment:
         chips = replica[:, :3].reshape(*dims, 3)
         for axis in (1, 2):
@@ -163,8 +163,9 @@ def test_parts_that_touch_are_on_chips_that_touch(name: str, dims: tuple[int, ..
 
 
 @pytest.mark.parametrize(("name", "parts"), [("v3-8", 3), ("v3-8", 16), ("v4-8", 8), ("v5e-1", 2)])
-def test_parts_that_do_not_divide_the_devices_are_told(name: str, parts: int) -> None:
+def test_parts_that_do_not_divide_the_devices_are_rejected(name: str, parts: int) -> None:
     devices = PLATFORMS[name].devices
-    with pytest.raises(DeviceError, match=f"has {devices} devices, which {parts} parts") as caught:
+    expected = f"has {devices} devices, which is not divisible by {parts} parts"
+    with pytest.raises(DeviceError, match=expected) as caught:
         assign_devices(topology(name), (1, parts, 1, 1))
     assert caught.value.path == "runtime.tpu"

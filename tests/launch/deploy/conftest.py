@@ -1,4 +1,4 @@
-"""What the tests of manifests share: what is printed, and what is in it."""
+"""Fixtures that print manifests and validate them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SCHEMAS = Path(__file__).parent / "schemas"
 def printed(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., str]:
-    """Runs `runner manifest`, far from the checkout, and returns what it prints."""
+    """Runs `runner manifest` outside the checkout, and returns its output."""
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: str) -> str:
@@ -32,7 +32,7 @@ def printed(
 
 @pytest.fixture
 def told(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Runs `runner manifest`, which has to be refused, and returns what it says."""
+    """Runs `runner manifest`, which has to fail, and returns its error message."""
 
     def run(*arguments: str) -> str:
         assert main(["manifest", *arguments]) == 2
@@ -46,7 +46,7 @@ def told(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
 
 @pytest.fixture
 def valid() -> Callable[[Any, str], None]:
-    """Holds a document against one of the schemas in `schemas/`."""
+    """Validates a document against one of the schemas in `schemas/`."""
     jsonschema = pytest.importorskip("jsonschema")  # The lock has it from Python 3.11 on.
 
     def check(document: Any, schema: str) -> None:

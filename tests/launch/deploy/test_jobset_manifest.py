@@ -1,4 +1,4 @@
-"""JobSets and Jobs for Kubernetes: valid, and the pods of each role make one cluster."""
+"""JobSets and Jobs for Kubernetes are valid, and their pods form one cluster."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _members(job: dict[str, Any], runtime: Any) -> Iterator[Cluster]:
 @pytest.mark.sample(6)
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("more", [[], ALL], ids=["bare", "all flags"])
-def test_it_is_valid(
+def test_manifest_matches_the_schema_and_the_roles(
     printed: Printed, valid: Callable[[Any, str], None], order: str, more: list[str]
 ) -> None:
     flags, roles = ORDERS[order]
@@ -66,7 +66,7 @@ def test_it_is_valid(
 
 
 @pytest.mark.parametrize("order", [name for name, (_, n) in ORDERS.items() if sum(n.values()) > 1])
-def test_the_pods_make_one_cluster(printed: Printed, order: str) -> None:
+def test_pods_form_one_cluster(printed: Printed, order: str) -> None:
     flags, roles = ORDERS[order]
     job = _job(printed(*PLACE, *flags, "--name=a-job"))
 
@@ -82,7 +82,7 @@ def test_the_pods_make_one_cluster(printed: Printed, order: str) -> None:
             assert member.me.address == f"{host}:2222"
 
 
-def test_the_pods_run_this_very_experiment(printed: Printed, tmp_path: Any) -> None:
+def test_pods_run_the_given_experiment(printed: Printed, tmp_path: Any) -> None:
     flags, roles = ORDERS["all roles"]
 
     config_map, _ = yaml.safe_load_all(printed(*PLACE, *flags))
@@ -91,7 +91,7 @@ def test_the_pods_run_this_very_experiment(printed: Printed, tmp_path: Any) -> N
     assert resolved_of("--experiment=experiment.yaml").config == settings(flags, roles)
 
 
-def test_where_pods_may_run(printed: Printed) -> None:
+def test_pods_have_the_given_tolerations_node_selector_and_pull_secret(printed: Printed) -> None:
     for pod in _pods(_job(printed(*PLACE, *ORDERS["servers"][0], *ALL))):
         assert pod["tolerations"] == [
             {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"},
@@ -106,7 +106,7 @@ def test_where_pods_may_run(printed: Printed) -> None:
 
 
 @pytest.mark.parametrize("order", ["one process", "workers", "all roles"])
-def test_losses_restart_it_and_other_failures_end_it(printed: Printed, order: str) -> None:
+def test_lost_pods_restart_the_job_and_other_failures_end_it(printed: Printed, order: str) -> None:
     job = _job(printed(*PLACE, *ORDERS[order][0], "--max_restarts=4", "--time=90"))
 
     for spec in _job_specs(job).values():
@@ -128,7 +128,7 @@ def test_losses_restart_it_and_other_failures_end_it(printed: Printed, order: st
     ("order", "leading"),
     [("workers", None), ("servers", ["chief"]), ("all roles", ["chief", "evaluator"])],
 )
-def test_it_is_done_when_training_and_evaluation_are(
+def test_job_succeeds_when_training_and_evaluation_end(
     printed: Printed, order: str, leading: list[str] | None
 ) -> None:
     policy = _job(printed(*PLACE, *ORDERS[order][0]))["spec"].get("successPolicy")
@@ -138,22 +138,20 @@ def test_it_is_done_when_training_and_evaluation_are(
 
 
 @pytest.mark.parametrize("api", ["jobset", "tfjob"])
-def test_the_grace_period_is_that_of_the_config_where_it_is_longer(
-    printed: Printed, api: str
-) -> None:
+def test_grace_period_is_that_of_the_config_if_longer(printed: Printed, api: str) -> None:
     flags = [*ORDERS["workers"][0], f"--api={api}", "--runtime.grace_period=299.5"]
 
     assert "terminationGracePeriodSeconds: 300\n" in printed(*PLACE, *flags)
 
 
 @pytest.mark.parametrize("text", ["", ":NoSchedule", "a b", "a:Never", "=x"])
-def test_tolerations_that_are_none(text: str) -> None:
+def test_invalid_tolerations_are_rejected(text: str) -> None:
     with pytest.raises(ValueError, match=r"expected KEY\[=VALUE\]\[:EFFECT\]"):
         parse_toleration(text)
 
 
 @pytest.mark.parametrize("text", ["", "a", "=x", "a= b"])
-def test_labels_that_are_none(text: str) -> None:
+def test_invalid_labels_are_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="expected KEY=VALUE"):
         parse_label(text)
 
@@ -163,10 +161,13 @@ def test_labels_that_are_none(text: str) -> None:
     [
         ("--toleration=a:Never", "--toleration\n    got 'a:Never', expected KEY[=VALUE][:EFFECT]"),
         ("--node_selector=pool", "--node_selector\n    got 'pool', expected KEY=VALUE"),
-        ("--pull_secret=A", "--pull_secret\n    got 'A', expected lower case letters"),
-        ("--shared_memory=8G", "--shared_memory\n    got '8G', expected 512Mi or 16Gi"),
+        ("--pull_secret=A", "--pull_secret\n    got 'A', expected lowercase letters"),
+        (
+            "--shared_memory=8G",
+            "--shared_memory\n    got '8G', expected an amount such as 512Mi or 16Gi",
+        ),
         ("--api=mpijob", "argument --api: invalid choice: 'mpijob'"),
     ],
 )
-def test_mistakes(told: Callable[..., str], flag: str, said: str) -> None:
+def test_invalid_flags_are_rejected(told: Callable[..., str], flag: str, said: str) -> None:
     assert said in told(*PLACE, "--experiment=digits", flag)

@@ -1,4 +1,4 @@
-"""The manifests for Kubernetes: what is asked for, and what the pods make of it."""
+"""TFJob manifests for Kubernetes: their content, and what the pods do with it."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _tf_configs(job: dict[str, Any]) -> dict[str, str]:
     ],
     ids=["bare", "all flags"],
 )
-def test_it_is_valid(
+def test_manifest_matches_the_schemas_and_the_roles(
     printed: Printed, valid: Callable[[Any, str], None], order: str, more: list[str]
 ) -> None:
     flags, roles = ORDERS[order]
@@ -91,7 +91,9 @@ def test_it_is_valid(
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_the_pods_run_this_very_experiment(printed: Printed, order: str, tmp_path: Path) -> None:
+def test_pods_run_the_given_experiment_as_one_cluster(
+    printed: Printed, order: str, tmp_path: Path
+) -> None:
     flags, roles = ORDERS[order]
 
     config_map, job = _documents(printed(*PLACE, *flags))
@@ -110,7 +112,7 @@ def test_the_pods_run_this_very_experiment(printed: Printed, order: str, tmp_pat
     assert len(members) == (sum(roles.values()) if sum(roles.values()) > 1 else 0)
 
 
-def test_what_the_operator_demands(printed: Printed) -> None:
+def test_manifest_meets_the_requirements_of_the_training_operator(printed: Printed) -> None:
     _, job = _documents(printed(*PLACE, *ORDERS["all roles"][0], "--time=90", "--max_restarts=4"))
 
     for spec in _replicas(job).values():
@@ -134,14 +136,16 @@ def test_what_the_operator_demands(printed: Printed) -> None:
         ("all roles", "None", None),
     ],
 )
-def test_when_it_is_done(printed: Printed, order: str, clean: str, success: str | None) -> None:
+def test_clean_up_and_success_policies_fit_the_roles(
+    printed: Printed, order: str, clean: str, success: str | None
+) -> None:
     _, job = _documents(printed(*PLACE, *ORDERS[order][0]))
 
     assert job["spec"]["runPolicy"]["cleanPodPolicy"] == clean
     assert job["spec"].get("successPolicy") == success
 
 
-def test_all_pods_have_the_config_and_the_volumes(printed: Printed) -> None:
+def test_all_pods_mount_the_config_and_the_volumes(printed: Printed) -> None:
     config_map, job = _documents(
         printed(*PLACE, "--volume_claim=data:/data", "--namespace=team", *ORDERS["all roles"][0])
     )
@@ -160,7 +164,7 @@ def test_all_pods_have_the_config_and_the_volumes(printed: Printed) -> None:
         ]
 
 
-def test_resources(printed: Printed) -> None:
+def test_pods_request_the_given_cpus_memory_and_gpus(printed: Printed) -> None:
     _, job = _documents(printed(*PLACE, *ORDERS["servers"][0], "--cpus=4", "--memory=16Gi"))
 
     plain = {"cpu": "4", "memory": "16384Mi"}
@@ -173,20 +177,22 @@ def test_resources(printed: Printed) -> None:
 
 
 @pytest.mark.parametrize(("order", "shared"), [("mirrored", True), ("servers", False)])
-def test_gpus_that_talk_have_shared_memory(printed: Printed, order: str, shared: bool) -> None:
+def test_pods_with_several_gpus_have_shared_memory(
+    printed: Printed, order: str, shared: bool
+) -> None:
     _, job = _documents(printed(*PLACE, *ORDERS[order][0]))
 
     mounts = [mount["mountPath"] for mount in _container(job, "Worker")["volumeMounts"]]
     assert ("/dev/shm" in mounts) is shared
 
 
-def test_no_resources_unless_asked_for(printed: Printed) -> None:
+def test_no_resources_are_requested_by_default(printed: Printed) -> None:
     _, job = _documents(printed(*PLACE, *ORDERS["workers"][0]))
 
     assert "resources" not in _container(job, "Worker")
 
 
-def test_texts_survive(printed: Printed, tmp_path: Path) -> None:
+def test_special_characters_survive_in_the_manifest(printed: Printed, tmp_path: Path) -> None:
     flags = ["--experiment=digits", f"--params_override={json.dumps({'description': TRICKY})}"]
     folder = "--model_dir=/runs/a $(b) $$c 'd'"
 
@@ -199,7 +205,7 @@ def test_texts_survive(printed: Printed, tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_the_header_says_where_it_came_from(printed: Printed) -> None:
+def test_header_shows_the_command_claims_and_data_directories(printed: Printed) -> None:
     override = json.dumps({"description": "x"}, indent=0).replace('"x"', '"a\u2028b"')
 
     text = printed(
@@ -207,26 +213,35 @@ def test_the_header_says_where_it_came_from(printed: Printed) -> None:
     )
 
     assert len([*yaml.safe_load_all(text)]) == 2
-    assert text.index("name: tensorflow") < text.index("image: ") < text.index("args:")
+    body = text[text.index("apiVersion") :]
+    assert body.index("name: tensorflow") < body.index("image: ") < body.index("args:")
     head = text[: text.index("apiVersion")]
     assert all(line.startswith("# ") for line in head.splitlines())
     assert head.startswith(
         "# Made by: runner manifest kubernetes --image=registry.example/runner:1"
     )
-    assert "so this claim is ReadWriteMany: runs\n" in head
+    assert "so this claim must be ReadWriteMany: runs\n" in head
     assert "#   task.train_data.data_dir: /data\n" in head
 
 
-def test_claims() -> None:
+def test_volume_claims_are_parsed() -> None:
     assert parse_claims(["runs", "data:/data"]) == (("runs", "/runs"), ("data", "/data"))
     assert parse_claims(["runs:/a/b"]) == (("runs", "/a/b"),)
 
 
 @pytest.mark.parametrize(
-    "texts", [["runs:"], [":/a"], ["runs:a"], ["runs:/"], ["a", "b"], ["a:/x", "b:/x"]]
+    ("texts", "said"),
+    [
+        (["runs:"], "got 'runs:', expected CLAIM:/PATH"),
+        ([":/a"], "got ':/a', expected CLAIM:/PATH"),
+        (["runs:a"], "got 'runs:a', expected CLAIM:/PATH"),
+        (["runs:/"], "got 'runs:/', expected CLAIM:/PATH"),
+        (["a", "b"], "got 'b', expected CLAIM:/PATH"),
+        (["a:/x", "b:/x"], "got 'b:/x', but another claim is mounted at /x"),
+    ],
 )
-def test_claims_that_are_none(texts: list[str]) -> None:
-    with pytest.raises(ValueError, match="got "):
+def test_invalid_volume_claims_are_rejected(texts: list[str], said: str) -> None:
+    with pytest.raises(ValueError, match=f"^{said}$"):
         parse_claims(texts)
 
 
@@ -242,21 +257,27 @@ def test_claims_that_are_none(texts: list[str]) -> None:
         ("/tmp/a", False),
     ],
 )
-def test_the_folder_is_on_a_volume(folder: str, fits: bool) -> None:
+def test_run_directory_must_be_on_a_mounted_volume(folder: str, fits: bool) -> None:
     assert (folder_problem(folder, [("r", "/runs"), ("d", "/data")]) == "") is fits
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["kubernetes"], ["--image\n    is not set", "--volume_claim\n    is not set: all pods"]),
+        (
+            ["kubernetes"],
+            ["--image\n    is not set", "--volume_claim\n    is not set; expected a claim that"],
+        ),
         ([*PLACE, "--volume_claim=x"], ["--volume_claim\n    got 'x', expected CLAIM:/PATH"]),
-        ([*PLACE, "--model_dir=runs/a"], ["--model_dir\n    got 'runs/a', expected a folder"]),
-        ([*PLACE, "--model_dir=/tmp/a"], ["expected a folder below /runs"]),
-        ([*PLACE, "--name=My_Job"], ["--name\n    got 'My_Job', allowed: lower case letters"]),
+        ([*PLACE, "--model_dir=runs/a"], ["--model_dir\n    got 'runs/a', expected a directory"]),
+        ([*PLACE, "--model_dir=/tmp/a"], ["expected a directory below /runs"]),
+        ([*PLACE, "--name=My_Job"], ["--name\n    got 'My_Job', expected lowercase letters"]),
         ([*PLACE, f"--name={'a' * 41}"], ["at most 40"]),
-        ([*PLACE, "--cpus=some"], ["--cpus\n    got 'some', expected a whole number"]),
-        ([*PLACE, "--memory=16GB"], ["--memory\n    got '16GB', expected 512Mi or 16Gi"]),
+        ([*PLACE, "--cpus=some"], ["--cpus\n    got 'some', expected an integer"]),
+        (
+            [*PLACE, "--memory=16GB"],
+            ["--memory\n    got '16GB', expected an amount such as 512Mi or 16Gi"],
+        ),
         ([*PLACE, "--namespace=a b"], ["--namespace\n    got 'a b', expected a name without"]),
         ([*PLACE, "--nodes=2"], ["unknown flag --nodes"]),
         (
@@ -265,7 +286,7 @@ def test_the_folder_is_on_a_volume(folder: str, fits: bool) -> None:
         ),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_said(
+def test_invalid_flags_are_rejected(
     told: Callable[..., str], arguments: list[str], said: list[str]
 ) -> None:
     found = told(*arguments, "--experiment=digits")

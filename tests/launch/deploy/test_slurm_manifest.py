@@ -1,4 +1,4 @@
-"""The scripts for Slurm: directives, and what bash makes of the rest."""
+"""Scripts for Slurm: their directives, and what bash does with the rest."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.manifest_experiments import MIRRORED, ORDERS, TRICKY, resolve
 
 Printed = Callable[..., str]
 BASH = shutil.which("bash") or pytest.skip("there is no bash", allow_module_level=True)
-# Stands in for `srun` and `scontrol`: writes down what it was called with.
+# A fake `srun` and `scontrol` that records its arguments.
 RECORDER = """\
 #!/bin/bash
 printf '%s\\0' "$(basename "$0")" "$@" >> calls
@@ -29,7 +29,7 @@ exit 0
 
 
 def _directives(text: str) -> dict[str, str]:
-    """Reads as `sbatch` does: up to the first line that is no comment."""
+    """Reads as `sbatch` does: up to the first line that is not a comment."""
     found = {}
     for line in text.splitlines():
         if line.strip() and not line.startswith("#"):
@@ -41,7 +41,7 @@ def _directives(text: str) -> dict[str, str]:
 
 
 def _run(text: str, folder: Path, **environ: str) -> tuple[int, list[list[str]]]:
-    """Runs a script; returns its exit code and what it called, with the arguments."""
+    """Runs a script; returns its exit code and the commands that it called."""
     checked = subprocess.run([BASH, "-n"], input=text, text=True, capture_output=True, check=False)
     assert (checked.returncode, checked.stderr) == (0, "")
     (folder / "bin").mkdir(exist_ok=True)
@@ -64,7 +64,7 @@ def _run(text: str, folder: Path, **environ: str) -> tuple[int, list[list[str]]]
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_it_runs_this_very_experiment(printed: Printed, order: str, tmp_path: Path) -> None:
+def test_script_runs_the_given_experiment(printed: Printed, order: str, tmp_path: Path) -> None:
     flags, roles = ORDERS[order]
 
     text = printed("slurm", *flags, "--model_dir=shared/run", "--mode=train")
@@ -80,7 +80,7 @@ def test_it_runs_this_very_experiment(printed: Printed, order: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize("order", [name for name, (_, r) in ORDERS.items() if sum(r.values()) > 1])
-def test_ranks_become_the_roles(printed: Printed, order: str, tmp_path: Path) -> None:
+def test_slurm_ranks_map_to_the_roles(printed: Printed, order: str, tmp_path: Path) -> None:
     flags, roles = ORDERS[order]
     text = printed("slurm", *flags, "--model_dir=run", "--nodes=1")
     _run(text, tmp_path)
@@ -125,7 +125,7 @@ def test_ranks_become_the_roles(printed: Printed, order: str, tmp_path: Path) ->
         (ORDERS["with evaluator"][0], {"nodes": "2", "ntasks": "3"}),
     ],
 )  # fmt: skip
-def test_what_is_asked_for(
+def test_directives_request_the_given_resources(
     printed: Printed, arguments: list[str], expected: dict[str, str]
 ) -> None:
     found = _directives(printed("slurm", *arguments))
@@ -136,7 +136,7 @@ def test_what_is_asked_for(
         assert optional & {*found} == set()
 
 
-def test_steps_are_told_of_the_cpus(printed: Printed, tmp_path: Path) -> None:
+def test_srun_gets_the_cpus_per_task(printed: Printed, tmp_path: Path) -> None:
     _, (call,) = _run(printed("slurm", "--experiment=digits", "--cpus=8"), tmp_path)
 
     assert "--cpus-per-task=8" in call[: call.index("runner")]
@@ -158,7 +158,7 @@ def test_steps_are_told_of_the_cpus(printed: Printed, tmp_path: Path) -> None:
         ("143", "7", False),
     ],
 )
-def test_it_goes_on_where_that_helps(
+def test_job_is_requeued_only_after_losses_and_within_the_limit(
     printed: Printed, tmp_path: Path, code: str, before: str, again: bool
 ) -> None:
     text = printed("slurm", *ORDERS["workers"][0], "--max_restarts=2")
@@ -170,7 +170,9 @@ def test_it_goes_on_where_that_helps(
     assert calls[1:] == ([["scontrol", "requeue", "42"]] if again else [])
 
 
-def test_texts_survive_the_shell(printed: Printed, tmp_path: Path) -> None:
+def test_special_characters_in_config_and_path_survive_the_shell(
+    printed: Printed, tmp_path: Path
+) -> None:
     flags = ["--experiment=digits", f"--params_override={json.dumps({'description': TRICKY})}"]
     folder = "a folder/$(it's) `x`"
 
@@ -181,7 +183,7 @@ def test_texts_survive_the_shell(printed: Printed, tmp_path: Path) -> None:
     assert config.description == TRICKY
 
 
-def test_arguments_survive_the_shell(tmp_path: Path) -> None:
+def test_special_characters_in_arguments_survive_the_shell(tmp_path: Path) -> None:
     arguments = ("--a=it's $HOME", "--b=`x` *", "")
     order = Order(name="a", roles={"worker": 1}, clustered=False, gpus=0,
                   experiment="name: a\n", model_dir="run", arguments=arguments)  # fmt: skip
@@ -191,7 +193,7 @@ def test_arguments_survive_the_shell(tmp_path: Path) -> None:
     assert tuple(call[-3:]) == arguments
 
 
-def test_no_text_becomes_a_directive(printed: Printed) -> None:
+def test_flag_values_cannot_add_directives(printed: Printed) -> None:
     text = printed("slurm", "--experiment=digits", "--model_dir=a\n#SBATCH --nodes=900\nrm -r b")
 
     assert _directives(text)["nodes"] == "1"
@@ -206,20 +208,22 @@ def test_no_text_becomes_a_directive(printed: Printed) -> None:
         ("1:5", None), ("a", None),
     ],
 )  # fmt: skip
-def test_spans_of_time(text: str, seconds: int | None) -> None:
+def test_time_limits_are_parsed(text: str, seconds: int | None) -> None:
     assert seconds_of(text) == seconds
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--nodes=3"], "--nodes\n    got 3, and there are 1 processes"),
-        (["--nodes=two"], "--nodes\n    got 'two', expected a whole number"),
+        (["--nodes=3"], "--nodes\n    got 3, expected at most 1, the number of processes"),
+        (["--nodes=two"], "--nodes\n    got 'two', expected an integer"),
         (["--time=1h"], "--time\n    got '1h', expected minutes"),
         (["--partition=a\n#SBATCH --x"], "--partition\n    got 'a\\n#SBATCH --x', expected a name"),
         (["--image=x"], "unknown flag --image"),
         ([MIRRORED, "--workers=2", "--runtime.cluster_source=tf_config"], "allowed: auto, slurm"),
     ],
 )
-def test_what_is_wrong_is_said(told: Callable[..., str], arguments: list[str], said: str) -> None:
+def test_invalid_flags_are_rejected(
+    told: Callable[..., str], arguments: list[str], said: str
+) -> None:
     assert said in told("slurm", "--experiment=digits", *arguments)

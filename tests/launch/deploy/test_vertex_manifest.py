@@ -1,4 +1,4 @@
-"""The jobs for Vertex AI: pools, and what the replicas make of them."""
+"""Jobs for Vertex AI: their worker pools, and what the replicas do with them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _tf_configs(pools: list[dict[str, Any]]) -> list[str]:
 @pytest.mark.parametrize(
     "more", [[], ["--time=90", "--machine_type=a2-highgpu-1g", "--mode=train"]]
 )
-def test_it_is_valid_and_runs_this_very_experiment(
+def test_manifest_is_valid_and_runs_the_given_experiment(
     printed: Printed, valid: Callable[[Any, str], None], order: str, more: list[str]
 ) -> None:
     flags, roles = ORDERS[order]
@@ -85,7 +85,9 @@ def test_it_is_valid_and_runs_this_very_experiment(
         ("all roles", [1, 1, 1, 1]),
     ],
 )
-def test_pools(printed: Printed, order: str, counts: list[int]) -> None:
+def test_worker_pools_have_the_expected_replica_counts(
+    printed: Printed, order: str, counts: list[int]
+) -> None:
     flags, _ = ORDERS[order]
 
     spec = yaml.safe_load(printed(*_place(flags), *flags))
@@ -94,7 +96,7 @@ def test_pools(printed: Printed, order: str, counts: list[int]) -> None:
     assert [pool == {} for pool in spec["workerPoolSpecs"]] == [not count for count in counts]
 
 
-def test_machines(printed: Printed) -> None:
+def test_pools_have_the_given_machine_type_and_accelerators(printed: Printed) -> None:
     flags, _ = ORDERS["servers"]
     text = printed(*_place(flags), *flags, "--machine_type=n1-highmem-8")
 
@@ -114,7 +116,7 @@ def test_machines(printed: Printed) -> None:
         ("workers", ["--time=1"], {"timeout": "60s", "restartJobOnWorkerRestart": True}),
     ],
 )
-def test_scheduling(
+def test_scheduling_has_the_timeout_and_the_restart_policy(
     printed: Printed, order: str, more: list[str], scheduling: dict[str, Any] | None
 ) -> None:
     spec = yaml.safe_load(printed(*PLACE, *ORDERS[order][0], *more))
@@ -122,7 +124,7 @@ def test_scheduling(
     assert spec.get("scheduling") == scheduling
 
 
-def test_texts_survive(printed: Printed) -> None:
+def test_special_characters_survive_in_the_manifest(printed: Printed) -> None:
     flags = ["--experiment=digits", f"--params_override={json.dumps({'description': TRICKY})}"]
 
     (pool,) = yaml.safe_load(printed(*PLACE, *flags))["workerPoolSpecs"]
@@ -136,13 +138,25 @@ def test_texts_survive(printed: Printed) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["vertex"], ["--image\n    is not set", "--model_dir\n    is not set: a folder that all"]),
+        (
+            ["vertex"],
+            [
+                "--image\n    is not set",
+                "--model_dir\n    is not set; expected a directory that all",
+            ],
+        ),
         (
             [*PLACE, "--model_dir=gs://bucket/run"],
-            ["--model_dir\n    got 'gs://bucket/run', expected a folder", "/gcs/BUCKET/…"],
+            ["--model_dir\n    got 'gs://bucket/run', expected a directory", "/gcs/BUCKET/…"],
         ),
-        ([*PLACE, "--gpus_per_worker=1"], ["--accelerator_type\n    is not set: which GPUs"]),
-        ([*PLACE, "--accelerator_type=NVIDIA_L4"], ["--gpus_per_worker\n    is not set: how many"]),
+        (
+            [*PLACE, "--gpus_per_worker=1"],
+            ["--accelerator_type\n    is not set; expected the GPU type"],
+        ),
+        (
+            [*PLACE, "--accelerator_type=NVIDIA_L4"],
+            ["--gpus_per_worker\n    is not set; expected the number"],
+        ),
         ([*PLACE, "--cpus=2"], ["unknown flag --cpus"]),
         (
             [*PLACE, MIRRORED, "--workers=2", "--runtime.cluster_source=config"],
@@ -150,7 +164,7 @@ def test_texts_survive(printed: Printed) -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_said(
+def test_invalid_flags_are_rejected(
     told: Callable[..., str], arguments: list[str], said: list[str]
 ) -> None:
     found = told(*arguments, "--experiment=digits")

@@ -1,1 +1,1 @@
-"""Writers of generated data in the file formats that the experiments read."""
+"""Writers of synthetic data in the file formats that the experiments read."""

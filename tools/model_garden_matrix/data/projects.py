@@ -1,4 +1,4 @@
-"""Generated images as a prepared data set of TensorFlow Datasets."""
+"""Synthetic images as a prepared dataset of TensorFlow Datasets."""
 
 from __future__ import annotations
 
@@ -9,32 +9,34 @@ from typing import Any
 
 from tools.model_garden_matrix.data.vision import noise
 
-# Two boxes on every image, ymin, xmin, ymax, xmax as parts of the side.
+# Two boxes per image: ymin, xmin, ymax, xmax as fractions of the side.
 _BOXES = ((0.1, 0.2, 0.8, 0.9), (0.3, 0.1, 0.5, 0.4))
 
 
 def prepared_coco(folder: Path, *, side: int, classes: int) -> str:
-    """Prepares `coco/2017` from generated images, by the data set's own writer.
+    """Prepares `coco/2017` from synthetic images, with the dataset's own writer.
+
+    Nothing is downloaded. Labels are in [0, classes).
 
     Args:
-        folder: Becomes the `tfds_data_dir`. Nothing is downloaded.
+        folder: The directory for `tfds_data_dir`.
         side: Height and width in pixels.
-        classes: Labels go from 0 to one below.
+        classes: The number of classes.
 
     Returns:
-        The folder's path.
+        The path of the directory.
     """
     tfds = _tfds()
     coco: Any = tfds.object_detection.Coco
 
-    # The name is taken in the registry: what is written here loads as COCO itself.
+    # The registry already has this name. The prepared data load as COCO.
     with tfds.core.registered.skip_registration():
 
         class GeneratedCoco(coco):
             """COCO with generated images in place of the downloaded ones."""
 
             name = "coco"
-            # With a source file a list of checksums is looked for, by a package that may miss.
+            # With a source file, TFDS looks for checksums, using a package that may be missing.
             code_path = None
 
             def _split_generators(self, dl_manager: Any) -> dict[str, Any]:
@@ -73,5 +75,5 @@ def _example(number: int, side: int, classes: int) -> dict[str, Any]:
 
 
 def _tfds() -> Any:
-    # By name, for the package brings no types.
+    # Imported by name because the package has no type hints.
     return importlib.import_module("tensorflow_datasets")

@@ -1,4 +1,4 @@
-"""Made-up sentences, and the vocabularies that tokenizers are built from."""
+"""Generates sentences, and the vocabularies of tokenizers."""
 
 from __future__ import annotations
 
@@ -15,28 +15,15 @@ WORDS = tuple(LEXICON.split())
 
 
 def sentences(count: int, words: int = 6, seed: int = 0) -> list[str]:
-    """Returns made-up sentences.
-
-    Args:
-        count: How many.
-        words: Words in each.
-        seed: Decides which.
-
-    Returns:
-        Lower-case words between spaces, without a full stop.
-    """
+    """Returns seeded random sentences: lowercase words separated by spaces, without punctuation."""
     draw = random.Random(seed)
     return [" ".join(draw.choices(WORDS, k=words)) for _ in range(count)]
 
 
 def write_wordpiece(path: Path) -> int:
-    """Writes a WordPiece vocabulary, a token a line: special ones, words, letters, their tails.
+    """Writes a WordPiece vocabulary, one token per line, and returns the number of tokens.
 
-    Args:
-        path: The file.
-
-    Returns:
-        How many tokens it has.
+    It contains special tokens, words, single letters, and letters that continue a word.
     """
     letters = string.ascii_lowercase + string.digits + "?.,"
     single = [letter for letter in letters if letter not in WORDS]
@@ -46,11 +33,11 @@ def write_wordpiece(path: Path) -> int:
 
 
 def write_sentencepiece(path: Path, vocab_size: int = 48) -> Path:
-    """Trains a SentencePiece model whose pad, end and unknown are 0, 1 and 2.
+    """Trains a SentencePiece model in which padding, end and unknown are 0, 1 and 2.
 
     Args:
-        path: The model file; its name ends in `.model`.
-        vocab_size: How many pieces.
+        path: The model file. Its name must end in `.model`.
+        vocab_size: The number of pieces.
 
     Returns:
         The path.

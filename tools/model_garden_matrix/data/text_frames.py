@@ -1,4 +1,4 @@
-"""Videos as YouTube-8M has them: a quantised vector a frame, of pixels and of sound."""
+"""Videos in the format of YouTube-8M: quantized vectors per frame, for images and sound."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ def write_videos(
 
     Args:
         path: The file.
-        videos: How many.
-        frames: In each of them.
-        sizes: The length of each feature of a frame, a byte an element.
-        classes: A video has a label below this, and the next.
+        videos: The number of videos.
+        frames: The number of frames per video.
+        sizes: The length of each feature of a frame; an element is one byte.
+        classes: The number of classes. Each video has two successive labels.
 
     Returns:
-        The path, as settings take it.
+        The path as a string.
     """
     import tensorflow as tf
 

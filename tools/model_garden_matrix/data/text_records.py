@@ -1,4 +1,4 @@
-"""TFRecords as the preprocessing of BERT leaves them: token ids, masks, labels."""
+"""TFRecords in the format of BERT's preprocessing: token ids, masks, labels."""
 
 from __future__ import annotations
 
@@ -15,14 +15,9 @@ Row = Mapping[str, Any]
 
 
 def write_records(path: Path, rows: Iterable[Row]) -> str:
-    """Writes a TFRecord file of `tf.Example`s.
+    """Writes a TFRecord file of `tf.Example`s, and returns its path as a string.
 
-    Args:
-        path: The file.
-        rows: The features of each record: integers, floats, bytes, or lists of one of these.
-
-    Returns:
-        The path, as settings take it.
+    The features of a row are integers, floats, bytes, or lists of one of these.
     """
     import tensorflow as tf
 
@@ -45,15 +40,15 @@ def _feature(tf: Any, value: Any) -> Any:
 
 
 def token_rows(count: int, length: int, vocab: int) -> list[dict[str, Any]]:
-    """Returns two segments of random tokens an example, padded.
+    """Returns examples of two padded segments of random tokens.
 
     Args:
-        count: How many examples.
-        length: Tokens in each, padding included.
-        vocab: Tokens are below this.
+        count: The number of examples.
+        length: The number of tokens per example, including padding.
+        vocab: The size of the vocabulary.
 
     Returns:
-        `input_ids`, `input_mask` and `segment_ids`, [length] int64 each.
+        Rows with `input_ids`, `input_mask` and `segment_ids`: int64, [length].
     """
     draw = np.random.default_rng(0)
     rows = []
@@ -70,12 +65,12 @@ def token_rows(count: int, length: int, vocab: int) -> list[dict[str, Any]]:
 
 
 def classified(rows: list[dict[str, Any]], classes: int = 2) -> list[dict[str, Any]]:
-    """Adds `label_ids`, the class of each example."""
+    """Adds `label_ids`: the class of each example."""
     return [{**row, "label_ids": number % classes} for number, row in enumerate(rows)]
 
 
 def tagged(rows: list[dict[str, Any]], classes: int) -> list[dict[str, Any]]:
-    """Adds `label_ids`, a class for each token, and -1 where there is none."""
+    """Adds `label_ids`: the class of each token, and -1 for padding."""
     return [
         {**row, "label_ids": np.where(row["input_mask"] > 0, row["input_ids"] % classes, -1)}
         for row in rows
@@ -83,19 +78,19 @@ def tagged(rows: list[dict[str, Any]], classes: int) -> list[dict[str, Any]]:
 
 
 def spanned(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Adds `start_positions` and `end_positions` of an answer."""
+    """Adds `start_positions` and `end_positions`: the place of an answer."""
     return [{**row, "start_positions": 3, "end_positions": 5} for row in rows]
 
 
 def masked(rows: list[dict[str, Any]], predictions: int) -> list[dict[str, Any]]:
-    """Puts [MASK] over the first tokens after [CLS], and adds what they were.
+    """Replaces the first tokens after [CLS] with [MASK], and adds the labels.
 
     Args:
-        rows: As `token_rows` has them.
-        predictions: How many tokens are masked in each.
+        rows: The rows of `token_rows`.
+        predictions: The number of masked tokens per row.
 
     Returns:
-        The rows with the features of masked language modelling and next-sentence prediction.
+        The rows with the features of masked language modeling and next-sentence prediction.
     """
     made = []
     for number, row in enumerate(rows):

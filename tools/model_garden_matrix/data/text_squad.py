@@ -1,4 +1,4 @@
-"""A question-answering set in the JSON of SQuAD 1.1."""
+"""Question-answering data in the JSON format of SQuAD 1.1."""
 
 from __future__ import annotations
 
@@ -9,14 +9,9 @@ from tools.model_garden_matrix.data.text import sentences
 
 
 def write_squad(path: Path, questions: int = 4) -> str:
-    """Writes a set with one question a paragraph, whose answer is a word of it.
+    """Writes paragraphs with one question each, and returns the path as a string.
 
-    Args:
-        path: The file.
-        questions: How many.
-
-    Returns:
-        The path, as settings take it.
+    The answer to each question is a word of the paragraph.
     """
     paragraphs = [_paragraph(number, text) for number, text in enumerate(sentences(questions))]
     data = [{"title": "made up", "paragraphs": paragraphs}]

@@ -1,4 +1,4 @@
-"""The click logs of Criteo as they are after preprocessing: tab-separated, a click a line."""
+"""Preprocessed click logs in the format of Criteo: tab-separated, one click per line."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ def write_clicks(path: Path, rows: int, dense: int, vocab_sizes: Sequence[int]) 
 
     Args:
         path: The file.
-        rows: How many.
-        dense: Features that are numbers.
-        vocab_sizes: How many values each categorical feature has.
+        rows: The number of clicks.
+        dense: The number of numeric features.
+        vocab_sizes: The number of values of each categorical feature.
 
     Returns:
-        The path, as settings take it.
+        The path as a string.
     """
     draw = np.random.default_rng(0)
     lines = []

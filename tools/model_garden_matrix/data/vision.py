@@ -1,4 +1,4 @@
-"""Tiny image data sets in the record formats of Model Garden's vision parsers."""
+"""Tiny image datasets in the record formats of Model Garden's vision parsers."""
 
 from __future__ import annotations
 
@@ -9,35 +9,18 @@ from typing import Any
 
 import numpy as np
 
-# Two boxes on every image, ymin, xmin, ymax, xmax as parts of the side: one large, one small.
+# Two boxes per image, one large and one small: ymin, xmin, ymax, xmax as fractions of the side.
 _BOXES = ((0.1, 0.2, 0.8, 0.9), (0.3, 0.1, 0.5, 0.4))
 _COUNT = 4
 
 
 def noise(number: int, *shape: int) -> np.ndarray:
-    """Draws an image of noise, the same one for the same number.
-
-    Args:
-        number: Which image.
-        *shape: Height, width and channels.
-
-    Returns:
-        uint8, of the given shape.
-    """
+    """Returns uint8 noise of the given shape, which depends only on `number`."""
     return np.random.default_rng(number).integers(0, 256, shape, np.uint8)
 
 
 def classified_images(path: Path, *, side: int, classes: int) -> str:
-    """Writes JPEGs with one label each.
-
-    Args:
-        path: The record file.
-        side: Height and width in pixels.
-        classes: Labels go from 0 to one below.
-
-    Returns:
-        The file's path.
-    """
+    """Writes JPEGs with one label each, in [0, classes), and returns the path."""
     return _write(
         path,
         (
@@ -53,29 +36,17 @@ def classified_images(path: Path, *, side: int, classes: int) -> str:
 
 
 def boxed_images(path: Path, *, side: int, classes: int) -> str:
-    """Writes JPEGs with two boxes each, their masks and their classes.
+    """Writes JPEGs with two boxes each, with masks and classes, and returns the path.
 
-    Args:
-        path: The record file.
-        side: Height and width in pixels.
-        classes: Number of classes with the background's 0, so labels begin at 1.
-
-    Returns:
-        The file's path.
+    `classes` includes class 0, the background, so labels start at 1.
     """
     return _write(path, (_boxed_image(i, side, classes) for i in range(_COUNT)))
 
 
 def coco_annotations(path: Path, *, side: int, classes: int) -> str:
-    """Writes what `boxed_images` holds as an annotation file of COCO.
+    """Writes the boxes of `boxed_images` as COCO annotations, and returns the path.
 
-    Args:
-        path: The JSON file.
-        side: Height and width in pixels.
-        classes: Number of classes with the background's 0.
-
-    Returns:
-        The file's path.
+    `classes` includes class 0, the background.
     """
     marks = [
         {"id": 2 * i + k + 1, "image_id": i + 1, "category_id": _label(i, k, classes)}
@@ -93,16 +64,9 @@ def coco_annotations(path: Path, *, side: int, classes: int) -> str:
 
 
 def segmented_images(path: Path, *, height: int, width: int, classes: int) -> str:
-    """Writes JPEGs with a PNG each that holds every pixel's class.
+    """Writes JPEGs, each with a PNG of pixel classes, and returns the path.
 
-    Args:
-        path: The record file.
-        height: Of the images, in pixels.
-        width: Of the images, in pixels.
-        classes: Pixels go from 0 to one below.
-
-    Returns:
-        The file's path.
+    Classes are in [0, classes).
     """
     return _write(
         path,
@@ -123,32 +87,14 @@ def segmented_images(path: Path, *, height: int, width: int, classes: int) -> st
 
 
 def videos(path: Path, *, frames: int, height: int, width: int, classes: int) -> str:
-    """Writes sequences of JPEGs with one label each.
-
-    Args:
-        path: The record file.
-        frames: Images a sequence.
-        height: Of the images, in pixels.
-        width: Of the images, in pixels.
-        classes: Labels go from 0 to one below.
-
-    Returns:
-        The file's path.
-    """
+    """Writes sequences of JPEGs with one label each, in [0, classes), and returns the path."""
     return _write(path, (_video(i, (frames, height, width, 3), classes) for i in range(_COUNT)))
 
 
 def volumes(path: Path, *, side: int, channels: int, classes: int) -> str:
-    """Writes cubes of float32 with one-hot float32 classes, both as raw bytes.
+    """Writes cubes of float32 values with one-hot float32 classes, and returns the path.
 
-    Args:
-        path: The record file.
-        side: Height, width and depth.
-        channels: Values a point.
-        classes: Number of classes.
-
-    Returns:
-        The file's path.
+    Both are stored as raw bytes. Each point has `channels` values.
     """
     one_hot = np.eye(classes, dtype=np.float32)
     return _write(

@@ -1,4 +1,4 @@
-"""A tiny UCF101 as TensorFlow Datasets would have left it on the disk."""
+"""A tiny UCF101 dataset, as TensorFlow Datasets would prepare it."""
 
 from __future__ import annotations
 
@@ -12,20 +12,16 @@ _COUNT, _FRAMES, _SIDE = 4, 4, 256
 
 
 def ucf101(folder: Path) -> str:
-    """Writes noise in place of the data set's download, in the builder's own features.
+    """Writes noise with the features of the dataset, and returns the path of the directory.
 
-    Args:
-        folder: What `tfds_data_dir` shall name.
-
-    Returns:
-        The folder's path.
+    `folder` is the directory for `tfds_data_dir`.
     """
     import tensorflow_datasets as tfds
 
     builder = tfds.builder(_NAME, data_dir=str(folder))
     features, target = builder.info.features, Path(builder.data_dir)
     target.mkdir(parents=True)
-    # The builder's way of writing wants a package that its installation does not bring.
+    # The builder's own writer requires a package that TensorFlow Datasets does not install.
     tfds.folder_dataset.write_metadata(
         data_dir=str(target),
         features=features,

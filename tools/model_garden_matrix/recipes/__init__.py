@@ -1,4 +1,4 @@
-"""How to make each experiment small enough to train two steps on a CPU."""
+"""Recipes that make each experiment small enough to train two steps on a CPU."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ Recipe = Callable[[Path], dict[str, Any]]
 
 
 def recipes() -> dict[str, Recipe]:
-    """Gathers what the modules of this package call `RECIPES`.
+    """Collects the `RECIPES` of all modules in this package, without importing TensorFlow.
 
     Returns:
-        By the name of the experiment: what writes data into an empty folder, and returns the
-        overrides for them. Imports no tensorflow.
+        A recipe for each experiment, by name. A recipe writes data to an empty directory, and
+        returns the overrides for it.
 
     Raises:
-        ValueError: Two modules have different ones for an experiment.
+        ValueError: Two modules define different recipes for the same experiment.
     """
     found: dict[str, Recipe] = {}
     for module in pkgutil.iter_modules(__path__, f"{__name__}."):
         for name, recipe in getattr(importlib.import_module(module.name), "RECIPES", {}).items():
             if found.setdefault(name, recipe) is not recipe:
-                raise ValueError(f"{module.name} has another recipe for {name!r}")
+                raise ValueError(f"{module.name} defines a second recipe for {name!r}")
     return found

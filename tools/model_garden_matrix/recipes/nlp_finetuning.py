@@ -1,4 +1,4 @@
-"""Small runs of what is fine-tuned: sentences classified, tokens tagged, questions answered."""
+"""Recipes for fine-tuning: sentence classification, tagging, question answering."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from tools.model_garden_matrix.recipes.nlp_parts import (
 )
 
 TAGS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
-# Blocks are looked at in threes, and two more at random: 16 of them leave room for both.
+# BigBird attends to three adjacent blocks and two random ones; 16 blocks have room for both.
 BIGBIRD: Tree = {"block_size": 4, "num_rand_blocks": 2, "max_position_embeddings": 64}
 
 
 def sentence_prediction(
     folder: Path, kind: str = "bert", length: int = LENGTH, **more: int
 ) -> Tree:
-    """Classifies pairs of sentences that are tokenized already."""
+    """Classifies pairs of tokenized sentences."""
     vocab = write_wordpiece(folder / "vocab.txt")
     rows = records.classified(records.token_rows(ROWS, length, vocab))
     path = records.write_records(folder / "pairs.tfrecord", rows)
@@ -82,7 +82,7 @@ def tagging(folder: Path) -> Tree:
 
 
 def squad(folder: Path, kind: str = "bert", length: int = LENGTH, **more: int) -> Tree:
-    """Answers questions: trains on token ids, evaluates on the JSON of SQuAD."""
+    """Answers questions: trains on token ids, and evaluates on SQuAD's JSON."""
     vocab = write_wordpiece(folder / "vocab.txt")
     rows = records.spanned(records.token_rows(ROWS, length, vocab))
     path = records.write_records(folder / "train.tfrecord", rows)

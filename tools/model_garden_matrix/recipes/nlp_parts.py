@@ -1,4 +1,4 @@
-"""What the recipes for text have in common: two steps, one device, encoders of a few units."""
+"""Common parts of the recipes for text: two steps, one device, tiny encoders."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TRAINER: Tree = {
     "steps_per_loop": 1,
     "summary_interval": 1,
 }
-# These experiments leave the lengths of warm-up and decay to the user.
+# These experiments do not set the lengths of warm-up and decay.
 POLYNOMIAL: Tree = {
     "learning_rate": {"polynomial": {"decay_steps": 2}},
     "warmup": {"polynomial": {"warmup_steps": 1}},
@@ -40,7 +40,7 @@ SMALL_BERT: Tree = {
 
 
 def small(task: Tree, optimizer: Tree | None = None) -> Tree:
-    """Returns the overrides for a task, with two steps on one device.
+    """Returns overrides that train a task for two steps on one device.
 
     Args:
         task: The section `task`.
@@ -54,7 +54,7 @@ def small(task: Tree, optimizer: Tree | None = None) -> Tree:
 
 
 def data(path: str, *, training: bool, length: int = LENGTH, **more: Any) -> Tree:
-    """Returns the settings of a set of examples of one length."""
+    """Returns the settings of a dataset whose examples all have the same length."""
     common = {"input_path": path, "is_training": training, "global_batch_size": BATCH}
     return {**common, "seq_length": length, **more}
 

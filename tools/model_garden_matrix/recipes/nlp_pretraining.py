@@ -1,4 +1,4 @@
-"""Small runs of what is pre-trained: masked tokens, replaced tokens, the next sentence."""
+"""Recipes for pre-training: masked tokens, replaced tokens, next-sentence prediction."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NEXT_SENTENCE = {
 
 
 def _write_masked(folder: Path, v2_names: bool = False) -> tuple[str, int]:
-    """Writes masked examples; returns where, and the size of the vocabulary."""
+    """Writes masked examples, and returns their path and the size of the vocabulary."""
     vocab = write_wordpiece(folder / "vocab.txt")
     rows = records.masked(records.token_rows(ROWS, LENGTH, vocab), PREDICTIONS)
     if v2_names:
@@ -45,7 +45,7 @@ def _masked_data(path: str, training: bool, **more: Any) -> Tree:
 
 
 def pretraining(folder: Path, kind: str = "bert", **more: Any) -> Tree:
-    """Guesses masked tokens, and whether the second sentence follows the first."""
+    """Predicts masked tokens, and whether the second sentence follows the first."""
     path, vocab = _write_masked(folder, v2_names=bool(more))
     return small(
         {
@@ -58,7 +58,10 @@ def pretraining(folder: Path, kind: str = "bert", **more: Any) -> Tree:
 
 
 def pretraining_dynamic(folder: Path) -> Tree:
-    """The same with batches of two lengths; they are cut by the pipeline, so no length is given."""
+    """Trains as `pretraining` does, on batches of two lengths.
+
+    The pipeline truncates the examples, so the data section of training has no length.
+    """
     path, vocab = _write_masked(folder)
     buckets = {"seq_bucket_lengths": [LENGTH // 2, LENGTH], "global_batch_size": 2}
     return small(
@@ -72,7 +75,7 @@ def pretraining_dynamic(folder: Path) -> Tree:
 
 
 def text_wiki_pretraining(folder: Path) -> Tree:
-    """The same from raw texts, in place of the encyclopedia that would be downloaded."""
+    """Trains as `pretraining` does, on generated texts instead of a downloaded Wikipedia."""
     vocab = write_wordpiece(folder / "vocab.txt")
     texts = ["\n".join(sentences(4, seed=number)) for number in range(ROWS)]
     path = records.write_records(folder / "wiki.tfrecord", [{"text": text} for text in texts])
@@ -93,7 +96,7 @@ def text_wiki_pretraining(folder: Path) -> Tree:
 
 
 def electra(folder: Path) -> Tree:
-    """Finds the tokens that a small generator put in place of masked ones."""
+    """Detects the tokens that a small generator put in place of masked ones."""
     path, vocab = _write_masked(folder)
     return small(
         {
@@ -112,7 +115,10 @@ def electra(folder: Path) -> Tree:
 
 
 def teams(folder: Path) -> Tree:
-    """The same, choosing among candidates as well; two of three layers are shared."""
+    """Trains as `electra` does, and also selects the masked token from candidates.
+
+    Two of the three layers are shared.
+    """
     path, vocab = _write_masked(folder)
     sizes = {**SMALL_BERT, "vocab_size": vocab}
     return small(

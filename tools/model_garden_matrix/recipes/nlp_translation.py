@@ -1,4 +1,4 @@
-"""A small run of translation, with a SentencePiece model trained on the spot."""
+"""The recipe for translation. It trains its own SentencePiece model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ def _data(path: str, *, training: bool, batch: int) -> dict[str, Any]:
 
 
 def translation(folder: Path) -> Tree:
-    """Translates sentences into their words in reverse; training batches count tokens."""
+    """Translates sentences to the same words in reverse order.
+
+    The size of training batches is in tokens.
+    """
     model = write_sentencepiece(folder / "pieces.model")
     pairs = [{"en": text, "de": " ".join(reversed(text.split()))} for text in sentences(ROWS, 4)]
     path = write_records(folder / "pairs.tfrecord", pairs)

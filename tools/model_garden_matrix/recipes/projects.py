@@ -1,4 +1,4 @@
-"""The detection projects: YOLO and its kin, CenterNet, DETR."""
+"""Recipes for the detection projects: YOLO and its variants, CenterNet, DETR."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from tools.model_garden_matrix.recipes.vision_common import (
     short,
 )
 
-# The coarsest level of YOLO, the fifth, halves the side five times.
+# YOLO's coarsest level is the fifth: it halves the side five times.
 _SIDE = 64
-# With the background's 0. Suppression is unrolled over the classes, so few of them.
+# Including background, 0. Suppression is unrolled over the classes, so there are only a few.
 _CLASSES = 5
-# Three anchors a level, smallest first.
+# Three anchors per level, the smallest first.
 _SIZES = ((4, 5), (7, 12), (13, 9), (12, 25), (25, 18), (24, 30), (47, 36), (40, 50), (60, 58))
 _DARKNET = {"darknet": {"width_scale": 0.125, "depth_scale": 0.25}}
 _FOUND = {"max_boxes": 10, "pre_nms_points": 100}
 
 
 def _boxes(folder: Path, parser: Overrides | None = None) -> Overrides:
-    """Writes boxed images for both sections of data; both parse them alike."""
+    """Writes images with boxes for both data sections, which use the same parser settings."""
     sections = {}
     for split in ("train", "validation"):
         path = boxed_images(folder / split, side=_SIDE, classes=_CLASSES)
@@ -49,12 +49,13 @@ def _anchors(each: int) -> Overrides:
 
 
 def _yolo(folder: Path, trainer: Overrides | None = None) -> Overrides:
-    """On a CPU this loss fails at the first slot without a match: here none is without.
+    """Returns overrides with which an anchor matches in every slot.
 
-    A level has up to six slots a box. Six anchors, none of which is turned down, fill them.
+    On a CPU, YOLO's loss fails at the first slot without a match. A level has up to six slots per
+    box. Six anchors, none of which is rejected, fill them.
     """
     sections = _boxes(folder, {"max_num_instances": 2, "anchor_thresh": 1000.0})
-    # Cropping may lose boxes in training; one always stays.
+    # In training, cropping may remove boxes, but at least one remains.
     sections["train_data"] = over(sections["train_data"], {"parser": {"max_num_instances": 1}})
     model = {
         "num_classes": _CLASSES,
@@ -67,9 +68,10 @@ def _yolo(folder: Path, trainer: Overrides | None = None) -> Overrides:
 
 
 def _yolov7(folder: Path, trainer: Overrides | None = None) -> Overrides:
-    # Nine tiles treble the input's graph for a fifth of the images; four tiles and mixing stay.
+    # Mosaics of nine tiles would triple the input graph for a fifth of the images. Mosaics of
+    # four tiles and mixing remain enabled.
     parser = {"max_num_instances": 10, "mosaic": {"mosaic9_frequency": 0.0}}
-    # The variants are tables of layers, which have no width to turn down.
+    # The variants are tables of layers, with no setting for their width.
     model = {
         "num_classes": _CLASSES,
         "input_size": [_SIDE, _SIDE, 3],
@@ -85,7 +87,8 @@ def _darknet_classification(folder: Path) -> Overrides:
         for split in ("train", "validation")
     }
     model = {"num_classes": _CLASSES, "input_size": [_SIDE, _SIDE, 3], "backbone": _DARKNET}
-    # Registered with its rate one level too high, where nothing reads it, and without lengths.
+    # The registered config sets the learning rate one level too high, where nothing reads it, and
+    # does not set the lengths of decay and warm-up.
     schedule = {
         "learning_rate": {"polynomial": {"initial_learning_rate": 0.1, "decay_steps": 2}},
         "warmup": {"linear": {"warmup_steps": 1}},
@@ -97,7 +100,7 @@ def _centernet(folder: Path) -> Overrides:
     model = {
         "num_classes": _CLASSES - 1,
         "input_size": [_SIDE, _SIDE, 3],
-        # As many as an image has: on a CPU the loss fails at the first slot without a box.
+        # The number of boxes per image: on a CPU, the loss fails at the first slot without a box.
         "max_num_instances": 2,
         "backbone": {"hourglass": {"model_id": 20, "input_channel_dims": 8}},
         "detection_generator": {"max_detections": 10},
@@ -105,7 +108,7 @@ def _centernet(folder: Path) -> Overrides:
     return short({"model": model, **_annotations(folder), **_boxes(folder)})
 
 
-# The queries stay a hundred: as many as the boxes are padded to.
+# The number of queries stays 100, because boxes are padded to that number.
 _DETR = {
     "input_size": [_SIDE, _SIDE, 3],
     "hidden_size": 32,
@@ -118,7 +121,7 @@ _DETR = {
 def _detr_tfrecord(folder: Path) -> Overrides:
     sections = _boxes(folder)
     for section in sections.values():
-        del section["dtype"]  # Nothing reads DETR's.
+        del section["dtype"]  # DETR ignores it.
     return short({"model": _DETR, **_annotations(folder), **sections})
 
 
@@ -129,7 +132,8 @@ def _detr_tfds(folder: Path, section: Overrides) -> Overrides:
         "shuffle_buffer_size": 4,
         **section,
     }
-    # Without an annotation file the evaluator wants an int of an array of one: NumPy 2.4 refuses.
+    # Without an annotation file, the evaluator converts an array of one element to an int, which
+    # NumPy 2.4 rejects.
     sections = {"train_data": dict(read), "validation_data": dict(read)}
     return short({"model": _DETR, **_annotations(folder), **sections})
 
@@ -153,12 +157,12 @@ RECIPES: dict[str, Recipe] = {
     "centernet_hourglass_coco": _centernet,
     "detr_coco": recipe(
         _detr_tfds,
-        # Eleven sizes, for the draw is between eleven.
+        # Eleven sizes, because one of eleven is drawn.
         section={"output_size": [_SIDE, _SIDE], "resize_scales": list(range(32, 43))},
     ),
     "detr_coco_tfds": recipe(_detr_tfds, section={}),
     "detr_coco_tfrecord": _detr_tfrecord,
-    # The package lacks modules of theirs, so that no data would ever be read.
+    # The package lacks some of their modules, so they would never read data.
     "maskconver_coco": _without_data,
     "maskconver_seg_cityscapes": _without_data,
     "maskconver_seg_pascal": _without_data,

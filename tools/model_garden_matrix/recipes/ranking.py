@@ -1,4 +1,4 @@
-"""Small runs of the models that rank advertisements: few categories, narrow layers."""
+"""Recipes for the models that rank advertisements: few categories, narrow layers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BATCH = 8
 
 
 def criteo(folder: Path, **model: Any) -> Tree:
-    """Guesses clicks."""
+    """Predicts clicks."""
     path = write_clicks(folder / "clicks.tsv", 4 * BATCH, DENSE, VOCAB_SIZES)
     sets = {"input_path": path, "global_batch_size": BATCH, "sharding": False}
     sizes = {

@@ -1,4 +1,4 @@
-"""Small runs of what belongs to no family: the mock task, and videos given as features."""
+"""Recipes for the mock task, and for videos in the form of features."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ FEATURES = {"rgb": 8, "audio": 4}
 
 
 def mock(folder: Path) -> Tree:
-    """Makes its own data, and lacks an optimizer."""
+    """Trains on the task's own data, with an optimizer, which the registered config lacks."""
     rate = {"type": "constant", "constant": {"learning_rate": 0.1}}
     return small({}, {"optimizer": {"type": "sgd"}, "learning_rate": rate})
 
 
 def youtube8m(folder: Path) -> Tree:
-    """Labels videos, in a format that the installed package has no reader for."""
+    """Labels videos. The installed package has no reader for this format."""
     path = write_videos(folder / "videos.tfrecord", 4, FRAMES, FEATURES, CLASSES)
     sizes = {
         "input_path": path,

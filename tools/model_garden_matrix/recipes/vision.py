@@ -1,4 +1,4 @@
-"""All recipes of Model Garden's vision experiments, its projects' included."""
+"""All recipes for Model Garden's vision experiments, including those of its projects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Image classification: small images, the smallest net of each family."""
+"""Recipes for image classification: small images, the smallest network of each family."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tools.model_garden_matrix.recipes.vision_common import (
 
 _CLASSES = 10
 _RESNET = {"resnet": {"model_id": 10, "depth_multiplier": 0.25}}
-# Quantisation knows bottleneck blocks only, which the net of fifty layers is the least to have.
+# Quantization supports only bottleneck blocks; ResNet-50 is the smallest network with them.
 _BOTTLENECKS = {"resnet": {"model_id": 50, "depth_multiplier": 0.25}}
 _MOBILENET = {"mobilenet": {"filter_size_scale": 0.25}}
 _VIT = {"vit": {"model_name": "vit-ti16"}}
 _VIT_PRETRAIN = {"vit": {"model_name": "vit-ti16", "representation_size": 32}}
-# Windows and grids must divide the features' sides, here 16, 8, 4 and 2.
+# The window and grid sizes must divide the sides of the features: 16, 8, 4 and 2.
 _MAXVIT = {
     "maxvit": {
         "model_name": "maxvit-tiny-for-test",

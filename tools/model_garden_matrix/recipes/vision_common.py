@@ -1,4 +1,4 @@
-"""What the recipes of all vision experiments have in common."""
+"""Common parts of the recipes for vision."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _RUNTIME = {
     "distribution_strategy": "one_device",
     "num_gpus": 0,
     "mixed_precision_dtype": "float32",
-    # Compiling a convolutional net with XLA on a CPU takes longer than all else together.
+    # With XLA on a CPU, compiling a convolutional network takes longer than everything else.
     "enable_xla": False,
 }
-# For the experiments that are registered bare, without an optimizer.
+# For experiments that are registered without an optimizer.
 SGD = {
     "optimizer_config": {
         "optimizer": {"type": "sgd", "sgd": {"momentum": 0.9}},
@@ -35,15 +35,7 @@ SGD = {
 
 
 def short(task: Overrides, trainer: Overrides | None = None) -> Overrides:
-    """Adds the two steps of training and the one of evaluation.
-
-    Args:
-        task: Overrides of the task.
-        trainer: Further overrides of the trainer.
-
-    Returns:
-        Overrides of task, trainer and runtime.
-    """
+    """Returns sections for two training steps and one evaluation step of a task."""
     return {
         "task": task,
         "trainer": {**_TRAINER, **(trainer or {})},
@@ -52,15 +44,7 @@ def short(task: Overrides, trainer: Overrides | None = None) -> Overrides:
 
 
 def data(path: str, batch: int = 2) -> Overrides:
-    """Names one file of examples as the input.
-
-    Args:
-        path: The file.
-        batch: Global batch size.
-
-    Returns:
-        Overrides of `train_data` or `validation_data`.
-    """
+    """Returns the settings of a data section that reads one file."""
     return {
         "input_path": path,
         "global_batch_size": batch,
@@ -70,15 +54,7 @@ def data(path: str, batch: int = 2) -> Overrides:
 
 
 def over(base: Overrides, top: Overrides) -> Overrides:
-    """Lays one tree of overrides over another.
-
-    Args:
-        base: The lower tree.
-        top: The upper tree, whose leaves win.
-
-    Returns:
-        A new tree.
-    """
+    """Merges two trees of overrides into a new one; the leaves of `top` take precedence."""
     merged = dict(base)
     for key, value in top.items():
         below = merged.get(key)
@@ -90,13 +66,5 @@ def over(base: Overrides, top: Overrides) -> Overrides:
 
 
 def recipe(make: Callable[..., Overrides], **settings: Any) -> Recipe:
-    """Binds the settings of one experiment to the recipe of its family.
-
-    Args:
-        make: The family's recipe; takes the folder and the settings.
-        **settings: The settings.
-
-    Returns:
-        The experiment's recipe.
-    """
+    """Returns the recipe of one experiment: that of its family, with settings."""
     return functools.partial(make, **settings)

@@ -1,4 +1,4 @@
-"""Detection and instance segmentation: few classes, few proposals, thin heads."""
+"""Recipes for detection and instance segmentation: few classes, few proposals, thin heads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tools.model_garden_matrix.recipes.vision_common import (
     short,
 )
 
-# The coarsest level, the seventh, halves the side seven times.
+# The coarsest level is the seventh: it halves the side seven times.
 _CLASSES, _SIDE = 5, 128
 _RESNET = {"resnet": {"model_id": 10, "depth_multiplier": 0.25}}
 _SPINENET = {"spinenet": {"model_id": "49S", "max_level": 5}}
@@ -29,10 +29,10 @@ _MAXVIT = {
         "grid_size": 4,
     }
 }
-# SpineNet's blocks remain whatever the levels; each level less is one less to trace.
+# SpineNet has the same blocks with any number of levels, but fewer levels are faster to trace.
 _LEVELS = {"max_level": 5}
 _FPN = {"decoder": {"fpn": {"num_filters": 16}}}
-# Without a threshold an untrained net detects something, and the evaluator has work to do.
+# Without a threshold, an untrained network detects something, so the evaluator has input.
 _FOUND = {"pre_nms_top_k": 20, "pre_nms_score_threshold": 0.0, "max_num_detections": 10}
 _RCNN = {
     "rpn_head": {"num_filters": 16},

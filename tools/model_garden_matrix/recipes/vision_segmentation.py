@@ -1,4 +1,4 @@
-"""Semantic segmentation, of images and of volumes."""
+"""Recipes for semantic segmentation of images and volumes."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ _MAXVIT = {
 _FPN = {"decoder": {"fpn": {"num_filters": 16}}}
 _ASPP = {"decoder": {"aspp": {"num_filters": 16}}}
 _ATROUS = {"decoder": {"aspp": {"num_filters": 16, "dilation_rates": [1, 2, 3]}}}
-# The decoder pools over a training crop as a whole.
+# The decoder pools over a whole training crop.
 _CROP = {"decoder": {"aspp": {"pool_kernel_size": [32, 64]}}}
-# Quantisation follows tensors from layer to layer, not dicts of them, and wants a fixed size.
+# Quantization requires a fixed input size, and layers that pass tensors instead of dicts.
 _TENSOR = {"decoder": {"aspp": {"output_tensor": True}}}
 _HEAD = {"head": {"num_filters": 16}}
 

@@ -1,4 +1,4 @@
-"""Video: a few small frames."""
+"""Recipes for video: a few small frames."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SHAPE = [4, 32, 32, 3]
 _SMALL = {"feature_shape": _SHAPE, "min_image_size": 32}
 _MOVINET = {"model": {"backbone": {"movinet": {"model_id": "t0"}}}}
 _PROJECTION = {"model": {"hidden_dim": 16, "projection_dim": 8}}
-# The linear evaluation projects onto the classes; several clips and crops of each video remain.
+# Linear evaluation projects onto the classes. It still uses several clips and crops per video.
 _LINEAR: Overrides = {
     "model": {"hidden_dim": 16, "projection_dim": _CLASSES},
     "validation_data": {"num_test_clips": 2},

@@ -35,7 +35,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _list(arguments: Sequence[str]) -> int:
-    to = parser("data list", "List the public datasets that `runner data get` knows.")
+    to = parser("data list", "List the public datasets that `runner data get` supports.")
     to.add_argument(
         "--json", action="store_true", help="print JSON that maps each name to a description"
     )
@@ -73,9 +73,9 @@ def _get(arguments: Sequence[str]) -> int:
     data = find(flags.name)
     for name, value in (("dir", flags.dir), ("from", flags.origin)):
         if value == "":
-            raise RunnerError(f"--{name}: is empty; give a value, or leave it out")
+            raise RunnerError(f"--{name}: is empty; set a value, or omit the flag")
     if data.by_hand:
-        raise RunnerError(f"{data.name} cannot be downloaded by a program\n{_by_hand(data)}")
+        raise RunnerError(f"{data.name} cannot be downloaded automatically\n{_by_hand(data)}")
     folder = Path(flags.dir or data.folder).expanduser()
     order = Order(
         folder=folder,
@@ -92,7 +92,7 @@ def _get(arguments: Sequence[str]) -> int:
     except OSError as error:
         raise DownloadError(f"{data.name}: {error}") from None
     except KeyboardInterrupt:
-        said = "interrupted; what has come is kept, and the same command goes on from there"
+        said = "interrupted; the partial download is kept: run the same command again to continue"
         print(f"runner: {said}", file=sys.stderr)
         return 130
     _report(data, folder, new)
@@ -123,7 +123,7 @@ def _get_parser() -> Parser:
 
 
 def _report(data: PublicSet, folder: Path, new: bool) -> None:
-    print(f"{data.name}: {'complete' if new else 'was complete already'}, in {folder}")
+    print(f"{data.name}: {'complete' if new else 'already complete'}, in {folder}")
     for name in data.results:
         print(f"  {name}")
     for name in data.experiments[:1]:
@@ -132,10 +132,10 @@ def _report(data: PublicSet, folder: Path, new: bool) -> None:
 
 def _what_to_do(data: PublicSet, order: Order) -> str:
     if order.source.folder is not None:
-        return f"--from={order.source.folder} should have {_names(data)}"
+        return f"--from={order.source.folder} must contain {_names(data)}"
     return (
-        "where this machine reaches no network, give --from=URL|DIR: a mirror, or a folder with "
-        f"the files\nby hand: get these elsewhere, put them into {order.folder}, and run this "
+        "without network access, use --from=URL|DIR: a mirror, or a directory with the files\n"
+        f"or download these files elsewhere, put them into {order.folder}, and run this command "
         f"again\n{_table(data)}"
     )
 

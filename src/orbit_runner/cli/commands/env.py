@@ -15,7 +15,7 @@ def main(arguments: Sequence[str]) -> int:
     to = parser("env", "Print versions, devices and the git revision.")
     to.add_argument("--json", action="store_true", help="print the result as JSON")
     flags = parse(to, arguments)
-    print("asking tensorflow for its devices …", file=sys.stderr)
+    print("querying TensorFlow devices …", file=sys.stderr)
     from orbit_runner.distribute.tf_environment import prepare_environment
     from orbit_runner.reporting.run_record import describe_devices, describe_software
 

@@ -61,12 +61,13 @@ def _check_free(folder: Path, chosen: Chosen) -> None:
         other = folder.with_name(f"{folder.name}-{chosen.weights}")
         raise RunnerError(_taken_message(str(place), str(other)))
     if folder.exists() and not folder.is_dir():
-        raise RunnerError(f"--to: {folder} is a file, expected a folder")
+        raise RunnerError(f"--to: {folder} is a file, expected a directory")
 
 
 def _taken_message(place: str, other: str) -> str:
     return (
-        f"--to: there is {place} already\ngive another folder, such as --to={other}, or remove that"
+        f"--to: {place} already exists\n"
+        f"use another directory, such as --to={other}, or delete the existing export"
     )
 
 

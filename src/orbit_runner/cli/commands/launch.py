@@ -22,7 +22,7 @@ Start the members of a cluster on this machine, and supervise them until trainin
 The flags after `--` are those of `runner run`, the same for all members. The output of the members
 is written to stderr, prefixed with their names, and to MODEL_DIR/logs; the results are written to
 stdout, as by `runner run`. If a member is lost, it is replaced, and training resumes from the last
-checkpoint; if a member fails, all are ended. Ctrl-C saves a checkpoint and exits; a second Ctrl-C
+checkpoint; if a member fails, all are stopped. Ctrl-C saves a checkpoint and exits; a second Ctrl-C
 exits at once.
 
 To run on several machines, use Slurm, Kubernetes or Vertex AI: see `runner manifest`.

@@ -140,13 +140,13 @@ def _flag_problems(flags: argparse.Namespace) -> Iterator[Problem]:
     if flags.mode not in MODES:
         yield Problem("--mode", unknown("mode", flags.mode, MODES))
     if flags.pretrain_steps is not None:
-        yield Problem("--pretrain_steps", f"has no effect with --mode={flags.mode}; leave it out")
+        yield Problem("--pretrain_steps", f"has no effect with --mode={flags.mode}; remove it")
     if flags.name and name_problem(flags.name):
         yield Problem("--name", name_problem(flags.name))
     for name in _WORDS:
         value = getattr(flags, name, None) or ""
         if any(char.isspace() for char in value):
-            yield Problem(f"--{name}", f"got {value!r:.60}, expected a name without blanks")
+            yield Problem(f"--{name}", f"got {value!r:.60}, expected a name without spaces")
     for name, read, expected in _AMOUNTS:
         value = getattr(flags, name, None)
         if value is not None and read(value) is None:
@@ -159,12 +159,12 @@ def _count(text: str) -> int | None:
 
 _WORDS = ("image", "namespace", "partition", "account", "machine_type", "accelerator_type")
 _AMOUNTS: tuple[tuple[str, Callable[[str], int | None], str], ...] = (
-    ("cpus", _count, "a whole number"),
-    ("memory", mebibytes, "512Mi or 16Gi"),
-    ("shared_memory", mebibytes, "512Mi or 16Gi"),
+    ("cpus", _count, "an integer"),
+    ("memory", mebibytes, "an amount such as 512Mi or 16Gi"),
+    ("shared_memory", mebibytes, "an amount such as 512Mi or 16Gi"),
     ("time", seconds_of, "minutes, minutes:seconds, h:mm:ss, days-hours or days-h:mm:ss"),
-    ("max_restarts", _count, "a whole number"),
-    ("nodes", _count, "a whole number"),
+    ("max_restarts", _count, "an integer"),
+    ("nodes", _count, "an integer"),
 )
 
 
@@ -192,7 +192,7 @@ def _header(config: ExperimentConfig, command: Sequence[str]) -> Iterator[str]:
     yield f"Made by: {shlex.join(command)}"
     needed = requirements(config)
     if needed:
-        yield "What the experiment relies on, where it runs:"
+        yield "Required where the experiment runs:"
         yield from (f"  {text}" for text in needed)
 
 

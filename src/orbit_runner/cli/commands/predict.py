@@ -46,11 +46,11 @@ def main(arguments: Sequence[str]) -> int:
     options, words = _split_flags(arguments)
     flags = parse(_parser(), options)
     if not words:
-        raise RunnerError(f"WHERE is not given\nusage: {_USAGE}")
+        raise RunnerError(f"the following arguments are required: WHERE\nusage: {_USAGE}")
     flags.where, items = words[0], words[1:]
     resolve_path_flags("predict", flags)
     if not items and sys.stdin.isatty():
-        raise RunnerError("no items are given\ngive some, or - to type them in, one a line")
+        raise RunnerError("no items to predict\npass some, or - to type them, one per line")
     for name in ("top_k", "batch_size"):
         value = getattr(flags, name)
         if value is not None and not 1 <= value <= _MOST:
@@ -106,16 +106,20 @@ def _predictor(where: Path, flags: argparse.Namespace) -> Iterator[Any]:
         if asked:
             raise RunnerError(
                 f"--{asked[0]}: {exported} is an exported model, which has one set of weights and "
-                "needs no data\ngive the folder of its run to ask another"
+                f"needs no data\nto use --{asked[0]}, pass the run directory instead"
             )
         with _of_export(exported, _config(exported, flags), flags) as predictor:
             yield predictor
         return
     if not where.is_dir() or not RunDirectory(where).config.is_file():
-        there = "holds neither config.yaml nor a SavedModel" if where.is_dir() else "is no folder"
+        there = (
+            "contains neither config.yaml nor a SavedModel"
+            if where.is_dir()
+            else "is not a directory"
+        )
         raise RunnerError(
-            f"WHERE: {where} {there}\ngive the folder of a run, such as runs/digits/a, or one that "
-            "`runner export` wrote"
+            f"WHERE: {where} {there}\npass a run directory, such as runs/digits/a, or a directory "
+            "that `runner export` wrote"
         )
     with _of_run(read_chosen(where, flags), flags) as predictor:
         yield predictor
@@ -125,8 +129,8 @@ def _config(exported: Path, flags: argparse.Namespace) -> Resolved:
     path = exported / EXTRA / CONFIG
     if not path.is_file():
         raise RunnerError(
-            f"WHERE: {exported} has no {EXTRA}/{CONFIG}, which says what it is a model of\n"
-            "`runner export` writes one"
+            f"WHERE: {exported} has no {EXTRA}/{CONFIG}, which describes the model\n"
+            "use a directory that `runner export` wrote"
         )
     changes = tuple((f"--{path}", path, text) for path, text in flags.dotted)
     imports = tuple(flags.imports or ())

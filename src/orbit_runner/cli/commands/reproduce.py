@@ -39,7 +39,7 @@ equal, and 4 if not.
 
 --SECTION.NAME=VALUE changes settings of the machine: threads, XLA, and data directories."""
 _SETTINGS_RULE = (
-    "the saved config decides the weights; only settings of the machine can be changed here"
+    "the saved config determines the weights; only settings of the machine can be changed"
 )
 
 
@@ -115,10 +115,12 @@ def _folder(asked: str | None, run: Path) -> Iterator[Path]:
 
 def _own_folder(folder: Path, run: Path) -> Path:
     if folder.resolve().is_relative_to(run.resolve()):
-        raise RunnerError(f"--model_dir: {folder} is in the run itself; give another folder")
+        raise RunnerError(
+            f"--model_dir: {folder} is inside the run directory; use another directory"
+        )
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise RunnerError(
-            f"--model_dir: {folder} is not empty\ngive a new folder, or leave the flag out"
+            f"--model_dir: {folder} is not empty\nuse a new directory, or omit the flag"
         )
     return folder
 
@@ -137,7 +139,7 @@ def _again(original: Original, folder: Path, kind: str) -> tuple[Any, Exception 
     with progress.shown_scope():
         if said:
             run = original.history.folder
-            progress.note(f"note: what differs from when {run} was made:\n{format_list(said)}")
+            progress.note(f"note: differences from the original run in {run}:\n{format_list(said)}")
         progress.phase("importing tensorflow")
         prepare_environment(original.resolved.config.runtime)
         with setting_error_scope(original.resolved):

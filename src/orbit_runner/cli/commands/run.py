@@ -61,7 +61,7 @@ def main(arguments: Sequence[str]) -> int:
     if flags.pretrain_steps is not None:
         raise RunnerError(
             f"--pretrain_steps: has no effect with --mode={flags.mode}\n"
-            f"leave it out, or set --mode={finetune.MODE}"
+            f"remove it, or use --mode={finetune.MODE}"
         )
     resolved = resolve(request(flags))
     with _run_directory(flags, resolved) as model_dir:
@@ -109,8 +109,8 @@ def _job(flags: argparse.Namespace, resolved: Resolved, model_dir: Path) -> Job:
     cluster = check_before_start(resolved, flags.mode, model_dir)
     if cluster is not None and not flags.model_dir:
         raise RunnerError(
-            "--model_dir: is not set, and the members of a cluster share one folder\n"
-            "give the same to all, in a place that all of them see"
+            "--model_dir: is not set, but the members of a cluster share one run directory\n"
+            "pass the same --model_dir, on shared storage, to every member"
         )
     with setting_error_scope(resolved):
         config, mode = in_role(resolved.config, flags.mode, cluster)

@@ -40,8 +40,8 @@ def main(arguments: Sequence[str]) -> int:
     cluster = _cluster(flags)
     if cluster.me.role not in _SERVERS:
         raise RunnerError(
-            f"{cluster.source}: this process is {cluster.me}, and only "
-            f"{' and '.join(_SERVERS)} serve; start a chief or an evaluator by `runner run`"
+            f"{cluster.source}: this process is {cluster.me}, expected a {' or '.join(_SERVERS)}; "
+            "start a chief or an evaluator with `runner run`"
         )
     _prepare()
     from orbit_runner.distribute.servers import serve_role
@@ -68,9 +68,9 @@ def _check_used(flags: argparse.Namespace) -> None:
     """Raises an error if flags have no effect in combination with the others."""
     if flags.role == "data":
         unused = [*_given_flags(flags, "index", "cluster"), *_config_flags(flags)]
-        _refuse(unused, "--role=data takes --port and --host")
+        _refuse(unused, "--role=data accepts only --port and --host")
         return
-    _refuse(_given_flags(flags, "port", "host"), "--port and --host belong to --role=data")
+    _refuse(_given_flags(flags, "port", "host"), "--port and --host require --role=data")
     if flags.cluster:
         _refuse(_config_flags(flags), "--cluster describes the cluster")
     elif os.environ.get(NAME, "").strip():
@@ -79,7 +79,8 @@ def _check_used(flags: argparse.Namespace) -> None:
 
 def _refuse(unused: Sequence[str], reason: str) -> None:
     if unused:
-        raise RunnerError(f"{', '.join(unused)}: no effect here, because {reason}\nleave it out")
+        flags = ", ".join(unused)
+        raise RunnerError(f"{flags}: no effect here, because {reason}\nremove {flags}")
 
 
 def _given_flags(flags: argparse.Namespace, *names: str) -> list[str]:
@@ -99,7 +100,7 @@ def _cluster(flags: argparse.Namespace) -> Cluster:
     if flags.cluster:
         jobs = parse_remote(flags.cluster, "--cluster")
         if flags.role is None:
-            raise RunnerError(f"--role: is not set, allowed: {', '.join(_ROLES)}")
+            raise RunnerError(f"--role: is not set; allowed: {', '.join(_ROLES)}")
         return check_cluster(jobs, flags.role, _index(flags, jobs), "--cluster")
     found = _describe_cluster(flags)
     if flags.role is None and flags.index is None:
@@ -117,7 +118,7 @@ def _describe_cluster(flags: argparse.Namespace) -> Cluster:
     if asked != Request():
         runtime = resolve(asked).config.runtime
     if not runtime.cluster.jobs():
-        raise RunnerError(f"no cluster is described: give --cluster, {NAME}, or runtime.cluster")
+        raise RunnerError(f"no cluster is described: set --cluster, {NAME}, or runtime.cluster")
     changes = {
         "task_type": flags.role or runtime.task_type,
         "task_index": flags.index if flags.index is not None else runtime.task_index,
@@ -132,7 +133,7 @@ def _default_index(found: Cluster, role: str) -> int:
 def _index(flags: argparse.Namespace, jobs: dict[str, tuple[str, ...]]) -> int:
     several = len(jobs.get(flags.role, ()))
     if flags.index is None and several > 1:
-        raise RunnerError(f"--index: is not set, and --cluster has {several} × {flags.role}")
+        raise RunnerError(f"--index: is not set, but --cluster has {several} × {flags.role}")
     return flags.index or 0
 
 

@@ -72,7 +72,7 @@ def _data_lines(found: DataVerification | None) -> Iterator[str]:
         yield f"data: changed since the run last started\n{format_list(found.difference.changes)}"
     elif found.difference.notes:
         notes = format_list(found.difference.notes)
-        yield f"data: sizes are the same, contents are not known\n{notes}"
+        yield f"data: sizes are the same, contents are unknown\n{notes}"
     else:
         what = "contents are" if found.read else "sizes and times are"
         yield f"data: {what} as recorded, {found.files:,} files"
@@ -102,12 +102,12 @@ def words(verdict: Verdict) -> str:
     if verdict.damage:
         return verdict.damage
     if verdict.unfinished:
-        return "not finished: it was being written or removed when the run ended"
+        return "incomplete: it was being written or removed when the run stopped"
     if verdict.non_finite:
         return f"not finite: {verdict.non_finite}"
     if verdict.other_config:
-        return "whole, made with another config"
-    return "whole" if verdict.recorded else "no fingerprint"
+        return "intact, but made with a different config"
+    return "intact" if verdict.recorded else "no fingerprint"
 
 
 def _ending(found: Verification, run: str) -> Iterator[str]:
@@ -121,7 +121,7 @@ def _line(found: Verification, run: str) -> str:
     if found.well:
         bare = sum(not one.recorded for one in found.verdicts)
         foreign = f"; {bare} of them without a fingerprint to compare with" if bare else ""
-        return f"{run}: whole, {count} checkpoint{'s' if count != 1 else ''} read{foreign}"
+        return f"{run}: intact, {count} checkpoint{'s' if count != 1 else ''} read{foreign}"
     damaged = sum(bool(one.damage) for one in found.verdicts)
     others = sum(one.other_config and not one.damage for one in found.verdicts)
     parts = [f"{damaged} of {count} damaged"] if damaged else []
@@ -129,7 +129,7 @@ def _line(found: Verification, run: str) -> str:
     if non_finite:
         parts.append(f"{non_finite} of {count} not finite")
     if others:
-        parts.append(f"{others} of {count} made with another config than its config.yaml")
+        parts.append(f"{others} of {count} made with a different config than config.yaml")
     if found.config_problem:
         parts.append("config.yaml does not load")
     return f"{run}: {', '.join(parts)}"

@@ -153,9 +153,11 @@ def parse(to: Parser, arguments: Sequence[str]) -> argparse.Namespace:
         _check_taken(to, match[1])
         if "[" in match[1]:
             name = match[1].partition("[")[0]
-            raise RunnerError(f"--{match[1]}: a list is set as a whole, such as --{name}='[1, 2]'")
+            raise RunnerError(
+                f"--{match[1]}: a list can only be set as a whole, such as --{name}='[1, 2]'"
+            )
         if match[2] is None and (not rest or rest[0].startswith("--")):
-            raise RunnerError(f"--{match[1]} lacks its value")
+            raise RunnerError(f"--{match[1]}: expected a value")
         flags.dotted.append((match[1], match[2] if match[2] is not None else rest.pop(0)))
     check_mode(getattr(flags, "mode", None))
     show_logs(flags)
@@ -172,13 +174,14 @@ def _check_taken(to: Parser, path: str) -> None:
         by_name = {taken.rpartition(".")[2]: taken for taken in to.settings if "." in taken}
         near = nearest(path.rpartition(".")[2], by_name)
         raise RunnerError(
-            f"--{path}: `{to.prog}` does not take this setting{near}\n"
+            f"--{path}: `{to.prog}` does not accept this setting{near}\n"
             f"{to.settings_rule}\nallowed: {allowed}\nsee `{to.prog} --help`"
         )
     taken = ", ".join(name for action in to._actions if (name := _name_of(action)))
     rule = f"{to.settings_rule}\n" if to.settings_rule else ""
     raise RunnerError(
-        f"--{path}: `{to.prog}` takes no settings\n{rule}allowed: {taken}\nsee `{to.prog} --help`"
+        f"--{path}: `{to.prog}` does not accept settings\n"
+        f"{rule}allowed: {taken}\nsee `{to.prog} --help`"
     )
 
 
@@ -201,7 +204,7 @@ def _unknown(rest: Sequence[str], to: Parser) -> str:
         if not to.settings:
             _check_taken(to, name.removeprefix("--"))
         if section in _SECTIONS:
-            return f"{name}: a setting is written --{section}.NAME=VALUE"
+            return f"{name}: expected --{section}.NAME=VALUE"
         return f"unknown section {section!r} in {name}{nearest(section, _SECTIONS)}"
     if name.startswith("-"):
         bare = name.lstrip("-")
@@ -220,7 +223,7 @@ def _of_other_drivers(name: str, rest: Sequence[str]) -> str:
     old = explain_old_flag(name, rest)
     if name not in REPLACED:
         return old
-    answer = f"--{name} is a flag of Model Garden's drivers; here: {REPLACED[name]}"
+    answer = f"--{name} is a flag of Model Garden's drivers; in runner: {REPLACED[name]}"
     return f"{answer}\n{old}" if old else answer
 
 
@@ -253,7 +256,9 @@ def refuse_streams(flags: argparse.Namespace, reason: str) -> None:
         values = getattr(flags, flag) or ()
         for name in (values,) if isinstance(values, str) else values:
             if is_stream(Path(name)):
-                raise RunnerError(f"--{flag}: {name} can be read once, and {reason}\nuse a file")
+                raise RunnerError(
+                    f"--{flag}: {name} can be read only once, but {reason}\nuse a regular file"
+                )
 
 
 def print_notes(resolved: Resolved) -> None:

@@ -19,20 +19,23 @@ BOOLEANS = ("enable_async_checkpointing", "logtostderr", "alsologtostderr")
 _MAX_FLAGFILE = 2**20  # characters; a device such as /dev/zero is endless
 _TRUE, _FALSE = ("true", "t", "1"), ("false", "f", "0")
 
-_EXPORT = "`runner export RUN --to=DIR` writes a SavedModel, --trainer.export_subdir at the end"
-_STDERR = "all but the results goes to standard error; redirect that: 2>FILE"
+_EXPORT = "`runner export RUN --to=DIR`, or --trainer.export_subdir to export at the end of a run"
+_STDERR = "only the results are written to standard output; redirect standard error: 2>FILE"
 _DEBUGGER = "python -m pdb -m orbit_runner …"
 _PROFILER = "python -m cProfile -o FILE -m orbit_runner …"
-_ELSEWHERE = "of a driver that has no experiment; `runner list --official` shows what runs here"
+_ELSEWHERE = (
+    "no equivalent, because its driver registers no experiment; `runner list --official` lists "
+    "those that can be run"
+)
 # Flag to its replacement. Such a flag is an error, whatever its value.
 REPLACED = {
     "tfhub_handle": _EXPORT,
     "tflex_output_uri": _EXPORT,
-    "profile_steps": "TensorBoard captures a profile of a running process",
+    "profile_steps": "use TensorBoard to capture a profile of a running process",
     "log_dir": _STDERR,
-    "stderrthreshold": "--verbosity says which lines are shown",
-    "showprefixforinfo": "--verbosity says which lines are shown; each has its prefix",
-    "only_check_args": "`runner validate` checks files, `runner show` all that flags say",
+    "stderrthreshold": "use --verbosity to select which lines are shown",
+    "showprefixforinfo": "use --verbosity to select which lines are shown; each has a prefix",
+    "only_check_args": "`runner validate` checks files, `runner show` everything that flags set",
     "helpxml": "--help",
     "pdb": _DEBUGGER,
     "run_with_pdb": _DEBUGGER,
@@ -56,7 +59,7 @@ REPLACED = {
     "num_decoder_layers": _ELSEWHERE,
     "model_type": _ELSEWHERE,
     "num_nhnet_articles": _ELSEWHERE,
-    "enable_mlir_bridge": "TensorFlow decides how graphs reach XLA; --runtime.enable_xla compiles",
+    "enable_mlir_bridge": "--runtime.enable_xla compiles with XLA; TensorFlow decides how",
     # From projects/triviaqa/train.py.
     "validation_gold_path": _ELSEWHERE,
     "model_config_path": _ELSEWHERE,
@@ -68,7 +71,8 @@ REPLACED = {
     "train_global_sequence_length": _ELSEWHERE,
     "validation_sequence_length": _ELSEWHERE,
     "validation_global_sequence_length": _ELSEWHERE,
-    "batch_size": "--task.train_data.global_batch_size, and of --task.validation_data",
+    "batch_size": "--task.train_data.global_batch_size and "
+    "--task.validation_data.global_batch_size",
     "master": "--tpu",
     "decode_top_k": _ELSEWHERE,
     "decode_max_size": _ELSEWHERE,
@@ -78,8 +82,9 @@ REPLACED = {
     "gin_bindings": "--gin_params",
 }
 REPLACED_MODES = {
-    "train_and_validate": "Model Garden names it and does not have it; --mode=train_and_eval "
-    "evaluates on the way, and --runtime.num_evaluators=1 beside training",
+    "train_and_validate": "Model Garden lists this mode but does not implement it; use "
+    "--mode=train_and_eval, or --runtime.num_evaluators=1 to evaluate during training in another "
+    "process",
 }
 
 
@@ -148,7 +153,7 @@ def _lines(path: str) -> list[str]:
     except (OSError, UnicodeDecodeError) as error:
         raise RunnerError(f"--flagfile={path}: cannot be read: {error}") from None
     if len(text) > _MAX_FLAGFILE or "\0" in text:
-        raise RunnerError(f"--flagfile={path}: is no file of flags, one a line")
+        raise RunnerError(f"--flagfile={path}: is not a text file with one flag per line")
     stripped = (line.strip() for line in text.splitlines())
     return [line for line in stripped if line and not line.startswith(("#", "//"))]
 
@@ -173,7 +178,7 @@ def _switch(argument: str, name: str, equals: str, value: str, following: str) -
         return argument
     if name != _plain(name):
         if equals:
-            raise RunnerError(f"{argument}: --{name} takes no value")
+            raise RunnerError(f"{argument}: --{name} does not accept a value")
         return f"--{_plain(name)}=false"
     if not equals:
         return argument if following.lower() in (*_TRUE, *_FALSE) else f"{argument}=true"

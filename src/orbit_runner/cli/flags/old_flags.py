@@ -36,7 +36,7 @@ train_epochs | trainer.train_epochs | instead of `trainer.train_steps`; may be a
 epochs_between_evals | trainer.validation_epochs | may be a fraction; or `trainer.validation_interval`, in steps
 stop_threshold | trainer.early_stopping.threshold | with `trainer.early_stopping.metric` and `trainer.early_stopping.metric_comp`
 batch_size | task.*_data.global_batch_size | the batch of all replicas together, as before; training and evaluation each have their own
-num_gpus | runtime.num_gpus | GPUs of each worker; 0: the CPU, -1: all that there are
+num_gpus | runtime.num_gpus | GPUs of each worker; 0: the CPU, -1: all GPUs
 run_eagerly | runtime.run_eagerly |
 hooks | — | there are no estimators; progress, `metrics.jsonl` and TensorBoard summaries are always written
 export_dir | trainer.export_subdir | below `--model_dir`; or `runner export RUN --to=DIR` at any time
@@ -56,7 +56,7 @@ per_gpu_thread_count | runtime.per_gpu_thread_count | sets `TF_GPU_THREAD_COUNT`
 datasets_num_private_threads | runtime.dataset_num_private_threads |
 datasets_num_parallel_batches | — | it belonged to `map_and_batch`, which TensorFlow has deprecated; a batch is made as a whole here
 training_dataset_cache | — | arrays are in memory anyway; `task.validation_data.cache` caches the batches of evaluation
-tf_data_experimental_slack | — | not offered; `task.*_data.prefetch_buffer_size` sets how many batches are made ahead
+tf_data_experimental_slack | — | not supported; `task.*_data.prefetch_buffer_size` sets how many batches are made ahead
 enable_xla | runtime.enable_xla | compiles the forward and backward pass, not clusters of single ops
 data_format | — | networks are channels-last; on GPUs, TensorFlow's layout optimizer changes convolutions to channels-first where cuDNN is faster that way
 log_steps | trainer.summary_interval | steps/s is part of each record
@@ -88,7 +88,7 @@ mode | --mode |
 dataset | task.*_data.source |
 model_type | task.model.name |
 model | task.model.name |
-resnet_size | task.model.depth | for CIFAR, a size of `resnet_version` 2 was a network of basic blocks (6n+2), which is not offered: version 2 has bottlenecks here (9n+2)
+resnet_size | task.model.depth | for CIFAR, a size of `resnet_version` 2 was a network of basic blocks (6n+2), which is not supported: version 2 has bottlenecks here (9n+2)
 resnet_version | task.model.version | for CIFAR, see `resnet_size`
 enable_eager | — | TensorFlow 2 is eager, and steps run as graphs; `runtime.run_eagerly` runs them line by line, for debugging
 skip_eval | --mode | `train`
@@ -189,7 +189,7 @@ train_dataset_path | task.train_data.data_dir | the published files are read dir
 eval_dataset_path | task.validation_data.data_dir | see `train_dataset_path`
 input_meta_data_path | — | the number of users and items is read from the files
 meta_data_file_path | — | see `input_meta_data_path`
-num_train_epochs | trainer.train_epochs | negatives are drawn anew in each epoch
+num_train_epochs | trainer.train_epochs | new negatives are drawn in each epoch
 train_prebatch_size | task.train_data.global_batch_size |
 eval_prebatch_size | task.validation_data.global_batch_size |
 ml_perf | — | ranks are exact, and ties count against the model
@@ -242,7 +242,7 @@ def explain_old_flag(name: str, others: Sequence[str] = ()) -> str:
     }
     if not found:
         return ""
-    start = f"--{name} is a flag of the older drivers; here:"
+    start = f"--{name} is a flag of the older drivers; in runner:"
     size = _size_problem(others) if name in ("resnet_size", "resnet_version") else ""
     if size:
         return f"--{name} is a flag of the older drivers\n{size}"
@@ -259,7 +259,7 @@ def _answer(row: Row) -> str:
             note,
         )
     if row.new == NONE:
-        return f"no setting ({note})"
+        return f"no equivalent ({note})"
     dashes = "" if row.new.startswith("--") else "--"
     names = [row.new]
     if "*_data" in row.new:
@@ -282,7 +282,7 @@ def _size_problem(others: Sequence[str]) -> str:
         return ""
     return (
         f"resnet_size {size} of version 2 is a network of basic blocks (6n+2) for CIFAR, which "
-        "resnet_cifar does not have\n"
-        "its version 2 has bottlenecks (9n+2): --task.model.version=2 --task.model.depth=164 is "
-        "ResNet-164"
+        "resnet_cifar does not support\n"
+        "its version 2 has bottlenecks (9n+2): for ResNet-164, use --task.model.version=2 "
+        "--task.model.depth=164"
     )

@@ -10,9 +10,9 @@ from typing import Any
 from orbit_runner.errors import RunnerError
 from orbit_runner.storage.paths import path_problem, without_file_scheme
 
-_LOCAL_COPY = "give a path of this machine"
+_LOCAL_COPY = "use a local path"
 SHARED = (
-    "the processes of a cluster share one directory: give one that all of them mount, such as "
+    "the processes of a cluster share one directory: use one that all of them mount, such as "
     "/gcs/BUCKET/… with Cloud Storage FUSE"
 )
 _CLUSTERS = ("launch", "server", "manifest")
@@ -32,6 +32,7 @@ _NAMES = {
     "right": "the second argument",
     "to": "--to",
     "dir": "--dir",
+    "project": "DIR",
     "origin": "--from",
     "logs": "--logs",
 }
@@ -84,8 +85,8 @@ def _expand(text: str, shown: str) -> str:
     if found.startswith("~"):
         user = found.partition("/")[0]
         raise RunnerError(
-            f"{shown}: got {text!r}, and {user} has no home directory here\n"
-            f"give the path in full, or ./{text} for a name that begins with ~"
+            f"{shown}: got {text!r}, but {user} is not a home directory on this machine\n"
+            f"use the full path, or ./{text} for a name that begins with ~"
         )
     return found
 

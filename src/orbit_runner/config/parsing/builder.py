@@ -120,7 +120,11 @@ class Builder:
             built = self.build(base if isinstance(base, cls) else cls(), node, path)
             for kind, add in (("unsupported", self._problem), ("ignored", self._note)):
                 if meta.get(kind) and built != base:
-                    add(path, no_effect("other values", meta[kind]), node.origin)
+                    add(
+                        path,
+                        no_effect("a section with non-default values", meta[kind]),
+                        node.origin,
+                    )
             return built
         item = _item_class(hint)
         if item is not None and isinstance(node, Leaf) and isinstance(node.value, (list, tuple)):

@@ -13,7 +13,7 @@ from orbit_runner.config.schema.base import Config
 from orbit_runner.errors import shorten
 
 BOOLEAN_WORDS = {"yes": True, "on": True, "no": False, "off": False}
-_SPOKEN = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
+_SPOKEN = {str: "a string", int: "an integer", float: "a number", bool: "true or false"}
 
 
 class Mismatch(ValueError):
@@ -93,7 +93,7 @@ def _frozen(value: Any) -> Any:
 def _refuse(value: Any, hint: Any) -> Any:
     hint_text = "; put it in quotes" if hint is str and isinstance(value, (int, float)) else ""
     if bool in options_of(hint) and isinstance(value, str) and value.lower() in BOOLEAN_WORDS:
-        hint_text = "; yes, no, on and off are texts in YAML 1.2"
+        hint_text = "; yes, no, on and off are strings in YAML 1.2"
     if isinstance(value, str) and _takes_text_items(hint):
         hint_text = f"; write [{value}]"
     raise Mismatch(f"got {format_value(value)}, expected {describe_type(hint)}{hint_text}")
@@ -115,7 +115,7 @@ def format_value(value: Any) -> str:
 
 
 def describe_type(hint: Any) -> str:
-    """Returns a type in words, such as `a whole number or null`."""
+    """Returns a type in words, such as `an integer or null`."""
     if hint in (None, type(None)):
         return "null"
     if hint in _SPOKEN:

@@ -62,7 +62,7 @@ def _import_problem(module: str) -> str:
     if not missing:
         return ""
     near = nearest(missing.rpartition(".")[2], siblings)
-    return f"cannot import {module!r}: there is no module {missing!r}{near}"
+    return f"cannot import {module!r}: no module named {missing!r}{near}"
 
 
 def _missing_module(module: str) -> tuple[str, list[str]]:

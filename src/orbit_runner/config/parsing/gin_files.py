@@ -22,7 +22,7 @@ from orbit_runner.config.provenance import Origin
 from orbit_runner.errors import nearest
 
 _MAX_VALUES = 20_000
-_HOW = "a setting is written with its root: trainer.train_steps = 1000"
+_HOW = "write a setting with its section: trainer.train_steps = 1000"
 ROOTS = ("task", "trainer", "runtime", "experiment")
 
 
@@ -148,7 +148,7 @@ class _Reader:
             name = f"{said.scope}/{path[0]}" if said.scope else path[0]
             self.found.macros[name] = (said.value, origin)
         elif path[0] in ROOTS and said.scope:
-            message = f"got the scope {said.scope!r}; the config tree has no scopes"
+            message = f"got scope {said.scope!r}; config settings do not support scopes"
             raise ConfigError([Problem(".".join(path), message, origin)])
         elif path[0] in ROOTS:
             tree_path = path[1:] if path[0] == "experiment" else path
@@ -171,9 +171,9 @@ def _syntax_problem(error: Exception, label: str, path: Path | None, layer: int)
     line = place[1] if place is not None and path else None
     written = str(place[3]).strip() if place is not None else ""
     if word := re.search(r"Failed to parse token '(\w+)'", str(error.args[0])):
-        message = f"no valid gin: got {word[1]}, expected a value; put a text in quotes"
+        message = f"invalid gin: got {word[1]}, expected a value; put strings in quotes"
         return Problem("", f"{message}\nin: {written}", Origin(label, line, layer))
-    message = f"no valid gin: {error.args[0]}" + (f"\nin: {written}" if written else "")
+    message = f"invalid gin: {error.args[0]}" + (f"\nin: {written}" if written else "")
     return Problem("", message, Origin(label, line, layer))
 
 
@@ -218,11 +218,11 @@ class _Literals:
         self._count += 1
         if self._count > _MAX_VALUES or depth > MAX_DEPTH:
             what = f"{_MAX_VALUES:,} values" if depth <= MAX_DEPTH else f"{MAX_DEPTH} levels"
-            raise ValueError(f"its macros make more than {what}")
+            raise ValueError(f"its macros expand to more than {what}")
         if isinstance(value, Macro):
             return self._macro(value.name, within, depth + 1)
         if isinstance(value, Reference):
-            raise ValueError(f"got {value!r}; the config tree takes plain values only")
+            raise ValueError(f"got {value!r}; config settings accept only plain values")
         if isinstance(value, (list, tuple)):
             return [self.value(item, within, depth + 1) for item in value]
         if isinstance(value, dict):
@@ -250,7 +250,7 @@ def unused_macros(layers: Sequence[GinLayer], texts: Sequence[str]) -> list[Prob
     used = set(re.findall(r"%([\w./]+)", "\n".join([*map(repr, values), *texts])))
     said = [item for layer in layers for item in layer.macros.items()]
     return [
-        Problem("", f"nothing uses the macro {name!r}{nearest(name, used)}\n{_HOW}", origin)
+        Problem("", f"macro {name!r} is not used{nearest(name, used)}\n{_HOW}", origin)
         for name, (_, origin) in said
         if name not in used and origin.line is None
     ]

@@ -45,8 +45,8 @@ def _with_whole_lists(parts: list[str], label: str) -> list[str]:
     problems = [
         Problem(
             name,
-            f"got no item {missing}; indexed items set the whole list, so give all of them "
-            f"from {name}[0] on, or the list: {name}=[…]",
+            f"item {missing} is missing; indexed items replace the whole list, so set all of them, "
+            f"starting at {name}[0], or set the list: {name}=[…]",
             Origin(label),
         )
         for name, given in items.items()
@@ -67,7 +67,7 @@ def load_assignment(text: str, label: str, layer: int) -> Section:
     path = tuple(name.strip().split("."))
     if not equals or not all(path):
         raise ConfigError(
-            [Problem("", f"got {text.strip()!r}, expected name.of.value=value", Origin(label))]
+            [Problem("", f"got {text.strip()!r}, expected path.to.setting=value", Origin(label))]
         )
     return value_at(path, value, label, layer)
 

@@ -16,6 +16,7 @@ from orbit_runner.storage.paths import PathError, is_remote, without_file_scheme
 SUFFIXES = (".yaml", ".yml", ".gin", ".json")
 # Much larger than any config file. A device such as /dev/zero has no end.
 _MAX_BYTES = 2**20
+_EXPECTED = "expected an experiment, a file or a run directory"
 _PACKAGE = Path(__file__).resolve().parents[2]
 
 
@@ -52,7 +53,7 @@ def find_experiment(name: str) -> Path:
     `name` is a name such as `digits`, a file, or a run directory.
     """
     if not name:
-        raise ConfigError([Problem("--experiment", "is empty, expected a name, a file, or a run")])
+        raise ConfigError([Problem("--experiment", f"is empty; {_EXPECTED}")])
     if is_remote(name):
         is_file = Path(name).suffix in SUFFIXES
         return find_file(name if is_file else f"{name.rstrip('/')}/{CONFIG}")
@@ -63,7 +64,7 @@ def find_experiment(name: str) -> Path:
         return find_file(name)
     experiments = experiment_files()
     if name not in experiments and os.path.isdir(path):
-        message = f"{name} is a directory without {CONFIG}\nexpected a name, a file, or a run"
+        message = f"{name} is a directory without {CONFIG}\n{_EXPECTED}"
         raise ConfigError([Problem("--experiment", message)])
     if name not in experiments:
         raise ConfigError([Problem("--experiment", unknown("experiment", name, [*experiments]))])
@@ -91,7 +92,7 @@ def find_file(name: str, beside: Path | None = None) -> Path:
     known = [*fragment_files(), *(f"experiments/{p.name}" for p in experiment_files().values())]
     near = unknown("file", name, known).split("\n")[0]
     searched = ", ".join(dict.fromkeys(str(root) for root in roots))
-    raise ConfigError([Problem("", f"{near}\nsearched from: {searched}")])
+    raise ConfigError([Problem("", f"{near}\nsearched in: {searched}")])
 
 
 def is_stream(path: Path) -> bool:
@@ -140,7 +141,7 @@ def read_text(path: Path, label: str) -> str:
     try:
         content = _stream_bytes(path) if is_stream(path) else _file_bytes(path)
         if len(content) > _MAX_BYTES:
-            message = f"is larger than {_MAX_BYTES // 2**20} MiB; no config file is that large"
+            message = f"is larger than {_MAX_BYTES // 2**20} MiB, the limit for config files"
             raise ConfigError([Problem("", message, Origin(label))])
         return content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError as error:

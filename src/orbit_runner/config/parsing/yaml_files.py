@@ -53,7 +53,7 @@ _SCALAR_TAGS: dict[str, tuple[type, ...]] = {
 }
 _MAX_VALUES = 20_000
 _TOO_DEEP = f"sections and lists are nested more than {MAX_DEPTH} levels deep"
-_TOO_MANY = f"holds more than {_MAX_VALUES:,} values"
+_TOO_MANY = f"contains more than {_MAX_VALUES:,} values"
 _SPECIAL = {".inf": float("inf"), "+.inf": float("inf"), "-.inf": -float("inf")}
 
 
@@ -97,7 +97,7 @@ def load_text(text: str, label: str, layer: int, *, with_lines: bool = True) -> 
     if isinstance(node, Leaf) and node.value is None:  # Only `---`.
         return Section(node.origin)
     if not isinstance(node, Section):
-        reader.problems.append(Problem("", "holds no `name: value` pairs", node.origin))
+        reader.problems.append(Problem("", "contains no `name: value` pairs", node.origin))
     if reader.problems:
         raise ConfigError(reader.problems)
     assert isinstance(node, Section)
@@ -158,19 +158,19 @@ class _Reader:
         mark = getattr(error, "problem_mark", None)
         reason = getattr(error, "problem", None) or str(error)
         context = getattr(error, "context", None)
-        message = f"no valid YAML: {reason}" + (f" ({context})" if context else "")
+        message = f"invalid YAML: {reason}" + (f" ({context})" if context else "")
         if isinstance(error, _TooLarge):
             message = str(error.problem)
         elif str(context).startswith("found duplicate anchor"):
-            message = f"{str(context).partition(';')[0]}; each anchor needs a name of its own"
+            message = f"{str(context).partition(';')[0]}; each anchor must have a unique name"
         elif "expected a single document" in str(context):
-            message = "no valid YAML: a second document begins; a config file holds one"
+            message = "invalid YAML: a second document starts here; a config file contains one"
         return Problem("", message, self._origin(mark))
 
     def character_problem(self, error: yaml.reader.ReaderError, text: str) -> Problem:
         line = text.count("\n", 0, error.position) + 1 if self._with_lines else None
         code = error.character if isinstance(error.character, int) else ord(error.character)
-        message = f"no valid YAML: the character U+{code:04X} is not allowed"
+        message = f"invalid YAML: the character U+{code:04X} is not allowed"
         return Problem("", message, Origin(self._label, line, self._layer))
 
     def read(self, node: yaml.Node, path: str) -> Leaf | Section:
@@ -193,9 +193,9 @@ class _Reader:
         """Counts a value. The target of an alias counts each time."""
         self._count += 1
         if self._count > _MAX_VALUES:
-            raise ConfigError([Problem(path, f"{_TOO_MANY}, those of aliases included", origin)])
+            raise ConfigError([Problem(path, f"{_TOO_MANY}, including those of aliases", origin)])
         if len(self._open) > MAX_DEPTH:
-            raise ConfigError([Problem("", f"{_TOO_DEEP}, those of aliases included", origin)])
+            raise ConfigError([Problem("", f"{_TOO_DEEP}, including those of aliases", origin)])
 
     def _check_tag(self, node: yaml.Node, path: str) -> None:
         kind = "map" if isinstance(node, yaml.MappingNode) else "seq"
@@ -205,12 +205,14 @@ class _Reader:
 
     def _tag_problem(self, node: yaml.Node, tag: str, path: str, allowed: str) -> None:
         shown = tag.replace(_TAGS, "!!")
-        message = f"the tag {shown!r:.80} has no meaning here\nallowed: {allowed}"
+        message = f"tag {shown!r:.80} is not supported here\nallowed: {allowed}"
         self.problems.append(Problem(path, message, self._origin(node.start_mark)))
 
     def _enter(self, node: yaml.Node, path: str, origin: Origin) -> bool:
         if id(node) in self._open:
-            self.problems.append(Problem(path, "an alias stands inside what it refers to", origin))
+            self.problems.append(
+                Problem(path, "an alias refers to a node that contains it", origin)
+            )
             return False
         self._open.add(id(node))
         return True
@@ -223,7 +225,7 @@ class _Reader:
                 continue
             place = self._origin(key_node.start_mark)
             if not isinstance(key_node, yaml.ScalarNode) or id(key_node) in self.tags:
-                self.problems.append(Problem(path, "a name is a text without a tag", place))
+                self.problems.append(Problem(path, "a name must be a string without a tag", place))
                 continue
             key = str(key_node.value)
             below = f"{path}.{key}" if path else key
@@ -241,7 +243,7 @@ class _Reader:
         for source in sources:
             read = self.read(source, path)
             if not isinstance(read, Section):
-                self.problems.append(Problem(path, "`<<` takes a section", read.origin))
+                self.problems.append(Problem(path, "`<<` requires a section", read.origin))
                 continue
             for key, child in read.children.items():
                 section.children.setdefault(key, child)
@@ -288,14 +290,14 @@ class _Reader:
             tags = ", ".join(f"!!{name}" for name in _SCALAR_TAGS)
             self._tag_problem(node, tag, path, f"{tags}, or no tag")
             return
-        message = f"got {node.value!r:.200}, which does not have the type of its tag, !!{kind}"
+        message = f"got {node.value!r:.200}, which does not match its tag, !!{kind}"
         self.problems.append(Problem(path, message, self._origin(node.start_mark)))
 
     def _ambiguous(self, node: yaml.ScalarNode, path: str) -> None:
         plain = int(node.value)
         message = (
             f"got {node.value}, which YAML 1.1 and YAML 1.2 read as different numbers\n"
-            f"write {plain}, or 0o… for an octal number, or put a text in quotes"
+            f"write {plain}, or 0o… for an octal number, or put a string in quotes"
         )
         self.problems.append(Problem(path, message, self._origin(node.start_mark)))
 

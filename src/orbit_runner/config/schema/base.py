@@ -166,7 +166,7 @@ class OneOf(Config):
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yields (field, message) if the choice is missing or not available."""
         if self.type is None and self.required:
-            yield "type", f"nothing is chosen\nallowed: {', '.join(self.available())}"
+            yield "type", f"is not set\nallowed: {', '.join(self.available())}"
         if self.type is not None and self.type in self.unavailable:
             reason = self.unavailable[self.type]
             yield "type", f"got {self.type!r}: {reason}\nallowed: {', '.join(self.available())}"

@@ -26,7 +26,7 @@ def batch_problems(config: ExperimentConfig, replicas: int) -> Iterator[tuple[st
             )
             yield (
                 f"task.{section}.global_batch_size",
-                f"got {size}, which does not divide by {parts} ({shared})\nnearest: {near}",
+                f"got {size}, which is not a multiple of {parts} ({shared})\nnearest: {near}",
             )
 
 
@@ -50,17 +50,17 @@ def parameter_server_problems(config: ExperimentConfig) -> Iterator[tuple[str, s
     if not config.trainer.train_tf_function:
         yield (
             "trainer.train_tf_function",
-            "a worker is sent graphs; allowed: true under `parameter_server`",
+            "workers run only graphs; allowed: true under `parameter_server`",
         )
     if getattr(config.task.train_data, "max_bad_images", 0):
         yield (
             "task.train_data.max_bad_images",
-            "a worker is sent graphs, in which images cannot be counted\n"
+            "workers run only graphs, which cannot count bad images\n"
             "allowed: 0 under `parameter_server`",
         )
     if config.task.train_data.enable_tf_data_service:
         yield (
             "task.train_data.enable_tf_data_service",
-            "workers make the batches of the steps they are given themselves\n"
+            "each worker makes the batches of its own steps\n"
             "allowed: false under `parameter_server`",
         )

@@ -45,6 +45,6 @@ class CallbackConfig(Config):
         if found is None:
             yield (
                 "class_name",
-                f"there is no module {module!r}\n"
-                "run from the directory that holds it, or add that directory to PYTHONPATH",
+                f"no module named {module!r}\n"
+                "run from the directory that contains it, or add that directory to PYTHONPATH",
             )

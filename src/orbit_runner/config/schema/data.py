@@ -13,11 +13,11 @@ from orbit_runner.config.schema.modes import EVALUATING, TRAINING
 if TYPE_CHECKING:
     from orbit_runner.config.schema.experiment import ExperimentConfig
 
-_NO_TFDS = "image_classification alone reads TFDS"
-_OWN_READER = "image and label are read from the files, and images are decoded as late as can be"
+_NO_TFDS = "only image_classification reads TFDS"
+_OWN_READER = "image and label are read from the files, and images are decoded as late as possible"
 _NO_FILES = "the order of examples is computed from the seed, so files are not interleaved"
 _SECTIONS = {"train_data": TRAINING, "validation_data": EVALUATING}
-_NO_SERVICE = "each pipeline has a job of its own, so that the order stays exact"
+_NO_SERVICE = "each pipeline has its own job, so that the order of batches is exact"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -167,7 +167,7 @@ def service_problem(address: str) -> str:
     """Returns why an address is not of the form `grpc://host:port`, or "" if it is."""
     if _SERVICE.fullmatch(address):
         return ""
-    return f"got {address!r}, expected grpc://host:port, or several parted by commas"
+    return f"got {address!r}, expected grpc://host:port, or several separated by commas"
 
 
 def input_paths(config: DataConfig) -> tuple[str, ...]:

@@ -57,7 +57,7 @@ class TaskConfig(Config):
         help="gradient clipping and noise for differential privacy (legacy Keras optimizers only)",
     )
     allow_image_summary: bool = field(
-        False, help="write images to TensorBoard", unsupported="this task draws no pictures"
+        False, help="write images to TensorBoard", unsupported="this task does not write images"
     )
     train_input_partition_dims: list[int] | None = field(
         None, le=65536, help="alternative to runtime.train_input_partition_dims, as in Model Garden"
@@ -72,7 +72,7 @@ class TaskConfig(Config):
             if getattr(self, section).is_training is not expected:
                 yield (
                     f"{section}.is_training",
-                    f"expected {str(expected).lower()}, as the section's name says; leave it out",
+                    f"must be {str(expected).lower()} in {section}; remove it",
                 )
 
     def preflight(self) -> Iterator[tuple[str, str]]:

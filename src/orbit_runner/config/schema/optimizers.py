@@ -9,7 +9,7 @@ from typing import Any
 from orbit_runner.config.schema.base import Config, OneOf, field
 from orbit_runner.config.schema.schedules import LearningRate, Warmup
 
-_CLIPS = "clip in the optimizer's own block"
+_CLIPS = "set clipping in the optimizer's own block"
 
 
 def _name(default: str) -> Any:
@@ -61,7 +61,11 @@ class Optimizer(Config):
         """Yields (field, message) if more than one way of clipping is set."""
         given = [n for n in ("clipnorm", "clipvalue", "global_clipnorm") if getattr(self, n)]
         if len(given) > 1:
-            yield given[-1], f"only one way of clipping can be set, got {' and '.join(given)}"
+            yield (
+                given[-1],
+                "at most one of clipnorm, clipvalue and global_clipnorm can be set, got "
+                f"{' and '.join(given)}",
+            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -234,7 +238,7 @@ class AdafactorKeras(Optimizer):
     learning_rate: float = field(
         0.001,
         help="learning rate",
-        ignored="the schedule in trainer.optimizer_config.learning_rate gives the rate",
+        ignored="trainer.optimizer_config.learning_rate sets the learning rate",
     )
     beta_2_decay: float = field(
         -0.8, help="exponent of the step in the decay rate of the second moment"
@@ -246,8 +250,8 @@ class AdafactorKeras(Optimizer):
 
 
 _NOT_SHIPPED = {
-    "slide": "Model Garden names this optimizer and does not ship it; use lamb or lars",
-    "adafactor": "Model Garden names this optimizer and does not ship it; use adafactor_keras",
+    "slide": "Model Garden lists this optimizer but does not include it; use lamb or lars",
+    "adafactor": "Model Garden lists this optimizer but does not include it; use adafactor_keras",
 }
 
 
@@ -289,7 +293,7 @@ class Ema(Optimizer):
     name: str = field(
         "ExponentialMovingAverage",
         help="name of the moving average",
-        ignored="the average is no optimizer here",
+        ignored="the moving average is not an optimizer here",
     )
     clipnorm: float | None = field(None, help="maximum norm of each gradient", unsupported=_CLIPS)
     clipvalue: float | None = field(

@@ -41,12 +41,12 @@ def run_problems(config: ExperimentConfig, mode: str) -> Found:
 
 
 def _unequal(train: Split, evaluation: Split) -> tuple[str, str]:
-    got = str(evaluation) if evaluation.dims else "nothing, 1 part"
-    other = str(train) if train.dims else "not set, 1 part"
+    got = str(evaluation) if evaluation.dims else "null (1 part)"
+    other = str(train) if train.dims else "null (1 part)"
     return (
         evaluation.path,
-        f"got {got}, and {train.path} is {other}; both run on the same replicas\n"
-        "set both to the same product, or train and evaluate apart: --mode=train, --mode=eval",
+        f"got {got}, but {train.path} is {other}; both use the same replicas\n"
+        "set both to the same product, or run --mode=train and --mode=eval separately",
     )
 
 
@@ -55,14 +55,20 @@ def _device_fit(split: Split, runtime: RuntimeConfig) -> Found:
     if strategy not in SPLITTING:
         yield (
             split.path,
-            f"{got}, under `{strategy}`, whose replicas have one device each\n"
+            f"{got} under `{strategy}`, whose replicas have one device each\n"
             f"allowed: runtime.distribution_strategy: {', '.join(SPLITTING)}",
         )
         return
     if strategy != "tpu" and runtime.enable_xla:
-        yield "runtime.enable_xla", f"is on, and {split.path} is {got[4:]}: XLA compiles one device"
+        yield (
+            "runtime.enable_xla",
+            f"got true, but {split.path} is {split}; XLA compiles for one device",
+        )
     if strategy != "tpu" and split.dims[-1] > 1:
-        yield split.path, f"{got}, under `{strategy}`; only a TPU splits channels\nallowed: 1 there"
+        yield (
+            split.path,
+            f"{got} under `{strategy}`; only TPUs split channels\nallowed: 1 for channels",
+        )
     devices, said = _devices(runtime)
     if devices is None or devices % split.parts == 0:
         return
@@ -71,7 +77,7 @@ def _device_fit(split: Split, runtime: RuntimeConfig) -> Found:
     else:
         field = "num_gpus" if runtime.num_gpus else "num_virtual_devices"
         cure = f"set runtime.{field} to {split.parts} or a multiple of it"
-    yield split.path, f"{got}, and {said}\n{cure}"
+    yield split.path, f"{got}, but {said}\n{cure}"
 
 
 def _devices(runtime: RuntimeConfig) -> tuple[int | None, str]:
@@ -81,7 +87,7 @@ def _devices(runtime: RuntimeConfig) -> tuple[int | None, str]:
             return None, ""
         count, each = platform.devices, "core" if platform.mesh[-1] > 1 else "chip"
         some = f"{count} device{'s' if count > 1 else ''}"
-        return count, f"a {platform.name} has {some}, one for each {each}"
+        return count, f"a {platform.name} has {some}, one per {each}"
     if runtime.num_gpus < 0:
         return None, ""
     field = "num_gpus" if runtime.num_gpus else "num_virtual_devices"
@@ -117,7 +123,7 @@ def _batch_parts(split: Split, config: ExperimentConfig, replicas: int) -> Found
     if size % shares == 0 and (size // shares) % parts:
         yield (
             f"task.{section}.global_batch_size",
-            f"got {size}, {size // shares} a replica and step, which does not divide by {parts}, "
-            f"the parts of {split.path} along the batch\n"
+            f"got {size}: {size // shares} per replica and step is not a multiple of {parts}, "
+            f"the number of parts of the batch in {split.path}\n"
             f"allowed: a multiple of {shares * parts}",
         )

@@ -34,7 +34,7 @@ class Split:
         return math.prod(self.dims)
 
     def __str__(self) -> str:
-        return f"{list(self.dims)}, {self.parts} part{'s' if self.parts > 1 else ''}"
+        return f"{list(self.dims)} ({self.parts} part{'s' if self.parts > 1 else ''})"
 
 
 def _places(config: ExperimentConfig, section: str) -> tuple[Split, Split]:
@@ -84,8 +84,8 @@ def setting_problems(config: ExperimentConfig) -> Found:
         if by_runtime.dims and by_task.dims and by_runtime.dims != by_task.dims:
             yield (
                 by_task.path,
-                f"got {list(by_task.dims)}, and {by_runtime.path} is {list(by_runtime.dims)}\n"
-                "set one of the two",
+                f"got {list(by_task.dims)}, but {by_runtime.path} is {list(by_runtime.dims)}\n"
+                "set only one of them",
             )
         for split in (by_runtime, by_task):
             yield from _form_problems(split, config.task.input_rank)
@@ -93,9 +93,9 @@ def setting_problems(config: ExperimentConfig) -> Found:
     if runtime.num_cores_per_replica not in products:
         yield (
             "runtime.num_cores_per_replica",
-            f"got {runtime.num_cores_per_replica}, which no partition dims multiply to\n"
+            f"got {runtime.num_cores_per_replica}, which is not the product of any partition dims\n"
             f"allowed: {', '.join(map(str, sorted(products)))}; "
-            "1 stands for the product of train_ and eval_input_partition_dims",
+            "1: the product of the partition dims",
         )
     if runtime.tpu_platform is not None and find_platform(runtime.tpu_platform) is None:
         yield "runtime.tpu_platform", unknown_platform(runtime.tpu_platform)
@@ -106,7 +106,7 @@ def _form_problems(split: Split, rank: int) -> Found:
         axes = f": {', '.join(_AXES)}" if rank == len(_AXES) else ""
         yield split.path, f"got {list(split.dims)}, expected {rank} numbers{axes}"
     elif split.dims and min(split.dims) < 1:
-        yield split.path, f"got {list(split.dims)}, allowed: numbers of 1 or more"
+        yield split.path, f"got {list(split.dims)}, allowed: numbers of at least 1"
 
 
 def shape_problems(path: str, dims: Sequence[int], shape: Sequence[int | None]) -> Found:
@@ -117,7 +117,7 @@ def shape_problems(path: str, dims: Sequence[int], shape: Sequence[int | None]) 
     if len(shape) != len(dims):
         yield (
             path,
-            f"got {list(dims)}, {len(dims)} numbers, and the input has {len(shape)} dimensions",
+            f"got {list(dims)}, {len(dims)} numbers, but the input has {len(shape)} dimensions",
         )
         return
     names = _AXES if len(dims) == len(_AXES) else tuple(f"dimension {n}" for n in range(len(dims)))
@@ -126,6 +126,7 @@ def shape_problems(path: str, dims: Sequence[int], shape: Sequence[int | None]) 
             fitting = [str(n) for n in range(1, size + 1) if size % n == 0]
             yield (
                 path,
-                f"got {list(dims)}, and {name} {size} of the input is no multiple of {parts}\n"
+                f"got {list(dims)}, but the input's size along {name} is {size}, "
+                f"not a multiple of {parts}\n"
                 f"allowed for {name}: {', '.join(fitting)}",
             )

@@ -40,13 +40,17 @@ def _devices(runtime: RuntimeConfig) -> Found:
     if runtime.num_virtual_devices > 1 and strategy == "multi_worker_mirrored":
         yield (
             "num_virtual_devices",
-            f"got {runtime.num_virtual_devices} under `{strategy}`, which uses one CPU a worker\n"
+            f"got {runtime.num_virtual_devices} under `{strategy}`, which uses one CPU per worker\n"
             "start more workers: runner launch --workers=N",
         )
     elif not several and runtime.num_virtual_devices > 1:
-        yield "num_virtual_devices", f"got {runtime.num_virtual_devices} under `{strategy}`"
+        yield (
+            "num_virtual_devices",
+            f"got {runtime.num_virtual_devices} under `{strategy}`, "
+            "which does not support virtual devices",
+        )
     if runtime.num_gpus != 0 and runtime.num_virtual_devices > 1:
-        yield "num_virtual_devices", "virtual devices are for the CPU, and num_gpus is not 0"
+        yield "num_virtual_devices", "virtual devices are CPU devices, but num_gpus is not 0"
 
 
 def _all_reduce(runtime: RuntimeConfig) -> Found:
@@ -61,18 +65,18 @@ def _inert_all_reduce(runtime: RuntimeConfig) -> Found:
     if chosen is None:
         return
     if not runtime.traits.all_reduce:
-        yield "all_reduce_alg", f"`{strategy}` has nothing to reduce\nallowed: null"
+        yield "all_reduce_alg", f"`{strategy}` does not all-reduce gradients\nallowed: null"
     elif chosen == "nccl" and runtime.num_gpus == 0:
-        yield "all_reduce_alg", "nccl needs GPUs, and num_gpus is 0"
+        yield "all_reduce_alg", "nccl requires GPUs, but num_gpus is 0"
 
 
 def _cluster(runtime: RuntimeConfig) -> Found:
     strategy = runtime.distribution_strategy
     described = runtime.cluster.jobs()
     if runtime.worker_hosts and runtime.cluster.jobs():
-        yield "worker_hosts", "and runtime.cluster both describe the cluster; leave one out"
+        yield "worker_hosts", "set either this or runtime.cluster, not both"
     if runtime.worker_hosts and runtime.traits.is_asynchronous:
-        yield "worker_hosts", "names no parameter server; set runtime.cluster"
+        yield "worker_hosts", "contains no parameter servers; set runtime.cluster instead"
     if described and not runtime.traits.is_clustered:
         yield "cluster", _one_process(strategy)
     if runtime.cluster.ps and strategy == "multi_worker_mirrored":
@@ -81,12 +85,19 @@ def _cluster(runtime: RuntimeConfig) -> Found:
         yield (
             "num_workers",
             f"got {runtime.num_workers} under `{strategy}`, which runs in one process\n"
-            "allowed: 0 and 1; or set runtime.distribution_strategy: multi_worker_mirrored",
+            "allowed: 0, 1; or set runtime.distribution_strategy: multi_worker_mirrored",
         )
     if runtime.remote_cluster and not runtime.traits.is_asynchronous:
-        yield "remote_cluster", f"`{strategy}` cannot be driven from outside its workers"
+        yield (
+            "remote_cluster",
+            f"is not supported under `{strategy}`\n"
+            "set runtime.distribution_strategy: parameter_server",
+        )
     if runtime.remote_cluster and (described or runtime.worker_hosts):
-        yield "remote_cluster", "is driven from outside: leave the cluster of this process out"
+        yield (
+            "remote_cluster",
+            "cannot be combined with runtime.cluster or runtime.worker_hosts; remove them",
+        )
 
 
 def _inert_hosts(runtime: RuntimeConfig) -> Found:
@@ -96,7 +107,7 @@ def _inert_hosts(runtime: RuntimeConfig) -> Found:
 
 def _one_process(strategy: str) -> str:
     return (
-        f"describes a cluster, and `{strategy}` runs in one process\n"
+        f"describes a cluster, but `{strategy}` runs in one process\n"
         "set runtime.distribution_strategy: multi_worker_mirrored (or parameter_server)"
     )
 
@@ -110,17 +121,17 @@ def _parameter_servers(runtime: RuntimeConfig) -> Found:
     if runtime.mixed_precision_dtype == "float16":
         yield (
             "mixed_precision_dtype",
-            "float16 scales the loss, which Keras refuses under `parameter_server`\n"
+            "float16 requires loss scaling, which Keras does not support under `parameter_server`\n"
             "allowed: null, 'float32', 'bfloat16'",
         )
     if runtime.enable_xla:
         yield "enable_xla", "XLA cannot compile steps whose variables are on other machines"
     if runtime.run_eagerly:
-        yield "run_eagerly", "a worker is sent graphs; allowed: false under `parameter_server`"
+        yield "run_eagerly", "workers run only graphs; allowed: false under `parameter_server`"
     if runtime.tf_data_service:
         yield (
             "tf_data_service",
-            "workers make the batches of the steps they are given themselves\n"
+            "each worker makes the batches of its own steps\n"
             "allowed: null under `parameter_server`",
         )
 
@@ -128,7 +139,7 @@ def _parameter_servers(runtime: RuntimeConfig) -> Found:
 def _inert_tpu(runtime: RuntimeConfig) -> Found:
     if runtime.distribution_strategy == "tpu":
         if runtime.num_gpus:
-            yield "num_gpus", f"got {runtime.num_gpus} under `tpu`"
+            yield "num_gpus", f"got {runtime.num_gpus}, which has no effect under `tpu`"
         return
     for field in (
         *("tpu", "tpu_zone", "tpu_project", "tpu_platform"),
@@ -137,7 +148,7 @@ def _inert_tpu(runtime: RuntimeConfig) -> Found:
         if getattr(runtime, field) is not None:
             yield (
                 field,
-                f"is set under `{runtime.distribution_strategy}`\n"
+                f"has no effect under `{runtime.distribution_strategy}`\n"
                 "set runtime.distribution_strategy: tpu",
             )
 
@@ -161,4 +172,7 @@ def _loss_scale(runtime: RuntimeConfig) -> Found:
 
 def _inert_loss_scale(runtime: RuntimeConfig) -> Found:
     if runtime.loss_scale is not None and runtime.mixed_precision_dtype != "float16":
-        yield "loss_scale", "only float16 needs a loss scale; mixed_precision_dtype is not that"
+        yield (
+            "loss_scale",
+            "only float16 needs a loss scale, but mixed_precision_dtype is not float16",
+        )

@@ -20,7 +20,7 @@ class Schedule(Config):
         """Yields (field, message) for settings in `needs` that are not set."""
         for name in self.needs:
             if getattr(self, name) is None:
-                yield name, "has to be set for this schedule"
+                yield name, "must be set for this schedule"
 
 
 def _rate(help: str = "initial learning rate") -> Any:
@@ -59,7 +59,7 @@ class Pieces(Schedule):
         if self.boundaries is None or self.values is None:
             return
         if sorted(set(self.boundaries)) != list(self.boundaries):
-            yield "boundaries", f"got {list(self.boundaries)}, which do not rise strictly"
+            yield "boundaries", f"got {list(self.boundaries)}, expected strictly increasing steps"
         if len(self.values) != len(self.boundaries) + self.extra_values:
             yield (
                 "values",

@@ -100,6 +100,6 @@ def unknown_platform(name: str) -> str:
         names = [known for known in PLATFORMS if known.startswith(f"{generation}-")]
         ranges.append(f"{names[0]} to {names[-1]}")
     return (
-        f"unknown kind of TPU {name!r}{nearest(name, PLATFORMS)}\n"
-        f"allowed: {', '.join(ranges)}; or leave it out, and the TPU itself is asked"
+        f"unknown TPU type {name!r}{nearest(name, PLATFORMS)}\n"
+        f"allowed: {', '.join(ranges)}; null: detected from the TPU"
     )

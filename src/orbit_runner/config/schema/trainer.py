@@ -32,7 +32,7 @@ class EarlyStopping(Config):
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yields (field, message) if no criterion is set."""
         if self.patience is None and self.threshold is None:
-            yield "patience", "neither patience nor threshold is set, so nothing would ever stop"
+            yield "patience", "neither patience nor threshold is set, so training never stops early"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -173,15 +173,18 @@ class TrainerConfig(Config):
         if isinstance(self.steps_per_loop, str) and self.steps_per_loop != "auto":
             yield "steps_per_loop", f"got {self.steps_per_loop!r}, allowed: 'auto' or a number"
         if self.train_steps and self.train_epochs:
-            yield "train_epochs", f"train_steps is {self.train_steps}; set one of the two"
+            yield "train_epochs", f"train_steps is {self.train_steps}; set only one of them"
         if self.train_tf_while_loop and not self.train_tf_function:
-            yield "train_tf_function", "train_tf_while_loop needs it; set that to false as well"
+            yield "train_tf_function", "train_tf_while_loop requires it; set both to false"
         if self.eval_tf_while_loop and not self.eval_tf_function:
-            yield "eval_tf_function", "eval_tf_while_loop needs it; set that to false as well"
+            yield "eval_tf_function", "eval_tf_while_loop requires it; set both to false"
         yield from self._schedule_problems()
         if _same_folder(self.best_checkpoint_export_subdir, "checkpoints"):
             got = self.best_checkpoint_export_subdir
-            yield "best_checkpoint_export_subdir", f"got {got!r}, where the other checkpoints are"
+            yield (
+                "best_checkpoint_export_subdir",
+                f"got {got!r}, which contains the other checkpoints",
+            )
         yield from self._export_problems()
 
     def inert(self) -> Iterator[tuple[str, str]]:
@@ -190,23 +193,26 @@ class TrainerConfig(Config):
         for name, other in ((subdir, metric), (metric, subdir)):
             value = getattr(self, name)
             if value and not getattr(self, other):
-                yield name, f"got {value!r}, which has no effect without {other}\nset both or none"
+                yield (
+                    name,
+                    f"got {value!r}, which has no effect without {other}\nset both or neither",
+                )
 
     def _export_problems(self) -> Iterator[tuple[str, str]]:
         best, ema = self.best_checkpoint_export_subdir, self.optimizer_config.ema
         if not self.export_subdir:
             for name in ("export_checkpoint", "export_weights"):
                 if getattr(self, name) is not None:
-                    yield "export_subdir", f"has to be set too: {name} says what is exported"
+                    yield "export_subdir", f"must be set, because {name} is set"
             return
         if _same_folder(self.export_subdir, "checkpoints", best):
-            yield "export_subdir", f"got {self.export_subdir!r}, where checkpoints are"
+            yield "export_subdir", f"got {self.export_subdir!r}, which contains checkpoints"
         if self.export_checkpoint == "best" and not best:
-            yield "export_checkpoint", "got 'best', and best_checkpoint_export_subdir is not set"
+            yield "export_checkpoint", "got 'best', but best_checkpoint_export_subdir is not set"
         if self.export_weights == "average" and ema is None:
-            yield "export_weights", "got 'average', and optimizer_config.ema is not set"
+            yield "export_weights", "got 'average', but optimizer_config.ema is not set"
         if self.export_weights == "plain" and self.export_checkpoint == "best" and ema is not None:
-            yield "export_weights", "got 'plain', and the best checkpoint holds averaged weights"
+            yield "export_weights", "got 'plain', but the best checkpoint contains averaged weights"
 
     def _schedule_problems(self) -> Iterator[tuple[str, str]]:
         rate = self.optimizer_config.learning_rate
@@ -216,7 +222,7 @@ class TrainerConfig(Config):
         end = pieces.boundaries[-1] + pieces.offset
         if self.train_steps > end:
             path = "optimizer_config.learning_rate.step_cosine_with_offset.boundaries"
-            yield path, f"the rate is NaN from step {end} on, and train_steps is {self.train_steps}"
+            yield path, f"the rate is NaN from step {end} on, but train_steps is {self.train_steps}"
 
 
 def _same_folder(path: str, *others: str) -> bool:

@@ -34,7 +34,7 @@ def rand_augment(
     if unknown:
         known = ", ".join(augment.RandAugment().available_ops)
         raise DataError(
-            f"got {unknown[0]!r} in exclude_ops of randaug, expected some of {known}",
+            f"got {unknown[0]!r} in exclude_ops of randaug; allowed: {known}",
             field="aug_type",
         )
     made = augment.RandAugment(

@@ -38,12 +38,12 @@ class BadImages:
                 self._names.add(name)
                 if self.count > self.limit:
                     return (
-                        f"{name}: does not decode, bad image {self.count} of {self.section}, "
-                        f"expected at most {self.limit} as max_bad_images says"
+                        f"{name}: cannot be decoded; bad image {self.count} of {self.section}, "
+                        f"more than max_bad_images={self.limit}"
                     )
                 print(
-                    f"{name}: does not decode, bad image {self.count} of at most {self.limit} in "
-                    f"{self.section}; it gets no weight",
+                    f"{name}: cannot be decoded; bad image {self.count} of at most {self.limit} "
+                    f"in {self.section}; its weight is 0",
                     file=sys.stderr,
                     flush=True,
                 )
@@ -71,7 +71,7 @@ class BadImages:
 
             def problem() -> tf.Tensor:
                 bad = tf.boolean_mask(ids, ~good)[:1]
-                return names(bad)[0] + ": does not decode; max_bad_images would leave it out"
+                return names(bad)[0] + ": cannot be decoded; set max_bad_images to skip it"
 
         return zero_or_raise(tf.reduce_all(good), problem)
 

@@ -19,7 +19,10 @@ from orbit_runner.errors import DataError
 
 SUFFIXES = (".jpg", ".jpeg", ".png")
 _SPLITS = {"train": ("train",), "test": ("val", "validation", "valid", "test")}
-_HINT = "set data_dir to a folder of class folders, or of train/ and val/ with such folders"
+_HINT = (
+    "set data_dir to a directory with one directory per class, or with train/ and val/ that "
+    "contain these"
+)
 _HEAD_BYTES = 2**16
 _PATIENCE_SECONDS = 2.0
 
@@ -65,7 +68,7 @@ def load(*, split: str, data_dir: str = "", input_path: Sequence[str] = ()) -> F
     classes = {above: [path.name for path in _subfolders(above)] for above in every}
     labels = tuple(sorted({name for names in classes.values() for name in names}))
     if not labels:
-        raise DataError(f"image_folder: no class folder in {folder}; {_HINT}")
+        raise DataError(f"image_folder: no class directories in {folder}; {_HINT}")
     _check_names(folder, labels)
     listing = _Listing()
     numbers = {name: number for number, name in enumerate(labels)}
@@ -101,7 +104,8 @@ def _split_folders(folder: Path, split: str) -> tuple[list[Path], list[Path]]:
     wanted = every if split == "all" else [found[split]]
     if None in wanted:
         raise DataError(
-            f"image_folder: no folder {' or '.join(_SPLITS[split])} with class folders in {folder}"
+            f"image_folder: no directory {' or '.join(_SPLITS[split])} with class directories in "
+            f"{folder}"
         )
     return every, [path for path in wanted if path is not None]
 
@@ -129,8 +133,8 @@ def _check_names(folder: Path, labels: Sequence[str]) -> None:
             name.encode()
         except UnicodeEncodeError:
             raise DataError(
-                f"image_folder: {os.fsencode(name)!r} in {folder}: the name of a class folder has "
-                "to be UTF-8"
+                f"image_folder: {os.fsencode(name)!r} in {folder}: the name of a class "
+                "directory must be valid UTF-8"
             ) from None
 
 
@@ -138,13 +142,13 @@ def _class_notes(classes: Mapping[Path, Sequence[str]], labels: Sequence[str]) -
     for above, names in classes.items():
         absent = [name for name in labels if name not in set(names)]
         if absent:
-            yield f"{above} has no class folder {_some(absent)}, which another split has"
+            yield f"{above} lacks class directories of another split: {_some(absent)}"
     spelled: dict[str, list[str]] = {}
     for name in labels:
         spelled.setdefault(name.casefold(), []).append(name)
     for same in spelled.values():
         if len(same) > 1:
-            yield f"the class folders {_some(same)} differ in upper and lower case only"
+            yield f"the class directories {_some(same)} differ only in case"
 
 
 class _Listing:
@@ -172,7 +176,7 @@ class _Listing:
                         self._add(entry, found)
         self._report()
         if not found:
-            raise DataError(f"image_folder: no {', '.join(SUFFIXES)} file in {folder}")
+            raise DataError(f"image_folder: no {', '.join(SUFFIXES)} files in {folder}")
         return sorted(found)
 
     def _add(self, entry: os.DirEntry[str], found: list[str]) -> None:
@@ -181,27 +185,27 @@ class _Listing:
         elif entry.is_file():
             found.append(entry.path)
         else:
-            kind = "a link to nothing" if entry.is_symlink() else "no regular file"
+            kind = "a broken link" if entry.is_symlink() else "not a regular file"
             raise DataError(f"image_folder: {entry.path}: is {kind}")
 
     def _report(self) -> None:
         self._folders += 1
         if time.monotonic() - self._reported > _PATIENCE_SECONDS:
             self._reported = time.monotonic()
-            print(f"looking for images: {self._folders:,} folders", file=sys.stderr)
+            print(f"looking for images: {self._folders:,} directories", file=sys.stderr)
 
     def notes(self, folders: Sequence[Path]) -> Iterator[str]:
         """Yields notes on what was skipped, in the class directories and next to them."""
         if self._others:
             ends = ", ".join(SUFFIXES)
-            yield f"files that are not {ends} are left out: {_some(self._others)}"
+            yield f"skipped files that are not {ends}: {_some(self._others)}"
         if self._links:
-            yield f"links to directories are not followed: {_some(self._links)}"
+            yield f"skipped links to directories: {_some(self._links)}"
         for folder in folders:
             with _scan_scope(folder) as entries:
                 stray = sorted(e.path for e in entries if e.name.lower().endswith(SUFFIXES))
             if stray:
-                yield f"images outside of class folders are left out: {_some(stray)}"
+                yield f"skipped images outside class directories: {_some(stray)}"
 
 
 def _some(names: Sequence[str]) -> str:

@@ -64,7 +64,7 @@ def train_images(
     slices = replica_slices(global_batch_size, input_context)
     if mixing is not None and slices.batch_size % 2:
         raise DataError(
-            f"got {slices.batch_size} examples a replica, expected an even number: "
+            f"got {slices.batch_size} examples per replica, expected an even number: "
             "mixup_and_cutmix mixes pairs",
             field="global_batch_size",
         )

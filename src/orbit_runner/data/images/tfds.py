@@ -59,7 +59,7 @@ def load(
     if asked is None or asked["name"] not in splits:
         raise DataError(
             f"tfds: got split {split!r}, expected {', '.join(sorted(splits)) or '(none)'}, or a "
-            "part such as train[:90%] or train[1000:2000]",
+            "slice such as train[:90%] or train[1000:2000]",
             field="tfds_split",
         )
     with _description_error_scope(folder / "dataset_info.json"):
@@ -68,8 +68,8 @@ def load(
     size = sum(index.records for index in indexes)
     if size != found.records:
         raise DataError(
-            f"tfds: got {size:,} records in {folder}, expected {found.records:,} as its "
-            "dataset_info.json says",
+            f"tfds: got {size:,} records in {folder}, expected {found.records:,} according "
+            "to its dataset_info.json",
             field="tfds_data_dir",
         )
     return RecordSource(
@@ -96,8 +96,8 @@ def _version_folder(name: str, data_dir: str) -> Path:
     found = [path for path in _folders(above) if pattern.fullmatch(path.name)]
     if not found:
         raise DataError(
-            f"tfds: no prepared set {name} in {Path(given).expanduser()}{_nearby(above)}; prepare "
-            f"it with TensorFlow Datasets: tfds build {name} --data_dir={given}",
+            f"tfds: no prepared dataset {name} in {Path(given).expanduser()}{_nearby(above)}; "
+            f"prepare it with TensorFlow Datasets: tfds build {name} --data_dir={given}",
             field="tfds_name" if Path(given).expanduser().is_dir() else "tfds_data_dir",
         )
     return max(found, key=lambda path: [int(part) for part in path.name.split(".") if part])
@@ -113,7 +113,7 @@ def _nearby(above: Path) -> str:
     if not above.is_dir():
         return ""
     there = sorted(p.name for p in above.iterdir() if p.is_dir())
-    return f", which has {', '.join(there)}" if there else ""
+    return f" (found: {', '.join(there)})" if there else ""
 
 
 @contextlib.contextmanager
@@ -124,7 +124,7 @@ def _description_error_scope(path: Path) -> Iterator[None]:
     except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
         said = first_line(error)[:80]
         raise DataError(
-            f"{path}: is not as TensorFlow Datasets writes it ({type(error).__name__}: {said})",
+            f"{path}: is not in the format of TensorFlow Datasets ({type(error).__name__}: {said})",
             field="tfds_data_dir",
         ) from None
 
@@ -135,7 +135,7 @@ def _json(path: Path) -> Mapping[str, Any]:
     except (OSError, ValueError) as error:
         raise DataError(f"{path}: cannot be read ({error})", field="tfds_data_dir") from None
     if not isinstance(found, dict):
-        raise DataError(f"{path}: got no JSON object", field="tfds_data_dir")
+        raise DataError(f"{path}: is not a JSON object", field="tfds_data_dir")
     return found
 
 
@@ -156,8 +156,8 @@ def _files(folder: Path, info: Mapping[str, Any], split: Mapping[str, Any]) -> _
     kind = info.get("fileFormat", "tfrecord")
     if kind != "tfrecord":
         raise DataError(
-            f"tfds: got files of format {kind} in {folder}, expected tfrecord; prepare it with "
-            "--file_format=tfrecord",
+            f"tfds: got files of format {kind} in {folder}, expected tfrecord; prepare the "
+            "dataset with --file_format=tfrecord",
             field="tfds_name",
         )
     lengths = [int(length) for length in split.get("shardLengths", [])]
@@ -170,7 +170,7 @@ def _files(folder: Path, info: Mapping[str, Any], split: Mapping[str, Any]) -> _
         paths.append(folder / named.replace("{FILEFORMAT}", kind))
     missing = next((path for path in paths if not os.path.isfile(path)), None)
     if missing is not None:
-        raise DataError(f"{missing}: no such file", field="tfds_data_dir")
+        raise DataError(f"{missing}: file not found", field="tfds_data_dir")
     return _Split(split["name"], tuple(paths), sum(lengths))
 
 
@@ -192,7 +192,7 @@ def _part(asked: re.Match[str], size: int) -> tuple[int, int] | None:
     stop = size if asked["stop"] is None else _boundary(asked["stop"], size)
     if start >= stop:
         raise DataError(
-            f"tfds: got split {asked[0]!r}, which has none of the {size:,} records",
+            f"tfds: got split {asked[0]!r}, which contains none of the {size:,} records",
             field="tfds_split",
         )
     return start, stop

@@ -73,8 +73,8 @@ def leave_one_out(interactions: Interactions, min_interactions: int = 20) -> Rat
     kept = counts[chosen[1]] >= max(2, min_interactions)
     if not kept.any():
         raise DataError(
-            f"{found.name}: got {len(counts):,} users with at most {counts.max():,} choices each, "
-            f"expected some with {min_interactions}",
+            f"{found.name}: got {len(counts):,} users with at most {counts.max():,} interactions "
+            f"each, expected some with at least {min_interactions}",
             field="min_interactions",
         )
     user_ids, users = _numbers(found.users[kept])

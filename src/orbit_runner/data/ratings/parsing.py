@@ -15,7 +15,7 @@ _CHUNK_BYTES = 2**24
 # A file without line ends, such as one of zeros, must not be read into memory as a whole.
 _MAX_LINE_BYTES = 1 << 20
 _MOST_DIGITS = 18
-_FIELDS = ("a user", "an item", "a rating", "a time")
+_FIELDS = ("user", "item", "rating", "time")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +51,7 @@ def parse_ratings(path: Path, layout: Layout, *, field: str) -> np.ndarray:
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}", field=field) from None
     if not parts:
-        raise DataError(f"{path}: got no ratings, expected one a line", field=field)
+        raise DataError(f"{path}: contains no ratings, expected one per line", field=field)
     return np.concatenate(parts, axis=1)
 
 
@@ -81,10 +81,10 @@ def _parse(path: Path, chunk: bytes, layout: Layout, line: int, field: str) -> n
     pattern = layout.pattern
     for number, text in enumerate(chunk.split(b"\n")[:-1], start=line):
         if not pattern.fullmatch(text):
-            parted = repr(layout.separator.decode())
+            separator = repr(layout.separator.decode())
             raise DataError(
-                f"{path}:{number}: got {_format(text)}, expected {', '.join(_FIELDS)}: four "
-                f"numbers parted by {parted}",
+                f"{path}:{number}: got {_format(text)}, expected four numbers separated by "
+                f"{separator}: {', '.join(_FIELDS)}",
                 field=field,
             )
     raise AssertionError(f"{path}: lines that match were not parsed")

@@ -60,8 +60,8 @@ def replica_slices(
     replicas, pipelines = context.num_replicas_in_sync, context.num_input_pipelines
     if global_batch_size < 1 or global_batch_size % replicas:
         raise DataError(
-            f"got a global batch of {global_batch_size}, expected a multiple of {replicas}, the "
-            "number of replicas",
+            f"got a global batch size of {global_batch_size}, expected a multiple of "
+            f"{replicas}, the number of replicas",
             field="global_batch_size",
         )
     if replicas < pipelines:
@@ -90,8 +90,8 @@ def count_eval_steps(name: str, size: int, global_batch_size: int, drop_remainde
     steps = eval_steps(size, global_batch_size, drop_remainder)
     if not steps:
         raise DataError(
-            f"{name}: got a global batch of {global_batch_size} for {size} examples "
-            "with the last, part-filled batch left out, expected a full batch",
+            f"{name}: got {size} examples, expected at least {global_batch_size}, the global "
+            "batch size, because the last, partial batch is dropped",
             field="drop_remainder",
         )
     return steps

@@ -24,8 +24,8 @@ class PairReader:
         longest = int(source.lengths.max())
         if width is not None and longest > width:
             raise DataError(
-                f"{source.name}: got {width} tokens, expected at least {longest}, those of the "
-                "longest sentence",
+                f"{source.name}: got {width} tokens, expected at least {longest}, the length "
+                "of the longest sentence",
                 field="max_length",
             )
         self._order, self._width = order, width

@@ -80,9 +80,9 @@ def fixed_rows(*, batch_tokens: int, max_length: int, rows_multiple: int = 8) ->
     rows = batch_tokens // max_length // rows_multiple * rows_multiple
     if not rows:
         raise DataError(
-            f"got {batch_tokens:,} tokens a batch, expected at least "
-            f"{max_length * rows_multiple:,}: {rows_multiple} sentences of up to {max_length} "
-            "tokens (batch_rows_multiple and the longest sentence)",
+            f"got {batch_tokens:,} tokens per batch, expected at least "
+            f"{max_length * rows_multiple:,}: {rows_multiple} sentences "
+            f"(batch_rows_multiple) of up to {max_length} tokens (the longest sentence)",
             field="batch_tokens",
         )
     return rows

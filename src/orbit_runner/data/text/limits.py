@@ -22,21 +22,21 @@ def within_limits(source: PairSource, max_length: int, *, is_training: bool) -> 
         raise DataError(f"got {max_length}, expected at least 2 tokens", field="max_length")
     long = source.lengths > max_length
     if not is_training:
-        _tell(source, {f"longer than {max_length} tokens": int(long.sum())}, "cut")
+        _tell(source, {f"longer than {max_length} tokens": int(long.sum())}, "truncated")
         sources, targets = source.sources.cut(max_length), source.targets.cut(max_length)
         return PairSource(source.name, sources, targets, source.vocab_size, source.references)
     blank = np.minimum(source.sources.lengths, source.targets.lengths) < 2
     keep = ~(blank | long)
     left_out = {
-        "with a blank side": int(blank.sum()),
+        "with an empty side": int(blank.sum()),
         f"longer than {max_length} tokens": int((long & ~blank).sum()),
     }
     if not keep.any():
         raise DataError(
-            f"{source.name}: got {_format_list(source, left_out)}, expected some others",
+            f"{source.name}: no pair is left: {_format_list(source, left_out)}",
             field="max_length",
         )
-    _tell(source, left_out, "left out")
+    _tell(source, left_out, "skipped")
     return _choose(source, keep, left_out)
 
 
@@ -52,4 +52,4 @@ def _tell(source: PairSource, counts: dict[str, int], what: str) -> None:
 
 def _format_list(source: PairSource, counts: dict[str, int]) -> str:
     some = [f"{count:,} {reason}" for reason, count in counts.items() if count]
-    return f"{' and '.join(some)} of {source.size:,} pairs"
+    return f"{' and '.join(some)}, out of {source.size:,} pairs"

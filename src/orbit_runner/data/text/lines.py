@@ -34,7 +34,7 @@ def read_lines(path: Path) -> Iterator[str]:
             try:
                 text = line.rstrip(b"\n").removesuffix(b"\r").decode()
             except UnicodeDecodeError as error:
-                raise _error(f"{path}:{number}: got no UTF-8 ({error.reason})") from None
+                raise _error(f"{path}:{number}: is not valid UTF-8 ({error.reason})") from None
             yield text.removeprefix(_BOM) if number == 1 else text
 
 
@@ -46,7 +46,7 @@ def count_lines(paths: Sequence[Path]) -> tuple[int, str]:
     counted = [load_or_count(path, _count) for path in paths]
     for path, (count, _) in zip(paths, counted, strict=True):
         if not count:
-            raise _error(f"{path}: got an empty file, expected a sentence a line")
+            raise _error(f"{path}: is empty, expected one sentence per line")
     digests = "".join(digest for _, digest in counted)
     return sum(count for count, _ in counted), hashlib.sha256(digests.encode()).hexdigest()
 
@@ -91,7 +91,7 @@ def _open_scope(path: Path) -> Iterator[BinaryIO]:
             with gzip.open(file) as unpacked:
                 yield cast(BinaryIO, unpacked)
     except (OSError, EOFError, zlib.error) as error:
-        raise _error(f"{path}: cannot be read to its end ({error})") from None
+        raise _error(f"{path}: cannot be read to the end ({error})") from None
 
 
 def _error(message: str) -> DataError:

@@ -60,7 +60,7 @@ def int64_list(feature: bytes) -> bytes:
             size, start = _length(rest, _PACKED)
             payload, rest = payload + rest[start : start + size], rest[start + size :]
     if payload and payload[-1] >= 0x80:
-        raise ValueError("a list of mangled integers")
+        raise ValueError("a malformed integer list")
     return payload
 
 
@@ -95,22 +95,22 @@ def _field(tag: int, payload: bytes) -> bytes:
 def _body(message: bytes, tag: int) -> bytes:
     size, start = _length(message, tag)
     if start + size != len(message):
-        raise ValueError("a feature of several lists")
+        raise ValueError("a feature with several lists")
     return message[start:]
 
 
 def _length(message: bytes, tag: int) -> tuple[int, int]:
     if not message or message[0] != tag:
-        raise ValueError("a feature that is no list of integers")
+        raise ValueError("a feature that is not an integer list")
     size = _varint_size(message[1:])
     length = sum((byte & 0x7F) << (7 * k) for k, byte in enumerate(message[1 : 1 + size]))
     if 1 + size + length > len(message):
-        raise ValueError("a feature that is cut short")
+        raise ValueError("a truncated feature")
     return length, 1 + size
 
 
 def _varint_size(data: bytes) -> int:
     size = next((k + 1 for k, byte in enumerate(data[:10]) if byte < 0x80), 0)
     if not size:
-        raise ValueError("a list of mangled integers")
+        raise ValueError("a malformed integer list")
     return size

@@ -16,8 +16,8 @@ from orbit_runner.errors import DataError
 
 _NAME = "parallel_text"
 _HINT = (
-    "get two text files, a sentence a line, such as train.en.gz and train.de.gz, or a set "
-    "that `runner data list` shows"
+    "provide two text files with one sentence per line, such as train.en.gz and train.de.gz, or "
+    "download a dataset that `runner data list` shows"
 )
 
 
@@ -40,15 +40,15 @@ def find(
         for field, language in zip(("src_lang", "tgt_lang"), languages, strict=True):
             if not language:
                 raise DataError(
-                    "is not set; files are called <split>.<language>, such as train.en",
+                    "is not set; file names are <split>.<language>, such as train.en",
                     field=field,
                 )
         source, target = (_find(folder, split, language) for language in languages)
         return [source], [target]
     if len(input_path) != 2:
         raise DataError(
-            f"{_NAME}: got {len(input_path)} names, expected 2: of the sources and of the targets; "
-            "a pattern such as news-*.en stands for several files",
+            f"{_NAME}: got {len(input_path)} names, expected 2: one for the sources and one for "
+            "the targets; for several files, use a pattern such as news-*.en",
             field="input_path",
         )
     sources, targets = (named_files(_NAME, data_dir, [name]) for name in input_path)
@@ -90,8 +90,8 @@ def _find(folder: Path, split: str, language: str) -> Path:
         if (folder / name).is_file():
             return folder / name
     others = sorted(path.name for path in folder.iterdir() if path.is_file())
-    there = f"there are {', '.join(others[:8])}" if others else "it is empty"
-    raise DataError(f"{_NAME}: no {names[0]} (nor .gz) in {folder}; {there}", field="split")
+    there = f"found: {', '.join(others[:8])}" if others else "it contains no files"
+    raise DataError(f"{_NAME}: no {names[0]} or {names[1]} in {folder}; {there}", field="split")
 
 
 def _pair_digests(sources: Sequence[Path], targets: Sequence[Path]) -> tuple[str, str]:
@@ -100,12 +100,13 @@ def _pair_digests(sources: Sequence[Path], targets: Sequence[Path]) -> tuple[str
     if source_lines != target_lines:
         raise DataError(
             f"got {source_lines:,} lines in {_format_paths(sources)} and {target_lines:,} in "
-            f"{_format_paths(targets)}, expected as many: line by line each other's translation",
+            f"{_format_paths(targets)}, expected the same number: one line is the translation of "
+            "the other",
             field="input_path",
         )
     return source, target
 
 
 def _format_paths(paths: Sequence[Path]) -> str:
-    more = f" and {len(paths) - 1} more" if paths[1:] else ""
+    more = f" (and {len(paths) - 1} more)" if paths[1:] else ""
     return f"{paths[0]}{more}"

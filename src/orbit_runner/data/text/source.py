@@ -81,7 +81,7 @@ class PairSource:
         if self.sources.size != self.targets.size or not self.sources.size:
             raise DataError(
                 f"{self.name}: got {self.sources.size} sources and {self.targets.size} targets, "
-                "expected as many of both, at least 1"
+                "expected the same number of both, at least 1"
             )
 
     @property

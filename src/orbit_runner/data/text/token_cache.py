@@ -60,7 +60,7 @@ def load_or_encode(key: Any, make: Callable[[], list[Ragged]]) -> list[Ragged]:
 
 def _parts(vocabulary: Vocabulary, files: Sequence[Path]) -> Iterator[Ragged]:
     lines = itertools.chain.from_iterable(map(read_lines, files))
-    progress, done = Progress(f"cutting {files[0].name} into sub-words"), 0
+    progress, done = Progress(f"splitting {files[0].name} into subwords"), 0
     while chunk := list(itertools.islice(lines, _CHUNK_LINES)):
         yield vocabulary.encode(chunk)
         done += len(chunk)

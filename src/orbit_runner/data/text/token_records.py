@@ -51,17 +51,18 @@ def load(
     """
     if split:
         raise DataError(
-            f"{_NAME}: got split {split!r}, expected none: input_path names the files",
+            f"{_NAME}: got split {split!r}, expected none: input_path specifies the files",
             field="split",
         )
     files = named_files(_NAME, data_dir, input_path)
     if not files:
         raise DataError(
-            f"{_NAME}: no files are named; such as input_path: train-*", field="input_path"
+            f"{_NAME}: no files are specified; set input_path, for example to train-*",
+            field="input_path",
         )
     indexes = index_files(files)
     if not any(index.records for index in indexes):
-        raise DataError(f"{_NAME}: got no record in {len(files)} files", field="input_path")
+        raise DataError(f"{_NAME}: no records found (files: {len(files)})", field="input_path")
     sources, targets = load_or_encode(_key(files), lambda: _sides(files, indexes))
     for side, rows in zip(SIDES, (sources, targets), strict=True):
         _check(side, rows, vocab_size, files, indexes)
@@ -100,8 +101,8 @@ def _records(path: Path, index: FileIndex) -> Iterator[tuple[int, bytes]]:
     damaged = find_damaged_data(content, starts)
     if damaged is not None:
         raise DataError(
-            f"{path}: record {damaged} at byte {starts[damaged]}: the data do not have the "
-            "checksum that is stored with them; the file is damaged",
+            f"{path}: record {damaged} at byte {starts[damaged]}: the data do not match their "
+            "checksum; the file is corrupted",
             field="input_path",
         )
     for start, end in itertools.pairwise(starts):
@@ -141,8 +142,8 @@ def _check(
     if not ends.all():
         row = int(np.argmin(ends))
         raise DataError(
-            f"{_where(row, files, indexes)}: {side}: got a list that does not end in {EOS}, the "
-            "end of a sentence",
+            f"{_where(row, files, indexes)}: {side}: got a list that does not end with {EOS}, "
+            "the end-of-sentence id",
             field="input_path",
         )
 

@@ -125,8 +125,8 @@ def _find_damaged_at(offset: int, places: Iterable[tuple[Path, FileIndex]]) -> s
         if start in starts[:-1] and not has_checksum(path, start):
             number = block * BLOCK_RECORDS + starts.index(start)
             return (
-                f"{path}: record {number} at byte {start}: the data do not have the checksum that "
-                "is stored with them; the file is damaged"
+                f"{path}: record {number} at byte {start}: the data do not match their checksum; "
+                "the file is corrupted"
             )
     return ""
 
@@ -193,5 +193,5 @@ def _undecodable(source: RecordSource, data: bytes) -> str:
         encoded = tf.io.parse_single_example(data, features)[source.image_key]
         tf.io.decode_png(encoded, channels=source.image_shape[2])
     except (tf.errors.InvalidArgumentError, UnicodeDecodeError):
-        return f"{source.image_key} does not decode; max_bad_images would leave it out"
+        return f"{source.image_key} cannot be decoded; set max_bad_images to skip it"
     return ""

@@ -38,7 +38,7 @@ class Decoder:
         images = [tf.io.decode_png(image, channels=self._shape[2]) for image in encoded]
         shapes = tf.stack([tf.shape(image) for image in images])
         same = tf.reduce_all(shapes == self._shape, axis=1)
-        expected = f"{list(self._shape)} as in the first record: images of one size"
+        expected = f"{list(self._shape)} as in the first record: all images must have the same size"
         size = self._shape + self._zero(same, "an image of shape", shapes, expected, ids)
         image = tf.stack([tf.reshape(image, size) for image in images])
         return {

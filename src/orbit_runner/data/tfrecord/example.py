@@ -38,7 +38,7 @@ def example_problem(record: bytes, expected: Mapping[str, str]) -> str:
     try:
         features = features_of(record)
     except ValueError:
-        return f"got no tf.Example, expected one with {words}"
+        return f"is not a tf.Example, expected one with {words}"
     for name, kind in expected.items():
         if name not in features:
             got = ", ".join(sorted(features)) or "(none)"
@@ -46,10 +46,10 @@ def example_problem(record: bytes, expected: Mapping[str, str]) -> str:
         try:
             found, count = _values(features[name])
         except ValueError:
-            return f"{name}: got a damaged feature, expected one value of {kind}"
+            return f"{name}: got a corrupted feature, expected one {kind} value"
         if (found, count) != (kind, 1):
             got = f"{count} × {found}" if count else "no value"
-            return f"{name}: got {got}, expected one value of {kind}"
+            return f"{name}: got {got}, expected one {kind} value"
     return ""
 
 
@@ -98,7 +98,7 @@ def image_shape(encoded: bytes) -> tuple[int, int, int]:
     """
     height, width, channels = _read_shape(encoded)
     if not 0 < height * width * channels < _MOST_BYTES:
-        raise ValueError(f"an image of {width} × {height} pixels, which is not decoded")
+        raise ValueError(f"an image of {width} × {height} pixels, which cannot be decoded")
     return height, width, channels
 
 
@@ -110,7 +110,7 @@ def _read_shape(encoded: bytes) -> tuple[int, int, int]:
         if encoded.startswith(_JPEG):
             return _jpeg_shape(encoded)
     except (struct.error, IndexError, KeyError):
-        raise ValueError("a mangled image, or one of grey with transparency") from None
+        raise ValueError("a corrupted image, or a grayscale image with transparency") from None
     raise ValueError(f"bytes that start with 0x{encoded[:4].hex()}")
 
 
@@ -139,9 +139,9 @@ def _fields(message: bytes, number: int) -> Iterator[bytes]:
         elif kind in (1, 5):
             size = 8 if kind == 1 else 4
         else:
-            raise ValueError("no protocol buffer")
+            raise ValueError("bytes that are not a protocol buffer")
         if place + size > len(message):
-            raise ValueError("no protocol buffer")
+            raise ValueError("bytes that are not a protocol buffer")
         if kind == 2 and tag >> 3 == number:
             yield message[place : place + size]
         place += size
@@ -157,4 +157,4 @@ def _varint(message: bytes, place: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value, place
-    raise ValueError("no protocol buffer")
+    raise ValueError("bytes that are not a protocol buffer")

@@ -147,8 +147,8 @@ def _block(path: Path, file: BinaryIO, start: int, size: int) -> tuple[list[int]
     _check_lengths(path, starts, heads)
     if starts[-1] > size:
         raise DataError(
-            f"{path}: got {size} bytes, expected {starts[-1]} or more, the end of the record that "
-            f"starts at byte {starts[-2]}",
+            f"{path}: got {size} bytes, expected at least {starts[-1]}: the record that starts at "
+            f"byte {starts[-2]} is truncated",
             field="input_path",
         )
     frames = b"".join(head + tail for head, tail in zip(heads, tails, strict=True))
@@ -162,9 +162,10 @@ def _check_lengths(path: Path, starts: list[int], heads: list[bytes]) -> None:
     wrong = masked_crc32c(table[:, :8]) != stored
     if wrong.any():
         start = starts[int(np.argmax(wrong))]
-        hint = "; unpack it, it is gzipped" if heads[0][:2] == _GZIP and not start else ""
+        hint = "; the file is gzipped: decompress it" if heads[0][:2] == _GZIP and not start else ""
         raise DataError(
-            f"{path}: got no record at byte {start}, expected a length with its checksum{hint}",
+            f"{path}: no valid record at byte {start}: the length does not match its "
+            f"checksum{hint}",
             field="input_path",
         )
 

@@ -98,13 +98,14 @@ def load(
     """
     if split:
         raise DataError(
-            f"tfrecord: got split {split!r}, expected none: input_path names the files",
+            f"tfrecord: got split {split!r}, expected none: input_path specifies the files",
             field="split",
         )
     files = named_files("tfrecord", data_dir, input_path)
     if not files:
         raise DataError(
-            "tfrecord: no files are named; such as input_path: train-*", field="input_path"
+            "tfrecord: no files are specified; set input_path, for example to train-*",
+            field="input_path",
         )
     indexes = index_files(files)
     return RecordSource(
@@ -133,7 +134,7 @@ def first_shape(
     """
     filled = [path for path, index in zip(files, indexes, strict=True) if index.records]
     if not filled:
-        raise DataError(f"{name}: got no record in {len(files)} files", field="input_path")
+        raise DataError(f"{name}: no records found (files: {len(files)})", field="input_path")
     return _shape(filled[0], *keys, any_size)
 
 
@@ -164,7 +165,7 @@ def _shape(path: Path, image: str, label: str, any_size: bool) -> tuple[int, int
     try:
         features = features_of(record)
     except ValueError:
-        raise _unlike(path, "no tf.Example", image, label) from None
+        raise _unlike(path, "data that is not a tf.Example", image, label) from None
     if not {image, label} <= set(features):
         got = f"features {', '.join(sorted(features)) or '(none)'}"
         raise _unlike(path, got, image, label)
@@ -185,7 +186,7 @@ def _shape(path: Path, image: str, label: str, any_size: bool) -> tuple[int, int
 
 def _unlike(path: Path, got: str, image: str, label: str) -> DataError:
     return DataError(
-        f"{path}: record 0 at byte 0: got {got}, expected a tf.Example with {image}, a PNG or JPEG "
-        f"file, and {label}",
+        f"{path}: record 0 at byte 0: got {got}, expected a tf.Example with {image} (a PNG or JPEG "
+        f"image) and {label}",
         field="input_path",
     )

@@ -61,13 +61,13 @@ def unpack(
     try:
         made = _unpack(archive, folder, limit, members)
     except _Refused as error:
-        raise DownloadError(f"{called}: {error}; nothing of it is used") from None
+        raise DownloadError(f"{called}: {error}; the archive was rejected") from None
     except _BROKEN as error:
         said = str(error) or type(error).__name__
         raise DownloadError(f"{called}: cannot be unpacked ({said})") from None
     missing = [name for name, target in (members or {}).items() if target not in made]
     if missing:
-        raise DownloadError(f"{called}: holds no {', '.join(missing)}")
+        raise DownloadError(f"{called}: does not contain {', '.join(missing)}")
     return made
 
 
@@ -85,7 +85,7 @@ def _unpack(
         if member.kind:
             raise _Refused(f"{member.name!r} is {member.kind}")
         if len(made) == _MOST_FILES:
-            raise _Refused(f"it holds more than {_MOST_FILES:,} files")
+            raise _Refused(f"it contains more than {_MOST_FILES:,} files")
         limit -= _write(member, folder / target, limit)
         made.append(target)
     return made
@@ -95,9 +95,9 @@ def _inside(name: str) -> str:
     """Returns a name relative to the directory; raises an error if it leads out of it."""
     parts = name.rstrip("/").split("/")
     if name.startswith("/") or _DRIVE.match(name) or "\\" in name or "\0" in name:
-        raise _Refused(f"{name!r} is no relative name")
+        raise _Refused(f"{name!r} is not a relative path")
     if ".." in parts:
-        raise _Refused(f"{name!r} leads out of the folder")
+        raise _Refused(f"{name!r} points outside the directory")
     return "/".join(part for part in parts if part not in ("", "."))
 
 
@@ -110,13 +110,13 @@ def _write(member: _Member, target: Path, limit: int) -> int:
     try:
         file = target.open("xb")
     except FileExistsError:
-        raise _Refused(f"{member.name!r} is there twice") from None
+        raise _Refused(f"{member.name!r} appears twice") from None
     with content, file:
         # Counted while reading, because the size in the header may be wrong.
         while piece := content.read(_PIECE):
             done += len(piece)
             if done > limit:
-                raise _Refused("more comes out of it than the published one holds")
+                raise _Refused("it unpacks to more data than the published archive")
             file.write(piece)
     return done
 

@@ -24,9 +24,9 @@ def writable(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise RunnerError(f"--dir: {folder} cannot be made ({error.strerror})") from None
+        raise RunnerError(f"--dir: cannot create {folder} ({error.strerror})") from None
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise RunnerError(f"--dir: {folder} cannot be written to")
+        raise RunnerError(f"--dir: {folder} is not writable")
 
 
 @contextlib.contextmanager
@@ -44,7 +44,9 @@ def holding(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise RunnerError(f"{folder}: another `runner data get` is at work there") from None
+            raise RunnerError(
+                f"{folder}: another `runner data get` is using this directory"
+            ) from None
         except OSError:
             pass  # The file system does not support locks.
         yield
@@ -57,7 +59,8 @@ def check_free(folder: Path, need: int) -> None:
     free = shutil.disk_usage(folder).free
     if need > free:
         raise DownloadError(
-            f"{folder}: {format_bytes(free)} are free on its disk, {format_bytes(need)} are needed"
+            f"{folder}: requires {format_bytes(need)}, but only {format_bytes(free)} are free on "
+            "its disk"
         )
 
 
@@ -70,8 +73,8 @@ def put(made: Sequence[str], aside: Path, folder: Path, *, replace: bool) -> Non
     other = [name for name in made if (folder / name).exists() and not _same(aside, folder, name)]
     if other and not replace:
         raise RunnerError(
-            f"{folder}: these are there, but are not those of the published set:\n"
-            f"{format_list(other)}\nmove them away, choose another --dir, or give --replace"
+            f"{folder}: these files exist, but differ from the published dataset:\n"
+            f"{format_list(other)}\nmove them, choose another --dir, or pass --replace"
         )
     for name in made:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)

@@ -23,24 +23,24 @@ def reason(error: Exception) -> Dropped | Unavailable:
         return _describe_status(error)
     cause = error.reason if isinstance(error, urllib.error.URLError) else error
     if isinstance(cause, ssl.SSLCertVerificationError):
-        return Unavailable(f"its certificate is not trusted here ({cause.verify_message})")
+        return Unavailable(f"its certificate is not trusted ({cause.verify_message})")
     if isinstance(cause, socket.gaierror):
-        return Unreachable(f"the name of the host does not resolve ({cause.strerror})")
+        return Unreachable(f"cannot resolve the host name ({cause.strerror})")
     if isinstance(cause, ConnectionRefusedError):
         return Unreachable("the connection was refused")
     if isinstance(cause, TimeoutError):
-        return Unreachable("the host does not answer")
+        return Unreachable("the host does not respond")
     if isinstance(cause, ValueError):
-        return Unavailable(f"not an address ({cause})")
-    return Unreachable(f"no connection ({cause or type(cause).__name__})")
+        return Unavailable(f"not a valid URL ({cause})")
+    return Unreachable(f"cannot connect ({cause or type(cause).__name__})")
 
 
 def _describe_status(error: urllib.error.HTTPError) -> Dropped | Unavailable:
-    said = f"the server answered {error.code} {error.reason}".rstrip()
+    said = f"the server returned {error.code} {error.reason}".rstrip()
     if error.code == 416:
         return Dropped(said)
     if error.code in _PASSING:
         return Dropped(said)
     if error.code in _ACCOUNT:
-        return Unavailable(f"{said}: it wants an account, or a proxy does")
+        return Unavailable(f"{said}: the server or a proxy requires a login")
     return Unavailable(said)

@@ -53,6 +53,6 @@ def _persist(url: str, part: Path, size: int, progress: Progress, pauses: Sequen
             hopeless = isinstance(error, Unreachable) and not begun
             if hopeless or attempt == len(pauses):
                 raise Unavailable(str(error)) from None
-            progress.note(f"{host(url)}: {error}; again in {pauses[attempt]:g} s")
+            progress.note(f"{host(url)}: {error}; retrying in {pauses[attempt]:g} s")
             time.sleep(pauses[attempt])
             attempt += 1

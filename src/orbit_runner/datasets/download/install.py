@@ -64,11 +64,11 @@ def _is_there(file: RemoteFile, order: Order) -> bool:
         found = is_file_of(target, file.size, file.sha256)
         if not found and target.exists() and not order.replace:
             raise RunnerError(
-                f"{target} is there, but is not the published file (of {file.size:,} bytes, "
-                f"SHA-256 {file.sha256})\nmove it away, choose another --dir, or give --replace"
+                f"{target} exists, but is not the published file ({file.size:,} bytes, "
+                f"SHA-256 {file.sha256})\nmove it, choose another --dir, or pass --replace"
             )
     if found:
-        order.progress.note(f"{file.name}: already there, and right")
+        order.progress.note(f"{file.name}: already present and verified")
     return found
 
 
@@ -87,13 +87,11 @@ def _fetch(file: RemoteFile, order: Order) -> Path:
     resumed = part.is_file() and part.stat().st_size > 0
     with order.progress.file(file.name, file.size):
         if resumed:
-            order.progress.note(
-                f"{file.name}: {format_bytes(part.stat().st_size)} are there already"
-            )
+            order.progress.note(f"{file.name}: resuming after {format_bytes(part.stat().st_size)}")
         _bring(file, part, order)
         got = sha256(part)
         if got != file.sha256 and resumed:
-            order.progress.note(f"{file.name}: the parts do not fit together; fetching it whole")
+            order.progress.note(f"{file.name}: the resumed download is corrupt; starting over")
             forget(part)
             _bring(file, part, order)
             got = sha256(part)
@@ -101,7 +99,7 @@ def _fetch(file: RemoteFile, order: Order) -> Path:
         size = part.stat().st_size
         forget(part)
         raise DownloadError(
-            f"{file.name}: not the published file, and removed\n"
+            f"{file.name}: differs from the published file, so it was removed\n"
             f"  got       {size:,} bytes, SHA-256 {got}\n"
             f"  published {file.size:,} bytes, SHA-256 {file.sha256}"
         )

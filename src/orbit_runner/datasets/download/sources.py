@@ -33,5 +33,5 @@ def source(text: str | None) -> Source:
         return Source(base=text)
     folder = Path(text).expanduser()
     if "://" in text or not folder.is_dir():
-        raise RunnerError(f"--from: got {text!r}, expected http://…, https://… or a folder")
+        raise RunnerError(f"--from: got {text!r}, expected http://…, https://… or a directory")
     return Source(folder=folder)

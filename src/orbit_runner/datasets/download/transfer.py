@@ -109,13 +109,13 @@ def _start(response: http.client.HTTPResponse, have: int, size: int) -> int:
     if response.status == _PARTIAL:
         found = _RANGE.match(response.headers.get("Content-Range") or "")
         if not found or int(found[1]) != have:
-            raise Unavailable("the server sent another part than was asked for")
+            raise Unavailable("the server did not send the requested range")
         start, whole = have, found[2]
     if whole.isdigit() and int(whole) != size:
         kind = response.headers.get_content_type()
-        page = ", perhaps the page of a login or a proxy" if kind == "text/html" else ""
+        page = "; it may be a login or proxy page" if kind == "text/html" else ""
         raise Unavailable(
-            f"the file there has {int(whole):,} bytes, the published one {size:,}{page}"
+            f"the file there has {int(whole):,} bytes, the published file {size:,}{page}"
         )
     return start
 
@@ -135,16 +135,16 @@ def _receive(
             done += len(piece)
             report(min(done, size))
     if done < size:
-        raise Dropped(f"the connection ended after {done:,} of {size:,} bytes")
+        raise Dropped(f"the connection closed after {done:,} of {size:,} bytes")
     if done > size:
-        raise Unavailable(f"the file there has more than the {size:,} bytes of the published one")
+        raise Unavailable(f"the file there is larger than the published file ({size:,} bytes)")
 
 
 def _piece(response: http.client.HTTPResponse) -> bytes:
     try:
         return response.read1(_PIECE)
     except (OSError, http.client.HTTPException) as error:
-        raise Dropped(f"the connection broke ({error or type(error).__name__})") from None
+        raise Dropped(f"the connection was lost ({error or type(error).__name__})") from None
 
 
 def _write(file: IO[bytes], part: Path, piece: bytes) -> None:

@@ -99,7 +99,7 @@ def _look_up(host: str) -> str:
     try:
         socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        return getattr(error, "strerror", None) or "it is no valid name"
+        return getattr(error, "strerror", None) or "not a valid host name"
     return ""
 
 
@@ -107,7 +107,7 @@ def _connect(address: str) -> str:
     try:
         socket.create_connection(split_address(address), _CONNECT_SECONDS).close()
     except ConnectionRefusedError:
-        return "nobody listens there"
+        return "nothing is listening there"
     except (OSError, UnicodeError) as error:
         return getattr(error, "strerror", None) or str(error)
     return ""

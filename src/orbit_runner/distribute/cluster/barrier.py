@@ -86,9 +86,9 @@ class _Host:
             now, names = time.monotonic(), _format_members(missing)
             if now > deadline:
                 raise MemberLost(
-                    f"{self._me}: waited {now - begun:.0f} s, and nothing was heard of {names}\n"
-                    "see whether that process runs and its port can be reached; "
-                    "runtime.cluster_start_timeout says how long to wait"
+                    f"{self._me}: no response from {names} within {now - begun:.0f} s\n"
+                    "check that the process is running and its port is reachable; "
+                    "runtime.cluster_start_timeout sets how long to wait"
                 )
             if now - begun > _SILENCE_SECONDS and names != told:
                 tell(f"waiting for {names}")
@@ -110,7 +110,8 @@ class _Host:
         if answer.get("from") == [member.role, member.index]:
             self._reached.add((member.role, member.index))
         else:
-            self._quarrel = f"{member.address} should be {member}, and says it is {answer['from']}"
+            role, index = answer["from"]
+            self._quarrel = f"{member.address}: expected {member}, got {role} {index}"
 
     def _receive(self) -> None:
         while self._open:
@@ -125,11 +126,14 @@ class _Host:
     def _compare(self, greeting: dict[str, Any]) -> None:
         role, index = greeting["from"]
         who = f"{role} {index}"
-        for field, meaning in (("members", "another cluster"), ("purpose", "something else")):
+        for field, difference in (
+            ("members", "has a different cluster"),
+            ("purpose", "runs a different experiment, mode or config"),
+        ):
             theirs, ours = greeting.get(field), self._greeting[field]
             if theirs != ours:
                 self._quarrel = (
-                    f"{who} is about to run {meaning}\n  {self._me}: {ours}\n  {who}: {theirs}\n"
+                    f"{who} {difference}\n  {self._me}: {ours}\n  {who}: {theirs}\n"
                     "start all members with the same flags and files"
                 )
 
@@ -139,7 +143,8 @@ def _listen(me: Member) -> socket.socket:
     try:
         return listening_socket(port)
     except OSError as error:
-        reason = "is in use by another process" if error.errno == errno.EADDRINUSE else error
+        in_use = error.errno == errno.EADDRINUSE
+        reason = "is in use by another process" if in_use else f"cannot be opened: {error}"
         raise ClusterError(f"{me}: port {port} of {me.address} {reason}") from error
 
 

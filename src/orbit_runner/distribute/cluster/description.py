@@ -114,7 +114,7 @@ def job_problems(jobs: Mapping[str, Sequence[Any]]) -> Iterator[str]:
             host, port = split_address(address)
             there = seen.setdefault((host.lower(), port), f"{role}[{index}]")
             if there != f"{role}[{index}]":
-                yield f"cluster.{role}[{index}]: got {address}, which is {there} as well"
+                yield f"cluster.{role}[{index}]: got {address}, already used by {there}"
     for role in ("chief", "evaluator"):
         if len(jobs.get(role, ())) > 1:
             yield f"cluster.{role}: got {len(jobs[role])} {role}s, allowed: one"
@@ -129,7 +129,7 @@ def _task_problems(jobs: Jobs, role: str, index: int) -> Iterator[str]:
     # An evaluator communicates with no member, so launchers often leave it out.
     there = len(jobs.get(role, ())) or (1 if role == "evaluator" else 0)
     if not there:
-        yield f"task.type: got {role!r}, and the cluster has no {role}"
+        yield f"task.type: got {role!r}, but the cluster has no {role}"
     elif not 0 <= index < there:
         some = f"0 to {there - 1}" if there > 1 else "0"
         yield f"task.index: got {index}, allowed: {some} (the cluster's {role} addresses)"

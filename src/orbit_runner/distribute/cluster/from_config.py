@@ -29,8 +29,8 @@ def from_config(runtime: RuntimeConfig) -> Cluster:
         role = "worker" if "worker" in jobs else "chief"
     if index < 0 and len(jobs.get(role, ())) > 1:
         raise ClusterError(
-            f"runtime.task_index: is not set, and {source} has {len(jobs[role])} members of the "
-            f"role {role}\nset it on each: 0 to {len(jobs[role]) - 1}"
+            f"runtime.task_index: is not set, but {source} has {len(jobs[role])} members with the "
+            f"role {role}\nset it on each member: 0 to {len(jobs[role]) - 1}"
         )
     return check_cluster(jobs, role, max(index, 0), source)
 
@@ -56,10 +56,10 @@ def parse_remote(text: str, source: str = "runtime.remote_cluster") -> dict[str,
 def _remote_problems(jobs: dict[str, tuple[str, ...]]) -> Iterator[str]:
     for role in ("worker", "ps"):
         if not jobs.get(role):
-            yield f"names no {role}"
+            yield f"has no {role}"
     for role in jobs:
         if role in ("chief", "evaluator"):
-            yield f"got the role {role}, which is no server's\nallowed: worker, ps"
+            yield f"got the role {role}, which does not run a server\nallowed: worker, ps"
     if jobs.get("worker"):
         yield from job_problems(jobs)
 

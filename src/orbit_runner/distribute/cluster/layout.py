@@ -29,7 +29,7 @@ def layout(runtime: RuntimeConfig, processes: int, source: str) -> Layout:
     if workers < 1:
         needed = ", ".join(f"{n} {role}" for role, n in counts.items() if n and role != "worker")
         raise ClusterError(
-            f"{source}: got {processes} processes, which leaves no worker beside {needed}"
+            f"{source}: got {processes} processes, too few for a worker in addition to {needed}"
         )
     return {role: count for role, count in counts.items() if count}
 

@@ -25,8 +25,8 @@ class Sign(enum.Enum):
     """The state of a server, as seen from outside."""
 
     ALIVE = "answers"
-    GONE = "nobody listens"
-    SILENT = "does not answer"
+    GONE = "nothing is listening"
+    SILENT = "no response"
 
 
 def sign_of_life(address: str, seconds: float = _PROBE_SECONDS) -> Sign:
@@ -61,9 +61,9 @@ def wait_for_servers(
             return
         if waited > timeout:
             raise MemberLost(
-                f"waited {waited:.0f} s, and nothing was heard of {format_members(missing)}\n"
-                "see whether that process runs and its port can be reached; "
-                "runtime.cluster_start_timeout says how long to wait"
+                f"no response from {format_members(missing)} within {waited:.0f} s\n"
+                "check that the process is running and its port is reachable; "
+                "runtime.cluster_start_timeout sets how long to wait"
             )
         if waited > _QUIET_SECONDS and format_members(missing) != told:
             told = format_members(missing)
@@ -147,10 +147,10 @@ class Watch:
         gone = [worker for worker in workers if self._signs[worker] is Sign.GONE]
         for worker in gone:
             if worker not in self._away:
-                who = f"{format_members([worker])} is gone: {Sign.GONE.value} there"
+                who = f"{format_members([worker])} was lost: {Sign.GONE.value} there"
                 self._away.add(worker)
                 self._tell(
-                    f"{who}; the other workers take its steps"
+                    f"{who}; the other workers take over its steps"
                     if alive
                     else f"{who}; waiting up to {self._patience:.0f} s for a worker to come back"
                 )
@@ -163,7 +163,7 @@ def lost_message(reason: str) -> str:
     """Returns the message for a lost server; `reason` says which one is lost, and why."""
     return (
         f"chief: {reason}\n"
-        "start all members again with the same flags: they go on from the last checkpoint"
+        "restart all members with the same flags to resume from the last checkpoint"
     )
 
 

@@ -31,7 +31,7 @@ def resolve_cluster(runtime: RuntimeConfig, environ: Environ) -> Cluster | None:
     cluster = read() if read is not None else None
     if cluster is None:
         if needed:
-            why = "none is described" if runtime.cluster_source != "none" else _TURNED_OFF
+            why = "none is configured" if runtime.cluster_source != "none" else _TURNED_OFF
             raise ClusterError(_MISSING.format(runtime.distribution_strategy, why))
         return None
     refuse(cluster.source, [*_contradictions(runtime, cluster)])
@@ -40,9 +40,9 @@ def resolve_cluster(runtime: RuntimeConfig, environ: Environ) -> Cluster | None:
 
 _TURNED_OFF = "runtime.cluster_source is `none`"
 _MISSING = (
-    "runtime.distribution_strategy: `{}` runs on a cluster, and {}\n"
-    "try it on this machine: runner launch --workers=2 -- …\n"
-    "or set TF_CONFIG, or runtime.cluster with task_type and task_index, on each member"
+    "runtime.distribution_strategy: `{}` requires a cluster, but {}\n"
+    "to try it on this machine, run `runner launch --workers=2 -- …`\n"
+    "otherwise, set TF_CONFIG, or runtime.cluster with task_type and task_index, on each member"
 )
 
 
@@ -64,9 +64,9 @@ def _reader(runtime: RuntimeConfig, environ: Environ, needed: bool) -> Callable[
     if source == "auto":
         source = next((name for name, found in there.items() if found), "none")
     elif source == "tf_config" and not there[source]:
-        raise ClusterError(f"runtime.cluster_source: is `tf_config`, and {NAME} is not set")
+        raise ClusterError(f"runtime.cluster_source: is `tf_config`, but {NAME} is not set")
     elif source == "config" and not there[source]:
-        raise ClusterError("runtime.cluster_source: is `config`, and runtime.cluster is empty")
+        raise ClusterError("runtime.cluster_source: is `config`, but runtime.cluster is empty")
     return readers.get(source)
 
 
@@ -76,16 +76,16 @@ def _contradictions(runtime: RuntimeConfig, cluster: Cluster) -> Iterator[str]:
     if not runtime.traits.is_clustered:
         if cluster.me.role != "evaluator" and (trainers > 1 or jobs.get("ps")):
             yield (
-                f"describes {_describe(jobs)}, and runtime.distribution_strategy is `{strategy}`, "
+                f"describes {_describe(jobs)}, but runtime.distribution_strategy is `{strategy}`, "
                 "which runs in one process\nallowed: multi_worker_mirrored, parameter_server"
             )
         return
     if strategy == "multi_worker_mirrored" and jobs.get("ps"):
-        yield "describes parameter servers, which `multi_worker_mirrored` does not have"
+        yield "describes parameter servers, which `multi_worker_mirrored` does not use"
     if runtime.traits.is_asynchronous:
         for role in ("chief", "worker", "ps"):
             if not jobs.get(role):
-                yield f"describes no {role}, and `parameter_server` needs one"
+                yield f"describes no {role}, but `parameter_server` requires one"
     yield from _counts(runtime, cluster)
 
 
@@ -99,7 +99,7 @@ def _counts(runtime: RuntimeConfig, cluster: Cluster) -> Iterator[str]:
         ("num_parameter_servers", runtime.num_parameter_servers, servers),
     ):
         if asked and asked != there:
-            yield f"describes {there}, and runtime.{field} is {asked}"
+            yield f"runtime.{field} is {asked}, but the cluster has {there}"
 
 
 def _describe(jobs: Mapping[str, tuple[str, ...]]) -> str:
@@ -123,9 +123,9 @@ def reach_problems(cluster: Cluster) -> Iterator[str]:
         unknown = addresses.unknown_hosts((m.address for m in others), _LOOKUP_SECONDS)
         for host, reason in [*unknown.items()][:_SHOWN]:
             who = next(m for m in others if addresses.split_address(m.address)[0] == host)
-            yield f"{cluster.source}: {who}: the host {host!r} is not known: {reason}"
+            yield f"{cluster.source}: {who}: cannot resolve the host {host!r}: {reason}"
         if unknown and len(unknown) > _SHOWN:
-            yield f"{cluster.source}: … and {len(unknown) - _SHOWN} more hosts are not known"
+            yield f"{cluster.source}: … and {len(unknown) - _SHOWN} more hosts cannot be resolved"
     if cluster.me.address:
         problem = addresses.port_problem(cluster.me.address)
         if problem:

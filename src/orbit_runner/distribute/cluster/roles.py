@@ -38,8 +38,8 @@ def in_role(
     if config.trainer.early_stopping is not None:
         raise SettingError(
             "trainer.early_stopping",
-            "those that train do not hear of the evaluator's results\n"
-            "leave out one of the two: the evaluator, or early stopping",
+            "is not supported with an evaluator, because the workers do not receive its results\n"
+            "unset trainer.early_stopping, or remove the evaluator from the cluster",
         )
     return config, "train"
 

@@ -43,7 +43,10 @@ def _hosts(environ: Mapping[str, str]) -> list[str]:
     except (ValueError, RecursionError):
         hosts = None
     if not isinstance(hosts, list) or not all(isinstance(host, str) for host in hosts):
-        raise ClusterError(f'{SOURCE}: SM_HOSTS is {text[:60]!r}, expected ["algo-1", "algo-2"]')
+        raise ClusterError(
+            f"{SOURCE}: SM_HOSTS is {text[:60]!r}, "
+            'expected a JSON list of hosts, such as ["algo-1", "algo-2"]'
+        )
     return sorted(hosts, key=_natural)
 
 

@@ -38,13 +38,19 @@ def from_slurm(runtime: RuntimeConfig, environ: Mapping[str, str]) -> Cluster:
     hosts = expand_nodes(_require(environ, "SLURM_STEP_NODELIST"))
     counts = expand_counts(_require(environ, "SLURM_STEP_TASKS_PER_NODE"))
     if len(hosts) != len(counts):
-        raise ClusterError(f"{SOURCE}: {len(hosts)} nodes, but task counts of {len(counts)}")
+        raise ClusterError(
+            f"{SOURCE}: SLURM_STEP_NODELIST has {len(hosts)} nodes, "
+            f"but SLURM_STEP_TASKS_PER_NODE has task counts for {len(counts)}"
+        )
     ports = _ports(environ, max(counts))
     addresses = _by_rank(hosts, counts, ports, environ.get("SLURM_DISTRIBUTION", "block"))
     roles = layout(runtime, len(addresses), SOURCE)
     rank = _number(environ, "SLURM_PROCID")
     if rank >= len(addresses):
-        raise ClusterError(f"{SOURCE}: SLURM_PROCID is {rank}, of {len(addresses)} tasks")
+        raise ClusterError(
+            f"{SOURCE}: SLURM_PROCID is {rank}, allowed: 0 to {len(addresses) - 1} "
+            f"({len(addresses)} tasks)"
+        )
     return check_cluster(place_members(roles, addresses), *role_of(roles, rank), SOURCE)
 
 
@@ -52,7 +58,7 @@ def _require(environ: Mapping[str, str], name: str) -> str:
     if not environ.get(name):
         raise ClusterError(
             f"{SOURCE}: {name} is not set; start the tasks with `srun runner …`, "
-            "or describe the cluster otherwise (runtime.cluster_source)"
+            "or describe the cluster in another way (runtime.cluster_source)"
         )
     return environ[name]
 
@@ -70,18 +76,18 @@ def _ports(environ: Mapping[str, str], most: int) -> list[int]:
     reserved = environ.get("SLURM_STEP_RESV_PORTS", "")
     if reserved:
         ports = [
-            int(port) for port in expand_numbers(reserved, f"the reserved ports {reserved[:60]!r}")
+            int(port) for port in expand_numbers(reserved, f"reserved ports {reserved[:60]!r}")
         ]
         if len(ports) < most:
             raise ClusterError(
-                f"{SOURCE}: SLURM_STEP_RESV_PORTS is {reserved[:60]!r}, and a node has {most} "
-                f"tasks\nreserve as many: srun --resv-ports={most}"
+                f"{SOURCE}: SLURM_STEP_RESV_PORTS is {reserved[:60]!r}, but a node has {most} "
+                f"tasks\nreserve one port for each task: srun --resv-ports={most}"
             )
         return ports
     job, step = (_number(environ, name, "0") for name in ("SLURM_JOB_ID", "SLURM_STEP_ID"))
     first = _FIRST_PORT + (job * 100 + step) % _PORTS
     if first + most > _MOST_PORTS:
-        raise ClusterError(f"{SOURCE}: a node has {most} tasks, more than there are ports")
+        raise ClusterError(f"{SOURCE}: a node has {most} tasks, more than the number of ports")
     return [*range(first, first + most)]
 
 

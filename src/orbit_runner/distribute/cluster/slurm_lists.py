@@ -22,7 +22,7 @@ def expand_nodes(text: str) -> list[str]:
     """
     if not _NAMES.fullmatch(text):
         raise ClusterError(
-            f"{SOURCE}: got the list of nodes {text[:60]!r}, expected one such as n[01-03,7],gpu1"
+            f"{SOURCE}: got node list {text[:60]!r}, expected a list such as n[01-03,7],gpu1"
         )
     return [node for name in re.findall(_NAME, text) for node in _expand(name)]
 
@@ -32,7 +32,7 @@ def _expand(name: str) -> Iterator[str]:
     if found is None:
         yield name
         return
-    for number in expand_numbers(found[1], f"the nodes {name[:60]!r}"):
+    for number in expand_numbers(found[1], f"nodes {name[:60]!r}"):
         yield from _expand(f"{name[: found.start()]}{number}{name[found.end() :]}")
 
 
@@ -46,7 +46,7 @@ def expand_numbers(text: str, what: str) -> Iterator[str]:
         match = _RANGE.fullmatch(part)
         low, high = (match[1], match[2] or match[1]) if match else ("1", "0")
         if int(low) > int(high):
-            raise ClusterError(f"{SOURCE}: got {what}, where {part[:60]!r} is no range")
+            raise ClusterError(f"{SOURCE}: got {what}, where {part[:60]!r} is not a valid range")
         for number in range(int(low), int(high) + 1):
             yield f"{number:0{len(low)}d}"
 
@@ -61,7 +61,7 @@ def expand_counts(text: str) -> list[int]:
         match = re.fullmatch(r"([0-9]{1,6})(?:\(x([0-9]{1,6})\))?", part.strip())
         if match is None:
             raise ClusterError(
-                f"{SOURCE}: got the numbers of tasks {text[:60]!r}, expected such as 2(x3),1"
+                f"{SOURCE}: got task counts {text[:60]!r}, expected a list such as 2(x3),1"
             )
         counts += [int(match[1])] * int(match[2] or 1)
     return counts

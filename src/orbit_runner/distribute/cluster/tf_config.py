@@ -19,13 +19,15 @@ def from_tf_config(text: str) -> Cluster:
     try:
         value = json.loads(text, object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
-        raise ClusterError(f"{NAME} is no JSON: {error}\nit begins: {text[:60]!r}") from None
+        raise ClusterError(
+            f"{NAME} is not valid JSON: {error}\nit begins with: {text[:60]!r}"
+        ) from None
     if not isinstance(value, dict):
         raise ClusterError(f"{NAME}: got {text[:60]!r}, {_FORM}")
     cluster, task = value.get("cluster"), value.get("task")
     if not isinstance(cluster, dict) or not isinstance(task, dict):
         lacking = "cluster" if not isinstance(cluster, dict) else "task"
-        raise ClusterError(f"{NAME}: `{lacking}` is missing or no mapping; {_FORM}")
+        raise ClusterError(f"{NAME}: `{lacking}` is missing or not a mapping; {_FORM}")
     role, index = _role(task.get("type")), _index(task.get("index"))
     # Set by the Training Operator, Vertex AI and SageMaker, in whose clusters a host name is known
     # only once its container runs.
@@ -43,7 +45,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise ClusterError(f"{NAME}: {twice!r:.60} stands there twice; keep one")
+        raise ClusterError(f"{NAME}: duplicate key {twice!r:.60}; keep one")
     return found
 
 
@@ -71,5 +73,5 @@ def _index(value: Any) -> int:
     if isinstance(value, str) and re.fullmatch("[0-9]{1,9}", value):
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool):
-        raise ClusterError(f"{NAME}: task.index: got {value!r:.60}, expected a whole number")
+        raise ClusterError(f"{NAME}: task.index: got {value!r:.60}, expected an integer")
     return value

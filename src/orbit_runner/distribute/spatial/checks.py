@@ -30,13 +30,14 @@ def check_dims(dims: Sequence[int], groups: Sequence[Sequence[str]]) -> None:
         )
     if dims[3] != 1:
         raise PartitionError(
-            f"got {list(dims)}, {dims[3]} parts along the channels; on CPUs and GPUs there is one"
+            f"got {list(dims)}, {dims[3]} parts along the channels; CPUs and GPUs support only 1"
         )
     sizes = {len(group) for group in groups}
     if sizes != {math.prod(dims)}:
         found = ", ".join(str(size) for size in sorted(sizes)) or "none"
         raise PartitionError(
-            f"{list(dims)} are {math.prod(dims)} parts, a device each; a replica has {found}"
+            f"{list(dims)} requires {math.prod(dims)} devices per replica, one for each part; "
+            f"a replica has {found}"
         )
 
 
@@ -47,8 +48,8 @@ def check_model(model: tf_keras.Model, dims: Sequence[int]) -> None:
     """
     if not isinstance(model, Functional):
         raise PartitionError(
-            f"{model.name} is a {type(model).__name__}, which is not made of inputs and outputs; "
-            "only functional models can be partitioned"
+            f"{model.name} is a {type(model).__name__}; "
+            "only functional models, created from inputs and outputs, can be partitioned"
         )
     if not any(x.shape.rank == _DIMS for x in model.inputs):
         shapes = ", ".join(str(x.shape) for x in model.inputs)
@@ -109,16 +110,16 @@ def _refusal(layer: tf_keras.layers.Layer) -> str | None:
     rule = rule_of(layer)
     if rule is None:
         return (
-            "is of a class without a rule; gathering the parts would take the memory that they "
-            "are made to save. Rules are entered with orbit_runner.distribute.spatial.register"
+            "has no partitioning rule, and gathering its parts would use the memory that "
+            "partitioning saves. Add a rule with orbit_runner.distribute.spatial.register"
         )
     if getattr(layer, "activity_regularizer", None) is not None:
-        return "has an activity regularizer, a loss that parts would each add"
+        return "has an activity regularizer, whose loss each part would add"
     return rule.refusal(layer)
 
 
 def _too_small(name: str, tensor: Any, dims: Sequence[int]) -> str | None:
     for side, size, parts in zip(("high", "wide"), tensor.shape[1:3], dims[1:3], strict=True):
         if size is not None and size < parts:
-            return f"{name}: {size} pixel{'s' * (size != 1)} {side}, and {parts} parts"
+            return f"{name}: {size} pixel{'s' * (size != 1)} {side}, but split into {parts} parts"
     return None

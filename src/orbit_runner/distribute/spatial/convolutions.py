@@ -25,9 +25,9 @@ def _pad(x: tf.Tensor, pads: Pads, value: Any = 0) -> tf.Tensor:
 
 def _not_convolved(layer: Layer) -> str | None:
     if layer.data_format != "channels_last":
-        return "has its channels first"
+        return "has data_format='channels_first'"
     if getattr(layer, "groups", 1) > 1:
-        return "has groups"
+        return "has groups > 1"
     return None
 
 

@@ -100,8 +100,8 @@ def scatter(tensor: tf.Tensor, layout: Layout) -> Grid:
     height, width = tensor.shape[1], tensor.shape[2]
     if height is None or width is None or height < layout.dims[1] or width < layout.dims[2]:
         raise PartitionError(
-            f"images of shape {tuple(tensor.shape)} cannot be cut into {layout.dims[1]} x "
-            f"{layout.dims[2]} parts; height and width have to be known and no smaller"
+            f"images of shape {tuple(tensor.shape)} cannot be split into {layout.dims[1]} x "
+            f"{layout.dims[2]} parts; height and width must be known and at least that large"
         )
     rows, columns = cuts(height, layout.dims[1]), cuts(width, layout.dims[2])
 

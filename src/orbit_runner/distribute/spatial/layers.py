@@ -42,7 +42,7 @@ _OPS = {
 
 def _axis_is_not_last(layer: Layer) -> str | None:
     axis = layer.axis
-    return None if axis in (-1, 3) else f"works along axis {axis}, and the channels are axis 3"
+    return None if axis in (-1, 3) else f"is applied along axis {axis}, but the channels are axis 3"
 
 
 def _other_op(layer: Layer) -> str | None:
@@ -50,7 +50,7 @@ def _other_op(layer: Layer) -> str | None:
     symbol = layer.symbol or ""
     if symbol in _OPS or symbol.startswith("keras.activations."):
         return None
-    return f"is {symbol or layer.name}, which is not known to treat each pixel alone"
+    return f"is {symbol or layer.name}, which is not known to process each pixel separately"
 
 
 def _global_average(layer: Layer, call: Call, grid: Grid) -> tf.Tensor:
@@ -94,7 +94,7 @@ def _dropout(layer: Layer, call: Call, grid: Grid) -> Grid:
 
 
 def _has_noise_shape(layer: Layer) -> str | None:
-    return None if layer.noise_shape is None else "has a noise shape"
+    return None if layer.noise_shape is None else "has a noise_shape"
 
 
 def _spatial_dropout(layer: Layer, call: Call, grid: Grid) -> Grid:

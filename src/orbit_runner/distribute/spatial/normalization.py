@@ -32,9 +32,9 @@ class Moments:
 
 def _refusal(layer: Layer) -> str | None:
     if list(layer.axis) not in ([3], [-1]):
-        return f"normalises axis {list(layer.axis)}, and the channels are axis 3"
+        return f"normalizes axis {list(layer.axis)}, but the channels are axis 3"
     if layer.renorm or layer.virtual_batch_size is not None or layer.adjustment is not None:
-        return "has renorm, a virtual batch size or an adjustment"
+        return "uses renorm, virtual_batch_size or adjustment"
     return None
 
 

@@ -105,7 +105,7 @@ def tpu_problems(runtime: RuntimeConfig, environ: Environ) -> Iterator[tuple[str
         unset = ", ".join(VARIABLES)
         yield (
             "runtime.tpu",
-            f"is not set, none of {unset} names a TPU, and this machine has none\n{_ALLOWED}",
+            f"is not set, none of {unset} specifies a TPU, and this machine has none\n{_ALLOWED}",
         )
     elif name.startswith(GRPC):
         yield from _endpoint_problems(endpoints(name))
@@ -118,7 +118,7 @@ def _endpoint_problems(addresses: list[str]) -> Iterator[tuple[str, str]]:
     for address in addresses:
         problem = address_problem(address)
         if not problem and "[" in address:
-            problem = f"got {address!r}, and TensorFlow takes no IPv6 address of a TPU"
+            problem = f"got {address!r}, but TensorFlow does not accept IPv6 addresses of TPUs"
         if problem:
             malformed = True
             yield "runtime.tpu", f"{problem}\n{_ALLOWED}"
@@ -127,7 +127,7 @@ def _endpoint_problems(addresses: list[str]) -> Iterator[tuple[str, str]]:
     for address in addresses:
         problem = reach(address)
         if problem:
-            yield "runtime.tpu", f"got {GRPC}{address}, and {problem}"
+            yield "runtime.tpu", f"got {GRPC}{address}, but {problem}"
             return  # If the TPU is off, each other address would time out as well.
 
 
@@ -142,11 +142,11 @@ def reach(address: str, patience: float = PATIENCE) -> str:
             with connection.makefile("rb") as stream:
                 frame = stream.read(4)  # Three bytes of length, one of the frame type.
     except TimeoutError:
-        return f"nothing answers there within {patience:g} s"
+        return f"it does not respond within {patience:g} s"
     except (OSError, UnicodeError) as error:
         return f"it cannot be reached: {getattr(error, 'strerror', None) or error}"
     if frame[3:] != bytes((_SETTINGS,)):
-        return "what listens there does not speak gRPC"
+        return "it is not a gRPC server"
     return ""
 
 
@@ -155,14 +155,14 @@ def _name_problems(
 ) -> Iterator[tuple[str, str]]:
     if not _NAME.fullmatch(name):
         hint = f"; did you mean {GRPC}{name}?" if re.search(r"[.:]", name) else ""
-        yield "runtime.tpu", f"got {name!r}, which is no name of a TPU{hint}\n{_ALLOWED}"
+        yield "runtime.tpu", f"got {name!r}, which is not a valid TPU name{hint}\n{_ALLOWED}"
         return
     for module in ("googleapiclient", "oauth2client"):
         if importlib.util.find_spec(module) is None:
             yield (
                 "runtime.tpu",
-                f"got the name {name!r}, and looking it up needs the package {module}\n"
-                "install cloud-tpu-client, or give the address: grpc://…",
+                f"got the name {name!r}, but looking it up requires the package {module}\n"
+                "install cloud-tpu-client, or set the address: grpc://…",
             )
             return
     missing = [
@@ -171,7 +171,7 @@ def _name_problems(
     if missing and not _inside_the_cloud(environ):
         yield (
             f"runtime.{missing[0]}",
-            f"is not set, and this machine is not in Google Cloud, which would tell\n"
+            f"is not set, and cannot be detected, because this machine is not in Google Cloud\n"
             f"set {' and '.join(f'runtime.{field}' for field in missing)}",
         )
 

@@ -29,7 +29,7 @@ def computation_shape(mesh_shape: Sequence[int], parts: int) -> tuple[int, ...]:
     if not blocks:
         devices = math.prod(mesh_shape)
         raise DeviceError(
-            f"the TPU has {devices} devices, which {parts} parts of a batch do not divide\n"
+            f"the TPU has {devices} devices, which is not divisible by {parts} parts of a batch\n"
             f"allowed: partition dims whose product divides {devices}",
             field="tpu",
         )

@@ -43,6 +43,6 @@ def split_inputs(
         ranks = sorted({str(tensor.shape.rank) for tensor in tf.nest.flatten(inputs)})
         raise SettingError(
             path,
-            f"got {parts}, and no input has {len(parts)} dimensions, only {', '.join(ranks)}",
+            f"got {parts}, but no input has {len(parts)} dimensions, only {', '.join(ranks)}",
         )
     return found

@@ -59,7 +59,7 @@ def _resolver(
         if name != LOCAL:
             resolver.cluster_spec()  # Looks up the address in Google Cloud.
     except Exception as error:  # Google Cloud's client packages raise their own classes.
-        reason = f"cannot look {name!r} up: {first_line(error)}"
+        reason = f"cannot look up {name!r}: {first_line(error)}"
         raise DeviceError(reason, field="tpu") from error
     return resolver
 
@@ -72,8 +72,8 @@ def _start(
             tf.config.experimental_connect_to_cluster(resolver)
         return tf.tpu.experimental.initialize_tpu_system(resolver)
     except tf.errors.NotFoundError as error:
-        where = "this machine has no TPU" if name == LOCAL else "the machine there has no TPU"
-        raise DeviceError(f"got {name!r}, and {where}", field="tpu") from error
+        machine = "this machine" if name == LOCAL else "the machine at that address"
+        raise DeviceError(f"got {name!r}, but {machine} has no TPU", field="tpu") from error
     except (tf.errors.OpError, ValueError, RuntimeError) as error:
-        reason = f"got {name!r}, and it does not start: {first_line(error)}"
+        reason = f"got {name!r}, but the TPU cannot be initialized: {first_line(error)}"
         raise DeviceError(reason, field="tpu") from error

@@ -69,22 +69,25 @@ def order_problems(config: ExperimentConfig, source: str) -> Found:
     runtime = config.runtime
     if runtime.distribution_strategy == "tpu":
         allowed = "off, one_device, mirrored, multi_worker_mirrored, parameter_server"
-        yield "runtime.distribution_strategy", f"no manifest asks for TPUs\nallowed: {allowed}"
+        yield "runtime.distribution_strategy", f"TPUs are not supported\nallowed: {allowed}"
     elif runtime.traits.is_clustered:
         yield from _number_problems(runtime)
     elif runtime.num_evaluators:
         yield (
             "runtime.num_evaluators",
-            f"got 1 under `{runtime.distribution_strategy}`, which is one process\n"
-            "run a second job on the same folder: --mode=continuous_eval",
+            f"got 1 under `{runtime.distribution_strategy}`, which runs in one process\n"
+            "run a second job with --mode=continuous_eval in the same run directory",
         )
     if runtime.num_gpus < 0:
-        yield "runtime.num_gpus", "is -1, and a cluster wants a number: --gpus_per_worker=N"
+        yield (
+            "runtime.num_gpus",
+            "got -1, but a manifest requires a number: use --gpus_per_worker=N",
+        )
     if described_jobs(runtime):
         field = "worker_hosts" if runtime.worker_hosts else "cluster"
-        yield f"runtime.{field}", "names hosts, which the cluster will do; leave it out"
+        yield f"runtime.{field}", "must be unset: the cluster assigns the hosts"
     if runtime.remote_cluster:
-        yield "runtime.remote_cluster", "names servers, which the cluster will do; leave it out"
+        yield "runtime.remote_cluster", "must be unset: the cluster assigns the servers"
     if runtime.cluster_source not in ("auto", source):
         yield "runtime.cluster_source", f"got `{runtime.cluster_source}`, allowed: auto, {source}"
 
@@ -92,12 +95,12 @@ def order_problems(config: ExperimentConfig, source: str) -> Found:
 def _number_problems(runtime: RuntimeConfig) -> Found:
     strategy = runtime.distribution_strategy
     if not runtime.num_workers:
-        yield "runtime.num_workers", "is not set: --workers=N"
+        yield "runtime.num_workers", "is not set: use --workers=N"
     elif runtime.num_workers == 1 and strategy == "multi_worker_mirrored":
         yield (
             "runtime.num_workers",
-            f"got 1 under `{strategy}`, and one process is no cluster\n"
-            "allowed: 2 and more; or set runtime.distribution_strategy: mirrored",
+            f"got 1 under `{strategy}`, which requires several workers\n"
+            "allowed: 2 or more; or set runtime.distribution_strategy: mirrored",
         )
 
 
@@ -124,8 +127,8 @@ def name_problem(name: str) -> str:
     if len(name) <= _LONGEST_NAME and _NAME.fullmatch(name):
         return ""
     return (
-        f"got {name!r:.60}, allowed: lower case letters, digits and hyphens, beginning with a "
-        f"letter, at most {_LONGEST_NAME}"
+        f"got {name!r:.60}, expected lowercase letters, digits and hyphens, starting with a "
+        f"letter, at most {_LONGEST_NAME} characters"
     )
 
 

@@ -55,7 +55,7 @@ def parse_toleration(text: str) -> dict[str, str]:
 def parse_name(text: str) -> str:
     """Returns the name of a secret; raises `ValueError` if no object can have this name."""
     if not _NAME.fullmatch(text):
-        raise ValueError(f"got {text!r}, expected lower case letters, digits, hyphens and dots")
+        raise ValueError(f"got {text!r}, expected lowercase letters, digits, hyphens and dots")
     return text
 
 
@@ -80,7 +80,7 @@ def parse_claims(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
         if not claim or not path.startswith("/") or path == "/":
             raise ValueError(f"got {text!r}, expected CLAIM:/PATH")
         if path in [taken for _, taken in claims]:
-            raise ValueError(f"got {text!r}, and {path} is another claim's")
+            raise ValueError(f"got {text!r}, but another claim is mounted at {path}")
         claims.append((claim, path))
     return tuple(claims)
 
@@ -93,7 +93,7 @@ def folder_problem(model_dir: str, claims: Sequence[tuple[str, str]]) -> str:
     folder = PurePosixPath(model_dir)
     if ".." not in folder.parts and any(PurePosixPath(p) in folder.parents for _, p in claims):
         return ""
-    return f"got {model_dir!r}, expected a folder below {' or '.join(p for _, p in claims)}"
+    return f"got {model_dir!r}, expected a directory below {' or '.join(p for _, p in claims)}"
 
 
 def manifest(order: Order, place: Kubernetes) -> str:
@@ -109,8 +109,9 @@ def manifest(order: Order, place: Kubernetes) -> str:
     job = {"apiVersion": written["apiVersion"], "kind": written["kind"], "metadata": metadata}
     notes = [
         f"Kubernetes ({job['kind']}, {job['apiVersion']}): kubectl apply -f FILE",
-        f"All pods share the run's folder, so this claim is ReadWriteMany: {place.claims[0][0]}",
-        f"The image has to hold `runner`: {place.image}",
+        "All pods share the run directory, so this claim must be ReadWriteMany: "
+        f"{place.claims[0][0]}",
+        f"`runner` must be installed in the image: {place.image}",
     ]
     return documents([config_map, {**job, "spec": written["spec"]}], [*order.header, *notes])
 

@@ -20,12 +20,12 @@ mkdir -p "$folder"
 cat > "$folder/experiment.yaml" <<'{end}'
 {experiment}{end}
 
-# A member that fails does not take the others with it, who may be saving; --wait: seconds that they
-# have once the first of them is done.
+# --kill-on-bad-exit=0: if a member fails, the others are not killed, because they may be saving.
+# --wait: seconds that the others have once the first member has exited.
 srun --kill-on-bad-exit=0 --wait=600 {srun}
 code=$?
 # 138: a member was lost. 139: a member crashed (SIGSEGV); srun returns the highest exit code, which
-# hides the 138 of the others. 143: SIGTERM came, and the run saved. A restart resumes the run.
+# hides the 138 of the others. 143: the run saved after SIGTERM. A restart resumes the run.
 case "$code" in
 138 | 139 | 143)
   if [ "${{SLURM_RESTART_COUNT:-0}}" -lt {restarts} ]; then
@@ -50,8 +50,8 @@ def manifest(order: Order, place: Slurm) -> str:
     """Returns the script for `sbatch`."""
     directives = "".join(f"#SBATCH --{text}\n" for text in _directives(order, place))
     notes = [
-        "Slurm: sbatch FILE, from a shell where `runner` is found.",
-        f"The folder has to be seen from all nodes: {order.model_dir}",
+        "Slurm: sbatch FILE, from a shell in which `runner` is on PATH.",
+        f"This directory must be accessible from all nodes: {order.model_dir}",
         *_idle(order),
     ]
     end = _END
@@ -101,4 +101,4 @@ def _srun(order: Order) -> Iterator[str]:
 
 def _idle(order: Order) -> Iterator[str]:
     if order.gpus and "ps" in order.roles:
-        yield "All tasks get the same: the chief and the parameter servers leave their GPUs idle."
+        yield "All tasks get the same; the chief and the parameter servers do not use their GPUs."

@@ -22,7 +22,7 @@ def _refuse(*problems: tuple[str, str]) -> None:
 
 
 def _unset(value: object, what: str) -> str:
-    return "" if value else f"is not set: {what}"
+    return "" if value else f"is not set; expected {what}"
 
 
 def _each(flag: str, texts: Sequence[str], read: Callable[[str], Any]) -> tuple[Any, ...]:
@@ -81,7 +81,7 @@ def _add_kubernetes(add: Add) -> None:
 def _kubernetes(order: Order, flags: argparse.Namespace) -> str:
     _refuse(
         ("--image", _unset(flags.image, _IMAGE)),
-        ("--volume_claim", _unset(flags.volume_claim, "all pods share the folder of the run")),
+        ("--volume_claim", _unset(flags.volume_claim, "a claim that all pods share")),
     )
     try:
         claims = kubernetes.parse_claims(flags.volume_claim)
@@ -119,7 +119,9 @@ def _slurm(order: Order, flags: argparse.Namespace) -> str:
     order = order.in_folder(order.model_dir or f"runs/{order.name}")
     nodes = int(flags.nodes or 0)
     if nodes > order.processes:
-        _refuse(("--nodes", f"got {nodes}, and there are {order.processes} processes"))
+        _refuse(
+            ("--nodes", f"got {nodes}, expected at most {order.processes}, the number of processes")
+        )
     place = slurm.Slurm(nodes=nodes, partition=flags.partition, account=flags.account)
     return slurm.manifest(order, place)
 
@@ -136,12 +138,15 @@ def _add_vertex(add: Add) -> None:
 
 
 def _vertex(order: Order, flags: argparse.Namespace) -> str:
-    folder = f"a folder that all machines see: {vertex.BUCKETS}BUCKET/…"
+    folder = f"a directory that all machines share: {vertex.BUCKETS}BUCKET/…"
     _refuse(
         ("--image", _unset(flags.image, _IMAGE)),
         ("--model_dir", _unset(order.model_dir, folder)),
-        ("--accelerator_type", _unset(flags.accelerator_type or not order.gpus, "which GPUs")),
-        ("--gpus_per_worker", _unset(order.gpus or not flags.accelerator_type, "how many GPUs")),
+        ("--accelerator_type", _unset(flags.accelerator_type or not order.gpus, "the GPU type")),
+        (
+            "--gpus_per_worker",
+            _unset(order.gpus or not flags.accelerator_type, "the number of GPUs"),
+        ),
     )
     if not order.model_dir.startswith(vertex.BUCKETS):
         _refuse(("--model_dir", f"got {order.model_dir!r}, expected {folder}"))

@@ -39,7 +39,7 @@ def manifest(order: Order, place: Vertex) -> str:
     create = f"gcloud ai custom-jobs create --region=REGION --display-name={order.name}"
     notes = [
         f"Vertex AI: {create} --config=FILE",
-        f"The image has to hold `runner`: {place.image}",
+        f"`runner` must be installed in the image: {place.image}",
     ]
     return documents([spec], [*order.header, *notes])
 

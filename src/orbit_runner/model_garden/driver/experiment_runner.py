@@ -104,7 +104,7 @@ class OrbitExperimentRunner:
         """
         check_mode(mode)
         if model_dir is None:
-            raise RunnerError("--model_dir: is not set; give the folder of the run")
+            raise RunnerError("--model_dir: is not set; set it to the run directory")
         self.strategy = distribution_strategy or tf.distribute.get_strategy()
         self._params, self._model_dir, self._mode = params, str(model_dir), mode
         self._config: ExperimentConfig = run_config(params)
@@ -162,11 +162,11 @@ class OrbitExperimentRunner:
         if self._config.callbacks or kept or (self._run is not None and self._callbacks):
             raise SettingError(
                 "callbacks",
-                "a trainer or a controller of your own does not call them, nor save their state\n"
-                "give it `train_actions` and `eval_actions`",
+                "a custom trainer or controller does not call them or save their state\n"
+                "use `train_actions` and `eval_actions` instead",
             )
         if self._stop_at_step is not None:
-            raise RunnerError("stop_at_step: a controller of your own does not know it")
+            raise RunnerError("stop_at_step: is not supported with a custom controller")
 
     @property
     def params(self) -> Any:
@@ -400,7 +400,7 @@ class OrbitExperimentRunner:
         if restored or isinstance(self._params, ExperimentConfig):
             return False
         logging.getLogger("absl").warning(
-            "no checkpoint is in %s: evaluating weights that nothing has trained", self.model_dir
+            "no checkpoint in %s: evaluating untrained weights", self.model_dir
         )
         return True
 
@@ -410,8 +410,8 @@ class OrbitExperimentRunner:
         if run is not None and not isinstance(manager, GardenCheckpoints):
             if manager is None:
                 raise RunnerError(
-                    "_maybe_build_checkpoint_manager returned None, and this runner's loops save\n"
-                    "return super()._maybe_build_checkpoint_manager(), or a manager of your own"
+                    "_maybe_build_checkpoint_manager returned None, but this runner needs one\n"
+                    "return super()._maybe_build_checkpoint_manager() or a custom manager"
                 )
             run.checkpoints = ManagedCheckpoints(run, manager, asynchronous=self._asynchronous)
 

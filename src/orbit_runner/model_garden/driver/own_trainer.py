@@ -93,11 +93,11 @@ class TrainerCheckpointManager(tf.train.CheckpointManager):
         if not self._allow_partial:
             raise RunnerError(
                 f"the checkpoint {path} does not fit this experiment "
-                f"({found.counts() or 'nothing'} would fit):\n{format_list(left)}\n"
-                "give another --model_dir, the config that made it, or --allow_partial to restore "
-                "the rest"
+                f"(variables that fit: {found.counts() or 'none'}):\n{format_list(left)}\n"
+                "use another --model_dir, the config that created the checkpoint, or "
+                "--allow_partial to restore what fits"
             )
-        note(f"restored {found.counts()} from {path}; left out:\n{format_list(left)}")
+        note(f"restored {found.counts()} from {path}; not restored:\n{format_list(left)}")
 
 
 def build_checkpoint_manager(
@@ -187,7 +187,7 @@ class OwnTrainerRun:
 
     def inexact_reasons(self) -> list[str]:
         """Returns why the same config may not give the same weights again."""
-        return ["a trainer of your own makes its own batches and random draws"]
+        return ["a custom trainer creates its own batches and random numbers"]
 
 
 class Reports:
@@ -257,8 +257,8 @@ def garden_controller(
     if trainer and settings.train_steps < 1:
         raise SettingError(
             "trainer.train_steps",
-            f"got {settings.train_steps}; a trainer of your own needs a number of steps, and "
-            "cannot use trainer.train_epochs",
+            f"got {settings.train_steps}; a custom trainer requires a number of steps and "
+            "does not support trainer.train_epochs",
         )
     return controller_cls(
         strategy=runner.strategy,
@@ -309,6 +309,6 @@ def _number(settings: Any, name: str) -> int:
     value = getattr(settings, name)
     if isinstance(value, str):
         raise SettingError(
-            f"trainer.{name}", f"got {value!r}; a trainer of your own needs a number of steps"
+            f"trainer.{name}", f"got {value!r}; a custom trainer requires a number of steps"
         )
     return int(value)

@@ -265,7 +265,7 @@ class ManagedCheckpoints:
             with self._run.strategy.scope():
                 self._manager.checkpoint.restore(path)
         except tf.errors.OpError as error:
-            raise RunnerError(f"the checkpoint {path} cannot be read: {error.message}") from error
+            raise RunnerError(f"cannot read the checkpoint {path}: {error.message}") from error
         self._saved = self._run.step
 
     def restore_newest(self) -> str | None:

@@ -15,7 +15,9 @@ def section_of(task: Any, name: str, path: str = "task") -> Any:
     """
     section = getattr(task, name, None)
     if section is None:
-        raise SettingError(f"{path}.{name}", "this task has none; choose another --mode")
+        raise SettingError(
+            f"{path}.{name}", "the task does not have this section; use another --mode"
+        )
     return section
 
 

@@ -33,7 +33,7 @@ class Replayed:
 
     def __iter__(self) -> Any:
         iterator = iter(self._dataset)
-        with _progress_scope(f"the input of {self._steps} steps is made again"):
+        with _progress_scope(f"replaying the input of {self._steps} steps"):
             next(iterator)
         return iterator
 
@@ -41,7 +41,7 @@ class Replayed:
 @contextlib.contextmanager
 def _progress_scope(what: str) -> Iterator[None]:
     start = time.monotonic()
-    words = f"{what}, for the same batches to follow (trainer.replay_inputs)"
+    words = f"{what}, so that the same batches follow (trainer.replay_inputs)"
     timer = threading.Timer(_SECONDS_UNTOLD, note, [words])
     timer.daemon = True
     timer.start()

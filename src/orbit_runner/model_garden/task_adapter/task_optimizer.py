@@ -41,8 +41,8 @@ def _privacy(config: ExperimentConfig, task: Any) -> dict[str, Any]:
         return {}
     raise SettingError(
         "task.differential_privacy_config",
-        f"{type(task).__name__}.create_optimizer takes no {_SWITCH}, so there would be no noise\n"
-        "leave it out",
+        f"{type(task).__name__}.create_optimizer does not accept {_SWITCH}, so no noise would be "
+        "added\nremove this setting",
     )
 
 

@@ -30,7 +30,7 @@ def remote_run_scope(
     if Workers(strategy).count > 1 or is_asynchronous(strategy):
         raise RunnerError(
             f"model_dir: got {url!r}, expected a local path\n"
-            "the processes of a cluster share one directory: give one that all of them mount"
+            "the processes of a cluster share one directory: use one that all of them mount"
         )
     trainer = params.trainer
     if mode in TRAINING:

@@ -91,7 +91,7 @@ class Mirror:
         if not self._failing:
             print(
                 f"warning: {error}\n  training continues in {self._copy.path}; "
-                "uploads are tried again",
+                "uploads will be retried",
                 file=sys.stderr,
             )
         self._failing = True
@@ -203,7 +203,7 @@ class Mirror:
     def _remember(self, name: str, stat: os.stat_result) -> None:
         info = self._store.info(name)
         if info is None:
-            raise StorageError(f"{self._store.url_of(name)} is gone after it was written")
+            raise StorageError(f"{self._store.url_of(name)} is missing after it was written")
         self._copy.remember(name, info.version, stat)
 
     def _delete(self, files: _Files) -> list[str]:

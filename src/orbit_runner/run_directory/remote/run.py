@@ -95,8 +95,8 @@ def _finish(mirror: Mirror, copy: WorkingCopy, lease: Lease) -> None:
 
 def _explain(failure: StorageError, copy: WorkingCopy) -> str:
     return (
-        f"{_WHAT}: {failure}\nthe run is whole in its working copy, {copy.path}\n"
-        "run the same command again on this machine, and it uploads what is missing"
+        f"{_WHAT}: {failure}\nall files of the run are in its working copy, {copy.path}\n"
+        "run the same command again on this machine to upload what is missing"
     )
 
 

@@ -118,7 +118,7 @@ class WorkingCopy:
         if unsent:
             _note(
                 f"note: {self.path} has {len(unsent)} files that were not uploaded; the run "
-                "continues from there"
+                "continues from this copy"
             )
 
     def _set_aside(self) -> None:
@@ -126,8 +126,9 @@ class WorkingCopy:
         self.path.replace(aside)
         self.path.mkdir()
         _note(
-            f"note: {self.store.url} has changed since this machine used it, and is what counts\n"
-            f"  the working copy of this machine is in {aside}"
+            f"note: {self.store.url} has changed since this machine last used it; "
+            "its version is used\n"
+            f"  the working copy of this machine was moved to {aside}"
         )
 
     def _download(self, objects: Mapping[str, ObjectInfo]) -> None:

@@ -67,7 +67,10 @@ class ImageClassificationConfig(TaskConfig):
             if data.source not in known_sources:
                 yield f"{section}.source", unknown("data source", data.source, known_sources)
         if self.train_data.source == "tfrecord" and self.model.num_classes is None:
-            yield "model.num_classes", "is not set; TFRecord files do not say how many labels exist"
+            yield (
+                "model.num_classes",
+                "is not set; TFRecord files do not contain the number of classes",
+            )
         yield from self._variation_problems()
 
     def _variation_problems(self) -> Iterator[tuple[str, str]]:
@@ -77,9 +80,9 @@ class ImageClassificationConfig(TaskConfig):
             fields.append("augment")
         for name in fields:
             if size is None:
-                yield f"train_data.{name}", "needs model.input_size, which is not set"
+                yield f"train_data.{name}", "requires model.input_size, which is not set"
             elif name != "augment" and size[-1] != 3:
-                yield f"train_data.{name}", f"needs images of 3 channels, got {size[-1]}"
+                yield f"train_data.{name}", f"requires images with 3 channels, got {size[-1]}"
 
     def preflight(self) -> Iterator[tuple[str, str]]:
         """Yields problems with the files of the datasets."""

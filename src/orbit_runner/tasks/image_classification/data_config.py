@@ -107,7 +107,7 @@ class MixupAndCutmix(Config):
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yields an error if both mixup and CutMix are off."""
         if not self.mixup_alpha and not self.cutmix_alpha:
-            yield "mixup_alpha", "got 0, as in cutmix_alpha\nallowed: above 0 in one of them"
+            yield "mixup_alpha", "got 0, and cutmix_alpha is also 0\nat least one must be above 0"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -180,14 +180,14 @@ class ImageDataConfig(DataConfig):
         yield from self._source_problems()
         if len(self.crop_area_range) != 2 or self.crop_area_range[0] > self.crop_area_range[1]:
             got = list(self.crop_area_range)
-            yield "crop_area_range", f"got {got}, expected the smallest and the largest share"
+            yield "crop_area_range", f"got {got}, expected the minimum and maximum fraction"
         if self.is_training is False:
             for name in varying(self):
-                yield name, "varies training images; leave it out with is_training: false"
+                yield name, "augments training images; remove it, because is_training is false"
 
     def _source_problems(self) -> Iterator[tuple[str, str]]:
         if self.source == "tfds" and not self.tfds_name:
-            yield "tfds_name", "is not set; such as imagenet2012"
+            yield "tfds_name", "is not set; for example, imagenet2012"
         if self.source == "tfds":
             for name in ("data_dir", "input_path", "split"):
                 if getattr(self, name):
@@ -198,7 +198,7 @@ class ImageDataConfig(DataConfig):
             if self.source not in sources and getattr(self, name) != _default(name):
                 yield (
                     name,
-                    f"is read by source {' and '.join(sources)} alone, got source {self.source!r}",
+                    f"is read only by source {' and '.join(sources)}, got source {self.source!r}",
                 )
 
 

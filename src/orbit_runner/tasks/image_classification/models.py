@@ -146,7 +146,7 @@ class ResNetConfig(ImageModelConfig):
         """Yields `zero_init_last_bn` if blocks do not end in a batch normalization."""
         yield from super().problems()
         if self.version == 2.0 and self.zero_init_last_bn:
-            yield "zero_init_last_bn", "blocks of version 2 do not end in a batch norm"
+            yield "zero_init_last_bn", "blocks of version 2 do not end in batch normalization"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -117,7 +117,7 @@ class ImagePredictor:
         except tf.errors.InvalidArgumentError as error:
             # An image that does not decode fails its batch. Single images show which one it is.
             if len(images) == 1:
-                return [f"does not decode: {_reason(error)}"]
+                return [f"cannot be decoded: {_reason(error)}"]
             return [self._probabilities([image])[0] for image in images]
 
     def _answer(self, path: Path, found: Any) -> Prediction:
@@ -147,7 +147,7 @@ def _images(path: Path) -> Iterator[Path]:
 def _read(path: Path) -> bytes | str:
     """Returns the content of a file, or a string with the error."""
     if path.is_dir():
-        return f"no image in this folder (allowed: {', '.join(_SUFFIXES)})"
+        return f"no images in this directory (allowed: {', '.join(_SUFFIXES)})"
     try:
         return path.read_bytes() or "is empty"
     except OSError as error:

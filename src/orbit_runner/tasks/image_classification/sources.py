@@ -52,7 +52,7 @@ def load_source(
         return _load(config, input_size, num_classes)
     except MemoryError as error:
         raise DataError(
-            f"{config.source}: does not fit into memory: {first_line(error)}", field="source"
+            f"{config.source}: does not fit in memory: {first_line(error)}", field="source"
         ) from None
 
 
@@ -129,8 +129,8 @@ def image_spec(source: Source, input_size: Size = None) -> tuple[tuple[int, int,
     if not isinstance(source, ArraySource):
         if input_size is None and not source.image_shape[0]:
             raise DataError(
-                f"{source.name}: the first image is mangled, so that the size of the images is "
-                "not known; set model.input_size",
+                f"{source.name}: the first image is corrupt, so the image size is unknown; "
+                "set model.input_size",
                 field="source",
             )
         return source.image_shape if input_size is None else _three(input_size), "uint8"
@@ -145,8 +145,8 @@ def image_spec(source: Source, input_size: Size = None) -> tuple[tuple[int, int,
         return _three(image.shape[1:]), image.dtype.name
     if image.dtype != np.uint8 or image.shape[3] not in (1, 3):
         raise DataError(
-            f"{source.name}: got images {list(image.shape[1:])} of {image.dtype}, expected 1 or 3 "
-            f"channels of uint8 to bring to {list(input_size)}",
+            f"{source.name}: got images {list(image.shape[1:])} of {image.dtype}, expected uint8 "
+            f"images with 1 or 3 channels, to resize to {list(input_size)}",
             field="source",
         )
     return _three(input_size), "uint8"
@@ -164,7 +164,7 @@ def check_arrays(source: Source) -> None:
     problem = ""
     if "label" not in source.arrays or label.ndim != 1 or label.dtype.kind not in "iu":
         got = f"{label.dtype} {list(label.shape)}" if "label" in source.arrays else "none"
-        problem = f"got labels {got}, expected `label` [n] of whole numbers"
+        problem = f"got labels {got}, expected `label` [n] of integers"
     elif label.min() < 0:
         problem = f"got label {label.min()} in example {label.argmin()}, expected 0 or more"
     elif image.dtype.kind not in "iuf":
@@ -172,7 +172,7 @@ def check_arrays(source: Source) -> None:
     elif image.dtype.kind == "f" and not np.isfinite(image.sum(dtype=np.float64)):
         finite = np.isfinite(image.reshape(len(image), -1)).all(axis=1)
         if not finite.all():
-            problem = f"got an image that is not finite, example {finite.argmin()}"
+            problem = f"got pixels that are not finite in example {finite.argmin()}"
     if problem:
         raise DataError(f"{source.name}: {problem}", field="source")
 
@@ -218,7 +218,7 @@ def misfits(
         if num_classes and classes and classes > num_classes:
             yield (
                 "model.num_classes",
-                f"got {num_classes}, expected at least {classes}, the labels of {section}",
+                f"got {num_classes}, expected at least {classes}, the classes of {section}",
             )
             break
     specs = [(section, *image_spec(source, input_size)) for section, source in sources.items()]
@@ -242,5 +242,5 @@ def _other_labels(sources: Mapping[str, Source]) -> Iterator[tuple[str, str]]:
             yield (
                 f"{section}.source",
                 f"got {len(labels)} classes, expected the {len(expected)} of {first}; "
-                f"{', '.join(odd[:5]) or 'their order'} is not in both",
+                f"they differ in {', '.join(odd[:5]) or 'their order'}",
             )

@@ -13,8 +13,8 @@ from orbit_runner.errors import DataError, unknown
 from orbit_runner.registry import RATING_MODELS, RATING_SOURCES
 
 _NO_IMAGES = "there are no images to augment"
-_NO_SPLIT = "the latest choice of each user is held out, whatever the files are called"
-_NO_FEATURES = "synthetic choices have a shape of their own; see num_items"
+_NO_SPLIT = "the latest choice of each user is held out, regardless of file names"
+_NO_FEATURES = "synthetic choices have fixed features; see num_items"
 SECTIONS = ("train_data", "validation_data")
 
 
@@ -42,17 +42,17 @@ class NeuMFConfig(Config):
         0.0,
         ge=0.0,
         help="L2 regularization factor of the MLP embeddings and kernels",
-        formerly="older drivers took one number for each layer; now one holds for all layers",
+        formerly="older drivers accepted a number per layer; now one number applies to all layers",
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yields widths that two embeddings cannot have, and settings without effect."""
         if not self.layers or self.layers[0] % 2:
             got = list(self.layers)
-            yield "layers", f"got {got}, expected an even number first: two embeddings side by side"
+            yield "layers", f"got {got}, expected an even number first, for two equal embeddings"
         for kind, name in (("gmf", "mlp_regularization"), ("mlp", "mf_regularization")):
             if self.kind == kind and getattr(self, name):
-                yield name, f"got {getattr(self, name)}, of no effect with kind: {kind}"
+                yield name, f"got {getattr(self, name)}, which has no effect with kind: {kind}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -157,7 +157,8 @@ class RecommendationConfig(TaskConfig):
                 yield f"{section}.source", unknown("data source", data.source, sources)
         among = self.validation_data.num_eval_negatives
         if among and self.top_k > among:
-            yield "top_k", f"got {self.top_k}: among {among} others each item is in the top of that"
+            setting = "validation_data.num_eval_negatives"
+            yield "top_k", f"got {self.top_k}, expected at most {setting}, {among}"
 
     def preflight(self) -> Iterator[tuple[str, str]]:
         """Yields problems with the files of the datasets."""

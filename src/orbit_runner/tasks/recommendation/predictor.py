@@ -42,7 +42,7 @@ class UserPredictor:
         asked = [user for user in ids if user is not None]
         answers = iter(self._answers(asked) if asked else [])
         return [
-            _refusal(f"got {item!r}, expected a user's id, a whole number", item)
+            _refusal(f"got {item!r}, expected a user id, an integer", item)
             if user is None
             else next(answers)
             for item, user in zip(items, ids, strict=True)
@@ -87,7 +87,7 @@ def _lines_of(name: str) -> Iterator[str]:
             yield from _fill(file)
     except (OSError, UnicodeDecodeError):
         raise RunnerError(
-            f"got {name!r}, expected a user's id, a text file of ids, or - for standard input"
+            f"got {name!r}, expected a user id, a text file of ids, or - for standard input"
         ) from None
 
 

@@ -57,13 +57,13 @@ def misfits(
         yield (
             "validation_data.source",
             f"got {_describe(validation)}, expected those of train_data: {_describe(train)}\n"
-            "both sections read the same set: one choice of each user is held out of training",
+            "both sections must read the same dataset: one choice per user is held out of training",
         )
     if num_negatives >= validation.num_items:
         yield (
             "validation_data.num_eval_negatives",
-            f"got {num_negatives}, expected fewer than the {validation.num_items:,} items there "
-            "are, or 0 for all of them",
+            f"got {num_negatives}, expected fewer than the {validation.num_items:,} items, or 0 "
+            "for all of them",
         )
 
 

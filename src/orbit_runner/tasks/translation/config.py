@@ -75,11 +75,14 @@ class TranslationDataConfig(DataConfig):
             if name != "global_batch_size" or not by_tokens:
                 yield name, message
         if self.batch_tokens and self.global_batch_size:
-            yield "batch_tokens", f"global_batch_size is {self.global_batch_size}; set one of them"
+            yield (
+                "batch_tokens",
+                f"global_batch_size is also set, to {self.global_batch_size}; set only one",
+            )
         if self.batch_tokens and not self.is_training:
-            yield "batch_tokens", "evaluation counts sentences; set global_batch_size"
+            yield "batch_tokens", "is not supported in evaluation; set global_batch_size instead"
         if self.synthetic.features is not None:
-            yield "synthetic.features", "sentences are all there is; leave it out"
+            yield "synthetic.features", "is not supported in translation; remove it"
 
 
 def training_data() -> TranslationDataConfig:
@@ -130,7 +133,7 @@ class TranslationConfig(TaskConfig):
     print_translations: bool | None = field(
         None,
         help="print translations",
-        unsupported="`runner predict` translates; evaluations give the score",
+        unsupported="use `runner predict` to translate; evaluation only computes the score",
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:
@@ -146,7 +149,7 @@ class TranslationConfig(TaskConfig):
                 yield f"{section}.source", unknown("data source", source, known_sources)
 
         if getattr(self.model, "padded_decode", False) and not self.validation_data.static_batch:
-            yield "validation_data.static_batch", "is false, and model.padded_decode is true"
+            yield "validation_data.static_batch", "is false, but model.padded_decode requires true"
 
     def preflight(self) -> Iterator[tuple[str, str]]:
         """Yields problems with the files of the datasets."""

@@ -116,7 +116,7 @@ class TransformerConfig(TextModelConfig):
         size = SIZES[self.preset]
         width = self.embedding_width or size.embedding_width
         if width % 2:
-            yield "embedding_width", f"got {width}, expected an even number: half are sines"
+            yield "embedding_width", f"got {width}, expected an even number, for sines and cosines"
         for section in ("encoder", "decoder"):
             heads = getattr(self, section).num_attention_heads or size.num_attention_heads
             if width % heads:
@@ -125,4 +125,4 @@ class TransformerConfig(TextModelConfig):
                     f"got {heads}, expected a divisor of the width, {width}",
                 )
         if self.padded_decode and self.decode_max_length is None:
-            yield "decode_max_length", "is not set, and padded_decode is true"
+            yield "decode_max_length", "is not set, but padded_decode requires it"

@@ -27,8 +27,8 @@ class LinePredictor:
     def __init__(self, signatures: Mapping[str, Any]) -> None:
         if TEXT not in signatures:
             raise RunnerError(
-                "the model knows token ids alone: it was trained without a vocabulary\n"
-                "set task.sentencepiece_model_path to that of its data"
+                "the model accepts only token ids, because it was trained without a vocabulary\n"
+                "set task.sentencepiece_model_path to the vocabulary of its data"
             )
         self._translate = signatures[TEXT]
 
@@ -44,7 +44,7 @@ class LinePredictor:
             elif Path(argument).is_file():
                 yield from read_lines(Path(argument))
             elif _LIKE_A_FILE.fullmatch(argument):
-                raise RunnerError(f"there is no file {argument}")
+                raise RunnerError(f"file not found: {argument}")
             else:
                 yield argument
 

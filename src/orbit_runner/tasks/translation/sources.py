@@ -133,7 +133,7 @@ def _check_text(place: tuple[tuple[str, Any], ...]) -> None:
     if left != right:
         raise DataError(
             f"got {left:,} lines in {_names(sources)} and {right:,} in {_names(targets)}, "
-            "expected as many of both: line n of one is the translation of line n of the other",
+            "expected as many in both: line n of one is the translation of line n of the other",
             field="input_path",
         )
 

@@ -158,7 +158,7 @@ class TranslationTask(Task):
         there is no vocabulary.
         """
         if top_k is not None:
-            raise RunnerError(f"--top_k: got {top_k}, but a sentence gets one translation")
+            raise RunnerError(f"--top_k: got {top_k}, but each sentence has only one translation")
         from orbit_runner.tasks.translation.predictor import LinePredictor
 
         return LinePredictor(signatures)

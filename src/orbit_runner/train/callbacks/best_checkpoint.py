@@ -94,8 +94,8 @@ class BestCheckpoint(BestKeeper):
             return
         self._note(
             f"warning: the best checkpoint, {self._folder.prefix(step)} "
-            f"({self.comparison.metric} {value:g}), is gone; another one is saved as soon as a "
-            "result is better"
+            f"({self.comparison.metric} {value:g}), is missing; the next improvement is saved as "
+            "the new best checkpoint"
         )
 
     def _warn(self, value: float) -> None:
@@ -104,7 +104,7 @@ class BestCheckpoint(BestKeeper):
         if self._warned and not warned:
             self._note(
                 f"warning: {self.comparison.metric} is {value:g} at step {self._step()}, "
-                "so these weights are not kept as the best"
+                "so these weights are not saved as the best"
             )
 
     def _step(self) -> int:

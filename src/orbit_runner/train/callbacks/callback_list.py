@@ -77,8 +77,8 @@ class CallbackList(Callback):
                 json.dumps(state)
             except (TypeError, ValueError) as error:
                 raise RunnerError(
-                    f"{name}.get_state() returned what JSON cannot hold: {error}\n"
-                    "return numbers, texts, booleans, None, lists, or dicts with texts as keys"
+                    f"{name}.get_state() returned a value that JSON cannot represent: {error}\n"
+                    "return numbers, strings, booleans, None, lists, or dicts with string keys"
                 ) from error
         return kept
 
@@ -106,7 +106,7 @@ def _check_keys(state: Any) -> None:
     if isinstance(state, Mapping):
         for key, value in state.items():
             if not isinstance(key, str):
-                raise TypeError(f"the key {key!r} is no text")
+                raise TypeError(f"the key {key!r} is not a string")
             _check_keys(value)
     elif isinstance(state, (list, tuple)):
         for value in state:
@@ -145,7 +145,7 @@ def _load(class_name: str, path: str) -> type[Callback]:
     if isinstance(found, type) and issubclass(found, Callback):
         return found
     if found is not None:
-        raise SettingError(path, f"{class_name} is no subclass of orbit_runner.Callback")
+        raise SettingError(path, f"{class_name} is not a subclass of orbit_runner.Callback")
     here = (one for one in vars(module).values() if isinstance(one, type))
     known = [one.__name__ for one in here if issubclass(one, Callback) and one is not Callback]
     raise SettingError(path, f"{module_name}: {unknown('callback', name, known)}")

@@ -35,5 +35,5 @@ class DivergenceGuard(Callback):
         trials = int(run.state.recoveries.numpy())
         raise Diverged(
             f"the loss is {loss:g} at step {step}, allowed: at most {bound:g}"
-            + (f"; returned to a checkpoint {trials} times before" if trials else "")
+            + (f"; recoveries so far: {trials}" if trials else "")
         )

@@ -49,5 +49,5 @@ class EarlyStop(Callback):
         if rule.patience is not None and since >= rule.patience:
             if math.isnan(best):
                 return f"{rule.metric} was NaN or infinite at all {int(since)} evaluations"
-            return f"{rule.metric} no better than {best:.4g} for {int(since)} evaluations"
+            return f"{rule.metric} was no better than {best:.4g} for {int(since)} evaluations"
         return ""

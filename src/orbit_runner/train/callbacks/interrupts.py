@@ -27,7 +27,7 @@ class Interrupted(RunnerError):
     @classmethod
     def at_step(cls, number: int, step: int) -> Interrupted:
         """Returns the error for a signal after which a checkpoint was saved."""
-        return cls(number, f"{signal.Signals(number).name}: saved at step {step}, leaving")
+        return cls(number, f"{signal.Signals(number).name}: saved at step {step}, exiting")
 
 
 class SignalGuard:
@@ -57,7 +57,7 @@ class SignalGuard:
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         if self.received is not None and number == signal.SIGINT:
-            raise KeyboardInterrupt("nothing was saved since the last checkpoint")
+            raise KeyboardInterrupt("nothing has been saved since the last checkpoint")
         self.received = number
 
 
@@ -80,7 +80,7 @@ class SignalAction:
         step = int(self._step.numpy())
         if self._manager is None:
             name = signal.Signals(number).name
-            raise Interrupted(number, f"{name}: leaving at step {step}; this trainer saves nothing")
+            raise Interrupted(number, f"{name}: exiting at step {step}; this trainer saves nothing")
         self._manager.save(checkpoint_number=step, check_interval=False)
         self._manager.sync()
         raise Interrupted.at_step(number, step)

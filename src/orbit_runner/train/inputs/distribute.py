@@ -78,7 +78,9 @@ def distribute(
         with draws, data_error_scope(data):
             dataset = task.build_inputs(data, input_context, start_step)
         if must_end and int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY:
-            raise SettingError("trainer.validation_steps", "is -1, and the set has no end; set it")
+            raise SettingError(
+                "trainer.validation_steps", "is -1, but the dataset is infinite; set it"
+            )
         options = _options(runtime, autotune=bool(not task.starts_at_step or asked))
         if tf.is_tensor(start_step):
             # For a few batches, optimizing a pipeline takes longer than it saves.

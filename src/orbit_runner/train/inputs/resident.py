@@ -35,8 +35,8 @@ def resident(
     obstacle = _obstacle(config, strategy, data)
     chunks = None if obstacle else _make(task, data, replicas)
     if asked and chunks is None:
-        obstacle = obstacle or "this data set is read as it is needed, or prepared for each example"
-        reason = f"got true, but {obstacle}\nleave it out, for a pipeline where one is needed"
+        obstacle = obstacle or "this dataset is read on demand, or preprocessed for each example"
+        reason = f"got true, but {obstacle}\nomit it to use an input pipeline where one is needed"
         raise SettingError(f"task.{_section(data)}.on_device", reason)
     if not asked and chunks is not None and chunks.nbytes > _MOST_BYTES:
         return None
@@ -57,15 +57,15 @@ def _obstacle(config: ExperimentConfig, strategy: tf.distribute.Strategy, data: 
     trainer, kind = config.trainer, config.runtime.distribution_strategy
     in_graph = trainer.train_tf_while_loop if data.is_training else _evaluates_in_graph(config)
     if not in_graph or config.runtime.run_eagerly:
-        return "a loop of steps is no graph"
+        return "the loop over steps does not run as a graph"
     if kind in ("parameter_server", "tpu"):
         return f"runtime.distribution_strategy is {kind}"
     if any("CPU" not in device.upper() for device in local_devices(strategy)):
         return "steps run on a GPU"
     if PipelineOptions.of(data).services:
-        return "tf.data services make the batches"
+        return "tf.data services produce the batches"
     if find_split(config, data.is_training).parts > 1:
-        return "images are split over devices"
+        return "images are split across devices"
     return ""
 
 

@@ -154,4 +154,4 @@ def _require_plain_steps(config: ExperimentConfig) -> None:
         ("trainer.gradient_accumulation_steps", config.trainer.gradient_accumulation_steps > 1),
     ):
         if is_set:
-            raise SettingError(path, "not where several tasks are trained: leave it out")
+            raise SettingError(path, "is not supported when several tasks are trained; omit it")

@@ -52,8 +52,8 @@ class Vocabulary:
             return cls(path.read_bytes(), str(path))
         except OSError as error:
             raise _error(
-                f"{path}: cannot be read ({error.strerror}); leave it unset to have one built "
-                "from the training text"
+                f"{path}: cannot be read ({error.strerror}); leave it unset to build one from "
+                "the training text"
             ) from None
 
     @property
@@ -97,14 +97,14 @@ class Vocabulary:
             "normalization_rule_name": (normalizer.precompiled_charsmap, b""),
             "add_dummy_prefix": (normalizer.add_dummy_prefix, True),
             "escape_whitespaces": (normalizer.escape_whitespaces, True),
-            "pieces that always are one": (sum(p.type == p.USER_DEFINED for p in proto.pieces), 0),
+            "user_defined_symbols": (sum(p.type == p.USER_DEFINED for p in proto.pieces), 0),
         }
         wrong = [name for name, (got, expected) in others.items() if got != expected]
         if wrong:
             raise _error(
-                f"a model with another {', '.join(wrong)} cuts text in a way that TensorFlow alone "
-                "cannot; build it with --model_type=unigram --normalization_rule_name=identity, or "
-                "leave it unset"
+                f"the model splits text in a way that TensorFlow cannot reproduce, because of its "
+                f"{', '.join(wrong)}; build it with --model_type=unigram "
+                "--normalization_rule_name=identity, or leave it unset"
             )
 
 
@@ -154,7 +154,7 @@ def _processor(model: bytes, name: str) -> Any:
             return sentencepiece.SentencePieceProcessor(model_proto=model)
     except RuntimeError:
         pass
-    raise _error(f"{name}: got {len(model):,} bytes that are no SentencePiece model")
+    raise _error(f"{name}: is not a SentencePiece model ({len(model):,} bytes)")
 
 
 def _check_ids(processor: Any, name: str) -> None:
@@ -173,21 +173,23 @@ def _format_list(ids: dict[str, int]) -> str:
 
 def _unbuilt(size: int, said: str) -> DataError:
     if "sentences_.empty()" in said:
-        return _error("got text without a word, expected some to build it from", "input_path")
+        return _error("got no words, expected text to build the vocabulary from", "input_path")
     most = re.search(r"set it to a value <= (\d+)", said)
     least = re.search(r"smaller than required_chars\. \d+ vs (\d+)", said)
     if most:
         return _error(
-            f"got {size:,}, expected at most {int(most[1]):,}, the sub-words in the text",
+            f"got {size:,}, expected at most {int(most[1]):,}, the number of subwords in the text",
             "vocab_size",
         )
     if least:
         return _error(
-            f"got {size:,}, expected at least {int(least[1]):,}, the characters in the text; or a "
-            "smaller character_coverage",
+            f"got {size:,}, expected at least {int(least[1]):,}, the number of characters in the "
+            "text, or a smaller character_coverage",
             "vocab_size",
         )
-    return _error(f"no vocabulary of {size:,} can be built: {said.splitlines()[0]}", "vocab_size")
+    return _error(
+        f"cannot build a vocabulary of {size:,} subwords: {said.splitlines()[0]}", "vocab_size"
+    )
 
 
 def _error(message: str, field: str = "vocabulary") -> DataError:

@@ -38,7 +38,9 @@ def vocabulary_for(
     if path:
         return Vocabulary.load(path)
     if not files:
-        raise DataError("no file is set, and there is no text to build it from", field="vocabulary")
+        raise DataError(
+            "no file is set, and there is no text to build a vocabulary from", field="vocabulary"
+        )
     lines, digest = count_lines(files)
     settings = [_VERSION, size, character_coverage, digest]
     name = f"vocabulary-{size}-{_digest(settings)}.model"
@@ -47,7 +49,7 @@ def vocabulary_for(
     kept = next((folder / name for folder in folders if (folder / name).is_file()), None)
     if kept is None:
         step = -(-lines // _MOST_LINES)
-        print(f"building a vocabulary of {size:,} from {lines:,} lines", file=sys.stderr)
+        print(f"building a vocabulary of {size:,} subwords from {lines:,} lines", file=sys.stderr)
         text = itertools.islice(_all_lines(files), 0, None, step)
         built = build(text, size=size, character_coverage=character_coverage)
         kept = _keep(built.model, folders, name)
@@ -75,6 +77,6 @@ def _keep(model: bytes, folders: Sequence[Path], name: str) -> Path:
             continue
         return folder / name
     raise DataError(
-        f"it cannot be written to {' nor to '.join(map(str, folders))}; set the file of one",
+        f"cannot be written to {' or '.join(map(str, folders))}; set it to an existing model file",
         field="vocabulary",
     )

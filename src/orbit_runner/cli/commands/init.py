@@ -1,0 +1,43 @@
+"""`runner init`: writes a project with a task of the user's own."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from orbit_runner.cli.flags.config_flags import parse, parser
+from orbit_runner.cli.new_project import package_name, write_project
+from orbit_runner.errors import RunnerError
+
+_DESCRIPTION = """\
+Write a project with a task of your own: a Python package, an experiment, a small CSV file to train
+on, and a test. It trains as it is; its README.md says what to change."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Writes a project and prints its files. Returns 0."""
+    to = parser("init", _DESCRIPTION)
+    to.add_argument("project", metavar="DIR", help="directory to create, or an empty one")
+    to.add_argument(
+        "--name",
+        metavar="NAME",
+        help="name of the package, the task and the experiment; by default made from DIR",
+    )
+    to.add_argument("--json", action="store_true", help="print the result as JSON")
+    flags = parse(to, arguments)
+    if not flags.project:
+        raise RunnerError("DIR: is empty; specify the directory of the new project")
+    folder = Path(flags.project)
+    name = package_name(folder, flags.name)
+    files = write_project(folder, name)
+    commands = [f"cd {shlex.quote(flags.project)}", "make test", "make run"]
+    if flags.json:
+        found = {"directory": flags.project, "name": name, "files": files, "next": commands}
+        print(json.dumps(found, indent=2))
+        return 0
+    width = max(map(len, files))
+    print("\n".join(f"{path:<{width}}  {purpose}" for path, purpose in files.items()))
+    print("\n".join(["", "next:", *(f"  {command}" for command in commands)]))
+    return 0

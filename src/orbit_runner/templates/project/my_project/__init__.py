@@ -1,0 +1,1 @@
+"""A task of Orbit Runner: tells the species of a flower from four measurements."""

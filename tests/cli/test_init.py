@@ -1,0 +1,339 @@
+"""`runner init`: the project that it writes works as it is, and nothing is overwritten."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from orbit_runner.cli import new_project
+from orbit_runner.cli.main import main
+
+SRC = Path(new_project.__file__).parents[2]
+FILES = [
+    ".gitignore",
+    "Makefile",
+    "README.md",
+    "churn/__init__.py",
+    "churn/config.py",
+    "churn/data.py",
+    "churn/task.py",
+    "data/train.csv",
+    "data/validation.csv",
+    "experiments/churn.yaml",
+    "pyproject.toml",
+    "tests/test_churn.py",
+]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current directory, which is empty."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Runs `init` with arguments that have to end in 2, and returns the message."""
+
+    def run(*arguments: str) -> str:
+        assert main(["init", *arguments]) == 2
+        said = capsys.readouterr()
+        assert said.out == ""
+        return said.err
+
+    return run
+
+
+def _shell(folder: Path, command: str) -> str:
+    """Runs a command as in a terminal in which the environment of this Python is active."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    python_path = os.pathsep.join([str(SRC), os.environ.get("PYTHONPATH", "")])
+    env = {**os.environ, "PATH": path, "PYTHONPATH": python_path.rstrip(os.pathsep)}
+    done = subprocess.run(
+        command, shell=True, cwd=folder, env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout + done.stderr
+
+
+def _files(folder: Path) -> list[str]:
+    return sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
+
+
+def test_it_prints_each_file_and_the_next_commands(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["init", "my own/churn"]) == 0
+
+    said = capsys.readouterr()
+    lines = said.out.splitlines()
+    assert said.err == ""
+    assert lines[-5:] == ["", "next:", "  cd 'my own/churn'", "  make test", "  make run"]
+    assert sorted(line.split()[0] for line in lines[:-5]) == FILES
+    assert all(len(line.split()) > 2 for line in lines[:-5])
+    assert _files(here / "my own/churn") == FILES
+
+
+def test_json_has_the_same(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init", "a", "--name=churn", "--json"]) == 0
+
+    found = json.loads(capsys.readouterr().out)
+    assert (found["directory"], found["name"]) == ("a", "churn")
+    assert sorted(found["files"]) == FILES
+    assert found["next"] == ["cd a", "make test", "make run"]
+
+
+def test_no_file_of_the_template_is_left_out() -> None:
+    there = {path for path in _files(new_project.TEMPLATE) if "__pycache__" not in path}
+
+    assert there == {path.replace(".gitignore", "gitignore") for path in new_project.FILES}
+
+
+def test_the_names_of_the_template_are_replaced(here: Path) -> None:
+    # A name that contains both placeholders.
+    assert main(["init", "a", "--name=my_project_MyProject_2"]) == 0
+
+    text = "".join((here / "a" / path).read_text() for path in _files(here / "a"))
+    assert "class MyProjectMyProject2Task(Task):" in text
+    assert 'task="my_project_MyProject_2.task:MyProjectMyProject2Task"' in text
+    assert set(re.findall(r"\w*my_project\w*", text)) == {
+        "my_project_MyProject_2",
+        "test_my_project_MyProject_2",
+    }
+
+
+@pytest.mark.parametrize(
+    ("folder", "name"),
+    [
+        ("churn", "churn"),
+        ("My-Churn.2", "my_churn_2"),
+        ("2024", "project_2024"),
+        ("_x_", "x"),
+        ("a/b/", "b"),
+        (".", "here"),
+        ("~/in_home", "in_home"),
+    ],
+)
+def test_the_name_of_the_package_is_that_of_the_directory(
+    here: Path, monkeypatch: pytest.MonkeyPatch, folder: str, name: str
+) -> None:
+    (here / "here").mkdir()
+    monkeypatch.chdir(here / "here")
+    monkeypatch.setenv("HOME", str(here))
+
+    assert main(["init", folder]) == 0
+
+    root = Path(folder).expanduser()
+    assert (root / name / "task.py").is_file()
+    assert (root / f"experiments/{name}.yaml").is_file()
+
+
+@pytest.mark.parametrize(
+    ("name", "reason", "suggestion"),
+    [
+        ("class", "a keyword of Python", "my_class"),
+        ("json", "the name of a module, which the package would hide", "my_json"),
+        ("sys", "the name of a module, which the package would hide", "my_sys"),
+        ("numpy", "the name of a module, which the package would hide", "my_numpy"),
+        ("orbit_runner", "the name of a module, which the package would hide", "my_orbit_runner"),
+        ("official", "the name of a module, which the package would hide", "my_official"),
+        # A namespace package.
+        ("google", "the name of a module, which the package would hide", "my_google"),
+        ("tests", "the name of another directory of the project", "my_tests"),
+        ("data", "the name of another directory of the project", "my_data"),
+        ("translation", "the name of a task of Orbit Runner", "my_translation"),
+        ("task", "so that its config would have the name of the base class", "my_task"),
+    ],
+)
+def test_a_name_that_is_taken_is_refused(
+    refused: Callable[..., str], here: Path, name: str, reason: str, suggestion: str
+) -> None:
+    ending = f"\npass another name, such as --name={suggestion}\n"
+
+    by_flag, by_folder = refused("a", f"--name={name}"), refused(f"b/{name}")
+
+    assert by_flag.startswith(f"runner: --name: got '{name}', {reason}")
+    assert by_folder.startswith(f"runner: DIR: the package would be named '{name}', {reason}")
+    assert by_flag.endswith(ending)
+    assert by_folder.endswith(ending)
+    assert _files(here) == []
+    assert main(["init", "c", f"--name={suggestion}"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "suggestion"),
+    [
+        ("a-b", "a_b"),
+        ("2x", "project_2x"),
+        ("größe", "gr_e"),
+        ("a_", "a"),
+        ("_", "project"),
+        ("", "project"),
+        ("json-", "my_json"),
+        ("a.b", "a_b"),
+        ("../b", "b"),
+    ],
+)
+def test_what_is_no_name_is_refused(
+    refused: Callable[..., str], here: Path, name: str, suggestion: str
+) -> None:
+    message = refused("x", f"--name={name}")
+
+    assert f"--name: got {name!r}, expected the name of a package\nallowed: ASCII" in message
+    assert message.endswith(f"such as --name={suggestion}\n")
+    assert _files(here) == []
+
+
+def test_a_project_in_the_current_directory_is_no_conflict(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(here))  # as `python -m` does
+    (here / "churn").mkdir()
+
+    assert main(["init", "churn"]) == 0
+
+
+def test_an_empty_directory_and_a_new_repository_are_fine(here: Path) -> None:
+    (here / "churn/.git").mkdir(parents=True)
+
+    assert main(["init", "churn"]) == 0
+
+    assert _files(here / "churn") == FILES
+
+
+@pytest.mark.parametrize(
+    ("folder", "message"),
+    [
+        ("full", "DIR: full contains files, which `runner init` does not overwrite\n  mine.txt\n"),
+        ("file", "DIR: file is not a directory\nuse one that is empty or does not exist"),
+        ("link", "DIR: link is not a directory\n"),
+        ("file/churn", "DIR: cannot write file/churn: Not a directory\nnothing was written"),
+        ("/proc/churn", "DIR: cannot write /proc/churn: "),
+        ("a" * 300, "File name too long\nnothing was written"),
+        ("gs://bucket/churn", "DIR: got 'gs://bucket/churn', expected a local path"),
+        ("~nobody_here/churn", "~nobody_here is not a home directory on this machine"),
+        ("", "DIR: is empty; specify the directory"),
+        ("日本", "DIR: got '日本', which has no ASCII letters or digits"),
+        ("/", "DIR: got '/', which has no ASCII letters or digits"),
+    ],
+)
+def test_unusable_directory_is_rejected(
+    refused: Callable[..., str], here: Path, folder: str, message: str
+) -> None:
+    (here / "full").mkdir()
+    (here / "full/mine.txt").write_text("mine")
+    (here / "file").touch()
+    (here / "link").symlink_to("nowhere")
+
+    assert message in refused(folder)
+
+    assert _files(here) == ["file", "full/mine.txt"]
+
+
+def test_a_failure_leaves_nothing_behind(
+    here: Path, refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_text = Path.write_text
+
+    def fail_at_the_last(self: Path, text: str, **arguments: str) -> int:
+        written = write_text(self, text, **arguments)
+        if self.name == ".gitignore":
+            raise OSError(28, "No space left on device", str(self))
+        return written
+
+    monkeypatch.setattr(Path, "write_text", fail_at_the_last)
+    (here / "empty").mkdir()
+
+    for folder in ("a/churn", "empty"):
+        assert ".gitignore: No space left on device\nnothing was written" in refused(folder)
+
+    assert sorted(here.rglob("*")) == [here / "empty"]
+
+
+def test_it_does_not_import_tensorflow(here: Path, without_tensorflow: dict[str, str]) -> None:
+    command = [sys.executable, "-m", "orbit_runner", "init", "churn"]
+
+    done = subprocess.run(
+        command, env=without_tensorflow, capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 0, done.stderr
+
+
+def test_ruff_and_validate_find_nothing(here: Path) -> None:
+    assert main(["init", "churn"]) == 0
+    folder = here / "churn"
+
+    assert "All checks passed!" in _shell(folder, "ruff check --isolated")
+    assert "already formatted" in _shell(folder, "ruff format --isolated --check")
+    validate = "runner validate experiments/churn.yaml"
+    assert _shell(folder, validate) == "experiments/churn.yaml: ok\n"
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "message"),
+    [
+        ("experiments/churn.yaml", "train.csv", "x.csv", "churn.yaml:10\n    cannot read data/x"),
+        ("data/train.csv", "5.1,3.5", "5.1,x", "data/train.csv:2: got {'sepal_length': '5.1'"),
+        ("data/train.csv", "setosa", "satosa", "one of setosa, versicolor, virginica"),
+        ("data/train.csv", "sepal_width", "width", "expected numbers in sepal_length, sepal_width"),
+        ("data/train.csv", ",setosa", "", "data/train.csv:2: got "),
+        ("experiments/churn.yaml", "hidden_u", "hiden_u", "did you mean 'hidden_units'?"),
+        ("experiments/churn.yaml", "units: 16", "units: 0", "got 0, allowed: at least 1"),
+    ],
+)
+def test_a_mistake_in_the_project_is_one_message(
+    here: Path, file: str, old: str, new: str, message: str
+) -> None:
+    assert main(["init", "churn"]) == 0
+    path = here / "churn" / file
+    path.write_text(path.read_text().replace(old, new, 1))
+
+    done = subprocess.run(
+        [sys.executable, "-m", "orbit_runner", "--experiment=churn"],
+        cwd=here / "churn",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_make_test_passes_in_a_new_project(here: Path) -> None:
+    assert main(["init", "churn"]) == 0
+
+    said = _shell(here / "churn", "make test")
+
+    assert "Ran 3 tests" in said
+    assert said.endswith("OK\n")
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_readme_work(here: Path) -> None:
+    assert main(["init", "churn"]) == 0
+    text = (here / "churn/README.md").read_text()
+    blocks = re.findall(r"^```sh\n(.*?)^```", text, re.M | re.S)
+    commands = [line.partition("#")[0].strip() for block in blocks for line in block.splitlines()]
+
+    said = {command: _shell(here / "churn", command) for command in commands}
+
+    assert commands[:2] == ["make test", "make run"]
+    assert "task.hidden_units" in said["runner diff churn runs/wide"]
+    assert said["runner reproduce runs/wide"].startswith("equal: ")
+    assert [name for name in _files(here / "churn/runs/wide") if name == "data.json"]
+    record = json.loads((here / "churn/runs/wide/data.json").read_text())
+    digests = [row["digest"] for rows in record["sections"].values() for row in rows]
+    assert len(digests) == 2
+    assert all(digest.startswith("sha256:") for digest in digests)

@@ -1,0 +1,107 @@
+"""The pages of the documentation: their commands run, and their tables are complete."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+import orbit_runner
+from orbit_runner.cli import main as cli
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+
+
+def text_of(page: str) -> str:
+    return (DOCS / page).read_text(encoding="utf-8")
+
+
+def shell_blocks(page: str) -> list[str]:
+    return re.findall(r"^```sh\n(.*?)^```", text_of(page), re.M | re.S)
+
+
+def run_blocks(page: str, folder: Path) -> str:
+    """Runs the commands of a page in order, as a user with an activated environment does."""
+    blocks = shell_blocks(page)
+    assert blocks
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", "\n".join(blocks)],
+        cwd=folder,
+        env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_first_run(tmp_path: Path) -> None:
+    output = run_blocks("first_run.md", tmp_path)
+
+    assert "weights              sha256" in output
+    assert re.search(r"^\s*dropout_rate: 0\.2 +# dropout\.yaml:3$", output, re.M)
+    assert re.search(r"^task\.model\.dropout_rate +0\.4 +0\.2$", output, re.M)
+    assert re.search(r"^equal: ", output, re.M)
+
+
+def test_the_commands_about_debugging(tmp_path: Path) -> None:
+    output = run_blocks("debugging_configs.md", ROOT)
+
+    assert "experiments/digits.yaml: ok" in output
+    assert re.search(r"seed: 5 +# --seed$", output, re.M)
+    assert re.search(r"^task\.model\.name +cnn +mlp$", output, re.M)
+
+
+def test_the_error_about_debugging_is_the_one_shown(tmp_path: Path) -> None:
+    (block,) = re.findall(r"^```\n(task\..*?)^```", text_of("debugging_configs.md"), re.M | re.S)
+    config = (ROOT / "experiments" / "digits.yaml").read_text(encoding="utf-8")
+    (tmp_path / "bad.yaml").write_text(config.replace("filters:", "filter:"), encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "orbit_runner", "validate", "bad.yaml"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    shown = re.sub(r"^", "  ", block, flags=re.M).rstrip()
+
+    assert done.returncode == 2
+    assert shown in done.stderr
+
+
+def test_the_api_page_lists_every_public_name() -> None:
+    listed = re.findall(r"^::: orbit_runner\.([\w.]+)$", text_of("api.md"), re.M)
+    modules = orbit_runner._MODULES
+
+    assert sorted(listed) == sorted(f"{modules[name]}.{name}" for name in modules)
+
+
+def test_the_page_of_exit_codes_is_complete() -> None:
+    table = " ".join(re.findall(r"^\| ([\d, ]+|128 \+ n) \|", text_of("exit_codes.md"), re.M))
+    listed = {int(code) for code in re.findall(r"\d+", table)}
+    docstring = cli.main.__doc__ or ""
+    own = {int(code) for code in re.findall(r"\b(\d+) \w", docstring)}
+    classes = {
+        int(code)
+        for path in (ROOT / "src" / "orbit_runner").rglob("*.py")
+        for code in re.findall(r"^    exit_code = (\d+)$", path.read_text(encoding="utf-8"), re.M)
+    }
+
+    assert own | classes <= listed
+    assert {1, 2, 3, 6} <= classes
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    in_navigation = set(re.findall(r": ([\w/]+\.md)$", text, re.M))
+
+    assert yaml.safe_load(text)["strict"] is True
+    assert {path.name for path in DOCS.glob("*.md")} <= in_navigation

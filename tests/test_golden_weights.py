@@ -1,0 +1,206 @@
+"""Short runs have the weights in `golden/weights.json`, and the changelog lists each change."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from orbit_runner import __version__
+from tools import golden_weights
+from tools.fingerprints import RUNS, fingerprint
+from tools.golden_weights import (
+    CHANGELOG,
+    NAMES,
+    UPDATE,
+    Entry,
+    GoldenRun,
+    current_conditions,
+    difference,
+    entry_for,
+    no_entry,
+    not_in_changelog,
+    read_entries,
+    updated,
+    version_key,
+)
+
+TEXT = """\
+# Changelog
+
+## [0.2.0] - 2030-01-01
+
+### Added
+
+- `tfrecord` reads faster.
+
+### Exactness
+
+- **A sum in another order**: the weights of `digits` and `mirrored` change.
+
+## [0.1.0] - 2029-01-01
+
+### Exactness
+
+- First recorded: `digits`, `tfrecord`.
+
+### Added
+
+- `ncf_movielens`.
+"""
+
+
+def entry(processor: str = "a", **since: str) -> Entry:
+    runs = {name: GoldenRun(weights="w", state="s", since=one) for name, one in since.items()}
+    return Entry(conditions={"processor": processor}, runs=runs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_the_weights_are_the_golden_ones(name: str) -> None:
+    entries, conditions = read_entries(), current_conditions()
+    found = entry_for(entries, conditions)
+    if found is None:
+        pytest.skip(f"{no_entry(entries, conditions)}; to add them: {UPDATE}")
+    golden, now = found["runs"][name], fingerprint(RUNS[name])
+    assert now["weights"] == golden["weights"], f"the weights changed; on purpose: {UPDATE}"
+    assert now["state"] == golden["state"], f"the state changed; on purpose: {UPDATE}"
+
+
+def test_the_file_is_well_formed() -> None:
+    entries = read_entries()
+    assert entries
+    for one in entries:
+        assert {*one} == {"conditions", "runs"}
+        assert one["conditions"]["intra-op threads"] == "1"
+        assert entry_for(entries, one["conditions"]) is one, "another entry has these conditions"
+        assert {*one["runs"]} == {*NAMES}
+        for run in one["runs"].values():
+            assert {*run} == {"weights", "state", "since"}
+            assert re.fullmatch("[0-9a-f]{64}", run["weights"])
+            assert re.fullmatch("[0-9a-f]{64}", run["state"])
+            assert version_key(run["since"]) <= version_key(__version__)
+
+
+def test_the_changelog_lists_every_golden_run() -> None:
+    assert not_in_changelog(read_entries(), CHANGELOG.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    ("since", "missing"),
+    [
+        ({"digits": "0.1.0", "tfrecord": "0.1.0"}, []),
+        ({"digits": "0.2.0", "mirrored": "0.2.0"}, []),
+        # Named in another section, in another version, in a version without a heading.
+        ({"tfrecord": "0.2.0"}, [("0.2.0", "tfrecord")]),
+        ({"ncf_movielens": "0.1.0"}, [("0.1.0", "ncf_movielens")]),
+        ({"mirrored": "0.1.0"}, [("0.1.0", "mirrored")]),
+        ({"digits": "0.3.0"}, [("0.3.0", "digits")]),
+        # A prefix of a name, and a version in which a dot is another character.
+        ({"digit": "0.2.0"}, [("0.2.0", "digit")]),
+        ({"digits": "0.1.00"}, [("0.1.00", "digits")]),
+    ],
+)
+def test_a_change_that_the_changelog_lacks(
+    since: dict[str, str], missing: list[tuple[str, str]]
+) -> None:
+    expected = [
+        f"CHANGELOG.md, version {version}, section Exactness: `{name}` is missing"
+        for version, name in missing
+    ]
+    assert not_in_changelog([entry(**since)], TEXT) == expected
+
+
+def test_every_entry_is_compared_with_the_changelog() -> None:
+    assert not_in_changelog([entry(digits="0.1.0"), entry("b", mirrored="0.1.0")], TEXT)
+
+
+def test_what_changed() -> None:
+    golden = entry(digits="0.1.0")["runs"]["digits"]
+    assert difference(None, {"weights": "w", "state": "s"}) == "new"
+    assert difference(golden, {"weights": "w", "state": "s"}) == "equal"
+    assert difference(golden, {"weights": "x", "state": "s"}) == "CHANGED"
+    assert difference(golden, {"weights": "w", "state": "t"}).startswith("CHANGED: state")
+
+
+def test_since_when_the_weights_are_these(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(golden_weights, "__version__", "0.12.0")
+    entries = [entry("a", digits="0.10.0"), entry("b", digits="0.9.0")]
+    golden = entries[1]["runs"]["digits"]
+
+    def since(weights: str, state: str = "s", name: str = "digits", known: bool = True) -> str:
+        found = {"weights": weights, "state": state}
+        return updated(entries, name, golden if known else None, found)["since"]
+
+    assert since("w") == since("w", "t") == "0.9.0"
+    assert since("x") == "0.12.0"
+    # A new kind of processor: the last change that another one has, if it has the run.
+    assert since("x", known=False) == "0.10.0"
+    assert since("x", name="tfrecord", known=False) == "0.12.0"
+
+
+def test_the_closest_entry_is_named() -> None:
+    entries: list[Entry] = [
+        {"conditions": {"processor": "x86_64 avx2", "numpy": "1"}, "runs": {}},
+        {"conditions": {"processor": "x86_64 avx2", "numpy": "2"}, "runs": {}},
+    ]
+    now = {"processor": "x86_64 avx2 fma", "numpy": "2"}
+    assert entry_for(entries, now) is None
+    assert no_entry(entries, now).endswith("(closest entry: processor: now has fma)")
+    assert "closest" not in no_entry([], now)
+    # A condition that only a later version records.
+    assert entry_for(entries, {"processor": "x86_64 avx2", "numpy": "2", "new": "1"}) is entries[1]
+
+
+def test_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    weights = "a" * 64
+
+    def train(run: object) -> dict[str, str]:
+        if not weights:
+            raise RuntimeError("exit code 1")
+        return {"weights": weights, "state": weights}
+
+    def call(*flags: str) -> tuple[int, str]:
+        code = golden_weights.main([*flags, "--only", "digits", "tfrecord"])
+        return code, capsys.readouterr().out
+
+    def recorded() -> set[tuple[str, str]]:
+        (one,) = json.loads((tmp_path / "weights.json").read_text())
+        assert one["conditions"] == current_conditions()
+        return {(run["weights"], run["since"]) for run in one["runs"].values()}
+
+    (tmp_path / "CHANGELOG.md").write_text(TEXT)
+    monkeypatch.setattr(golden_weights, "ROOT", tmp_path)
+    monkeypatch.setattr(golden_weights, "GOLDEN", tmp_path / "weights.json")
+    monkeypatch.setattr(golden_weights, "CHANGELOG", tmp_path / "CHANGELOG.md")
+    monkeypatch.setattr(golden_weights, "fingerprint", train)
+    monkeypatch.setattr(golden_weights, "__version__", "0.1.0")
+    code, output = call()
+    assert code == 0
+    assert re.search("^digits .* new .*^tfrecord .* new ", output, re.M | re.S)
+
+    assert not (tmp_path / "weights.json").exists()
+    assert call("--update")[0] == 0
+    assert recorded() == {(weights, "0.1.0")}
+    assert call()[0] == 0
+
+    before, weights = recorded(), "b" * 64
+    monkeypatch.setattr(golden_weights, "__version__", "0.2.0")
+    code, output = call()
+    assert code == 1
+    assert output.count("CHANGED") == 2
+    assert UPDATE in output
+    assert recorded() == before
+    code, output = call("--update")
+    assert code == 0
+    assert recorded() == {(weights, "0.2.0")}
+    assert "0.2.0, section Exactness: `tfrecord` is missing" in output
+    assert "`digits` is missing" not in output
+
+    before, weights = recorded(), ""
+    assert call("--update")[0] == 1
+    assert recorded() == before
