@@ -40,7 +40,7 @@ def test_readme_tables_list_all_experiments_and_commands() -> None:
     listed = set(re.findall(r"^\| `(\w+)` \|", TEXT, re.M))
     assert listed == set(experiment_files())
     for command in COMMANDS:
-        assert re.search(rf"^\| `runner \[?{command}\b", TEXT, re.M), command
+        assert re.search(rf"^\| [^|]*`runner \[?{command}\b", TEXT, re.M), command
 
 
 @pytest.mark.parametrize("page", [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md"])

@@ -21,6 +21,8 @@ ALL = {
     "explain": (["explain", "seed", "--experiment=digits"], "all"),
     "validate": (["validate", "digits"], "all"),
     "diff": (["diff", "digits", "digits_mlp"], "none"),
+    "runs": (["runs", "runs"], "none"),
+    "compare": (["compare", "runs/a"], "none"),
     "verify": (["verify", "runs/a"], "none"),
     "reproduce": (["reproduce", "runs/a"], "some"),
     "export": (["export", "runs/a"], "some"),

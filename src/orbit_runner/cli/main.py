@@ -26,6 +26,8 @@ COMMANDS = {
     "explain": "describe a setting: type, default, allowed values and effect",
     "validate": "check config files, and report all errors at once",
     "diff": "compare the configs of two experiments, files or runs",
+    "runs": "list runs: status, progress, results, and the settings that differ",
+    "compare": "compare runs: settings, metrics, curves, throughput and weights",
     "verify": "check that the checkpoints of a run have not changed since they were written",
     "reproduce": "run a saved config again, and check that the weights are identical",
     "export": "export a run as a SavedModel that needs only TensorFlow",

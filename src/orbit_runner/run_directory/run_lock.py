@@ -142,6 +142,41 @@ class RunLock:
                 raise RunnerError(_refusal(self._shown, holder))
 
 
+def read_holder(model_dir: Path) -> str | None:
+    """Returns on which machine a process trains in a run directory.
+
+    "" means this machine, another text is the name of another machine, and None means that no
+    process trains. Whether a process on another machine still runs cannot be found out.
+    """
+    try:
+        file = os.open(model_dir / ".lock", os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        holder = _read(file)
+        if not _may_hold(holder):
+            return None
+        if holder.get("host") != socket.gethostname():
+            return str(holder.get("host"))
+        return "" if _is_locked(file) else None
+    finally:
+        os.close(file)
+
+
+def _is_locked(file: int) -> bool:
+    """Returns whether the lock is held. Called only if the process that the file names is alive.
+
+    Its ID may have been reused, so the lock decides. If there are no locks, it is taken to be held.
+    """
+    if fcntl is None:
+        return True
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    return False
+
+
 def _is_taken(file: int) -> bool:
     if fcntl is None:
         raise OSError(errno.ENOSYS, "this platform has no flock")

@@ -1,0 +1,183 @@
+"""`runner compare`: compares runs by settings, metrics, curves, throughput and weights."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from orbit_runner.cli.flags.config_flags import Parser, parse, parser
+from orbit_runner.cli.remote_runs import local_run_scope
+from orbit_runner.cli.run_columns import RunColumns
+from orbit_runner.cli.run_filter import parse_condition
+from orbit_runner.errors import RunnerError, nearest
+from orbit_runner.reporting.comparison import RunComparison, compare
+from orbit_runner.run_directory.run_summary import find_runs, read_summary
+from orbit_runner.storage.paths import is_remote
+from orbit_runner.utils.files import jsonable, write_whole
+from orbit_runner.utils.streams import use_utf8
+
+_DESCRIPTION = """\
+Compare runs: the settings and versions that differ, metrics, curves, throughput and weights. A run
+may still be in progress. A directory stands for all runs in it."""
+_MOST_RUNS = 100
+
+Curve = tuple[str, str]  # (split, metric)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Prints the comparison, or writes it as a page. Returns 0."""
+    flags = parse(_parser(), arguments)
+    with contextlib.ExitStack() as stack:
+        paths = [path for name in flags.runs for path in _paths(name, stack)]
+        paths = _select(list(dict.fromkeys(paths)), flags.where)
+        comparison = compare(paths)
+    asked = _curves(comparison, flags.metric or ())
+    curves = asked or comparison.curve_keys()
+    if flags.html:
+        _write_page(comparison, curves, Path(flags.html))
+    use_utf8()
+    if flags.json:
+        print(json.dumps(jsonable(_as_dict(comparison, curves)), indent=2))
+    elif flags.csv:
+        csv.writer(sys.stdout, lineterminator="\n").writerows(_csv_rows(comparison))
+    elif not flags.html:
+        from orbit_runner.reporting.comparison_text import format_comparison
+
+        width = shutil.get_terminal_size((120, 24)).columns
+        curves = asked or comparison.main_curve_keys()
+        print("\n".join(format_comparison(comparison, curves, width)).rstrip())
+    return 0
+
+
+def _parser() -> Parser:
+    to = parser("compare", _DESCRIPTION)
+    add = to.add_argument
+    add("runs", metavar="RUN", nargs="+", help="run directory, or directory that contains runs")
+    add(
+        "--metric",
+        action="append",
+        metavar="NAME",
+        help="draw only the curves of this metric; may be repeated (default: all in a page, and "
+        "those of evaluations and the training loss in a terminal)",
+    )
+    add("--where", metavar="CONDITION", help="compare only matching runs, as in `runner runs`")
+    add("--html", metavar="FILE", help="write an HTML page with charts instead")
+    add("--json", action="store_true", help="print JSON")
+    add(
+        "--csv",
+        action="store_true",
+        help="print CSV: a row per run, with the settings that differ and the metrics",
+    )
+    return to
+
+
+def _paths(name: str, stack: contextlib.ExitStack) -> list[Path]:
+    if is_remote(name):
+        return [stack.enter_context(local_run_scope(name, "RUN", None))]
+    path = stack.enter_context(local_run_scope(name, "RUN"))
+    found = list(find_runs(path))
+    if found:
+        return found
+    if not path.is_dir():
+        problem = "is not a directory" if path.exists() else "does not exist"
+    else:
+        problem = "is not a run directory and contains none"
+    raise RunnerError(f"RUN: {name} {problem}\n`runner runs` lists runs")
+
+
+def _select(paths: list[Path], where: str | None) -> list[Path]:
+    if where:
+        runs = [read_summary(path) for path in paths]
+        condition = parse_condition(where, RunColumns(runs))
+        paths = [run.path for run in runs if condition(run)]
+        if not paths:
+            raise RunnerError(f"--where: no run matches {where!r}")
+    if len(paths) > _MOST_RUNS:
+        raise RunnerError(
+            f"RUN: got {len(paths)} runs, allowed: at most {_MOST_RUNS}\n"
+            "select some with --where, or list them with `runner runs`"
+        )
+    return paths
+
+
+def _curves(comparison: RunComparison, asked: Sequence[str]) -> list[Curve]:
+    """Returns the curves that `--metric` names."""
+    known = comparison.curve_keys()
+    found = []
+    for name in asked:
+        matching = [
+            (split, metric) for split, metric in known if name in (metric, f"{split}/{metric}")
+        ]
+        if not matching:
+            names = list(dict.fromkeys(metric for _, metric in known))
+            raise RunnerError(
+                f"--metric: unknown metric {name!r}{nearest(name, names)}\n"
+                f"allowed: {', '.join(names) or 'none, because no run has records'}"
+            )
+        found += matching
+    return list(dict.fromkeys(found))
+
+
+def _write_page(comparison: RunComparison, curves: Sequence[Curve], path: Path) -> None:
+    from orbit_runner.reporting.comparison_page import comparison_page
+
+    try:
+        write_whole(path, comparison_page(comparison, curves))
+    except OSError as error:
+        raise RunnerError(f"--html: cannot write {path}: {error.strerror}") from error
+    print(f"the comparison is in {path}", file=sys.stderr)
+
+
+def _as_dict(comparison: RunComparison, curves: Sequence[Curve]) -> dict[str, Any]:
+    return {
+        "runs": [
+            {
+                "run": os.fspath(run.summary.path),
+                "status": run.summary.status,
+                "step": run.summary.step,
+                "seconds": run.seconds,
+                "steps_per_second": run.steps_per_second,
+                "devices": run.devices,
+                "weights": run.weights,
+                "compared": compared,
+                "metrics": run.summary.metrics,
+                "best": run.summary.best,
+                "best_step": run.summary.best_step,
+            }
+            for run, compared in zip(comparison.runs, comparison.weights(), strict=True)
+        ],
+        "settings": comparison.settings(),
+        "software": comparison.software(),
+        "curves": {
+            "/".join(key): {
+                run: list(points.items()) for run, points in comparison.curve(key).items()
+            }
+            for key in curves
+        },
+    }
+
+
+def _csv_rows(comparison: RunComparison) -> Iterator[list[Any]]:
+    settings, metrics, best = comparison.settings(), comparison.metrics(), comparison.best()
+    titles = ["run", "status", "step", "seconds", "steps_per_second", "weights"]
+    yield [*titles, *settings, *metrics, *(f"best.{name}" for name in best)]
+    for index, run in enumerate(comparison.runs):
+        known = [
+            os.fspath(run.summary.path), run.summary.status, run.summary.step, run.seconds,
+            run.steps_per_second, run.weights,
+        ]  # fmt: skip
+        values = [row[index] for rows in (settings, metrics, best) for row in rows.values()]
+        yield [_plain(value) for value in (*known, *values)]
+
+
+def _plain(value: Any) -> Any:
+    if value is None:
+        return ""
+    return json.dumps(value) if isinstance(value, (list, dict, bool)) else value

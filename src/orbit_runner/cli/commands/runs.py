@@ -1,0 +1,186 @@
+"""`runner runs`: lists runs with their status, progress and results."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from orbit_runner.cli.flags.config_flags import Parser, parse, parser
+from orbit_runner.cli.run_columns import DEFAULT_COLUMNS, RunColumns
+from orbit_runner.cli.run_filter import parse_condition
+from orbit_runner.errors import RunnerError
+from orbit_runner.run_directory.run_summary import RunSummary, read_summaries
+from orbit_runner.storage.paths import is_remote, without_file_scheme
+from orbit_runner.utils.files import jsonable
+from orbit_runner.utils.streams import use_utf8
+
+_DESCRIPTION = """\
+List the runs in a directory: status, progress, results, age, and the settings that override the
+experiment file. The status is running, finished, diverged, preempted (SIGTERM), interrupted
+(Ctrl-C), failed, or lost: the process ended without recording why, for example after SIGKILL.
+
+--where, --sort and --columns accept the columns below, metrics, and settings. A metric is that of
+the best evaluation if the run keeps it, otherwise of the last one. best.accuracy and last.accuracy
+select one of them. Durations have a unit: s, min, h or d.
+
+columns: run status reason experiment mode step train_steps progress metric best_step age idle
+starts seed weights changes"""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Prints the runs in the given directories. Returns 0."""
+    flags = parse(_parser(), arguments)
+    runs = read_summaries([_root(name) for name in flags.directories or ["runs"]])
+    columns = RunColumns(runs)
+    names = _columns(flags, columns)
+    chosen = _select(runs, columns, flags)
+    use_utf8()
+    if flags.json:
+        print(json.dumps([_as_dict(run, columns, names) for run in chosen], indent=2))
+    elif flags.csv:
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerow(names)
+        writer.writerows([_plain(columns.value(run, name)) for name in names] for run in chosen)
+    elif chosen:
+        print(
+            "\n".join(
+                _table([[columns.text(run, name) for name in names] for run in chosen], names)
+            )
+        )
+    if not chosen:
+        where = ", ".join(flags.directories or ["runs"])
+        print(f"no runs in {where}" if not runs else "no run matches --where", file=sys.stderr)
+    return 0
+
+
+def _parser() -> Parser:
+    to = parser("runs", _DESCRIPTION)
+    add = to.add_argument
+    add(
+        "directories",
+        metavar="DIR",
+        nargs="*",
+        help="run directory, or directory that contains runs (default: runs)",
+    )
+    add(
+        "--where",
+        metavar="CONDITION",
+        help="list only matching runs, such as 'accuracy > 0.98 and age < 2h'",
+    )
+    add(
+        "--sort",
+        metavar="NAME",
+        help="sort by a column, metric or setting, largest first (default: newest first)",
+    )
+    add("--reverse", action="store_true", help="reverse the order")
+    add(
+        "--columns",
+        metavar="NAMES",
+        help="columns to show, separated by commas; +NAMES adds them to the default",
+    )
+    add("--limit", type=int, metavar="N", help="list at most N runs")
+    add("--json", action="store_true", help="print JSON: a list of objects, one for each run")
+    add("--csv", action="store_true", help="print CSV")
+    return to
+
+
+def _root(name: str) -> Path:
+    if is_remote(name):
+        raise RunnerError(
+            f"DIR: {name} is in an object store, and runs can only be listed in local directories"
+        )
+    path = Path(without_file_scheme(name))
+    if not path.is_dir():
+        problem = "is not a directory" if path.exists() else "does not exist"
+        raise RunnerError(f"DIR: {name} {problem}\nspecify the directory that contains the runs")
+    return path
+
+
+def _columns(flags: argparse.Namespace, columns: RunColumns) -> list[str]:
+    text = flags.columns or ""
+    asked = [name.strip() for name in text.lstrip("+").split(",") if name.strip()]
+    for name in asked:
+        columns.check(name, "--columns")
+    if asked and not text.startswith("+"):
+        return asked
+    # Before `changes`, which may be long.
+    names = [*DEFAULT_COLUMNS[:-1], *asked, DEFAULT_COLUMNS[-1]]
+    return list(dict.fromkeys(names))
+
+
+def _select(
+    runs: Sequence[RunSummary], columns: RunColumns, flags: argparse.Namespace
+) -> list[RunSummary]:
+    if flags.limit is not None and flags.limit < 1:
+        raise RunnerError(f"--limit: got {flags.limit}, allowed: at least 1")
+    if flags.where:
+        condition = parse_condition(flags.where, columns)
+        runs = [run for run in runs if condition(run)]
+    present = sorted(runs, key=lambda run: -(run.started or 0.0))
+    absent: list[RunSummary] = []
+    if flags.sort:
+        columns.check(flags.sort, "--sort")
+        absent = [run for run in present if columns.value(run, flags.sort) is None]
+        present = [run for run in present if columns.value(run, flags.sort) is not None]
+        present.sort(key=lambda run: _sort_key(columns.value(run, flags.sort)), reverse=True)
+    if flags.reverse:
+        present.reverse()
+    return [*present, *absent][: flags.limit]
+
+
+def _sort_key(value: Any) -> tuple[bool, float, str]:
+    """Returns a key that orders numbers before texts, and NaN before all other numbers."""
+    if isinstance(value, (int, float)):
+        return False, float("-inf") if value != value else float(value), ""
+    return True, 0.0, str(value)
+
+
+def _table(rows: Sequence[Sequence[str]], names: Sequence[str]) -> list[str]:
+    """Returns the lines of a table. On a terminal, the last column is cut to fit."""
+    shown = [list(names), *(list(row) for row in rows)]
+    widths = [max(len(row[column]) for row in shown) for column in range(len(names))]
+    lines = ["  ".join(f"{text:<{width}}" for text, width in zip(row, widths, strict=True)).rstrip()
+             for row in shown]  # fmt: skip
+    if not sys.stdout.isatty():
+        return lines
+    width = shutil.get_terminal_size().columns
+    return [line if len(line) <= width else f"{line[: width - 1]}…" for line in lines]
+
+
+def _as_dict(run: RunSummary, columns: RunColumns, names: Sequence[str]) -> dict[str, Any]:
+    """Returns everything that is known about a run, and the columns that were asked for."""
+    known = {
+        "run": os.path.relpath(run.path),
+        "status": run.status,
+        "reason": run.reason,
+        "experiment": run.experiment,
+        "mode": run.mode,
+        "step": run.step,
+        "train_steps": run.train_steps,
+        "started": run.started,
+        "active": run.active,
+        "metrics": run.metrics,
+        "best": run.best,
+        "best_metric": run.best_metric,
+        "best_step": run.best_step,
+        "changes": run.changes,
+        "seed": run.seed,
+        "weights": run.weights,
+        "starts": run.starts,
+    }
+    more = {name: columns.value(run, name) for name in names if name not in DEFAULT_COLUMNS}
+    found: dict[str, Any] = jsonable({**known, **more})
+    return found
+
+
+def _plain(value: Any) -> Any:
+    if value is None:
+        return ""
+    return value if isinstance(value, (int, float, str)) else json.dumps(value)

@@ -1,0 +1,140 @@
+"""The columns of `runner runs`: what is known about a run, its metrics, and its settings."""
+
+from __future__ import annotations
+
+import functools
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from orbit_runner.config.serialize import inline
+from orbit_runner.errors import RunnerError, nearest
+from orbit_runner.reporting.numbers import format_age, format_number
+from orbit_runner.run_directory.config_values import read_setting, read_settings
+from orbit_runner.run_directory.run_summary import RunSummary
+
+DEFAULT_COLUMNS = ("run", "status", "progress", "metric", "age", "experiment", "changes")
+
+Value = Any  # a number, a text, a boolean, a list, or None if the run has no such value
+
+
+class RunColumns:
+    """Looks up values of runs by the name of a column, a metric or a setting.
+
+    Args:
+        runs: The runs.
+        now: The time from which ages are counted, in seconds since the epoch.
+    """
+
+    def __init__(self, runs: Sequence[RunSummary], now: float | None = None) -> None:
+        self._runs, self._now = runs, time.time() if now is None else now
+        self._metrics = {name for run in runs for name in (*run.metrics, *run.best)}
+        self._fields: Mapping[str, Callable[[RunSummary], Value]] = {
+            "run": lambda run: os.path.relpath(run.path),
+            "status": lambda run: run.status,
+            "reason": lambda run: run.reason,
+            "experiment": lambda run: run.experiment,
+            "mode": lambda run: run.mode,
+            "step": lambda run: run.step,
+            "train_steps": lambda run: run.train_steps,
+            "progress": lambda run: run.step / run.train_steps if run.train_steps else None,
+            "metric": lambda run: run.metric(run.main_metric),
+            "best_step": lambda run: run.best_step,
+            "age": lambda run: None if run.started is None else self._now - run.started,
+            "idle": lambda run: None if run.active is None else self._now - run.active,
+            "starts": lambda run: run.starts,
+            "seed": lambda run: run.seed,
+            "weights": lambda run: run.weights,
+            "changes": lambda run: _format_changes(run.changes),
+        }
+
+    @functools.cached_property
+    def _settings(self) -> set[str]:
+        """The dotted paths of the settings, from one run of each experiment."""
+        examples = {run.experiment or run.path: run for run in self._runs}
+        return {path for run in examples.values() for path in read_settings(run.path)}
+
+    def is_known(self, name: str) -> bool:
+        """Returns whether a name is a column, a metric or a setting of one of the runs."""
+        if name in self._fields or name in self._metrics:
+            return True
+        if _split(name)[0]:
+            return _split(name)[1] in self._metrics
+        return name in self._settings
+
+    def check(self, name: str, flag: str) -> None:
+        """Raises `RunnerError` if a name is unknown. `flag` is where the user wrote it."""
+        if not self._runs or self.is_known(name):
+            return
+        near = nearest(name, [*self._fields, *self._metrics, *self._settings])
+        metrics = ", ".join(sorted(self._metrics)) or "none"
+        raise RunnerError(
+            f"{flag}: unknown name {name!r}{near}\n"
+            f"columns: {', '.join(self._fields)}\n"
+            f"metrics of these runs: {metrics}\n"
+            "settings: dotted paths, such as trainer.train_steps"
+        )
+
+    def value(self, run: RunSummary, name: str) -> Value:
+        """Returns a value, or None if the run has no such value."""
+        if name in self._fields:
+            return self._fields[name](run)
+        kind, metric = _split(name)
+        if kind:
+            return (run.best if kind == "best" else run.metrics).get(metric)
+        if name in self._metrics:
+            return run.metric(name)
+        if name in run.changes:
+            return run.changes[name]
+        return read_setting(run.path, name)
+
+    def text(self, run: RunSummary, name: str) -> str:
+        """Returns a value as it is shown in the table."""
+        if name == "metric":
+            return _format_metric(run)
+        if name == "progress":
+            return f"{run.step:,}" + (f"/{run.train_steps:,}" if run.train_steps else "")
+        if name == "weights":
+            return run.weights[:12]
+        value = self.value(run, name)
+        if value is None:
+            return "-"
+        if name in ("age", "idle"):
+            return format_age(value)
+        if isinstance(value, float):
+            return format_number(value)
+        return value if isinstance(value, str) else inline(value)
+
+
+def _split(name: str) -> tuple[str, str]:
+    kind, dot, metric = name.partition(".")
+    return (kind, metric) if dot and kind in ("best", "last") else ("", name)
+
+
+def _format_changes(changes: Mapping[str, Any]) -> str:
+    names = _short_names(changes)
+    return " ".join(f"{names[path]}={inline(value)}" for path, value in changes.items())
+
+
+def _short_names(paths: Iterable[str]) -> dict[str, str]:
+    """Returns the last parts of dotted paths, as many as are needed to tell them apart."""
+    parts = {path: path.split(".") for path in paths}
+    names = {}
+    for path, words in parts.items():
+        for count in range(1, len(words) + 1):
+            name = ".".join(words[-count:])
+            others = (other for other in parts if other != path)
+            if not any(f".{other}".endswith(f".{name}") for other in others):
+                break
+        names[path] = name
+    return names
+
+
+def _format_metric(run: RunSummary) -> str:
+    name = run.main_metric
+    value = run.metric(name)
+    if value is None:
+        return "-"
+    at = f" at {run.best_step:,}" if name in run.best and run.best_step is not None else ""
+    return f"{name} {format_number(value)}{at}"

@@ -1,0 +1,154 @@
+"""A comparison of runs as text for a terminal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from orbit_runner.reporting.comparison import RunComparison, format_value
+from orbit_runner.reporting.html.svg_chart import is_logarithmic
+from orbit_runner.reporting.numbers import format_number, format_seconds
+
+_GAP = 2
+_NARROWEST, _WIDEST = 10, 48
+_PLOT_WIDTH, _PLOT_HEIGHT = 64, 10
+_MARKS = "abcdefghijklmnopqrstuvwxyz"
+
+Row = tuple[str, Sequence[str]]
+
+
+def format_comparison(
+    comparison: RunComparison, curves: Sequence[tuple[str, str]], width: int
+) -> Iterator[str]:
+    """Yields the lines of a comparison.
+
+    Args:
+        comparison: The comparison.
+        curves: (split, metric) of the curves to draw.
+        width: The width of the terminal, in characters.
+    """
+    names = [f"[{_mark(index)}] {name}" for index, name in enumerate(comparison.names)]
+    blocks = [(title, rows) for title, rows in _blocks(comparison) if rows]
+    heads = [len(name) for _, rows in blocks for name, _ in rows]
+    first = min(max(heads, default=0), max(20, width - 3 * _NARROWEST))
+    for part in _column_groups(names, blocks, width - first):
+        yield "  ".join(
+            [" " * first, *(f"{names[index]:<{size}}" for index, size in part)]
+        ).rstrip()
+        for title, rows in blocks:
+            if title:
+                yield ""
+                yield title
+            for name, values in rows:
+                texts = [f"{_cut(values[index], size):<{size}}" for index, size in part]
+                yield "  ".join([f"{_cut(name, first):<{first}}", *texts]).rstrip()
+        yield ""
+    for key in curves:
+        found = comparison.curve(key)
+        yield from draw_curves(comparison.title(key), found, comparison.names, width)
+        yield ""
+
+
+def summary_rows(comparison: RunComparison) -> list[Row]:
+    """Returns what every run has: status, step, time, speed, devices and weights."""
+    runs = comparison.runs
+    rows: list[tuple[str, Callable[[Any], str]]] = [
+        ("experiment", lambda run: run.summary.experiment or str(run.settings.get("name") or "-")),
+        ("status", lambda run: run.summary.status),
+        ("step", lambda run: f"{run.summary.step:,}"),
+        ("wall time", lambda run: format_seconds(run.seconds)),
+        ("steps/s, median", lambda run: format_number(run.steps_per_second)),
+        ("devices", lambda run: run.devices or "-"),
+        ("weights", lambda run: run.weights[:12] or "-"),
+    ]
+    found = [(name, [text(run) for run in runs]) for name, text in rows]
+    return [*found, ("", comparison.weights())]
+
+
+def metric_rows(values: Mapping[str, Sequence[float | None]]) -> list[Row]:
+    """Returns metrics as rows of texts."""
+    return [(name, [format_number(value) for value in row]) for name, row in values.items()]
+
+
+def difference_rows(values: Mapping[str, Sequence[Any]]) -> list[Row]:
+    """Returns settings as rows of texts."""
+    return [(path, [format_value(value) for value in row]) for path, row in values.items()]
+
+
+def _blocks(comparison: RunComparison) -> list[tuple[str, list[Row]]]:
+    return [
+        ("", summary_rows(comparison)),
+        ("settings that differ", difference_rows(comparison.settings())),
+        ("software that differs", difference_rows(comparison.software())),
+        ("last evaluation and last training record", metric_rows(comparison.metrics())),
+        ("best evaluation", metric_rows(comparison.best())),
+    ]
+
+
+def _column_groups(
+    names: Sequence[str], blocks: Sequence[tuple[str, list[Row]]], width: int
+) -> Iterator[list[tuple[int, int]]]:
+    """Yields groups of (column, width) that fit on the terminal, one below the other."""
+    sizes = []
+    for index, name in enumerate(names):
+        texts = [name, *(values[index] for _, rows in blocks for _, values in rows)]
+        sizes.append(max(_NARROWEST, min(_WIDEST, max(map(len, texts)))))
+    group: list[tuple[int, int]] = []
+    used = 0
+    for index, size in enumerate(sizes):
+        if group and used + size + _GAP > width:
+            yield group
+            group, used = [], 0
+        group.append((index, min(size, max(_NARROWEST, width - _GAP))))
+        used += size + _GAP
+    if group:
+        yield group
+
+
+def draw_curves(
+    title: str, curves: Mapping[str, Mapping[int, float]], names: Sequence[str], width: int
+) -> Iterator[str]:
+    """Yields the lines of a plot in which each run has a letter.
+
+    Args:
+        title: The name of the metric.
+        curves: Values by name of the run and step.
+        names: The names of all runs, which determine the letters.
+        width: The width of the plot, in characters.
+    """
+    points = [(step, value) for curve in curves.values() for step, value in curve.items()]
+    finite = [(step, value) for step, value in points if math.isfinite(value)]
+    if not finite:
+        yield f"{title}: no values"
+        return
+    first, last = min(step for step, _ in points), max(step for step, _ in points)
+    low, high = min(value for _, value in finite), max(value for _, value in finite)
+    is_log = is_logarithmic(title, low, high)
+    scale: Callable[[float], float] = math.log if is_log else float
+    height = (scale(high) - scale(low)) or 1.0
+    yield f"{title} (log)" if is_log else title
+    columns = max(16, min(_PLOT_WIDTH, width - 14))
+    cells = [[" "] * columns for _ in range(_PLOT_HEIGHT)]
+    for name, curve in curves.items():
+        for step, value in curve.items():
+            if math.isfinite(value):
+                column = round((step - first) / ((last - first) or 1) * (columns - 1))
+                row = round((scale(high) - scale(value)) / height * (_PLOT_HEIGHT - 1))
+                mark = _mark(names.index(name))
+                cells[row][column] = mark if cells[row][column] in (" ", mark) else "*"
+    for row, line in enumerate(cells):
+        label = {0: high, _PLOT_HEIGHT - 1: low}.get(row)
+        shown = "" if label is None else format_number(label)
+        yield f"{shown:>10} │{''.join(line)}".rstrip()
+    yield f"{'':>10} └{'─' * columns}"
+    start, end = f"{first:,}", f"step {last:,}"
+    yield f"{'':>12}{start}{end:>{columns - len(start)}}"
+
+
+def _mark(index: int) -> str:
+    return _MARKS[index % len(_MARKS)]
+
+
+def _cut(text: str, size: int) -> str:
+    return text if len(text) <= size else f"{text[: size - 1]}…"

@@ -1,0 +1,104 @@
+"""The skeleton and the style sheet of a self-contained HTML page. It needs no scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+_LIGHT = ("#2563eb", "#d97706", "#059669", "#dc2626", "#7c3aed", "#0891b2", "#be185d", "#4d7c0f")
+_DARK = ("#60a5fa", "#fbbf24", "#34d399", "#f87171", "#a78bfa", "#22d3ee", "#f472b6", "#a3e635")
+
+_STYLE = """
+:root{color-scheme:light dark;--page:#fff;--card:#f6f7f9;--ink:#1c2330;--soft:#5b6472;
+--line:#dfe3e8;--bad:#b91c1c;--good:#15803d;LIGHT}
+@media (prefers-color-scheme:dark){:root{--page:#12161d;--card:#1a2029;--ink:#e6e9ee;
+--soft:#9aa4b2;--line:#2f3845;--bad:#f87171;--good:#4ade80;DARK}}
+*{box-sizing:border-box}
+body{margin:0 auto;max-width:1080px;padding:24px 16px 64px;background:var(--page);color:var(--ink);
+font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif}
+h1{font-size:1.5rem;margin:0 0 4px;overflow-wrap:anywhere}
+h2{font-size:1.1rem;margin:36px 0 10px}
+p{margin:6px 0}
+.soft{color:var(--soft)}
+.bad{color:var(--bad)}
+.good{color:var(--good)}
+code,.mono{font:13px/1.5 ui-monospace,"SF Mono",Menlo,Consolas,monospace;overflow-wrap:anywhere}
+.table{overflow-x:auto;border:1px solid var(--line);border-radius:8px}
+table{border-collapse:collapse;width:100%;font-size:14px}
+th,td{text-align:left;padding:5px 12px;border-bottom:1px solid var(--line);vertical-align:top}
+td{overflow-wrap:anywhere;min-width:6.5em}
+tbody tr:last-child>*{border-bottom:0}
+th{font-weight:600;white-space:nowrap}
+tbody th{font-weight:500}
+td.number,th.number{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
+.charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,400px),1fr));gap:16px}
+figure{margin:0;padding:10px 12px;background:var(--card);border:1px solid var(--line);
+border-radius:8px;break-inside:avoid}
+figcaption{font-weight:600;font-size:14px;margin-bottom:4px}
+svg{display:block;width:100%;height:auto}
+svg text{font:12px system-ui,sans-serif;fill:var(--soft)}
+svg .end{text-anchor:end}
+svg .mid{text-anchor:middle}
+svg .grid{stroke:var(--line);stroke-width:1;fill:none}
+svg .axis{stroke:var(--soft);stroke-width:1;fill:none}
+svg .line{fill:none;stroke:var(--c);stroke-width:1.8;stroke-linejoin:round}
+svg .dot{fill:var(--c)}
+svg .bad{stroke:var(--bad);stroke-width:2;fill:none}
+.legend{display:flex;flex-wrap:wrap;gap:2px 14px;font-size:13px;margin-top:4px}
+.key::before{content:"";display:inline-block;width:14px;height:3px;margin-right:6px;
+vertical-align:middle;background:var(--c);border-radius:2px}
+KEYS
+@media (max-width:600px){th,td{padding:5px 8px}
+tbody th{white-space:normal;overflow-wrap:anywhere;min-width:10em}}
+@media print{body{max-width:none;padding:0;font-size:11pt}.table{overflow:visible}
+h2{break-after:avoid}}
+"""
+
+
+def _style() -> str:
+    light = "".join(f"--c{index}:{color};" for index, color in enumerate(_LIGHT))
+    dark = "".join(f"--c{index}:{color};" for index, color in enumerate(_DARK))
+    keys = "".join(f".c{index}{{--c:var(--c{index})}}" for index in range(len(_LIGHT)))
+    return _STYLE.replace("LIGHT", light).replace("DARK", dark).replace("KEYS", keys)
+
+
+def page(title: str, body: str) -> str:
+    """Returns a complete HTML document. `body` is HTML; `title` is text."""
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width,initial-scale=1">\n'
+        f"<title>{escape(title)}</title>\n<style>{_style()}</style></head>\n"
+        f"<body>\n{body}\n</body></html>\n"
+    )
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: bool = False) -> str:
+    """Returns a table of texts; "" if it has no rows.
+
+    `head` are the column headings; empty to have none. The first column is a heading of its row. If
+    `numbers`, the other columns are aligned to the right.
+    """
+    if not rows:
+        return ""
+    kind = " class=number" if numbers else ""
+    titles = "".join(
+        f"<th{kind if column else ''}>{escape(text)}</th>" for column, text in enumerate(head)
+    )
+    lines = "".join(
+        f"<tr><th scope=row>{_breakable(row[0])}</th>"
+        + "".join(f"<td{kind}>{escape(text)}</td>" for text in row[1:])
+        + "</tr>"
+        for row in rows
+    )
+    above = f"<thead><tr>{titles}</tr></thead>" if head else ""
+    return f"<div class=table><table>{above}<tbody>{lines}</tbody></table></div>"
+
+
+def _breakable(path: str) -> str:
+    """Returns a dotted path as HTML that may be broken into lines after dots and underscores."""
+    return escape(path).replace(".", ".<wbr>").replace("_", "_<wbr>")
+
+
+def section(title: str, content: str) -> str:
+    """Returns a section with a heading; "" if `content` is empty."""
+    return f"<section><h2>{escape(title)}</h2>{content}</section>" if content else ""

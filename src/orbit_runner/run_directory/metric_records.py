@@ -1,0 +1,90 @@
+"""Reads the records in `metrics.jsonl`. Does not import TensorFlow.
+
+The run may still be writing the file, and may have been killed while it wrote a line, so lines that
+are not complete records are ignored.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+SPLITS = ("train", "validation")
+# Keys of a record that are not values of a metric.
+_OTHER = ("step", "split", "time", "event")
+_TAIL_BYTES = 16 * 1024
+# Training records between two evaluations, at most, that the end of a file is searched for.
+_LONGEST_TAIL = 1024 * 1024
+
+Record = Mapping[str, Any]
+# (split, metric) to the values by step, in ascending order of steps.
+Curves = dict[tuple[str, str], dict[int, float]]
+
+
+def read_records(path: Path) -> Iterator[Record]:
+    """Yields the records of a file in order; none if it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            yield from _records(file)
+    except OSError:
+        return
+
+
+def read_last_records(path: Path) -> dict[str, Record]:
+    """Returns the last record of each split. Reads only the end of the file."""
+    try:
+        with path.open("rb") as file:
+            end, size = file.seek(0, os.SEEK_END), _TAIL_BYTES
+            while True:
+                file.seek(max(0, end - size))
+                found = _last_of_each_split(file.read())
+                if size >= min(end, _LONGEST_TAIL) or len(found) == len(SPLITS):
+                    return found
+                size *= 8
+    except OSError:
+        return {}
+
+
+def read_curves(path: Path) -> Curves:
+    """Returns the values of every metric by step. If a step was repeated, the last value counts."""
+    curves: Curves = {}
+    for record in read_records(path):
+        for name, value in metric_values(record).items():
+            curves.setdefault((record["split"], name), {})[record["step"]] = value
+    return {key: dict(sorted(values.items())) for key, values in curves.items()}
+
+
+def metric_values(record: Record) -> dict[str, float]:
+    """Returns the values of a record that are numbers. JSON has null for NaN and infinities."""
+    return {
+        name: float(value) if value is not None else math.nan
+        for name, value in record.items()
+        if name not in _OTHER and not isinstance(value, (bool, str, list, dict))
+    }
+
+
+def _last_of_each_split(lines: bytes) -> dict[str, Record]:
+    found: dict[str, Record] = {}
+    for record in _records(reversed(lines.split(b"\n"))):
+        found.setdefault(str(record["split"]), record)
+        if len(found) == len(SPLITS):
+            break
+    return found
+
+
+def _records(lines: Iterable[bytes]) -> Iterator[Record]:
+    for line in lines:
+        if not line:
+            continue
+        try:
+            record = json.loads(line.decode())
+        except ValueError:
+            continue
+        if isinstance(record, dict) and record.get("split") in SPLITS:
+            step = record.get("step")
+            if isinstance(step, int) and not isinstance(step, bool):
+                yield record

@@ -1,0 +1,228 @@
+"""The status, progress and results of a run, for lists of runs. Does not import TensorFlow.
+
+Only small files and the end of `metrics.jsonl` are read, so that thousands of runs are listed in a
+second. A file that is missing, damaged or being written leaves its part of the summary empty.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import os
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from orbit_runner.run_directory.metric_records import metric_values, read_last_records
+from orbit_runner.run_directory.paths import RunDirectory
+from orbit_runner.run_directory.run_lock import read_holder
+from orbit_runner.utils.files import read_json_object
+
+STATUSES = ("running", "finished", "diverged", "preempted", "interrupted", "failed", "lost")
+# A run on another machine is running if it wrote a file this recently.
+_RECENT_SECONDS = 3600.0
+_RECORD = re.compile(r"run(\.\w+)?\.json")
+_NOT_METRICS = ("steps_per_second", "validation_examples")
+_CHECKPOINT = re.compile(r"ckpt-(\d+)\.index")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunSummary:
+    """What is known about a run at a glance.
+
+    Attributes:
+        path: The run directory.
+        status: One of `STATUSES`.
+        reason: Why the run failed or diverged, or which other machine it runs on; "" otherwise.
+        experiment: The name of the experiment; "" if it is not known.
+        mode: The mode of the last start.
+        step: The last recorded step.
+        train_steps: The step at which the run ends; None if it is not known.
+        started: When the run was started first, in seconds since the epoch; None if not known.
+        active: When it last wrote a record or ended, in seconds since the epoch.
+        metrics: Metrics of the last evaluation and, under other names, of the last training record.
+        best: Metrics of the best evaluation; empty if the run does not keep it.
+        best_metric: The metric that determines the best evaluation, or "".
+        best_step: The step of the best evaluation.
+        changes: Settings that override the experiment file, by dotted path.
+        seed: The seed.
+        weights: SHA-256 of the final weights; "" if the run is not finished.
+        starts: How often the run was started.
+    """
+
+    path: Path
+    status: str
+    reason: str = ""
+    experiment: str = ""
+    mode: str = ""
+    step: int = 0
+    train_steps: int | None = None
+    started: float | None = None
+    active: float | None = None
+    metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    best: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    best_metric: str = ""
+    best_step: int | None = None
+    changes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    seed: int | None = None
+    weights: str = ""
+    starts: int = 0
+
+    def metric(self, name: str) -> float | None:
+        """Returns a metric at the best evaluation if the run keeps it, else at the last one."""
+        return self.best.get(name, self.metrics.get(name))
+
+    @property
+    def main_metric(self) -> str:
+        """The metric to show: the one that determines the best evaluation, else the first one."""
+        if self.best_metric:
+            return self.best_metric
+        return next((name for name in self.metrics if name not in _NOT_METRICS), "")
+
+
+def find_runs(root: Path) -> Iterator[Path]:
+    """Yields the run directories in a directory, which may be one itself.
+
+    Does not search run directories, hidden directories and links to directories.
+    """
+    try:
+        entries = sorted(os.scandir(root), key=lambda entry: entry.name)
+    except OSError:
+        return
+    if any(_RECORD.fullmatch(entry.name) for entry in entries):
+        yield root
+        return
+    for entry in entries:
+        if not entry.name.startswith(".") and entry.is_dir(follow_symlinks=False):
+            yield from find_runs(root / entry.name)
+
+
+def read_summary(path: Path) -> RunSummary:
+    """Returns the summary of a run directory."""
+    directory = RunDirectory(path)
+    attempts = _read_attempts(directory)
+    last: Mapping[str, Any] = attempts[-1] if attempts else {}
+    records = read_last_records(directory.metrics)
+    trained = records.get("train", {})
+    evaluated = metric_values(records.get("validation", {})) or _numbers(last.get("metrics"))
+    times = [float(one["time"]) for one in records.values() if isinstance(one.get("time"), float)]
+    active = max([*times, *_times(last, "finished")], default=None)
+    status, reason = _status(path, last, active)
+    best_metric, best, best_step = _best(path, last)
+    return RunSummary(
+        path=path,
+        status=status,
+        reason=reason,
+        experiment=str(last.get("experiment") or ""),
+        mode=str(last.get("mode") or ""),
+        step=_step(directory, last, [int(one["step"]) for one in records.values()]),
+        train_steps=_integer(last.get("train_steps")),
+        started=min((when for one in attempts for when in _times(one, "started")), default=None),
+        active=active,
+        metrics={**evaluated, **_without(metric_values(trained), evaluated)},
+        best=best,
+        best_metric=best_metric,
+        best_step=best_step,
+        changes=changes if isinstance(changes := last.get("changes"), dict) else {},
+        seed=_integer(last.get("seed")),
+        weights=str(last.get("weights") or ""),
+        starts=len(attempts),
+    )
+
+
+def read_summaries(roots: Sequence[Path]) -> list[RunSummary]:
+    """Returns the summaries of all run directories in several directories, each once."""
+    found = dict.fromkeys(path for root in roots for path in find_runs(root))
+    return [read_summary(path) for path in found]
+
+
+def _read_attempts(directory: RunDirectory) -> list[Mapping[str, Any]]:
+    """Returns the starts that trained, or those of another mode if none did."""
+    trained = _read_record(directory.record("train"))
+    if trained:
+        return trained
+    others = (_read_record(path) for path in sorted(directory.path.glob("run.*.json")))
+    return next((attempts for attempts in others if attempts), [])
+
+
+def _read_record(path: Path) -> list[Mapping[str, Any]]:
+    try:
+        found = read_json_object(path).get("attempts")
+    except (OSError, ValueError):
+        return []
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+
+def _status(path: Path, last: Mapping[str, Any], active: float | None) -> tuple[str, str]:
+    """Returns the status and, for some, the reason."""
+    host = read_holder(path)
+    if host is not None:
+        if host == "":
+            return "running", ""
+        if active is not None and time.time() - active < _RECENT_SECONDS:
+            return "running", f"on {host}"
+        return "lost", f"on {host}"
+    outcome = last.get("outcome")
+    if not isinstance(outcome, str):
+        return "lost", ""
+    if outcome in ("done", "left"):
+        return "finished", ""
+    kind, _, reason = outcome.partition(": ")
+    reason = reason.splitlines()[0] if reason else kind
+    if kind == "Interrupted":
+        return ("interrupted" if "SIGINT" in reason else "preempted"), reason
+    names = {"Diverged": "diverged", "KeyboardInterrupt": "interrupted", "MemberLost": "lost"}
+    return names.get(kind, "failed"), reason
+
+
+def _best(path: Path, last: Mapping[str, Any]) -> tuple[str, dict[str, float], int | None]:
+    """Returns the metric, values and step of the best evaluation."""
+    rule = last.get("best")
+    if not isinstance(rule, dict) or not rule.get("metric"):
+        return "", {}, None
+    try:
+        found = read_json_object(path / str(rule.get("directory")) / "info.json")
+    except (OSError, ValueError):
+        return str(rule["metric"]), {}, None
+    step = _integer(found.pop("best_ckpt_global_step", None))
+    return str(rule["metric"]), _numbers(found), step
+
+
+def _step(directory: RunDirectory, last: Mapping[str, Any], recorded: list[int]) -> int:
+    step = _integer(last.get("step"))
+    if step is not None:
+        return step
+    try:
+        names = os.listdir(directory.checkpoints)
+    except OSError:
+        names = []
+    saved = [int(found[1]) for name in names if (found := _CHECKPOINT.fullmatch(name))]
+    return max([*recorded, *saved], default=0)
+
+
+def _numbers(values: Any) -> dict[str, float]:
+    return metric_values(values) if isinstance(values, dict) else {}
+
+
+def _without(values: Mapping[str, float], others: Mapping[str, float]) -> dict[str, float]:
+    return {name: value for name, value in values.items() if name not in others}
+
+
+def _integer(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def attempt_seconds(attempt: Mapping[str, Any]) -> float | None:
+    """Returns the wall time of an entry of `run.json`, in seconds; None if it has not ended."""
+    started, finished = _times(attempt, "started"), _times(attempt, "finished")
+    return finished[0] - started[0] if started and finished else None
+
+
+def _times(attempt: Mapping[str, Any], key: str) -> list[float]:
+    try:
+        when = datetime.datetime.strptime(str(attempt.get(key)), "%Y-%m-%dT%H:%M:%S%z")
+    except ValueError:
+        return []
+    return [when.timestamp()]

@@ -1,0 +1,216 @@
+"""`runner runs`: the table, conditions, order, columns and machine-readable output."""
+
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from orbit_runner.cli.main import main
+from tests.support.run_directories import write_best, write_run
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Four runs in `runs`: a finished, b diverged, c lost, d finished with other settings."""
+    monkeypatch.chdir(tmp_path)
+    root = tmp_path / "runs"
+    write_run(root / "a", accuracies={300: 0.9}, started="2026-11-20T10:00:00+0000")
+    write_run(root / "b", outcome="Diverged: loss is nan", started="2026-11-20T11:00:00+0000")
+    write_run(root / "c", outcome=None, losses=[2.0, 1.0], started="2026-11-20T12:00:00+0000")
+    write_run(
+        root / "d",
+        accuracies={300: 0.95},
+        flags=[("runtime.seed", "3"), ("task.model.dropout_rate", "0.1")],
+        started="2026-11-20T13:00:00+0000",
+    )
+    write_best(root / "d", 200, accuracy=0.97)
+    return root
+
+
+def _names(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    return [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:]]
+
+
+def test_table_lists_the_newest_run_first(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["runs"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == [
+        "run", "status", "progress", "metric", "age", "experiment", "changes",
+    ]  # fmt: skip
+    assert [line.split()[0] for line in lines[1:]] == ["runs/d", "runs/c", "runs/b", "runs/a"]
+    assert "accuracy 0.97 at 200" in lines[1]
+    assert "seed=3 dropout_rate=0.1" in lines[1]
+    assert "200/300" in lines[2]
+    assert "lost" in lines[2]
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ("accuracy > 0.95", ["d"]),
+        ("accuracy >= 0.9", ["d", "a"]),
+        ("last.accuracy > 0.96", []),
+        ("best.accuracy > 0.96", ["d"]),
+        ("0.85 < accuracy < 0.95", ["a"]),
+        ("status == finished", ["d", "a"]),
+        ("status == 'finished' and accuracy < 0.95", ["a"]),
+        ("status != finished", ["c", "b"]),
+        ("status in (lost, diverged)", ["c", "b"]),
+        ("status not in [lost]", ["d", "b", "a"]),
+        ("not (status == lost or status == diverged)", ["d", "a"]),
+        ("step < train_steps", ["c"]),
+        ("runtime.seed == 3", ["d"]),
+        ("task.model.dropout_rate == 0.4", ["c", "b", "a"]),
+        ("task.model.name == cnn", ["d", "c", "b", "a"]),
+        ("runtime.deterministic == true", ["d", "c", "b", "a"]),
+        ("age < 1s", []),
+        ("age > 1.5h and idle > 2min", ["d", "c", "b", "a"]),
+        ("experiment == digits and step == 300", ["d", "b", "a"]),
+    ],
+)
+def test_where_selects_runs(
+    runs: Path, capsys: pytest.CaptureFixture[str], condition: str, expected: list[str]
+) -> None:
+    assert main(["runs", f"--where={condition}"]) == 0
+    assert _names(capsys) == [f"runs/{name}" for name in expected]
+
+
+@pytest.mark.parametrize(
+    ("condition", "reason"),
+    [
+        ("acuracy > 0.9", "unknown name 'acuracy'; did you mean 'accuracy'?"),
+        ("trainer.train_step > 1", "did you mean 'trainer.train_steps'?"),
+        ("accuracy >", "invalid syntax"),
+        ("accuracy", "expected a comparison, got 'accuracy'"),
+        ("accuracy + 1 > 2", "expected a value, got 'accuracy + 1'"),
+        ("accuracy is 1", "use ==, !=, <, <=, >, >=, in or not in"),
+        ("accuracy > high", "cannot compare"),
+        ("step in 3", "cannot compare"),
+        ("__import__('os').system('true') == 0", "expected a value"),
+        ("(lambda: 1)() == 1", "expected a value"),
+        ("accuracy > 0.9; 1", "invalid syntax"),
+        ("(" * 500 + "1" + ")" * 500, "too many nested parentheses"),
+        ("accuracy > 1 and " * 500 + "1", "too long"),
+        ("accuracy > 0.9 \x00", "null bytes"),
+    ],
+)
+def test_invalid_condition_is_an_error(
+    runs: Path, capsys: pytest.CaptureFixture[str], condition: str, reason: str
+) -> None:
+    assert main(["runs", f"--where={condition}"]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("runner: --where: ")
+    assert reason in printed.err
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (["--sort=accuracy"], ["d", "a", "c", "b"]),
+        (["--sort=accuracy", "--reverse"], ["a", "d", "c", "b"]),
+        (["--sort=progress"], ["d", "b", "a", "c"]),
+        (["--sort=runtime.seed", "--limit=2"], ["c", "b"]),
+        (["--sort=status"], ["c", "d", "a", "b"]),
+        (["--reverse"], ["a", "b", "c", "d"]),
+        (["--limit=1"], ["d"]),
+    ],
+)
+def test_sort_and_limit(
+    runs: Path, capsys: pytest.CaptureFixture[str], flags: list[str], expected: list[str]
+) -> None:
+    assert main(["runs", *flags]) == 0
+    assert [Path(name).name for name in _names(capsys)] == expected
+
+
+def test_columns_replace_or_extend_the_default(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["runs", "--columns=run,task.model.dropout_rate,last.accuracy", "--limit=1"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].split() == ["runs/d", "0.1", "0.95"]
+    assert main(["runs", "--columns=+runtime.seed", "--limit=1"]) == 0
+    assert capsys.readouterr().out.splitlines()[0].split()[-2:] == ["runtime.seed", "changes"]
+    assert main(["runs", "--columns=accurcy"]) == 2
+    assert "--columns: unknown name 'accurcy'" in capsys.readouterr().err
+
+
+def test_json_and_csv_have_full_values(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["runs", "--json", "--columns=+runtime.seed", "--where=runtime.seed==3"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert found["run"] == "runs/d"
+    assert found["best"] == {"accuracy": 0.97}
+    assert found["runtime.seed"] == 3
+    assert main(["runs", "--csv", "--columns=run,status,accuracy"]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert rows[0] == {"run": "runs/d", "status": "finished", "accuracy": "0.97"}
+    assert rows[1]["accuracy"] == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["missing"], "DIR: missing does not exist"),
+        (["gs://bucket/runs"], "in an object store"),
+        (["--limit=0"], "--limit: got 0, allowed: at least 1"),
+        (["--sort=nothing_like_it"], "--sort: unknown name"),
+    ],
+)
+def test_invalid_arguments_are_errors(
+    runs: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], reason: str
+) -> None:
+    assert main(["runs", *arguments]) == 2
+    assert reason in capsys.readouterr().err
+
+
+def test_directory_without_runs_prints_a_note(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["runs", str(tmp_path)]) == 0
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err) == ("", f"no runs in {tmp_path}\n")
+
+
+def test_table_is_cut_to_the_width_of_a_terminal(
+    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    assert main(["runs"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) == 40
+    assert lines[1].endswith("…")
+
+
+def test_listing_and_comparing_do_not_import_tensorflow(
+    runs: Path, without_tensorflow: dict[str, str]
+) -> None:
+    command = [sys.executable, "-m", "orbit_runner"]
+    for arguments in (["runs", "--where=runtime.seed==3"], ["compare", "runs"]):
+        done = subprocess.run(
+            [*command, *arguments], env=without_tensorflow, capture_output=True, text=True,
+            check=False,
+        )  # fmt: skip
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.usefixtures("runs")
+def test_run_directory_without_permission_is_left_out(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scan: Callable[..., object] = os.scandir
+
+    def refuse(path: object) -> object:
+        if str(path).endswith("b"):
+            raise PermissionError(13, "Permission denied")
+        return scan(path)
+
+    monkeypatch.setattr("os.scandir", refuse)
+    assert main(["runs"]) == 0
+    assert _names(capsys) == ["runs/d", "runs/c", "runs/a"]

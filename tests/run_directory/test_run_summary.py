@@ -1,0 +1,186 @@
+"""The status, progress and results of runs, read from their files."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from orbit_runner.run_directory.run_summary import find_runs, read_summaries, read_summary
+from tests.support.run_directories import write_best, write_run
+
+HOLD = """\
+import sys
+from orbit_runner.run_directory.run_lock import RunLock
+RunLock(sys.argv[1]).acquire()
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
+    """A process that trains in `tmp_path / 'a'`, as far as the lock tells."""
+    write_run(tmp_path / "a", outcome=None)
+    command = [sys.executable, "-c", HOLD, str(tmp_path / "a")]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        yield process
+        process.kill()
+
+
+@pytest.mark.parametrize(
+    ("outcome", "status", "reason"),
+    [
+        ("done", "finished", ""),
+        ("left", "finished", ""),
+        (None, "lost", ""),
+        ("Diverged: training diverged: loss is nan at step 4\nlower it", "diverged",
+         "training diverged: loss is nan at step 4"),
+        ("Interrupted: SIGTERM: saved at step 5, exiting", "preempted",
+         "SIGTERM: saved at step 5, exiting"),
+        ("Interrupted: SIGHUP: saved at step 5, exiting", "preempted",
+         "SIGHUP: saved at step 5, exiting"),
+        ("Interrupted: SIGINT: saved at step 5, exiting", "interrupted",
+         "SIGINT: saved at step 5, exiting"),
+        ("KeyboardInterrupt: nothing has been saved", "interrupted", "nothing has been saved"),
+        ("MemberLost: worker 1", "lost", "worker 1"),
+        ("ValueError: shapes\ndo not match", "failed", "shapes"),
+        ("MemoryError: ", "failed", "MemoryError"),
+    ],
+)  # fmt: skip
+def test_status_follows_from_the_outcome(
+    tmp_path: Path, outcome: str | None, status: str, reason: str
+) -> None:
+    summary = read_summary(write_run(tmp_path / "a", outcome=outcome))
+    assert (summary.status, summary.reason) == (status, reason)
+
+
+def test_run_is_running_while_a_process_holds_its_lock(
+    tmp_path: Path, running: "subprocess.Popen[str]"
+) -> None:
+    assert read_summary(tmp_path / "a").status == "running"
+    running.kill()
+    running.wait()
+    assert read_summary(tmp_path / "a").status == "lost"
+
+
+@pytest.mark.parametrize(("seconds_ago", "status"), [(60.0, "running"), (7200.0, "lost")])
+def test_run_on_another_machine_is_running_if_it_wrote_recently(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds_ago: float, status: str
+) -> None:
+    path = write_run(tmp_path / "a", outcome=None)
+    (path / ".lock").write_text('{"process": 1, "host": "elsewhere"}\n')
+    last = json.loads((path / "metrics.jsonl").read_text().splitlines()[-1])["time"]
+    monkeypatch.setattr("time.time", lambda: last + seconds_ago)
+    summary = read_summary(path)
+    assert (summary.status, summary.reason) == (status, "on elsewhere")
+
+
+def test_process_id_that_was_reused_does_not_make_a_run_running(tmp_path: Path) -> None:
+    path = write_run(tmp_path / "a", outcome=None)
+    (path / ".lock").write_text(
+        json.dumps({"process": os.getpid(), "host": socket.gethostname()}) + "\n"
+    )
+    assert read_summary(path).status == "lost"
+
+
+def test_summary_has_progress_metrics_and_changes(tmp_path: Path) -> None:
+    path = write_run(
+        tmp_path / "a", accuracies={100: 0.7, 200: 0.9, 300: 0.8}, flags=[("runtime.seed", "3")]
+    )
+    write_best(path, 200, accuracy=0.9)
+    found = read_summary(path)
+    assert (found.experiment, found.mode, found.step, found.train_steps) == (
+        "digits", "train_and_eval", 300, 300,
+    )  # fmt: skip
+    assert found.metrics == {"accuracy": 0.8, "training_loss": 0.5, "steps_per_second": 30.0}
+    assert (found.best, found.best_step, found.main_metric) == ({"accuracy": 0.9}, 200, "accuracy")
+    assert found.metric("accuracy") == 0.9
+    assert found.metric("training_loss") == 0.5
+    assert found.changes == {"runtime.seed": 3}
+
+
+def test_evaluation_far_from_the_end_of_the_records_is_found(tmp_path: Path) -> None:
+    path = write_run(tmp_path / "a", outcome=None, losses=[0.1] * 5000, accuracies={100: 0.7})
+    found = read_summary(path)
+    assert found.metrics["accuracy"] == 0.7
+    assert found.step == 500_000
+
+
+def test_step_of_a_run_without_records_is_that_of_its_checkpoint(tmp_path: Path) -> None:
+    path = write_run(tmp_path / "a", outcome=None, losses=[])
+    (path / "checkpoints" / "ckpt-40.index").touch()
+    (path / "checkpoints" / "ckpt-70.json").touch()  # Not complete yet.
+    assert read_summary(path).step == 40
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("run.json", ""),
+        ("run.json", "[]"),
+        ("run.json", '{"attempts": 3}'),
+        ("run.json", '{"attempts": [3, {"mode": 4, "step": "x", "metrics": [], "best": 7}]}'),
+        ("metrics.jsonl", '{"step": 400, "split": "train", "training_lo'),
+        ("metrics.jsonl", '7\n[]\n{"step": true, "split": "train"}\n\x00\xff\n'),
+        ("metrics.jsonl", '{"step": 1, "split": "train", "time": "x", "training_loss": [1]}\n'),
+        ("best/info.json", "{"),
+    ],
+)
+def test_damaged_file_leaves_its_part_of_the_summary_empty(
+    tmp_path: Path, name: str, content: str
+) -> None:
+    path = write_run(tmp_path / "a")
+    write_best(path, 200, accuracy=0.9)
+    (path / name).write_text(content, encoding="latin-1")
+    found = read_summary(path)
+    assert found.path == path
+    if name == "run.json":
+        assert (found.status, found.metrics["training_loss"]) == ("lost", 0.5)
+    elif name == "best/info.json":
+        assert found.best == {}
+    else:
+        assert (found.status, found.step, "accuracy" in found.best) == ("finished", 300, True)
+
+
+def test_half_a_line_at_the_end_does_not_hide_the_line_before(tmp_path: Path) -> None:
+    path = write_run(tmp_path / "a", outcome=None, accuracies={300: 0.8})
+    with (path / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 400, "split": "train", "training_lo')
+    found = read_summary(path)
+    assert (found.step, found.metrics["training_loss"], found.metrics["accuracy"]) == (
+        300,
+        0.5,
+        0.8,
+    )
+
+
+def test_null_in_a_record_is_not_a_number(tmp_path: Path) -> None:
+    found = read_summary(write_run(tmp_path / "a", losses=[1.0, None]))
+    assert found.metrics["training_loss"] != found.metrics["training_loss"]
+
+
+def test_runs_are_found_at_any_depth_but_not_inside_runs(tmp_path: Path) -> None:
+    paths = [tmp_path / "a", tmp_path / "b/c/d", tmp_path / "b/e"]
+    for path in paths:
+        write_run(path)
+    write_run(tmp_path / "a" / "best" / "inside")
+    write_run(tmp_path / ".hidden" / "f")
+    (tmp_path / "link").symlink_to(tmp_path / "b")
+    assert list(find_runs(tmp_path)) == paths
+    assert [run.path for run in read_summaries([tmp_path, tmp_path / "a"])] == paths
+
+
+def test_directory_of_an_evaluation_is_a_run(tmp_path: Path) -> None:
+    path = write_run(tmp_path / "a", mode="eval")
+    (path / "run.json").rename(path / "run.eval.json")
+    assert list(find_runs(tmp_path)) == [path]
+    assert read_summary(path).mode == "eval"

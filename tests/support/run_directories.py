@@ -1,0 +1,92 @@
+"""Run directories with the files that the commands read, for tests that need many runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from orbit_runner.config.resolve import Request, resolve
+from orbit_runner.config.serialize import to_yaml
+
+_TIME = 1_795_000_000.0
+
+
+def write_run(
+    path: Path,
+    *,
+    outcome: str | None = "done",
+    step: int = 300,
+    accuracies: Mapping[int, float | None] | None = None,
+    losses: Sequence[float | None] = (2.0, 1.0, 0.5),
+    flags: Sequence[tuple[str, str]] = (),
+    weights: Mapping[int, str] | None = None,
+    **record: Any,
+) -> Path:
+    """Writes a run directory of `digits`, one training record per 100 steps. Returns its path.
+
+    `outcome` is None for a process that was killed. `flags` are (dotted path, text) of settings.
+    `weights` are fingerprints by step. `record` are further keys of the entry in `run.json`.
+    """
+    path.mkdir(parents=True)
+    resolved = resolve(
+        Request(experiment="digits", flags=tuple((f"--{name}", name, text) for name, text in flags))
+    )
+    (path / "config.yaml").write_text(f"# Made by: a test\n{to_yaml(resolved.config)}")
+    attempt: dict[str, Any] = {
+        "mode": "train_and_eval",
+        "seed": 17,
+        "started": "2026-11-20T10:00:00+0000",
+        "experiment": "digits",
+        "changes": {name: yaml.safe_load(text) for name, text in flags},
+        "train_steps": 300,
+        "best": {"metric": "accuracy", "directory": "best"},
+        "devices": {"gpus": [], "cpu_cores": 1},
+        "software": {"tensorflow": "2.20.0"},
+    }
+    if outcome is not None:
+        attempt |= {"finished": "2026-11-20T10:01:30+0000", "outcome": outcome}
+        if outcome == "done":
+            attempt |= {"step": step, "weights": "ab" * 32}
+    (path / "run.json").write_text(json.dumps({"attempts": [{**attempt, **record}]}))
+    (path / "metrics.jsonl").write_text(
+        "".join(f"{json.dumps(one)}\n" for one in _records(losses, accuracies or {}))
+    )
+    (path / "checkpoints").mkdir()
+    (path / "checkpoints" / "fingerprints.jsonl").write_text(
+        "".join(
+            f"{json.dumps({'step': at, 'weights': text, 'state': text})}\n"
+            for at, text in (weights or {}).items()
+        )
+    )
+    return path
+
+
+def _records(
+    losses: Sequence[float | None], accuracies: Mapping[int, float | None]
+) -> list[dict[str, Any]]:
+    trained: list[dict[str, Any]] = [
+        {
+            "step": 100 * index,
+            "split": "train",
+            "time": _TIME + index,
+            "training_loss": loss,
+            "steps_per_second": 10.0 * index,
+        }
+        for index, loss in enumerate(losses, start=1)
+    ]
+    evaluated: list[dict[str, Any]] = [
+        {"step": step, "split": "validation", "time": _TIME + step / 100, "accuracy": value}
+        for step, value in accuracies.items()
+    ]
+    return sorted([*trained, *evaluated], key=lambda record: record["step"])
+
+
+def write_best(path: Path, step: int, **metrics: float) -> None:
+    """Writes the metrics of the best evaluation of a run."""
+    (path / "best").mkdir()
+    best = json.dumps({**metrics, "best_ckpt_global_step": step})
+    (path / "best" / "info.json").write_text(best)
