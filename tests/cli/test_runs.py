@@ -157,7 +157,7 @@ def test_json_and_csv_have_full_values(runs: Path, capsys: pytest.CaptureFixture
     ("arguments", "reason"),
     [
         (["missing"], "DIR: missing does not exist"),
-        (["gs://bucket/runs"], "in an object store"),
+        (["gs://bucket/runs"], "DIR: got 'gs://bucket/runs', expected a local path"),
         (["--limit=0"], "--limit: got 0, allowed: at least 1"),
         (["--sort=nothing_like_it"], "--sort: unknown name"),
     ],

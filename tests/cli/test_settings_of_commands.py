@@ -23,6 +23,7 @@ ALL = {
     "diff": (["diff", "digits", "digits_mlp"], "none"),
     "runs": (["runs", "runs"], "none"),
     "compare": (["compare", "runs/a"], "none"),
+    "report": (["report", "runs/a"], "none"),
     "verify": (["verify", "runs/a"], "none"),
     "reproduce": (["reproduce", "runs/a"], "some"),
     "export": (["export", "runs/a"], "some"),

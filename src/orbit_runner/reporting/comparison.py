@@ -7,78 +7,24 @@ installed can be compared.
 from __future__ import annotations
 
 import dataclasses
-import math
 import os
-import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from orbit_runner.config.serialize import inline
-from orbit_runner.run_directory.config_values import read_settings
-from orbit_runner.run_directory.history import RunHistory, read_history
-from orbit_runner.run_directory.metric_records import SPLITS, Curves, read_curves
-from orbit_runner.run_directory.run_summary import RunSummary, attempt_seconds, read_summary
+from orbit_runner.reporting.run_data import NO_METRICS, SPEED, RunData, read_run
+from orbit_runner.run_directory.metric_records import SPLITS
 
 # Describe an experiment, but are no settings of it.
 _LEFT_OUT = ("description",)
-_SPEED = "steps_per_second"
-_NO_METRICS = (_SPEED, "validation_examples", "tflops_per_second", "mfu")
-
-
-@dataclasses.dataclass(frozen=True)
-class ComparedRun:
-    """A run and what is compared of it."""
-
-    name: str  # A short name that differs from those of the other runs.
-    summary: RunSummary
-    settings: Mapping[str, Any]
-    curves: Curves
-    history: RunHistory
-
-    @property
-    def seconds(self) -> float | None:
-        """The wall time of all starts that ended, in seconds; None if no start ended."""
-        found = [seconds for one in self.history.attempts if (seconds := attempt_seconds(one))]
-        return sum(found) if found else None
-
-    @property
-    def steps_per_second(self) -> float | None:
-        """The median of the training records without the first one, which includes tracing."""
-        values = list(self.curves.get(("train", _SPEED), {}).values())
-        finite = [value for value in values[1:] or values if math.isfinite(value)]
-        return statistics.median(finite) if finite else None
-
-    @property
-    def weights(self) -> str:
-        """SHA-256 of the weights: those at the end, or of the newest checkpoint."""
-        prints = self.history.fingerprints
-        return self.summary.weights or (prints[max(prints)].weights if prints else "")
-
-    @property
-    def devices(self) -> str:
-        """The devices of the last start."""
-        last = self.history.attempts[-1] if self.history.attempts else {}
-        found = last.get("devices")
-        if not isinstance(found, dict):
-            return ""
-        gpus = [str(name) for name in found.get("gpus") or () if name]
-        threads = found.get("cpu_cores", "?")
-        return ", ".join(gpus) or f"CPU, {threads} thread{'' if threads == 1 else 's'}"
-
-    @property
-    def software(self) -> Mapping[str, Any]:
-        """Versions of packages and the revision of the code at the last start."""
-        last = self.history.attempts[-1] if self.history.attempts else {}
-        found = last.get("software")
-        return found if isinstance(found, dict) else {}
 
 
 @dataclasses.dataclass(frozen=True)
 class RunComparison:
     """Several runs side by side. The first one is the reference for the weights."""
 
-    runs: Sequence[ComparedRun]
+    runs: Sequence[RunData]
 
     @property
     def names(self) -> list[str]:
@@ -102,7 +48,7 @@ class RunComparison:
         return {
             name: [run.summary.metrics.get(name) for run in self.runs]
             for name in names
-            if name not in _NO_METRICS
+            if name not in NO_METRICS
         }
 
     def best(self) -> dict[str, list[float | None]]:
@@ -111,15 +57,15 @@ class RunComparison:
         return {
             name: [run.summary.best.get(name) for run in self.runs]
             for name in names
-            if name not in _NO_METRICS
+            if name not in NO_METRICS
         }
 
     def curve_keys(self) -> list[tuple[str, str]]:
         """Returns (split, metric) of every curve: validation first, speed last."""
         keys = dict.fromkeys(key for run in self.runs for key in run.curves)
         wanted = [key for key in keys if key[1] != "validation_examples"]
-        wanted = [key for key in wanted if key != ("validation", _SPEED)]
-        return sorted(wanted, key=lambda key: (key[0] != "validation", key[1] in _NO_METRICS))
+        wanted = [key for key in wanted if key != ("validation", SPEED)]
+        return sorted(wanted, key=lambda key: (key[0] != "validation", key[1] in NO_METRICS))
 
     def main_curve_keys(self) -> list[tuple[str, str]]:
         """Returns the curves to draw where there is little room."""
@@ -134,7 +80,7 @@ class RunComparison:
     def title(self, key: tuple[str, str]) -> str:
         """Returns the title of a curve."""
         split, name = key
-        if name == _SPEED:
+        if name == SPEED:
             return "training steps per second"
         words = name.replace("_", " ")
         ambiguous = all((one, name) in self.curve_keys() for one in SPLITS)
@@ -147,16 +93,8 @@ class RunComparison:
 
 def compare(paths: Sequence[Path]) -> RunComparison:
     """Returns the comparison of several run directories."""
-    return RunComparison([
-        ComparedRun(
-            name=name,
-            summary=read_summary(path),
-            settings=read_settings(path),
-            curves=read_curves(path / "metrics.jsonl"),
-            history=read_history(path),
-        )
-        for name, path in zip(short_names(paths), paths, strict=True)
-    ])  # fmt: skip
+    names = short_names(paths)
+    return RunComparison([read_run(path, name) for path, name in zip(paths, names, strict=True)])
 
 
 def short_names(paths: Sequence[Path]) -> list[str]:
@@ -188,7 +126,7 @@ def _differing(
     }
 
 
-def _compare_weights(first: ComparedRun, other: ComparedRun) -> str:
+def _compare_weights(first: RunData, other: RunData) -> str:
     if first.weights and first.weights == other.weights:
         return f"equal to {first.name}"
     mine, theirs = first.history.fingerprints, other.history.fingerprints

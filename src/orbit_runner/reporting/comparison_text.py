@@ -54,7 +54,7 @@ def summary_rows(comparison: RunComparison) -> list[Row]:
     """Returns what every run has: status, step, time, speed, devices and weights."""
     runs = comparison.runs
     rows: list[tuple[str, Callable[[Any], str]]] = [
-        ("experiment", lambda run: run.summary.experiment or str(run.settings.get("name") or "-")),
+        ("experiment", lambda run: run.experiment or "-"),
         ("status", lambda run: run.summary.status),
         ("step", lambda run: f"{run.summary.step:,}"),
         ("wall time", lambda run: format_seconds(run.seconds)),

@@ -6,7 +6,6 @@ section. A file that was changed by hand may not be readable this way.
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -47,7 +46,6 @@ def read_setting(run: Path, path: str) -> Any:
         return None
 
 
-@functools.lru_cache(maxsize=4096)
 def _read_text(run: Path) -> str:
     try:
         return RunDirectory(run).config.read_text(encoding="utf-8", errors="replace")

@@ -46,6 +46,11 @@ class RunDirectory:
         """The record of the data files that the run has read."""
         return self.path / "data.json"
 
+    @property
+    def report(self) -> Path:
+        """The report of the run as an HTML page."""
+        return self.path / "report.html"
+
     def record(self, mode: str) -> Path:
         """Returns the path of the record of all starts: command, versions, devices, results.
 

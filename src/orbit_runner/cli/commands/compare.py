@@ -36,7 +36,7 @@ def main(arguments: Sequence[str]) -> int:
     flags = parse(_parser(), arguments)
     with contextlib.ExitStack() as stack:
         paths = [path for name in flags.runs for path in _paths(name, stack)]
-        paths = _select(list(dict.fromkeys(paths)), flags.where)
+        paths = _select(list(dict.fromkeys(paths)), flags.condition)
         comparison = compare(paths)
     asked = _curves(comparison, flags.metric or ())
     curves = asked or comparison.curve_keys()
@@ -67,7 +67,12 @@ def _parser() -> Parser:
         help="draw only the curves of this metric; may be repeated (default: all in a page, and "
         "those of evaluations and the training loss in a terminal)",
     )
-    add("--where", metavar="CONDITION", help="compare only matching runs, as in `runner runs`")
+    add(
+        "--where",
+        dest="condition",
+        metavar="CONDITION",
+        help="compare only matching runs, as in `runner runs`",
+    )
     add("--html", metavar="FILE", help="write an HTML page with charts instead")
     add("--json", action="store_true", help="print JSON")
     add(

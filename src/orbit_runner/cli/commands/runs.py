@@ -17,7 +17,6 @@ from orbit_runner.cli.run_columns import DEFAULT_COLUMNS, RunColumns
 from orbit_runner.cli.run_filter import parse_condition
 from orbit_runner.errors import RunnerError
 from orbit_runner.run_directory.run_summary import RunSummary, read_summaries
-from orbit_runner.storage.paths import is_remote, without_file_scheme
 from orbit_runner.utils.files import jsonable
 from orbit_runner.utils.streams import use_utf8
 
@@ -71,6 +70,7 @@ def _parser() -> Parser:
     )
     add(
         "--where",
+        dest="condition",
         metavar="CONDITION",
         help="list only matching runs, such as 'accuracy > 0.98 and age < 2h'",
     )
@@ -92,11 +92,7 @@ def _parser() -> Parser:
 
 
 def _root(name: str) -> Path:
-    if is_remote(name):
-        raise RunnerError(
-            f"DIR: {name} is in an object store, and runs can only be listed in local directories"
-        )
-    path = Path(without_file_scheme(name))
+    path = Path(name)
     if not path.is_dir():
         problem = "is not a directory" if path.exists() else "does not exist"
         raise RunnerError(f"DIR: {name} {problem}\nspecify the directory that contains the runs")
@@ -120,8 +116,8 @@ def _select(
 ) -> list[RunSummary]:
     if flags.limit is not None and flags.limit < 1:
         raise RunnerError(f"--limit: got {flags.limit}, allowed: at least 1")
-    if flags.where:
-        condition = parse_condition(flags.where, columns)
+    if flags.condition:
+        condition = parse_condition(flags.condition, columns)
         runs = [run for run in runs if condition(run)]
     present = sorted(runs, key=lambda run: -(run.started or 0.0))
     absent: list[RunSummary] = []

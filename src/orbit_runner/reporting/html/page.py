@@ -31,6 +31,13 @@ tbody tr:last-child>*{border-bottom:0}
 th{font-weight:600;white-space:nowrap}
 tbody th{font-weight:500}
 td.number,th.number{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
+.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(130px,1fr));gap:10px;margin-top:14px}
+.tiles div{padding:8px 12px;background:var(--card);border:1px solid var(--line);border-radius:8px}
+.tiles span{display:block;font-size:13px}
+.tiles b{font-size:1.35rem;font-variant-numeric:tabular-nums}
+details{border:1px solid var(--line);border-radius:8px;padding:6px 12px;margin-top:10px}
+summary{cursor:pointer}
+pre{font:12.5px/1.45 ui-monospace,"SF Mono",Menlo,Consolas,monospace;overflow-x:auto}
 .charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,400px),1fr));gap:16px}
 figure{margin:0;padding:10px 12px;background:var(--card);border:1px solid var(--line);
 border-radius:8px;break-inside:avoid}

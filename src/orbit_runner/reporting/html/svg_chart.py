@@ -77,9 +77,12 @@ class _Axis:
     def ticks(self) -> list[float]:
         """Returns the values at which lines are drawn: about five round numbers."""
         if self.log and self._high - self._low >= 1:
-            lowest, highest = math.ceil(self._low), math.floor(self._high)
-            each = max(1, (highest - lowest) // 5)
-            return [10.0**power for power in range(lowest, highest + 1, each)]
+            lowest, highest = math.floor(self._low), math.floor(self._high)
+            # With less than three decades, 2 and 5 as well.
+            factors = (1, 2, 5) if self._high - self._low < 3 else (1,)
+            powers = range(lowest, highest + 1, max(1, (highest - lowest) // 5))
+            found = [factor * 10.0**power for power in powers for factor in factors]
+            return [value for value in found if self._low <= math.log10(value) <= self._high]
         low, high = (10**self._low, 10**self._high) if self.log else (self._low, self._high)
         rough = (high - low) / 5
         size = 10.0 ** math.floor(math.log10(rough))
@@ -97,7 +100,9 @@ def is_logarithmic(title: str, low: float, high: float) -> bool:
 def _value_axis(title: str, values: Sequence[float]) -> _Axis:
     low, high = min(values), max(values)
     log = is_logarithmic(title, low, high)
-    if not log and high > low:
+    if log:
+        low, high = low / (high / low) ** 0.04, high * (high / low) ** 0.04
+    elif high > low:
         margin = (high - low) * 0.04
         low, high = low - margin, high + margin
     return _Axis(low, high, _HEIGHT - _BOTTOM, _TOP, log=log)

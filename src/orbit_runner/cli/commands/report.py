@@ -1,0 +1,55 @@
+"""`runner report`: writes the report of a run as an HTML page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of
+from orbit_runner.cli.flags.config_flags import parse, parser
+from orbit_runner.cli.remote_runs import local_run_scope
+from orbit_runner.errors import RunnerError
+from orbit_runner.reporting.report_page import report_page
+from orbit_runner.reporting.run_data import read_run
+from orbit_runner.run_directory.paths import RunDirectory
+from orbit_runner.storage.paths import is_remote
+from orbit_runner.utils.files import write_whole
+
+_DESCRIPTION = """\
+Write the report of a run: an HTML page with curves, config, environment and fingerprints. It is one
+file without scripts. The run may still be in progress; repeat the command to update the page."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Writes the report and prints its path. Returns 0."""
+    to = parser("report", _DESCRIPTION)
+    to.add_argument("run", metavar="RUN", help="run directory")
+    to.add_argument("--html", metavar="FILE", help="file to write (default: RUN/report.html)")
+    flags = parse(to, arguments)
+    if is_remote(flags.run) and not flags.html:
+        raise RunnerError(f"--html: {flags.run} is in an object store; specify a local file")
+    with local_run_scope(flags.run, "RUN", None) as path:
+        directory = RunDirectory(path)
+        config = directory.require_config().read_text(encoding="utf-8", errors="replace")
+        run = read_run(path, flags.run)
+        text = report_page(run, config, _conditions(path))
+        target = Path(flags.html) if flags.html else directory.report
+    try:
+        write_whole(target, text)
+    except OSError as error:
+        raise RunnerError(f"cannot write {target}: {error.strerror}\nuse --html=FILE") from error
+    print(target)
+    return 0
+
+
+def _conditions(path: Path) -> Mapping[str, str]:
+    """Returns what the weights of the newest checkpoint depend on besides the config."""
+    checkpoints = checkpoints_of(path)
+    for step in reversed(checkpoints.steps()):
+        try:
+            record = checkpoints.record(step)
+        except (OSError, ValueError):
+            continue
+        if record is not None:
+            return record.numerics
+    return {}

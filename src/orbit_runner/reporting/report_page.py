@@ -1,0 +1,169 @@
+"""The report of a run as a self-contained HTML page, from the files of the run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from html import escape
+from typing import Any
+
+from orbit_runner.config.serialize import inline
+from orbit_runner.reporting.html.page import page, section, table
+from orbit_runner.reporting.html.svg_chart import Series, line_chart
+from orbit_runner.reporting.numbers import format_number, format_seconds
+from orbit_runner.reporting.run_data import NO_METRICS, SPEED, RunData
+from orbit_runner.run_directory.metric_records import Curves
+from orbit_runner.run_directory.run_summary import attempt_seconds
+
+_NAMES = {"train": "training", "validation": "validation"}
+# Metrics that have one name per split, drawn in one chart.
+_PAIRS = {"training_loss": "loss", "validation_loss": "loss"}
+_MOST_CHECKPOINTS = 20
+_GOOD, _BAD = ("finished", "running"), ("diverged", "failed", "lost")
+
+
+def report_page(run: RunData, config: str, conditions: Mapping[str, str]) -> str:
+    """Returns the report of a run.
+
+    Args:
+        run: The run.
+        config: The text of its `config.yaml`.
+        conditions: What the weights of the newest checkpoint depend on besides the config.
+    """
+    title = f"{run.experiment or run.summary.path.name}: {run.summary.status}"
+    charts = "".join(_charts(run.curves))
+    body = [
+        _header(run),
+        _tiles(run),
+        section("Curves", f"<div class=charts>{charts}</div>" if charts else ""),
+        section("Settings that override the experiment file", _changes(run)),
+        section("Config", _details("config.yaml", config)),
+        section("Starts", _starts(run)),
+        section("Weights", _weights(run, conditions)),
+        section("Environment", _environment(run)),
+    ]
+    return page(title, "\n".join(filter(None, body)))
+
+
+def _header(run: RunData) -> str:
+    summary = run.summary
+    kind = "good" if summary.status in _GOOD else "bad" if summary.status in _BAD else ""
+    reason = f" <span class=soft>{escape(summary.reason)}</span>" if summary.reason else ""
+    described = str(run.settings.get("description") or "")
+    return (
+        f"<h1>{escape(run.experiment or summary.path.name)}</h1>"
+        f"<p class=soft>{escape(described)}</p>"
+        f'<p><b class="{kind}">{escape(summary.status)}</b>{reason}'
+        f" <span class=soft>{escape(summary.mode)} in <code>{escape(str(summary.path))}</code>, "
+        f"written {time.strftime('%Y-%m-%d %H:%M:%S %z')}</span></p>"
+    )
+
+
+def _tiles(run: RunData) -> str:
+    summary = run.summary
+    total = f" of {summary.train_steps:,}" if summary.train_steps else ""
+    tiles = [("step", f"{summary.step:,}", total)]
+    name = summary.main_metric
+    if name and (value := summary.metric(name)) is not None:
+        at = f"best, at step {summary.best_step:,}" if name in summary.best else "last"
+        tiles.append((name.replace("_", " "), format_number(value), at))
+    for other, value in summary.metrics.items():
+        if other != name and other not in (*NO_METRICS, "learning_rate"):
+            tiles.append((other.replace("_", " "), format_number(value), "last"))
+    if run.seconds is not None:
+        tiles.append(
+            (
+                "wall time",
+                format_seconds(run.seconds),
+                "1 start" if summary.starts == 1 else f"{summary.starts} starts",
+            )
+        )
+    if run.steps_per_second is not None:
+        tiles.append(("steps/s", format_number(run.steps_per_second), "median"))
+    return "<div class=tiles>{}</div>".format(
+        "".join(
+            f"<div><span class=soft>{escape(name)}</span><b>{escape(value)}</b>"
+            f"<span class=soft>{escape(note)}</span></div>"
+            for name, value, note in tiles
+        )
+    )
+
+
+def _charts(curves: Curves) -> Iterator[str]:
+    """Yields a chart for each metric, with both splits in one: loss first, speed last."""
+    groups: dict[str, list[tuple[str, Mapping[int, float]]]] = {}
+    for (split, name), points in curves.items():
+        if name == "validation_examples" or (split, name) == ("validation", SPEED):
+            continue
+        groups.setdefault(_PAIRS.get(name, name), []).append((split, points))
+    for name in sorted(groups, key=_rank):
+        series = [
+            Series(_NAMES[split], points, 0 if split == "train" else 1)
+            for split, points in groups[name]
+        ]
+        yield line_chart(name.replace("_", " "), series)
+
+
+def _rank(name: str) -> tuple[bool, ...]:
+    return name in NO_METRICS, name == "learning_rate", name != "loss"
+
+
+def _changes(run: RunData) -> str:
+    return table((), [(path, inline(value)) for path, value in run.summary.changes.items()])
+
+
+def _details(title: str, text: str) -> str:
+    if not text:
+        return ""
+    return f"<details><summary>{escape(title)}</summary><pre>{escape(text)}</pre></details>"
+
+
+def _starts(run: RunData) -> str:
+    rows = [
+        [
+            str(one.get("started", "")),
+            format_seconds(attempt_seconds(one)),
+            str(one.get("outcome") or "no outcome recorded").splitlines()[0],
+            " ".join(map(str, one.get("argv") or ())),
+        ]
+        for one in run.history.attempts
+    ]
+    return table(("started", "wall time", "outcome", "command"), rows)
+
+
+def _weights(run: RunData, conditions: Mapping[str, str]) -> str:
+    if not run.weights:
+        return ""
+    prints = run.history.fingerprints
+    rows = [
+        [f"{step:,}", prints[step].weights[:16], prints[step].state[:16]]
+        for step in sorted(prints)[-_MOST_CHECKPOINTS:]
+    ]
+    last = run.history.attempts[-1] if run.history.attempts else {}
+    return "".join(
+        [
+            f"<p>SHA-256 <code>{escape(run.weights)}</code></p>",
+            _inexact(last.get("inexact")),
+            table(("checkpoint at step", "weights", "whole state"), rows),
+            _details("What the weights depend on besides the config", _lines(conditions)),
+        ]
+    )
+
+
+def _inexact(reasons: Any) -> str:
+    if reasons is None:
+        return ""
+    if not reasons:
+        return "<p class=good>The config reproduces these weights bit for bit.</p>"
+    items = "".join(f"<li>{escape(str(reason))}</li>" for reason in reasons)
+    return f"<p class=bad>The config may not reproduce these weights:</p><ul>{items}</ul>"
+
+
+def _environment(run: RunData) -> str:
+    rows = [("devices", run.devices)] if run.devices else []
+    return table((), [*rows, *((name, str(value)) for name, value in run.software.items())])
+
+
+def _lines(values: Mapping[str, str]) -> str:
+    width = max((len(name) for name in values), default=0)
+    return "\n".join(f"{name:<{width}}  {value}" for name, value in values.items())

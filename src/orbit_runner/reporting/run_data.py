@@ -1,0 +1,87 @@
+"""What reports and comparisons show of a run. Does not import TensorFlow.
+
+The config is not built, so that runs of a task that is not installed can be shown.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import statistics
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from orbit_runner.run_directory.config_values import read_settings
+from orbit_runner.run_directory.history import RunHistory, read_history
+from orbit_runner.run_directory.metric_records import Curves, read_curves
+from orbit_runner.run_directory.paths import RunDirectory
+from orbit_runner.run_directory.run_summary import RunSummary, attempt_seconds, read_summary
+
+SPEED = "steps_per_second"
+# Values of records that say nothing about the quality of a model.
+NO_METRICS = (SPEED, "validation_examples", "tflops_per_second", "mfu")
+
+
+@dataclasses.dataclass(frozen=True)
+class RunData:
+    """The config, records and fingerprints of a run."""
+
+    name: str  # A short name.
+    summary: RunSummary
+    settings: Mapping[str, Any]
+    curves: Curves
+    history: RunHistory
+
+    @property
+    def seconds(self) -> float | None:
+        """The wall time of all starts that ended, in seconds; None if no start ended."""
+        found = [seconds for one in self.history.attempts if (seconds := attempt_seconds(one))]
+        return sum(found) if found else None
+
+    @property
+    def steps_per_second(self) -> float | None:
+        """The median of the training records without the first one, which includes tracing."""
+        values = list(self.curves.get(("train", SPEED), {}).values())
+        finite = [value for value in values[1:] or values if math.isfinite(value)]
+        return statistics.median(finite) if finite else None
+
+    @property
+    def weights(self) -> str:
+        """SHA-256 of the weights: those at the end, or of the newest checkpoint."""
+        prints = self.history.fingerprints
+        return self.summary.weights or (prints[max(prints)].weights if prints else "")
+
+    @property
+    def devices(self) -> str:
+        """The devices of the last start."""
+        last = self.history.attempts[-1] if self.history.attempts else {}
+        found = last.get("devices")
+        if not isinstance(found, dict):
+            return ""
+        gpus = [str(name) for name in found.get("gpus") or () if name]
+        threads = found.get("cpu_cores", "?")
+        return ", ".join(gpus) or f"CPU, {threads} thread{'' if threads == 1 else 's'}"
+
+    @property
+    def software(self) -> Mapping[str, Any]:
+        """Versions of packages and the revision of the code at the last start."""
+        last = self.history.attempts[-1] if self.history.attempts else {}
+        found = last.get("software")
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def experiment(self) -> str:
+        """The name of the experiment; "" if it is not known."""
+        return self.summary.experiment or str(self.settings.get("name") or "")
+
+
+def read_run(path: Path, name: str) -> RunData:
+    """Returns the data of a run directory. `name` is a short name to show."""
+    return RunData(
+        name=name,
+        summary=read_summary(path),
+        settings=read_settings(path),
+        curves=read_curves(RunDirectory(path).metrics),
+        history=read_history(path),
+    )

@@ -1,0 +1,130 @@
+"""`runner report`: the page of a run, from complete, running and damaged runs."""
+
+import json
+import re
+import time
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from orbit_runner.cli.main import main
+from tests.support.run_directories import write_best, write_run
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A finished run with training and validation accuracy, two starts and two checkpoints."""
+    monkeypatch.chdir(tmp_path)
+    path = write_run(
+        tmp_path / "runs/a",
+        accuracies={100: 0.7, 200: 0.8, 300: 0.9},
+        flags=[("task.model.dropout_rate", "0.1")],
+        weights={100: "aa" * 32, 300: "ab" * 32},
+        inexact=[],
+        argv=["runner", "--experiment=digits"],
+    )
+    write_best(path, 200, accuracy=0.8)
+    record = json.loads((path / "run.json").read_text())
+    record["attempts"].insert(0, {"started": "2026-11-20T09:00:00+0000", "outcome": "Error: <x>"})
+    (path / "run.json").write_text(json.dumps(record))
+    return path
+
+
+class _Page(HTMLParser):
+    """The text, headings and charts of a page, and what it would load from elsewhere."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.text, self.headings, self.charts, self.loads = "", [""], [""], [""]
+        self._inside = ""
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._inside = tag
+        self.loads += [value or "" for name, value in attrs if name in ("src", "href")]
+        assert tag != "script"
+
+    def handle_data(self, data: str) -> None:
+        self.text += f"{data} "
+        if self._inside == "h2":
+            self.headings.append(data)
+        if self._inside == "figcaption":
+            self.charts.append(data)
+        self._inside = ""
+
+
+def test_report_is_one_file_with_all_sections(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", "runs/a"]) == 0
+    assert capsys.readouterr().out == "runs/a/report.html\n"
+    page = _Page(run / "report.html")
+    assert page.loads == [""]
+    assert page.headings[1:] == [
+        "Curves", "Settings that override the experiment file", "Config", "Starts", "Weights",
+        "Environment",
+    ]  # fmt: skip
+    assert page.charts[1:] == ["loss", "accuracy", "steps per second"]
+    assert re.search(r"accuracy\s+0\.8\s+best, at step 200", page.text)
+    assert "ab" * 32 in page.text
+    assert "The config reproduces these weights bit for bit." in page.text
+    assert "Error: <x>" in page.text  # As text, not as an element.
+    assert "dropout_ rate 0.1" in page.text
+
+
+def test_report_is_written_to_the_file_of_a_flag(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", "runs/a", "--html=pages/a.html"]) == 0
+    assert capsys.readouterr().out == "pages/a.html\n"
+    assert not (run / "report.html").exists()
+    assert "digits" in _Page(Path("pages/a.html")).text
+
+
+def test_reasons_why_weights_are_not_reproducible_are_listed(run: Path) -> None:
+    record = json.loads((run / "run.json").read_text())
+    record["attempts"][-1]["inexact"] = ["runtime.deterministic is false"]
+    (run / "run.json").write_text(json.dumps(record))
+    assert main(["report", "runs/a"]) == 0
+    text = _Page(run / "report.html").text
+    assert "The config may not reproduce these weights:" in text
+    assert "runtime.deterministic is false" in text
+
+
+@pytest.mark.parametrize("name", ["run.json", "metrics.jsonl", "best/info.json"])
+def test_damaged_or_missing_file_leaves_the_rest_of_the_report(run: Path, name: str) -> None:
+    text = (run / name).read_bytes()
+    (run / name).write_bytes(text[: len(text) // 2])
+    assert main(["report", "runs/a"]) == 0
+    assert "digits" in _Page(run / "report.html").text
+    (run / name).unlink()
+    assert main(["report", "runs/a"]) == 0
+    assert "Config" in _Page(run / "report.html").headings
+
+
+def test_report_of_100000_records_is_under_two_megabytes(run: Path) -> None:
+    now = time.time()
+    with (run / "metrics.jsonl").open("a") as file:
+        for step in range(400, 100_400):
+            values = {"training_loss": 1 / step, "learning_rate": 0.1, "steps_per_second": 9.0}
+            file.write(json.dumps({"step": step, "split": "train", "time": now, **values}) + "\n")
+    assert main(["report", "runs/a"]) == 0
+    size = (run / "report.html").stat().st_size
+    assert 20_000 < size < 200_000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["runs"], "has no config.yaml"),
+        (["missing"], "missing is not a directory"),
+        (["gs://bucket/run"], "--html: gs://bucket/run is in an object store"),
+        (["runs/a", "--html=runs/a/run.json/x.html"], "cannot write runs/a/run.json/x.html"),
+    ],
+)
+def test_invalid_arguments_are_errors(
+    run: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], reason: str
+) -> None:
+    assert main(["report", *arguments]) == 2
+    assert reason in capsys.readouterr().err
