@@ -38,6 +38,7 @@ _NEVER = frozenset(
         "trainer.export_checkpoint",
         "trainer.export_weights",
         "trainer.validation_summary_subdir",
+        "trainer.report_interval",
         "trainer.preemption_on_demand_checkpoint",
         "trainer.continuous_eval_timeout",
         # The loop around a step. Whether the step itself is a graph (`eval_tf_function`) does

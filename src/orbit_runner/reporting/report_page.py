@@ -54,7 +54,7 @@ def _header(run: RunData) -> str:
         f"<h1>{escape(run.experiment or summary.path.name)}</h1>"
         f"<p class=soft>{escape(described)}</p>"
         f'<p><b class="{kind}">{escape(summary.status)}</b>{reason}'
-        f" <span class=soft>{escape(summary.mode)} in <code>{escape(str(summary.path))}</code>, "
+        f" <span class=soft>{escape(summary.mode)} in <code>{escape(run.name)}</code>, "
         f"written {time.strftime('%Y-%m-%d %H:%M:%S %z')}</span></p>"
     )
 

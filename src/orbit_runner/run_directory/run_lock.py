@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
 import json
 import os
@@ -142,12 +143,22 @@ class RunLock:
                 raise RunnerError(_refusal(self._shown, holder))
 
 
-def read_holder(model_dir: Path) -> str | None:
-    """Returns on which machine a process trains in a run directory.
+@dataclasses.dataclass(frozen=True)
+class Holder:
+    """The process that has the lock of a run directory.
 
-    "" means this machine, another text is the name of another machine, and None means that no
-    process trains. Whether a process on another machine still runs cannot be found out.
+    Attributes:
+        host: The name of its machine; "" for this machine. Whether a process on another machine
+            still runs cannot be found out.
+        since: When it acquired the lock, such as `2026-11-20T10:00:00+0000`.
     """
+
+    host: str
+    since: str
+
+
+def read_holder(model_dir: Path) -> Holder | None:
+    """Returns the process that has the lock of a run directory, or None if no process has it."""
     try:
         file = os.open(model_dir / ".lock", os.O_RDONLY)
     except OSError:
@@ -156,9 +167,10 @@ def read_holder(model_dir: Path) -> str | None:
         holder = _read(file)
         if not _may_hold(holder):
             return None
+        since = str(holder.get("since"))
         if holder.get("host") != socket.gethostname():
-            return str(holder.get("host"))
-        return "" if _is_locked(file) else None
+            return Holder(str(holder.get("host")), since)
+        return Holder("", since) if _is_locked(file) else None
     finally:
         os.close(file)
 

@@ -157,14 +157,12 @@ def _read_record(path: Path) -> list[Mapping[str, Any]]:
 
 def _status(path: Path, last: Mapping[str, Any], active: float | None) -> tuple[str, str]:
     """Returns the status and, for some, the reason."""
-    host = read_holder(path)
-    if host is not None:
-        if host == "":
+    holder, outcome = read_holder(path), last.get("outcome")
+    if holder is not None and not _ended_after(last, holder.since):
+        if holder.host == "":
             return "running", ""
-        if active is not None and time.time() - active < _RECENT_SECONDS:
-            return "running", f"on {host}"
-        return "lost", f"on {host}"
-    outcome = last.get("outcome")
+        is_recent = active is not None and time.time() - active < _RECENT_SECONDS
+        return "running" if is_recent else "lost", f"on {holder.host}"
     if not isinstance(outcome, str):
         return "lost", ""
     if outcome in ("done", "left"):
@@ -175,6 +173,15 @@ def _status(path: Path, last: Mapping[str, Any], active: float | None) -> tuple[
         return ("interrupted" if "SIGINT" in reason else "preempted"), reason
     names = {"Diverged": "diverged", "KeyboardInterrupt": "interrupted", "MemberLost": "lost"}
     return names.get(kind, "failed"), reason
+
+
+def _ended_after(last: Mapping[str, Any], since: str) -> bool:
+    """Returns whether the last start recorded its end after a process acquired the lock.
+
+    The process keeps the lock until it exits.
+    """
+    finished, locked = _times(last, "finished"), _times({"since": since}, "since")
+    return bool(finished) and bool(locked) and finished[0] >= locked[0]
 
 
 def _best(path: Path, last: Mapping[str, Any]) -> tuple[str, dict[str, float], int | None]:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of
 from orbit_runner.cli.flags.config_flags import parse, parser
 from orbit_runner.cli.remote_runs import local_run_scope
 from orbit_runner.errors import RunnerError
-from orbit_runner.reporting.report_page import report_page
-from orbit_runner.reporting.run_data import read_run
+from orbit_runner.reporting.report_writer import write_report
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.storage.paths import is_remote
-from orbit_runner.utils.files import write_whole
 
 _DESCRIPTION = """\
 Write the report of a run: an HTML page with curves, config, environment and fingerprints. It is one
@@ -30,26 +27,13 @@ def main(arguments: Sequence[str]) -> int:
         raise RunnerError(f"--html: {flags.run} is in an object store; specify a local file")
     with local_run_scope(flags.run, "RUN", None) as path:
         directory = RunDirectory(path)
-        config = directory.require_config().read_text(encoding="utf-8", errors="replace")
-        run = read_run(path, flags.run)
-        text = report_page(run, config, _conditions(path))
+        directory.require_config()
         target = Path(flags.html) if flags.html else directory.report
-    try:
-        write_whole(target, text)
-    except OSError as error:
-        raise RunnerError(f"cannot write {target}: {error.strerror}\nuse --html=FILE") from error
+        try:
+            write_report(path, target, flags.run)
+        except OSError as error:
+            raise RunnerError(
+                f"cannot write {target}: {error.strerror}\nuse --html=FILE"
+            ) from error
     print(target)
     return 0
-
-
-def _conditions(path: Path) -> Mapping[str, str]:
-    """Returns what the weights of the newest checkpoint depend on besides the config."""
-    checkpoints = checkpoints_of(path)
-    for step in reversed(checkpoints.steps()):
-        try:
-            record = checkpoints.record(step)
-        except (OSError, ValueError):
-            continue
-        if record is not None:
-            return record.numerics
-    return {}

@@ -81,6 +81,9 @@ class TrainerConfig(Config):
     summary_interval: int = field(
         1000, ge=1, help="number of steps that each training record averages over"
     )
+    report_interval: float = field(
+        60.0, ge=0, help="seconds between updates of report.html; 0: write no report"
+    )
     checkpoint_interval: int = field(
         1000,
         ge=-1,

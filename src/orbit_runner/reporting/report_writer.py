@@ -1,0 +1,86 @@
+"""Writes `report.html` of a run, and keeps it up to date while the run is in progress."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of
+from orbit_runner.errors import first_line
+from orbit_runner.reporting.report_page import report_page
+from orbit_runner.reporting.run_data import read_run
+from orbit_runner.run_directory.paths import RunDirectory
+from orbit_runner.train.callbacks.base import Callback, Logs
+from orbit_runner.utils.files import write_whole
+from orbit_runner.utils.log import note
+
+# An update waits for at least this many times as long as the previous one took.
+_PAUSE = 200
+
+
+def write_report(path: Path, target: Path, name: str = "") -> None:
+    """Writes the report of a run.
+
+    Args:
+        path: The run directory.
+        target: The file to write.
+        name: The name of the run directory to show, if it is not `path`.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    try:
+        config = RunDirectory(path).config.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        config = ""
+    run = read_run(path, name or str(path))
+    write_whole(target, report_page(run, config, _conditions(path)))
+
+
+class ReportWriter(Callback):
+    """Updates the report at most every `interval` seconds, in well under 1 % of the time.
+
+    A report that cannot be written never ends a run; the first failure is reported as a warning.
+    """
+
+    def __init__(self, path: Path, interval: float) -> None:
+        self._path, self._interval = path, interval
+        self._due = time.monotonic() + interval
+        self._failed = False
+
+    def on_loop_end(self, run: Any, logs: Logs) -> None:
+        """Updates the report if it is due."""
+        if time.monotonic() >= self._due:
+            self.write()
+
+    def on_evaluate(self, run: Any, logs: Logs) -> None:
+        """Updates the report if it is due."""
+        self.on_loop_end(run, logs)
+
+    def write(self) -> None:
+        """Writes the report now."""
+        start = time.monotonic()
+        try:
+            write_report(self._path, RunDirectory(self._path).report)
+        except Exception as error:
+            if not self._failed:
+                report = RunDirectory(self._path).report
+                note(f"warning: {report} cannot be written: {first_line(error)}")
+            self._failed = True
+        end = time.monotonic()
+        self._due = end + max(self._interval, _PAUSE * (end - start))
+
+
+def _conditions(path: Path) -> Mapping[str, str]:
+    """Returns what the weights of the newest checkpoint depend on besides the config."""
+    checkpoints = checkpoints_of(path)
+    for step in reversed(checkpoints.steps()):
+        try:
+            record = checkpoints.record(step)
+        except (OSError, ValueError):
+            continue
+        if record is not None:
+            return record.numerics
+    return {}
