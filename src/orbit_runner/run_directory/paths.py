@@ -46,6 +46,13 @@ class RunDirectory:
         """The record of the data files that the run has read."""
         return self.path / "data.json"
 
+    def code_patch(self, number: int) -> Path:
+        """Returns the path of the uncommitted changes of the code, `code.patch` for number 1.
+
+        Starts with other changes have other files; the record of a start names its file.
+        """
+        return self.path / ("code.patch" if number == 1 else f"code-{number}.patch")
+
     def record(self, mode: str) -> Path:
         """Returns the path of the record of all starts: command, versions, devices, results.
 
