@@ -36,6 +36,7 @@ HARMLESS = {
     "trainer.max_to_keep": 7,
     "trainer.continuous_eval_timeout": 7,
     "trainer.preemption_on_demand_checkpoint": False,
+    "trainer.keep_code_patch": False,
     "trainer.export_subdir": "other",
     "trainer.export_checkpoint": "newest",
     "trainer.export_weights": "plain",

@@ -136,8 +136,5 @@ def test_run_record_with_nan_is_valid_json(tmp_path: Path) -> None:
     assert attempts[0]["metrics"] == {"loss": None}
 
 
-def test_describe_software_reports_tensorflow_and_git() -> None:
-    found = describe_software()
-    assert found["tensorflow"].startswith("2.20")
-    assert re.fullmatch("[0-9a-f]{40}|no repository", found["git"])
-    assert isinstance(found["git_dirty"], bool)
+def test_describe_software_reports_tensorflow() -> None:
+    assert describe_software()["tensorflow"].startswith("2.20")

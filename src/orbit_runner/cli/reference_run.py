@@ -14,6 +14,7 @@ from orbit_runner.cli.single_process import in_one_process
 from orbit_runner.config.resolve import Request, Resolved, resolve
 from orbit_runner.determinism.numerics_record import changes, describe_numerics
 from orbit_runner.errors import RunnerError
+from orbit_runner.reporting.code_version import code_differences, read_code_version
 from orbit_runner.run_directory.config import is_made_with
 from orbit_runner.run_directory.data_record import inexact_data
 from orbit_runner.run_directory.history import RunHistory, read_history
@@ -108,6 +109,9 @@ def notes(original: Original) -> list[str]:
     if not config.runtime.deterministic:
         found.append("runtime.deterministic is false: bitwise-identical results are not guaranteed")
     found += inexact_data(original.history.folder)
+    found += code_differences(
+        original.history.attempts, record.step, read_code_version(original.history.folder)
+    )
     return found + changes(record.numerics, describe_numerics(config.runtime))
 
 

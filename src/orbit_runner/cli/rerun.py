@@ -11,11 +11,12 @@ from typing import Any
 
 from orbit_runner import train_lib
 from orbit_runner.cli.gin_bindings import bind_gin
-from orbit_runner.cli.train_job import ConfigWriter
+from orbit_runner.cli.train_job import ConfigWriter, describe_run
 from orbit_runner.config.resolve import Resolved
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.distribute.process_group import describe_strategy
 from orbit_runner.errors import Diverged, RunnerError, first_line
+from orbit_runner.reporting.code_version import read_code_version
 from orbit_runner.reporting.run_record import RunRecord, describe_devices
 from orbit_runner.run_directory.history import RunHistory
 from orbit_runner.run_directory.paths import RunDirectory
@@ -60,6 +61,7 @@ def rerun(
     or was interrupted; returns other errors.
     """
     config, mode = resolved.config, history.mode
+    code = read_code_version(folder)
     bind_gin(resolved)
     strategy, task = train_lib.prepare(config, str(folder))
     replicas = strategy.num_replicas_in_sync
@@ -67,7 +69,12 @@ def rerun(
     record = RunRecord(
         RunDirectory(folder).record(mode), ["runner", *sys.argv[1:]], mode, config.runtime.seed
     )
-    record.update(devices=describe_devices(), replicas=replicas)
+    record.update(
+        **describe_run(resolved, folder, mode, code),
+        devices=describe_devices(),
+        replicas=replicas,
+        train_steps=step,
+    )
     callbacks = [progress, ConfigWriter(folder, resolved)]
     try:
         for stage in _stages(config, history, step, after):

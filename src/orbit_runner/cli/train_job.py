@@ -20,6 +20,7 @@ from orbit_runner.distribute.cluster.description import Cluster
 from orbit_runner.distribute.cluster.errors import MemberLost
 from orbit_runner.distribute.cluster.shutdown import Guest, Host
 from orbit_runner.distribute.tf_environment import keep_native_output, prepare_environment
+from orbit_runner.reporting.code_version import CodeVersion, keep_patch, read_code_version
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.run_directory.run_lock import RunDirectoryRemoved
 from orbit_runner.train.callbacks.base import Callback
@@ -80,6 +81,8 @@ def run_job(job: Job, progress: Any) -> Any:
 
 
 def _run(job: Job, progress: Any) -> Any:
+    # Before the imports below, which take seconds in which files may be edited.
+    code = read_code_version(job.model_dir) if job.writes else CodeVersion()
     with paused_collection_scope():
         from orbit_runner import train_lib
 
@@ -87,7 +90,7 @@ def _run(job: Job, progress: Any) -> Any:
         strategy, task = train_lib.prepare(
             job.config, str(job.model_dir), cluster=job.cluster, mode=job.mode
         )
-    record = _record(job, strategy)
+    record = _record(job, strategy, code)
     start = time.monotonic()
     try:
         model, logs = train_lib.run_experiment(
@@ -97,7 +100,7 @@ def _run(job: Job, progress: Any) -> Any:
             job.config,
             str(job.model_dir),
             enable_async_checkpointing=job.asynchronous,
-            callbacks=_callbacks(job, progress),
+            callbacks=_callbacks(job, progress, record),
             allow_partial=job.allow_partial,
         )
     except RunDirectoryRemoved:
@@ -140,13 +143,24 @@ def _servers_dismissed(job: Job) -> Iterator[None]:
     host.end(0)
 
 
-def _callbacks(job: Job, progress: Callback) -> list[Callback]:
+def _callbacks(job: Job, progress: Callback, record: Any) -> list[Callback]:
     if job.mode in TRAINING and job.writes:
-        return [progress, job.data, ConfigWriter(job.model_dir, job.resolved)]
+        writer = ConfigWriter(job.model_dir, job.resolved)
+        return [progress, job.data, writer, _TargetRecorder(record)]
     return [progress]
 
 
-def _record(job: Job, strategy: Any) -> Any:
+def describe_run(resolved: Resolved, run: Path, mode: str, code: CodeVersion) -> dict[str, Any]:
+    """Returns what a record says about the experiment and its code. Keeps the patch of the code."""
+    keeps = mode in TRAINING and resolved.config.trainer.keep_code_patch
+    return {
+        "experiment": resolved.config.name,
+        "changes": resolved.changes(),
+        "code": keep_patch(code, run) if keeps else code.as_dict(),
+    }
+
+
+def _record(job: Job, strategy: Any, code: CodeVersion) -> Any:
     from orbit_runner.reporting.run_record import RunRecord, describe_devices
 
     record = RunRecord(
@@ -157,8 +171,10 @@ def _record(job: Job, strategy: Any) -> Any:
         note,
     )
     devices, replicas = describe_devices(), strategy.num_replicas_in_sync
-    cluster = {"cluster": job.cluster.as_dict()} if job.cluster else {}
-    record.update(devices=devices, replicas=replicas, **cluster)
+    values = describe_run(job.resolved, job.model_dir, job.mode, code) if job.writes else {}
+    if job.cluster:
+        values["cluster"] = job.cluster.as_dict()
+    record.update(**values, devices=devices, replicas=replicas)
     note(_placement(job, strategy))
     return record
 
@@ -199,6 +215,17 @@ class ConfigWriter(Callback):
         command = shlex.join(["runner", *sys.argv[1:]])
         write_whole(self._path, f"# Made by: {command}\n{to_yaml(self._config)}")
         self._written = True
+
+
+class _TargetRecorder(Callback):
+    """Records the last step once it is known: it may follow from `trainer.train_epochs`."""
+
+    def __init__(self, record: Any) -> None:
+        self._record = record
+
+    def on_run_begin(self, run: Any) -> None:
+        """Adds the step to the record."""
+        self._record.update(train_steps=run.train_steps)
 
 
 def _write_gin(model_dir: Path) -> None:

@@ -40,6 +40,7 @@ _NEVER = frozenset(
         "trainer.validation_summary_subdir",
         "trainer.report_interval",
         "trainer.preemption_on_demand_checkpoint",
+        "trainer.keep_code_patch",
         "trainer.continuous_eval_timeout",
         # The loop around a step. Whether the step itself is a graph (`eval_tf_function`) does
         # change the last bits of its results.

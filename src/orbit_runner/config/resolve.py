@@ -31,7 +31,7 @@ from orbit_runner.config.parsing.tree import Leaf, Section, merge, section_of
 from orbit_runner.config.parsing.yaml_files import load_file
 from orbit_runner.config.provenance import Origin
 from orbit_runner.config.schema.experiment import ExperimentConfig
-from orbit_runner.config.serialize import entries
+from orbit_runner.config.serialize import entries, flat
 from orbit_runner.registry import PROVIDERS
 from orbit_runner.run_directory.paths import CONFIG
 from orbit_runner.storage.setting_paths import path_problems
@@ -63,12 +63,27 @@ class Resolved:
     config: ExperimentConfig
     origins: dict[str, Origin]  # By dotted path, for values that were set.
     notes: tuple[Problem, ...] = ()  # Settings without effect in a Model Garden experiment.
+    experiment_layer: int = 0  # The layer of the experiment's own file.
 
     def origin(self, path: str) -> Origin | None:
         """Returns the origin of a setting or of its nearest section that was set, or None."""
         while path and path not in self.origins:
             path = path.rpartition(".")[0]
         return self.origins.get(path)
+
+    def changes(self) -> dict[str, Any]:
+        """Returns the settings that were set over the experiment, by dotted path.
+
+        They come from other files and flags. Without an experiment, all values that were set do.
+        """
+        found = {path: value for path, value in flat(self.config).items() if self._is_over(path)}
+        bindings = self.config.gin_bindings
+        over = [text for i, text in enumerate(bindings) if self._is_over(f"gin_bindings[{i}]")]
+        return found | ({"gin_bindings": over} if over else {})
+
+    def _is_over(self, path: str) -> bool:
+        origin = self.origins.get(path)
+        return origin is not None and origin.layer > self.experiment_layer
 
 
 def resolve(request: Request) -> Resolved:
@@ -100,7 +115,7 @@ def resolve(request: Request) -> Resolved:
     if layers.problems or builder.problems:
         raise ConfigError([*layers.problems, *builder.problems])
     notes = tuple(builder.notes) if base.official else ()
-    return Resolved(config, builder.origins, notes)
+    return Resolved(config, builder.origins, notes, layers.experiment_layer)
 
 
 def load_config(
@@ -152,6 +167,7 @@ class _Layers:
         self.problems: list[Problem] = []
         # Whether tasks may be missing, in which case further problems would be misleading.
         self.lacks_names = True
+        self.experiment_layer = 0
         # The origin of each gin statement.
         self.statements: dict[str, Origin] = {}
         self._sections: list[Section | GinLayer] = []
@@ -180,6 +196,7 @@ class _Layers:
             self._open(path, _label(path, name))
 
         self.attempt(read)
+        self.experiment_layer = len(self._sections)
         self.lacks_names = bool(self.problems)
 
     def import_all(self, root: Section) -> None:

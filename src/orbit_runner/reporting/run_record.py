@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -20,14 +19,12 @@ _PACKAGES = ("tensorflow", "tf_keras", "tf-models-official", "gin-config", "nump
 
 
 def describe_software() -> dict[str, Any]:
-    """Returns versions and the git revision of the working directory."""
+    """Returns the versions of the packages and of the platform."""
     return {
         "orbit_runner": __version__,
         "python": platform.python_version(),
         **{name: _version(name) for name in _PACKAGES},
         "platform": platform.platform(),
-        "git": _git("rev-parse", "HEAD") or "no repository",
-        "git_dirty": bool(_git("status", "--porcelain", "--untracked-files=no")),
     }
 
 
@@ -36,16 +33,6 @@ def _version(package: str) -> str:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return "not installed"
-
-
-def _git(*arguments: str) -> str:
-    try:
-        done = subprocess.run(
-            ["git", *arguments], capture_output=True, text=True, timeout=10, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
 
 
 def describe_devices() -> dict[str, Any]:

@@ -51,6 +51,13 @@ class RunDirectory:
         """The report of the run as an HTML page."""
         return self.path / "report.html"
 
+    def code_patch(self, number: int) -> Path:
+        """Returns the path of the uncommitted changes of the code, `code.patch` for number 1.
+
+        Starts with other changes have other files; the record of a start names its file.
+        """
+        return self.path / ("code.patch" if number == 1 else f"code-{number}.patch")
+
     def record(self, mode: str) -> Path:
         """Returns the path of the record of all starts: command, versions, devices, results.
 

@@ -16,13 +16,15 @@ import numpy as np
 _ASIDE = re.compile(r"\..+\.(\d+)")
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Writes a text file atomically, and creates its directory."""
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Writes a file atomically, and creates its directory."""
+    if isinstance(content, str):
+        # A file name on the command line may not be UTF-8. The files of a run always are.
+        content = content.encode("utf-8", "backslashreplace")
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        # A file name on the command line may not be UTF-8. The files of a run always are.
-        aside.write_text(text, encoding="utf-8", errors="backslashreplace")
+        aside.write_bytes(content)
         if path.is_dir():
             set_aside(path)
         aside.replace(path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from orbit_runner.cli.flags.config_flags import parse, parser
 from orbit_runner.config.schema.runtime import RuntimeConfig
@@ -20,7 +21,7 @@ def main(arguments: Sequence[str]) -> int:
     from orbit_runner.reporting.run_record import describe_devices, describe_software
 
     prepare_environment(RuntimeConfig())
-    found = {**describe_software(), **describe_devices()}
+    found = {**describe_software(), **_describe_code(), **describe_devices()}
     if flags.json:
         print(json.dumps(found, indent=2))
     else:
@@ -28,3 +29,11 @@ def main(arguments: Sequence[str]) -> int:
             shown = ", ".join(value) or "none" if isinstance(value, list) else value
             print(f"{name:<20} {shown}")
     return 0
+
+
+def _describe_code() -> dict[str, Any]:
+    from orbit_runner.reporting.code_version import read_code_version
+
+    code = read_code_version()
+    changed = "unknown" if code.changed is None else len(code.changed)
+    return {"git": code.revision or code.notes[0], "git_changed_files": changed}

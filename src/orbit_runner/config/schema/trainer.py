@@ -143,6 +143,11 @@ class TrainerConfig(Config):
     preemption_on_demand_checkpoint: bool = field(
         True, help="save a checkpoint on SIGTERM; SIGHUP and Ctrl-C always save one"
     )
+    keep_code_patch: bool = field(
+        True,
+        help="save the uncommitted changes of the git repository to code.patch in the run "
+        "directory",
+    )
     replay_inputs: bool = field(
         True,
         help="on resume, replay pipelines that cannot seek up to the current step; false: restart "

@@ -1,0 +1,121 @@
+"""The code and the changed settings in `run.json`, from real runs in a git repository."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orbit_runner.cli.main import main
+
+COMMAND = [sys.executable, "-m", "orbit_runner"]
+ARGUMENTS = [
+    "--experiment=digits",
+    "--config_file=quick.yaml",
+    "--train_steps=2",
+    "--trainer.checkpoint_interval=2",
+    # TensorFlow fixes the thread settings of the test process at its first op.
+    "--runtime.intra_op_threads=0",
+    "--model_dir=runs/a",
+]
+
+
+def git(*arguments: str, cwd: Path) -> str:
+    command = ["git", "-c", "user.name=Ada", "-c", "user.email=ada@example.com", *arguments]
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def train(cwd: Path, *arguments: str) -> None:
+    done = subprocess.run(
+        [*COMMAND, *ARGUMENTS, *arguments], cwd=cwd, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def attempts_of(run: Path) -> list[dict[str, Any]]:
+    return list(json.loads((run / "run.json").read_text())["attempts"])
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository with changes, and a run that was resumed with other changes."""
+    root = tmp_path_factory.mktemp("repository")
+    (root / "model.py").write_text("depth = 1\n")
+    git("init", "-q", "--initial-branch=main", cwd=root)
+    git("add", "--all", cwd=root)
+    git("commit", "-q", "-m", "first", cwd=root)
+    (root / "model.py").write_text("depth = 2\n")
+    (root / "quick.yaml").write_text("trainer: {summary_interval: 1, max_to_keep: 3}\n")
+    train(
+        root,
+        "--params_override=trainer.continuous_eval_timeout=7",
+        "--gin_param=trainer.max_to_keep=4",
+    )
+    (root / "model.py").write_text("depth = 3\n")
+    train(root, "--train_steps=4")
+    return root
+
+
+def test_git_apply_accepts_the_patch_of_a_run(repository: Path, tmp_path: Path) -> None:
+    first, second = attempts_of(repository / "runs/a")
+    assert first["code"]["revision"] == git("rev-parse", "HEAD", cwd=repository)
+    assert first["code"]["branch"] == "main"
+    assert [*first["code"]["changed"]] == ["model.py", "quick.yaml"]
+    assert (first["code"]["patch"], second["code"]["patch"]) == ("code.patch", "code-2.patch")
+    for entry, depth in ((first, 2), (second, 3)):
+        clone = tmp_path / str(depth)
+        git("clone", "-q", str(repository), str(clone), cwd=tmp_path)
+        patch = str(repository / "runs/a" / entry["code"]["patch"])
+        git("apply", "--check", patch, cwd=clone)
+        git("apply", patch, cwd=clone)
+        assert (clone / "model.py").read_text() == f"depth = {depth}\n"
+        assert git("ls-files", "--others", cwd=clone) == "quick.yaml"
+
+
+def test_each_start_records_its_experiment_and_changes(repository: Path) -> None:
+    first, second = attempts_of(repository / "runs/a")
+    common = {"trainer.summary_interval": 1, "trainer.checkpoint_interval": 2}
+    common["runtime.intra_op_threads"] = 0
+    more = {
+        "trainer.max_to_keep": 4,
+        "trainer.continuous_eval_timeout": 7,
+        "trainer.train_steps": 2,
+    }
+    assert (first["experiment"], first["train_steps"]) == ("digits", 2)
+    assert first["changes"] == common | more
+    assert (second["experiment"], second["train_steps"]) == ("digits", 4)
+    assert second["changes"] == common | {"trainer.max_to_keep": 3, "trainer.train_steps": 4}
+
+
+@pytest.mark.slow
+def test_reproduce_reports_changed_code(
+    repository: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(repository)
+    assert main(["reproduce", "runs/a", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["notes"] == []
+    (repository / "model.py").write_text("depth = 4\n")
+    assert main(["reproduce", "runs/a", "--model_dir=runs/b"]) == 0
+    out, err = capsys.readouterr()
+    note = "uncommitted changes of the code: model.py\n"
+    assert note in out
+    assert f"note: differences from the original run in runs/a:\n  {note}" in err
+    (again,) = attempts_of(repository / "runs/b")
+    assert (again["code"]["patch"], again["train_steps"]) == ("code.patch", 4)
+    assert b"+depth = 4\n" in (repository / "runs/b/code.patch").read_bytes()
+
+
+@pytest.mark.slow
+def test_setting_switches_the_patch_off_and_evaluation_keeps_none(repository: Path) -> None:
+    train(repository, "--trainer.keep_code_patch=false", "--model_dir=runs/c")
+    train(repository, "--mode=eval", "--model_dir=runs/c")
+    for record in ("run.json", "run.eval.json"):
+        (entry,) = json.loads((repository / "runs/c" / record).read_text())["attempts"]
+        assert entry["code"]["patch"] is None
+        assert {*entry["code"]["changed"]} == {"model.py", "quick.yaml"}
+    assert not os.path.lexists(repository / "runs/c/code.patch")
