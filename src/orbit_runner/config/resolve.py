@@ -2,6 +2,7 @@
 
 Later sources override earlier ones: defaults, the experiment, each `--config_file`, each
 `--gin_file`, each `--params_override`, each `--gin_param`, flags that set a single setting.
+References between settings are resolved after that.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from orbit_runner.config.errors import ConfigError, Problem
+from orbit_runner.config.parsing.bases import load_with_bases
 from orbit_runner.config.parsing.builder import Builder
 from orbit_runner.config.parsing.gin_checks import gin_problems
 from orbit_runner.config.parsing.gin_files import (
@@ -26,9 +28,9 @@ from orbit_runner.config.parsing.gin_files import (
     unused_macros,
 )
 from orbit_runner.config.parsing.overrides import load_override, value_at
+from orbit_runner.config.parsing.references import References, has_notation
 from orbit_runner.config.parsing.search_path import find_experiment, find_file, read_text
 from orbit_runner.config.parsing.tree import Leaf, Section, merge, section_of
-from orbit_runner.config.parsing.yaml_files import load_file
 from orbit_runner.config.provenance import Origin
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.serialize import entries, flat
@@ -95,12 +97,9 @@ def resolve(request: Request) -> Resolved:
     if layers.problems and layers.lacks_names:
         raise ConfigError(layers.problems)
     base, root = layers.base(root)
-    builder = Builder(lenient=bool(base.official))
     if layers.problems and layers.lacks_names:
         raise ConfigError(layers.problems)
-    builder.origins.update(_origins_of(base))
-    config = builder.build(base, root)
-    assert isinstance(config, ExperimentConfig)
+    config, builder = _build(base, root)
     # If a layer could not be read, its settings would be reported as missing as well.
     if not layers.problems:
         builder.check(config)
@@ -143,6 +142,19 @@ def load_config(
         flags=tuple((f"overrides[{path!r}]", path, text) for path, text in texts),
     )
     return resolve(request).config
+
+
+def _build(base: ExperimentConfig, root: Section) -> tuple[ExperimentConfig, Builder]:
+    """Merges the tree over the base config, again until all references have a value."""
+    references = References()
+    while True:
+        builder = Builder(lenient=bool(base.official), references=references)
+        builder.origins.update(_origins_of(base))
+        config = builder.build(base, root)
+        assert isinstance(config, ExperimentConfig)
+        if not references.resolve_next(config, builder.origins, builder.problems):
+            builder.problems += references.problems
+            return config, builder
 
 
 def _read(request: Request, layers: _Layers) -> None:
@@ -200,7 +212,9 @@ class _Layers:
         self.lacks_names = bool(self.problems)
 
     def import_all(self, root: Section) -> None:
-        node, known = root.children.get("imports"), len(self.problems)
+        known = len(self.problems)
+        self.problems += _needed_early(root)
+        node = root.children.get("imports") if len(self.problems) == known else None
         if isinstance(node, Leaf) and isinstance(node.value, list):
             names, origin = node.value, node.origin
             self.attempt(lambda: import_modules(names, origin))
@@ -230,7 +244,8 @@ class _Layers:
         if as_gin or path.suffix == ".gin":
             self.gin_text(read_text(path, label), label, path)
         else:
-            self.tree(lambda rank: load_file(path, label, rank))
+            rank = len(self._sections) + 1
+            self.attempt(lambda: self._sections.extend(load_with_bases(path, label, rank)))
 
     def gin_text(self, text: str, label: str, path: Path | None = None) -> None:
         rank = len(self._sections) + 1
@@ -258,6 +273,20 @@ class _Layers:
             _extend(root, "gin_bindings", [*self.statements], "gin")
         _extend(root, "imports", list(imports), "--import")
         return root
+
+
+def _needed_early(root: Section) -> list[Problem]:
+    """Returns a problem for each setting with a reference that is read before they are resolved."""
+    found = [(name, root.children.get(name)) for name in ("imports", "official")]
+    return [
+        Problem(
+            name,
+            "cannot be a reference, because it is read before references are resolved",
+            node.origin,
+        )
+        for name, node in found
+        if isinstance(node, Leaf) and has_notation(node.value)
+    ]
 
 
 def _model_garden() -> Any:

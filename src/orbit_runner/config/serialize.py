@@ -12,6 +12,8 @@ from orbit_runner.config.parsing.yaml_files import scalar
 from orbit_runner.config.provenance import DEFAULT, Origin
 from orbit_runner.config.schema.base import Config, OneOf
 
+# Settings with text for other programs, in which `${` has no meaning.
+LITERAL = ("gin_bindings",)
 _WIDTH = float("inf")
 
 
@@ -47,6 +49,15 @@ def plain(value: Any) -> Any:
     return [plain(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
+def escaped(value: Any) -> Any:
+    """Returns a value with `$${` for each `${`, which would otherwise be read as a reference."""
+    if isinstance(value, str):
+        return value.replace("${", "$${")
+    if isinstance(value, Mapping):
+        return {key: escaped(item) for key, item in value.items()}
+    return [escaped(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
 def entries(
     config: Config, prefix: str = "", *, ignored: bool = False
 ) -> Iterator[tuple[str, Any]]:
@@ -80,7 +91,8 @@ def to_yaml(config: Config, origins: Mapping[str, Origin] | None = None) -> str:
     lines: list[tuple[str, str]] = []
     for path, value in entries(config, ignored=True):
         depth, name = path.count("."), path.rpartition(".")[2]
-        shown = "" if isinstance(value, Config) else f" {inline(value)}"
+        text = value if path in LITERAL else escaped(plain(value))
+        shown = "" if isinstance(value, Config) else f" {inline(text)}"
         origin = "" if isinstance(value, Config) else str((origins or {}).get(path, DEFAULT))
         lines.append((f"{'  ' * depth}{name}:{shown}", origin))
     if origins is None:

@@ -6,8 +6,10 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.config.parsing.builder import Builder
-from orbit_runner.config.parsing.tree import Section
+from orbit_runner.config.parsing.references import has_reference
+from orbit_runner.config.parsing.tree import Section, leaves
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.distribute.tf_environment import prepare_environment
 from orbit_runner.model_garden import catalogue
@@ -25,6 +27,7 @@ def registered_experiment(name: str, said: Section) -> tuple[ExperimentConfig, S
     """
     if "official.core.exp_factory" not in sys.modules and name not in catalogue.experiments():
         raise catalogue.unknown_experiment(name)  # No user module has registered it.
+    _refuse_references(_section(said, "runtime"))
     runtime = Builder(lenient=True).build(RuntimeConfig(), _section(said, "runtime"))
     assert isinstance(runtime, RuntimeConfig)
     prepare_environment(runtime)
@@ -56,6 +59,18 @@ def adopt(params: Any) -> ExperimentConfig:
     from orbit_runner.model_garden import experiment
 
     return experiment.adopt(params)
+
+
+def _refuse_references(runtime: Section) -> None:
+    """Raises ConfigError if settings are references, because TensorFlow needs their values now."""
+    message = "cannot be a reference in an experiment of Model Garden; write the value"
+    found = [
+        Problem(path, message, leaf.origin)
+        for path, leaf in leaves(runtime, "runtime")
+        if has_reference(leaf.value)
+    ]
+    if found:
+        raise ConfigError(found)
 
 
 def _section(root: Section, name: str) -> Section:

@@ -9,22 +9,15 @@ from pathlib import Path
 from orbit_runner.cli import finetune
 from orbit_runner.cli.flags.config_flags import parse, parser
 from orbit_runner.cli.list_official import official_experiments
-from orbit_runner.config.errors import ConfigError
-from orbit_runner.config.parsing.gin_files import Binding, load_gin
-from orbit_runner.config.parsing.search_path import (
-    experiment_files,
-    find_file,
-    fragment_files,
-    read_text,
-)
-from orbit_runner.config.parsing.tree import Leaf
-from orbit_runner.config.parsing.yaml_files import load_file
+from orbit_runner.config.parsing.bases import load_description
+from orbit_runner.config.parsing.search_path import experiment_files, fragment_files
 from orbit_runner.config.provenance import Origin
 from orbit_runner.config.resolve import import_modules
 from orbit_runner.config.schema.modes import MODES
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.config.schema.strategies import STRATEGIES
 from orbit_runner.distribute.tf_environment import prepare_environment
+from orbit_runner.errors import RunnerError
 from orbit_runner.registry import (
     IMAGE_MODELS,
     RATING_MODELS,
@@ -97,22 +90,10 @@ def _text(found: dict[str, dict[str, str]]) -> str:
 def _description(path: Path) -> str:
     """Returns a file's `description`, or the first line of its leading comment."""
     try:
-        described = _gin(path) if path.suffix == ".gin" else _yaml(path)
-    except ConfigError:
+        described = load_description(path)
+    except RunnerError:  # A base may be in an object store that does not respond.
         return "(does not parse; see `runner validate`)"
     if described:
         return described
     first = path.read_text(encoding="utf-8").splitlines()[:1]
     return first[0].lstrip("# ") if first and first[0].startswith("#") else ""
-
-
-def _yaml(path: Path) -> str:
-    node = load_file(path, str(path), 0).children.get("description")
-    return str(node.value or "") if isinstance(node, Leaf) else ""
-
-
-def _gin(path: Path) -> str:
-    text = read_text(path, str(path))
-    layer = load_gin(text, str(path), 0, find=find_file, path=path)
-    said: list[Binding] = [b for b in layer.bindings if b.path == ("description",)]
-    return str(said[-1].value or "") if said else ""

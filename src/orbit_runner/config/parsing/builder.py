@@ -19,6 +19,7 @@ from orbit_runner.config.parsing.conversion import (
     is_config,
     options_of,
 )
+from orbit_runner.config.parsing.references import References, has_notation
 from orbit_runner.config.parsing.tree import (
     Leaf,
     Section,
@@ -49,15 +50,17 @@ class Builder:
 
     With `lenient`, values are accepted as in Model Garden: an integer as a string, a quoted number
     as a number, and `yes`, `no`, `on` and `off`, which are strings in YAML 1.2, as booleans.
+    Without `references`, `${` has no meaning in values.
     """
 
-    def __init__(self, *, lenient: bool = False) -> None:
+    def __init__(self, *, lenient: bool = False, references: References | None = None) -> None:
         self.problems: list[Problem] = []
         # Settings without effect. The caller decides whether they are errors.
         self.notes: list[Problem] = []
         # The origin of each value that was set, by dotted path.
         self.origins: dict[str, Origin] = {}
         self._lenient = lenient
+        self._references = references
 
     def build(self, base: Config, section: Section, path: str = "") -> Config:
         """Returns `base` with the values of a section, which is at the dotted path `path`.
@@ -68,8 +71,8 @@ class Builder:
         fields = {f.name: f for f in dataclasses.fields(base)}
         owner: type = type(base)
         values: dict[str, Any] = {}
-        for key, node in _not_overruled(section.children, fields).items():
-            below = f"{path}.{key}" if path else key
+        for key, node in _not_overruled(self._children(section, path), fields).items():
+            below = _join(path, key)
             if key not in fields:
                 self._problem(below, _unknown_setting(key, [*fields]), node.origin)
                 continue
@@ -90,12 +93,12 @@ class Builder:
         for name, below in _sections(config):
             if name in config.checked_later:
                 continue
-            self._check(below, f"{path}.{name}" if path else name, flawed)
+            self._check(below, _join(path, name), flawed)
         if any(_within(flaw, path) or _within(path, flaw) for flaw in flawed):
             return
         for found, add in ((config.problems(), self._problem), (config.inert(), self._note)):
             for name, message in found:
-                below_path = f"{path}.{name}" if path else name
+                below_path = _join(path, name)
                 add(below_path, message, self.origin_of(below_path))
 
     def origin_of(self, path: str) -> Origin | None:
@@ -126,6 +129,10 @@ class Builder:
                         node.origin,
                     )
             return built
+        if isinstance(node, Section):
+            node = self._substitute(Leaf(_plain(node), node.origin), path)
+        if self._references is not None and self._references.must_wait(path, node):
+            return _ABSENT
         item = _item_class(hint)
         if item is not None and isinstance(node, Leaf) and isinstance(node.value, (list, tuple)):
             return self._sections_of(item, base, node.value, node.origin, path)
@@ -184,6 +191,10 @@ class Builder:
         named = section.children.get("name")
         name = named.value if isinstance(named, Leaf) else getattr(base, "name", None)
         at = named.origin if named is not None else section.origin
+        if self._references is not None and has_notation(name):
+            message = "it determines the settings of its section, so it cannot be a reference"
+            self._problem(f"{path}.name", f"got {format_value(name)}; {message}", at)
+            return _ABSENT
         if not name:
             known = ", ".join(entry.name for entry in registry.entries())
             self._problem(f"{path}.name", f"is not set\nallowed: {known}", at)
@@ -196,6 +207,15 @@ class Builder:
         cls = entry.load_config()
         return self.build(base if type(base) is cls else cls(name=entry.name), section, path)
 
+    def _children(self, section: Section, path: str) -> dict[str, Leaf | Section]:
+        """Returns the children of a section, with the values of references that are known."""
+        return {
+            key: self._substitute(node, _join(path, key)) for key, node in section.children.items()
+        }
+
+    def _substitute(self, node: Leaf | Section, path: str) -> Leaf | Section:
+        return node if self._references is None else self._references.substitute(path, node)
+
     def _problem(self, path: str, message: str, origin: Origin | None) -> None:
         self.problems.append(Problem(path, message, origin))
 
@@ -203,8 +223,17 @@ class Builder:
         self.notes.append(Problem(path, message, origin))
 
 
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
 def _unknown_setting(key: str, known: Sequence[str]) -> str:
     section, dot, name = key.partition(".")
+    if key == "base":
+        return (
+            "`base` is allowed only at the top level of a file: of an experiment, a --config_file "
+            "or another base"
+        )
     if dot and section in known:
         return f"unknown setting {shorten(repr(key))}; nest it: {section}: {{{name}: …}}"
     return unknown("setting", key, known)

@@ -104,6 +104,16 @@ def without_layers_below(section: Section, layer: int) -> Section:
     return Section(section.origin, kept, section.renamed_in, nulled)
 
 
+def set_layer(section: Section, layer: int) -> None:
+    """Changes the layer of a section that was just read from a file, and of all below it."""
+    section.origin = dataclasses.replace(section.origin, layer=layer)
+    for node in section.children.values():
+        if isinstance(node, Section):
+            set_layer(node, layer)
+        else:
+            node.origin = dataclasses.replace(node.origin, layer=layer)
+
+
 def leaves(section: Section, prefix: str = "") -> Iterator[tuple[str, Leaf]]:
     """Yields (dotted path, leaf) for each leaf."""
     for key, node in section.children.items():

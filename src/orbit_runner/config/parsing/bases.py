@@ -1,0 +1,186 @@
+"""Reads config files with the files that they are based on: `base: digits`.
+
+The bases of a file are layers of their own, in order, each below the file itself.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+from typing import Any
+
+from orbit_runner.config.errors import ConfigError, Problem
+from orbit_runner.config.parsing.conversion import format_value
+from orbit_runner.config.parsing.gin_files import GinLayer, load_gin
+from orbit_runner.config.parsing.references import has_notation
+from orbit_runner.config.parsing.search_path import (
+    SUFFIXES,
+    experiment_files,
+    find_experiment,
+    find_file,
+    fragment_files,
+    read_text,
+    shipped_root,
+)
+from orbit_runner.config.parsing.tree import Leaf, Section, set_layer
+from orbit_runner.config.parsing.yaml_files import load_file
+from orbit_runner.config.provenance import Origin
+from orbit_runner.errors import shorten, unknown
+from orbit_runner.run_directory.paths import RunDirectory
+from orbit_runner.storage.paths import is_remote
+
+BASE = "base"
+MAX_DEPTH, MAX_FILES = 16, 100
+_EXPECTED = "expected a file, the name of an experiment or fragment, or a list of them"
+
+
+def load_with_bases(path: Path, label: str, layer: int) -> list[Section | GinLayer]:
+    """Returns the layers of a YAML or JSON file and of its bases, the lowest first.
+
+    `layer` is the precedence of the lowest. Raises ConfigError with the problems of all files.
+    """
+    reader = _Reader(layer)
+    reader.read(path, label, ())
+    if reader.problems:
+        raise ConfigError(reader.problems)
+    return reader.layers
+
+
+def load_description(path: Path) -> str:
+    """Returns the `description` of an experiment or fragment, or "" if it has none.
+
+    Raises ConfigError if the file or one of its bases cannot be read.
+    """
+    found = ""
+    for layer in load_with_bases(path, str(path), 1):
+        if isinstance(layer, GinLayer):
+            said = [one.value for one in layer.bindings if one.path == ("description",)]
+        else:
+            node = layer.children.get("description")
+            said = [node.value] if isinstance(node, Leaf) else []
+        found = str(said[-1] or "") if said else found
+    return found
+
+
+class _Reader:
+    """Reads a file after its bases, and collects the problems of all of them."""
+
+    def __init__(self, layer: int) -> None:
+        self.problems: list[Problem] = []
+        self.layers: list[Section | GinLayer] = []
+        self._first = layer
+        self._count = 0
+
+    def read(self, path: Path, label: str, within: tuple[tuple[Path, str], ...]) -> None:
+        """Reads a file. `within` has the files that lead to it, each with its label."""
+        try:
+            if path.suffix == ".gin":
+                text = read_text(path, label)
+                self.layers.append(load_gin(text, label, self._next, find=find_file, path=path))
+                return
+            section = load_file(path, label, self._next)
+        except ConfigError as error:
+            self._collect(error, None)
+            return
+        node = section.children.pop(BASE, None)
+        if node is not None:
+            self._read_bases(node, (*within, (path, label)))
+        set_layer(section, self._next)
+        self.layers.append(section)
+
+    @property
+    def _next(self) -> int:
+        return self._first + len(self.layers)
+
+    def _read_bases(self, node: Leaf | Section, within: tuple[tuple[Path, str], ...]) -> None:
+        value = node.value if isinstance(node, Leaf) else {}
+        for name in value if isinstance(value, list) else [value]:
+            try:
+                self._read_base(name, within)
+            except ConfigError as error:
+                self._collect(error, node.origin)
+
+    def _collect(self, error: ConfigError, origin: Origin | None) -> None:
+        """Adds the problems of an error, with the origin of `base` for those without an origin."""
+        for problem in error.problems:
+            at = problem.origin or origin
+            path = problem.path if problem.origin else BASE
+            # Without layers, a problem of a file that is read twice is reported once.
+            at = dataclasses.replace(at, layer=0) if at is not None else None
+            self.problems.append(Problem(path, problem.message, at))
+
+    def _read_base(self, said: Any, within: tuple[tuple[Path, str], ...]) -> None:
+        self._count += 1
+        if self._count > MAX_FILES:
+            return  # Already reported.
+        if self._count == MAX_FILES:
+            raise _error(f"a config has at most {MAX_FILES} files, including bases of bases")
+        name = _checked_name(said)
+        path = _find(name, within[-1][0].parent)
+        label = _label(name, path)
+        self._check_chain((*within, (path, label)))
+        self.read(path, label, within)
+
+    def _check_chain(self, chain: tuple[tuple[Path, str], ...]) -> None:
+        # Compare resolved paths, because `sub/../a.yaml` is `a.yaml`.
+        resolved = [path.resolve() for path, _ in chain]
+        shown = shorten(" → ".join(label for _, label in chain), 600)
+        if resolved[-1] in resolved[:-1]:
+            raise _error(f"the bases form a cycle: {shown}")
+        if len(chain) > MAX_DEPTH:
+            raise _error(f"more than {MAX_DEPTH} files are based on each other: {shown}")
+
+
+def _error(message: str) -> ConfigError:
+    return ConfigError([Problem(BASE, message)])
+
+
+def _checked_name(name: Any) -> str:
+    """Returns the name of a base, or raises ConfigError."""
+    if not isinstance(name, str) or not name:
+        raise _error(f"got {format_value(name)}, {_EXPECTED}")
+    if has_notation(name):
+        raise _error(f"got {format_value(name)}; files are read before references are resolved")
+    if name.startswith("official/"):
+        written = shorten(name.removeprefix("official/"))
+        raise _error(f"got {format_value(name)}; for Model Garden's, write `official: {written}`")
+    return os.path.expanduser(name)
+
+
+def _find(name: str, directory: Path) -> Path:
+    """Returns the file of a base, which a file in `directory` names."""
+    if Path(name).suffix in SUFFIXES:
+        return find_file(name, directory)
+    if is_remote(name) or name in experiment_files():
+        return find_experiment(name)
+    fragments = {str(Path(path).with_suffix("")): found for path, found in fragment_files().items()}
+    for known in (name, f"configs/{name}"):
+        if known in fragments:
+            return fragments[known]
+    for run in (directory / name, Path(name)):
+        if os.path.isfile(RunDirectory(run).config):
+            return RunDirectory(run).config
+    names = [*experiment_files(), *(path.removeprefix("configs/") for path in fragments)]
+    raise _error(unknown("base", name, names))
+
+
+def _label(name: str, path: Path) -> str:
+    """Returns the name of a base in messages: its URL, or its path as short as possible."""
+    if is_remote(name):
+        return name
+    if (url := _url(path)) is not None:
+        return url
+    path = Path(os.path.abspath(path))  # without `..`
+    for root in (Path.cwd(), shipped_root()):
+        if path.is_relative_to(root):
+            return path.relative_to(root).as_posix()
+    return f"{path.parent.name}/{path.name}"
+
+
+def _url(path: Path) -> str | None:
+    """Returns the URL of a local copy, or None for any other file."""
+    from orbit_runner.storage.staging import origin_of
+
+    above = origin_of(path.parent)
+    return None if above is None else f"{above}/{path.name}"

@@ -1,0 +1,364 @@
+"""Resolves references between settings: `${trainer.train_steps}` is the value of that setting.
+
+A reference takes the value that the setting has in the end, after all layers. Therefore the config
+is built in rounds. Each round builds it without the settings whose references have no value yet,
+and then determines the values of the references to settings that are complete.
+
+Files may be untrusted, so the length of chains and the size of the results are limited.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from orbit_runner.config.errors import Problem
+from orbit_runner.config.parsing.conversion import format_value, is_config, options_of
+from orbit_runner.config.parsing.tree import MAX_DEPTH, Leaf, Section
+from orbit_runner.config.provenance import DEFAULT, Origin
+from orbit_runner.config.schema.base import Config, OneOf
+from orbit_runner.config.serialize import LITERAL, flat, inline, plain
+from orbit_runner.errors import nearest, shorten, unknown
+
+MAX_CHAIN = 16
+_MAX_VALUES, _MAX_CHARACTERS = 20_000, 2**20
+_MAX_NAMED = 3  # references in the text of one origin
+_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
+_ITEM = re.compile(r"[\w.]+\[\d+\]")
+_HOW = "write $${ for a literal ${"
+
+
+@dataclasses.dataclass(frozen=True)
+class Reference:
+    """A reference in a text."""
+
+    path: str
+
+    def __str__(self) -> str:
+        return f"${{{self.path}}}"
+
+
+def parse_text(text: str) -> list[str | Reference]:
+    """Returns the references in a text and the text between them, with `$${` as `${`.
+
+    Raises ValueError if the text contains an invalid reference.
+    """
+    parts: list[str | Reference] = [""]
+    position = 0
+    while (start := text.find("${", position)) >= 0:
+        if start > position and text[start - 1] == "$":
+            parts += [text[position : start - 1] + "${"]
+            position = start + 2
+            continue
+        end = text.find("}", start)
+        parts += [text[position:start], Reference(_path(text, start, end))]
+        position = end + 1
+    parts.append(text[position:])
+    return [part for part in parts if part != ""]
+
+
+def _path(text: str, start: int, end: int) -> str:
+    """Returns the path of the reference between two positions, or raises ValueError."""
+    if end < 0:
+        raise ValueError(f"a reference has no closing brace: {shorten(text[start:], 40)}\n{_HOW}")
+    path = text[start + 2 : end]
+    if path.count(".") >= MAX_DEPTH:
+        raise ValueError(f"a name has at most {MAX_DEPTH} parts, got {path.count('.') + 1}")
+    if _PATH.fullmatch(path):
+        return path
+    shown = shorten("${" + path + "}", 80)
+    if "${" in path:
+        raise ValueError(f"a reference cannot contain another one: {shown}\n{_HOW}")
+    if _ITEM.match(path):
+        raise ValueError(f"{shown} refers to an item of a list; refer to the whole list")
+    raise ValueError(f"got {shown}, expected a dotted path: ${{trainer.train_steps}}\n{_HOW}")
+
+
+def has_notation(value: Any) -> bool:
+    """Returns whether a value contains `${`, in a reference or as `$${`."""
+    if isinstance(value, str):
+        return "${" in value
+    items = value.values() if isinstance(value, Mapping) else value
+    return isinstance(value, (Mapping, list, tuple)) and any(map(has_notation, items))
+
+
+class References:
+    """The references of a config, and their values as far as they are known."""
+
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+        self._values: dict[str, Leaf] = {}
+        # Settings whose references have no value because of an error.
+        self._failed: set[str] = set()
+        # Settings that the current build has left out.
+        self._waiting: dict[str, Leaf] = {}
+        self._rounds = 0
+        self._expansion = _Expansion()
+
+    def substitute(self, path: str, node: Leaf | Section) -> Leaf | Section:
+        """Returns a setting with the values of its references, or unchanged without them."""
+        return self._values.get(path, node)
+
+    def must_wait(self, path: str, node: Leaf | Section) -> bool:
+        """Returns whether the values of a setting's references are not known."""
+        # Only files and flags, whose layers begin at 1, use the notation.
+        if not isinstance(node, Leaf) or node.origin.layer < 1 or path in LITERAL:
+            return False
+        # The items of a list have been resolved together with the list.
+        if path in self._values or "[" in path or not has_notation(node.value):
+            return False
+        if path not in self._failed:
+            self._waiting[path] = node
+        return True
+
+    def resolve_next(
+        self, config: Config, origins: Mapping[str, Origin], problems: Sequence[Problem]
+    ) -> bool:
+        """Determines further values. Returns whether the config must be built again.
+
+        `config`, `origins` and `problems` are the result of a build without the settings for which
+        `must_wait` returned True.
+        """
+        waiting, self._waiting = self._waiting, {}
+        flawed = [problem.path for problem in (*problems, *self.problems)]
+        found = _Settings(config, origins, waiting, flawed)
+        blockers = {path: found.blockers(leaf.value) for path, leaf in waiting.items()}
+        ready = [path for path in waiting if not blockers[path]]
+        self._rounds += 1
+        for path, leaf in waiting.items():
+            if not ready:
+                self._fail(path, _cycle(path, blockers), leaf.origin)
+            elif self._rounds > MAX_CHAIN:
+                self._fail(path, f"a chain has more than {MAX_CHAIN} references", leaf.origin)
+            elif path in ready:
+                self._resolve(path, leaf, found)
+        return bool(waiting)
+
+    def _resolve(self, path: str, leaf: Leaf, found: _Settings) -> None:
+        try:
+            # Where `config.yaml` has the value, which must not be too deep to be loaded again.
+            depth = path.count(".") + 2
+            value = self._expansion.expand(leaf.value, path, found, depth)
+        except _InvalidReference as error:
+            self._fail(error.path, str(error), leaf.origin)
+            self._failed.add(path)
+            return
+        note = _origin_note(leaf.value, found.origins)
+        self._values[path] = Leaf(value, dataclasses.replace(leaf.origin, note=note))
+
+    def _fail(self, path: str, message: str, origin: Origin) -> None:
+        self._failed.add(path)
+        self.problems.append(Problem(path, message, origin))
+
+
+class _InvalidReference(ValueError):
+    """A reference without a value."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(reason)
+        self.path = path  # Of the setting or of the item of a list that contains it.
+
+
+class _Expansion:
+    """Replaces references by values. Limits the size of all results together."""
+
+    def __init__(self) -> None:
+        self._values, self._characters = 0, 0
+
+    def expand(self, value: Any, path: str, found: _Settings, depth: int) -> Any:
+        """Returns a value with the values of its references. Raises _InvalidReference.
+
+        `depth` is the number of levels from the root to the value.
+        """
+        if isinstance(value, Mapping):
+            return {
+                key: self.expand(item, f"{path}.{key}", found, depth + 1)
+                for key, item in value.items()
+            }
+        if isinstance(value, (list, tuple)):
+            return [
+                self.expand(item, f"{path}[{index}]", found, depth + 1)
+                for index, item in enumerate(value)
+            ]
+        if not isinstance(value, str):
+            return value
+        try:
+            return self._text(value, found, depth)
+        except ValueError as error:
+            raise _InvalidReference(path, str(error)) from None
+
+    def _text(self, text: str, found: _Settings, depth: int) -> Any:
+        parts = parse_text(text)
+        if len(parts) == 1 and isinstance(parts[0], Reference):
+            value = found.value(parts[0].path)
+            self._count(value, depth)
+            return value
+        pieces = []
+        for part in parts:
+            pieces.append(part if isinstance(part, str) else _inserted(part, found))
+            self._count(pieces[-1], depth)
+        return "".join(pieces)
+
+    def _count(self, value: Any, depth: int) -> None:
+        self._values += 1
+        self._characters += len(value) if isinstance(value, str) else 0
+        for limit, got, what in (
+            (_MAX_VALUES, self._values, "values"),
+            (_MAX_CHARACTERS, self._characters, "characters"),
+            (MAX_DEPTH, depth, "levels"),
+        ):
+            if got > limit:
+                raise ValueError(f"the references expand to more than {limit:,} {what}")
+        items = value.values() if isinstance(value, Mapping) else value
+        for item in items if isinstance(value, (Mapping, list)) else ():
+            self._count(item, depth + 1)
+
+
+def _inserted(reference: Reference, found: _Settings) -> str:
+    """Returns the value of a reference as a part of a text."""
+    value = found.value(reference.path)
+    if isinstance(value, str):
+        return value
+    if isinstance(value, (bool, int, float)):
+        return inline(value)
+    raise ValueError(
+        f"{reference} is {'a list' if isinstance(value, list) else format_value(value)}; "
+        "only strings, numbers and booleans can be inserted into a text"
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Settings:
+    """The settings that references can name, after a build without those that wait."""
+
+    config: Config
+    origins: Mapping[str, Origin]
+    waiting: Mapping[str, Leaf]
+    flawed: Sequence[str]  # The paths of problems.
+    # The values that have been looked up. A list may refer to the same setting many times.
+    known: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    def value(self, path: str) -> Any:
+        """Returns the value of a setting. Raises ValueError if a reference to it is invalid."""
+        if path not in self.known:
+            self.known[path] = self._look_up(path)
+        return self.known[path]
+
+    def _look_up(self, path: str) -> Any:
+        for flaw in self.flawed:
+            if _invalidates(flaw, path):
+                raise ValueError(f"{Reference(path)} has no value, because {flaw} is invalid")
+        section: Any = self.config
+        *above, name = path.split(".")
+        for index, part in enumerate(above):
+            self._check(section, part, path)
+            section = getattr(section, part)
+            if not isinstance(section, Config):
+                what = "null" if section is None else "a setting, not a section"
+                raise ValueError(f"{Reference(path)}: {'.'.join(above[: index + 1])} is {what}")
+        self._check(section, name, path)
+        value = getattr(section, name)
+        options = options_of(typing.get_type_hints(type(section))[name])
+        if isinstance(value, Config) or (value is None and any(map(is_config, options))):
+            below = [one for one in flat(self.config) if one.startswith(f"{path}.")]
+            hint = f", such as {Reference(min(below, key=_depth))}" if below else ""
+            raise ValueError(f"{Reference(path)} is a section; refer to a setting{hint}")
+        return plain(value)
+
+    def blockers(self, value: Any) -> list[str]:
+        """Returns the waiting settings on which the values of the references depend."""
+        paths = dict.fromkeys(_referenced(value))
+        found = [one for path in paths for one in self._determining(path)]
+        return [path for path in dict.fromkeys(found) if path in self.waiting]
+
+    def _determining(self, path: str) -> Iterator[str]:
+        """Yields the settings that can change a setting: itself, types of blocks, alternatives."""
+        section: Any = self.config
+        parts = path.split(".")
+        for index, name in enumerate(parts):
+            prefix = ".".join(parts[:index])
+            yield ".".join(parts[: index + 1])
+            if isinstance(section, OneOf):
+                yield f"{prefix}.type"
+            if index == len(parts) - 1 and isinstance(section, Config):
+                yield from self._alternatives(section, prefix, name)
+            section = getattr(section, name, None)
+
+    def _alternatives(self, section: Config, prefix: str, name: str) -> Iterator[str]:
+        layer = self.origins.get(f"{prefix}.{name}", DEFAULT).layer
+        for field in dataclasses.fields(section):
+            other = f"{prefix}.{field.name}"
+            if field.metadata.get("exclusive_with") != name or other not in self.waiting:
+                continue
+            if self.waiting[other].origin.layer > layer:
+                yield other
+
+    def _check(self, section: Config, name: str, path: str) -> None:
+        """Raises ValueError if a section does not have a setting, or not in use."""
+        known = [field.name for field in dataclasses.fields(section)]
+        if name not in known:
+            raise ValueError(self._unknown(path, name, known))
+        if isinstance(section, OneOf) and name not in ("type", section.type):
+            chosen = "no type is set" if section.type is None else f"type is {section.type!r}"
+            raise ValueError(f"{Reference(path)} is in a block that is not chosen: {chosen}")
+
+    def _unknown(self, path: str, name: str, known: Sequence[str]) -> str:
+        settings = flat(self.config)
+        last = path.rpartition(".")[2]
+        same_name = [one for one in settings if one.rpartition(".")[2] == last]
+        near = nearest(path, same_name or settings)
+        if same_name and not near:
+            near = f"; did you mean {same_name[0]!r}?"
+        allowed = unknown("setting", name, known).partition("\n")[2]
+        return f"unknown setting {shorten(repr(path))}{near}\n{allowed}\n{_HOW}"
+
+
+def _referenced(value: Any) -> Iterator[str]:
+    """Yields the paths of the references in a value. Skips texts with invalid references."""
+    if isinstance(value, str):
+        try:
+            parts = parse_text(value)
+        except ValueError:
+            return
+        yield from (part.path for part in parts if isinstance(part, Reference))
+    elif isinstance(value, (Mapping, list, tuple)):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from _referenced(item)
+
+
+def has_reference(value: Any) -> bool:
+    """Returns whether a value contains a valid reference."""
+    return next(_referenced(value), None) is not None
+
+
+def _invalidates(flaw: str, path: str) -> bool:
+    """Returns whether a problem with one setting means that another one has no value."""
+    section, _, name = flaw.rpartition(".")
+    decides = bool(section) and name in ("name", "type") and path.startswith(f"{section}.")
+    return decides or path == flaw or path.startswith(f"{flaw}.")
+
+
+def _depth(path: str) -> int:
+    return path.count(".")
+
+
+def _cycle(path: str, blockers: Mapping[str, Sequence[str]]) -> str:
+    chain = [path]
+    while chain.count(chain[-1]) == 1:
+        chain.append(blockers[chain[-1]][0])
+    return f"the references form a cycle: {shorten(' → '.join(chain), 400)}"
+
+
+def _origin_note(value: Any, origins: Mapping[str, Origin]) -> str:
+    """Returns what an origin says about the references in a value, and where theirs were set."""
+    paths = [*dict.fromkeys(_referenced(value))]
+    if not paths:
+        return ""  # The value only contains `$${`.
+    if isinstance(value, str) and value == str(Reference(paths[0])):
+        return f"= {value} ({origins.get(paths[0], DEFAULT)})"
+    named = [f"{Reference(path)} ({origins.get(path, DEFAULT).place})" for path in paths]
+    more = [f"{len(named) - _MAX_NAMED} more"] if len(named) > _MAX_NAMED else []
+    return f"with {', '.join([*named[:_MAX_NAMED], *more])}"
