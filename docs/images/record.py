@@ -41,11 +41,17 @@ def recorded(command: list[str]) -> str:
 
 def screen(written: str) -> str:
     """Returns the final contents of the screen: the last version of each line."""
-    lines: list[str] = []
-    for line in written.replace("\r\n", "\n").split("\n"):
-        # A progress bar writes its line, returns to the start, and erases the line before the next.
-        erased = re.split(r"\r(?:\x1b\[1A)?\x1b\[2K", line)[-1]
-        lines.append(re.sub(r"\x1b\[\?25[hl]|\x1b\[[0-9]*[AK]|\r", "", erased))
+    lines = [""]
+    # A live display moves the cursor up and erases its lines before it writes them again.
+    for code in re.split(r"(\r?\n|\r|\x1b\[[0-9]*[AK]|\x1b\[\?25[hl])", written):
+        if code.endswith("\n"):
+            lines.append("")
+        elif code.endswith("A"):
+            del lines[-int(code[2:-1] or 1) :]
+        elif code.endswith("K"):
+            lines[-1] = ""
+        elif not code.startswith(("\r", "\x1b[?25")):
+            lines[-1] += code
     return "\n".join(lines).strip("\n")
 
 

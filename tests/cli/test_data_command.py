@@ -97,7 +97,7 @@ def test_get_downloads_a_dataset_and_prints_its_usage(
         "to use it: runner --experiment=digits --data_dir=data/toy",
     ]
     assert "terms: cite us" in said.err
-    assert "toy.bin: 500 kB" in said.err
+    assert "downloading toy.bin (500 kB)" in said.err
 
 
 def test_get_skips_a_dataset_that_is_already_complete(
@@ -202,18 +202,21 @@ def test_data_command_imports_neither_tensorflow_nor_numpy(
     assert done.stdout.endswith("False\n")
 
 
-def test_download_shows_a_progress_bar_on_a_terminal(mirror: str, tmp_path: Path) -> None:
+def test_download_shows_a_progress_bar_on_a_terminal() -> None:
     program = (
-        "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "from orbit_runner.datasets.download.progress import BarProgress, for_standard_error\n"
-        "progress = for_standard_error()\n"
-        "assert isinstance(progress, BarProgress)\n"
-        "with progress.file('toy.bin', 1000):\n"
-        "    progress.at(500); progress.note('a [note]'); progress.at(1000)\n"
+        "import time\n"
+        "from orbit_runner.datasets.download.progress import FileProgress\n"
+        "from orbit_runner.reporting.progress.factory import make_progress\n"
+        "from orbit_runner.utils.log import note, phase\n"
+        "with make_progress(title='data get toy').shown_scope():\n"
+        "    phase('downloading toy.bin (1.0 kB)')\n"
+        "    FileProgress(1000).at(500)\n"
+        "    time.sleep(0.5)\n"
+        "    note('a [note]')\n"
     )
     leader, follower = pty.openpty()
     done = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path)], stderr=follower, check=False,
+        [sys.executable, "-c", program], stderr=follower, check=False,
         env={**os.environ, "TERM": "xterm", "COLUMNS": "100"},
     )  # fmt: skip
     os.close(follower)
@@ -221,6 +224,7 @@ def test_download_shows_a_progress_bar_on_a_terminal(mirror: str, tmp_path: Path
     os.close(leader)
 
     assert done.returncode == 0, text
-    assert "toy.bin" in text
+    assert "downloading toy.bin (1.0 kB)" in text
+    assert "━" in text
+    assert "500 B of 1 kB" in text
     assert "a [note]" in text
-    assert "1.0/1.0 kB" in text

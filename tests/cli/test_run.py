@@ -345,7 +345,7 @@ def test_terminal_shows_progress_bar_and_stdout_gets_the_table(tmp_path: Path) -
     text = shown.decode()
     assert "\x1b[?25l" in text  # the cursor is hidden while a bar is shown
     assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")  # and shown again
-    assert re.search(r"step \d+/6000", text)
+    assert re.search(r"step [\d,]+/6,000", text)
     assert "━" in text
     assert "evaluation at step 3000: loss" in text
     assert "sha256" not in text

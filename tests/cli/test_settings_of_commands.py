@@ -133,6 +133,8 @@ def test_valid_setting_is_used_by_commands_that_print_the_config(
         (["validate", "digits", "--num_gpus=x"], "runtime.num_gpus — --num_gpus"),
         (["validate", "configs/runtime/cpu.yaml", "--params_override=trainer.train_steps=x"], "trainer.train_steps — --params_override[0]"),
         (["validate", "digits", "--distribution_strategy=mirrored", "--runtime.num_virtual_devices=3"], "64, which is not a multiple of 3 (3 replicas)"),
+        (["run", "--experiment=digits", "--progress_interval=-1"], "--progress_interval: got '-1', allowed: a number of at least 0"),
+        (["run", "--experiment=digits", "--progress_interval=nan"], "--progress_interval: got 'nan'"),
         (["run", "--experiment=digits", "--mode=x"], "allowed: continuous_eval, continuous_train_and_eval,"),
     ],
 )  # fmt: skip

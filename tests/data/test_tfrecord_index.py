@@ -16,6 +16,7 @@ from orbit_runner.data.tfrecord.index_cache import index_file, index_files
 from orbit_runner.data.tfrecord.source import load
 from orbit_runner.errors import DataError
 from orbit_runner.utils.cache import cache_folder
+from orbit_runner.utils.log import PlainMessages, log_scope
 from tests.support.tfrecords import SHAPE, SIZES, example, write_file, write_set
 
 _GENERATOR = np.random.default_rng(0)
@@ -179,16 +180,14 @@ def test_cache_directory_follows_the_xdg_specification(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("patience", "lines"), [(-1.0, 3), (60.0, 0)])
-def test_slow_counting_of_many_files_reports_progress(
-    tmp_path, monkeypatch, capsys, patience, lines
-):
+def test_slow_counting_of_many_files_reports_progress(tmp_path, monkeypatch, patience, lines):
     monkeypatch.setattr(index_cache, "_PATIENCE_SECONDS", patience)
     paths = [write_file(tmp_path / str(size), _some(size)) for size in (3, 0, 70)]
-    assert [index.records for index in index_files(paths)] == [3, 0, 70]
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert len(captured.err.splitlines()) == lines
-    assert not lines or captured.err.startswith("counting records: 1 of 3 files\n")
+    told = []
+    with log_scope(PlainMessages(told.append)):
+        assert [index.records for index in index_files(paths)] == [3, 0, 70]
+    assert len(told) == lines
+    assert not lines or told[0] == "counting records: 1 of 3 files"
 
 
 def test_one_corrupt_file_among_many_is_reported(tmp_path):

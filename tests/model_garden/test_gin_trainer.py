@@ -70,7 +70,7 @@ def test_run_with_a_gin_trainer_is_recorded_and_displayed(
     shown = capfd.readouterr().err
     assert "training from step 0 to 20" in shown
     assert "evaluation at step 10" in shown
-    assert "mine 7.0000" in shown
+    assert "mine 7.000" in shown
     found = attempt(trained)
     assert (found["outcome"], found["step"]) == ("done", 20)
     assert "a custom trainer" in found["inexact"][0]

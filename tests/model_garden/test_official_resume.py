@@ -22,7 +22,7 @@ from orbit_runner.model_garden.task_adapter.seeded_inputs import repeatable_draw
 from orbit_runner.tasks.adapter import adapt
 from orbit_runner.tasks.build import build_task
 from orbit_runner.train.inputs.distribute import distribute, with_seed
-from orbit_runner.utils.log import log_scope
+from orbit_runner.utils.log import PlainMessages, log_scope
 from tests.support.official_runs import run_official
 from tests.support.official_toys import LineTask, line, lines, trainer_settings
 from tests.support.toy import Notes, make_strategy
@@ -183,7 +183,7 @@ def test_slow_input_replay_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
         return value
 
     data = tf.data.Dataset.range(9).map(slow)
-    with log_scope(told.append):
+    with log_scope(PlainMessages(told.append)):
         assert int(next(iter(resume_inputs.Replayed(data.skip(4), 5)))) == 5
     assert len(told) == 2
     assert "replaying the input of 5 steps" in told[0]
@@ -191,6 +191,6 @@ def test_slow_input_replay_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "done in" in told[1]
 
     told.clear()
-    with log_scope(told.append):
+    with log_scope(PlainMessages(told.append)):
         next(iter(resume_inputs.Replayed(tf.data.Dataset.range(9), 1)))
     assert told == []

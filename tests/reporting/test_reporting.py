@@ -1,16 +1,15 @@
-"""What a run displays and what it records."""
+"""The results of a run, and the record of its attempts."""
 
 import json
 import re
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from orbit_runner.reporting.progress import PlainProgress, format_logs, scalars
-from orbit_runner.reporting.results import Results, print_results, rows, sparkline
+from orbit_runner.reporting.results import Results, print_results, rows
 from orbit_runner.reporting.run_record import RunRecord, describe_software
+from orbit_runner.reporting.sparkline import sparkline
 
 
 def _results(**changes: Any) -> Results:
@@ -78,32 +77,6 @@ def test_results_json_replaces_non_finite_values_with_null() -> None:
     assert found["metrics"] == {"validation_loss": None, "accuracy": None}
     assert found["history"] == {"accuracy": [None, 0.5]}
     assert found["step"] == 900
-
-
-def test_log_line_begins_with_the_loss() -> None:
-    logs = {"accuracy": 0.5, "training_loss": 2.0, "learning_rate": 0.1, "matrix": [[1], [2]]}
-    assert format_logs(logs, loss="training_loss") == "loss 2.0000  accuracy 0.5000"
-    assert scalars(logs) == {"accuracy": 0.5, "training_loss": 2.0, "learning_rate": 0.1}
-
-
-def test_plain_progress_prints_lines_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
-    progress = PlainProgress()
-    with progress.shown_scope():
-        progress.phase("building the model")
-        run = SimpleNamespace(step=0, train_steps=20)
-        progress.on_train_begin(run)
-        for run.step in (5, 10, 15, 20):
-            logs = {"training_loss": 1.0 / run.step, "steps_per_second": 10.0}
-            progress.on_loop_end(run, logs)
-        progress.on_evaluate(run, {"validation_loss": 0.5, "accuracy": 0.9})
-        progress.note("a note")
-    out, err = capsys.readouterr()
-    assert out == ""
-    lines = err.splitlines()
-    assert lines[:2] == ["building the model …", "training from step 0 to 20 …"]
-    assert lines[2].startswith("step 20/20  loss 0.0500")
-    assert lines[3:] == ["evaluation at step 20: loss 0.5000  accuracy 0.9000", "a note"]
-    assert progress.evaluations == [(20, {"validation_loss": 0.5, "accuracy": 0.9})]
 
 
 def test_run_record_keeps_every_attempt(tmp_path: Path) -> None:

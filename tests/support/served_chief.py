@@ -24,7 +24,7 @@ from orbit_runner.distribute.cluster.description import Cluster, Member  # noqa:
 from orbit_runner.errors import RunnerError  # noqa: E402
 from orbit_runner.tasks.image_classification.task import ImageClassificationTask  # noqa: E402
 from orbit_runner.train.callbacks.base import Callback  # noqa: E402
-from orbit_runner.utils.log import log_scope  # noqa: E402
+from orbit_runner.utils.log import PlainMessages, log_scope  # noqa: E402
 from tests.support.digits import digits_config  # noqa: E402
 from tests.support.served import content  # noqa: E402
 from tests.support.toy import toy_config, toy_task  # noqa: E402
@@ -95,13 +95,24 @@ class Streaming:
         return batches.map(note)
 
 
+class Said(PlainMessages):
+    """Reports notes and phases."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda text: say(note=text))
+
+    def phase(self, text: str, *, minor: bool = False) -> None:
+        if not minor:
+            say(phase=text)
+
+
 def main(order: dict[str, Any]) -> None:
     jobs = {role: tuple(addresses) for role, addresses in order["jobs"].items()}
     cluster = Cluster(jobs, Member("chief", 0, jobs["chief"][0]), "the test")
     toy = order.get("task") == "toy"
     make = toy_config if toy else digits_config
     config = make(runtime__distribution_strategy="parameter_server", **order["changes"])
-    with log_scope(lambda text: say(note=text), lambda text: say(phase=text)):
+    with log_scope(Said()):
         strategy, task = train_lib.prepare(
             config, order["model_dir"], cluster=cluster, mode=order["mode"]
         )

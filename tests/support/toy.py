@@ -27,7 +27,7 @@ from orbit_runner.train.callbacks.base import Callback
 from orbit_runner.train.controller import build_controller
 from orbit_runner.train.run import Run
 from orbit_runner.train_lib import run_experiment
-from orbit_runner.utils.log import log_scope
+from orbit_runner.utils.log import PlainMessages, log_scope
 from orbit_runner.utils.metrics import flat_scalars
 
 
@@ -277,7 +277,7 @@ class Notes(Callback):
         self.reasons: list[str] | None = None
 
     def listening_scope(self) -> contextlib.AbstractContextManager[None]:
-        return log_scope(self.note)
+        return log_scope(PlainMessages(self.note))
 
     def note(self, text: str) -> None:
         if not text.startswith("note: runtime.intra_op_threads"):  # Depends on the machine.

@@ -37,9 +37,7 @@ def _task(config: ExperimentConfig) -> TranslationTask:
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
-def test_a_run_trains_and_evaluates(
-    tmp_path: Path, dtype: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_trains_and_evaluates(tmp_path: Path, dtype: str) -> None:
     config = translation_config(
         write_set(tmp_path / "set"),
         trainer__train_steps=3,
@@ -61,7 +59,7 @@ def test_a_run_trains_and_evaluates(
     signature = json.loads((tmp_path / "run" / "bleu.json").read_text())["signature"]
     assert "case:lc" in signature
     assert "tok:13a" in signature
-    assert capsys.readouterr().err.count(signature) == 1
+    assert told.notes.count(f"BLEU signature: {signature}") == 1
 
 
 @pytest.mark.slow

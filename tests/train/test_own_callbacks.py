@@ -56,9 +56,11 @@ def test_best_checkpoint_has_the_best_value_so_far(
         )
         latest = tf.train.latest_checkpoint(str(tmp_path))
         assert latest == (None if expected is None else str(tmp_path / f"best-{expected}"))
+        assert (best.result() is None) == (latest is None)
         if latest is not None:
             info = json.loads((tmp_path / "info.json").read_text(), parse_constant=pytest.fail)
             assert info["best_ckpt_global_step"] == expected
+            assert best.result() == ("m", info["m"], expected)
             assert info["other"] is None
             assert "matrix" not in info
             model = toy_task_model()

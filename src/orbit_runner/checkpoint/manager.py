@@ -25,7 +25,7 @@ from orbit_runner.distribute.process_group import Workers
 from orbit_runner.errors import RunnerError, format_list
 from orbit_runner.state.initial_weights import initialize
 from orbit_runner.state.train_state import TrainState
-from orbit_runner.utils.log import note
+from orbit_runner.utils.log import note, phase
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -266,6 +266,7 @@ class Checkpoints:
 
         Raises `RunnerError` if it does not fit the model or cannot be read.
         """
+        phase(f"restoring {path}", minor=True)
         self.restored = record = self._record(path)
         self.restored_partly = not self._restorer.restore(path, record)
         if record is not None and self._writes:
@@ -301,6 +302,7 @@ class Checkpoints:
         step = int(self._state.global_step.numpy())
         if step == self._saved:
             return
+        phase(f"saving at step {step}", minor=True)
         self._writer.write(record_of(self._state, self._circumstances))
         self._saved = step
 

@@ -38,7 +38,7 @@ def _registered_names() -> dict[str, str]:
 
 
 def _failures(modules: list[str]) -> dict[str, str]:
-    from orbit_runner.reporting.progress import make_progress
+    from orbit_runner.reporting.progress.factory import make_progress
 
     prepare_environment(RuntimeConfig())
     keep_native_output(None)

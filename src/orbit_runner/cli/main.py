@@ -68,11 +68,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     138 another member of the cluster was lost; 128 + n for signal n.
     """
     from orbit_runner.errors import RunnerError
+    from orbit_runner.utils.log import PlainMessages, log_scope
 
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         _check_encoding(arguments)
-        return _dispatch(arguments)
+        with log_scope(PlainMessages()):
+            return _dispatch(arguments)
     except RunnerError as error:
         return _report(error)
     except KeyboardInterrupt as error:

@@ -12,6 +12,7 @@ from typing import Any
 
 from orbit_runner.tasks.serving import Prediction, Predictor
 from orbit_runner.utils.files import jsonable
+from orbit_runner.utils.log import detail
 from orbit_runner.utils.streams import check_stdout, use_utf8
 
 ERROR = "error"
@@ -68,7 +69,7 @@ def _text(answer: Prediction, as_json: bool) -> str:
 
 
 class _Pace:
-    """Prints progress on standard error if answering takes long."""
+    """Logs progress if answering takes long."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -78,7 +79,7 @@ class _Pace:
         self._shown = not sys.stdout.isatty()
 
     def answered(self, count: int) -> None:
-        """Counts items, and prints the count from time to time."""
+        """Counts items, and logs the count from time to time."""
         self.count += count
         now = time.monotonic()
         if self._shown and now - self._said > _LINE_SECONDS:
@@ -86,11 +87,11 @@ class _Pace:
             self._line(now - self._start)
 
     def end(self) -> None:
-        """Prints the final count, unless answering took little time."""
+        """Logs the final count, unless answering took little time."""
         seconds = time.monotonic() - self._start
         if self._shown and seconds > _FIRST_SECONDS:
             self._line(seconds)
 
     def _line(self, seconds: float) -> None:
         rate = self.count / seconds
-        print(f"{self.count} items predicted, {rate:.4g} per second", file=sys.stderr, flush=True)
+        detail(f"{self.count} items predicted, {rate:.4g} per second")

@@ -248,14 +248,13 @@ def _best_result(path: Path) -> dict[str, Any]:
 def _results(job: Job, history: Any, model: Any, logs: dict[str, Any], seconds: float) -> Any:
     from orbit_runner.checkpoint.fingerprint import weights_fingerprint
     from orbit_runner.checkpoint.finite_check import describe_non_finite, non_finite_variables
-    from orbit_runner.reporting.progress import scalars
     from orbit_runner.reporting.results import Results
-    from orbit_runner.train.callbacks.summaries import flat_scalars
+    from orbit_runner.utils.metrics import scalars
 
     config, model_dir = job.config, job.model_dir
     subdir = config.trainer.best_checkpoint_export_subdir
     best = _best_result(model_dir / subdir / "info.json") if subdir else {}
-    metrics = scalars(flat_scalars(logs))
+    metrics = scalars(logs)
     curves = {
         name: [result.get(name, float("nan")) for _, result in history.evaluations]
         for name in metrics
@@ -265,7 +264,7 @@ def _results(job: Job, history: Any, model: Any, logs: dict[str, Any], seconds: 
         mode=job.mode,
         step=history.last_step,
         seconds=seconds,
-        steps_per_second=history.steps_per_second[-1] if history.steps_per_second else None,
+        steps_per_second=history.steps_per_second,
         parameters=sum(variable.shape.num_elements() for variable in model.trainable_variables),
         metrics=metrics,
         best=best,

@@ -23,6 +23,7 @@ from orbit_runner.distribute.cluster.addresses import split_address
 from orbit_runner.distribute.cluster.errors import MemberLost
 from orbit_runner.distribute.cluster.liveness import Sign, sign_of_life
 from orbit_runner.errors import RunnerError
+from orbit_runner.utils.terminal import show_cursor
 
 _PAUSE_SECONDS, _PROBE_SECONDS = 1.0, 1.0
 _ADVICE = (
@@ -144,4 +145,5 @@ def _refuses(service: str) -> bool:
 
 def _end_process(reason: str) -> None:
     print(f"runner: {reason}\n{_ADVICE}", file=sys.stderr, flush=True)
+    show_cursor()
     os._exit(MemberLost.exit_code)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from orbit_runner.reporting.sparkline import sparkline
 from orbit_runner.utils.files import jsonable
 from orbit_runner.utils.mfu import short
-
-_BARS = "▁▂▃▄▅▆▇█"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,16 +36,6 @@ class Results:
         """Returns the results for `--json`, with null for NaN and infinities."""
         values: dict[str, Any] = jsonable(dataclasses.asdict(self))
         return values
-
-
-def sparkline(values: Sequence[float]) -> str:
-    """Returns one bar character per finite value; "" if fewer than two are finite."""
-    finite = [value for value in values if math.isfinite(value)]
-    if len(finite) < 2:
-        return ""
-    low, span = min(finite), (max(finite) - min(finite)) or 1.0
-    heights = (round((value - low) / span * (len(_BARS) - 1)) for value in finite)
-    return "".join(_BARS[height] for height in heights)
 
 
 def rows(results: Results) -> list[tuple[str, str]]:

@@ -67,7 +67,7 @@ def _export(run: Run) -> None:
     # On the CPU, because an accelerator may not have the memory for a second model.
     loaded = load_scope(run.config, run.task, choice, weights, device="CPU:0")
     with _graphs(), loaded as model:
-        phase(f"writing {folder}")
+        phase(f"exporting to {folder}")
         record = export(model, run.config, directory, folder, replaces=True)
     note(f"exported step {record['step']} to {record['path']}")
 

@@ -1,8 +1,8 @@
-"""Reports transfers that take long on standard error."""
+"""Reports transfers that take long."""
 
 from __future__ import annotations
 
-import sys
+import logging
 import threading
 import time
 
@@ -11,7 +11,7 @@ _MEGABYTE = 1e6
 
 
 class TransferProgress:
-    """Reports a transfer on standard error, first after two seconds, then every five seconds.
+    """Logs the progress of a transfer, first after two seconds, then every five seconds.
 
     `what` describes it, such as `downloading s3://bucket/data`. `size` is the total in bytes.
     """
@@ -30,12 +30,14 @@ class TransferProgress:
             self.report()
 
     def report(self) -> None:
-        """Prints a line if a report is due."""
+        """Logs the progress if a report is due."""
         if time.monotonic() < self._next:
             return
         self._next = time.monotonic() + _INTERVAL_SECONDS
-        print(
+        text = (
             f"{self._what}: {self._done_files} of {self._files} files, "
-            f"{self._done_size / _MEGABYTE:.1f} of {self._size / _MEGABYTE:.1f} MB",
-            file=sys.stderr,
+            f"{self._done_size / _MEGABYTE:.1f} of {self._size / _MEGABYTE:.1f} MB"
         )
+        # As `utils.log.detail`, which this layer cannot import.
+        values = {"detail": text, "fraction": self._done_size / max(1, self._size)}
+        logging.getLogger("orbit_runner").info(text, extra=values)

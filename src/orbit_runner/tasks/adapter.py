@@ -74,6 +74,13 @@ class TaskAdapter:
             return float(own(data))
         return (self.num_examples(data) or 0) / (getattr(data, "global_batch_size", 0) or 1)
 
+    def examples_per_step(self, data: Any) -> float:
+        """Returns the average number of examples in a batch, or 0 if it is not known."""
+        steps = self.steps_per_epoch(data)
+        if steps:
+            return (self.num_examples(data) or 0) / steps
+        return float(getattr(data, "global_batch_size", 0) or 0)
+
     def validation_steps(self, data: Any, asked: int) -> int:
         """Returns the number of batches of an evaluation, or -1 for all if it is not known."""
         size = None if data is None else self.num_examples(data)

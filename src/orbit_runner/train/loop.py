@@ -52,12 +52,14 @@ def train(run: Run, controller: orbit.Controller, *, evaluates: bool) -> Logs:
     run.leave_if_asked()
     if can_roll_back(run):
         run.checkpoints.save()  # So that the first steps can be rolled back.
-    finished = False
+    finished, first = False, run.step
     while not finished:
+        phase("tracing the first step" if run.step == first else "training", minor=True)
         try:
             logs = _train_to_next_stop(run, controller, logs, evaluates=evaluates)
             finished = run.step >= run.train_steps or bool(run.stops.reason)
             if finished:
+                phase("saving the last checkpoint", minor=True)
                 run.checkpoints.sync()  # Raises `Diverged` if its weights are not finite.
         except Diverged as error:
             record_divergence(run, error)

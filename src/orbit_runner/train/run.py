@@ -135,6 +135,16 @@ class Run:
         return self.plan.train_steps
 
     @property
+    def steps_per_epoch(self) -> float:
+        """The number of steps in which each training example occurs once; 0 if unknown."""
+        return self.plan.steps_per_epoch
+
+    @property
+    def examples_per_step(self) -> float:
+        """The number of examples in a training batch, on average; 0 if unknown."""
+        return self.adapter.examples_per_step(self.section("train_data"))
+
+    @property
     def model(self) -> Any:
         """The model, a `tf_keras.Model`."""
         return self.state.model

@@ -8,9 +8,24 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import sys
 from collections.abc import Callable, Iterator
+from typing import Protocol
 
 LOGGER = logging.getLogger("orbit_runner")
+
+
+class Messages(Protocol):
+    """The interface of an object that shows messages."""
+
+    def note(self, text: str) -> None:
+        """Shows a note."""
+
+    def phase(self, text: str, *, minor: bool = False) -> None:
+        """Shows the name of the next phase."""
+
+    def detail(self, text: str, fraction: float | None = None) -> None:
+        """Shows how far the current phase is; `fraction` is from 0 to 1, None if unknown."""
 
 
 def note(text: str) -> None:
@@ -18,33 +33,75 @@ def note(text: str) -> None:
     LOGGER.log(logging.WARNING if text.startswith("warning") else logging.INFO, "%s", text)
 
 
-def phase(text: str) -> None:
-    """Logs the start of a phase, such as `building the model`."""
-    LOGGER.info("%s …", text, extra={"phase": text})
+def phase(text: str, *, minor: bool = False) -> None:
+    """Logs the start of a phase, such as `building the model`.
+
+    A minor phase is usually short and occurs often, such as a save. Its record has the level DEBUG.
+    """
+    LOGGER.log(logging.DEBUG if minor else logging.INFO, "%s …", text, extra={"phase": text})
+
+
+def detail(text: str, fraction: float | None = None) -> None:
+    """Logs how far the current phase is, such as `counting records: 3 of 8 files`."""
+    LOGGER.info("%s", text, extra={"detail": text, "fraction": fraction})
+
+
+class PlainMessages:
+    """Prints notes and details on standard error. Does not show phases."""
+
+    def __init__(self, print_line: Callable[[str], None] | None = None) -> None:
+        self._print = print_line or _print_error
+
+    def note(self, text: str) -> None:
+        """Prints the note."""
+        self._print(text)
+
+    def phase(self, text: str, *, minor: bool = False) -> None:
+        """Prints nothing."""
+
+    def detail(self, text: str, fraction: float | None = None) -> None:
+        """Prints the text."""
+        self._print(text)
+
+
+def _print_error(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 class _Handler(logging.Handler):
-    def __init__(self, note: Callable[[str], None], phase: Callable[[str], None]) -> None:
+    def __init__(self, messages: Messages) -> None:
         super().__init__()
-        self._note, self._phase = note, phase
+        self._messages = messages
 
     def emit(self, record: logging.LogRecord) -> None:
-        text = getattr(record, "phase", None)
-        if text is None:
-            self._note(record.getMessage())
-        else:
-            self._phase(text)
+        values = vars(record)
+        if "phase" in values:
+            self._messages.phase(values["phase"], minor=record.levelno < logging.INFO)
+        elif "detail" in values:
+            self._messages.detail(values["detail"], values["fraction"])
+        elif record.levelno >= logging.INFO:
+            self._messages.note(_with_level(record))
+
+
+def _with_level(record: logging.LogRecord) -> str:
+    """Returns the message, which begins with `warning` or `error` if its level is one of these."""
+    text = record.getMessage()
+    if record.levelno < logging.WARNING or is_warning(text):
+        return text
+    return f"{'error' if record.levelno >= logging.ERROR else 'warning'}: {text}"
+
+
+def is_warning(text: str) -> bool:
+    """Returns whether a note is a warning or an error."""
+    return text.startswith(("warning", "error"))
 
 
 @contextlib.contextmanager
-def log_scope(
-    note: Callable[[str], None], phase: Callable[[str], None] = lambda text: None
-) -> Iterator[None]:
-    """Passes log messages to `note` or `phase`, and to no other handler, in a `with` block."""
-    handler = _Handler(note, phase)
+def log_scope(messages: Messages) -> Iterator[None]:
+    """Passes log messages to an object, and to no other handler, in a `with` block."""
     level, propagates, handlers = LOGGER.level, LOGGER.propagate, LOGGER.handlers[:]
-    LOGGER.handlers[:], LOGGER.propagate = [handler], False
-    LOGGER.setLevel(logging.INFO)
+    LOGGER.handlers[:], LOGGER.propagate = [_Handler(messages)], False
+    LOGGER.setLevel(logging.DEBUG)  # Minor phases have this level.
     try:
         yield
     finally:

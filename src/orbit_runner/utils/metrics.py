@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,6 +18,15 @@ def flat_scalars(logs: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         elif np.ndim(value) == 0:
             flat[f"{prefix}{key}"] = value
     return flat
+
+
+def scalars(logs: Mapping[str, Any]) -> dict[str, float]:
+    """Returns the values in nested results that are plain numbers, by name as `flat_scalars`."""
+    numbers = {}
+    for name, value in flat_scalars(logs).items():
+        with contextlib.suppress(TypeError, ValueError):
+            numbers[name] = float(value)
+    return numbers
 
 
 def nested_scalars(logs: Mapping[str, Any]) -> dict[str, Any]:

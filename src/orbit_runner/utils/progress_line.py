@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import sys
 import time
+
+from orbit_runner.utils.log import detail
 
 _PATIENCE_SECONDS = 2.0
 
 
 class Progress:
-    """Prints progress on standard error, at most every two seconds."""
+    """Logs how far an operation is, at most every two seconds."""
 
     def __init__(self, what: str) -> None:
         self._what, self._told = what, time.monotonic()
 
     def __call__(self, so_far: str) -> None:
-        """Prints how far the operation is, if a line is due."""
+        """Logs how far the operation is, if a message is due."""
         if time.monotonic() - self._told > _PATIENCE_SECONDS:
             self._told = time.monotonic()
-            print(f"{self._what}: {so_far}", file=sys.stderr)
+            detail(f"{self._what}: {so_far}")

@@ -7,6 +7,8 @@ import signal
 import sys
 from types import FrameType
 
+from orbit_runner.utils.terminal import show_cursor
+
 _interrupted = False
 
 
@@ -55,5 +57,6 @@ def _unraisable(found: sys.UnraisableHookArgs) -> None:
 
 
 def _exit() -> None:
+    show_cursor()
     os.write(2, b"runner: interrupted\n")
     os._exit(128 + signal.SIGINT)

@@ -14,6 +14,7 @@ from orbit_runner.errors import ClosedPipeError, OutputError
 
 _ASCII = {
     "…": "...", "×": "x", "·": "-", "–": "-", "—": "-", "→": "->", "│": "|",
+    "━": "=", "╸": ">", "─": "-",
     "▁": "_", "▂": "_", "▃": ".", "▄": "-", "▅": "-", "▆": "=", "▇": "=", "█": "#",
 }  # fmt: skip
 _ERRORS = "orbit_runner.ascii"

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from orbit_runner.datasets.download.install import Order, get
-from orbit_runner.datasets.download.progress import Progress
 from orbit_runner.datasets.download.sources import Source
 from orbit_runner.datasets.published import Archive, PublicSet, RemoteFile
+from orbit_runner.utils.log import PlainMessages, log_scope
 
 CONTENT = bytes(range(251)) * 4000  # A little over a megabyte, and no two blocks of it are equal.
 
@@ -124,13 +124,13 @@ def bring(server: Habits, tmp_path: Path) -> Callable[..., Path]:
         order = Order(
             **{
                 "folder": tmp_path / "got",
-                "progress": Progress(),
                 "source": Source(base=server.base),
                 "pauses": (0.0, 0.0),
                 **changes,
             }
         )
-        get(data or published("set.bin", CONTENT), order)
+        with log_scope(PlainMessages()):
+            get(data or published("set.bin", CONTENT), order)
         return order.folder
 
     return bring_

@@ -7,19 +7,27 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from orbit_runner.cli.flags.config_flags import Parser, parse, parser
+from orbit_runner.cli.flags.config_flags import (
+    Parser,
+    add_progress_flags,
+    messages_scope,
+    parse,
+    parser,
+    progress_of,
+)
 from orbit_runner.datasets.catalogue import SETS, find
 from orbit_runner.datasets.download.errors import DownloadError
 from orbit_runner.datasets.download.install import Order, get
-from orbit_runner.datasets.download.progress import for_standard_error
 from orbit_runner.datasets.download.sources import source
 from orbit_runner.datasets.published import PublicSet, format_bytes
 from orbit_runner.errors import RunnerError, unknown
+from orbit_runner.utils.log import note
 from orbit_runner.utils.streams import use_utf8
 
 _USAGE = """\
 usage: runner data list [--json]
-       runner data get NAME [--dir=DIR] [--from=URL|DIR] [--replace] [--keep_archives]"""
+       runner data get NAME [--dir=DIR] [--from=URL|DIR] [--replace] [--keep_archives]
+                       [--progress=KIND] [--quiet]"""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -79,14 +87,15 @@ def _get(arguments: Sequence[str]) -> int:
     folder = Path(flags.dir or data.folder).expanduser()
     order = Order(
         folder=folder,
-        progress=for_standard_error(),
         source=source(flags.origin),
         replace=flags.replace,
         keep_archives=flags.keep_archives,
     )
-    print(f"terms: {data.terms}", file=sys.stderr)
+    with messages_scope(flags):
+        note(f"terms: {data.terms}")
     try:
-        new = get(data, order)
+        with progress_of(flags, f"data get {data.name}", str(folder)).shown_scope():
+            new = get(data, order)
     except DownloadError as error:
         raise DownloadError(f"{data.name}: {error}\n{_what_to_do(data, order)}") from None
     except OSError as error:
@@ -119,6 +128,7 @@ def _get_parser() -> Parser:
     to.add_argument(
         "--keep_archives", action="store_true", help="keep the archives after they are unpacked"
     )
+    add_progress_flags(to)
     return to
 
 

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from orbit_runner.cli.flags.config_flags import add_progress_flag, parse, parser
+from orbit_runner.cli.flags.config_flags import (
+    add_progress_flags,
+    messages_scope,
+    parse,
+    parser,
+    progress_of,
+)
 from orbit_runner.cli.gin_bindings import bind_gin
 from orbit_runner.cli.model_selection import Chosen, add_choice_flags, read_chosen
 from orbit_runner.cli.preflight import setting_error_scope
@@ -27,22 +34,22 @@ def main(arguments: Sequence[str]) -> int:
     to.add_argument("run", metavar="RUN", help="run directory")
     to.add_argument("--to", metavar="DIR", help="directory of the export (default: RUN/export)")
     add_choice_flags(to)
-    add_progress_flag(to)
+    add_progress_flags(to)
     to.add_argument("--json", action="store_true", help="print a description of the export as JSON")
     flags = parse(to, arguments)
-    with local_run_scope(flags.run, "RUN", flags.checkpoint) as run:
+    with messages_scope(flags), local_run_scope(flags.run, "RUN", flags.checkpoint) as run:
         chosen = read_chosen(run, flags)
         place = flags.to or f"{flags.run.rstrip('/')}/export"
-        record = _export_to(place, chosen, flags.progress)
+        record = _export_to(place, chosen, flags)
     print(json.dumps(record, indent=2) if flags.json else "\n".join(_lines(record)))
     return 0
 
 
-def _export_to(to: str, chosen: Chosen, kind: str) -> dict[str, Any]:
+def _export_to(to: str, chosen: Chosen, flags: argparse.Namespace) -> dict[str, Any]:
     if not is_remote(to):
         folder = Path(without_file_scheme(to))
         _check_free(folder, chosen)
-        return _export(chosen, folder, kind)
+        return _export(chosen, folder, flags)
     from orbit_runner.storage.objects import blame_scope, open_store
     from orbit_runner.storage.upload import upload_scope
 
@@ -51,7 +58,7 @@ def _export_to(to: str, chosen: Chosen, kind: str) -> dict[str, Any]:
         if open_store(place, "--to").list():
             raise RunnerError(_taken_message(place, f"{to}-{chosen.weights}"))
     with upload_scope(to, "--to", last="saved_model.pb") as folder:
-        record = _export(chosen, folder, kind)
+        record = _export(chosen, folder, flags)
     return {**record, "path": place}
 
 
@@ -71,12 +78,11 @@ def _taken_message(place: str, other: str) -> str:
     )
 
 
-def _export(chosen: Chosen, folder: Path, kind: str) -> dict[str, Any]:
+def _export(chosen: Chosen, folder: Path, flags: argparse.Namespace) -> dict[str, Any]:
     from orbit_runner.distribute.tf_environment import prepare_environment
-    from orbit_runner.reporting.progress import make_progress
     from orbit_runner.utils.garbage_collection import paused_collection_scope
 
-    progress = make_progress(kind)
+    progress = progress_of(flags, "export", flags.run)
     config = chosen.resolved.config
     with progress.shown_scope():
         progress.phase("importing tensorflow")
@@ -89,7 +95,7 @@ def _export(chosen: Chosen, folder: Path, kind: str) -> dict[str, Any]:
         with setting_error_scope(chosen.resolved):
             task = make_task(config, chosen.run)
             with load_scope(config, task, chosen.choice, chosen.weights) as model:
-                progress.phase(f"writing {folder}")
+                progress.phase(f"exporting to {folder}")
                 return export(model, config, chosen.run, folder)
 
 

@@ -59,7 +59,7 @@ _SETTINGS = {
     "gpus_per_worker": "runtime.num_gpus",
 }
 # Flags of `runner run` that do not apply in a cluster, or are passed in another way.
-_NOT_PASSED = ("help", "model_dir", "progress", "json", "pretrain_steps")
+_NOT_PASSED = ("help", "model_dir", "progress", "progress_interval", "json", "pretrain_steps")
 
 
 def main(arguments: Sequence[str]) -> int:

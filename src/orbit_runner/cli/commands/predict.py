@@ -10,7 +10,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from orbit_runner.cli.flags.config_flags import Parser, add_progress_flag, parse, parser
+from orbit_runner.cli.flags.config_flags import (
+    Parser,
+    add_progress_flags,
+    messages_scope,
+    parse,
+    parser,
+    progress_of,
+)
 from orbit_runner.cli.flags.path_flags import resolve_path_flags
 from orbit_runner.cli.gin_bindings import bind_gin
 from orbit_runner.cli.model_selection import Chosen, add_choice_flags, read_chosen
@@ -38,7 +45,7 @@ checkpoints nor the dataset.
 Predictions are printed on standard output in the order of the items, batch by batch. For an item
 without a prediction, the reason is printed instead, and the exit code is 5."""
 _MOST = 2**20  # limit of `--batch_size` and `--top_k`
-_FLAGS_ALONE = ("--json", "--help")
+_FLAGS_ALONE = ("--json", "--quiet", "--help")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -57,6 +64,7 @@ def main(arguments: Sequence[str]) -> int:
             raise RunnerError(f"--{name}: got {value}, allowed: 1 to {_MOST}")
     given = flags.where
     with (
+        messages_scope(flags),
         local_run_scope(given, "WHERE", flags.checkpoint) as where,
         _predictor(where, flags) as predictor,
     ):
@@ -93,7 +101,7 @@ def _parser() -> Parser:
     to.add_argument("--batch_size", type=int, default=32, metavar="N", help="items per batch")
     to.add_argument("--json", action="store_true", help="print one JSON object per item and line")
     add_choice_flags(to)
-    add_progress_flag(to)
+    add_progress_flags(to)
     return to
 
 
@@ -168,9 +176,8 @@ def _of_run(chosen: Chosen, flags: argparse.Namespace) -> Iterator[Any]:
 def _progress(flags: argparse.Namespace, resolved: Resolved) -> Iterator[Any]:
     """Shows progress while the model is loaded; imports TensorFlow."""
     from orbit_runner.distribute.tf_environment import prepare_environment
-    from orbit_runner.reporting.progress import make_progress
 
-    progress = make_progress(flags.progress)
+    progress = progress_of(flags, "predict", flags.where)
     with progress.shown_scope():
         progress.phase("importing tensorflow")
         prepare_environment(resolved.config.runtime)

@@ -13,7 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from orbit_runner.cli.commands.verify import DIFFERENT
-from orbit_runner.cli.flags.config_flags import Parser, add_progress_flag, parse, parser
+from orbit_runner.cli.flags.config_flags import (
+    Parser,
+    add_progress_flags,
+    messages_scope,
+    parse,
+    parser,
+    progress_of,
+)
 from orbit_runner.cli.preflight import check_before_start, setting_error_scope
 from orbit_runner.cli.reference_run import (
     MACHINE_SETTINGS,
@@ -47,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
     """Runs a saved config again and compares. Returns 0 if both runs are equal, else 4."""
     flags = parse(_parser(), arguments)
     needed = None if flags.last is None else "all"
-    with local_run_scope(flags.run, "RUN", needed) as run:
+    with messages_scope(flags), local_run_scope(flags.run, "RUN", needed) as run:
         result = _reproduce(flags, run)
     return 0 if result.equal else DIFFERENT
 
@@ -62,7 +69,7 @@ def _reproduce(flags: argparse.Namespace, run: Path) -> Any:
     with _folder(flags.model_dir, original.history.folder) as folder:
         from orbit_runner.reporting.reproduced import print_reproduction
 
-        result, error = _again(original, folder, flags.progress)
+        result, error = _again(original, folder, progress_of(flags, "reproduce", flags.run))
         if result.equal and not flags.model_dir:
             shutil.rmtree(folder, ignore_errors=True)
             result = dataclasses.replace(result, again="")
@@ -94,7 +101,7 @@ def _parser() -> Parser:
     )
     to.add_argument("--import", dest="imports", action="append", metavar="MODULE",
                     help="import a module first; may be repeated")  # fmt: skip
-    add_progress_flag(to)
+    add_progress_flags(to)
     to.add_argument("--json", action="store_true", help="print the result as JSON")
     return to
 
@@ -125,9 +132,8 @@ def _own_folder(folder: Path, run: Path) -> Path:
     return folder
 
 
-def _again(original: Original, folder: Path, kind: str) -> tuple[Any, Exception | None]:
+def _again(original: Original, folder: Path, progress: Any) -> tuple[Any, Exception | None]:
     from orbit_runner.distribute.tf_environment import prepare_environment
-    from orbit_runner.reporting.progress import make_progress
 
     check_before_start(
         _up_to(original.resolved, original.record.step), original.history.mode, folder
@@ -135,7 +141,7 @@ def _again(original: Original, folder: Path, kind: str) -> tuple[Any, Exception 
     data = _check_data(original)
     if original.start is not None:
         copy_checkpoint(original.history.checkpoints, original.start, folder)
-    progress, said = make_progress(kind), [*notes(original), *data.notes()]
+    said = [*notes(original), *data.notes()]
     with progress.shown_scope():
         if said:
             run = original.history.folder

@@ -7,7 +7,6 @@ import contextlib
 import dataclasses
 import json
 import os
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,10 +17,11 @@ from orbit_runner.cli import finetune
 from orbit_runner.cli.flags.config_flags import (
     Parser,
     add_config_flags,
-    add_progress_flag,
+    add_progress_flags,
+    messages_scope,
     parse,
     parser,
-    print_notes,
+    progress_of,
     request,
 )
 from orbit_runner.cli.flags.path_flags import SHARED
@@ -32,6 +32,7 @@ from orbit_runner.cli.preflight import (
     setting_error_scope,
 )
 from orbit_runner.cli.train_job import Job, make_ready, run_job, serve
+from orbit_runner.config.errors import note_text
 from orbit_runner.config.resolve import Resolved, resolve
 from orbit_runner.config.schema.modes import MODES, TRAINING
 from orbit_runner.distribute.cluster.resolver import resolve_cluster
@@ -43,6 +44,7 @@ from orbit_runner.run_directory.run_lock import RunLock
 from orbit_runner.storage.cache import local_run_directory
 from orbit_runner.storage.paths import is_remote
 from orbit_runner.storage.staged_config import localize
+from orbit_runner.utils.log import note
 
 _DESCRIPTION = """\
 Train, evaluate, or both.
@@ -64,10 +66,10 @@ def main(arguments: Sequence[str]) -> int:
             f"remove it, or use --mode={finetune.MODE}"
         )
     resolved = resolve(request(flags))
-    with _run_directory(flags, resolved) as model_dir:
+    with messages_scope(flags), _run_directory(flags, resolved) as model_dir:
         job = _job(flags, resolved, model_dir)
-        if job.writes:
-            print_notes(resolved)
+        if job.writes and resolved.notes:
+            note(note_text(resolved.notes))
         if job.serves:
             return serve(job)
         if job.mode in TRAINING and job.writes:
@@ -137,8 +139,8 @@ def check_data(job: Job, resume: str) -> DataRecord:
         return record.of_new_run()
     if resume == "same":
         record.check()
-    for note in record.notes():
-        print(f"note: {note}", file=sys.stderr)
+    for text in record.notes():
+        note(f"note: {text}")
     return record
 
 
@@ -178,7 +180,7 @@ def run_parser() -> Parser:
         metavar="STEPS",
         help=f"with --mode={finetune.MODE}: last step of the pretraining",
     )
-    add_progress_flag(to)
+    add_progress_flags(to)
     to.add_argument("--json", action="store_true", help="print the results as JSON")
     add_config_flags(to)
     return to
@@ -197,14 +199,15 @@ def _lock_run_directory(model_dir: Path) -> None:
     lock = RunLock(model_dir)
     lock.acquire()
     if lock.note:
-        print(lock.note, file=sys.stderr)
+        note(lock.note)
 
 
 def _run(job: Job, flags: argparse.Namespace) -> int:
-    from orbit_runner.reporting.progress import make_progress
     from orbit_runner.reporting.results import print_results
 
-    progress = make_progress(flags.progress, brief=not job.writes)
+    title = f"{job.config.name} · {job.mode}"
+    place = flags.model_dir or str(job.model_dir)
+    progress = progress_of(flags, title, place, brief=not job.writes)
     with progress.shown_scope():
         progress.phase("importing tensorflow")
         if job.writes:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from orbit_runner.audit.verify import Verdict, Verification, verify
-from orbit_runner.cli.flags.config_flags import parse, parser
+from orbit_runner.cli.flags.config_flags import (
+    add_progress_flags,
+    messages_scope,
+    parse,
+    parser,
+    progress_of,
+)
 from orbit_runner.cli.remote_runs import local_run_scope
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.errors import format_list
@@ -35,10 +42,11 @@ def main(arguments: Sequence[str]) -> int:
         action="store_true",
         help="also read all data files of the run, and compare them with its data.json",
     )
+    add_progress_flags(to)
     to.add_argument("--json", action="store_true", help="print the result as JSON")
     flags = parse(to, arguments)
-    with local_run_scope(flags.run, "RUN") as run:
-        found, data = _verify(run, data=flags.data)
+    with messages_scope(flags), local_run_scope(flags.run, "RUN") as run:
+        found, data = _verify(run, flags)
     if flags.json:
         print(json.dumps(_as_dict(found, flags.run) | _data_as_dict(data), indent=2))
     else:
@@ -47,14 +55,13 @@ def main(arguments: Sequence[str]) -> int:
     return 0 if found.well and (data is None or data.well) else DIFFERENT
 
 
-def _verify(run: Path, *, data: bool) -> tuple[Verification, DataVerification | None]:
+def _verify(run: Path, flags: argparse.Namespace) -> tuple[Verification, DataVerification | None]:
     from orbit_runner.distribute.tf_environment import prepare_environment
-    from orbit_runner.reporting.progress import make_progress
 
     prepare_environment(RuntimeConfig())
-    progress = make_progress()
+    progress = progress_of(flags, "verify", flags.run)
     with progress.shown_scope():
-        of_data = verify_data(run) if data else None
+        of_data = verify_data(run) if flags.data else None
         return verify(run), of_data
 
 

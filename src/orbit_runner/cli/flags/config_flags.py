@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import math
 import re
 import sys
 from collections.abc import Sequence
@@ -21,6 +23,7 @@ from orbit_runner.config.errors import note_text
 from orbit_runner.config.parsing.search_path import is_stream
 from orbit_runner.config.resolve import Request, Resolved
 from orbit_runner.errors import RunnerError, nearest, shorten
+from orbit_runner.utils.log import PlainMessages, log_scope
 
 FIELDS: dict[str, tuple[str, ...]] = {
     "distribution_strategy": ("runtime.distribution_strategy",),
@@ -127,14 +130,62 @@ def add_config_flags(to: Parser, *, experiment: str = _EXPERIMENT) -> None:
     add_driver_flags(to)
 
 
-def add_progress_flag(to: Parser) -> None:
-    """Adds `--progress`."""
+def add_progress_flags(to: Parser) -> None:
+    """Adds `--progress`, `--progress_interval` and `--quiet`."""
     to.add_argument(
         "--progress",
-        choices=("auto", "bar", "plain"),
+        choices=("auto", "bar", "plain", "json", "none"),
         default="auto",
-        help="show progress as a bar or as plain lines; auto: a bar on a terminal, otherwise lines",
+        help="progress on standard error: a live display with a bar, plain lines, one JSON object "
+        "per line and event, or warnings and errors only; auto: bar on a terminal, otherwise plain",
     )
+    to.add_argument(
+        "--progress_interval",
+        type=_seconds,
+        default=10.0,
+        metavar="SECONDS",
+        help="time between two lines of training progress with plain or json",
+    )
+    to.add_argument(
+        "--quiet",
+        action="store_const",
+        const="none",
+        dest="progress",
+        default=argparse.SUPPRESS,
+        help="same as --progress=none; the results are still printed",
+    )
+
+
+def progress_of(
+    flags: argparse.Namespace, title: str = "", place: str = "", *, brief: bool = False
+) -> Any:
+    """Returns the progress display that the flags select; see `make_progress`."""
+    from orbit_runner.reporting.progress.factory import make_progress
+
+    return make_progress(
+        flags.progress,
+        interval=flags.progress_interval,
+        brief=brief,
+        title=title,
+        place=place,
+    )
+
+
+def messages_scope(flags: argparse.Namespace) -> contextlib.AbstractContextManager[None]:
+    """Shows the messages before and after the display in the form that the flags select."""
+    is_line = flags.progress in ("auto", "bar", "plain")
+    return log_scope(PlainMessages() if is_line else progress_of(flags))
+
+
+def _seconds(text: str) -> float:
+    """Returns the value of a flag in seconds."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"got {text!r}, allowed: a number of at least 0")
+    return value
 
 
 def parse(to: Parser, arguments: Sequence[str]) -> argparse.Namespace:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable, Iterable
 
 import numpy as np
 import tensorflow as tf
+
+from orbit_runner.utils.log import note
 
 
 class BadImages:
@@ -41,11 +42,9 @@ class BadImages:
                         f"{name}: cannot be decoded; bad image {self.count} of {self.section}, "
                         f"more than max_bad_images={self.limit}"
                     )
-                print(
-                    f"{name}: cannot be decoded; bad image {self.count} of at most {self.limit} "
-                    f"in {self.section}; its weight is 0",
-                    file=sys.stderr,
-                    flush=True,
+                note(
+                    f"warning: {name}: cannot be decoded; bad image {self.count} of at most "
+                    f"{self.limit} in {self.section}; its weight is 0"
                 )
         return ""
 

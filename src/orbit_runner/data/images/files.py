@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import functools
 import os
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ import numpy as np
 from orbit_runner.data.files import check_split, data_folder
 from orbit_runner.data.tfrecord.example import image_shape
 from orbit_runner.errors import DataError
+from orbit_runner.utils.log import detail, note
 
 SUFFIXES = (".jpg", ".jpeg", ".png")
 _SPLITS = {"train": ("train",), "test": ("val", "validation", "valid", "test")}
@@ -192,7 +192,7 @@ class _Listing:
         self._folders += 1
         if time.monotonic() - self._reported > _PATIENCE_SECONDS:
             self._reported = time.monotonic()
-            print(f"looking for images: {self._folders:,} directories", file=sys.stderr)
+            detail(f"looking for images: {self._folders:,} directories")
 
     def notes(self, folders: Sequence[Path]) -> Iterator[str]:
         """Yields notes on what was skipped, in the class directories and next to them."""
@@ -215,9 +215,9 @@ def _some(names: Sequence[str]) -> str:
 
 @functools.lru_cache(maxsize=64)
 def _note(line: str) -> None:
-    """Prints a note once per process, because both sections may read the same directory."""
+    """Logs a note once per process, because both sections may read the same directory."""
     shown = line.encode(errors="backslashreplace").decode()
-    print(f"note: image_folder: {shown}", file=sys.stderr)
+    note(f"note: image_folder: {shown}")
 
 
 def _first_shape(path: str) -> tuple[int, int, int]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
 
 from orbit_runner.data.text.source import PairSource
 from orbit_runner.errors import DataError
+from orbit_runner.utils.log import note
 
 
 def within_limits(source: PairSource, max_length: int, *, is_training: bool) -> PairSource:
@@ -47,7 +46,7 @@ def _choose(source: PairSource, keep: np.ndarray, left_out: dict[str, int]) -> P
 
 def _tell(source: PairSource, counts: dict[str, int], what: str) -> None:
     if any(counts.values()):
-        print(f"{source.name}: {what}: {_format_list(source, counts)}", file=sys.stderr)
+        note(f"{source.name}: {what}: {_format_list(source, counts)}")
 
 
 def _format_list(source: PairSource, counts: dict[str, int]) -> str:

@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import json
 import os
-import sys
 import time
 import zlib
 from collections.abc import Sequence
@@ -18,13 +17,14 @@ import numpy as np
 
 from orbit_runner.data.tfrecord.framing import BLOCK_RECORDS, FileIndex, scan, unreadable
 from orbit_runner.utils.cache import cache_folder, write_aside
+from orbit_runner.utils.log import detail
 
 _THREADS = 16
 _PATIENCE_SECONDS = 2.0
 
 
 def index_files(paths: Sequence[Path]) -> list[FileIndex]:
-    """Returns the indexes of the files, in order; reports progress on stderr if this takes long.
+    """Returns the indexes of the files, in order; logs progress if this takes long.
 
     Raises DataError if a file cannot be read or is damaged.
     """
@@ -36,7 +36,8 @@ def index_files(paths: Sequence[Path]) -> list[FileIndex]:
             found.append(index)
             if time.monotonic() - told > _PATIENCE_SECONDS:
                 told = time.monotonic()
-                print(f"counting records: {len(found):,} of {len(paths):,} files", file=sys.stderr)
+                so_far = f"counting records: {len(found):,} of {len(paths):,} files"
+                detail(so_far, len(found) / len(paths))
     finally:
         pool.shutdown(cancel_futures=True)
     return found

@@ -14,12 +14,13 @@ from orbit_runner.datasets.download.checksums import copy, is_file_of, sha256
 from orbit_runner.datasets.download.directory import check_free, holding, put, writable
 from orbit_runner.datasets.download.errors import DownloadError
 from orbit_runner.datasets.download.fetch import PAUSES, fetch
-from orbit_runner.datasets.download.progress import Progress
+from orbit_runner.datasets.download.progress import FileProgress
 from orbit_runner.datasets.download.sgm import sentences
 from orbit_runner.datasets.download.sources import Source
 from orbit_runner.datasets.download.transfer import forget
 from orbit_runner.datasets.published import Archive, PublicSet, RemoteFile, format_bytes
 from orbit_runner.errors import RunnerError
+from orbit_runner.utils.log import note, phase
 
 _ASIDE = ".unpacking"
 
@@ -29,7 +30,6 @@ class Order:
     """Where and how to download a dataset."""
 
     folder: Path  # created if needed
-    progress: Progress
     source: Source = Source()
     replace: bool = False  # whether to overwrite a different file with the same name
     keep_archives: bool = False  # whether to keep archives after they are unpacked
@@ -68,7 +68,7 @@ def _is_there(file: RemoteFile, order: Order) -> bool:
                 f"SHA-256 {file.sha256})\nmove it, choose another --dir, or pass --replace"
             )
     if found:
-        order.progress.note(f"{file.name}: already present and verified")
+        note(f"{file.name}: already present and verified")
     return found
 
 
@@ -85,16 +85,16 @@ def _fetch(file: RemoteFile, order: Order) -> Path:
     """Returns the path of the downloaded and verified file, which has the suffix `.part`."""
     part = _part(file, order.folder)
     resumed = part.is_file() and part.stat().st_size > 0
-    with order.progress.file(file.name, file.size):
-        if resumed:
-            order.progress.note(f"{file.name}: resuming after {format_bytes(part.stat().st_size)}")
+    phase(f"downloading {file.name} ({format_bytes(file.size)})")
+    if resumed:
+        note(f"{file.name}: resuming after {format_bytes(part.stat().st_size)}")
+    _bring(file, part, order)
+    got = sha256(part)
+    if got != file.sha256 and resumed:
+        note(f"{file.name}: the resumed download is corrupt; starting over")
+        forget(part)
         _bring(file, part, order)
         got = sha256(part)
-        if got != file.sha256 and resumed:
-            order.progress.note(f"{file.name}: the resumed download is corrupt; starting over")
-            forget(part)
-            _bring(file, part, order)
-            got = sha256(part)
     if got != file.sha256:
         size = part.stat().st_size
         forget(part)
@@ -107,13 +107,14 @@ def _fetch(file: RemoteFile, order: Order) -> Path:
 
 
 def _bring(file: RemoteFile, part: Path, order: Order) -> None:
+    report = FileProgress(file.size).at
     if order.source.folder is None:
         addresses = order.source.addresses(file)
-        fetch(addresses, part, file.size, order.progress, order.pauses)
+        fetch(addresses, part, file.size, report, order.pauses)
         return
     origin = order.source.folder / file.name
     try:
-        copy(origin, part, order.progress.at)
+        copy(origin, part, report)
     except OSError as error:
         raise DownloadError(f"{origin}: cannot be copied ({error.strerror})") from None
 
@@ -124,7 +125,7 @@ def _take_out(file: RemoteFile, archive: Archive, order: Order) -> None:
     path = kept if is_file_of(kept, file.size, file.sha256) else _fetch(file, order)
     aside = order.folder / _ASIDE
     shutil.rmtree(aside, ignore_errors=True)
-    order.progress.note(f"{file.name}: unpacking …")
+    phase(f"unpacking {file.name}")
     try:
         aside.mkdir()
         made = _unpack(path, aside, archive)

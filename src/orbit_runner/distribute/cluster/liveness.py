@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from orbit_runner.distribute.cluster.addresses import split_address
 from orbit_runner.distribute.cluster.description import Member
 from orbit_runner.distribute.cluster.errors import MemberLost
+from orbit_runner.utils.terminal import show_cursor
 
 # The start of an HTTP/2 connection, and so of gRPC (RFC 9113, section 3.4): the preface and an
 # empty SETTINGS frame. The kernel accepts connections even for a process that hangs; only a running
@@ -173,4 +174,5 @@ def _print(text: str) -> None:
 
 def _end_process(reason: str) -> None:
     print(f"runner: {lost_message(reason)}", file=sys.stderr, flush=True)
+    show_cursor()
     os._exit(MemberLost.exit_code)

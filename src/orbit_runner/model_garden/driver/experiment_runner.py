@@ -39,7 +39,7 @@ from orbit_runner.train.error_messages import error_message_scope
 from orbit_runner.train.run import Run
 from orbit_runner.train.run_scope import run_scope
 from orbit_runner.utils.files import cut_records
-from orbit_runner.utils.log import LOGGER, log_scope, phase
+from orbit_runner.utils.log import LOGGER, PlainMessages, log_scope, phase
 
 
 class OrbitExperimentRunner:
@@ -370,7 +370,7 @@ class OrbitExperimentRunner:
         """Returns a scope that prints notes, as Orbit does, if a driver has no handler for them."""
         of_a_driver = not isinstance(self._params, ExperimentConfig)
         prints = of_a_driver and not LOGGER.handlers
-        return log_scope(print) if prints else contextlib.nullcontext()
+        return log_scope(PlainMessages(print)) if prints else contextlib.nullcontext()
 
     def _output(self) -> contextlib.AbstractContextManager[None]:
         # Drivers control their own standard output and expect Orbit's messages there.

@@ -162,6 +162,9 @@ def summary_managers(
 class OwnTrainerRun:
     """The object that callbacks receive instead of a `Run` if a custom trainer trains."""
 
+    best = None
+    steps_per_epoch = examples_per_step = 0.0  # unknown
+
     def __init__(
         self,
         trainer: Any,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -36,6 +35,7 @@ from orbit_runner.tasks.translation.losses import smoothed_cross_entropy, token_
 from orbit_runner.tasks.translation.metrics import Perplexity, TokenAccuracy
 from orbit_runner.tasks.translation.sources import KEPT, SYNTHETIC, load_pairs, load_vocabulary
 from orbit_runner.utils.cache import write_aside
+from orbit_runner.utils.log import note
 
 
 class TranslationTask(Task):
@@ -208,7 +208,7 @@ class TranslationTask(Task):
     def _bleu(self) -> CorpusBleu:
         config = self.task_config
         metric = CorpusBleu(tokenize=config.bleu_tokenize, lowercase=config.bleu_lowercase)
-        print(f"BLEU signature: {metric.signature}", file=sys.stderr)
+        note(f"BLEU signature: {metric.signature}")
         self._keep("bleu.json", f"{json.dumps({'signature': metric.signature})}\n".encode())
         return metric
 

@@ -32,6 +32,10 @@ class BestKeeper(Callback):
     def check_files(self) -> None:
         """Checks the files of an earlier process when a run begins; does nothing by default."""
 
+    def result(self) -> tuple[str, float, int] | None:
+        """Returns the metric, its best value and the step; None if there is none."""
+        return None
+
 
 class BestCheckpoint(BestKeeper):
     """Saves the weights with the best result, averaged if an average is kept."""
@@ -98,6 +102,12 @@ class BestCheckpoint(BestKeeper):
             "the new best checkpoint"
         )
 
+    def result(self) -> tuple[str, float, int] | None:
+        """Returns the metric, its best value and the step; None if there is none."""
+        value, step = self._best_and_step()
+        name = self.comparison.metric.replace("|", "/")  # as in flat results
+        return None if math.isnan(value) else (name, value, int(step))
+
     def _warn(self, value: float) -> None:
         """Warns of a result that is not finite, once for several in a row."""
         warned, self._warned = self._warned, not math.isfinite(value)
@@ -111,9 +121,15 @@ class BestCheckpoint(BestKeeper):
         return int(self._state.global_step.numpy())
 
     def _best(self) -> float:
+        return self._best_and_step()[0]
+
+    def _best_and_step(self) -> tuple[float, float]:
+        """Returns the best result and its step; NaN if there is none."""
         if self._memory is not None:
-            return float(self._memory.numpy()[0])
+            value, step = self._memory.numpy()
+            return float(value), float(step)
         try:
-            return float(read_json_object(self._info).get(self.comparison.metric, "nan"))
-        except (OSError, ValueError, TypeError):
-            return float("nan")
+            info = read_json_object(self._info)
+            return float(info[self.comparison.metric]), float(info.get("best_ckpt_global_step", 0))
+        except (OSError, ValueError, TypeError, KeyError):
+            return math.nan, math.nan

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from orbit_runner.data.text.scan_cache import text_cache
 from orbit_runner.data.text.tokenizer.vocabulary import Vocabulary, build
 from orbit_runner.errors import DataError
 from orbit_runner.utils.cache import write_aside
+from orbit_runner.utils.log import note
 
 # Increase this if a change makes the same text give another vocabulary.
 _VERSION = 1
@@ -49,11 +49,11 @@ def vocabulary_for(
     kept = next((folder / name for folder in folders if (folder / name).is_file()), None)
     if kept is None:
         step = -(-lines // _MOST_LINES)
-        print(f"building a vocabulary of {size:,} subwords from {lines:,} lines", file=sys.stderr)
+        note(f"building a vocabulary of {size:,} subwords from {lines:,} lines")
         text = itertools.islice(_all_lines(files), 0, None, step)
         built = build(text, size=size, character_coverage=character_coverage)
         kept = _keep(built.model, folders, name)
-        print(f"vocabulary: {kept}", file=sys.stderr)
+        note(f"vocabulary: {kept}")
     return Vocabulary.load(kept)
 
 

@@ -1,0 +1,45 @@
+"""Chooses how progress is shown."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from orbit_runner.reporting.progress.json_lines import JsonProgress
+from orbit_runner.reporting.progress.plain import PlainProgress, QuietProgress
+
+if TYPE_CHECKING:
+    from orbit_runner.reporting.progress.live import LiveProgress
+
+
+def make_progress(
+    kind: str = "auto",
+    *,
+    interval: float = 10.0,
+    brief: bool = False,
+    title: str = "",
+    place: str = "",
+) -> PlainProgress | QuietProgress | JsonProgress | LiveProgress:
+    """Returns the object that shows progress, which is not shown yet.
+
+    `kind` is a value of `--progress`, and `interval` the seconds between lines. `brief` is for a
+    process whose progress another process shows, too. `title` and `place`, such as the run
+    directory, are the first line of the live display.
+    """
+    if kind == "none":
+        return QuietProgress()
+    if kind == "json":
+        return JsonProgress(interval, brief=brief)
+    if kind == "plain" or brief or not _can_draw(forced=kind == "bar"):
+        return PlainProgress(interval, brief=brief)
+    from orbit_runner.reporting.progress.live import LiveProgress
+
+    return LiveProgress(title, place)
+
+
+def _can_draw(*, forced: bool) -> bool:
+    """Returns whether standard error is a terminal that can move its cursor and shows UTF-8."""
+    if not sys.stderr.isatty() or os.environ.get("TERM", "").lower() in ("dumb", "unknown"):
+        return False
+    return forced or "utf" in sys.stderr.encoding.lower()

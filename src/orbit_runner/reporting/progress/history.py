@@ -1,0 +1,101 @@
+"""`History`: the results of a run, for its final table and for displays of its progress."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import Any
+
+from orbit_runner.train.callbacks.base import Callback, Logs
+
+_WORK = ("tflops_per_second", "mfu")
+_LOSS = "training_loss"
+_RECORDS = 60  # of the loss, for the curve
+# Reading the metrics takes longer than a short loop, so it is not done after each one.
+_READ_SECONDS = 0.1
+
+
+class History(Callback):
+    """Stores the results of a run. Displays are subclasses, which also show them."""
+
+    def __init__(self) -> None:
+        self.evaluations: list[tuple[int, dict[str, float]]] = []
+        self.best: tuple[str, float, int] | None = None  # metric, value, step
+        self.steps_per_second: float | None = None  # of the last loop
+        self.work: dict[str, float] = {}
+        self.inexact: list[str] | None = None
+        self.last_step = self.target = 0
+        self.steps_per_epoch = self.examples_per_step = 0.0  # 0: unknown
+        self.started: float | None = None  # when training began, on the monotonic clock
+        self.metrics: dict[str, float] = {}  # of the last loop, with loss and learning rate
+        self.losses: deque[float] = deque(maxlen=_RECORDS)  # at the latest records
+        self._interval, self._record, self._read_at = 1, -1, 0.0
+
+    def on_train_begin(self, run: Any) -> None:
+        """Stores the start step, the target step and what steps are converted to."""
+        self.last_step, self.target = run.step, run.train_steps
+        self.steps_per_epoch, self.examples_per_step = run.steps_per_epoch, run.examples_per_step
+        self._interval = run.config.trainer.summary_interval
+        self._record = run.step // self._interval
+        self.best = _best(run)
+        self.started = time.monotonic()
+
+    def on_loop_end(self, run: Any, logs: Logs) -> None:
+        """Stores the step, the speed, and at most ten times a second the metrics."""
+        self.last_step = run.step
+        self.steps_per_second = float(logs["steps_per_second"])
+        self.work = {name: float(logs[name]) for name in _WORK if name in logs}
+        now = time.monotonic()
+        if now - self._read_at >= _READ_SECONDS or self.last_step >= self.target:
+            self._read_at = now
+            self.read_metrics(logs)
+
+    def read_metrics(self, logs: Logs) -> None:
+        """Stores the metrics of a loop."""
+        self.metrics = _scalars(logs)
+        record = self.last_step // self._interval
+        if record > self._record and _LOSS in self.metrics:
+            self._record = record
+            self.losses.append(self.metrics[_LOSS])
+
+    def on_evaluate(self, run: Any, logs: Logs) -> None:
+        """Stores the metrics that are scalars."""
+        self.last_step = run.step
+        self.evaluations.append((run.step, _scalars(logs)))
+        self.best = _best(run)
+
+    def on_train_end(self, run: Any) -> None:
+        """Stores the reasons why the weights may not be reproducible."""
+        self.inexact = run.inexact_reasons()
+
+    @property
+    def epoch(self) -> float | None:
+        """The number of epochs so far; None if the size of the dataset is unknown."""
+        return self.last_step / self.steps_per_epoch if self.steps_per_epoch else None
+
+    @property
+    def epochs(self) -> float | None:
+        """The number of epochs at the last step; None if the size of the dataset is unknown."""
+        return self.target / self.steps_per_epoch if self.steps_per_epoch else None
+
+    @property
+    def examples_per_second(self) -> float | None:
+        """The speed in examples; None if it is unknown."""
+        return (self.steps_per_second or 0.0) * self.examples_per_step or None
+
+    @property
+    def seconds_left(self) -> float | None:
+        """The time until the last step at the current speed; None if it is unknown."""
+        rate = self.steps_per_second
+        return max(0, self.target - self.last_step) / rate if rate else None
+
+
+def _scalars(logs: Logs) -> dict[str, float]:
+    # Imports NumPy, which commands that only show phases do not need.
+    from orbit_runner.utils.metrics import scalars
+
+    return scalars(logs)
+
+
+def _best(run: Any) -> tuple[str, float, int] | None:
+    return None if run.best is None else run.best.result()

@@ -1,0 +1,112 @@
+"""Progress as JSON lines, for programs. `docs/run_directory.md` describes the keys."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from orbit_runner.reporting.progress.history import History
+from orbit_runner.reporting.progress.text import LEARNING_RATE, TRAINING_LOSS, other_metrics
+from orbit_runner.train.callbacks.base import Logs
+from orbit_runner.utils.log import is_warning, log_scope
+
+
+class JsonProgress(History):
+    """Prints one JSON object in a line for each event.
+
+    `brief` is for a worker whose steps and evaluations the chief reports.
+    """
+
+    def __init__(self, interval: float = 10.0, *, brief: bool = False) -> None:
+        super().__init__()
+        self._interval_seconds, self._brief = interval, brief
+        self._last_step_line = self._last_detail = 0.0
+        self._lock, self._stream = threading.Lock(), sys.stderr
+
+    @contextlib.contextmanager
+    def shown_scope(self) -> Iterator[None]:
+        """Prints the events of a `with` block, and as notes what other code prints."""
+        with log_scope(self), contextlib.redirect_stderr(_Notes(self)):
+            yield
+
+    def _print(self, event: str, **values: Any) -> None:
+        from orbit_runner.utils.files import jsonable  # Imports NumPy.
+
+        found = jsonable({"event": event, "time": round(time.time(), 3), **values})
+        with self._lock:
+            print(json.dumps(found, allow_nan=False), file=self._stream, flush=True)
+
+    def phase(self, text: str, *, minor: bool = False) -> None:
+        """Prints the name of the next phase."""
+        self._print("phase", phase=text, minor=minor)
+
+    def detail(self, text: str, fraction: float | None = None) -> None:
+        """Prints how far the phase is, at most once in an interval."""
+        now = time.monotonic()
+        if now - self._last_detail > self._interval_seconds:
+            self._last_detail = now
+            self._print("detail", text=text, fraction=fraction)
+
+    def note(self, text: str) -> None:
+        """Prints the note."""
+        self._print("note", level="warning" if is_warning(text) else "info", text=text)
+
+    def on_train_begin(self, run: Any) -> None:
+        """Prints the start step and the target step."""
+        super().on_train_begin(run)
+        if not self._brief:
+            self._print("train", step=self.last_step, train_steps=self.target, epochs=self.epochs)
+
+    def on_loop_end(self, run: Any, logs: Logs) -> None:
+        """Prints step, metrics and speed, at most once in an interval and at the target step."""
+        super().on_loop_end(run, logs)
+        now = time.monotonic()
+        is_due = now - self._last_step_line > self._interval_seconds
+        if self._brief or not (is_due or self.last_step >= self.target):
+            return
+        self._last_step_line = now
+        self.read_metrics(logs)
+        self._print(
+            "step",
+            step=self.last_step,
+            train_steps=self.target,
+            epoch=self.epoch,
+            epochs=self.epochs,
+            loss=self.metrics.get(TRAINING_LOSS),
+            learning_rate=self.metrics.get(LEARNING_RATE),
+            metrics=other_metrics(self.metrics),
+            steps_per_second=self.steps_per_second,
+            examples_per_second=self.examples_per_second,
+            seconds_left=self.seconds_left,
+        )
+
+    def on_evaluate(self, run: Any, logs: Logs) -> None:
+        """Prints the metrics, and the best result so far."""
+        super().on_evaluate(run, logs)
+        if self._brief:
+            return
+        step, metrics = self.evaluations[-1]
+        best = None
+        if self.best is not None:
+            best = dict(zip(("metric", "value", "step"), self.best, strict=True))
+        self._print("evaluation", step=step, metrics=metrics, best=best)
+
+
+class _Notes(io.TextIOBase):
+    """A text stream that turns lines into notes."""
+
+    def __init__(self, progress: JsonProgress) -> None:
+        self._progress, self._rest = progress, ""
+
+    def write(self, text: str) -> int:
+        """Prints a note for each complete line that is not empty."""
+        *found, self._rest = (self._rest + text).split("\n")
+        for line in filter(str.strip, found):
+            self._progress.note(line)
+        return len(text)

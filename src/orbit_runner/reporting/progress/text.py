@@ -1,0 +1,107 @@
+"""Numbers, times and metrics as text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+from orbit_runner.reporting.progress.history import History
+
+TRAINING_LOSS, VALIDATION_LOSS = "training_loss", "validation_loss"
+LEARNING_RATE = "learning_rate"
+_NOT_SHOWN = (
+    "steps_per_second",
+    "validation_examples",
+    "tflops_per_second",
+    "mfu",
+    LEARNING_RATE,
+    TRAINING_LOSS,
+    VALIDATION_LOSS,
+)
+_GROUPED, _LARGEST = 1e3, 1e12
+
+
+def number(value: float) -> str:
+    """Returns a number with four significant digits, such as `0.5000` or `5,786`."""
+    return _grouped(value) or f"{value:#.4g}"
+
+
+def short_number(value: float) -> str:
+    """Returns a number with at most four significant digits, such as `0.5` or `5,786`."""
+    return _grouped(value) or f"{value:.4g}"
+
+
+def _grouped(value: float) -> str:
+    if not math.isfinite(value) or not _GROUPED <= abs(float(f"{value:.4g}")) < _LARGEST:
+        return ""
+    return f"{float(f'{value:.4g}'):,.0f}"
+
+
+def duration(seconds: float) -> str:
+    """Returns a time such as `4:34`, `1:02:03` or `3 d 4:05:06`."""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if not days and not hours:
+        return f"{minutes}:{rest:02}"
+    clock = f"{hours}:{minutes:02}:{rest:02}"
+    return f"{days} d {clock}" if days else clock
+
+
+def other_metrics(numbers: Mapping[str, float]) -> dict[str, float]:
+    """Returns the metrics of a loop or evaluation, without the loss and the learning rate."""
+    return {name: value for name, value in numbers.items() if name not in _NOT_SHOWN}
+
+
+def named(name: str, value: float) -> str:
+    """Returns a metric as text, such as `token accuracy 0.5000`."""
+    return f"{name.replace('_', ' ')} {number(value)}"
+
+
+def format_metrics(numbers: Mapping[str, float], *, loss: str) -> str:
+    """Returns numbers as text: the loss, whose key is `loss`, then the metrics."""
+    shown = [named("loss", numbers[loss])] if loss in numbers else []
+    metrics = other_metrics(numbers)
+    return "  ".join([*shown, *(named(name, value) for name, value in metrics.items())])
+
+
+def step_text(history: History) -> str:
+    """Returns the step and the last step, such as `step 12,400/64,000`."""
+    return f"step {history.last_step:,}/{history.target:,}"
+
+
+def epoch_text(history: History) -> str:
+    """Returns the epoch and the last one, such as `epoch 31.7/164`, or "" if it is unknown."""
+    if history.epoch is None or history.epochs is None:
+        return ""
+    return f"epoch {history.epoch:,.1f}/{round(history.epochs, 1):,.10g}"
+
+
+def speed_texts(history: History) -> Iterable[str]:
+    """Yields the steps and examples in a second."""
+    if history.steps_per_second:
+        yield f"{short_number(history.steps_per_second)} steps/s"
+    if history.examples_per_second:
+        yield f"{short_number(history.examples_per_second)} examples/s"
+
+
+def left_text(history: History) -> str:
+    """Returns the time left, such as `19:01 left`, or "" if it is unknown."""
+    return "" if history.seconds_left is None else f"{duration(history.seconds_left)} left"
+
+
+def evaluation_line(step: int, numbers: Mapping[str, float]) -> str:
+    """Returns the result of an evaluation as a line."""
+    return f"evaluation at step {step}: {format_metrics(numbers, loss=VALIDATION_LOSS)}"
+
+
+def loop_line(history: History) -> str:
+    """Returns the progress of training as a line."""
+    parts = [
+        f"step {history.last_step}/{history.target}",
+        epoch_text(history),
+        format_metrics(history.metrics, loss=TRAINING_LOSS),
+        *speed_texts(history),
+        left_text(history),
+    ]
+    return "  ".join(filter(None, parts))

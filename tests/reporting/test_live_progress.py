@@ -1,0 +1,235 @@
+"""The live display: its lines at several widths, and what a terminal receives."""
+
+import fcntl
+import io
+import os
+import pty
+import re
+import select
+import struct
+import subprocess
+import sys
+import termios
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace
+
+import pytest
+from rich.console import Console
+from rich.text import Text
+
+from orbit_runner.reporting.progress.history import History
+from orbit_runner.reporting.progress.layout import TRAINING, View, lines
+
+MakeRun = Callable[..., SimpleNamespace]
+
+
+def _trained(make_run: MakeRun, **changes: object) -> History:
+    history, run = History(), make_run(**changes)
+    history.on_train_begin(run)
+    history.losses.extend(range(60, 0, -1))
+    run.step = 12_000
+    history.on_evaluate(run, {"validation_loss": 0.512, "accuracy": 0.8423, "top_5_accuracy": 0.99})
+    run.step = 12_400
+    logs = {"training_loss": 0.42131, "accuracy": 0.8561, "learning_rate": 0.1}
+    history.on_loop_end(run, {**logs, "steps_per_second": 45.2})
+    assert history.started is not None
+    history.started -= 274
+    return history
+
+
+def _view(history: History, **changes: object) -> View:
+    values: dict[str, object] = {
+        "title": "resnet_cifar · train_and_eval",
+        "place": "runs/resnet_cifar/20261123-101500",
+        "phase": TRAINING,
+    }
+    return View(history, **{**values, **changes})  # type: ignore[arg-type]
+
+
+def _plain(view: View, width: int) -> list[str]:
+    started = view.history.started
+    return [line.plain for line in lines(view, width, 0.0 if started is None else started + 274)]
+
+
+_EXPECTED = {
+    140: [
+        "resnet_cifar · train_and_eval" + 78 * " " + "runs/resnet_cifar/20261123-101500",
+        f"training  {'━' * 17}{'─' * 70}  step 12,400/64,000  epoch 31.7/163.8  19%",
+        "loss 0.4213  ███▇▇▇▇▆▆▆▆▅▅▅▅▄▄▄▄▃▃▃▃▂▂▂▂▁▁▁  accuracy 0.8561  learning rate 0.1",
+        "45.2 steps/s  5,786 examples/s  4:34 elapsed  19:01 left",
+        "evaluation  step 12,000  accuracy 0.8423  top 5 accuracy 0.9900  loss 0.5120  "
+        "best accuracy 0.8431 at step 11,200",
+    ],
+    80: [
+        "resnet_cifar · train_and_eval" + 18 * " " + "runs/resnet_cifar/20261123-101500",
+        f"training  {'━' * 5}{'─' * 22}  step 12,400/64,000  epoch 31.7/163.8  19%",
+        "loss 0.4213  █▇▆▆▅▄▃▂▁▁  accuracy 0.8561  learning rate 0.1",
+        "45.2 steps/s  5,786 examples/s  4:34 elapsed  19:01 left",
+        "evaluation  step 12,000  accuracy 0.8423  best 0.8431 at step 11,200",
+    ],
+    40: [
+        "resnet_cifar · train_and_eval",
+        "training  ━━────────  step 12,400/64,000",
+        "loss 0.4213  accuracy 0.8561",
+        "45.2 steps/s  4:34 elapsed  19:01 left",
+        "evaluation  step 12,000  accuracy 0.8423",
+    ],
+}
+
+
+@pytest.mark.parametrize("width", _EXPECTED)
+def test_lines_while_training(width: int, make_run: MakeRun) -> None:
+    assert _plain(_view(_trained(make_run)), width) == _EXPECTED[width]
+
+
+def test_unknown_values_are_left_out(make_run: MakeRun) -> None:
+    history = _trained(make_run, steps_per_epoch=0.0, examples_per_step=0.0, best=None)
+    shown = "\n".join(_plain(_view(history), 140))
+    assert "45.2 steps/s" in shown
+    assert not any(word in shown for word in ("epoch", "examples", "best"))
+
+
+@pytest.mark.parametrize("phase", [TRAINING, "evaluating at step 12,000", "a long phase " * 20])
+@pytest.mark.parametrize("detail", ["", "12 MB of 170 MB, 3.1 MB/s, 50 s left"])
+def test_lines_fit_any_width(phase: str, detail: str, make_run: MakeRun) -> None:
+    view = _view(_trained(make_run), phase=phase, detail=detail, fraction=0.3, since=-60.0)
+    for width in range(10, 200):
+        found = lines(view, width, 0.0)
+        assert max(line.cell_len for line in found) <= width
+        file = io.StringIO()
+        text = Text("\n", no_wrap=True).join(found)
+        Console(file=file, width=width, force_terminal=True).print(text)
+        assert file.getvalue().count("\n") == len(found)
+
+
+def test_before_training_a_spinner_and_the_time_of_the_phase_are_shown() -> None:
+    view = View(History(), "digits · train", "a", phase="importing tensorflow", since=10.0)
+    assert [line.plain for line in lines(view, 40, 73.2)][1] == "⠦ importing tensorflow  1:03"
+    view.ascii = True
+    assert [line.plain for line in lines(view, 40, 73.2)][1] == "- importing tensorflow  1:03"
+
+
+def test_download_has_a_bar_and_its_detail() -> None:
+    view = View(History(), phase="downloading a.bin", detail="3 MB of 4 MB", fraction=0.75)
+    (line,) = lines(view, 60, 5.0)
+    assert line.plain == "⠴ downloading a.bin  0:05  ━━━━━━━━━━━━━━─────  3 MB of 4 MB"
+
+
+@pytest.mark.parametrize(("seconds", "shown"), [(0.1, "training  ━"), (2.0, "⠋ saving  0:02  ━")])
+def test_phase_during_training_is_shown_only_if_it_lasts(
+    seconds: float, shown: str, make_run: MakeRun
+) -> None:
+    view = _view(_trained(make_run), phase="saving", since=100.0)
+    assert lines(view, 80, 100.0 + seconds)[1].plain.startswith(shown)
+
+
+_PROGRAM = """
+import sys, time
+from tests.reporting.conftest import run_of
+from orbit_runner.reporting.progress.factory import make_progress
+from orbit_runner.utils.log import note
+
+run, progress = run_of(step=12_400), make_progress(title="a title", place="a/place")
+with progress.shown_scope():
+    progress.on_train_begin(run)
+    logs = {"training_loss": 0.42131, "steps_per_second": 45.2}
+    progress.on_loop_end(run, logs)
+    note("a [note]")
+    print("print to stderr", file=sys.stderr)
+    print("print to stdout")
+    print("ready", file=sys.stderr, flush=True)
+    sys.stdin.readline()
+    END
+"""
+_SHOWN_AGAIN, _HIDDEN = "\x1b[?25h", "\x1b[?25l"
+
+
+def _terminal_output(
+    end: str, *, columns: int = 80, narrower: int = 0, **environment: str
+) -> tuple[str, str, int]:
+    """Runs the program in a pseudo-terminal; returns its stderr, its stdout and its exit code."""
+    leader, follower = pty.openpty()
+    _resize(leader, columns)
+    process = subprocess.Popen(
+        [sys.executable, "-c", _PROGRAM.replace("END", end)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=follower,
+        env=_environment(environment),
+    )
+    os.close(follower)
+    # A frame may have been drawn before all values of the loop were stored.
+    shown = _read(leader, lambda text: re.search("ready.*loss 0.4213.*left", text, re.DOTALL))
+    if narrower:
+        _resize(leader, narrower)
+        shown += _read(leader, lambda text: "left" in text)
+    assert process.stdin is not None
+    process.stdin.write(b"\n")
+    process.stdin.close()
+    shown += _read(leader, lambda text: False)
+    os.close(leader)
+    assert process.stdout is not None
+    with process.stdout:
+        out = process.stdout.read().decode()
+    return shown, out, process.wait()
+
+
+def _environment(changes: Mapping[str, str]) -> dict[str, str]:
+    kept = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "COLUMNS", "LINES")}
+    return {**kept, "TERM": "xterm-256color", "PYTHONIOENCODING": "utf-8", **changes}
+
+
+def _resize(terminal: int, columns: int) -> None:
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+
+
+def _read(terminal: int, is_enough: Callable[[str], object]) -> str:
+    """Returns what the program writes until it is enough, or the program ends."""
+    found = b""
+    while not is_enough(found.decode(errors="replace")):
+        assert select.select([terminal], [], [], 30.0)[0], found
+        try:
+            found += os.read(terminal, 65536)
+        except OSError:  # Linux raises this when the program has ended.
+            break
+    return found.decode()
+
+
+def test_display_disappears_and_messages_remain() -> None:
+    shown, out, code = _terminal_output("pass")
+    assert code == 0
+    assert out == "print to stdout\n"
+    assert shown.index(_HIDDEN) < shown.index("a [note]") < shown.rindex(_SHOWN_AGAIN)
+    assert "print to stderr" in shown
+    assert "\x1b[36m" in shown  # colors
+    # Each of the four lines is erased.
+    assert shown[shown.rindex(_SHOWN_AGAIN) :].count("\x1b[2K") == 4
+
+
+@pytest.mark.parametrize(
+    ("end", "code"),
+    [
+        ("raise ValueError", 1),
+        ("raise KeyboardInterrupt", -2),
+        ("__import__('os').kill(__import__('os').getpid(), 15); time.sleep(9)", -15),
+        ("from orbit_runner.utils import signals; signals._exit()", 130),
+    ],
+)
+def test_cursor_is_visible_after_an_abnormal_end(end: str, code: int) -> None:
+    shown, _, found = _terminal_output(end)
+    assert found == code
+    assert shown.rindex(_SHOWN_AGAIN) > shown.rindex(_HIDDEN)
+
+
+def test_no_color_is_respected() -> None:
+    shown, _, _ = _terminal_output("pass", NO_COLOR="1")
+    assert "step 12,400" in shown
+    assert "\x1b[36m" not in shown
+
+
+def test_narrower_terminal_erases_the_rows_that_it_wrapped() -> None:
+    up = "\x1b[1A\x1b[2K"
+    shown, _, _ = _terminal_output("pass", columns=80, narrower=40)
+    # Four lines, of which three take two rows of 40 columns.
+    assert shown.count(f"\r\x1b[2K{up * 3}\r\x1b[2K{up * 3}\x1b[1ma title") == 1
+    assert "epoch" not in shown[shown.rindex("a title") :]

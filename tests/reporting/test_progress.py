@@ -1,0 +1,277 @@
+"""Progress as plain lines and as JSON, and how it is chosen."""
+
+import contextlib
+import io
+import json
+import logging
+import math
+import os
+import pty
+import sys
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from orbit_runner.reporting.progress import history, plain
+from orbit_runner.reporting.progress.factory import make_progress
+from orbit_runner.reporting.progress.history import History
+from orbit_runner.reporting.progress.json_lines import JsonProgress
+from orbit_runner.reporting.progress.live import LiveProgress
+from orbit_runner.reporting.progress.plain import PlainProgress, QuietProgress
+from orbit_runner.reporting.progress.text import (
+    duration,
+    epoch_text,
+    format_metrics,
+    number,
+    short_number,
+)
+from orbit_runner.utils.log import PlainMessages, detail, log_scope, note, phase
+
+MakeRun = Callable[..., SimpleNamespace]
+
+
+@pytest.mark.parametrize(
+    ("value", "full", "short"),
+    [
+        (0.42131, "0.4213", "0.4213"),
+        (0.5, "0.5000", "0.5"),
+        (45.2, "45.20", "45.2"),
+        (5785.6, "5,786", "5,786"),
+        (999.96, "1,000", "1,000"),
+        (123456.0, "123,500", "123,500"),
+        (1.2e-5, "1.200e-05", "1.2e-05"),
+        (0.0, "0.000", "0"),
+        (math.nan, "nan", "nan"),
+        (-math.inf, "-inf", "-inf"),
+    ],
+)
+def test_numbers_have_four_significant_digits(value: float, full: str, short: str) -> None:
+    assert (number(value), short_number(value)) == (full, short)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.9, "0:00"), (274, "4:34"), (3723, "1:02:03"), (273906, "3 d 4:05:06")],
+)
+def test_durations(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_metrics_begin_with_the_loss() -> None:
+    numbers = {"top_5": 0.5, "training_loss": 2.0, "learning_rate": 0.1, "steps_per_second": 3.0}
+    assert format_metrics(numbers, loss="training_loss") == "loss 2.000  top 5 0.5000"
+
+
+def test_epochs_are_shown_only_if_the_number_of_examples_is_known(make_run: MakeRun) -> None:
+    known, unknown = History(), History()
+    known.on_train_begin(make_run(step=12_400))
+    unknown.on_train_begin(make_run(steps_per_epoch=0.0))
+    assert epoch_text(known) == "epoch 31.7/163.8"
+    assert epoch_text(unknown) == ""
+
+
+def test_history_keeps_the_loss_of_the_latest_records(
+    make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history, "_READ_SECONDS", 0.0)
+    found, run = History(), make_run()
+    found.on_train_begin(run)
+    for run.step in range(50, 100_000, 50):
+        found.on_loop_end(run, {"training_loss": float(run.step), "steps_per_second": 2.0})
+    assert list(found.losses) == [float(step) for step in range(94_000, 100_000, 100)]
+    assert found.examples_per_second == 256.0
+
+
+def _show(progress: Any, run: SimpleNamespace) -> None:
+    with progress.shown_scope():
+        phase("building the model")
+        phase("saving at step 5", minor=True)
+        progress.on_train_begin(run)
+        for run.step in (5, 10, 15, 20):
+            logs = {"training_loss": 1.0 / run.step, "accuracy": math.nan, "learning_rate": 0.1}
+            progress.on_loop_end(run, {**logs, "steps_per_second": 10.0})
+        progress.on_evaluate(run, {"validation_loss": 0.5, "accuracy": 0.9})
+        note("a note")
+        note("warning: a [warning]")
+        logging.getLogger("orbit_runner.mine").error("an error")
+        logging.getLogger("orbit_runner.mine").debug("not shown")
+
+
+def test_plain_progress_prints_lines_to_stderr(
+    capsys: pytest.CaptureFixture[str], make_run: MakeRun
+) -> None:
+    progress = PlainProgress()
+    _show(progress, make_run(train_steps=20, steps_per_epoch=16.0))
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.splitlines() == [
+        "building the model …",
+        "training from step 0 to 20 …",
+        "step 20/20  epoch 1.2/1.2  loss 0.05000  accuracy nan  10 steps/s  1,280 examples/s"
+        "  0:00 left",
+        "evaluation at step 20: loss 0.5000  accuracy 0.9000",
+        "a note",
+        "warning: a [warning]",
+        "error: an error",
+    ]
+    assert progress.evaluations == [(20, {"validation_loss": 0.5, "accuracy": 0.9})]
+
+
+def test_interval_of_zero_prints_a_line_for_each_loop(
+    capsys: pytest.CaptureFixture[str], make_run: MakeRun
+) -> None:
+    _show(PlainProgress(interval=0.0), make_run(train_steps=20))
+    steps = [line.split()[1] for line in capsys.readouterr().err.splitlines() if "left" in line]
+    assert steps == ["5/20", "10/20", "15/20", "20/20"]
+
+
+def test_brief_progress_prints_neither_steps_nor_evaluations(
+    capsys: pytest.CaptureFixture[str], make_run: MakeRun
+) -> None:
+    _show(PlainProgress(interval=0.0, brief=True), make_run(train_steps=20))
+    assert capsys.readouterr().err.splitlines() == [
+        "building the model …",
+        "training from step 0 to 20 …",
+        "a note",
+        "warning: a [warning]",
+        "error: an error",
+    ]
+
+
+def test_details_are_printed_once_in_an_interval(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = SimpleNamespace(monotonic=lambda: clock.now, now=100.0)
+    monkeypatch.setattr(plain, "time", clock)
+    with PlainProgress(interval=10.0).shown_scope():
+        phase("reading")
+        for clock.now in (105.0, 111.0, 112.0, 122.0):
+            detail(f"at {clock.now:.0f} s", 0.5)
+    assert capsys.readouterr().err.splitlines() == ["reading …", "at 111 s", "at 122 s"]
+
+
+def test_quiet_progress_prints_only_warnings(
+    capsys: pytest.CaptureFixture[str], make_run: MakeRun
+) -> None:
+    progress = QuietProgress()
+    _show(progress, make_run(train_steps=20))
+    assert capsys.readouterr() == ("", "warning: a [warning]\nerror: an error\n")
+    assert progress.last_step == 20  # For the table of results.
+
+
+def test_json_progress_prints_one_object_per_event(
+    capsys: pytest.CaptureFixture[str], make_run: MakeRun
+) -> None:
+    _show(JsonProgress(), make_run(train_steps=20, steps_per_epoch=16.0))
+    lines = capsys.readouterr().err.splitlines()
+    events = [json.loads(line, parse_constant=pytest.fail) for line in lines]
+    assert all(event.pop("time") > 0 for event in events)
+    step = {
+        "event": "step",
+        "step": 5,
+        "train_steps": 20,
+        "epoch": 0.3125,
+        "epochs": 1.25,
+        "loss": 0.2,
+        "learning_rate": 0.1,
+        "metrics": {"accuracy": None},
+        "steps_per_second": 10.0,
+        "examples_per_second": 1280.0,
+        "seconds_left": 1.5,
+    }
+    assert events == [
+        {"event": "phase", "phase": "building the model", "minor": False},
+        {"event": "phase", "phase": "saving at step 5", "minor": True},
+        {"event": "train", "step": 0, "train_steps": 20, "epochs": 1.25},
+        step,
+        {**step, "step": 20, "epoch": 1.25, "loss": 0.05, "seconds_left": 0.0},
+        {
+            "event": "evaluation",
+            "step": 20,
+            "metrics": {"validation_loss": 0.5, "accuracy": 0.9},
+            "best": {"metric": "accuracy", "value": 0.8431, "step": 11_200},
+        },
+        {"event": "note", "level": "info", "text": "a note"},
+        {"event": "note", "level": "warning", "text": "warning: a [warning]"},
+        {"event": "note", "level": "warning", "text": "error: an error"},
+    ]
+
+
+def test_json_progress_turns_printed_lines_into_notes(capsys: pytest.CaptureFixture[str]) -> None:
+    with JsonProgress().shown_scope():
+        print("one\n\ntw", end="", file=sys.stderr)
+        print("o", file=sys.stderr)
+    events = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [event["text"] for event in events] == ["one", "two"]
+
+
+def test_json_progress_of_another_worker_omits_steps_and_evaluations(
+    capsys: pytest.CaptureFixture[str], make_run: MakeRun
+) -> None:
+    _show(JsonProgress(interval=0.0, brief=True), make_run(train_steps=20))
+    events = [json.loads(line)["event"] for line in capsys.readouterr().err.splitlines()]
+    assert events == ["phase", "phase", "note", "note", "note"]
+
+
+def test_messages_outside_of_a_display_are_printed_without_phases() -> None:
+    told: list[str] = []
+    with log_scope(PlainMessages(told.append)):
+        phase("building the model")
+        detail("1 of 2 files", 0.5)
+        note("a note")
+    assert told == ["1 of 2 files", "a note"]
+
+
+@contextlib.contextmanager
+def terminal_scope(encoding: str = "utf-8") -> Iterator[None]:
+    """Makes a pseudo-terminal the standard error."""
+    leader, follower = pty.openpty()
+    with open(follower, "w", encoding=encoding) as stream, contextlib.redirect_stderr(stream):
+        yield
+    os.close(leader)
+
+
+@pytest.mark.parametrize(
+    ("kind", "term", "cls"),
+    [
+        ("auto", "xterm", LiveProgress),
+        ("auto", "dumb", PlainProgress),
+        ("bar", "xterm", LiveProgress),
+        ("bar", "dumb", PlainProgress),
+        ("plain", "xterm", PlainProgress),
+        ("json", "xterm", JsonProgress),
+        ("none", "xterm", QuietProgress),
+    ],
+)
+def test_display_on_a_terminal(
+    kind: str, term: str, cls: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", term)
+    with terminal_scope():
+        assert type(make_progress(kind)) is cls
+
+
+@pytest.mark.parametrize(("kind", "cls"), [("auto", PlainProgress), ("bar", LiveProgress)])
+def test_display_on_a_terminal_without_utf8(
+    kind: str, cls: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    with terminal_scope("ascii"):
+        assert type(make_progress(kind)) is cls
+
+
+@pytest.mark.parametrize("kind", ["auto", "bar", "plain"])
+def test_output_that_is_no_terminal_gets_lines(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    assert type(make_progress(kind)) is PlainProgress
+
+
+def test_member_of_a_cluster_gets_lines_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    with terminal_scope():
+        assert type(make_progress("auto", brief=True)) is PlainProgress
