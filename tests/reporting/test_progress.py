@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from orbit_runner.reporting.numbers import duration, number, short_number
 from orbit_runner.reporting.progress import history, plain
 from orbit_runner.reporting.progress.factory import make_progress
 from orbit_runner.reporting.progress.history import History
@@ -21,11 +22,8 @@ from orbit_runner.reporting.progress.json_lines import JsonProgress
 from orbit_runner.reporting.progress.live import LiveProgress
 from orbit_runner.reporting.progress.plain import PlainProgress, QuietProgress
 from orbit_runner.reporting.progress.text import (
-    duration,
     epoch_text,
     format_metrics,
-    number,
-    short_number,
 )
 from orbit_runner.utils.log import PlainMessages, detail, log_scope, note, phase
 

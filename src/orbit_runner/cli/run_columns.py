@@ -10,7 +10,7 @@ from typing import Any
 
 from orbit_runner.config.serialize import inline
 from orbit_runner.errors import RunnerError, nearest
-from orbit_runner.reporting.numbers import format_age, format_number
+from orbit_runner.reporting.numbers import age, number_or_dash
 from orbit_runner.run_directory.config_values import read_setting, read_settings
 from orbit_runner.run_directory.run_summary import RunSummary
 
@@ -101,9 +101,9 @@ class RunColumns:
         if value is None:
             return "-"
         if name in ("age", "idle"):
-            return format_age(value)
+            return age(value)
         if isinstance(value, float):
-            return format_number(value)
+            return number_or_dash(value)
         return value if isinstance(value, str) else inline(value)
 
 
@@ -137,4 +137,4 @@ def _format_metric(run: RunSummary) -> str:
     if value is None:
         return "-"
     at = f" at {run.best_step:,}" if name in run.best and run.best_step is not None else ""
-    return f"{name} {format_number(value)}{at}"
+    return f"{name} {number_or_dash(value)}{at}"

@@ -21,6 +21,7 @@ from orbit_runner.distribute.cluster.errors import MemberLost
 from orbit_runner.distribute.cluster.shutdown import Guest, Host
 from orbit_runner.distribute.tf_environment import keep_native_output, prepare_environment
 from orbit_runner.reporting.code_version import CodeVersion, keep_patch, read_code_version
+from orbit_runner.reporting.report_writer import ReportWriter
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.run_directory.run_lock import RunDirectoryRemoved
 from orbit_runner.train.callbacks.base import Callback
@@ -90,7 +91,7 @@ def _run(job: Job, progress: Any) -> Any:
         strategy, task = train_lib.prepare(
             job.config, str(job.model_dir), cluster=job.cluster, mode=job.mode
         )
-    record = _record(job, strategy, code)
+    record, report = _record(job, strategy, code), _report_writer(job)
     start = time.monotonic()
     try:
         model, logs = train_lib.run_experiment(
@@ -100,7 +101,7 @@ def _run(job: Job, progress: Any) -> Any:
             job.config,
             str(job.model_dir),
             enable_async_checkpointing=job.asynchronous,
-            callbacks=_callbacks(job, progress, record),
+            callbacks=_callbacks(job, progress, record, report),
             allow_partial=job.allow_partial,
         )
     except RunDirectoryRemoved:
@@ -109,6 +110,7 @@ def _run(job: Job, progress: Any) -> Any:
         # Raise the error itself, even if the disk is full or missing.
         with contextlib.suppress(OSError):
             record.finish(f"{type(error).__name__}: {error}")
+            report.write()
         raise
     results = _results(job, progress, model, logs, time.monotonic() - start)
     if job.mode in TRAINING and job.writes:
@@ -121,6 +123,7 @@ def _run(job: Job, progress: Any) -> Any:
         inexact=results.inexact,
         non_finite=results.non_finite,
     )
+    report.write()
     return results
 
 
@@ -143,11 +146,16 @@ def _servers_dismissed(job: Job) -> Iterator[None]:
     host.end(0)
 
 
-def _callbacks(job: Job, progress: Callback, record: Any) -> list[Callback]:
+def _callbacks(job: Job, progress: Callback, record: Any, report: ReportWriter) -> list[Callback]:
     if job.mode in TRAINING and job.writes:
         writer = ConfigWriter(job.model_dir, job.resolved)
-        return [progress, job.data, writer, _TargetRecorder(record)]
+        return [progress, job.data, writer, _TargetRecorder(record), report]
     return [progress]
+
+
+def _report_writer(job: Job) -> ReportWriter:
+    writes = job.mode in TRAINING and job.writes
+    return ReportWriter(job.model_dir, job.config.trainer.report_interval if writes else 0.0)
 
 
 def describe_run(resolved: Resolved, run: Path, mode: str, code: CodeVersion) -> dict[str, Any]:
@@ -156,8 +164,16 @@ def describe_run(resolved: Resolved, run: Path, mode: str, code: CodeVersion) ->
     return {
         "experiment": resolved.config.name,
         "changes": resolved.changes(),
+        "best": _best_rule(resolved.config),
         "code": keep_patch(code, run) if keeps else code.as_dict(),
     }
+
+
+def _best_rule(config: ExperimentConfig) -> dict[str, str] | None:
+    """Returns which metric determines the best checkpoint, and where its metrics are."""
+    trainer = config.trainer
+    metric, directory = trainer.best_checkpoint_eval_metric, trainer.best_checkpoint_export_subdir
+    return {"metric": metric, "directory": directory} if metric and directory else None
 
 
 def _record(job: Job, strategy: Any, code: CodeVersion) -> Any:

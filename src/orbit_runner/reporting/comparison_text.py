@@ -8,7 +8,7 @@ from typing import Any
 
 from orbit_runner.reporting.comparison import RunComparison, format_value
 from orbit_runner.reporting.html.svg_chart import is_logarithmic
-from orbit_runner.reporting.numbers import format_number, format_seconds
+from orbit_runner.reporting.numbers import duration_or_dash, number_or_dash
 
 _GAP = 2
 _NARROWEST, _WIDEST = 10, 48
@@ -57,8 +57,8 @@ def summary_rows(comparison: RunComparison) -> list[Row]:
         ("experiment", lambda run: run.experiment or "-"),
         ("status", lambda run: run.summary.status),
         ("step", lambda run: f"{run.summary.step:,}"),
-        ("wall time", lambda run: format_seconds(run.seconds)),
-        ("steps/s, median", lambda run: format_number(run.steps_per_second)),
+        ("wall time", lambda run: duration_or_dash(run.seconds)),
+        ("steps/s, median", lambda run: number_or_dash(run.steps_per_second)),
         ("devices", lambda run: run.devices or "-"),
         ("weights", lambda run: run.weights[:12] or "-"),
     ]
@@ -68,7 +68,7 @@ def summary_rows(comparison: RunComparison) -> list[Row]:
 
 def metric_rows(values: Mapping[str, Sequence[float | None]]) -> list[Row]:
     """Returns metrics as rows of texts."""
-    return [(name, [format_number(value) for value in row]) for name, row in values.items()]
+    return [(name, [number_or_dash(value) for value in row]) for name, row in values.items()]
 
 
 def difference_rows(values: Mapping[str, Sequence[Any]]) -> list[Row]:
@@ -139,7 +139,7 @@ def draw_curves(
                 cells[row][column] = mark if cells[row][column] in (" ", mark) else "*"
     for row, line in enumerate(cells):
         label = {0: high, _PLOT_HEIGHT - 1: low}.get(row)
-        shown = "" if label is None else format_number(label)
+        shown = "" if label is None else number_or_dash(label)
         yield f"{shown:>10} │{''.join(line)}".rstrip()
     yield f"{'':>10} └{'─' * columns}"
     start, end = f"{first:,}", f"step {last:,}"

@@ -4,31 +4,53 @@ from __future__ import annotations
 
 import math
 
-_DAY, _HOUR, _MINUTE = 86400, 3600, 60
+_GROUPED, _LARGEST = 1e3, 1e12
+_UNITS = (("d", 86400.0), ("h", 3600.0), ("min", 60.0))
 
 
-def format_number(value: float | None) -> str:
-    """Returns a number with four significant digits, integers in full, and `-` for None."""
-    if value is None:
-        return "-"
-    is_integer = math.isfinite(value) and value == int(value) and abs(value) < 1e15
-    return f"{int(value):,}" if is_integer else f"{value:.4g}"
+def number(value: float) -> str:
+    """Returns a number with four significant digits, such as `0.5000` or `5,786`."""
+    return _grouped(value) or f"{value:#.4g}"
 
 
-def format_seconds(seconds: float | None) -> str:
-    """Returns a duration such as `43 s`, `12:07` or `3:05:40`; `-` for None."""
-    if seconds is None:
-        return "-"
-    if seconds < _MINUTE:
-        return f"{seconds:.0f} s"
-    minutes, rest = divmod(round(seconds), _MINUTE)
+def short_number(value: float) -> str:
+    """Returns a number with at most four significant digits, such as `0.5` or `5,786`."""
+    return _grouped(value) or f"{value:.4g}"
+
+
+def _grouped(value: float) -> str:
+    if not math.isfinite(value) or not _GROUPED <= abs(float(f"{value:.4g}")) < _LARGEST:
+        return ""
+    return f"{float(f'{value:.4g}'):,.0f}"
+
+
+def duration(seconds: float) -> str:
+    """Returns a time such as `4:34`, `1:02:03` or `3 d 4:05:06`."""
+    minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+    days, hours = divmod(hours, 24)
+    if not days and not hours:
+        return f"{minutes}:{rest:02}"
+    clock = f"{hours}:{minutes:02}:{rest:02}"
+    return f"{days} d {clock}" if days else clock
 
 
-def format_age(seconds: float) -> str:
+def age(seconds: float) -> str:
     """Returns a duration in its largest unit, such as `3 h`."""
-    for unit, length in (("d", _DAY), ("h", _HOUR), ("min", _MINUTE)):
+    for unit, length in _UNITS:
         if seconds >= length:
             return f"{seconds / length:.0f} {unit}"
     return f"{max(0.0, seconds):.0f} s"
+
+
+def number_or_dash(value: float | None) -> str:
+    """Returns a number with at most four significant digits, integers in full, `-` for None."""
+    if value is None:
+        return "-"
+    is_integer = math.isfinite(value) and value == int(value) and abs(value) < _LARGEST
+    return f"{int(value):,}" if is_integer else short_number(value)
+
+
+def duration_or_dash(seconds: float | None) -> str:
+    """Returns a duration such as `1:02:03`, or `-` for None."""
+    return "-" if seconds is None else duration(seconds)

@@ -10,7 +10,7 @@ from typing import Any
 from orbit_runner.config.serialize import inline
 from orbit_runner.reporting.html.page import page, section, table
 from orbit_runner.reporting.html.svg_chart import Series, line_chart
-from orbit_runner.reporting.numbers import format_number, format_seconds
+from orbit_runner.reporting.numbers import duration_or_dash, number_or_dash
 from orbit_runner.reporting.run_data import NO_METRICS, SPEED, RunData
 from orbit_runner.run_directory.metric_records import Curves
 from orbit_runner.run_directory.run_summary import attempt_seconds
@@ -66,20 +66,20 @@ def _tiles(run: RunData) -> str:
     name = summary.main_metric
     if name and (value := summary.metric(name)) is not None:
         at = f"best, at step {summary.best_step:,}" if name in summary.best else "last"
-        tiles.append((name.replace("_", " "), format_number(value), at))
+        tiles.append((name.replace("_", " "), number_or_dash(value), at))
     for other, value in summary.metrics.items():
         if other != name and other not in (*NO_METRICS, "learning_rate"):
-            tiles.append((other.replace("_", " "), format_number(value), "last"))
+            tiles.append((other.replace("_", " "), number_or_dash(value), "last"))
     if run.seconds is not None:
         tiles.append(
             (
                 "wall time",
-                format_seconds(run.seconds),
+                duration_or_dash(run.seconds),
                 "1 start" if summary.starts == 1 else f"{summary.starts} starts",
             )
         )
     if run.steps_per_second is not None:
-        tiles.append(("steps/s", format_number(run.steps_per_second), "median"))
+        tiles.append(("steps/s", number_or_dash(run.steps_per_second), "median"))
     return "<div class=tiles>{}</div>".format(
         "".join(
             f"<div><span class=soft>{escape(name)}</span><b>{escape(value)}</b>"
@@ -122,7 +122,7 @@ def _starts(run: RunData) -> str:
     rows = [
         [
             str(one.get("started", "")),
-            format_seconds(attempt_seconds(one)),
+            duration_or_dash(attempt_seconds(one)),
             str(one.get("outcome") or "no outcome recorded").splitlines()[0],
             " ".join(map(str, one.get("argv") or ())),
         ]

@@ -42,7 +42,8 @@ def write_report(path: Path, target: Path, name: str = "") -> None:
 class ReportWriter(Callback):
     """Updates the report at most every `interval` seconds, in well under 1 % of the time.
 
-    A report that cannot be written never ends a run; the first failure is reported as a warning.
+    If `interval` is 0, writes nothing. A report that cannot be written never ends a run: the first
+    failure is reported as a warning.
     """
 
     def __init__(self, path: Path, interval: float) -> None:
@@ -61,6 +62,8 @@ class ReportWriter(Callback):
 
     def write(self) -> None:
         """Writes the report now."""
+        if not self._interval:
+            return
         start = time.monotonic()
         try:
             write_report(self._path, RunDirectory(self._path).report)

@@ -67,13 +67,25 @@ class RunData:
     def software(self) -> Mapping[str, Any]:
         """Versions of packages and the revision of the code at the last start."""
         last = self.history.attempts[-1] if self.history.attempts else {}
-        found = last.get("software")
-        return found if isinstance(found, dict) else {}
+        found, code = last.get("software"), _describe_code(last.get("code"))
+        return {**(found if isinstance(found, dict) else {}), **({"code": code} if code else {})}
 
     @property
     def experiment(self) -> str:
         """The name of the experiment; "" if it is not known."""
         return self.summary.experiment or str(self.settings.get("name") or "")
+
+
+def _describe_code(code: Any) -> str:
+    """Returns the revision of the code and its uncommitted changes, or "" if it is not known."""
+    if not isinstance(code, dict) or not code.get("revision"):
+        return ""
+    changed = code.get("changed")
+    if not isinstance(changed, dict) or not changed:
+        return str(code["revision"])
+    files = f"{len(changed)} changed file{'' if len(changed) == 1 else 's'}"
+    kept = f" in {code['patch']}" if code.get("patch") else ""
+    return f"{code['revision']} and {files}{kept}"
 
 
 def read_run(path: Path, name: str) -> RunData:

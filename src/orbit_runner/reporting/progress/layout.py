@@ -7,18 +7,16 @@ from collections.abc import Iterable, Iterator
 
 from rich.text import Text
 
+from orbit_runner.reporting.numbers import duration, number, short_number
 from orbit_runner.reporting.progress.history import History
 from orbit_runner.reporting.progress.text import (
     LEARNING_RATE,
     TRAINING_LOSS,
     VALIDATION_LOSS,
-    duration,
     epoch_text,
     left_text,
     named,
-    number,
     other_metrics,
-    short_number,
     speed_texts,
     step_text,
 )

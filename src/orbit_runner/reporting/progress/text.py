@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 
+from orbit_runner.reporting.numbers import duration, number, short_number
 from orbit_runner.reporting.progress.history import History
 
 TRAINING_LOSS, VALIDATION_LOSS = "training_loss", "validation_loss"
@@ -18,34 +18,6 @@ _NOT_SHOWN = (
     TRAINING_LOSS,
     VALIDATION_LOSS,
 )
-_GROUPED, _LARGEST = 1e3, 1e12
-
-
-def number(value: float) -> str:
-    """Returns a number with four significant digits, such as `0.5000` or `5,786`."""
-    return _grouped(value) or f"{value:#.4g}"
-
-
-def short_number(value: float) -> str:
-    """Returns a number with at most four significant digits, such as `0.5` or `5,786`."""
-    return _grouped(value) or f"{value:.4g}"
-
-
-def _grouped(value: float) -> str:
-    if not math.isfinite(value) or not _GROUPED <= abs(float(f"{value:.4g}")) < _LARGEST:
-        return ""
-    return f"{float(f'{value:.4g}'):,.0f}"
-
-
-def duration(seconds: float) -> str:
-    """Returns a time such as `4:34`, `1:02:03` or `3 d 4:05:06`."""
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    if not days and not hours:
-        return f"{minutes}:{rest:02}"
-    clock = f"{hours}:{minutes:02}:{rest:02}"
-    return f"{days} d {clock}" if days else clock
 
 
 def other_metrics(numbers: Mapping[str, float]) -> dict[str, float]:
