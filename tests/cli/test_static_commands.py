@@ -73,7 +73,7 @@ def test_version_flag_prints_a_three_part_version(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("shwo",), "unknown command 'shwo'; did you mean 'show'?\nallowed: data, diff, env, explain, export, init, launch, list, manifest,"),
+        (("shwo",), "unknown command 'shwo'; did you mean 'show'?\nallowed: completion, data, diff, env, explain, export, init, launch, list, manifest,"),
         (("show", "--experimnt=digits"), "unknown flag --experimnt; did you mean '--experiment'?\nsee `runner show --help`"),
         (("run", "--mdoel_dir=x"), "unknown flag --mdoel_dir; did you mean '--model_dir'?"),
         (("--experiment=digits", "--foo", "bar"), "unknown flag --foo"),
@@ -298,6 +298,10 @@ def test_diff_shows_the_differing_settings(cli: Cli, tmp_path: Path) -> None:
         ["show", "--experiment=digits_mlp", "--gin_param=BATCH = 4"],
         ["validate", *experiment_files(), *fragment_files()],
         ["diff", "digits", "resnet_cifar"],
+        ["schema"],
+        ["schema", "--experiment=digits"],
+        ["completion", "bash"],
+        ["completion", "--words", "--experiment=digits", "--task.model."],
         ["run", "--experiment=digits", "--task.model.depth=1"],
         ["--help"],
     ],
