@@ -58,6 +58,7 @@ LIGHT = sorted(
             ROOT / "cli" / f"{name}.py"
             for name in (
                 *("main", "finetune", "launch_plan", "launch_start", "list_official"),
+                *("completion", "completion_values"),
                 *("model_selection", "reference_run"),
             )
         ),

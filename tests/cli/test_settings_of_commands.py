@@ -19,6 +19,8 @@ ALL = {
     "list": (["list"], "none"),
     "show": (["show", "--experiment=digits"], "all"),
     "explain": (["explain", "seed", "--experiment=digits"], "all"),
+    "schema": (["schema", "--experiment=digits"], "all"),
+    "completion": (["completion", "bash"], "none"),
     "validate": (["validate", "digits"], "all"),
     "diff": (["diff", "digits", "digits_mlp"], "none"),
     "runs": (["runs", "runs"], "none"),

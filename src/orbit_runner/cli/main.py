@@ -24,6 +24,8 @@ COMMANDS = {
     "list": "list experiments, fragments, tasks, models, data sources and strategies",
     "show": "print the resolved config as YAML; --origins adds where each value was set",
     "explain": "describe a setting: type, default, allowed values and effect",
+    "schema": "print the JSON Schema of config files, by which editors complete and check them",
+    "completion": "print the script that completes commands, flags and settings in a shell",
     "validate": "check config files, and report all errors at once",
     "diff": "compare the configs of two experiments, files or runs",
     "runs": "list runs: status, progress, results, and the settings that differ",
@@ -107,7 +109,7 @@ def _dispatch(arguments: list[str]) -> int:
             return _dispatch([rest[0], "--help"])
         if rest := [word for word in arguments[1:] if not word.startswith("-")]:
             return _dispatch(["explain", *rest])
-        commands = "\n".join(f"  {name:<9} {text}" for name, text in COMMANDS.items())
+        commands = "\n".join(f"  {name:<10} {text}" for name, text in COMMANDS.items())
         print(_HELP.format(commands=commands), end="")
         return 0
     if first == "--version":

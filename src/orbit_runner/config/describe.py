@@ -28,6 +28,8 @@ class Setting:
         choices: The values of other settings with which it exists, such as
             `{"task.name": ("translation",)}`; empty if it always exists.
         is_section: Whether it contains other settings.
+        values: The values to choose from, as they are written in YAML; empty if they are not
+            listed.
     """
 
     path: str
@@ -38,6 +40,7 @@ class Setting:
     remark: str
     choices: Choices
     is_section: bool
+    values: tuple[str, ...] = ()
 
 
 def describe_settings(config: Config) -> list[Setting]:
@@ -46,7 +49,7 @@ def describe_settings(config: Config) -> list[Setting]:
     If a section depends on a registry, such as `task` on `task.name`, and its name is not set, its
     settings are those of all entries of the registry.
     """
-    found = list(_walk(config, "", {}))
+    found = declared_settings(config)
     known: dict[str, set[str]] = {}
     for setting in found:
         for path, names in setting.choices.items():
@@ -54,10 +57,11 @@ def describe_settings(config: Config) -> list[Setting]:
     merged: dict[tuple[Any, ...], Setting] = {}
     for setting in found:
         key = (setting.path, setting.help, setting.type, repr(setting.default), setting.allowed)
-        choices = setting.choices
+        choices, values = setting.choices, setting.values
         if key in merged:
             choices = _union(merged[key].choices, choices)
-        merged[key] = dataclasses.replace(setting, choices=choices)
+            values = tuple(dict.fromkeys((*merged[key].values, *values)))
+        merged[key] = dataclasses.replace(setting, choices=choices, values=values)
     return [
         dataclasses.replace(
             setting,
@@ -65,6 +69,11 @@ def describe_settings(config: Config) -> list[Setting]:
         )
         for setting in merged.values()
     ]
+
+
+def declared_settings(config: Config) -> list[Setting]:
+    """Returns all settings below a config, with one row for each class that declares a setting."""
+    return list(_walk(config, "", {}))
 
 
 def _union(first: Choices, second: Choices) -> Choices:
@@ -76,21 +85,31 @@ def _union(first: Choices, second: Choices) -> Choices:
     }
 
 
-def _walk(config: Config, path: str, choices: Choices) -> Iterator[Setting]:
+def _walk(
+    config: Config, path: str, choices: Choices, names: tuple[str, ...] = ()
+) -> Iterator[Setting]:
+    """Yields the settings below a section; `names` are the values that its `name` may have."""
     hints = typing.get_type_hints(type(config))
     for field in dataclasses.fields(config):
         below = f"{path}.{field.name}" if path else field.name
         hint, value = hints[field.name], getattr(config, field.name)
-        item = _item_class(hint)
-        section = value if isinstance(value, Config) else _section_of(hint)
-        yield _describe(field, type(config), hint, below, choices, is_section=section is not None)
+        item = item_class(hint)
+        section = value if isinstance(value, Config) else default_section(hint)
+        described = _describe(
+            field, type(config), hint, below, choices, is_section=section is not None
+        )
+        if names and field.name == "name":
+            described = dataclasses.replace(described, values=names)
+        yield described
         registry = field.metadata.get("variants")
+        known = () if registry is None else registry_names(registry)
         if registry is not None and not getattr(value, "name", None):
             for entry in registry.entries():
                 chosen = entry.load_config()(name=entry.name)
-                yield from _walk(chosen, below, {**choices, f"{below}.name": (entry.name,)})
+                named = {**choices, f"{below}.name": (entry.name,)}
+                yield from _walk(chosen, below, named, known)
         elif section is not None:
-            yield from _walk(section, below, choices)
+            yield from _walk(section, below, choices, known)
         elif item is not None:
             yield from _walk(item(), f"{below}[]", choices)
 
@@ -111,10 +130,28 @@ def _describe(
         type="a section" if is_section else describe_type(hint),
         default=None if is_section else default_of(field),
         allowed=_allowed(owner, field.name, hint, meta),
-        remark=_remark(meta, path),
+        remark=remark(meta, path),
         choices=choices,
         is_section=is_section,
+        values=_values(owner, field.name, hint, meta),
     )
+
+
+def _values(owner: type[Config], name: str, hint: Any, meta: Mapping[str, Any]) -> tuple[str, ...]:
+    if issubclass(owner, OneOf) and name == "type":
+        return owner.available()
+    if meta.get("registry") is not None:
+        return registry_names(meta["registry"])
+    if meta.get("allowed"):
+        return tuple(map(_word, meta["allowed"]))
+    options = options_of(hint)
+    booleans = ("true", "false") if bool in options else ()
+    return (*booleans, *(("null",) if booleans and type(None) in options else ()))
+
+
+def registry_names(registry: Any) -> tuple[str, ...]:
+    """Returns the names of all entries of a registry."""
+    return tuple(entry.name for entry in registry.entries())
 
 
 def _allowed(owner: type[Config], name: str, hint: Any, meta: Mapping[str, Any]) -> str:
@@ -140,7 +177,8 @@ def _number(limit: float) -> str:
     return f"{limit:,}" if isinstance(limit, int) else f"{limit:g}"
 
 
-def _remark(meta: Mapping[str, Any], path: str) -> str:
+def remark(meta: Mapping[str, Any], path: str) -> str:
+    """Returns why a setting has no effect or only one value, or what it is an alternative to."""
     for key, words in (("unsupported", "only the default is accepted"), ("ignored", "no effect")):
         if meta.get(key):
             return f"{words}: {meta[key]}"
@@ -148,12 +186,14 @@ def _remark(meta: Mapping[str, Any], path: str) -> str:
     return f"alternative to {path.rpartition('.')[0]}.{other}" if other else ""
 
 
-def _section_of(hint: Any) -> Config | None:
+def default_section(hint: Any) -> Config | None:
+    """Returns the section that a type contains, with its defaults, or None."""
     cls = next((option for option in options_of(hint) if is_config(option)), None)
     return None if cls is None else cls()
 
 
-def _item_class(hint: Any) -> type[Config] | None:
+def item_class(hint: Any) -> type[Config] | None:
+    """Returns the class of the sections in a list, or None if the type is not such a list."""
     for option in options_of(hint):
         if typing.get_origin(option) is list:
             return next((item for item in typing.get_args(option) if is_config(item)), None)

@@ -31,6 +31,8 @@ from orbit_runner.registry import (
 from orbit_runner.utils.streams import use_utf8
 
 _ALL_MODES = (*MODES, finetune.MODE)
+# The line that tells editors where the JSON Schema of a file is.
+_MODELINE = "# yaml-language-server:"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -95,5 +97,7 @@ def _description(path: Path) -> str:
         return "(does not parse; see `runner validate`)"
     if described:
         return described
-    first = path.read_text(encoding="utf-8").splitlines()[:1]
-    return first[0].lstrip("# ") if first and first[0].startswith("#") else ""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    if lines and lines[0].startswith(_MODELINE):
+        del lines[0]
+    return lines[0].lstrip("# ") if lines and lines[0].startswith("#") else ""

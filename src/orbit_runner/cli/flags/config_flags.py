@@ -7,7 +7,7 @@ import contextlib
 import math
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -188,12 +188,41 @@ def _seconds(text: str) -> float:
     return value
 
 
+# No process can pass a null byte as an argument.
+_ASK = "--\0parser"
+
+
+class _ParserFound(Exception):
+    """Ends a command that `parser_of` calls."""
+
+    def __init__(self, found: Parser) -> None:
+        self.found = found
+
+
+def parser_of(command: Callable[[Sequence[str]], int], *words: str) -> Parser | None:
+    """Returns the parser with which a command parses its flags, or None if it has none.
+
+    Args:
+        command: The `main` function of the command.
+        *words: The words that come first, such as `get` for `runner data get`.
+    """
+    try:
+        command([*words, _ASK])
+    except _ParserFound as stop:
+        return stop.found
+    except RunnerError:
+        return None
+    return None
+
+
 def parse(to: Parser, arguments: Sequence[str]) -> argparse.Namespace:
     """Returns the parsed flags, with (path, text) of each dotted setting in `dotted`.
 
     Accepts hyphens for underscores, such as `--model-dir`. Raises `RunnerError` if a flag is
     unknown, lacks its value or is not accepted by the command.
     """
+    if _ASK in arguments:
+        raise _ParserFound(to)
     flags, rest = to.parse_known_args(normalize_spelling(to, arguments))
     flags.dotted = []
     while rest:

@@ -31,6 +31,7 @@ def field(
     lowercase: bool = False,
     formerly: str = "",
     variants: Any = None,
+    registry: Any = None,
     exclusive_with: str = "",
     subdirectory: bool = False,
     holds_at_zero: bool = False,
@@ -54,6 +55,8 @@ def field(
         lowercase: Whether case is ignored. The value is converted to lowercase.
         formerly: What older drivers accepted for this setting. It is appended to errors.
         variants: A `Registry`. The entry with the section's `name` provides the section's class.
+        registry: A `Registry` whose names are the allowed values, for editors and completion.
+            `problems()` of the task rejects other values.
         exclusive_with: An alternative setting of the same section. If both are set, the one of the
             higher layer is used.
         holds_at_zero: Whether 0 overrides `exclusive_with`. Otherwise, 0 means that the setting is
@@ -76,6 +79,7 @@ def field(
         "lowercase": lowercase,
         "formerly": formerly,
         "variants": variants,
+        "registry": registry,
         "exclusive_with": exclusive_with,
         "subdirectory": subdirectory,
         "holds_at_zero": holds_at_zero,

@@ -20,6 +20,13 @@ _SECTIONS = {"train_data": TRAINING, "validation_data": EVALUATING}
 _NO_SERVICE = "each pipeline has its own job, so that the order of batches is exact"
 
 
+def source_from(registry: Any) -> Any:
+    """Declares the setting `source` of a task whose data sources are in a registry."""
+    return field(
+        "", help="name of the dataset; `runner list` shows all datasets", registry=registry
+    )
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SyntheticConfig(Config):
     """The settings of `source: synthetic`."""
@@ -41,7 +48,7 @@ class SyntheticConfig(Config):
 class DataConfig(Config):
     """A dataset and its input pipeline: the fields of Model Garden's `DataConfig`, and more."""
 
-    source: str = field("", help="name of the dataset; `runner list` shows all datasets")
+    source: str = source_from(None)
     data_dir: str = field("", help="directory of the dataset files")
     split: str = field(
         "",

@@ -6,7 +6,8 @@ import dataclasses
 from collections.abc import Iterator
 
 from orbit_runner.config.schema.base import Config, OneOf, field
-from orbit_runner.config.schema.data import DataConfig
+from orbit_runner.config.schema.data import DataConfig, source_from
+from orbit_runner.registry import SOURCES
 
 _METHODS = (
     "bilinear", "nearest", "bicubic", "area", "lanczos3", "lanczos5", "gaussian", "mitchellcubic",
@@ -114,6 +115,7 @@ class MixupAndCutmix(Config):
 class ImageDataConfig(DataConfig):
     """An image dataset and its pipeline, with the fields of Model Garden's classification."""
 
+    source: str = source_from(SOURCES)
     augment: str = field(
         "none",
         allowed=("none", "crop", "crop_flip", "inception"),

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from orbit_runner.config.schema.base import Config, field
-from orbit_runner.config.schema.data import DataConfig, SyntheticConfig
+from orbit_runner.config.schema.data import DataConfig, SyntheticConfig, source_from
 from orbit_runner.config.schema.experiment import TaskConfig
 from orbit_runner.errors import DataError, unknown
 from orbit_runner.registry import RATING_MODELS, RATING_SOURCES
@@ -78,6 +78,7 @@ class SyntheticRatingsConfig(SyntheticConfig):
 class RecommendationDataConfig(DataConfig):
     """The choices of users and their input pipeline."""
 
+    source: str = source_from(RATING_SOURCES)
     variant: str = field(
         "",
         allowed=("", "100k", "1m", "20m"),

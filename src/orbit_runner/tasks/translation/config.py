@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from orbit_runner.config.schema.base import field
-from orbit_runner.config.schema.data import DataConfig
+from orbit_runner.config.schema.data import DataConfig, source_from
 from orbit_runner.config.schema.experiment import TaskConfig
 from orbit_runner.errors import DataError, unknown
 from orbit_runner.registry import TEXT_MODELS, TEXT_SOURCES
@@ -22,6 +22,7 @@ _NO_AUGMENT = "sentences are not augmented"
 class TranslationDataConfig(DataConfig):
     """Pairs of sentences and their input pipeline."""
 
+    source: str = source_from(TEXT_SOURCES)
     src_lang: str = field(
         "", help="source language, which is the suffix of its file names, such as en"
     )

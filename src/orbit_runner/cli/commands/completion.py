@@ -1,0 +1,64 @@
+"""`runner completion`: prints the script with which a shell completes command lines."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from orbit_runner.cli.flags.config_flags import parse, parser
+
+SHELLS = ("bash", "zsh", "fish")
+SCRIPTS = Path(__file__).resolve().parents[2] / "templates" / "completion"
+_DESCRIPTION = """\
+Print the script that completes commands, flags, experiments, settings and their values in a shell.
+
+  bash, in ~/.bashrc:                source <(runner completion bash)
+  zsh, in ~/.zshrc after compinit:   source <(runner completion zsh)
+  fish, once:  runner completion fish > ~/.config/fish/completions/runner.fish"""
+# The scripts call `runner completion --words WORD…`.
+_WORDS = "--words"
+_HEAVY = ("tensorflow", "tf_keras", "keras", "official", "orbit")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Prints a script or, for a script, the candidates. Returns 0."""
+    if arguments and arguments[0] == _WORDS:
+        _print_candidates(arguments[1:])
+        return 0
+    to = parser("completion", _DESCRIPTION)
+    to.add_argument("shell", choices=SHELLS, help="the shell")
+    flags = parse(to, arguments)
+    print((SCRIPTS / f"runner.{flags.shell}").read_text(encoding="utf-8"), end="")
+    return 0
+
+
+def _print_candidates(words: Sequence[str]) -> None:
+    """Prints a candidate and a tab and its description per line; nothing if anything fails."""
+    found: list[tuple[str, str]] = []
+    # What imported modules print would become candidates.
+    with (
+        contextlib.suppress(Exception, SystemExit),
+        contextlib.redirect_stdout(io.StringIO()),
+        _without_tensorflow_scope(),
+    ):
+        from orbit_runner.cli.completion import candidates
+
+        found = candidates(words)
+    for text, help in found:
+        if text.isprintable():
+            print(f"{text}\t{' '.join(help.split())}")
+
+
+@contextlib.contextmanager
+def _without_tensorflow_scope() -> Iterator[None]:
+    """Lets imports of TensorFlow fail, because they would take seconds."""
+    blocked = [name for name in _HEAVY if name not in sys.modules]
+    sys.modules.update(dict.fromkeys(blocked))  # type: ignore[arg-type]
+    try:
+        yield
+    finally:
+        for name in blocked:
+            sys.modules.pop(name, None)

@@ -1,0 +1,47 @@
+"""`runner schema`: prints the JSON Schema of config files, for editors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from orbit_runner.cli.flags.config_flags import (
+    add_config_flags,
+    parse,
+    parser,
+    print_notes,
+    request,
+)
+from orbit_runner.config.json_schema import json_schema
+from orbit_runner.config.provenance import Origin
+from orbit_runner.config.resolve import Request, import_modules, resolve
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.utils.streams import use_utf8
+
+_DESCRIPTION = """\
+Print the JSON Schema (draft-07) of config files, with which editors complete and check them.
+Without --experiment, it describes all tasks, models and data sources. With --experiment, it
+describes the files that change that experiment, with its values as the defaults."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Prints the schema. Returns 0."""
+    to = parser("schema", _DESCRIPTION)
+    add_config_flags(to)
+    flags = parse(to, arguments)
+    asked = request(flags)
+    if asked == Request(imports=asked.imports):
+        import_modules(asked.imports, Origin("--import"))
+        config = ExperimentConfig()
+    else:
+        resolved = resolve(asked)
+        print_notes(resolved)
+        config = resolved.config
+    use_utf8()
+    print(json_text(config), end="")
+    return 0
+
+
+def json_text(config: ExperimentConfig) -> str:
+    """Returns the schema of the files that can set the settings of a config, as JSON."""
+    return json.dumps(json_schema(config), indent=1, ensure_ascii=False) + "\n"

@@ -1,0 +1,229 @@
+"""Completes command lines: returns what may follow the words before the cursor."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import importlib
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+
+from orbit_runner.cli import completion_values as values
+from orbit_runner.cli.completion_values import Candidates
+from orbit_runner.cli.flags.config_flags import FIELDS, Parser, parser_of
+from orbit_runner.cli.main import COMMANDS
+from orbit_runner.config.describe import Setting, declared_settings
+from orbit_runner.config.provenance import Origin
+from orbit_runner.config.resolve import OFFICIAL, Request, import_modules, resolve
+from orbit_runner.config.schema.experiment import ExperimentConfig
+
+# The commands whose first word is a run. Their settings are those of the run.
+_OF_A_RUN = ("export", "predict", "reproduce")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Line:
+    """The words between the name of a command and the cursor."""
+
+    command: str
+    words: tuple[str, ...]  # without the words that select a subcommand
+    parser: Parser
+
+    def flags(self) -> list[tuple[str, str]]:
+        """Returns (name without dashes, value) of each flag with a value."""
+        found = []
+        for index, word in enumerate(self.words):
+            name, equals, value = word.lstrip("-").partition("=")
+            if word.startswith("-") and equals:
+                found.append((name, value))
+            elif self._takes_next(word) and index + 1 < len(self.words):
+                found.append((name, self.words[index + 1]))
+        return found
+
+    def arguments(self) -> list[str]:
+        """Returns the words that are neither flags nor their values."""
+        return [
+            word
+            for index, word in enumerate(self.words)
+            if not word.startswith("-") and not (index and self._takes_next(self.words[index - 1]))
+        ]
+
+    def open_flag(self) -> str:
+        """Returns the flag, without dashes, whose value comes next; "" if there is none."""
+        last = self.words[-1] if self.words else ""
+        return last.lstrip("-") if self._takes_next(last) else ""
+
+    def action(self, name: str) -> argparse.Action | None:
+        """Returns the declaration of a flag, given without dashes."""
+        options = (f"--{name.replace('-', '_')}", f"-{name}")
+        found = (a for a in self.parser._actions if {*options} & {*a.option_strings})
+        return next(found, None)
+
+    def _takes_next(self, word: str) -> bool:
+        if not word.startswith("-") or "=" in word or word == "--":
+            return False
+        action = self.action(word.lstrip("-"))
+        return takes_value(action) if action is not None else "." in word
+
+
+def takes_value(action: argparse.Action) -> bool:
+    """Returns whether a flag requires a value, so that the next word is one."""
+    return action.nargs is None
+
+
+def candidates(words: Sequence[str]) -> Candidates:
+    """Returns what the last word may become, with a description of each.
+
+    A candidate that ends with `=`, `.` or `/` is the beginning of a word.
+
+    Args:
+        words: The words after `runner`, as they are typed. The last one ends at the cursor, and is
+            empty after a space.
+
+    Returns:
+        Whole words that begin with the last word, each with one line of help.
+
+    Raises:
+        RunnerError: If an experiment or a config file on the line has an error.
+    """
+    *before, word = [_without_quotes(text) for text in words] or [""]
+    found = dict(_all(before, word))
+    return [(text, help) for text, help in found.items() if text.startswith(word)]
+
+
+def _all(before: Sequence[str], word: str) -> Iterable[tuple[str, str]]:
+    if before in ([], ["help"]) and not word.startswith("-"):
+        return COMMANDS.items()
+    command, rest = (before[0], [*before[1:]]) if before else ("run", [])
+    if command.startswith("-"):
+        command, rest = "run", [*before]
+    if command == "launch" and "--" in rest:
+        command, rest = "run", rest[rest.index("--") + 1 :]
+    if command not in COMMANDS:
+        return []
+    subcommands = values.subcommands(command)
+    if subcommands and not rest:
+        return [(name, "") for name in subcommands]
+    chosen = rest[: 1 if subcommands else 0]
+    module = importlib.import_module(
+        f"orbit_runner.cli.commands.{'list_' if command == 'list' else command}"
+    )
+    parser = parser_of(module.main, *chosen)
+    if parser is None:
+        return []
+    return _of_command(_Line(command, tuple(rest[len(chosen) :]), parser), word)
+
+
+def _of_command(line: _Line, word: str) -> Iterable[tuple[str, str]]:
+    if line.open_flag() and not word.startswith("--"):
+        return _values(line, line.open_flag(), word)
+    if word.startswith("-"):
+        name, equals, value = word.partition("=")
+        if equals:
+            found = _values(line, name.lstrip("-"), value)
+            return [(f"{name}={text}", help) for text, help in found]
+        return [*_flags(line.parser), *_dotted(line, word.lstrip("-"), "--")]
+    return _arguments(line, word)
+
+
+def _flags(parser: Parser) -> Iterator[tuple[str, str]]:
+    for action in parser._actions:
+        if action.help == argparse.SUPPRESS:
+            continue
+        for option in action.option_strings:
+            if option.startswith("--"):
+                yield option + "=" * takes_value(action), str(action.help)
+
+
+def _arguments(line: _Line, word: str) -> Candidates:
+    """Returns candidates for a word that is not a flag."""
+    index = len(line.arguments())
+    if line.command == "predict":  # Its words are not declared in its parser.
+        return values.of_flag("where" if index == 0 else "item", word)
+    declared = [action for action in line.parser._actions if not action.option_strings]
+    if not declared or (index >= len(declared) and declared[-1].nargs != "+"):
+        return []
+    action = declared[min(index, len(declared) - 1)]
+    if action.choices is not None:
+        return [(str(name), "") for name in action.choices]
+    if action.dest == "setting":
+        return [(text.rstrip("="), help) for text, help in _dotted(line, word, "")]
+    return values.of_flag("dataset" if line.command == "data" else action.dest, word)
+
+
+def _values(line: _Line, name: str, word: str) -> Candidates:
+    """Returns the values of a flag or of a setting."""
+    action = line.action(name)
+    if action is None:
+        return _values_of_setting(line, name, word) if "." in name else []
+    if action.choices is not None:
+        return [(str(choice), "") for choice in action.choices]
+    if action.dest in ("params_override", "gin_param"):
+        return [*_dotted(line, word, "")]
+    if action.dest in FIELDS and action.dest != "data_dir":
+        return _values_of_setting(line, FIELDS[action.dest][0], word)
+    return values.of_flag(action.dest, word)
+
+
+def _values_of_setting(line: _Line, path: str, word: str) -> Candidates:
+    listed = [value for one in _settings(line) if one.path == path for value in one.values]
+    if listed:
+        return [(value, "") for value in listed]
+    return values.of_path_setting(path, word)
+
+
+def _dotted(line: _Line, word: str, dashes: str) -> Iterator[tuple[str, str]]:
+    """Yields the settings and sections directly below the section that a word names."""
+    taken = line.parser.settings
+    above = word.rpartition(".")[0]
+    if dashes and not (taken and _overlaps(above or word, taken)):
+        return
+    if dashes and not above:  # Without reading the experiment, which takes longer.
+        yield from ((f"{dashes}{name}.", "") for name in {t.partition(".")[0]: "" for t in taken})
+        return
+    for one in _settings(line):
+        parent = one.path.rpartition(".")[0]
+        if parent != above or "[" in one.path or (dashes and not _overlaps(one.path, taken)):
+            continue
+        yield f"{dashes}{one.path}{'.' if one.is_section else '='}", one.help
+
+
+def _overlaps(path: str, taken: Sequence[str]) -> bool:
+    """Returns whether a path is above or below one of several others, or begins one."""
+    return any(f"{path}.".startswith(f"{t}.") or t.startswith(path) for t in taken)
+
+
+def _settings(line: _Line) -> list[Setting]:
+    """Returns the settings of the experiment on the line, or of all tasks."""
+    given = line.flags()
+    named = [(name, text) for name, text in given if name.endswith((".name", ".type"))]
+    imports = tuple(text for name, text in given if name == "import")
+    experiment = dict(given).get("experiment")
+    if line.command in _OF_A_RUN:
+        experiment = next(iter(line.arguments()), None)
+    if experiment is None or experiment.startswith(OFFICIAL):
+        import_modules(imports, Origin("--import"))
+        found = declared_settings(ExperimentConfig())
+        if experiment is not None:  # The settings of its task would require TensorFlow.
+            return [one for one in found if not one.path.startswith("task.")]
+        return [one for one in found if _fits(one, dict(named))]
+    files = tuple(text for name, text in given if name == "config_file")
+    flags = tuple((f"--{path}", path, text) for path, text in named)
+    request = Request(experiment=experiment, config_files=files, flags=flags, imports=imports)
+    return declared_settings(resolve(request).config)
+
+
+def _fits(setting: Setting, named: dict[str, str]) -> bool:
+    """Returns whether a setting exists with the names that are set on the line."""
+    return all(named.get(path, names[0]) in names for path, names in setting.choices.items())
+
+
+def _without_quotes(word: str) -> str:
+    """Returns a word as the shell would pass it, also if a quote is still open."""
+    for closing in ("", "'", '"'):
+        try:
+            parts = shlex.split(word + closing)
+        except ValueError:
+            continue
+        return " ".join(parts) if word.strip() else ""
+    return word

@@ -1,0 +1,238 @@
+"""Builds the JSON Schema of config files, with which editors complete and check them.
+
+The schema describes a file, not a complete config: nothing is required, because other files and
+flags add the rest, and a section may be empty.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import typing
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from orbit_runner.config.describe import default_section, item_class, registry_names, remark
+from orbit_runner.config.json_schema_types import REFERENCE_NAME, reference, type_schema
+from orbit_runner.config.parsing.value_checks import default_of
+from orbit_runner.config.schema.base import Config, OneOf
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.config.serialize import plain
+
+Schema = dict[str, Any]
+
+_DIALECT = "http://json-schema.org/draft-07/schema#"
+_SECTION = ["object", "null"]
+_BASE = {
+    "description": "files to build on; this file overrides them",
+    "type": ["string", "array"],
+    "items": {"type": "string"},
+}
+
+
+def json_schema(config: ExperimentConfig) -> Schema:
+    """Returns the schema (draft-07) of the files that can set the settings of a config.
+
+    A section that depends on a registry, such as `task` on `task.name`, has the settings of the
+    entry that the file names. If it names none, it has those of the entry that `config` names, or
+    if there is none, those of all entries. The defaults are the values of `config`.
+    """
+    sections = _Sections(lenient=bool(config.official))
+    root = sections.schema_of(config, "")
+    root["properties"] = {"base": _BASE, **root["properties"]}
+    if not config.official:
+        # The settings of Model Garden's tasks are known only after TensorFlow is imported.
+        task = root["properties"]["task"]
+        root["properties"]["task"] = {key: task[key] for key in ("description", "type")}
+        garden = {"properties": {"official": {"minLength": 1}}, "required": ["official"]}
+        root["allOf"] = [{"if": garden, "else": {"properties": {"task": task}}}]
+    about = {"$schema": _DIALECT, "title": "A config file of Orbit Runner"}
+    return {**about, **root, "definitions": {REFERENCE_NAME: reference(), **sections.definitions}}
+
+
+class _Sections:
+    """Builds the schemas of sections. Each is a definition, which several places can share."""
+
+    def __init__(self, *, lenient: bool) -> None:
+        self.definitions: dict[str, Schema] = {}
+        self._lenient = lenient
+
+    def schema_of(self, config: Config, path: str) -> Schema:
+        """Returns the schema of a section itself, without its description."""
+        hints = typing.get_type_hints(type(config))
+        properties = {
+            field.name: self._property(field, config, hints[field.name], path)
+            for field in dataclasses.fields(config)
+        }
+        if isinstance(config, OneOf):
+            return _one_block(config, properties)
+        return {"type": _SECTION, "additionalProperties": False, "properties": properties}
+
+    def _section(self, config: Config, path: str) -> Schema:
+        return self._define(type(config).__name__, path, self.schema_of(config, path))
+
+    def _define(self, name: str, path: str, schema: Schema) -> Schema:
+        """Returns a reference to a definition; the path is added to a name with two schemas."""
+        key = name
+        if self.definitions.get(key, schema) != schema:
+            key = f"{name}.{path}"
+        number = 2
+        while self.definitions.get(key, schema) != schema:
+            key, number = f"{name}.{path}.{number}", number + 1
+        self.definitions[key] = schema
+        return {"$ref": f"#/definitions/{key}"}
+
+    def _property(
+        self, field: dataclasses.Field[Any], owner: Config, hint: Any, path: str
+    ) -> Schema:
+        below = f"{path}.{field.name}" if path else field.name
+        meta, value = field.metadata, getattr(owner, field.name)
+        section = value if isinstance(value, Config) else default_section(hint)
+        about = _about(meta, below)
+        if meta.get("variants") is not None and not (
+            isinstance(owner, ExperimentConfig) and owner.official
+        ):
+            return {**about, **self._variants(meta["variants"], section, hint, below)}
+        if section is not None:
+            return {**about, "type": _SECTION, "allOf": [self._section(section, below)]}
+        return {**about, **self._value(field, owner, hint, below), **_default(value)}
+
+    def _value(self, field: dataclasses.Field[Any], owner: Config, hint: Any, path: str) -> Schema:
+        item, meta = item_class(hint), field.metadata
+        if item is not None:
+            one = {"type": "object", "allOf": [self._section(item(), f"{path}[]")]}
+            items = {"anyOf": [{"type": "string"}, one]} if item.shorthand else one
+            return {"type": "array", "items": items}
+        if meta.get("unsupported"):
+            return {"enum": [plain(default_of(field))]}
+        allowed: Iterable[Any] = meta.get("allowed") or ()
+        if isinstance(owner, OneOf) and field.name == "type":
+            allowed = (*owner.available(), *(() if owner.required else (None,)))
+        elif meta.get("registry") is not None:
+            allowed = registry_names(meta["registry"])
+        if allowed:
+            return _choice(allowed, lowercase=bool(meta.get("lowercase")))
+        return type_schema(hint, meta, lenient=self._lenient)
+
+    def _variants(self, registry: Any, base: Any, hint: Any, path: str) -> Schema:
+        """Returns the schema of a section whose settings depend on its `name`."""
+        chosen, by_name = getattr(base, "name", None), dict[str, Schema]()
+        for entry in registry.entries():
+            cls = entry.load_config()
+            is_base = chosen == entry.name and type(base) is cls
+            by_name[entry.name] = self._section(base if is_base else cls(name=entry.name), path)
+        if chosen:
+            unnamed = by_name.get(chosen) or self._section(base, path)
+        else:
+            unnamed = self._define(f"Any{hint.__name__}", path, self._union([*by_name.values()]))
+        names = _choice(by_name)
+        names["description"] = dict(_field_help(hint)).get("name", "")
+        return {
+            "type": _SECTION,
+            "properties": {"name": names},
+            "allOf": _conditions("name", by_name, unnamed),
+        }
+
+    def _union(self, references: Sequence[Schema]) -> Schema:
+        """Returns the schema of a section with the settings of several classes."""
+        found: dict[str, list[Schema]] = {}
+        for one in references:
+            schema = self.definitions[one["$ref"].rpartition("/")[2]]
+            for name, below in schema["properties"].items():
+                found.setdefault(name, []).append(below)
+        properties = {name: _either(schemas) for name, schemas in found.items()}
+        return {"type": _SECTION, "additionalProperties": False, "properties": properties}
+
+
+def _one_block(config: OneOf, properties: dict[str, Schema]) -> Schema:
+    """Returns the schema of a section with one block per choice.
+
+    All blocks are allowed, because the reader accepts those that `type` does not choose. Editors
+    suggest `properties`, but not `patternProperties`, so they suggest only the chosen block.
+    """
+    blocks = {name: schema for name, schema in properties.items() if name != "type"}
+    suggested = {
+        name: {key: schema[key] for key in ("description", "type")}
+        for name, schema in blocks.items()
+        if name in config.available()
+    }
+    chosen = {name: {"properties": {name: schema}} for name, schema in suggested.items()}
+    return {
+        "type": _SECTION,
+        "additionalProperties": False,
+        "properties": {"type": properties["type"]},
+        "patternProperties": {f"^{name}$": schema for name, schema in blocks.items()},
+        "allOf": _conditions("type", chosen, {"properties": suggested}),
+    }
+
+
+def _conditions(key: str, by_name: Mapping[str, Schema], otherwise: Schema) -> list[Schema]:
+    """Returns conditions that apply the schema of the name that a key has, or another one."""
+    cases: list[Schema] = [
+        {"if": {"properties": {key: {"const": name}}, "required": [key]}, "then": schema}
+        for name, schema in by_name.items()
+    ]
+    known = {"properties": {key: {"enum": [*by_name]}}, "required": [key]}
+    return [*cases, {"if": known, "else": otherwise}]
+
+
+def _either(schemas: Sequence[Schema]) -> Schema:
+    """Returns a schema that any of several schemas satisfies."""
+    distinct = _distinct(schemas)
+    if len(distinct) > 1:
+        # Descriptions and defaults do not decide what is valid.
+        bare = [{k: v for k, v in s.items() if k not in _ANNOTATIONS} for s in distinct]
+        if len(_distinct(bare)) > 1:
+            return {**_common(distinct, ("description",)), "anyOf": distinct}
+        return {**_common(distinct, _ANNOTATIONS), **bare[0]}
+    return distinct[0]
+
+
+_ANNOTATIONS = ("description", "default")
+
+
+def _distinct(schemas: Iterable[Schema]) -> list[Schema]:
+    found: list[Schema] = []
+    for schema in schemas:
+        if schema not in found:
+            found.append(schema)
+    return found
+
+
+def _common(schemas: Sequence[Schema], keys: Iterable[str]) -> Schema:
+    first, *others = schemas
+    return {
+        key: first[key]
+        for key in keys
+        if key in first and all(other.get(key, _common) == first[key] for other in others)
+    }
+
+
+def _about(meta: Mapping[str, Any], path: str) -> Schema:
+    """Returns the description of a setting, and whether it has no effect."""
+    said = remark(meta, path)
+    text = str(meta.get("help", "")) + (f" ({said})" if said else "")
+    if meta.get("unsupported") or meta.get("ignored"):
+        # Editors of the Visual Studio Code family show the message, and do not suggest the setting.
+        return {"description": text, "deprecated": True, "deprecationMessage": said}
+    return {"description": text}
+
+
+def _default(value: Any) -> Schema:
+    if isinstance(value, float) and not math.isfinite(value):
+        return {}  # JSON cannot write it.
+    return {"default": plain(value)}
+
+
+def _choice(allowed: Iterable[Any], *, lowercase: bool = False) -> Schema:
+    values = [*allowed]
+    schemas: list[Schema] = [{"enum": values}, {"$ref": f"#/definitions/{REFERENCE_NAME}"}]
+    if lowercase:
+        # Regular expressions of JSON Schema have no flag to ignore the case.
+        words = ("".join(f"[{c.lower()}{c.upper()}]" for c in word) for word in values)
+        schemas.append({"type": "string", "pattern": f"^({'|'.join(words)})$"})
+    return {"anyOf": schemas}
+
+
+def _field_help(cls: type[Config]) -> list[tuple[str, str]]:
+    return [(field.name, field.metadata["help"]) for field in dataclasses.fields(cls)]

@@ -1,0 +1,197 @@
+"""The completion scripts in real shells: what a user gets after pressing Tab."""
+# ruff: noqa: E501 (one line a case)
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from orbit_runner.cli.commands.completion import SCRIPTS, SHELLS
+from orbit_runner.cli.main import main
+
+_READY, _DONE = "the shell is ready", "the line is complete"
+_TIMEOUT = 60.0
+# What is typed before Tab, and the line after it.
+LINES = [
+    ("runner schem", "runner schema "),
+    ("true; runner schem", "true; runner schema "),
+    ("runner show --experiment=digits_", "runner show --experiment=digits_mlp "),
+    ("runner show --experiment digits_", "runner show --experiment digits_mlp "),
+    ("runner --trainer.train_s", "runner --trainer.train_steps="),
+    ("runner --experiment=digits --trainer.opt", "runner --experiment=digits --trainer.optimizer_config."),
+    ("runner --config_file=over", "runner --config_file=over.yaml "),
+    ("runner --config_file=a:b", "runner --config_file=a:b.yaml "),
+    ("runner verify runs/dig", "runner verify runs/digits "),
+    (r"runner --model_dir=my\ d", r"runner --model_dir=my\ dir/"),
+    ("runner --experiment=bad.yaml --trainer.train_s", "runner --experiment=bad.yaml --trainer.train_s"),
+]  # fmt: skip
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    """A directory with files to complete, and the command `runner` in `bin`."""
+    (tmp_path / "runs/digits").mkdir(parents=True)
+    (tmp_path / "runs/digits/config.yaml").touch()
+    (tmp_path / "over.yaml").touch()
+    (tmp_path / "a:b.yaml").touch()
+    (tmp_path / "bad.yaml").write_text("task: [\n")
+    (tmp_path / "my dir").mkdir()
+    (tmp_path / "bin").mkdir()
+    runner = tmp_path / "bin/runner"
+    runner.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m orbit_runner "$@"\n')
+    runner.chmod(0o755)
+    return tmp_path
+
+
+def _environment(here: Path) -> dict[str, str]:
+    path = os.pathsep.join([str(here / "bin"), os.environ["PATH"]])
+    kept = {name: text for name, text in os.environ.items() if name != "BASH_ENV"}
+    return {**kept, "PATH": path, "HOME": str(here), "ZDOTDIR": str(here), "TERM": "dumb",
+            "INPUTRC": os.devnull}  # fmt: skip
+
+
+class _Terminal:
+    """An interactive shell in a pseudo-terminal."""
+
+    def __init__(self, command: list[str], here: Path) -> None:
+        self._pid, self._fd = pty.fork()
+        if self._pid == 0:
+            os.chdir(here)
+            os.execvpe(command[0], command, _environment(here))
+
+    def send(self, text: str) -> None:
+        os.write(self._fd, text.encode())
+
+    def read_until(self, text: str) -> str:
+        """Returns what is printed up to and including a text."""
+        said, end = "", time.monotonic() + _TIMEOUT
+        while text not in said:
+            assert time.monotonic() < end, said
+            if select.select([self._fd], [], [], 0.1)[0]:
+                said += os.read(self._fd, 65536).decode(errors="replace")
+        return said
+
+    def close(self) -> None:
+        os.close(self._fd)
+        os.kill(self._pid, 9)
+        os.waitpid(self._pid, 0)
+
+
+@pytest.fixture
+def start(here: Path) -> Iterator[Callable[..., _Terminal]]:
+    """Starts an interactive shell with the script, after the given commands."""
+    started: list[_Terminal] = []
+
+    def run(*command: str, setup: str) -> _Terminal:
+        started.append(terminal := _Terminal([*command], here))
+        # The quotes keep the echo of the command from looking like its output.
+        terminal.send(f"{setup}; echo '{_READY[:4]}''{_READY[4:]}'\n")
+        terminal.read_until(_READY)
+        return terminal
+
+    yield run
+    for terminal in started:
+        terminal.close()
+
+
+def _line_after_tab(terminal: _Terminal, here: Path, typed: str) -> str:
+    """Returns the line after Tab. A key of the shell writes it to a file."""
+    terminal.send(f"{typed}\t\x18\x18")
+    terminal.read_until(_DONE)
+    terminal.send("\x15")
+    return (here / "line").read_text()
+
+
+@pytest.mark.slow
+def test_bash_completes_lines(here: Path, start: Callable[..., _Terminal]) -> None:
+    setup = (
+        "bind 'set enable-bracketed-paste off'; source <(runner completion bash); "
+        f"_save() {{ printf %s \"$READLINE_LINE\" > line; echo '{_DONE}'; }}; "
+        "bind -x '\"\\C-x\\C-x\": _save'"
+    )
+    terminal = start("bash", "--norc", "--noprofile", "-i", setup=setup)
+
+    found = [_line_after_tab(terminal, here, typed) for typed, _ in LINES]
+
+    assert found == [line for _, line in LINES]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
+def test_zsh_completes_lines(here: Path, start: Callable[..., _Terminal]) -> None:
+    setup = (
+        "autoload -Uz compinit; compinit -u; source <(runner completion zsh); "
+        f"_save() {{ print -rn -- \"$BUFFER\" > line; print '{_DONE}'; }}; "
+        "zle -N _save; bindkey '^X^X' _save"
+    )
+    terminal = start("zsh", "-f", "-i", setup=setup)
+
+    found = [_line_after_tab(terminal, here, typed) for typed, _ in LINES]
+
+    assert found == [line for _, line in LINES]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
+def test_fish_offers_the_completed_word(here: Path) -> None:
+    for typed, line in LINES:
+        quoted = typed.replace("\\", "\\\\").replace("'", "\\'")
+        code = f"runner completion fish | source; complete --do-complete='{quoted}'"
+        done = subprocess.run(
+            ["fish", "--no-config", "-c", code],
+            cwd=here,
+            env=_environment(here),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        words = [one.partition("\t")[0] for one in done.stdout.splitlines()]
+        # fish escapes a candidate when it inserts it.
+        last = line.replace(r"\ ", "\0").split()[-1].replace("\0", " ")
+        assert words == ([] if typed == line else [last]), typed
+        assert done.stderr == ""
+
+
+def test_bash_lists_several_values_without_the_flag(
+    here: Path, start: Callable[..., _Terminal]
+) -> None:
+    setup = "bind 'set enable-bracketed-paste off'; source <(runner completion bash)"
+    terminal = start("bash", "--norc", "--noprofile", "-i", setup=setup)
+
+    terminal.send("runner --runtime.run_eagerly=\t\t")
+
+    assert re.search(r"^false +true\b", terminal.read_until("true"), re.M)
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_command_prints_the_script(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", shell]) == 0
+
+    script = capsys.readouterr().out
+    assert script == (SCRIPTS / f"runner.{shell}").read_text(encoding="utf-8")
+    assert "completion --words" in script
+    assert f"runner completion {shell}" in script  # how to install it
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["tcsh"], "argument shell: invalid choice: 'tcsh'"),
+        ([], "the following arguments are required: shell"),
+    ],
+)
+def test_an_unknown_shell_is_rejected(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["completion", *arguments]) == 2
+    assert message in capsys.readouterr().err
