@@ -106,7 +106,7 @@ def test_the_examples_of_bases_and_references(
         "name: small # --experiment",
         "seed: 99 # sweep/common.yaml:1",
         "train_steps: 6 # sweep/small.yaml:4",
-        "source: synthetic # configs/trainer/smoke.yaml:4",
+        "source: synthetic # configs/trainer/smoke.yaml:5",
     }
     if flags:
         (printed,) = re.findall(r"^```\n(description: linked.*?)^```", page, re.M | re.S)

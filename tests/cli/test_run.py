@@ -82,6 +82,7 @@ def test_run_directory_contains_all_expected_files(
         "data.json",
         "metrics.jsonl",
         "operative_config.gin",
+        "report.html",
         "run.json",
         "train",
         "validation",

@@ -69,7 +69,7 @@ def test_only_the_chief_writes_files_and_prints_results(workers: Path) -> None:
     assert left == {
         ".cluster",
         ".lock", "checkpoint", "checkpoints", "config.yaml", "data.json", "metrics.jsonl",
-        "operative_config.gin", "run.json", "train", "validation",
+        "operative_config.gin", "report.html", "run.json", "train", "validation",
     }  # fmt: skip
     assert len([*(workers / "run" / "train").iterdir()]) == 1
     assert "accuracy" not in (workers / "worker1.log").read_text()

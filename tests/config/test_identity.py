@@ -37,6 +37,7 @@ HARMLESS = {
     "trainer.continuous_eval_timeout": 7,
     "trainer.preemption_on_demand_checkpoint": False,
     "trainer.keep_code_patch": False,
+    "trainer.report_interval": 7.0,
     "trainer.export_subdir": "other",
     "trainer.export_checkpoint": "newest",
     "trainer.export_weights": "plain",

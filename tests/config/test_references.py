@@ -214,7 +214,7 @@ def test_origin_names_the_reference_and_where_its_value_was_set(
     shown = capsys.readouterr().out
     assert "# a.yaml:3 = ${trainer.train_steps} (--train_steps)\n" in shown
     assert (
-        "# a.yaml:4 with ${name} (--experiment), ${runtime.seed} (experiments/digits.yaml:44)\n"
+        "# a.yaml:4 with ${name} (--experiment), ${runtime.seed} (experiments/digits.yaml:45)\n"
         in shown
     )
 
@@ -358,7 +358,7 @@ def test_checks_between_settings_see_the_resolved_value(refused: Callable[..., A
     assert problem.path == "runtime.num_gpus"
     assert (
         str(problem.origin)
-        == "--runtime.num_gpus = ${task.model.kernel_size} (experiments/digits.yaml:10)"
+        == "--runtime.num_gpus = ${task.model.kernel_size} (experiments/digits.yaml:11)"
     )
 
 

@@ -173,7 +173,7 @@ def test_bases_of_a_config_file_in_a_store_are_read_from_the_store(
     assert (config.name, config.trainer.train_steps, config.runtime.seed) == ("a", 7, 5)
     assert str(resolved.origins["runtime.seed"]) == f"{store.url}/sub/b.yaml:2"
     assert str(resolved.origins["trainer.summary_interval"]) == f"{store.url}/sub/c.yaml:1"
-    assert str(resolved.origins["task.model.filters"]).endswith("experiments/digits.yaml:9")
+    assert str(resolved.origins["task.model.filters"]).endswith("experiments/digits.yaml:10")
     local = resolve(Request(experiment="digits", config_files=("local.yaml",)))
     assert str(local.origins["trainer.summary_interval"]) == f"{store.url}/sub/c.yaml:1"
     (tmp_path / "missing.yaml").write_text(f"base: {store.url}/none.yaml")

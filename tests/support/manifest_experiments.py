@@ -36,6 +36,7 @@ ORDERS: dict[str, tuple[list[str], dict[str, int]]] = {
     ),
 }
 # Texts that a shell, YAML, Kubernetes or the script itself could read as something else.
+# In a config, `$${` stands for `${`.
 TRICKY = "it's \"$HOME\" $(date) `x` ${y} \\n: # - 'a', %x 1e3 ünï 日本 END_OF_EXPERIMENT"
 
 

@@ -193,7 +193,10 @@ def test_no_resources_are_requested_by_default(printed: Printed) -> None:
 
 
 def test_special_characters_survive_in_the_manifest(printed: Printed, tmp_path: Path) -> None:
-    flags = ["--experiment=digits", f"--params_override={json.dumps({'description': TRICKY})}"]
+    flags = [
+        "--experiment=digits",
+        f"--params_override={json.dumps({'description': TRICKY.replace('${', '$${')})}",
+    ]
     folder = "--model_dir=/runs/a $(b) $$c 'd'"
 
     config_map, job = _documents(printed(*PLACE, *flags, folder, "--allow_partial", "--mode=train"))

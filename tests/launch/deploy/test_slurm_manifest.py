@@ -173,7 +173,10 @@ def test_job_is_requeued_only_after_losses_and_within_the_limit(
 def test_special_characters_in_config_and_path_survive_the_shell(
     printed: Printed, tmp_path: Path
 ) -> None:
-    flags = ["--experiment=digits", f"--params_override={json.dumps({'description': TRICKY})}"]
+    flags = [
+        "--experiment=digits",
+        f"--params_override={json.dumps({'description': TRICKY.replace('${', '$${')})}",
+    ]
     folder = "a folder/$(it's) `x`"
 
     _, (call,) = _run(printed("slurm", *flags, f"--model_dir={folder}"), tmp_path)
