@@ -21,6 +21,7 @@ from orbit_runner.distribute.cluster.errors import MemberLost
 from orbit_runner.distribute.cluster.shutdown import Guest, Host
 from orbit_runner.distribute.tf_environment import keep_native_output, prepare_environment
 from orbit_runner.reporting.code_version import CodeVersion, keep_patch, read_code_version
+from orbit_runner.reporting.phase_times import PhaseTimes, phase_times_scope
 from orbit_runner.reporting.report_writer import ReportWriter
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.run_directory.run_lock import RunDirectoryRemoved
@@ -77,11 +78,11 @@ def make_ready(job: Job) -> None:
 
 def run_job(job: Job, progress: Any) -> Any:
     """Trains, evaluates, or both. Returns the `Results`."""
-    with _servers_dismissed(job):
-        return _run(job, progress)
+    with _servers_dismissed(job), phase_times_scope("importing") as times:
+        return _run(job, progress, times)
 
 
-def _run(job: Job, progress: Any) -> Any:
+def _run(job: Job, progress: Any, times: PhaseTimes) -> Any:
     # Before the imports below, which take seconds in which files may be edited.
     code = read_code_version(job.model_dir) if job.writes else CodeVersion()
     with paused_collection_scope():
@@ -109,7 +110,7 @@ def _run(job: Job, progress: Any) -> Any:
     except BaseException as error:
         # Raise the error itself, even if the disk is full or missing.
         with contextlib.suppress(OSError):
-            record.finish(f"{type(error).__name__}: {error}")
+            record.finish(f"{type(error).__name__}: {error}", seconds=times.seconds())
             report.write()
         raise
     results = _results(job, progress, model, logs, time.monotonic() - start)
@@ -122,6 +123,7 @@ def _run(job: Job, progress: Any) -> Any:
         weights=results.fingerprint,
         inexact=results.inexact,
         non_finite=results.non_finite,
+        seconds=times.seconds(),
     )
     report.write()
     return results

@@ -9,7 +9,7 @@ from typing import Any
 
 from orbit_runner.config.serialize import inline
 from orbit_runner.reporting.html.page import page, section, table
-from orbit_runner.reporting.html.svg_chart import Series, line_chart
+from orbit_runner.reporting.html.svg_chart import Series, line_chart, share_bar
 from orbit_runner.reporting.numbers import duration_or_dash, number_or_dash
 from orbit_runner.reporting.run_data import NO_METRICS, SPEED, RunData
 from orbit_runner.run_directory.metric_records import Curves
@@ -39,6 +39,7 @@ def report_page(run: RunData, config: str, conditions: Mapping[str, str]) -> str
         section("Settings that override the experiment file", _changes(run)),
         section("Config", _details("config.yaml", config)),
         section("Starts", _starts(run)),
+        section("Time", _times(run)),
         section("Weights", _weights(run, conditions)),
         section("Environment", _environment(run)),
     ]
@@ -129,6 +130,17 @@ def _starts(run: RunData) -> str:
         for one in run.history.attempts
     ]
     return table(("started", "wall time", "outcome", "command"), rows)
+
+
+def _times(run: RunData) -> str:
+    """Returns the time of each phase of the run, as a bar and a table."""
+    seconds = run.phase_seconds
+    total = sum(seconds.values())
+    if not total:
+        return ""
+    rows = [[name, f"{value:,.1f} s", f"{value / total:.1%}"] for name, value in seconds.items()]
+    bar = share_bar("Time by phase", seconds)
+    return bar + table(("phase", "time", "share"), rows, numbers=True)
 
 
 def _weights(run: RunData, conditions: Mapping[str, str]) -> str:

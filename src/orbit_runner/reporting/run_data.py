@@ -40,6 +40,17 @@ class RunData:
         return sum(found) if found else None
 
     @property
+    def phase_seconds(self) -> dict[str, float]:
+        """The seconds of each phase of all starts that ended; empty if they are not known."""
+        found: dict[str, float] = {}
+        for one in self.history.attempts:
+            times = one.get("seconds")
+            for name, value in times.items() if isinstance(times, dict) else ():
+                if isinstance(value, (int, float)):
+                    found[str(name)] = found.get(str(name), 0.0) + value
+        return found
+
+    @property
     def steps_per_second(self) -> float | None:
         """The median of the training records without the first one, which includes tracing."""
         values = list(self.curves.get(("train", SPEED), {}).values())

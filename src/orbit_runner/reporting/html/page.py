@@ -49,7 +49,9 @@ svg .mid{text-anchor:middle}
 svg .grid{stroke:var(--line);stroke-width:1;fill:none}
 svg .axis{stroke:var(--soft);stroke-width:1;fill:none}
 svg .line{fill:none;stroke:var(--c);stroke-width:1.8;stroke-linejoin:round}
-svg .dot{fill:var(--c)}
+svg .dot,svg rect{fill:var(--c)}
+svg.bar{height:22px}
+figure+.table{margin-top:10px}
 svg .bad{stroke:var(--bad);stroke-width:2;fill:none}
 .legend{display:flex;flex-wrap:wrap;gap:2px 14px;font-size:13px;margin-top:4px}
 .key::before{content:"";display:inline-block;width:14px;height:3px;margin-right:6px;

@@ -55,6 +55,28 @@ def line_chart(title: str, series: Sequence[Series], *, x_label: str = "step") -
     )
 
 
+def share_bar(title: str, shares: Mapping[str, float]) -> str:
+    """Returns a figure with one bar, divided in proportion to the values, and a legend."""
+    total = sum(shares.values()) or 1.0
+    parts, start, height = [], 0.0, 22
+    for index, (name, value) in enumerate(shares.items()):
+        width = value / total * _WIDTH
+        parts.append(
+            f'<rect class="c{index % COLORS}" x={start:.2f} width={width:.2f} height={height}>'
+            f"<title>{escape(name)}: {value / total:.1%}</title></rect>"
+        )
+        start += width
+    legend = "".join(
+        f'<span class="key c{index % COLORS}">{escape(name)}</span>'
+        for index, name in enumerate(shares)
+    )
+    return (
+        f'<figure><svg viewBox="0 0 {_WIDTH} {height}" preserveAspectRatio="none" class=bar '
+        f'role="img" aria-label="{escape(title)}">{"".join(parts)}</svg>'
+        f"<div class=legend>{legend}</div></figure>"
+    )
+
+
 class _Axis:
     """Maps values to coordinates, and chooses the ticks."""
 

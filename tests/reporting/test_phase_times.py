@@ -1,0 +1,34 @@
+"""The time of each phase of a run."""
+
+import logging
+
+import pytest
+
+from orbit_runner.reporting.phase_times import phase_times_scope
+from orbit_runner.utils.log import LOGGER, note, phase
+
+
+def test_times_are_added_up_by_the_first_word_of_the_phase(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    monkeypatch.setattr(LOGGER, "level", logging.DEBUG)
+    with phase_times_scope("importing") as times:
+        for name, seconds in (
+            ("building the model", 3.0),
+            ("training", 1.0),
+            ("saving at step 5", 10.0),
+            ("training", 0.5),
+            ("evaluating at step 6", 20.0),
+        ):
+            now[0] += seconds
+            phase(name, minor=True)
+            note("not a phase")
+        now[0] += 4.0
+        assert times.seconds() == {
+            "importing": 3.0, "building": 1.0, "training": 30.0, "saving": 0.5, "evaluating": 4.0,
+        }  # fmt: skip
+    now[0] += 7.0
+    phase("exporting")
+    assert "exporting" not in times.seconds()
