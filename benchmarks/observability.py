@@ -1,0 +1,105 @@
+"""Measures what watching a run costs: `python -m benchmarks.observability [--rounds N]`.
+
+Each workload runs in turn with everything on (a live display in a terminal, the report, records and
+TensorBoard) and with everything off. The weights must be equal. A ratio below 1 is the share of
+training speed that is left with everything on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pty
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+from tools.fingerprints import ROOT, write_cifar
+
+_STEPS = {"cnn": 6000, "mlp": 20000, "ResNet-20": 60}
+_WORDS = {
+    "cnn": ("--experiment=digits", "--trainer.validation_interval=2000"),
+    "mlp": ("--experiment=digits_mlp", "--trainer.validation_interval=10000"),
+    "ResNet-20": (
+        "--experiment=resnet_cifar",
+        "--data_dir=.",
+        "--task.train_data.global_batch_size=32",
+        "--trainer.validation_interval=1000",
+    ),
+}
+# The report is updated far more often than by default.
+_ON = ("--progress=bar", "--trainer.report_interval=1", "--trainer.summary_interval=20")
+_OFF = ("--quiet", "--trainer.report_interval=0", "--trainer.summary_interval=1000000")
+
+
+def measure(name: str, flags: tuple[str, ...]) -> tuple[float, str]:
+    """Runs a workload. Returns the training steps per second, and the SHA-256 of the weights."""
+    with tempfile.TemporaryDirectory() as place:
+        directory = Path(place)
+        if name == "ResNet-20":
+            write_cifar(directory)
+        steps = _STEPS[name]
+        _run(directory, [*_WORDS[name], f"--train_steps={steps}", *flags])
+        record = json.loads((directory / "run" / "run.json").read_text())["attempts"][-1]
+        return steps / record["seconds"]["training"], record["weights"]
+
+
+def _run(directory: Path, words: list[str]) -> None:
+    """Runs the runner with a pseudo-terminal as its standard error."""
+    paths = os.pathsep.join([f"{ROOT}/src", str(ROOT)])
+    command = [sys.executable, "-m", "orbit_runner", "run", "--mode=train", "--model_dir=run"]
+    ours, theirs = pty.openpty()
+    reader = threading.Thread(target=_drain, args=(ours,), daemon=True)
+    reader.start()
+    try:
+        subprocess.run(
+            [*command, *words], cwd=directory, stdout=subprocess.DEVNULL, stderr=theirs, check=True,
+            env={**os.environ, "PYTHONPATH": paths, "TERM": "xterm-256color", "COLUMNS": "100"},
+        )  # fmt: skip
+    finally:
+        os.close(theirs)
+        reader.join(timeout=5)
+        os.close(ours)
+
+
+def _drain(terminal: int) -> None:
+    try:
+        while os.read(terminal, 65536):
+            pass
+    except OSError:
+        return  # The other end was closed.
+
+
+def row(name: str, rounds: int) -> str:
+    """Returns the table row of a workload."""
+    ratios = []
+    for turn in range(rounds + 1):
+        order = [_ON, _OFF] if turn % 2 else [_OFF, _ON]
+        found = {flags: measure(name, flags) for flags in order}
+        (on, weights), (off, other_weights) = found[_ON], found[_OFF]
+        if weights != other_weights:
+            raise SystemExit(f"{name}: the weights differ, {weights} and {other_weights}")
+        if turn:  # The first round only warms the file cache.
+            ratios.append(on / off)
+    spread = f"{min(ratios):.3f} to {max(ratios):.3f}"
+    return f"| {name} | {statistics.median(ratios):.3f} ({spread}) | equal |"
+
+
+def main() -> int:
+    """Prints the table."""
+    to = argparse.ArgumentParser(prog="python -m benchmarks.observability", description=__doc__)
+    to.add_argument("--only", nargs="+", choices=list(_STEPS), default=list(_STEPS))
+    to.add_argument("--rounds", type=int, default=5)
+    asked = to.parse_args()
+    print("| | steps/s, on / off | weights |\n|---|---|---|", flush=True)
+    for name in asked.only:
+        print(row(name, asked.rounds), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
