@@ -138,6 +138,10 @@ def test_invalid_multitask_settings_are_rejected(tmp_path: Path) -> None:
     assert isinstance(found, SettingError)
     assert found.path == "trainer.gradient_accumulation_steps"
 
+    found = _refused(lines(), tmp_path, summary_interval=2, watch_interval=2)
+    assert isinstance(found, SettingError)
+    assert found.path == "trainer.watch_interval"
+
     params = lines()
     params.trainer.trainer_type = "interleaved"
     found = _refused(params, tmp_path)

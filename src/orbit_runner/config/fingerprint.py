@@ -38,6 +38,9 @@ _NEVER = frozenset(
         "trainer.export_checkpoint",
         "trainer.export_weights",
         "trainer.validation_summary_subdir",
+        # What is measured. Measured steps change the weights as other steps do.
+        "trainer.watch_interval",
+        "trainer.system_metrics",
         "trainer.report_interval",
         "trainer.preemption_on_demand_checkpoint",
         "trainer.keep_code_patch",

@@ -14,7 +14,7 @@ from typing import Any
 
 from orbit_runner.config.serialize import inline
 from orbit_runner.reporting.run_data import NO_METRICS, SPEED, RunData, read_run
-from orbit_runner.run_directory.metric_records import SPLITS
+from orbit_runner.run_directory.metric_records import SPLITS, SYSTEM, UPDATE_RATIO, WATCH
 
 # Describe an experiment, but are no settings of it.
 _LEFT_OUT = ("description",)
@@ -61,10 +61,14 @@ class RunComparison:
         }
 
     def curve_keys(self) -> list[tuple[str, str]]:
-        """Returns (split, metric) of every curve: validation first, speed last."""
+        """Returns (split, metric) of every curve: validation first, speed last.
+
+        Curves of single layers and of the machine are left out.
+        """
         keys = dict.fromkeys(key for run in self.runs for key in run.curves)
         wanted = [key for key in keys if key[1] != "validation_examples"]
         wanted = [key for key in wanted if key != ("validation", SPEED)]
+        wanted = [key for key in wanted if not key[1].startswith((SYSTEM, UPDATE_RATIO))]
         return sorted(wanted, key=lambda key: (key[0] != "validation", key[1] in NO_METRICS))
 
     def main_curve_keys(self) -> list[tuple[str, str]]:
@@ -82,7 +86,7 @@ class RunComparison:
         split, name = key
         if name == SPEED:
             return "training steps per second"
-        words = name.replace("_", " ")
+        words = name.removeprefix(WATCH).replace("_", " ")
         ambiguous = all((one, name) in self.curve_keys() for one in SPLITS)
         return f"{'training' if split == 'train' else split} {words}" if ambiguous else words
 

@@ -12,7 +12,7 @@ from orbit_runner.reporting.html.page import page, section, table
 from orbit_runner.reporting.html.svg_chart import Series, line_chart, share_bar
 from orbit_runner.reporting.numbers import duration_or_dash, number_or_dash
 from orbit_runner.reporting.run_data import NO_METRICS, SPEED, RunData
-from orbit_runner.run_directory.metric_records import Curves
+from orbit_runner.run_directory.metric_records import SYSTEM, UPDATE_RATIO, WATCH, Curves
 from orbit_runner.run_directory.run_summary import attempt_seconds
 
 _NAMES = {"train": "training", "validation": "validation"}
@@ -96,17 +96,42 @@ def _charts(curves: Curves) -> Iterator[str]:
     for (split, name), points in curves.items():
         if name == "validation_examples" or (split, name) == ("validation", SPEED):
             continue
-        groups.setdefault(_PAIRS.get(name, name), []).append((split, points))
+        name = UPDATE_RATIO if name.startswith(UPDATE_RATIO) else _PAIRS.get(name, name)
+        groups.setdefault(name, []).append((split, points))
     for name in sorted(groups, key=_rank):
+        if name == UPDATE_RATIO:
+            yield _update_ratios(curves)
+            continue
         series = [
             Series(_NAMES[split], points, 0 if split == "train" else 1)
             for split, points in groups[name]
         ]
-        yield line_chart(name.replace("_", " "), series)
+        yield line_chart(_chart_title(name), series)
 
 
 def _rank(name: str) -> tuple[bool, ...]:
-    return name in NO_METRICS, name == "learning_rate", name != "loss"
+    return (
+        name.startswith(SYSTEM),
+        name in NO_METRICS,
+        name.startswith(WATCH),
+        name == "learning_rate",
+        name != "loss",
+    )
+
+
+def _chart_title(name: str) -> str:
+    return name.removeprefix(WATCH).replace("/", " ").replace("_", " ")
+
+
+def _update_ratios(curves: Curves) -> str:
+    """Returns one chart with a line for each layer."""
+    layers = {
+        name.removeprefix(UPDATE_RATIO): points
+        for (_, name), points in curves.items()
+        if name.startswith(UPDATE_RATIO)
+    }
+    series = [Series(name, points, n) for n, (name, points) in enumerate(layers.items())]
+    return line_chart("update / weights by layer", series, may_be_log=True)
 
 
 def _changes(run: RunData) -> str:

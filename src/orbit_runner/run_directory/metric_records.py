@@ -20,6 +20,10 @@ _TAIL_BYTES = 16 * 1024
 # Training records between two evaluations, at most, that the end of a file is searched for.
 _LONGEST_TAIL = 1024 * 1024
 
+# Values of training records that describe the training itself and the machine, not the model.
+WATCH, SYSTEM = "watch/", "system/"
+UPDATE_RATIO = f"{WATCH}update_ratio/"  # followed by the name of a layer
+
 Record = Mapping[str, Any]
 # (split, metric) to the values by step, in ascending order of steps.
 Curves = dict[tuple[str, str], dict[int, float]]
@@ -65,6 +69,11 @@ def metric_values(record: Record) -> dict[str, float]:
         for name, value in record.items()
         if name not in _OTHER and not isinstance(value, (bool, str, list, dict))
     }
+
+
+def is_result(name: str) -> bool:
+    """Returns whether a value of a record belongs in tables of results."""
+    return not name.startswith((WATCH, SYSTEM))
 
 
 def _last_of_each_split(lines: bytes) -> dict[str, Record]:

@@ -15,7 +15,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from orbit_runner.run_directory.metric_records import metric_values, read_last_records
+from orbit_runner.run_directory.metric_records import (
+    is_result,
+    metric_values,
+    read_last_records,
+)
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.run_directory.run_lock import read_holder
 from orbit_runner.utils.files import read_json_object
@@ -121,7 +125,7 @@ def read_summary(path: Path) -> RunSummary:
         train_steps=_integer(last.get("train_steps")),
         started=min((when for one in attempts for when in _times(one, "started")), default=None),
         active=active,
-        metrics={**evaluated, **_without(metric_values(trained), evaluated)},
+        metrics={**evaluated, **_without(_results(trained), evaluated)},
         best=best,
         best_metric=best_metric,
         best_step=best_step,
@@ -211,6 +215,10 @@ def _step(directory: RunDirectory, last: Mapping[str, Any], recorded: list[int])
 
 def _numbers(values: Any) -> dict[str, float]:
     return metric_values(values) if isinstance(values, dict) else {}
+
+
+def _results(record: Mapping[str, Any]) -> dict[str, float]:
+    return {name: value for name, value in metric_values(record).items() if is_result(name)}
 
 
 def _without(values: Mapping[str, float], others: Mapping[str, float]) -> dict[str, float]:

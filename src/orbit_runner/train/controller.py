@@ -18,6 +18,7 @@ from orbit_runner.train.loops.loop_length import LoopLength
 from orbit_runner.train.loops.recorder import MAX_RECORDS
 from orbit_runner.train.rollback import can_roll_back
 from orbit_runner.train.run import Run
+from orbit_runner.train.system_metrics import SystemMetrics
 
 Action = Callable[[Any], None]
 
@@ -41,7 +42,9 @@ def build_controller(
     in_graph = summary_manager is None and _record_in_graph(run)
     if save_summary and run.trainer is not None:
         run.records = JsonLines(run.directory.metrics)
-    train_summaries = _summaries(run, "train", "train", run.plan.is_record, save_summary)
+    measures = save_summary and run.trainer is not None and run.config.trainer.system_metrics
+    added = SystemMetrics() if measures else dict
+    train_summaries = _summaries(run, "train", "train", run.plan.is_record, save_summary, added)
     subdir = run.config.trainer.validation_summary_subdir
     # With one directory for both splits, Orbit would use one manager for both.
     directories = [
@@ -84,11 +87,16 @@ def _record_in_graph(run: Run) -> bool:
 
 
 def _summaries(
-    run: Run, subdir: str, split: str, is_record: Callable[[int], bool], save: bool
+    run: Run,
+    subdir: str,
+    split: str,
+    is_record: Callable[[int], bool],
+    save: bool,
+    added: Callable[[], Mapping[str, float]] = dict,
 ) -> Summaries:
     directory = run.model_dir / subdir if save else None
     lines = JsonLines(run.directory.metrics) if save else None
-    return Summaries(directory, lines, split, run.state.global_step, is_record)
+    return Summaries(directory, lines, split, run.state.global_step, is_record, added)
 
 
 def _loop_length(run: Run, *, cut_at_records: bool) -> Callable[[int], int]:

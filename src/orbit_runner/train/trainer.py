@@ -27,6 +27,7 @@ from orbit_runner.train.loops.iterator_loops import counted_loop, recorded_loop
 from orbit_runner.train.loops.loop_pieces import LoopPieces
 from orbit_runner.train.loops.recorder import Recorder
 from orbit_runner.train.schedule import Plan
+from orbit_runner.train.watch import Watch
 from orbit_runner.utils.autograph import convert
 from orbit_runner.utils.flops import step_flops
 from orbit_runner.utils.garbage_collection import paused_collection_scope
@@ -99,6 +100,7 @@ class Trainer(orbit.StandardTrainer):
         self._loss = RunningMean("training_loss")
         self._metrics = self._built_metrics()
         self._partition = Partition(config, strategy, is_training=True)
+        self._watch = self._make_watch(config)
         self._step = self._step_fn(config)
         self._seed = config.runtime.seed
         # `pieces` may be replaced by an object that stops within a loop.
@@ -130,14 +132,25 @@ class Trainer(orbit.StandardTrainer):
             return False
         interval, optimizer = self._plan.summary_interval, self.state.optimizer
         with self._strategy.scope():
-            self._recorder = Recorder(interval, metrics, lambda: learning_rate_tensors(optimizer))
+            self._recorder = Recorder(
+                interval, metrics, lambda: learning_rate_tensors(optimizer), self._watch
+            )
         return True
 
     def _built_metrics(self) -> Any:
         return [*self._task.build_metrics(training=True), *metrics_of(self.state.model)]
 
+    def _make_watch(self, config: ExperimentConfig) -> Watch | None:
+        interval = config.trainer.watch_interval
+        if not interval:
+            return None
+        return Watch(interval, self.state.model.trainable_variables, self._strategy)
+
     def _step_fn(self, config: ExperimentConfig) -> StepFn:
         state, pieces = self.state, config.trainer.gradient_accumulation_steps
+        optimizer = state.optimizer
+        if self._watch is not None:
+            optimizer = self._watch.optimizer(optimizer)
         model = self._partition.model(state.model)
 
         def train_step(inputs: Any, optimizer: Any) -> dict[str, tf.Tensor]:
@@ -147,10 +160,10 @@ class Trainer(orbit.StandardTrainer):
 
         jit_compile = compiles(config)
         if pieces == 1 and not jit_compile:
-            return lambda inputs: train_step(inputs, state.optimizer)
+            return lambda inputs: train_step(inputs, optimizer)
         return split_step(
             self._in_graph(train_step),
-            state.optimizer,
+            optimizer,
             pieces=pieces,
             jit_compile=jit_compile,
             loss=self._task.loss,
@@ -221,15 +234,20 @@ class Trainer(orbit.StandardTrainer):
     def create_train_loop_fn(self) -> Callable[[Any, tf.Tensor], None]:
         """Returns the function that runs a loop of steps, in pieces."""
         loop = self.loop_fn()
+        if self._watch is not None:
+            loop = self._watch.loop(loop, self.loop_fn(), self._global_step)
         return lambda iterator, steps: self.pieces.run(
             loop, iterator, int(steps), self._end_piece, self._align
         )
 
     def _align(self, steps: int) -> int:
-        """Returns the steps to the last record within `steps`, or `steps` if no record ends."""
-        if self._recorder is None:
-            return steps
-        return self._recorder.steps_to_last_record(self._global_step(), steps)
+        """Returns the length of a piece of at most `steps` steps.
+
+        A piece ends at the last record in it, if any. A measured step is a piece of its own.
+        """
+        if self._recorder is not None:
+            steps = self._recorder.steps_to_last_record(self._global_step(), steps)
+        return steps if self._watch is None else self._watch.aligned(self._global_step(), steps)
 
     def _end_piece(self) -> None:
         """Waits for the steps of a piece, and reads the records that ended in it."""
@@ -292,7 +310,10 @@ class Trainer(orbit.StandardTrainer):
         self._look_into_the_graph()
 
     def _logs(self, inputs: Any) -> dict[str, Any]:
-        return self._step(self._partition.inputs(inputs))
+        batch = self._partition.inputs(inputs)
+        if self._watch is None or not self._watch.is_measuring:
+            return self._step(batch)
+        return self._watch.measured(lambda: self._step(batch))
 
     def _record(self, logs: dict[str, Any]) -> None:
         self._loss.update_state(as_scalar(logs[self._task.loss]))
@@ -312,7 +333,8 @@ class Trainer(orbit.StandardTrainer):
             if last is not None:
                 return last
         logs = {metric.name: value_of(metric) for metric in self._all_metrics()}
-        return {**logs, **learning_rates(self.state.optimizer)}
+        measured = {} if self._watch is None else self._watch.logs(self._global_step())
+        return {**logs, **learning_rates(self.state.optimizer), **measured}
 
     def _reset_metrics(self) -> None:
         for metric in self._all_metrics():

@@ -13,6 +13,7 @@ from orbit_runner.config.schema.data import DataConfig
 from orbit_runner.config.schema.partitioning import setting_problems
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.config.schema.trainer import TrainerConfig
+from orbit_runner.config.schema.watch_checks import watch_problems
 from orbit_runner.registry import TASKS
 
 
@@ -168,6 +169,7 @@ class ExperimentConfig(Config):
         """Yields (dotted path, message) for contradictions between sections."""
         yield from setting_problems(self)
         yield from parameter_server_problems(self)
+        yield from watch_problems(self)
 
     def inert(self) -> Iterator[tuple[str, str]]:
         """Yields (dotted path, message) for settings that another section makes ineffective."""

@@ -81,6 +81,13 @@ class TrainerConfig(Config):
     summary_interval: int = field(
         1000, ge=1, help="number of steps that each training record averages over"
     )
+    watch_interval: int = field(
+        0,
+        ge=0,
+        help="steps between measurements of gradients, weights and updates, a multiple of "
+        "summary_interval; 0: none",
+    )
+    system_metrics: bool = field(True, help="add memory and processor use to the training records")
     report_interval: float = field(
         60.0, ge=0, help="seconds between updates of report.html; 0: write no report"
     )
@@ -186,6 +193,8 @@ class TrainerConfig(Config):
             yield "train_tf_function", "train_tf_while_loop requires it; set both to false"
         if self.eval_tf_while_loop and not self.eval_tf_function:
             yield "eval_tf_function", "eval_tf_while_loop requires it; set both to false"
+        if self.watch_interval % self.summary_interval:
+            yield "watch_interval", _not_a_multiple(self.watch_interval, self.summary_interval)
         yield from self._schedule_problems()
         if _same_folder(self.best_checkpoint_export_subdir, "checkpoints"):
             got = self.best_checkpoint_export_subdir
@@ -231,6 +240,15 @@ class TrainerConfig(Config):
         if self.train_steps > end:
             path = "optimizer_config.learning_rate.step_cosine_with_offset.boundaries"
             yield path, f"the rate is NaN from step {end} on, but train_steps is {self.train_steps}"
+
+
+def _not_a_multiple(steps: int, interval: int) -> str:
+    below, above = steps // interval * interval, (steps // interval + 1) * interval
+    near = f"{below} and {above}" if below else str(above)
+    return (
+        f"got {steps}, which is not a multiple of summary_interval ({interval}), and only records "
+        f"contain measurements\nnearest: {near}"
+    )
 
 
 def _same_folder(path: str, *others: str) -> bool:

@@ -33,13 +33,18 @@ class Series:
     color: int = 0
 
 
-def line_chart(title: str, series: Sequence[Series], *, x_label: str = "step") -> str:
-    """Returns a figure with a chart and, for several series, a legend; "" if all are empty."""
+def line_chart(
+    title: str, series: Sequence[Series], *, x_label: str = "step", may_be_log: bool = False
+) -> str:
+    """Returns a figure with a chart and, for several series, a legend; "" if all are empty.
+
+    The values of a loss, or if `may_be_log`, have a logarithmic axis if they span a wide range.
+    """
     values = [v for one in series for v in one.points.values() if math.isfinite(v)]
     steps = [step for one in series for step in one.points]
     if not values:
         return ""
-    y_axis = _value_axis(title, values)
+    y_axis = _value_axis("loss" if may_be_log else title, values)
     x_axis = _Axis(min(steps), max(steps), _LEFT, _WIDTH - _RIGHT)
     parts = [*_grid(x_axis, y_axis), *(_text_of_axis(x_label))]
     for one in series:

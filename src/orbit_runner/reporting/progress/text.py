@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from orbit_runner.reporting.numbers import duration, number, short_number
 from orbit_runner.reporting.progress.history import History
+from orbit_runner.run_directory.metric_records import is_result
 
 TRAINING_LOSS, VALIDATION_LOSS = "training_loss", "validation_loss"
 LEARNING_RATE = "learning_rate"
@@ -22,7 +23,9 @@ _NOT_SHOWN = (
 
 def other_metrics(numbers: Mapping[str, float]) -> dict[str, float]:
     """Returns the metrics of a loop or evaluation, without the loss and the learning rate."""
-    return {name: value for name, value in numbers.items() if name not in _NOT_SHOWN}
+    return {
+        name: value for name, value in numbers.items() if name not in _NOT_SHOWN and is_result(name)
+    }
 
 
 def named(name: str, value: float) -> str:

@@ -43,13 +43,14 @@ class Summaries(orbit.utils.SummaryManagerInterface):
         split: str,  # `train` or `validation`
         global_step: tf.Variable,
         is_record: Callable[[int], bool] = lambda step: True,  # whether a record ends at a step
+        added: Callable[[], Mapping[str, float]] = dict,  # returns values to add to each record
     ) -> None:
         self._manager = orbit.utils.SummaryManager(
             str(directory) if directory else None, tf.summary.scalar, global_step=global_step
         )
         self._writes = directory is not None
         self._lines, self._split = lines, split
-        self._global_step, self._is_record = global_step, is_record
+        self._global_step, self._is_record, self._added = global_step, is_record, added
 
     def summary_writer(self, relative_path: str = "") -> Any:
         """Returns the summary writer that is active inside steps."""
@@ -66,6 +67,9 @@ class Summaries(orbit.utils.SummaryManagerInterface):
 
     def write(self, records: Sequence[tuple[int, Mapping[str, Any]]]) -> None:
         """Writes records, each with its step."""
+        if records and (self._writes or self._lines is not None):
+            added = self._added()
+            records = [(step, {**logs, **added}) for step, logs in records]
         if self._writes:
             for step, logs in records:
                 self._write(logs, "", step)

@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from orbit_runner.tasks.metrics import Ratio
+from orbit_runner.train.watch import Watch
 
 # The maximum number of records in one loop.
 MAX_RECORDS = 1000
@@ -29,14 +30,16 @@ class Recorder:
         interval: int,  # in steps
         metrics: Sequence[Ratio],
         learning_rates: Callable[[], Mapping[str, tf.Tensor]],  # returns scalars by name
+        watch: Watch | None = None,  # what else the records of measured steps contain
     ) -> None:
         self._interval, self._metrics = interval, metrics
-        self._learning_rates = learning_rates
+        self._learning_rates, self._watch = learning_rates, watch
         # The global step and the values of each record that ended within the last loop.
         self.records: list[tuple[int, dict[str, Any]]] = []
         self._names = (*(metric.name for metric in metrics), *learning_rates())
+        width = len(self._names) + (0 if watch is None else len(watch.names))
         self._table = tf.Variable(
-            tf.zeros([MAX_RECORDS, len(self._names)]),
+            tf.zeros([MAX_RECORDS, width]),
             trainable=False,
             name="records",
             aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
@@ -89,8 +92,15 @@ class Recorder:
         first = int(self._first.numpy())
         count = step // self._interval + 1 - first
         for number, row in enumerate(self._table.numpy()[:count] if count else []):
-            values = dict(zip(self._names, row, strict=True))
-            self.records.append(((first + number) * self._interval, values))
+            end = (first + number) * self._interval
+            self.records.append((end, self._logs(end, row)))
+
+    def _logs(self, step: int, row: Any) -> dict[str, Any]:
+        count = len(self._names)
+        logs = dict(zip(self._names, row[:count], strict=True))
+        if self._watch is not None and self._watch.measures(step):
+            logs.update(zip(self._watch.names, row[count:], strict=True))
+        return logs
 
     def last_record(self, step: int) -> dict[str, Any] | None:
         """Removes the record that ended at `step` and returns its values, or None if none ended."""
@@ -99,4 +109,5 @@ class Recorder:
 
     def _values(self) -> tf.Tensor:
         found = [*(metric.result() for metric in self._metrics), *self._learning_rates().values()]
-        return tf.stack([tf.cast(value, tf.float32) for value in found])
+        values = tf.stack([tf.cast(value, tf.float32) for value in found])
+        return values if self._watch is None else tf.concat([values, self._watch.values()], 0)

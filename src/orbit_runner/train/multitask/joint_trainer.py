@@ -152,6 +152,7 @@ def _require_plain_steps(config: ExperimentConfig) -> None:
     for path, is_set in (
         ("runtime.enable_xla", config.runtime.enable_xla),
         ("trainer.gradient_accumulation_steps", config.trainer.gradient_accumulation_steps > 1),
+        ("trainer.watch_interval", config.trainer.watch_interval > 0),
     ):
         if is_set:
             raise SettingError(path, "is not supported when several tasks are trained; omit it")

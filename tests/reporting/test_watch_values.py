@@ -1,0 +1,77 @@
+"""Where measurements of the training and of the machine are shown, and where they are left out."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from orbit_runner.cli.main import main
+from orbit_runner.reporting.comparison import compare
+from orbit_runner.reporting.progress.text import format_metrics
+from orbit_runner.run_directory.run_summary import read_summary
+from tests.support.run_directories import write_run
+
+_LAYERS = {"stem": 1e-5, "block_1": 1e-3, "head": 1e-2}
+_VALUES = {
+    "watch/gradient_norm": 3.0,
+    "watch/weight_norm": 7.0,
+    **{f"watch/update_ratio/{layer}": value for layer, value in _LAYERS.items()},
+    "system/memory_gib": 1.5,
+    "system/cpu_percent": 90.0,
+}
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run whose training records, but not those of evaluations, contain the values."""
+    monkeypatch.chdir(tmp_path)
+    path = write_run(tmp_path / "runs/a", accuracies={300: 0.9})
+    records = map(json.loads, (path / "metrics.jsonl").read_text().splitlines())
+    lines = [
+        json.dumps({**record, **(_VALUES if record["split"] == "train" else {})})
+        for record in records
+    ]
+    (path / "metrics.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    return path
+
+
+def test_report_has_one_chart_for_all_layers_and_ends_with_the_machine(run: Path) -> None:
+    assert main(["report", "runs/a"]) == 0
+    text = (run / "report.html").read_text()
+    assert re.findall(r"<figcaption>([^<]*)<", text) == [
+        "loss",
+        "accuracy",
+        "gradient norm",
+        "weight norm",
+        "update / weights by layer (log)",
+        "steps per second",
+        "system memory gib",
+        "system cpu percent",
+    ]
+    chart = text[text.index("<figcaption>update") :]
+    assert re.findall(r'class="key c(\d)">([^<]*)<', chart[: chart.index("</figure>")]) == [
+        (str(color), layer) for color, layer in enumerate(_LAYERS)
+    ]
+
+
+def test_comparison_draws_norms_only_and_tables_have_none_of_the_values(run: Path) -> None:
+    found = compare([run])
+    assert set(found.metrics()) == {"accuracy", "training_loss"}
+    curves = [name for _, name in found.curve_keys() if name in _VALUES]
+    assert curves == ["watch/gradient_norm", "watch/weight_norm"]
+    assert found.title(("train", "watch/gradient_norm")) == "gradient norm"
+    assert not set(read_summary(run).metrics) & set(_VALUES)
+
+
+def test_main_metric_of_a_run_without_evaluations_is_the_loss(tmp_path: Path) -> None:
+    path = write_run(tmp_path / "a", best={})
+    line = {"step": 400, "split": "train", "time": 1.0, **_VALUES, "training_loss": 0.1}
+    with (path / "metrics.jsonl").open("a") as file:
+        file.write(f"{json.dumps(line)}\n")
+    assert read_summary(path).main_metric == "training_loss"
+
+
+def test_progress_leaves_the_values_out() -> None:
+    numbers = {"training_loss": 2.0, **_VALUES, "top_5": 0.5}
+    assert format_metrics(numbers, loss="training_loss") == "loss 2.000  top 5 0.5000"

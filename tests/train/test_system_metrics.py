@@ -1,0 +1,54 @@
+"""Memory and processor use in the records of training."""
+
+from pathlib import Path
+
+import psutil
+import pytest
+
+from orbit_runner.train.system_metrics import SystemMetrics
+from tests.support.digits import digits_config
+from tests.support.toy import records, run, toy_config
+
+_NAMES = {"system/memory_gib", "system/cpu_percent", "system/machine_memory_percent"}
+
+
+def _system(record: dict[str, object]) -> set[str]:
+    return {name for name in record if name.startswith("system/")}
+
+
+@pytest.mark.parametrize("steps_per_loop", [15, 60])
+def test_each_training_record_has_the_use_of_memory_and_processor(
+    steps_per_loop: int, tmp_path: Path
+) -> None:
+    config = digits_config(
+        trainer__steps_per_loop=steps_per_loop,
+        trainer__checkpoint_interval=60,
+        trainer__validation_interval=60,
+    )
+    run(config, tmp_path)
+    trained = records(tmp_path, "train")
+    assert [one["step"] for one in trained] == [15, 30, 45, 60]
+    for one in trained:
+        assert _system(one) == _NAMES
+        assert 0.05 < one["system/memory_gib"] < psutil.virtual_memory().total / 2**30
+        assert 0.0 < one["system/machine_memory_percent"] <= 100.0
+        assert 0.0 <= one["system/cpu_percent"] <= 100.0 * (psutil.cpu_count() or 1) * 1.5
+    assert trained[0]["system/cpu_percent"] > 0.0  # Tracing takes longer than the interval.
+    (evaluated,) = records(tmp_path, "validation")
+    assert not _system(evaluated)
+
+
+def test_system_metrics_can_be_switched_off(tmp_path: Path) -> None:
+    run(toy_config(trainer__system_metrics=False), tmp_path, "train")
+    assert not any(_system(one) for one in records(tmp_path, "train"))
+
+
+def test_records_of_the_same_moment_share_the_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    measure = SystemMetrics()
+    first = measure()
+    now = 0.05
+    assert measure() is first
+    now = 0.5
+    assert measure() is not first

@@ -1,0 +1,233 @@
+"""Measurements of gradients, weights and updates, and that they change nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from orbit_runner.checkpoint.fingerprint import weights_fingerprint
+from orbit_runner.config.errors import ConfigError
+from orbit_runner.config.resolve import Request, resolve
+from orbit_runner.errors import RunnerError
+from tests.support.digits import cnn_config, digits_config
+from tests.support.toy import (
+    ToyTask,
+    make_strategy,
+    records,
+    run,
+    session_of,
+    state_of,
+    toy_config,
+    toy_task,
+)
+
+_WATCH = {"trainer__watch_interval": 10}
+_CLIP = {"trainer__optimizer_config__optimizer__sgd__global_clipnorm": 0.1}
+_FLOAT16 = {"runtime__mixed_precision_dtype": "float16"}
+_EMA = {"trainer__optimizer_config__ema": "{average_decay: 0.9}"}
+_PIECES = {"trainer__gradient_accumulation_steps": 2}
+
+
+def _watched(folder: Path) -> list[dict[str, Any]]:
+    """Returns the measurements of each record, with its step."""
+    return [
+        {name: value for name, value in one.items() if name == "step" or name.startswith("watch/")}
+        for one in records(folder, "train")
+    ]
+
+
+def _by_tape(config: Any, steps: int, clip: float | None) -> list[dict[str, float]]:
+    """Works out the measurements of each step with a gradient tape."""
+    model = state_of(config, make_strategy("one_device")).model
+    (kernel,) = model.trainable_variables
+    features, labels = toy_task(config).arrays()
+    batch, found = config.task.train_data.global_batch_size, []
+    for step in range(steps):
+        rows = (step * batch + np.arange(batch)) % len(features)
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((model(features[rows]) - labels[rows]) ** 2)
+        gradient, before = tape.gradient(loss, kernel).numpy(), kernel.numpy()
+        norm = np.linalg.norm(gradient)
+        kernel.assign_sub(0.1 * gradient * (min(1.0, clip / norm) if clip else 1.0))
+        moved = np.linalg.norm(kernel.numpy() - before)
+        found.append(
+            {
+                "watch/gradient_norm": norm,
+                "watch/weight_norm": np.linalg.norm(before),
+                "watch/non_finite_gradients": 0.0,
+                "watch/update_ratio/w": moved / np.linalg.norm(before),
+            }
+        )
+    return found
+
+
+@pytest.mark.parametrize(
+    ("changes", "strategy"),
+    [
+        ({}, "one_device"),
+        ({}, "mirrored2"),
+        (_CLIP, "one_device"),
+        (_FLOAT16, "one_device"),
+        ({**_PIECES, **_FLOAT16}, "mirrored2"),
+        ({"trainer__train_tf_while_loop": False}, "one_device"),
+        (
+            {"trainer__train_tf_while_loop": False, "trainer__train_tf_function": False},
+            "one_device",
+        ),
+    ],
+)
+def test_measurements_are_those_of_a_gradient_tape(
+    changes: dict[str, Any], strategy: str, tmp_path: Path
+) -> None:
+    config = toy_config(**_WATCH, **changes)
+    run(config, tmp_path, "train", strategy)
+    expected = _by_tape(config, 20, 0.1 if changes == _CLIP else None)
+    found = {one.pop("step"): one for one in _watched(tmp_path)}
+    assert {step: set(one) for step, one in found.items()} == {
+        step: set(expected[0]) if step % 10 == 0 else set() for step in (5, 10, 15, 20)
+    }
+    for step in (10, 20):
+        for name, value in expected[step - 1].items():
+            np.testing.assert_allclose(found[step][name], value, rtol=1e-3, err_msg=name)
+
+
+def test_update_ratio_is_that_of_the_saved_weights(tmp_path: Path) -> None:
+    config = digits_config(
+        trainer__train_steps=8,
+        trainer__checkpoint_interval=1,
+        trainer__max_to_keep=None,
+        trainer__summary_interval=8,
+        trainer__watch_interval=8,
+    )
+    model, _ = run(config, tmp_path, "train")
+    after = model.get_weights()
+    tf.train.Checkpoint(model=model).read(str(tmp_path / "checkpoints/ckpt-7")).expect_partial()
+    before, measured = model.get_weights(), _watched(tmp_path)[-1]
+    names = [variable.name for variable in model.weights]
+    layers = {name.rpartition("/")[0] for name in names}
+    assert {f"watch/update_ratio/{layer}" for layer in layers} < set(measured)
+    for layer in layers:
+        places = [place for place, name in enumerate(names) if name.startswith(f"{layer}/")]
+        moved = sum(np.sum((after[place] - before[place]) ** 2) for place in places)
+        size = sum(np.sum(before[place] ** 2) for place in places)
+        expected = np.sqrt(moved / size)
+        np.testing.assert_allclose(measured[f"watch/update_ratio/{layer}"], expected, rtol=1e-3)
+
+
+def test_gradients_that_are_not_finite_are_counted(tmp_path: Path) -> None:
+    config = toy_config(**_WATCH, task__nan_from=9, trainer__recovery_max_trials=-1)
+    with pytest.raises(Exception, match="not finite"):
+        run(config, tmp_path, "train")
+    (measured,) = (one for one in _watched(tmp_path) if one["step"] == 10)
+    assert measured["watch/non_finite_gradients"] == 1.0
+    assert measured["watch/gradient_norm"] is None
+
+
+_CASES: dict[str, tuple[Any, dict[str, Any], str]] = {
+    "accumulation": (toy_config, _PIECES, "one_device"),
+    "loss scaling": (toy_config, _FLOAT16, "mirrored2"),
+    "moving average": (toy_config, _EMA, "one_device"),
+    "no while loop": (toy_config, {"trainer__train_tf_while_loop": False}, "one_device"),
+    "batches in the graph": (cnn_config, {"task__train_data__on_device": True}, "one_device"),
+    "pipeline": (cnn_config, {"task__train_data__on_device": False}, "one_device"),
+    "mirrored": (cnn_config, {}, "mirrored2"),
+    "mirrored accumulation": (cnn_config, {**_PIECES, **_EMA}, "mirrored2"),
+    "float16": (cnn_config, {**_FLOAT16, **_PIECES}, "mirrored2"),
+    "dropout": (digits_config, {"task__model__dropout_rate": 0.5}, "one_device"),
+}
+
+
+@pytest.mark.sample(3)
+@pytest.mark.parametrize("case", _CASES)
+def test_weights_and_other_values_are_the_same_without_measurements(
+    case: str, tmp_path: Path
+) -> None:
+    make, changes, strategy = _CASES[case]
+    same = {"trainer__train_steps": 40, "trainer__summary_interval": 5, **changes}
+    found = {}
+    for interval in (0, 5):
+        config = make(**same, trainer__watch_interval=interval)
+        model, _ = run(config, tmp_path / str(interval), "train", strategy)
+        losses = [one["training_loss"] for one in records(tmp_path / str(interval), "train")]
+        found[interval] = weights_fingerprint(model), losses
+    assert found[5] == found[0]
+    assert all(len(one) > 1 for one in _watched(tmp_path / "5"))
+    assert all(len(one) == 1 for one in _watched(tmp_path / "0"))
+
+
+def test_measurements_do_not_depend_on_where_loops_end(tmp_path: Path) -> None:
+    found = []
+    for steps_per_loop in (1, 60):
+        config = digits_config(
+            trainer__steps_per_loop=steps_per_loop,
+            trainer__checkpoint_interval=60,
+            trainer__watch_interval=30,
+        )
+        run(config, tmp_path / str(steps_per_loop), "train")
+        found.append(_watched(tmp_path / str(steps_per_loop)))
+    assert found[0] == found[1]
+    assert [len(one) > 1 for one in found[1]] == [False, True, False, True]
+
+
+@pytest.mark.parametrize("first", [9, 10, 13])
+def test_resumed_run_has_the_measurements_of_an_uninterrupted_run(
+    first: int, tmp_path: Path
+) -> None:
+    config = toy_config(**_WATCH, trainer__train_steps=30)
+    run(config, tmp_path / "whole", "train")
+    begin = config.replace(trainer=config.trainer.replace(train_steps=first))
+    run(begin, tmp_path / "parts", "train")
+    run(config, tmp_path / "parts", "train")
+    whole, parts = (
+        [one for one in _watched(tmp_path / name) if len(one) > 1] for name in ("whole", "parts")
+    )
+    assert [one["step"] for one in whole] == [10, 20, 30]
+    assert parts == whole
+
+
+class _OwnUpdates(ToyTask):
+    """Changes the weights without `apply_gradients`."""
+
+    def train_step(self, inputs: Any, model: Any, optimizer: Any, metrics: Any = None) -> Any:
+        (kernel,) = model.trainable_variables
+        kernel.assign_sub(tf.ones_like(kernel))
+        return {self.loss: tf.constant(0.0)}
+
+
+def test_task_that_does_not_apply_gradients_is_rejected(tmp_path: Path) -> None:
+    config, strategy = toy_config(trainer__watch_interval=5), make_strategy("one_device")
+    session = session_of(config, tmp_path, strategy, task=_OwnUpdates(config.task))
+    assert session.trainer is not None
+    session.restore_or_initialize()
+    with strategy.scope(), pytest.raises(RunnerError, match="does not pass its gradients"):
+        session.trainer.train(tf.constant(5))
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"trainer.watch_interval": 12}, "multiple of summary_interval (5)"),
+        ({"runtime.enable_xla": True}, "allowed: 0 with enable_xla"),
+        ({"runtime.distribution_strategy": "tpu"}, "allowed: 0 under `tpu`"),
+        ({"runtime.distribution_strategy": "parameter_server"}, "under `parameter_server`"),
+    ],
+)
+def test_settings_that_rule_out_measurements_are_rejected(
+    changes: dict[str, Any], reason: str
+) -> None:
+    settings = {
+        "task.name": "toy",
+        "trainer.train_steps": 20,
+        "trainer.summary_interval": 5,
+        "trainer.watch_interval": 10,
+        **changes,
+    }
+    flags = tuple((f"--{path}", path, str(value)) for path, value in settings.items())
+    with pytest.raises(ConfigError) as caught:
+        resolve(Request(flags=flags))
+    (found,) = (one for one in caught.value.problems if one.path == "trainer.watch_interval")
+    assert reason in found.message
