@@ -9,7 +9,8 @@ import sys
 
 NAMES = (
     "loop", "configured", "evaluation", "crops", "growth", "mirrored", "start", "exactness",
-    "saving", "resume", "partition", "workers", "ncf", "images", "official", "official_start",
+    "saving", "resume", "partition", "workers", "ncf", "images", "memory", "official",
+    "official_start",
 )  # fmt: skip
 
 

@@ -34,6 +34,7 @@ LAYERS = (
     "run_directory",
     "train",
     "serving",
+    "inspection",
     "model_garden.driver",
     "train_lib",
     "train_utils",

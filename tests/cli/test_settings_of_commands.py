@@ -18,6 +18,7 @@ ALL = {
     "server": (["server", "--role=worker", "--experiment=digits"], "all"),
     "list": (["list"], "none"),
     "show": (["show", "--experiment=digits"], "all"),
+    "inspect": (["inspect", "digits"], "all"),
     "explain": (["explain", "seed", "--experiment=digits"], "all"),
     "schema": (["schema", "--experiment=digits"], "all"),
     "completion": (["completion", "bash"], "none"),

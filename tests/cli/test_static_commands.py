@@ -54,6 +54,7 @@ def test_help_lists_every_command(cli: Cli, arguments: tuple[str, ...]) -> None:
         ("show", ["--experiment", "--config_file", "--gin_file", "--params_override", "--gin_param",
                   "--num_gpus", "--distribution_strategy", "--tpu", "--import", "--origins", "--json",
                   "--SECTION.NAME=VALUE"]),
+        ("inspect", ["EXPERIMENT", "--layers", "--measure", "--images", "--html", "--json", "--SECTION.NAME=VALUE"]),
         ("list", ["--json", "--import"]),
         ("validate", ["--experiment", "FILE"]),
         ("diff", ["left", "right", "--json"]),

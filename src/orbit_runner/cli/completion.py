@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from orbit_runner.cli import completion_values as values
 from orbit_runner.cli.completion_values import Candidates
 from orbit_runner.cli.flags.config_flags import FIELDS, Parser, parser_of
-from orbit_runner.cli.main import COMMANDS
+from orbit_runner.cli.main import COMMANDS, module_of
 from orbit_runner.config.describe import Setting, declared_settings
 from orbit_runner.config.provenance import Origin
 from orbit_runner.config.resolve import OFFICIAL, Request, import_modules, resolve
@@ -105,9 +105,7 @@ def _all(before: Sequence[str], word: str) -> Iterable[tuple[str, str]]:
     if subcommands and not rest:
         return [(name, "") for name in subcommands]
     chosen = rest[: 1 if subcommands else 0]
-    module = importlib.import_module(
-        f"orbit_runner.cli.commands.{'list_' if command == 'list' else command}"
-    )
+    module = importlib.import_module(module_of(command))
     parser = parser_of(module.main, *chosen)
     if parser is None:
         return []

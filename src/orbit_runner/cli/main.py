@@ -23,6 +23,7 @@ COMMANDS = {
     "server": "run a worker, parameter server or data server for runs on other machines",
     "list": "list experiments, fragments, tasks, models, data sources and strategies",
     "show": "print the resolved config as YAML; --origins adds where each value was set",
+    "inspect": "show layers, a batch, memory and schedule of an experiment, before it is trained",
     "explain": "describe a setting: type, default, allowed values and effect",
     "schema": "print the JSON Schema of config files, by which editors complete and check them",
     "completion": "print the script that completes commands, flags and settings in a shell",
@@ -40,6 +41,9 @@ COMMANDS = {
     "manifest": "print the manifest of an experiment for Kubernetes, Slurm or Vertex AI",
     "env": "print versions, devices and the git revision, for bug reports",
 }
+
+# Their modules end in an underscore, because Python has something of the same name.
+_WITH_UNDERSCORE = ("list", "inspect")
 
 _HELP = f"""\
 Orbit Runner {__version__}: run TensorFlow experiments that are defined by config files.
@@ -123,9 +127,13 @@ def _dispatch(arguments: list[str]) -> int:
         from orbit_runner.errors import RunnerError, unknown
 
         raise RunnerError(f"{unknown('command', first, [*COMMANDS])}{_hint(first)}")
-    module = "list_" if first == "list" else first
-    code: int = importlib.import_module(f"orbit_runner.cli.commands.{module}").main(rest)
+    code: int = importlib.import_module(module_of(first)).main(rest)
     return code
+
+
+def module_of(command: str) -> str:
+    """Returns the name of the module of a command."""
+    return f"orbit_runner.cli.commands.{command}{'_' if command in _WITH_UNDERSCORE else ''}"
 
 
 def _hint(word: str) -> str:

@@ -22,13 +22,18 @@ def step_flops(graph: Any, pieces: int = 1) -> int | None:
     """
     total = 0
     for op, turns in _ops(graph, max(1, pieces - 1)):
-        count = _COUNTED.get(op.type)
-        # Gradients of frozen weights are traced as well, but unused ops are never computed.
-        found = count(op) if count is not None and _is_used(op) else 0
+        found = op_flops(op)
         if found is None:
             return None
         total += found * turns
     return total
+
+
+def op_flops(op: Any) -> int | None:
+    """Returns the operations of one op, 0 if its kind is not counted, None if a size is unknown."""
+    count = _COUNTED.get(op.type)
+    # Gradients of frozen weights are traced as well, but unused ops are never computed.
+    return count(op) if count is not None and _is_used(op) else 0
 
 
 def _ops(graph: Any, turns: int, inside: int = 1) -> Iterator[tuple[Any, int]]:

@@ -1,0 +1,165 @@
+"""`runner inspect`: shows layers, batches, memory and schedule of an experiment."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from orbit_runner.cli.flags.config_flags import (
+    Parser,
+    add_config_flags,
+    add_progress_flags,
+    messages_scope,
+    parse,
+    parser,
+    print_notes,
+    progress_of,
+    request,
+)
+from orbit_runner.cli.gin_bindings import bind_gin
+from orbit_runner.cli.preflight import setting_error_scope
+from orbit_runner.config.errors import ConfigError, Problem
+from orbit_runner.config.resolve import Resolved, resolve
+from orbit_runner.config.schema.batch_checks import batch_problems
+from orbit_runner.errors import DataError, RunnerError, SettingError
+from orbit_runner.storage.staged_config import localize
+from orbit_runner.utils.files import write_whole
+from orbit_runner.utils.garbage_collection import paused_collection_scope
+from orbit_runner.utils.streams import use_utf8
+
+_DESCRIPTION = """\
+Show what an experiment would train, without training: the layers of the model, a batch of the
+training and validation data, the memory of a step, and the schedule. Nothing is written to a run
+directory."""
+_DATA = ("task.train_data", "task.validation_data")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Prints the inspection of an experiment. Returns 0."""
+    flags = parse(_parser(), arguments)
+    _take_experiment(flags)
+    resolved = resolve(request(flags))
+    print_notes(resolved)
+    missing = _missing_data(resolved)
+    with messages_scope(flags):
+        found = _inspect(flags, resolved, missing)
+    if flags.images:
+        _write_images(Path(flags.images), found)
+    if flags.html:
+        _write_page(Path(flags.html), found)
+    use_utf8()
+    if flags.json:
+        print(json.dumps(found.as_dict(), indent=2))
+        return 0
+    from orbit_runner.reporting.inspection_text import format_inspection
+
+    for line in format_inspection(found, shutil.get_terminal_size((100, 24)).columns):
+        print(line)
+    return 0
+
+
+def _parser() -> Parser:
+    to = parser("inspect", _DESCRIPTION)
+    to.add_argument(
+        "inspected", nargs="?", metavar="EXPERIMENT", help="the experiment; same as --experiment"
+    )
+    to.add_argument("--layers", action="store_true", help="show each layer in a line of its own")
+    to.add_argument(
+        "--measure",
+        action="store_true",
+        help="run a few steps, to measure the memory, the speed and the time of the whole run",
+    )
+    to.add_argument(
+        "--images", metavar="FILE", help="write the pictures of the training batch to a PNG file"
+    )
+    to.add_argument("--html", metavar="FILE", help="write the same as a self-contained HTML page")
+    to.add_argument("--json", action="store_true", help="print JSON")
+    add_progress_flags(to)
+    add_config_flags(to)
+    return to
+
+
+def _take_experiment(flags: argparse.Namespace) -> None:
+    if flags.inspected and flags.experiment and flags.inspected != flags.experiment:
+        raise RunnerError(
+            f"--experiment: got {flags.experiment!r}, but EXPERIMENT is {flags.inspected!r}\n"
+            "pass only one of them"
+        )
+    flags.experiment = flags.inspected or flags.experiment
+
+
+def _missing_data(resolved: Resolved) -> list[Problem]:
+    """Returns the problems with data. Raises `ConfigError` for all other problems."""
+    config = resolved.config
+    with setting_error_scope(resolved):
+        found = [*localize(config).preflight("train_and_eval")]
+    replicas = config.runtime.num_replicas(max(1, config.runtime.num_workers))
+    found += batch_problems(config, replicas) if replicas else ()
+    if not (config.trainer.train_steps or config.trainer.train_epochs):
+        found.append(("trainer.train_steps", "is 0; set it, or trainer.train_epochs"))
+    problems = [Problem(path, message, resolved.origin(path)) for path, message in found]
+    data = [one for one in problems if _is_of_data(one)]
+    if len(data) != len(problems):
+        raise ConfigError(problems)
+    return data
+
+
+def _is_of_data(problem: Problem) -> bool:
+    return problem.path.startswith(_DATA) and "batch" not in problem.path
+
+
+def _inspect(flags: argparse.Namespace, resolved: Resolved, missing: list[Problem]) -> Any:
+    from orbit_runner.distribute.tf_environment import prepare_environment
+
+    progress = progress_of(flags, f"inspect {resolved.config.name}")
+    with progress.shown_scope(), setting_error_scope(resolved):
+        progress.phase("importing tensorflow")
+        prepare_environment(resolved.config.runtime)
+        with paused_collection_scope():
+            importlib.import_module("tensorflow")
+            from orbit_runner.inspection.allocator import count_cpu_memory
+            from orbit_runner.inspection.experiment import inspect_experiment
+
+            bind_gin(resolved)
+        if flags.measure:
+            count_cpu_memory()
+        try:
+            return inspect_experiment(
+                resolved.config,
+                measure=flags.measure,
+                every_layer=flags.layers,
+                problems=[(one.path, one.message) for one in missing],
+            )
+        except (DataError, SettingError) as error:
+            if not missing:
+                raise
+            # The model depends on the data, so that nothing can be shown without them.
+            raise ConfigError(missing) from error
+
+
+def _write_images(path: Path, found: Any) -> None:
+    from orbit_runner.inspection.picture_sheet import picture_sheet, png
+
+    batch = found.batches["training"]
+    if batch.images is None:
+        reason = batch.problem or "the training batch has no pictures"
+        raise RunnerError(f"--images: {reason}\nremove the flag")
+    _write(path, "--images", png(picture_sheet(batch.images, batch.labels)))
+
+
+def _write_page(path: Path, found: Any) -> None:
+    from orbit_runner.reporting.inspection_page import inspection_page
+
+    _write(path, "--html", inspection_page(found).encode())
+
+
+def _write(path: Path, flag: str, content: bytes) -> None:
+    try:
+        write_whole(path, content)
+    except OSError as error:
+        raise RunnerError(f"{flag}: cannot write {path}: {error.strerror}") from error

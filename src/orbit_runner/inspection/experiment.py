@@ -1,0 +1,273 @@
+"""Builds what a run would build, in one process and without a run directory, and inspects it."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.config.schema.runtime import RuntimeConfig
+from orbit_runner.errors import DataError, RunnerError, SettingError, first_line
+from orbit_runner.inspection import allocator
+from orbit_runner.inspection.batches import (
+    TensorSummary,
+    batch_summary,
+    pictures,
+    sentences,
+)
+from orbit_runner.inspection.layers import LayerCalls, LayerRow, layer_rows
+from orbit_runner.inspection.measure import (
+    Measurement,
+    evaluation_seconds,
+    resident_peak,
+    run_seconds,
+    training_speed,
+)
+from orbit_runner.inspection.memory import MemoryEstimate, estimate_memory, measured_peak
+from orbit_runner.inspection.schedule import Schedule, make_schedule
+from orbit_runner.inspection.step_graph import StepGraph, trace_model, trace_step
+from orbit_runner.serving.loader import by_itself, make_task
+from orbit_runner.storage.staged_config import localize
+from orbit_runner.tasks.adapter import TaskAdapter, adapt
+from orbit_runner.train.build_state import build_state
+from orbit_runner.train.builders import Parts
+from orbit_runner.train.error_messages import error_message_scope
+from orbit_runner.train.inputs.distribute import distribute, with_seed
+from orbit_runner.train.schedule import Plan, make_plan
+from orbit_runner.utils.log import phase
+
+_SECTIONS = {"training": "train_data", "validation": "validation_data"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Batch:
+    """A batch of a section; without tensors, `problem` says why.
+
+    Attributes:
+        tensors: The tensors.
+        sentences: The first rows of token ids as text, with the name of their tensor.
+        images: Pictures, [n, height, width, channels]; None if there are none.
+        labels: The labels of the pictures.
+        problem: Why there is no batch.
+    """
+
+    tensors: Sequence[TensorSummary] = ()
+    sentences: Sequence[tuple[str, str]] = ()
+    images: np.ndarray | None = None
+    labels: Sequence[str] = ()
+    problem: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Inspection:
+    """What a run would train, on what, with how much memory, and when.
+
+    Attributes:
+        name: The name of the experiment.
+        replicas: The number of replicas; batches and memory are those of one.
+        layers: The layers of the model.
+        step_flops: Floating-point operations of a step of a replica; None if unknown.
+        batches: The batches by name: `training` and `validation`.
+        memory: The memory of a step.
+        schedule: The schedule, or why it is unknown.
+        measured: What a few steps took; None if they were not run.
+        every_layer: Whether each layer has a row of its own.
+    """
+
+    name: str
+    replicas: int
+    layers: Sequence[LayerRow]
+    step_flops: int | None
+    batches: dict[str, Batch]
+    memory: MemoryEstimate
+    schedule: Schedule | str
+    measured: Measurement | None
+    every_layer: bool = False
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the values for JSON, without pictures."""
+        found = dataclasses.asdict(
+            dataclasses.replace(
+                self,
+                batches={n: dataclasses.replace(b, images=None) for n, b in self.batches.items()},
+            )
+        )
+        for batch in found["batches"].values():
+            del batch["images"]
+        found["memory"]["peak"] = self.memory.peak
+        del found["every_layer"]
+        return found
+
+
+def inspect_experiment(
+    config: ExperimentConfig,
+    *,
+    measure: bool = False,
+    every_layer: bool = False,
+    problems: Sequence[tuple[str, str]] = (),
+) -> Inspection:
+    """Returns what a run of a config would train.
+
+    Args:
+        config: The experiment.
+        measure: Whether to run a few steps, and measure speed and memory.
+        every_layer: Whether each layer has a row of its own.
+        problems: (path, message) of the data that are known to be missing.
+
+    Raises:
+        RunnerError: The experiment cannot run, or the model cannot be built without its data.
+    """
+    start = time.perf_counter()
+    replicas = config.runtime.num_replicas(max(1, config.runtime.num_workers)) or 1
+    alone = of_one_replica(localize(config), replicas)
+    task = make_task(alone, None, alone.runtime.num_gpus)
+    strategy, adapter = tf.distribute.get_strategy(), adapt(task)
+    device = allocator.measured_device() if measure else ""
+    phase("building the model")
+    state = build_state(alone, adapter, strategy)
+    built = time.perf_counter() - start
+    found = Parts(alone, adapter, strategy, state, "")
+    plan = _plan(config, adapter, problems)
+    schedule = _schedule(config, adapter, state.optimizer, plan, replicas)
+    phase("reading a batch of each section")
+    raw = {name: _batch(alone, adapter, section) for name, section in _SECTIONS.items()}
+    batch = raw["training"]
+    step, calls, flops = None, LayerCalls(state.model), None
+    trainer = None
+    phase("tracing a training step")
+    if isinstance(batch, str) or isinstance(plan, str):
+        trace_model(state.model, calls)
+    else:
+        with error_message_scope():
+            trainer = found.trainer(plan)
+            pieces = alone.trainer.gradient_accumulation_steps
+            step = trace_step(trainer, task, state.model, batch, pieces)
+        calls, flops = step.calls, step.flops
+    memory = estimate_memory(state, batch if step else None, step)
+    measured = None
+    if measure and step is not None and not isinstance(schedule, str):
+        measured = _measure(found, trainer, step, batch, schedule, built, device, memory)
+    return Inspection(
+        name=config.name or "",
+        replicas=replicas,
+        layers=layer_rows(state.model, calls, every=every_layer),
+        step_flops=flops,
+        batches={name: _described(task, one) for name, one in raw.items()},
+        memory=memory,
+        schedule=schedule,
+        measured=measured,
+        every_layer=every_layer,
+    )
+
+
+def of_one_replica(config: ExperimentConfig, replicas: int) -> ExperimentConfig:
+    """Returns the config of a single process with the batches of one of its replicas."""
+    runtime: RuntimeConfig = config.runtime
+    changes: dict[str, Any] = {
+        # -1: a GPU if this machine has one.
+        "runtime": by_itself(runtime, -1 if runtime.num_gpus else 0).replace(
+            deterministic=runtime.deterministic
+        )
+    }
+    if replicas > 1:
+        sections = {}
+        for section in _SECTIONS.values():
+            data: Any = getattr(config.task, section, None)
+            if getattr(data, "global_batch_size", 0):
+                size = max(1, data.global_batch_size // replicas)
+                sections[section] = data.replace(global_batch_size=size)
+        changes["task"] = config.task.replace(**sections)
+    return config.replace(**changes)
+
+
+def _plan(
+    config: ExperimentConfig, adapter: TaskAdapter, problems: Sequence[tuple[str, str]]
+) -> Plan | str:
+    """Returns the plan, or why it is unknown."""
+    data = getattr(config.for_task.task, "train_data", None)
+    try:
+        per_epoch = adapter.steps_per_epoch(data)
+    except (DataError, SettingError) as error:
+        if not problems:
+            raise
+        return first_line(error)
+    return make_plan(config.trainer, per_epoch)
+
+
+def _schedule(
+    config: ExperimentConfig, adapter: TaskAdapter, optimizer: Any, plan: Plan | str, replicas: int
+) -> Schedule | str:
+    if isinstance(plan, str):
+        return plan
+    data = config.for_task.task
+    try:
+        batches = adapter.validation_steps(
+            getattr(data, "validation_data", None), config.trainer.validation_steps
+        )
+    except DataError:
+        batches = -1
+    return make_schedule(
+        plan,
+        optimizer,
+        examples_per_step=adapter.examples_per_step(getattr(data, "train_data", None)),
+        validation_steps=batches,
+    )
+
+
+def _batch(config: ExperimentConfig, adapter: TaskAdapter, section: str) -> Any:
+    """Returns the first batch of a section, or why there is none."""
+    data = getattr(config.for_task.task, section, None)
+    if data is None or adapter.parts:
+        return "several tasks are trained together" if adapter.parts else "has no such section"
+    try:
+        strategy = tf.distribute.get_strategy()
+        with error_message_scope():
+            dataset = distribute(strategy, adapter, with_seed(data, config.runtime), config.runtime)
+            return next(iter(dataset))
+    except StopIteration:
+        return "the dataset has no batches"
+    except RunnerError as error:
+        return str(error)
+
+
+def _described(task: Any, batch: Any) -> Batch:
+    if isinstance(batch, str):
+        return Batch(problem=batch)
+    images, labels = pictures(batch) or (None, [])
+    return Batch(batch_summary(batch), sentences(task, batch), images, labels)
+
+
+def _measure(
+    parts: Parts,
+    trainer: Any,
+    step: StepGraph,
+    batch: Any,
+    schedule: Schedule,
+    built: float,
+    device: str,
+    memory: MemoryEstimate,
+) -> Measurement:
+    phase("measuring the memory of a step")
+    with error_message_scope():
+        peak = measured_peak(step, batch, device, memory) if device else None
+        phase("measuring the speed")
+        first, steps, seconds = training_speed(trainer)
+        batches = schedule.validation_steps or -1
+        evaluation = evaluation_seconds(parts.evaluator(batches), batches)
+    speed = steps / seconds
+    return Measurement(
+        build_seconds=built,
+        trace_seconds=first,
+        steps=steps,
+        steps_per_second=speed,
+        evaluation_seconds=evaluation,
+        run_seconds=run_seconds(schedule, speed, first, evaluation),
+        peak_bytes=peak,
+        device=device,
+        resident_bytes=resident_peak(),
+    )

@@ -1,0 +1,231 @@
+"""The layers of a model: output shapes, parameters and floating-point operations."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from orbit_runner.utils.flops import op_flops
+
+MOST_ROWS = 60  # More rows than this do not fit on two screens.
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerRow:
+    """A row of the table of layers: a layer, or several that are shown together.
+
+    Attributes:
+        name: The name, with those of the layers that contain it.
+        kind: The class, or the classes of the layers that are shown together.
+        shape: The shape of the output without the batch; None if the layer was not called.
+        parameters: The number of parameters, without those of earlier rows that it shares.
+        trainable: The number of those that are trained.
+        flops: Floating-point operations of the forward pass per example; None if unknown.
+    """
+
+    name: str
+    kind: str
+    shape: tuple[int | None, ...] | None
+    parameters: int
+    trainable: int
+    flops: float | None
+
+
+class LayerCalls:
+    """Records the ops and the output shape of each layer, in the first call of a model."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self._owned: dict[int, list[Any]] = {}
+        self._seen: set[Any] = set()
+        self._shapes: dict[int, tuple[int | None, ...]] = {}
+        self._examples: int | None = None
+        self._is_done = False
+
+    @contextlib.contextmanager
+    def recorded_scope(self) -> Iterator[None]:
+        """Records in a `with` block, in which the model is traced."""
+        layers = _unique([self._model, *_all_below(self._model)])
+        # Layers of single ops have a `call` of their own, others that of their class.
+        own = {id(layer): vars(layer)["call"] for layer in layers if "call" in vars(layer)}
+        for layer in layers:
+            # Not by assignment, because Keras tracks what is assigned to a layer.
+            vars(layer)["call"] = self._recording(layer)
+        try:
+            yield
+        finally:
+            for layer in layers:
+                del vars(layer)["call"]
+                if id(layer) in own:
+                    vars(layer)["call"] = own[id(layer)]
+
+    def shape(self, layer: Any) -> tuple[int | None, ...] | None:
+        """Returns the shape of a layer's output, without the batch; None if it was not called."""
+        return self._shapes.get(id(layer))
+
+    def flops(self, layer: Any) -> float | None:
+        """Returns the operations per example of a layer, without those of layers inside it."""
+        counts = [op_flops(op) for op in self._owned.get(id(layer), ())]
+        if None in counts:
+            return None
+        return sum(count or 0 for count in counts) / (self._examples or 1)
+
+    def _recording(self, layer: Any) -> Any:
+        original = layer.call
+        control = tf.__internal__.autograph.control_status_ctx
+
+        @tf.autograph.experimental.do_not_convert
+        def call(*args: Any, **kwargs: Any) -> Any:
+            # Keras would convert the method itself if it had not been replaced.
+            run = tf.__internal__.autograph.tf_convert(original, control())
+            graph = tf.compat.v1.get_default_graph()
+            if self._is_done or tf.executing_eagerly():
+                return run(*args, **kwargs)
+            if layer is self._model:
+                self._examples = _leading(tf.nest.flatten((args, kwargs)))
+            start = len(graph.get_operations())
+            outputs = run(*args, **kwargs)
+            self._record(layer, graph.get_operations()[start:], outputs)
+            return outputs
+
+        return call
+
+    def _record(self, layer: Any, ops: Sequence[Any], outputs: Any) -> None:
+        own = [op for op in ops if op not in self._seen]
+        self._seen.update(own)  # Layers inside have been recorded already.
+        self._owned.setdefault(id(layer), []).extend(own)
+        tensors = [one for one in tf.nest.flatten(outputs) if tf.is_tensor(one)]
+        if tensors and tensors[0].shape.rank:
+            self._shapes.setdefault(id(layer), tuple(tensors[0].shape.as_list()[1:]))
+        self._is_done = self._is_done or layer is self._model
+
+
+def layer_rows(model: Any, calls: LayerCalls, *, every: bool = False) -> list[LayerRow]:
+    """Returns the rows of a model, whose parameters add up to those of the model.
+
+    Layers that contain others are replaced by them, from the outside to the inside, as long as the
+    rows fit on two screens. If even the outermost layers do not, those without weights and matrix
+    products are shown with the layer before them. With `every`, there is a row for each layer.
+    """
+    parts = [_Part(model, None)]
+    while True:
+        inner = [one for part in parts for one in part.expanded()]
+        if len(inner) == len(parts) and all(a is b for a, b in zip(inner, parts, strict=True)):
+            break
+        if not every and len(parts) > 1 and len(_merged(_rows(inner, calls))) > MOST_ROWS:
+            break
+        parts = inner
+    rows = _rows(parts, calls)
+    return rows if every or len(rows) <= MOST_ROWS else _merged(rows)
+
+
+def totals(rows: Sequence[LayerRow]) -> tuple[int, int]:
+    """Returns the numbers of trainable parameters and of others."""
+    trained = sum(row.trainable for row in rows)
+    return trained, sum(row.parameters for row in rows) - trained
+
+
+def forward_flops(rows: Sequence[LayerRow]) -> float | None:
+    """Returns the operations of the forward pass per example, or None if a layer's are unknown."""
+    counts = [row.flops for row in rows]
+    return None if None in counts else sum(count or 0 for count in counts)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Part:
+    """A layer with all inside it, or without if those have parts of their own."""
+
+    layer: Any
+    inside: str | None  # names of the layers that contain it; None for the outermost
+    alone: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"{self.inside}/{self.layer.name}" if self.inside else self.layer.name
+
+    def expanded(self) -> list[_Part]:
+        below = [] if self.alone else _below(self.layer)
+        if not below:
+            return [self]
+        # The outermost model would be in all names, so it is left out.
+        inside = "" if self.inside is None else self.name
+        return [_Part(self.layer, self.inside, True), *(_Part(one, inside) for one in below)]
+
+    def layers(self) -> list[Any]:
+        return [self.layer] if self.alone else _unique([self.layer, *_all_below(self.layer)])
+
+    def weights(self) -> list[Any]:
+        if not self.alone:
+            return list(self.layer.weights)
+        inner = {id(one) for below in _below(self.layer) for one in below.weights}
+        return [one for one in self.layer.weights if id(one) not in inner]
+
+
+def _rows(parts: Sequence[_Part], calls: LayerCalls) -> list[LayerRow]:
+    counted: set[int] = set()
+    rows = []
+    for part in parts:
+        new = [one for one in part.weights() if id(one) not in counted]
+        counted.update(id(one) for one in new)
+        trained = {id(one) for one in part.layer.trainable_weights}
+        own = [layer for layer in part.layers() if id(layer) not in counted]
+        counted.update(id(layer) for layer in own)
+        flops = [calls.flops(layer) for layer in own]
+        row = LayerRow(
+            name=part.name,
+            kind=type(part.layer).__name__,
+            shape=calls.shape(part.layer),
+            parameters=sum(_size(one) for one in new),
+            trainable=sum(_size(one) for one in new if id(one) in trained),
+            flops=None if None in flops else sum(count or 0 for count in flops),
+        )
+        # A layer that only calls those inside it has nothing of its own to show.
+        if not part.alone or row.parameters or row.flops:
+            rows.append(row)
+    return rows
+
+
+def _merged(rows: Sequence[LayerRow]) -> list[LayerRow]:
+    """Joins each layer without matrix products to the row before it."""
+    found: list[LayerRow] = []
+    for row in rows:
+        if not found or row.flops or not found[-1].flops:
+            found.append(row)
+            continue
+        last = found[-1]
+        kinds = last.kind.split(", ")
+        found[-1] = dataclasses.replace(
+            last,
+            kind=last.kind if row.kind in kinds else f"{last.kind}, {row.kind}",
+            shape=row.shape or last.shape,
+            parameters=last.parameters + row.parameters,
+            trainable=last.trainable + row.trainable,
+            flops=None if row.flops is None else last.flops,
+        )
+    return found
+
+
+def _below(layer: Any) -> list[Any]:
+    return list(layer._flatten_layers(recursive=False, include_self=False))
+
+
+def _all_below(layer: Any) -> list[Any]:
+    return list(layer._flatten_layers(recursive=True, include_self=False))
+
+
+def _unique(layers: Sequence[Any]) -> list[Any]:
+    return list({id(layer): layer for layer in layers}.values())
+
+
+def _leading(tensors: Sequence[Any]) -> int | None:
+    sizes = [one.shape[0] for one in tensors if tf.is_tensor(one) and one.shape.rank]
+    return sizes[0] if sizes else None
+
+
+def _size(variable: Any) -> int:
+    return math.prod(variable.shape.as_list())

@@ -1,0 +1,179 @@
+"""Inspections of whole experiments: parameters, operations, batches, memory and learning rates."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tf_keras
+
+from orbit_runner.config.resolve import Request, resolve
+from orbit_runner.inspection.experiment import Inspection, inspect_experiment
+from orbit_runner.inspection.layers import forward_flops, totals
+from orbit_runner.inspection.schedule import Schedule, rate_curves
+from orbit_runner.reporting.inspection_text import bytes_text, flops_text, shape_text
+from orbit_runner.train_lib import prepare, run_experiment
+
+SYNTHETIC = ("configs/data/synthetic.yaml",)
+
+
+def config_of(experiment: str, files: tuple[str, ...] = (), **settings: Any) -> Any:
+    flags = tuple((f"--{p}", p, str(v)) for p, v in settings.items())
+    return resolve(Request(experiment=experiment, config_files=files, flags=flags)).config
+
+
+@pytest.fixture(scope="module")
+def digits() -> Inspection:
+    return inspect_experiment(config_of("digits"))
+
+
+def test_digits_have_the_parameters_and_operations_of_the_network(digits: Inspection) -> None:
+    forward = forward_flops(digits.layers)
+
+    assert totals(digits.layers) == (53002, 0)
+    assert forward == 2 * (64 * 9 * 32 + 16 * 9 * 32 * 64 + 256 * 128 + 128 * 10)
+    # Backward twice the forward pass, but no gradient with respect to the pixels.
+    assert digits.step_flops == 64 * (3 * forward - 2 * 64 * 9 * 32)
+
+
+def test_batches_of_digits_have_the_shapes_and_values_of_the_pipeline(digits: Inspection) -> None:
+    features, labels = digits.batches["training"].tensors
+    weights = digits.batches["validation"].tensors[2]
+
+    assert (features.name, features.shape, features.dtype) == ("features", (64, 8, 8, 1), "uint8")
+    images = digits.batches["training"].images
+    assert images is not None
+    assert (features.low, features.high) == (images.min(), images.max())
+    assert features.mean == pytest.approx(images.mean())
+    assert (labels.low, labels.high) == (0, 9)
+    assert (weights.name, weights.low, weights.high) == ("weights", 1, 1)
+
+
+def test_memory_of_digits_is_that_of_the_variables_and_of_a_graph(digits: Inspection) -> None:
+    memory = digits.memory
+
+    assert memory.weights == memory.gradients == pytest.approx(53002 * 4, abs=8 * 256)
+    assert memory.optimizer == pytest.approx(2 * 53002 * 4, abs=20 * 256)
+    assert memory.average == 0
+    assert memory.inputs == 64 * 64 + 64 * 4
+    # The output of the first convolution at least, which the backward pass reads.
+    assert (memory.activations or 0) > 64 * 64 * 32 * 4
+    assert memory.peak == sum(
+        part or 0
+        for part in (
+            memory.weights,
+            memory.optimizer,
+            memory.inputs,
+            memory.activations,
+            memory.temporary,
+        )
+    )
+
+
+def test_activations_grow_with_the_batch() -> None:
+    small, large = (
+        inspect_experiment(config_of("digits_mlp", **{"task.train_data.global_batch_size": size}))
+        for size in (256, 1024)
+    )
+
+    assert small.memory.weights == large.memory.weights
+    assert (large.memory.activations or 0) > 3 * (small.memory.activations or 0) > 0
+
+
+def test_learning_rates_and_counts_are_those_of_a_run(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {
+        "trainer.train_epochs": 0,
+        "trainer.train_steps": 25,
+        "trainer.summary_interval": 5,
+        "trainer.validation_interval": 10,
+        "trainer.checkpoint_interval": 10,
+        "trainer.max_to_keep": 9,
+        "trainer.optimizer_config.learning_rate.cosine.decay_steps": 25,
+    }
+    config = config_of("digits", **settings)
+    schedule = inspect_experiment(config).schedule
+    strategy, task = prepare(config, str(tmp_path))
+    run_experiment(strategy, task, "train_and_eval", config, str(tmp_path))
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    records = [json.loads(line) for line in lines]
+
+    assert isinstance(schedule, Schedule)
+    recorded = {r["step"]: r["learning_rate"] for r in records if "learning_rate" in r}
+    assert sorted(recorded) == [5, 10, 15, 20, 25]
+    curve = schedule.rates["learning_rate"]
+    assert {step: curve[step] for step in recorded if step < 25} == pytest.approx(
+        {step: rate for step, rate in recorded.items() if step < 25}
+    )
+    assert schedule.evaluations == len({r["step"] for r in records if "validation_loss" in r})
+    assert schedule.checkpoints == len([*(tmp_path / "checkpoints").glob("*.index")])
+    assert schedule.examples == 25 * 64
+
+
+def test_learning_rates_leave_the_step_of_the_optimizer() -> None:
+    optimizer = tf_keras.optimizers.SGD(0.5)
+    optimizer.iterations.assign(7)
+
+    assert rate_curves(optimizer, 3) == {"learning_rate": {0: 0.5, 1: 0.5, 2: 0.5}}
+    assert int(optimizer.iterations) == 7
+
+
+def test_a_replica_has_its_share_of_the_batch() -> None:
+    config = config_of(
+        "digits",
+        **{"runtime.distribution_strategy": "mirrored", "runtime.num_virtual_devices": 2},
+    )
+
+    found = inspect_experiment(config)
+
+    assert found.replicas == 2
+    assert found.batches["training"].tensors[0].shape == (32, 8, 8, 1)
+    assert isinstance(found.schedule, Schedule)
+    assert found.schedule.train_steps == 899
+
+
+def test_inspection_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = config_of("digits")
+    monkeypatch.chdir(tmp_path)
+
+    inspect_experiment(config)
+
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.slow
+def test_resnet_on_synthetic_data_adds_up() -> None:
+    config = config_of("resnet_cifar", SYNTHETIC, **{"trainer.train_steps": 20})
+
+    found = inspect_experiment(config, measure=True, every_layer=True)
+
+    assert sum(totals(found.layers)) == 271098
+    measured, images = found.measured, found.batches["training"].images
+    assert measured is not None
+    assert measured.steps_per_second > 0
+    assert images is not None
+    assert images.dtype == np.uint8
+    # Twice 4.2 MB for each of the 19 convolutions, on average.
+    assert 150e6 < (found.memory.peak or 0) < 300e6
+    assert dataclasses.asdict(found.memory)["average"] == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (bytes_text(512), "512 B"),
+        (bytes_text(1536), "1.50 KiB"),
+        (bytes_text(None), "-"),
+        (flops_text(4_718_592), "4.72 M"),
+        (flops_text(999), "999"),
+        (shape_text((8, None, 3)), "8×?×3"),
+        (shape_text(()), "scalar"),
+        (shape_text(None), "-"),
+    ],
+)
+def test_sizes_are_shown_in_readable_units(text: str, expected: str) -> None:
+    assert text == expected
