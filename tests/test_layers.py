@@ -32,6 +32,7 @@ LAYERS = (
     "state",
     "checkpoint",
     "run_directory",
+    "trackers",
     "train",
     "serving",
     "inspection",
@@ -45,7 +46,7 @@ LAYERS = (
     "reporting",
     "cli",
 )
-WITHOUT_TENSORFLOW = ("errors", "storage", "registration", "registry", "config")
+WITHOUT_TENSORFLOW = ("errors", "storage", "registration", "registry", "config", "trackers")
 # Read before tensorflow is imported: the configs of tasks, and the commands that only read.
 LIGHT = sorted(
     [

@@ -19,6 +19,8 @@ _MODULES = {
     "OrbitExperimentRunner": "train_lib",
     "load_config": "config.resolve",
     "Callback": "train.callbacks.base",
+    "RunInfo": "trackers.base",
+    "Tracker": "trackers.base",
     # Declare the config of a task.
     "Config": "config.schema.base",
     "DataConfig": "config.schema.data",
@@ -59,6 +61,7 @@ if TYPE_CHECKING:
     from orbit_runner.tasks.base import Task
     from orbit_runner.tasks.metrics import RunningMean, SparseAccuracy
     from orbit_runner.tasks.serving import Predictor, Serving
+    from orbit_runner.trackers.base import RunInfo, Tracker
     from orbit_runner.train.callbacks.base import Callback
     from orbit_runner.train_lib import OrbitExperimentRunner, prepare, run_experiment
 

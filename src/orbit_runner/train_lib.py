@@ -32,6 +32,7 @@ from orbit_runner.train.controller import Action, build_controller, quiet_orbit
 from orbit_runner.train.error_messages import error_message_scope
 from orbit_runner.train.run import Run
 from orbit_runner.train.run_scope import run_scope
+from orbit_runner.train.tracking import tracking_scope
 
 __all__ = ["OrbitExperimentRunner", "prepare", "run_experiment"]
 _OF_MODEL_GARDEN = ("maybe_create_best_ckpt_exporter",)
@@ -155,12 +156,13 @@ def run_experiment(
             eval_summary_manager=eval_summary_manager,
         )
         run.restore_or_initialize()
-        with quiet_orbit(), run.own_strategy.scope(), error_message_scope(lambda: run.step):
-            logs = loop.run_mode(run, controller, mode)
-            if run_post_eval and mode != "train_and_post_eval":
-                logs = loop.evaluate(run, controller)
-        if exports:
-            export_at_end(run)
+        with tracking_scope(run, mode):
+            with quiet_orbit(), run.own_strategy.scope(), error_message_scope(lambda: run.step):
+                logs = loop.run_mode(run, controller, mode)
+                if run_post_eval and mode != "train_and_post_eval":
+                    logs = loop.evaluate(run, controller)
+            if exports:
+                export_at_end(run)
     return run.model, logs
 
 

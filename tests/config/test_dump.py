@@ -137,6 +137,7 @@ def test_written_config_means_the_same_to_pyyaml(awkward: Resolved) -> None:
         "trainer",
         "runtime",
         "callbacks",
+        "trackers",
     ]
 
 

@@ -25,6 +25,7 @@ RECOVERY = "trainer.recovery_max_trials=2"
 HARMLESS = {
     "name": "other",
     "description": "other",
+    "trackers": (),
     "trainer.train_steps": 7,
     "trainer.train_epochs": 7.0,
     "trainer.steps_per_loop": 7,

@@ -27,6 +27,7 @@ CASES = [
     ("CallbackConfig", "callbacks=[3]", "callbacks[0]", "got 3, expected a class_name or a section"),
     ("CallbackConfig", "callbacks=[MyCallback]", "callbacks[0].class_name", "got 'MyCallback', expected a module and a class"),
     ("CallbackConfig", "callbacks=[{arguments: {a: 1}}]", "callbacks[0].class_name", "got '', expected a module and a class"),
+    ("TrackerConfig", "trackers=[mlfow]", "trackers[0].class_name", "unknown tracker 'mlfow'; did you mean 'mlflow'?"),
     ("RuntimeConfig", "runtime.num_gpus=2", "runtime.num_gpus", "got 2 under `one_device`"),
     ("RuntimeConfig", "runtime.num_virtual_devices=2", "runtime.num_virtual_devices", "got 2 under `one_device`"),
     ("RuntimeConfig", "runtime.distribution_strategy=mirrored,runtime.num_gpus=-1,runtime.num_virtual_devices=2", "runtime.num_virtual_devices", "virtual devices are CPU devices"),

@@ -112,7 +112,8 @@ class _Stage:
                 strategy,
                 task,
                 mode,
-                self.config.replace(trainer=trainer),
+                # A repeated run must not continue the tracked run of the original.
+                self.config.replace(trainer=trainer, trackers=()),
                 str(folder),
                 enable_async_checkpointing=True,
                 callbacks=callbacks,

@@ -10,6 +10,7 @@ from typing import Any
 from orbit_runner.config.parsing.conversion import describe_type, is_config, options_of
 from orbit_runner.config.parsing.value_checks import default_of
 from orbit_runner.config.schema.base import Config, OneOf
+from orbit_runner.config.serialize import plain
 
 Choices = Mapping[str, tuple[str, ...]]
 
@@ -128,7 +129,7 @@ def _describe(
         path=path,
         help=str(meta.get("help", "")),
         type="a section" if is_section else describe_type(hint),
-        default=None if is_section else default_of(field),
+        default=None if is_section else plain(default_of(field)),
         allowed=_allowed(owner, field.name, hint, meta),
         remark=remark(meta, path),
         choices=choices,

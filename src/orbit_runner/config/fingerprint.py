@@ -26,6 +26,7 @@ _NEVER = frozenset(
     {
         "name",
         "description",
+        "trackers",
         # Length of training: the weights at a step do not depend on how many steps follow.
         "trainer.train_steps",
         "trainer.train_epochs",

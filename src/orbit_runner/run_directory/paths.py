@@ -66,6 +66,13 @@ class RunDirectory:
         """
         return self.path / ("run.json" if mode.startswith("train") else f"run.{mode}.json")
 
+    def trackers(self, mode: str) -> Path:
+        """Returns the path of the ids under which trackers know the run.
+
+        Each evaluation mode has its own, like the record of starts.
+        """
+        return self.path / self.record(mode).name.replace("run", "trackers", 1)
+
     def require_config(self) -> Path:
         """Returns the path of the config; raises `RunnerError` if it does not exist."""
         if not self.config.is_file():

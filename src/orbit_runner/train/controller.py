@@ -11,6 +11,7 @@ from typing import Any
 import orbit
 import orbit.controller
 
+from orbit_runner.trackers.tracking import make_tracking, writes_event_files
 from orbit_runner.train.callbacks.build import own_callbacks
 from orbit_runner.train.callbacks.callback_list import CallbackList
 from orbit_runner.train.callbacks.summaries import JsonLines, Summaries
@@ -42,6 +43,8 @@ def build_controller(
     in_graph = summary_manager is None and _record_in_graph(run)
     if save_summary and run.trainer is not None:
         run.records = JsonLines(run.directory.metrics)
+    if save_summary:
+        run.tracking = make_tracking(run.config.trackers)
     measures = save_summary and run.trainer is not None and run.config.trainer.system_metrics
     added = SystemMetrics() if measures else dict
     train_summaries = _summaries(run, "train", "train", run.plan.is_record, save_summary, added)
@@ -94,9 +97,11 @@ def _summaries(
     save: bool,
     added: Callable[[], Mapping[str, float]] = dict,
 ) -> Summaries:
-    directory = run.model_dir / subdir if save else None
+    writes_events = save and writes_event_files(run.config.trackers)
+    directory = run.model_dir / subdir if writes_events else None
     lines = JsonLines(run.directory.metrics) if save else None
-    return Summaries(directory, lines, split, run.state.global_step, is_record, added)
+    step = run.state.global_step
+    return Summaries(directory, lines, split, step, is_record, added, run.tracking)
 
 
 def _loop_length(run: Run, *, cut_at_records: bool) -> Callable[[int], int]:

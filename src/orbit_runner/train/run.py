@@ -23,6 +23,7 @@ from orbit_runner.state.train_state import TrainState
 from orbit_runner.storage.staged_config import localize
 from orbit_runner.tasks.adapter import adapt
 from orbit_runner.tasks.multitask import Evaluated
+from orbit_runner.trackers.tracking import Tracking
 from orbit_runner.train.build_state import build_state
 from orbit_runner.train.builders import Parts
 from orbit_runner.train.callbacks.base import Callback
@@ -69,12 +70,15 @@ class Run:
             differs from `strategy` only under `parameter_server`.
         records: The writer of `metrics.jsonl`, or None if this process writes no records of
             training.
+        tracking: The trackers of the config, except for TensorBoard. There are none in a process
+            that writes no records.
         written_config: The experiment before its paths were made local; the same on every machine.
         circumstances: The config, the strategy and the numerics, which are recorded in each
             checkpoint.
     """
 
     records: JsonLines | None = None
+    tracking = Tracking()
 
     def __init__(
         self,

@@ -144,9 +144,13 @@ class Builder:
     def _sections_of(
         self, item: type[Config], base: Any, values: Sequence[Any], origin: Origin, path: str
     ) -> tuple[Config, ...]:
-        """Builds a list of sections. Merges them over those of `base` if it has equally many."""
+        """Builds a list of sections. Merges them over those of `base` if it has equally many.
+
+        Sections that name a class are not merged: the arguments of one are not those of another.
+        """
         self.origins[path] = origin
-        there = base if isinstance(base, tuple) and len(base) == len(values) else ()
+        merges = isinstance(base, tuple) and len(base) == len(values) and not item.shorthand
+        there = base if merges else ()
         built = []
         for index, value in enumerate(values):
             below = f"{path}[{index}]"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar
 
 from orbit_runner.config.schema.base import Config, field
+from orbit_runner.config.schema.class_names import class_name_problem, module_problem
 
 _NONE: Mapping[str, Any] = MappingProxyType({})
 
@@ -27,24 +27,10 @@ class CallbackConfig(Config):
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yields (field, message) if the class name has no module."""
-        module, _, name = self.class_name.rpartition(".")
-        if not all(part.isidentifier() for part in (*module.split("."), name)):
-            yield (
-                "class_name",
-                f"got {self.class_name!r}, expected a module and a class: my_package.MyCallback",
-            )
+        if problem := class_name_problem(self.class_name, "my_package.MyCallback"):
+            yield "class_name", problem
 
     def preflight(self) -> Iterator[tuple[str, str]]:
         """Yields (field, message) if the module is not found. The class is loaded later."""
-        module = self.class_name.rpartition(".")[0]
-        try:
-            found = importlib.util.find_spec(module)
-        except (ImportError, ValueError) as error:
-            yield "class_name", f"cannot import {module!r}: {error}"
-            return
-        if found is None:
-            yield (
-                "class_name",
-                f"no module named {module!r}\n"
-                "run from the directory that contains it, or add that directory to PYTHONPATH",
-            )
+        if problem := module_problem(self.class_name):
+            yield "class_name", problem

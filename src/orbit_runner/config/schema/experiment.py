@@ -12,6 +12,7 @@ from orbit_runner.config.schema.callbacks import CallbackConfig
 from orbit_runner.config.schema.data import DataConfig
 from orbit_runner.config.schema.partitioning import setting_problems
 from orbit_runner.config.schema.runtime import RuntimeConfig
+from orbit_runner.config.schema.trackers import TENSORBOARD, TrackerConfig
 from orbit_runner.config.schema.trainer import TrainerConfig
 from orbit_runner.config.schema.watch_checks import watch_problems
 from orbit_runner.registry import TASKS
@@ -117,7 +118,7 @@ class TaskConfig(Config):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExperimentConfig(Config):
-    """An experiment: its task, training, runtime and callbacks."""
+    """An experiment: its task, training, runtime, callbacks and trackers."""
 
     name: str = field(
         "", subdirectory=True, help="name of the experiment; by default the name of its file"
@@ -140,6 +141,10 @@ class ExperimentConfig(Config):
     callbacks: list[CallbackConfig] = field(
         (), help="callbacks to run at events such as the end of an evaluation"
     )
+    trackers: list[TrackerConfig] = field(
+        factory=lambda: (TrackerConfig(class_name=TENSORBOARD),),
+        help="where to show records besides metrics.jsonl: tensorboard, mlflow, wandb, or classes",
+    )
 
     @property
     def is_official(self) -> bool:
@@ -161,9 +166,10 @@ class ExperimentConfig(Config):
         """
         for name, message in self.task.preflight():
             yield f"task.{name}", message
-        for index, callback in enumerate(self.callbacks):
-            for name, message in callback.preflight():
-                yield f"callbacks[{index}].{name}", message
+        for section in ("callbacks", "trackers"):
+            for index, item in enumerate(getattr(self, section)):
+                for name, message in item.preflight():
+                    yield f"{section}[{index}].{name}", message
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yields (dotted path, message) for contradictions between sections."""

@@ -30,6 +30,7 @@ from orbit_runner.run_directory.run_lock import RunLock
 from orbit_runner.serving.export_at_end import export_at_end, exports_at_end
 from orbit_runner.storage.paths import is_remote
 from orbit_runner.tasks.multitask import Evaluated
+from orbit_runner.trackers.tracking import make_tracking
 from orbit_runner.train import loop
 from orbit_runner.train.callbacks.base import Callback
 from orbit_runner.train.callbacks.callback_list import CallbackList, keeps_state
@@ -38,6 +39,7 @@ from orbit_runner.train.controller import Action, build_controller, quiet_orbit
 from orbit_runner.train.error_messages import error_message_scope
 from orbit_runner.train.run import Run
 from orbit_runner.train.run_scope import run_scope
+from orbit_runner.train.tracking import tracking_scope
 from orbit_runner.utils.files import cut_records
 from orbit_runner.utils.log import LOGGER, PlainMessages, log_scope, phase
 
@@ -164,6 +166,12 @@ class OrbitExperimentRunner:
                 "callbacks",
                 "a custom trainer or controller does not call them or save their state\n"
                 "use `train_actions` and `eval_actions` instead",
+            )
+        if make_tracking(self._config.trackers):
+            raise SettingError(
+                "trackers",
+                "a custom trainer or controller passes records only to tensorboard\n"
+                "remove the others, and use `train_actions` and `eval_actions` instead",
             )
         if self._stop_at_step is not None:
             raise RunnerError("stop_at_step: is not supported with a custom controller")
@@ -295,7 +303,7 @@ class OrbitExperimentRunner:
         common["train_actions"] = [*common["train_actions"], leave]
         if save_summary and isinstance(self._params, ExperimentConfig):
             common |= summary_managers(
-                self._config.trainer,
+                self._config,
                 Path(self.model_dir),
                 Workers(self.strategy),
                 self.trainer.global_step,
@@ -383,15 +391,16 @@ class OrbitExperimentRunner:
 
     def _drive_own(self, run: Run) -> dict[str, Any]:
         exports = exports_at_end(self._config, run.task, self._mode)
-        with run.own_strategy.scope(), error_message_scope(lambda: run.step):
-            if self._mode == "eval" and self._evaluates_new_weights(run):
-                logs = loop.evaluate(run, self.controller)
-            else:
-                logs = loop.run_mode(run, self.controller, self._mode)
-            if self._run_post_eval and self._mode != "train_and_post_eval":
-                logs = loop.evaluate(run, self.controller)
-        if exports:
-            export_at_end(run)
+        with tracking_scope(run, self._mode):
+            with run.own_strategy.scope(), error_message_scope(lambda: run.step):
+                if self._mode == "eval" and self._evaluates_new_weights(run):
+                    logs = loop.evaluate(run, self.controller)
+                else:
+                    logs = loop.run_mode(run, self.controller, self._mode)
+                if self._run_post_eval and self._mode != "train_and_post_eval":
+                    logs = loop.evaluate(run, self.controller)
+            if exports:
+                export_at_end(run)
         return self.trainer.as_in_model_garden(logs)
 
     def _evaluates_new_weights(self, run: Run) -> bool:

@@ -21,6 +21,7 @@ from orbit_runner.config.schema.trainer import TrainerConfig
 from orbit_runner.distribute.process_group import Workers
 from orbit_runner.errors import RunnerError, SettingError, format_list
 from orbit_runner.run_directory.paths import RunDirectory
+from orbit_runner.trackers.tracking import writes_event_files
 from orbit_runner.train.callbacks.summaries import JsonLines, Summaries
 from orbit_runner.utils.log import note
 
@@ -136,24 +137,29 @@ def _restore_shared(trainer: Any, model_dir: str) -> None:
 
 
 def summary_managers(
-    settings: TrainerConfig, directory: Path, workers: Workers, step: Any, given: Mapping[str, Any]
+    config: ExperimentConfig,
+    directory: Path,
+    workers: Workers,
+    step: Any,
+    given: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Returns the writers of summaries and records by the names of Orbit's arguments.
 
     Writers that the caller passed, in `given`, are kept. Only the chief writes.
     """
     lines = JsonLines(RunDirectory(directory).metrics) if workers.is_chief else None
-    interval, subdir = settings.summary_interval, settings.validation_summary_subdir
+    interval, subdir = config.trainer.summary_interval, config.trainer.validation_summary_subdir
+    writes_events = workers.is_chief and writes_event_files(config.trackers)
     made = {
         "summary_manager": Summaries(
-            directory / "train" if lines else None,
+            directory / "train" if writes_events else None,
             lines,
             "train",
             step,
             lambda step: step % interval == 0,
         ),
         "eval_summary_manager": Summaries(
-            directory / subdir if lines else None, lines, "validation", step
+            directory / subdir if writes_events else None, lines, "validation", step
         ),
     }
     return {name: given[name] or made[name] for name in made}

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
 import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from orbit_runner.config.schema.callbacks import CallbackConfig
 from orbit_runner.config.serialize import plain
-from orbit_runner.errors import RunnerError, SettingError, unknown
+from orbit_runner.errors import RunnerError
 from orbit_runner.train.callbacks.base import Callback, Logs
+from orbit_runner.utils.user_classes import load_class
 
 if TYPE_CHECKING:
     from orbit_runner.train.run import Run
@@ -123,29 +122,9 @@ def make_callbacks(config: Sequence[CallbackConfig]) -> list[Callback]:
 
     Raises SettingError if a class does not exist, is not a callback, or takes other arguments.
     """
-    return [_make(one, f"callbacks[{index}]") for index, one in enumerate(config)]
-
-
-def _make(config: CallbackConfig, path: str) -> Callback:
-    cls, arguments = _load(config.class_name, f"{path}.class_name"), plain(config.arguments)
-    try:
-        inspect.signature(cls).bind(**arguments)
-    except TypeError as error:
-        raise SettingError(f"{path}.arguments", f"{config.class_name}: {error}") from error
-    return cls(**arguments)
-
-
-def _load(class_name: str, path: str) -> type[Callback]:
-    module_name, _, name = class_name.rpartition(".")
-    try:
-        module = importlib.import_module(module_name)
-    except (ImportError, ValueError) as error:
-        raise SettingError(path, f"cannot import {module_name!r}: {error}") from error
-    found = getattr(module, name, None)
-    if isinstance(found, type) and issubclass(found, Callback):
-        return found
-    if found is not None:
-        raise SettingError(path, f"{class_name} is not a subclass of orbit_runner.Callback")
-    here = (one for one in vars(module).values() if isinstance(one, type))
-    known = [one.__name__ for one in here if issubclass(one, Callback) and one is not Callback]
-    raise SettingError(path, f"{module_name}: {unknown('callback', name, known)}")
+    made = []
+    for index, one in enumerate(config):
+        arguments = plain(one.arguments)
+        cls = load_class(one.class_name, Callback, arguments, f"callbacks[{index}]")
+        made.append(cls(**arguments))
+    return made

@@ -1,4 +1,4 @@
-"""Writes the records of a run to `metrics.jsonl`, and to event files for TensorBoard."""
+"""Writes the records of a run to `metrics.jsonl` and event files, and passes them to trackers."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import orbit
 import tensorflow as tf
 from tensorflow.core.framework import summary_pb2, types_pb2
 
+from orbit_runner.trackers.tracking import Tracking
 from orbit_runner.utils.files import jsonable
 from orbit_runner.utils.metrics import flat_scalars, is_scalar
 
@@ -44,13 +45,15 @@ class Summaries(orbit.utils.SummaryManagerInterface):
         global_step: tf.Variable,
         is_record: Callable[[int], bool] = lambda step: True,  # whether a record ends at a step
         added: Callable[[], Mapping[str, float]] = dict,  # returns values to add to each record
+        tracking: Tracking | None = None,  # the trackers that receive the records, too
     ) -> None:
         self._manager = orbit.utils.SummaryManager(
             str(directory) if directory else None, tf.summary.scalar, global_step=global_step
         )
         self._writes = directory is not None
         self._lines, self._split = lines, split
-        self._global_step, self._is_record, self._added = global_step, is_record, added
+        self._tracking, self._added = tracking or Tracking(), added
+        self._global_step, self._is_record = global_step, is_record
 
     def summary_writer(self, relative_path: str = "") -> Any:
         """Returns the summary writer that is active inside steps."""
@@ -73,6 +76,8 @@ class Summaries(orbit.utils.SummaryManagerInterface):
         if self._writes:
             for step, logs in records:
                 self._write(logs, "", step)
+        if self._tracking:
+            self._tracking.log(self._split, [(step, flat_scalars(logs)) for step, logs in records])
         if self._lines is not None and records:
             now = {"split": self._split, "time": round(time.time(), 3)}
             self._lines.write(

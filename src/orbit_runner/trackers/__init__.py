@@ -1,0 +1,1 @@
+"""Trackers: TensorBoard, MLflow, Weights & Biases, and classes of the user."""

@@ -1,0 +1,182 @@
+"""Sends the records of a run to MLflow: a tracking server, or an SQLite database."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from orbit_runner.config.serialize import inline
+from orbit_runner.trackers.base import RunInfo, Tracker
+from orbit_runner.utils.log import note
+
+# MLflow's limits, or those of older servers if they are lower.
+_MAX_METRICS, _MAX_PARAMS, _MAX_NAME, _MAX_VALUE = 1000, 100, 250, 500
+_FORBIDDEN = re.compile(r"[^\w\-./ :]")
+_STATUS = {"finished": "FINISHED", "interrupted": "KILLED", "failed": "FAILED"}
+_DEFAULT = "runs/mlflow"
+_ENVIRONMENT = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_LOGGING_LEVEL": "WARNING",
+    # The runner repeats calls itself. By default, MLflow does so for minutes, which would delay the
+    # end of a run.
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
+}
+
+
+class MLflowTracker(Tracker):
+    """Keeps settings as parameters, records as metrics, and results as tags of an MLflow run.
+
+    A resumed run continues the same MLflow run. Records that it already has are not sent again.
+    """
+
+    def __init__(
+        self, experiment_name: str = "", run_name: str = "", tracking_uri: str = ""
+    ) -> None:
+        self._experiment_name, self._run_name = experiment_name, run_name
+        self._uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or _DEFAULT
+        self._metrics: list[Any] = []
+        # The steps that MLflow has from earlier starts, by split.
+        self._known: dict[str, set[int]] = {}
+
+    def start(self, run: RunInfo) -> str:
+        """Creates the MLflow run, or continues the earlier one. Returns its id."""
+        for name, value in _ENVIRONMENT.items():
+            os.environ.setdefault(name, value)
+        from mlflow import MlflowClient
+
+        self._client = MlflowClient(tracking_uri=_store_uri(self._uri))
+        found = self._earlier_run(run.previous_id)
+        if found is None:
+            found = self._client.create_run(
+                self._experiment_id(run.name), run_name=self._run_name or _name_of(run)
+            )
+        else:
+            self._client.update_run(found.info.run_id, status="RUNNING")
+            self._known = self._steps(found)
+        self._id = str(found.info.run_id)
+        self._send_settings(run, found.data.params)
+        return self._id
+
+    def log(self, step: int, split: str, metrics: Mapping[str, float]) -> None:
+        """Collects the metrics, with the names `split/name`."""
+        if step in self._known.get(split, ()):
+            return
+        from mlflow.entities import Metric
+
+        now = int(time.time() * 1000)
+        self._metrics += [
+            Metric(_valid(f"{split}/{name}"), value, now, step) for name, value in metrics.items()
+        ]
+
+    def flush(self) -> None:
+        """Sends the collected metrics."""
+        while self._metrics:
+            self._client.log_batch(self._id, metrics=self._metrics[:_MAX_METRICS])
+            del self._metrics[:_MAX_METRICS]
+
+    def finish(self, status: str, results: Mapping[str, str]) -> None:
+        """Adds the results as tags, and ends the MLflow run."""
+        self._send_tags(results)
+        self._client.set_terminated(self._id, _STATUS[status])
+
+    def _earlier_run(self, run_id: str | None) -> Any:
+        """Returns the run with an id, or None if there is none in this store."""
+        if run_id is None:
+            return None
+        from mlflow.exceptions import MlflowException
+
+        try:
+            found = self._client.get_run(run_id)
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+                raise
+            found = None
+        if found is None or found.info.lifecycle_stage == "deleted":
+            note(f"tracker mlflow: run {run_id} was not found; creating another")
+            return None
+        return found
+
+    def _experiment_id(self, name: str) -> str:
+        name = self._experiment_name or os.environ.get("MLFLOW_EXPERIMENT_NAME") or name
+        found = self._client.get_experiment_by_name(name)
+        if found is not None:
+            return str(found.experiment_id)
+        folder = _directory(self._uri)
+        place = (folder / "artifacts").as_uri() if folder else None
+        return str(self._client.create_experiment(name, artifact_location=place))
+
+    def _steps(self, found: Any) -> dict[str, set[int]]:
+        first = {name.partition("/")[0]: name for name in sorted(found.data.metrics, reverse=True)}
+        return {
+            split: {m.step for m in self._client.get_metric_history(found.info.run_id, name)}
+            for split, name in first.items()
+        }
+
+    def _send_settings(self, run: RunInfo, known: Mapping[str, str]) -> None:
+        from mlflow.entities import Param
+
+        settings = {_valid(name): _cut(value) for name, value in run.settings.items()}
+        new = [Param(name, value) for name, value in settings.items() if name not in known]
+        for batch in _batches(new, _MAX_PARAMS):
+            self._client.log_batch(self._id, params=batch)
+        # MLflow does not change parameters.
+        changed = {
+            f"resumed_with/{name}": value
+            for name, value in settings.items()
+            if known.get(name, value) != value
+        }
+        self._send_tags(
+            {
+                "experiment": run.name,
+                "mode": run.mode,
+                "run_directory": str(run.directory),
+                **changed,
+            }
+        )
+
+    def _send_tags(self, tags: Mapping[str, str]) -> None:
+        from mlflow.entities import RunTag
+
+        made = [RunTag(_valid(name), value[:_MAX_VALUE]) for name, value in tags.items()]
+        for batch in _batches(made, _MAX_PARAMS):
+            self._client.log_batch(self._id, tags=batch)
+
+
+def _directory(uri: str) -> Path | None:
+    """Returns the directory that a path names, or None if `uri` is a URI."""
+    if "://" in uri or uri.startswith(("file:", "databricks", "uc:")):
+        return None
+    return Path(uri).expanduser().absolute()
+
+
+def _store_uri(uri: str) -> str:
+    """Returns the URI of a store; that of a directory is an SQLite database in it."""
+    folder = _directory(uri)
+    if folder is None:
+        return uri
+    folder.mkdir(parents=True, exist_ok=True)
+    return f"sqlite:///{folder / 'mlflow.db'}"
+
+
+def _name_of(run: RunInfo) -> str:
+    name = f"{run.name}/{run.directory.name}"
+    return name if run.mode.startswith("train") else f"{name} ({run.mode})"
+
+
+def _valid(name: str) -> str:
+    return _FORBIDDEN.sub("_", name)[:_MAX_NAME]
+
+
+def _cut(value: Any) -> str:
+    text = inline(value)
+    return text if len(text) <= _MAX_VALUE else f"{text[: _MAX_VALUE - 1]}…"
+
+
+def _batches(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]

@@ -1,0 +1,104 @@
+"""Builds the trackers that a config names, and passes the records of a run to all of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from orbit_runner.config.schema.trackers import ARGUMENTS, TENSORBOARD, TrackerConfig
+from orbit_runner.config.serialize import plain
+from orbit_runner.trackers.background import BackgroundTracker
+from orbit_runner.trackers.base import RunInfo, Tracker
+from orbit_runner.trackers.ids import TrackerIds
+from orbit_runner.utils.user_classes import load_class
+
+# Seconds to wait for all trackers at the end of a run. After a signal, the process may be killed
+# soon.
+_WAIT, _WAIT_AFTER_ERROR = 30.0, 3.0
+_CLASSES = {"mlflow": "MLflowTracker", "wandb": "WandbTracker"}
+_ADVICE = {
+    "mlflow": "check tracking_uri, or MLFLOW_TRACKING_URI, and that the server is running",
+    "wandb": "check the network and WANDB_API_KEY, or pass the argument mode: offline",
+}
+
+
+class Tracking:
+    """The trackers of a run; false if there are none."""
+
+    def __init__(self, trackers: Sequence[BackgroundTracker] = ()) -> None:
+        self._trackers = tuple(trackers)
+
+    def __bool__(self) -> bool:
+        return bool(self._trackers)
+
+    def start(self, info: RunInfo, ids: Path) -> None:
+        """Starts all trackers. `ids` is the file that keeps their ids."""
+        known = TrackerIds(ids)
+        for tracker in self._trackers:
+            earlier = dataclasses.replace(info, previous_id=known.get(tracker.name))
+            tracker.start(earlier, functools.partial(known.put, tracker.name))
+
+    def log(self, split: str, records: Sequence[tuple[int, Mapping[str, Any]]]) -> None:
+        """Passes records, each with its step. Returns at once."""
+        for tracker in self._trackers:
+            tracker.log([(step, split, values) for step, values in records])
+
+    def finish(self, status: str, results: Mapping[str, str]) -> None:
+        """Ends all trackers, and waits some seconds until they have sent what is left."""
+        wait = _WAIT if status == "finished" else _WAIT_AFTER_ERROR
+        deadline = time.monotonic() + wait
+        for tracker in self._trackers:
+            tracker.end(status, results)
+        for tracker in self._trackers:
+            tracker.wait(deadline)
+
+
+def writes_event_files(config: Sequence[TrackerConfig]) -> bool:
+    """Returns whether TensorBoard is one of the trackers.
+
+    It has no class: Orbit's summary managers write its event files, which may contain images.
+    """
+    return any(one.class_name == TENSORBOARD for one in config)
+
+
+def make_tracking(config: Sequence[TrackerConfig]) -> Tracking:
+    """Returns the trackers that the section `trackers` of a config names, except for TensorBoard.
+
+    Raises SettingError if a class does not exist, is not a tracker, or takes other arguments.
+    """
+    names: dict[str, int] = {}
+    made = []
+    for index, one in enumerate(config):
+        if one.class_name == TENSORBOARD:
+            continue
+        number = names[one.class_name] = names.get(one.class_name, 0) + 1
+        name = one.class_name if number == 1 else f"{one.class_name}#{number}"
+        made.append(_make(one, name, f"trackers[{index}]"))
+    return Tracking(made)
+
+
+def _make(config: TrackerConfig, name: str, path: str) -> BackgroundTracker:
+    arguments = plain(config.arguments)
+    if config.class_name in ARGUMENTS:
+        # Imported by the thread, because it takes seconds and may fail.
+        make = functools.partial(_known, config.class_name, arguments)
+        return BackgroundTracker(
+            name,
+            make,
+            advice=_ADVICE[config.class_name],
+            if_missing=f"install it: {config.installation}",
+        )
+    cls = load_class(config.class_name, Tracker, arguments, path)
+    return BackgroundTracker(name, lambda: cls(**arguments))
+
+
+def _known(name: str, arguments: Mapping[str, Any]) -> Tracker:
+    module = importlib.import_module(f"orbit_runner.trackers.{name}")
+    cls: type[Any] = getattr(module, _CLASSES[name])
+    tracker: Tracker = cls(**arguments)
+    return tracker

@@ -1,0 +1,101 @@
+"""The section `trackers`: names, arguments and packages."""
+
+# ruff: noqa: E501 (one line a case)
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from orbit_runner.config.errors import ConfigError
+from orbit_runner.config.fingerprint import config_fingerprint
+from orbit_runner.config.resolve import Request, resolve
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.config.serialize import to_yaml
+
+
+def _config(value: str) -> ExperimentConfig:
+    flags = (("--trackers", "trackers", value),)
+    return resolve(Request(experiment="digits", flags=flags)).config
+
+
+def test_default_is_tensorboard_alone() -> None:
+    config = resolve(Request(experiment="digits")).config
+    assert [one.class_name for one in config.trackers] == ["tensorboard"]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "[]",
+        "[tensorboard, mlflow, wandb]",
+        "[{class_name: mlflow, arguments: {experiment_name: x, tracking_uri: 'http://host:5000'}}]",
+        "[{class_name: wandb, arguments: {mode: offline, tags: [a, b]}}]",
+        "[{class_name: my_package.MyTracker, arguments: {anything: [1, {a: b}]}}]",
+    ],
+)
+def test_trackers_survive_yaml_and_do_not_change_the_fingerprint(
+    value: str, tmp_path: Path
+) -> None:
+    config = _config(value)
+    (tmp_path / "again.yaml").write_text(to_yaml(config))
+
+    again = resolve(Request(experiment=str(tmp_path / "again.yaml"))).config
+
+    assert again.trackers == config.trackers
+    plain = resolve(Request(experiment="digits")).config
+    assert config_fingerprint(config) == config_fingerprint(plain)
+
+
+@pytest.mark.parametrize(
+    ("value", "path", "message"),
+    [
+        ("[mlfow]", "trackers[0].class_name", "unknown tracker 'mlfow'; did you mean 'mlflow'?"),
+        ("[{arguments: {}}]", "trackers[0].class_name", "unknown tracker ''"),
+        ("[my-package.X]", "trackers[0].class_name", "expected a module and a class"),
+        ("[{class_name: tensorboard, arguments: {a: 1}}]", "trackers[0].arguments", "unknown argument of tensorboard 'a'"),
+        ("[{class_name: mlflow, arguments: {uri: a}}]", "trackers[0].arguments", "unknown argument of mlflow 'uri'"),
+        ("[{class_name: mlflow, arguments: {run_name: 3}}]", "trackers[0].arguments", "run_name: got 3, expected a string"),
+        ("[{class_name: mlflow, arguments: {tracking_uri: 'https://a:b@host'}}]", "trackers[0].arguments", "MLFLOW_TRACKING_PASSWORD"),
+        ("[{class_name: wandb, arguments: {tags: a}}]", "trackers[0].arguments", "expected a list of strings"),
+        ("[{class_name: wandb, arguments: {tags: 3}}]", "trackers[0].arguments", "expected a list of strings"),
+        ("[{class_name: wandb, arguments: {mode: ofline}}]", "trackers[0].arguments", "did you mean 'offline'?"),
+    ],
+)  # fmt: skip
+def test_wrong_tracker_is_a_config_error(value: str, path: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        _config(value)
+    (problem,) = caught.value.problems
+    assert problem.path == path
+    assert message in problem.message
+
+
+@pytest.mark.parametrize("name", ["mlflow", "wandb"])
+def test_missing_package_is_reported_before_training(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / name).mkdir()  # A directory of that name, such as one that `wandb` writes.
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *_without(name)])
+    for module in [one for one in sys.modules if one.partition(".")[0] == name]:
+        monkeypatch.delitem(sys.modules, module)
+
+    (problem,) = _config(f"[tensorboard, {name}]").preflight("train")
+
+    assert problem[0] == "trackers[1].class_name"
+    assert f"pip install 'orbit-runner[{name}]'" in problem[1]
+
+
+def _without(name: str) -> list[str]:
+    return [path for path in sys.path if not (Path(path or ".") / name / "__init__.py").exists()]
+
+
+@pytest.mark.parametrize("name", ["mlflow", "wandb"])
+def test_installed_package_is_found(name: str) -> None:
+    assert [*_config(f"[{name}]").preflight("train")] == []
+
+
+def test_missing_module_of_an_own_tracker_is_reported() -> None:
+    (problem,) = _config("[no_such_package.MyTracker]").preflight("train")
+    assert problem[0] == "trackers[0].class_name"
+    assert "no module named 'no_such_package'" in problem[1]

@@ -1,0 +1,68 @@
+"""The documentation page on trackers: its files are run exactly as printed."""
+
+import csv
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from orbit_runner import Tracker
+from orbit_runner.cli.main import main
+from orbit_runner.config.schema.trackers import ARGUMENTS
+
+PAGE = (Path(__file__).parents[1] / "docs" / "trackers.md").read_text(encoding="utf-8")
+FILES = dict(re.findall(r"^`(\w+\.\w+)`:\n\n```\w+\n(.*?)^```", PAGE, re.M | re.S))
+SHORT = ["--train_steps=40", "--trainer.validation_interval=20", "--trainer.summary_interval=10"]
+
+
+@pytest.fixture(autouse=True)
+def _files_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, content in FILES.items():
+        (tmp_path / name).write_text(content)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "my_trackers", raising=False)
+    monkeypatch.setattr("orbit_runner.trackers.tracking._WAIT", 600.0)
+
+
+def _weights(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    command = ["run", "--experiment=digits_mlp", *SHORT, "--json", "--quiet", *arguments]
+    assert main(command) == 0
+    printed = capsys.readouterr()
+    assert "warning: tracker" not in printed.err
+    found: str = json.loads(printed.out)["fingerprint"]
+    assert len(found) == 64
+    return found
+
+
+@pytest.mark.slow
+def test_weights_are_the_same_with_each_documented_config(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    without = _weights(capsys, "--params_override=trackers=[]", "--model_dir=without")
+    configs = sorted(name for name in FILES if name.endswith(".yaml"))
+    assert configs == ["mlflow.yaml", "own.yaml", "tensorboard.yaml", "wandb.yaml"]
+
+    found = {
+        name: _weights(capsys, f"--config_file={name}", f"--model_dir={name}-run")
+        for name in configs
+    }
+
+    assert found == dict.fromkeys(configs, without)
+    with (tmp_path / "metrics.csv").open(newline="") as file:
+        rows = [(row[0], row[1]) for row in csv.reader(file) if row[2] == "accuracy"]
+    assert {step for step, split in rows if split == "validation"} == {"20", "40"}
+    assert {step for step, split in rows if split == "train"} == {"10", "20", "30", "40"}
+    assert (tmp_path / "runs/mlflow/mlflow.db").exists()
+    assert [*(tmp_path / "wandb.yaml-run/wandb").glob("offline-run-*")]
+    event_files = {path.parent.parent.name for path in tmp_path.glob("*/train/events.*")}
+    assert event_files == {"mlflow.yaml-run", "tensorboard.yaml-run"}
+
+
+def test_page_documents_every_method_and_argument() -> None:
+    methods = [name for name in vars(Tracker) if not name.startswith("_")]
+    assert [name for name in methods if f"`{name}(" not in PAGE] == []
+    arguments = [name for names in ARGUMENTS.values() for name in names]
+    assert [name for name in arguments if f"`{name}`" not in PAGE] == []

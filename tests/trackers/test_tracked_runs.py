@@ -1,0 +1,187 @@
+"""Runs with trackers of their own, failing ones among them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orbit_runner.errors import Diverged, SettingError
+from orbit_runner.train.callbacks.base import Callback
+from orbit_runner.train.stop_requests import StoppedAtStep
+from orbit_runner.train.trainer import Trainer
+from tests.support.toy import Notes, records, run, toy_config, weights
+from tests.trackers import trackers_of_tests
+
+_MODULE = "tests.trackers.trackers_of_tests"
+
+
+def _own(name: str, **arguments: str) -> str:
+    return json.dumps([{"class_name": f"{_MODULE}.{name}", "arguments": arguments}])
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.mark.usefixtures("patient")
+def test_own_tracker_receives_the_records_of_a_run_and_of_its_resume(tmp_path: Path) -> None:
+    folder, path = tmp_path / "a", tmp_path / "tracked"
+    trackers = _own("FileTracker", path=str(path))
+    run(toy_config(trainer__train_steps=10, trackers=trackers), folder)
+    run(toy_config(trackers=trackers), folder)
+
+    lines = _lines(path)
+    starts = [line for line in lines if line["event"] == "start"]
+    assert [(one["id"], one["step"], one["mode"]) for one in starts] == [
+        ("first", 0, "train_and_eval"),
+        ("first", 10, "train_and_eval"),
+    ]
+    assert "trackers" not in starts[0]["sections"]
+    assert "runtime" in starts[0]["sections"]
+    assert "learning_rate: 0.1" in starts[0]["config"]
+    assert str(path) not in starts[0]["config"]
+    logged = [line for line in lines if line["event"] == "log"]
+    for split in ("train", "validation"):
+        expected = [
+            {name: value for name, value in line.items() if name not in ("split", "time")}
+            for line in records(folder, split)
+        ]
+        found = [{"step": one["step"], **one["metrics"]} for one in logged if one["split"] == split]
+        assert [one["step"] for one in found] == [5, 10, 15, 20]
+        for left, right in zip(found, expected, strict=True):
+            assert left == pytest.approx(right)
+    ends = [line for line in lines if line["event"] == "finish"]
+    assert [(one["status"], one["results"]["step"]) for one in ends] == [
+        ("finished", "10"),
+        ("finished", "20"),
+    ]
+    newest = json.loads((folder / "checkpoints" / "ckpt-20.json").read_text())
+    assert ends[1]["results"]["weights_sha256"] == newest["weights"]
+
+
+@pytest.mark.usefixtures("patient")
+def test_evaluation_is_tracked_apart_from_training(tmp_path: Path) -> None:
+    folder, path = tmp_path / "a", tmp_path / "tracked"
+    config = toy_config(trackers=_own("FileTracker", path=str(path)))
+    run(config, folder)
+    path.unlink()
+    (folder / "trackers.json").write_text('{"other": "1"}')
+
+    run(config, folder, "eval")
+
+    start, logged, end = _lines(path)
+    assert (start["id"], start["mode"]) == ("first", "eval")
+    assert (logged["step"], logged["split"]) == (20, "validation")
+    assert end["status"] == "finished"
+    assert (folder / "trackers.eval.json").exists()
+    assert (folder / "trackers.json").read_text() == '{"other": "1"}'
+
+
+class _Raise(Callback):
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def on_evaluate(self, run: Any, logs: Any) -> None:
+        raise self._error
+
+
+@pytest.mark.usefixtures("patient")
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (Diverged("loss is NaN"), "failed"),
+        (ValueError("bug"), "failed"),
+        (KeyboardInterrupt(), "interrupted"),
+        (StoppedAtStep("left"), "interrupted"),
+    ],
+)
+def test_tracker_learns_how_a_run_ended(error: BaseException, status: str, tmp_path: Path) -> None:
+    path = tmp_path / "tracked"
+    config = toy_config(trackers=_own("FileTracker", path=str(path)))
+    with pytest.raises(type(error)):
+        run(config, tmp_path / "a", callbacks=[_Raise(error)])
+
+    end = _lines(path)[-1]
+    assert (end["event"], end["status"]) == ("finish", status)
+    assert end["results"]["step"] == "5"
+    assert end["results"]["reason"]
+
+
+def _fails(method: str) -> Callable[[], str]:
+    return lambda: _own("FailingTracker", method=method)
+
+
+@pytest.mark.parametrize(
+    "trackers",
+    [
+        *(_fails(name) for name in ("__init__", "start", "log", "flush", "finish")),
+        lambda: _own("ExitingTracker"),
+        lambda: _own("HangingTracker"),
+    ],
+    ids=["__init__", "start", "log", "flush", "finish", "exits", "hangs"],
+)
+def test_broken_tracker_only_causes_warnings(
+    trackers: Callable[[], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orbit_runner.trackers.tracking._WAIT", 2.0)
+    model, logs = run(toy_config(trackers="[]"), tmp_path / "without")
+    notes = Notes()
+    trackers_of_tests.release.clear()
+
+    tracked, same = run(toy_config(trackers=trackers()), tmp_path / "with", notes=notes)
+    trackers_of_tests.release.set()
+
+    assert [value.tobytes() for value in weights(tracked)] == [
+        value.tobytes() for value in weights(model)
+    ]
+    assert same["error"] == logs["error"]
+    warnings = [text for text in notes.notes if text.startswith("warning: tracker")]
+    assert 1 <= len(warnings) <= 2
+    assert "could not be sent" in warnings[-1]
+
+
+def test_records_do_not_end_loops_because_of_a_tracker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[bool] = []
+    monkeypatch.setattr(Trainer, "record_in_graph", lambda self: bool(taken.append(True)))
+
+    run(toy_config(trackers=_own("FileTracker", path=str(tmp_path / "tracked"))), tmp_path / "a")
+
+    assert taken == [True]
+
+
+@pytest.mark.parametrize(
+    ("trackers", "path", "message"),
+    [
+        (_own("NoTracker"), "trackers[0].class_name", "is not a subclass of orbit_runner.Tracker"),
+        (_own("FileTraker"), "trackers[0].class_name", "did you mean 'FileTracker'"),
+        (_own("FileTracker", pth="x"), "trackers[0].arguments", "missing a required argument"),
+    ],
+)
+def test_wrong_class_is_an_error_before_training(
+    trackers: str, path: str, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(SettingError, match=message) as caught:
+        run(toy_config(trackers=trackers), tmp_path)
+    assert caught.value.path == path
+    assert records_or_none(tmp_path) is None
+
+
+def records_or_none(folder: Path) -> Any:
+    return records(folder, "train") if (folder / "metrics.jsonl").exists() else None
+
+
+@pytest.mark.parametrize(("trackers", "written"), [("[]", False), ("[tensorboard]", True)])
+def test_event_files_are_written_only_with_the_tracker_tensorboard(
+    trackers: str, written: bool, tmp_path: Path
+) -> None:
+    run(toy_config(trackers=trackers), tmp_path)
+
+    assert (tmp_path / "train").exists() is written
+    assert (tmp_path / "validation").exists() is written
+    assert len(records(tmp_path, "train")) == 4
