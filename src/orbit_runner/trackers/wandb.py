@@ -30,7 +30,7 @@ class WandbTracker(Tracker):
         mode: str | None = None,
         directory: str | None = None,
     ) -> None:
-        self._given = {"entity": entity, "group": group, "mode": mode}
+        self._given: dict[str, Any] = {"entity": entity, "group": group, "mode": mode}
         self._project, self._name, self._tags = project, name, list(tags)
         self._directory = directory
         self._id = secrets.token_hex(4)
