@@ -11,7 +11,7 @@ from orbit_runner.reporting.html.svg_chart import is_logarithmic
 from orbit_runner.reporting.numbers import duration_or_dash, number_or_dash
 
 _GAP = 2
-_NARROWEST, _WIDEST = 10, 48
+_NARROWEST, _LEAST_CUT, _WIDEST = 10, 18, 48
 _PLOT_WIDTH, _PLOT_HEIGHT = 64, 10
 _MARKS = "abcdefghijklmnopqrstuvwxyz"
 
@@ -31,7 +31,7 @@ def format_comparison(
     names = [f"[{_mark(index)}] {name}" for index, name in enumerate(comparison.names)]
     blocks = [(title, rows) for title, rows in _blocks(comparison) if rows]
     heads = [len(name) for _, rows in blocks for name, _ in rows]
-    first = min(max(heads, default=0), max(20, width - 3 * _NARROWEST))
+    first = min(max(heads, default=0), max(20, width // 2))
     for part in _column_groups(names, blocks, width - first):
         yield "  ".join(
             [" " * first, *(f"{names[index]:<{size}}" for index, size in part)]
@@ -90,10 +90,11 @@ def _column_groups(
     names: Sequence[str], blocks: Sequence[tuple[str, list[Row]]], width: int
 ) -> Iterator[list[tuple[int, int]]]:
     """Yields groups of (column, width) that fit on the terminal, one below the other."""
-    sizes = []
+    longest = []
     for index, name in enumerate(names):
         texts = [name, *(values[index] for _, rows in blocks for _, values in rows)]
-        sizes.append(max(_NARROWEST, min(_WIDEST, max(map(len, texts)))))
+        longest.append(max(_NARROWEST, *map(len, texts)))
+    sizes = _column_sizes(longest, width)
     group: list[tuple[int, int]] = []
     used = 0
     for index, size in enumerate(sizes):
@@ -104,6 +105,15 @@ def _column_groups(
         used += size + _GAP
     if group:
         yield group
+
+
+def _column_sizes(longest: Sequence[int], width: int) -> list[int]:
+    """Returns the widths of columns; the widest are narrowed until all fit, but not too much."""
+    for limit in range(_WIDEST, _LEAST_CUT - 1, -1):
+        sizes = [min(size, limit) for size in longest]
+        if sum(sizes) + _GAP * len(sizes) <= width:
+            break
+    return sizes
 
 
 def draw_curves(
