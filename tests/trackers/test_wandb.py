@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+import time
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,16 @@ def _content(path: Path) -> list[Any]:
     return found
 
 
+def _complete_content(path: Path) -> list[Any]:
+    """Returns the records once the process of W&B has written the last one."""
+    for _ in range(600):
+        content = _content(path)
+        if content and content[-1].WhichOneof("record_type") == "exit":
+            return content
+        time.sleep(0.1)
+    raise AssertionError(f"{path} has no record of the end")
+
+
 def _history(content: list[Any]) -> list[dict[str, Any]]:
     return [
         {item.key or item.nested_key[0]: json.loads(item.value_json) for item in one.history.item}
@@ -50,7 +61,7 @@ def test_offline_run_is_written_and_resumed_with_the_same_id(tmp_path: Path) -> 
     run(toy_config(trackers=TRACKERS), folder)
 
     (second,) = {*(folder / "wandb").glob(f"offline-run-*-{run_id}*/*.wandb")} - {first}
-    content = _content(first)
+    content = _complete_content(first)
     (started,) = [one.run for one in content if one.WhichOneof("record_type") == "run"]
     assert (started.run_id, started.project, [*started.tags]) == (run_id, "p", ["t"])
     config = {item.key: item.value_json for item in started.config.update}
@@ -59,7 +70,7 @@ def test_offline_run_is_written_and_resumed_with_the_same_id(tmp_path: Path) -> 
     losses = [
         (line["_step"], line["train/training_loss"])
         for path in (first, second)
-        for line in _history(_content(path))
+        for line in _history(_complete_content(path))
         if "train/training_loss" in line
     ]
     assert [step for step, _ in losses] == [5, 10, 15, 20]
