@@ -13,7 +13,7 @@ from tests.support.run_directories import write_run
 
 
 class _Clock:
-    """A clock that moves only when it is told to, and when a report is written."""
+    """A clock that only the test and the writing of a report move forward."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, cost: float) -> None:
         self.now, self.written = 1000.0, 0

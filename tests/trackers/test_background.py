@@ -19,7 +19,7 @@ INFO = RunInfo(name="a", mode="train", directory=Path(), settings={}, config="",
 
 
 class Recording(Tracker):
-    """Fails as often as it is told before it starts, and records what it is given."""
+    """Fails a given number of times before it starts, and stores what it receives."""
 
     def __init__(self, failures: int = 0, error: Callable[[str], BaseException] = OSError) -> None:
         self.failures, self.error = failures, error
