@@ -53,6 +53,8 @@ LIGHT = sorted(
         *ROOT.glob("tasks/*/config.py"),
         *ROOT.glob("cli/commands/*.py"),
         *ROOT.glob("cli/flags/*.py"),
+        *ROOT.glob("cli/completion/*.py"),
+        *ROOT.glob("cli/runs/*.py"),
         *ROOT.glob("launch/**/*.py"),
         *ROOT.glob("datasets/**/*.py"),
         *(ROOT / "model_garden" / f"{name}.py" for name in ("catalogue", "loading", "provider")),
@@ -60,7 +62,6 @@ LIGHT = sorted(
             ROOT / "cli" / f"{name}.py"
             for name in (
                 *("main", "finetune", "launch_plan", "launch_start", "list_official"),
-                *("completion", "completion_values"),
                 *("model_selection", "reference_run"),
             )
         ),

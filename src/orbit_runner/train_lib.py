@@ -28,11 +28,11 @@ from orbit_runner.storage.paths import is_remote
 from orbit_runner.tasks.build import build_task
 from orbit_runner.train import loop
 from orbit_runner.train.callbacks.base import Callback
+from orbit_runner.train.callbacks.tracking import tracking_scope
 from orbit_runner.train.controller import Action, build_controller, quiet_orbit
 from orbit_runner.train.error_messages import error_message_scope
 from orbit_runner.train.run import Run
 from orbit_runner.train.run_scope import run_scope
-from orbit_runner.train.tracking import tracking_scope
 
 __all__ = ["OrbitExperimentRunner", "prepare", "run_experiment"]
 _OF_MODEL_GARDEN = ("maybe_create_best_ckpt_exporter",)

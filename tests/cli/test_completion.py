@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from orbit_runner.cli.completion import candidates
+from orbit_runner.cli.completion.candidates import candidates
 from orbit_runner.cli.main import COMMANDS
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.resolve import Request, resolve

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from orbit_runner.config.schema.checks.runtime import runtime_problems
 from orbit_runner.config.schema.runtime import RuntimeConfig
-from orbit_runner.config.schema.runtime_rules import runtime_problems
 from orbit_runner.config.schema.strategies import STRATEGIES
 
 ONE_PROCESS = ("off", "one_device", "mirrored", "tpu")

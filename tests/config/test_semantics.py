@@ -11,7 +11,7 @@ import pytest
 from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.parsing.search_path import shipped_root
 from orbit_runner.config.schema.base import Config
-from orbit_runner.config.schema.batch_checks import batch_problems
+from orbit_runner.config.schema.checks.batch import batch_problems
 from orbit_runner.registry import IMAGE_MODELS, RATING_MODELS, TASKS, TEXT_MODELS
 
 OPT = "trainer.optimizer_config"

@@ -5,7 +5,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from orbit_runner.train.system_metrics import SystemMetrics
+from orbit_runner.train.measurements.system_metrics import SystemMetrics
 from tests.support.digits import digits_config
 from tests.support.toy import records, run, toy_config
 

@@ -16,10 +16,10 @@ from orbit_runner.config.diff import differences
 from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.config.fingerprint import DATA_DIRECTORIES, touches_weights
 from orbit_runner.config.resolve import Request, Resolved, resolve
-from orbit_runner.config.schema.batch_checks import batch_problems
+from orbit_runner.config.schema.checks.batch import batch_problems
+from orbit_runner.config.schema.checks.partition import run_problems
 from orbit_runner.config.schema.data import services_of
 from orbit_runner.config.schema.modes import MODES, TRAINING
-from orbit_runner.config.schema.partition_checks import run_problems
 from orbit_runner.config.schema.partitioning import effective_runtime
 from orbit_runner.distribute.cluster.addresses import find_unreachable
 from orbit_runner.distribute.cluster.description import Cluster

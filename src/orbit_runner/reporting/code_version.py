@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from orbit_runner.errors import first_line
+from orbit_runner.reporting.git import MAX_OUTPUT, Git, GitError
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.utils.files import write_whole
-from orbit_runner.utils.git import MAX_OUTPUT, Git, GitError
 
 _MAX_FILE, _MAX_PATCH, _MAX_FILES = 256 * 2**10, 2**20, 300
 _MAX_NAMES = 300  # in each list of the record

@@ -9,7 +9,7 @@ from typing import Any
 
 from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of
 from orbit_runner.errors import first_line
-from orbit_runner.reporting.report_page import report_page
+from orbit_runner.reporting.html.report_page import report_page
 from orbit_runner.reporting.run_data import read_run
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.train.callbacks.base import Callback, Logs

@@ -17,9 +17,9 @@ from orbit_runner.train.callbacks.callback_list import CallbackList
 from orbit_runner.train.callbacks.summaries import JsonLines, Summaries
 from orbit_runner.train.loops.loop_length import LoopLength
 from orbit_runner.train.loops.recorder import MAX_RECORDS
+from orbit_runner.train.measurements.system_metrics import SystemMetrics
 from orbit_runner.train.rollback import can_roll_back
 from orbit_runner.train.run import Run
-from orbit_runner.train.system_metrics import SystemMetrics
 
 Action = Callable[[Any], None]
 

@@ -26,8 +26,8 @@ from orbit_runner.train.loops.chunked_loop import chunked_loop, row_of
 from orbit_runner.train.loops.iterator_loops import counted_loop, recorded_loop
 from orbit_runner.train.loops.loop_pieces import LoopPieces
 from orbit_runner.train.loops.recorder import Recorder
+from orbit_runner.train.measurements.watch import Watch
 from orbit_runner.train.schedule import Plan
-from orbit_runner.train.watch import Watch
 from orbit_runner.utils.autograph import convert
 from orbit_runner.utils.flops import step_flops
 from orbit_runner.utils.garbage_collection import paused_collection_scope

@@ -14,8 +14,8 @@ from typing import Any
 
 from orbit_runner.cli.flags.config_flags import Parser, parse, parser
 from orbit_runner.cli.remote_runs import local_run_scope
-from orbit_runner.cli.run_columns import RunColumns
-from orbit_runner.cli.run_filter import parse_condition
+from orbit_runner.cli.runs.columns import RunColumns
+from orbit_runner.cli.runs.conditions import parse_condition
 from orbit_runner.errors import RunnerError, nearest
 from orbit_runner.reporting.comparison import RunComparison, compare
 from orbit_runner.run_directory.run_summary import find_runs, read_summary
@@ -131,7 +131,7 @@ def _curves(comparison: RunComparison, asked: Sequence[str]) -> list[Curve]:
 
 
 def _write_page(comparison: RunComparison, curves: Sequence[Curve], path: Path) -> None:
-    from orbit_runner.reporting.comparison_page import comparison_page
+    from orbit_runner.reporting.html.comparison_page import comparison_page
 
     try:
         write_whole(path, comparison_page(comparison, curves))

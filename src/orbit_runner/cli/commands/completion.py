@@ -44,7 +44,7 @@ def _print_candidates(words: Sequence[str]) -> None:
         contextlib.redirect_stdout(io.StringIO()),
         _without_tensorflow_scope(),
     ):
-        from orbit_runner.cli.completion import candidates
+        from orbit_runner.cli.completion.candidates import candidates
 
         found = candidates(words)
     for text, help in found:

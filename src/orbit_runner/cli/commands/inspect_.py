@@ -25,7 +25,7 @@ from orbit_runner.cli.gin_bindings import bind_gin
 from orbit_runner.cli.preflight import setting_error_scope
 from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.config.resolve import Resolved, resolve
-from orbit_runner.config.schema.batch_checks import batch_problems
+from orbit_runner.config.schema.checks.batch import batch_problems
 from orbit_runner.errors import DataError, RunnerError, SettingError
 from orbit_runner.storage.staged_config import localize
 from orbit_runner.utils.files import write_whole
@@ -153,7 +153,7 @@ def _write_images(path: Path, found: Any) -> None:
 
 
 def _write_page(path: Path, found: Any) -> None:
-    from orbit_runner.reporting.inspection_page import inspection_page
+    from orbit_runner.reporting.html.inspection_page import inspection_page
 
     _write(path, "--html", inspection_page(found).encode())
 

@@ -13,10 +13,10 @@ from orbit_runner.cli.flags.config_flags import Parser, add_config_flags, parse,
 from orbit_runner.cli.preflight import setting_error_scope
 from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.config.resolve import Request, Resolved, resolve
-from orbit_runner.config.schema.batch_checks import batch_problems
+from orbit_runner.config.schema.checks.batch import batch_problems
+from orbit_runner.config.schema.checks.partition import run_problems
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.modes import MODES, TRAINING
-from orbit_runner.config.schema.partition_checks import run_problems
 from orbit_runner.config.schema.partitioning import effective_runtime
 from orbit_runner.config.serialize import to_yaml
 from orbit_runner.distribute.cluster.description import Cluster, Member

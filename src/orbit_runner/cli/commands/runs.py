@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from orbit_runner.cli.flags.config_flags import Parser, parse, parser
-from orbit_runner.cli.run_columns import DEFAULT_COLUMNS, RunColumns
-from orbit_runner.cli.run_filter import parse_condition
+from orbit_runner.cli.runs.columns import DEFAULT_COLUMNS, RunColumns
+from orbit_runner.cli.runs.conditions import parse_condition
 from orbit_runner.errors import RunnerError
 from orbit_runner.run_directory.run_summary import RunSummary, read_summaries
 from orbit_runner.utils.files import jsonable

@@ -18,7 +18,7 @@ from orbit_runner.cli.gin_bindings import check_bindings
 from orbit_runner.config.errors import ConfigError, Problem
 from orbit_runner.config.parsing.search_path import experiment_files, find_experiment
 from orbit_runner.config.resolve import Request, Resolved, resolve
-from orbit_runner.config.schema.batch_checks import batch_problems
+from orbit_runner.config.schema.checks.batch import batch_problems
 from orbit_runner.config.schema.partitioning import effective_runtime
 
 

@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from orbit_runner.config.schema.base import Config, field
-from orbit_runner.config.schema.batch_checks import parameter_server_problems, unserved_sections
 from orbit_runner.config.schema.callbacks import CallbackConfig
+from orbit_runner.config.schema.checks.batch import parameter_server_problems, unserved_sections
+from orbit_runner.config.schema.checks.watch import watch_problems
 from orbit_runner.config.schema.data import DataConfig
 from orbit_runner.config.schema.partitioning import setting_problems
 from orbit_runner.config.schema.runtime import RuntimeConfig
 from orbit_runner.config.schema.trackers import TENSORBOARD, TrackerConfig
 from orbit_runner.config.schema.trainer import TrainerConfig
-from orbit_runner.config.schema.watch_checks import watch_problems
 from orbit_runner.registry import TASKS
 
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 
 from orbit_runner.config.schema.base import Config, field
-from orbit_runner.config.schema.runtime_rules import inert_settings, runtime_problems
+from orbit_runner.config.schema.checks.runtime import inert_settings, runtime_problems
 from orbit_runner.config.schema.strategies import STRATEGIES, StrategyTraits
 
 ROLES = ("chief", "worker", "ps", "evaluator")

@@ -35,11 +35,11 @@ from orbit_runner.train import loop
 from orbit_runner.train.callbacks.base import Callback
 from orbit_runner.train.callbacks.callback_list import CallbackList, keeps_state
 from orbit_runner.train.callbacks.interrupts import SignalAction, SignalGuard
+from orbit_runner.train.callbacks.tracking import tracking_scope
 from orbit_runner.train.controller import Action, build_controller, quiet_orbit
 from orbit_runner.train.error_messages import error_message_scope
 from orbit_runner.train.run import Run
 from orbit_runner.train.run_scope import run_scope
-from orbit_runner.train.tracking import tracking_scope
 from orbit_runner.utils.files import cut_records
 from orbit_runner.utils.log import LOGGER, PlainMessages, log_scope, phase
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from orbit_runner.config.schema.batch_checks import batch_problems
+from orbit_runner.config.schema.checks.batch import batch_problems
 from orbit_runner.config.schema.partitioning import (
     SPLITTING,
     Split,

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from orbit_runner.cli.run_columns import RunColumns
+from orbit_runner.cli.runs.columns import RunColumns
 from orbit_runner.errors import RunnerError, shorten
 from orbit_runner.run_directory.run_summary import RunSummary
 

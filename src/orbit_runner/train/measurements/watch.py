@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from orbit_runner.errors import RunnerError
 from orbit_runner.run_directory.metric_records import UPDATE_RATIO, WATCH
-from orbit_runner.train.watch_layers import layers_by_variable
+from orbit_runner.train.measurements.watch_layers import layers_by_variable
 
 GRADIENT_NORM = f"{WATCH}gradient_norm"
 WEIGHT_NORM = f"{WATCH}weight_norm"

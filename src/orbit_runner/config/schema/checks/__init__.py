@@ -1,0 +1,1 @@
+"""Checks that involve several settings."""

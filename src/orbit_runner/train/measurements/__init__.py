@@ -1,0 +1,1 @@
+"""Measurements of the training and of the machine."""
