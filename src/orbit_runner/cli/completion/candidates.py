@@ -8,7 +8,7 @@ import importlib
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 
-from orbit_runner.cli import completion_values as values
+from orbit_runner.cli.completion import values
 from orbit_runner.cli.completion.values import Candidates
 from orbit_runner.cli.flags.config_flags import FIELDS, Parser, parser_of
 from orbit_runner.cli.main import COMMANDS, module_of
