@@ -1,11 +1,9 @@
 """The time of each phase of a run."""
 
-import logging
-
 import pytest
 
 from orbit_runner.reporting.phase_times import phase_times_scope
-from orbit_runner.utils.log import LOGGER, note, phase
+from orbit_runner.utils.log import PlainMessages, log_scope, note, phase
 
 
 def test_times_are_added_up_by_the_first_word_of_the_phase(
@@ -13,8 +11,7 @@ def test_times_are_added_up_by_the_first_word_of_the_phase(
 ) -> None:
     now = [100.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
-    monkeypatch.setattr(LOGGER, "level", logging.DEBUG)
-    with phase_times_scope("importing") as times:
+    with log_scope(PlainMessages(lambda text: None)), phase_times_scope("importing") as times:
         for name, seconds in (
             ("building the model", 3.0),
             ("training", 1.0),
