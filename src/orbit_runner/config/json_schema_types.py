@@ -38,7 +38,7 @@ def type_schema(hint: Any, meta: Mapping[str, Any], *, lenient: bool = False) ->
 
     Args:
         hint: The type of the setting.
-        meta: The metadata of its field, for the limits.
+        meta: The metadata of its field, which contains the limits.
         lenient: Whether values are accepted as in Model Garden; see `Builder`.
     """
     schema: dict[str, Any] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 import threading
 import time
@@ -107,7 +108,7 @@ class BackgroundTracker:
         while batch := self._next_batch():
             for step, split, values in batch:
                 numbers = _numbers(values)
-                if not self._repeat(lambda: tracker.log(step, split, numbers)):  # noqa: B023
+                if not self._repeat(functools.partial(tracker.log, step, split, numbers)):
                     return
             if not self._repeat(tracker.flush):
                 return

@@ -24,7 +24,7 @@ _HEAVY = ("tensorflow", "tf_keras", "keras", "official", "orbit")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Prints a script or, for a script, the candidates. Returns 0."""
+    """Prints a completion script, or the candidates that such a script asks for. Returns 0."""
     if arguments and arguments[0] == _WORDS:
         _print_candidates(arguments[1:])
         return 0

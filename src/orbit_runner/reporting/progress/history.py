@@ -10,7 +10,7 @@ from orbit_runner.train.callbacks.base import Callback, Logs
 
 _WORK = ("tflops_per_second", "mfu")
 _LOSS = "training_loss"
-_RECORDS = 60  # of the loss, for the curve
+_RECORDS = 60  # How many values of the loss the curve shows at most.
 # Reading the metrics takes longer than a short loop, so it is not done after each one.
 _READ_SECONDS = 0.1
 
