@@ -13,7 +13,6 @@ from orbit_runner.config.schema.modes import TRAINING
 from orbit_runner.distribute.parameter_server import is_asynchronous
 from orbit_runner.distribute.process_group import Workers
 from orbit_runner.errors import RunnerError
-from orbit_runner.run_directory.remote.run import evaluation_scope, training_scope
 
 
 @contextlib.contextmanager
@@ -26,6 +25,9 @@ def remote_run_scope(
     strategy is used. Raises `RunnerError` if the processes of a cluster would share the directory
     or another process trains in it, and `StorageError` if the store cannot be read or written.
     """
+    # Imported here, because importing it takes 15 ms, and every run imports this module.
+    from orbit_runner.run_directory.remote.run import evaluation_scope, training_scope
+
     strategy = strategy or tf.distribute.get_strategy()
     if Workers(strategy).count > 1 or is_asynchronous(strategy):
         raise RunnerError(
