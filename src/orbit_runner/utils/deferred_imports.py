@@ -24,6 +24,7 @@ NAMES = (
     "numpy.ma",
     "numpy.polynomial",
     "numpy.testing",
+    "oauth2client.client",
     "pandas",
     "requests",
     "scipy.linalg",
@@ -32,6 +33,8 @@ NAMES = (
     "sklearn.metrics",
     "tensorflow_datasets",
 )
+# Objects that other modules import by name. The code of their module runs when they are used.
+OBJECTS = {"oauth2client.client": ("GoogleCredentials",)}
 
 _lock = threading.RLock()
 
@@ -41,13 +44,37 @@ class Deferred(types.ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         """Runs the code in the thread that comes first, then looks up the attribute again."""
-        with _lock:
-            waiting = self.__dict__.pop("_deferred", None)
-            if waiting is not None:
-                _run(self, *waiting)
-            elif type(self) is Deferred:  # Accessed by its own code before it is defined.
-                raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
-        return getattr(self, name)
+        if name in OBJECTS.get(self.__name__, ()):
+            return DeferredObject(self, name)
+        # `from … import` asks for `__path__`, which only packages have.
+        if name == "__path__" and self.__dict__.get("_deferred", (None, ()))[1] is None:
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        return _look_up(self, name)
+
+
+class DeferredObject:
+    """An object in a module whose code has not run yet."""
+
+    def __init__(self, module: types.ModuleType, name: str) -> None:
+        self._object = lambda: _look_up(module, name)
+
+    def __getattr__(self, name: str) -> Any:
+        """Runs the code of the module if it has not run yet."""
+        return getattr(self._object(), name)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Runs the code of the module if it has not run yet."""
+        return self._object()(*args, **kwargs)
+
+
+def _look_up(module: types.ModuleType, name: str) -> Any:
+    with _lock:
+        waiting = module.__dict__.pop("_deferred", None)
+        if waiting is not None:
+            _run(module, *waiting)
+        elif type(module) is Deferred:  # Accessed by its own code before it is defined.
+            raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
+    return getattr(module, name)
 
 
 def _run(module: types.ModuleType, loader: importlib.abc.Loader, path: Any) -> None:
