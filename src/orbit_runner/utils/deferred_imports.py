@@ -56,15 +56,15 @@ class DeferredObject:
     """An object in a module whose code has not run yet."""
 
     def __init__(self, module: types.ModuleType, name: str) -> None:
-        self._object = lambda: _look_up(module, name)
+        self._module, self._name = module, name
 
     def __getattr__(self, name: str) -> Any:
         """Runs the code of the module if it has not run yet."""
-        return getattr(self._object(), name)
+        return getattr(_look_up(self._module, self._name), name)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the code of the module if it has not run yet."""
-        return self._object()(*args, **kwargs)
+        return _look_up(self._module, self._name)(*args, **kwargs)
 
 
 def _look_up(module: types.ModuleType, name: str) -> Any:
