@@ -229,8 +229,11 @@ def test_setting_of_a_custom_task_can_affect_the_weights(over_digits: Callable[.
                 "1], dtype: uint8, high: 9}, label: {shape: [], dtype: int32, high: 1e1}}}}",
             )
         },
+        # Defaults of Model Garden's that are integers in settings of floating-point numbers.
+        {"experiment": "efficientnet_imagenet"},
+        {"experiment": "vit_base_imagenet"},
     ],
-    ids=["yaml", "gin", "optional", "nested"],
+    ids=["yaml", "gin", "optional", "nested", "integer_defaults", "integer_defaults_of_policies"],
 )
 def test_config_keeps_its_fingerprint_when_written_and_reloaded(
     request_: dict[str, Any], write: Callable[..., str]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -29,3 +30,7 @@ def test_run_directory_page_lists_every_file_of_a_run(
     assert written | {"code.patch", "trackers.json", "wandb"} == listed
     inside = {re.sub(r"\d+.*", "", path.name) for path in (run / "checkpoints").iterdir()}
     assert {"ckpt-", "fingerprints.jsonl"} <= inside
+    page = PAGE.read_text(encoding="utf-8").partition("\n## The record of a checkpoint\n")[2]
+    record = json.loads((run / "checkpoints" / "ckpt-4.json").read_text())
+    keys = re.findall(r"^\| (`.*?) \|", page.partition("\n## ")[0], flags=re.MULTILINE)
+    assert {name for row in keys for name in re.findall(r"`([^`]+)`", row)} - {"key"} == {*record}

@@ -176,6 +176,8 @@ class Builder:
         usual = base if field.metadata.get("merged") else default_of(field)
         try:
             value = convert(written, hint, lenient=self._lenient)
+            if type(value) is float and type(usual) is int and value == usual:
+                value = usual  # Fingerprints tell 40 from 40.0, and some defaults are integers.
             if issubclass(owner, OneOf) and field.name == "type":
                 check_choice(value, owner)
             check_value(value, field, usual)
