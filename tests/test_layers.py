@@ -32,6 +32,7 @@ LAYERS = (
     "state",
     "checkpoint",
     "run_directory",
+    "profiling",
     "trackers",
     "train",
     "serving",
@@ -46,7 +47,15 @@ LAYERS = (
     "reporting",
     "cli",
 )
-WITHOUT_TENSORFLOW = ("errors", "storage", "registration", "registry", "config", "trackers")
+WITHOUT_TENSORFLOW = (
+    "errors",
+    "storage",
+    "registration",
+    "registry",
+    "config",
+    "trackers",
+    "profiling",
+)
 # Read before tensorflow is imported: the configs of tasks, and the commands that only read.
 LIGHT = sorted(
     [

@@ -19,6 +19,7 @@ ALL = {
     "list": (["list"], "none"),
     "show": (["show", "--experiment=digits"], "all"),
     "inspect": (["inspect", "digits"], "all"),
+    "profile": (["profile", "digits"], "all"),
     "explain": (["explain", "seed", "--experiment=digits"], "all"),
     "schema": (["schema", "--experiment=digits"], "all"),
     "completion": (["completion", "bash"], "none"),

@@ -55,6 +55,7 @@ def test_help_lists_every_command(cli: Cli, arguments: tuple[str, ...]) -> None:
                   "--num_gpus", "--distribution_strategy", "--tpu", "--import", "--origins", "--json",
                   "--SECTION.NAME=VALUE"]),
         ("inspect", ["EXPERIMENT", "--layers", "--measure", "--images", "--html", "--json", "--SECTION.NAME=VALUE"]),
+        ("profile", ["RUN|EXPERIMENT", "--steps", "--top", "--keep", "--json", "--SECTION.NAME=VALUE"]),
         ("list", ["--json", "--import"]),
         ("validate", ["--experiment", "FILE"]),
         ("diff", ["left", "right", "--json"]),

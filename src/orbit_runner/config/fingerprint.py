@@ -41,6 +41,7 @@ _NEVER = frozenset(
         "trainer.validation_summary_subdir",
         # What is measured. Measured steps change the weights as other steps do.
         "trainer.watch_interval",
+        "trainer.profile_steps",
         "trainer.system_metrics",
         "trainer.report_interval",
         "trainer.preemption_on_demand_checkpoint",

@@ -126,9 +126,12 @@ def intra_op_threads(runtime: RuntimeConfig) -> int:
     asked = os.environ.get("TF_NUM_INTRAOP_THREADS", "")
     if asked.strip().isdecimal() and int(asked):
         return int(asked)
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return available_cores()
+
+
+def available_cores() -> int:
+    """Returns the number of processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _onednn(sets: set[str]) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import orbit
 
 from orbit_runner.errors import Diverged, RunnerError
+from orbit_runner.train.measurements.step_profiler import profile_scope
 from orbit_runner.train.rollback import can_roll_back, record_divergence, roll_back
 from orbit_runner.train.run import Run
 from orbit_runner.train.stop_requests import StopTraining
@@ -28,7 +29,12 @@ def run_mode(run: Run, controller: orbit.Controller, mode: str) -> Logs:
         return evaluate_checkpoint(run, controller)
     if mode == "continuous_eval":
         return evaluate_continuously(run, controller)
-    with run.stops.signals.installed_scope(), run.checkpoints.completed_saves_scope():
+    profiler = run.trainer.profiler if run.trainer is not None else None
+    with (
+        run.stops.signals.installed_scope(),
+        run.checkpoints.completed_saves_scope(),
+        profile_scope(profiler),
+    ):
         logs = train(run, controller, evaluates=mode == "train_and_eval")
         if mode == "train_and_post_eval":
             logs = evaluate(run, controller)

@@ -33,6 +33,7 @@ from orbit_runner.train.callbacks.callback_list import CallbackList, make_callba
 from orbit_runner.train.callbacks.interrupts import SignalGuard
 from orbit_runner.train.callbacks.summaries import JsonLines
 from orbit_runner.train.loops.loop_pieces import LoopPieces
+from orbit_runner.train.measurements.step_profiler import step_profiler
 from orbit_runner.train.reproducibility import inexact_reasons, resume_reasons
 from orbit_runner.train.schedule import Plan, make_plan
 from orbit_runner.train.stop_requests import StopRequests
@@ -120,6 +121,7 @@ class Run:
             self.trainer = parts.trainer(self.plan) if trains else None
         if self.trainer is not None:
             self.trainer.pieces = LoopPieces(config.runtime.grace_period, self.stops.next_piece)
+            self.trainer.profiler = step_profiler(self)
         with self.own_strategy.scope():
             self.evaluator = parts.evaluator(self.validation_steps) if evaluates else None
         self.best: BestKeeper | None = best_checkpoint(self)

@@ -26,6 +26,7 @@ from orbit_runner.train.loops.chunked_loop import chunked_loop, row_of
 from orbit_runner.train.loops.iterator_loops import counted_loop, recorded_loop
 from orbit_runner.train.loops.loop_pieces import LoopPieces
 from orbit_runner.train.loops.recorder import Recorder
+from orbit_runner.train.measurements.step_profiler import StepProfiler
 from orbit_runner.train.measurements.watch import Watch
 from orbit_runner.train.schedule import Plan
 from orbit_runner.utils.autograph import convert
@@ -105,6 +106,7 @@ class Trainer(orbit.StandardTrainer):
         self._seed = config.runtime.seed
         # `pieces` may be replaced by an object that stops within a loop.
         self.timer, self.pieces = StepTimer(), LoopPieces()
+        self.profiler: StepProfiler | None = None
         self._pieces = config.trainer.gradient_accumulation_steps
         self._peak = gpus_peak(strategy, config.runtime.mixed_precision_dtype or "float32")
         # The random draws of a step that depend on more than (seed, step).
@@ -210,6 +212,8 @@ class Trainer(orbit.StandardTrainer):
 
     def rewind(self) -> None:
         """Makes the next loop start at the global step, which was set back."""
+        if self.profiler is not None:
+            self.profiler.stop()
         self.train_dataset = None
         self._reset_metrics()
 
@@ -236,6 +240,8 @@ class Trainer(orbit.StandardTrainer):
         loop = self.loop_fn()
         if self._watch is not None:
             loop = self._watch.loop(loop, self.loop_fn(), self._global_step)
+        if self.profiler is not None:
+            loop = self.profiler.loop(loop, self._global_step)
         return lambda iterator, steps: self.pieces.run(
             loop, iterator, int(steps), self._end_piece, self._align
         )
@@ -244,10 +250,13 @@ class Trainer(orbit.StandardTrainer):
         """Returns the length of a piece of at most `steps` steps.
 
         A piece ends at the last record in it, if any. A measured step is a piece of its own.
+        Profiled steps and others are in different pieces.
         """
         if self._recorder is not None:
             steps = self._recorder.steps_to_last_record(self._global_step(), steps)
-        return steps if self._watch is None else self._watch.aligned(self._global_step(), steps)
+        if self._watch is not None:
+            steps = self._watch.aligned(self._global_step(), steps)
+        return steps if self.profiler is None else self.profiler.aligned(self._global_step(), steps)
 
     def _end_piece(self) -> None:
         """Waits for the steps of a piece, and reads the records that ended in it."""

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from orbit_runner.config.schema.base import Config, field
 from orbit_runner.config.schema.callbacks import CallbackConfig
 from orbit_runner.config.schema.checks.batch import parameter_server_problems, unserved_sections
+from orbit_runner.config.schema.checks.profile import profile_problems
 from orbit_runner.config.schema.checks.watch import watch_problems
 from orbit_runner.config.schema.data import DataConfig
 from orbit_runner.config.schema.partitioning import setting_problems
@@ -176,6 +177,7 @@ class ExperimentConfig(Config):
         yield from setting_problems(self)
         yield from parameter_server_problems(self)
         yield from watch_problems(self)
+        yield from profile_problems(self)
 
     def inert(self) -> Iterator[tuple[str, str]]:
         """Yields (dotted path, message) for settings that another section makes ineffective."""

@@ -87,6 +87,11 @@ class TrainerConfig(Config):
         help="steps between measurements of gradients, weights and updates, a multiple of "
         "summary_interval; 0: none",
     )
+    profile_steps: list[int] = field(
+        (),
+        ge=1,
+        help="first and last training step to profile, such as [101, 120]; if empty: none",
+    )
     system_metrics: bool = field(True, help="add memory and processor use to the training records")
     report_interval: float = field(
         60.0, ge=0, help="seconds between updates of report.html; 0: write no report"

@@ -9,6 +9,7 @@ from typing import Any
 
 from orbit_runner.config.serialize import inline
 from orbit_runner.reporting.html.page import page, section, table
+from orbit_runner.reporting.html.profile_section import profile_content
 from orbit_runner.reporting.html.svg_chart import Series, line_chart, share_bar
 from orbit_runner.reporting.numbers import duration_or_dash, number_or_dash
 from orbit_runner.reporting.run_data import NO_METRICS, SPEED, RunData
@@ -40,6 +41,7 @@ def report_page(run: RunData, config: str, conditions: Mapping[str, str]) -> str
         section("Config", _details("config.yaml", config)),
         section("Starts", _starts(run)),
         section("Time", _times(run)),
+        section("Profile", profile_content(run.summary.path)),
         section("Weights", _weights(run, conditions)),
         section("Environment", _environment(run)),
     ]

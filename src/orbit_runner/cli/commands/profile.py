@@ -1,0 +1,229 @@
+"""`runner profile`: shows where the time of a training step goes."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import importlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from orbit_runner.cli.flags.config_flags import (
+    Parser,
+    add_config_flags,
+    add_progress_flags,
+    messages_scope,
+    parse,
+    parser,
+    print_notes,
+    progress_of,
+    request,
+)
+from orbit_runner.cli.gin_bindings import bind_gin
+from orbit_runner.cli.preflight import check_before_start, setting_error_scope
+from orbit_runner.cli.remote_runs import local_run_scope
+from orbit_runner.config.errors import ConfigError, Problem
+from orbit_runner.config.parsing.search_path import SUFFIXES
+from orbit_runner.config.resolve import Request, Resolved, resolve
+from orbit_runner.config.schema.trainer import TrainerConfig
+from orbit_runner.errors import RunnerError
+from orbit_runner.profiling.profile import Profile, read_profile
+from orbit_runner.reporting.profile_text import format_profile
+from orbit_runner.storage.paths import is_remote
+from orbit_runner.train.callbacks.base import Callback, Logs
+from orbit_runner.utils.garbage_collection import paused_collection_scope
+from orbit_runner.utils.streams import use_utf8
+
+_DESCRIPTION = """\
+Show where the time of a training step goes: by op, by layer, and whether the input limits it.
+
+A RUN was profiled with trainer.profile_steps; its newest trace is read. An EXPERIMENT is profiled
+now: a few steps run in a temporary directory, without evaluations and checkpoints. Pass a run as
+--experiment to profile its config now."""
+_STEPS, _ROWS = 20, 10
+# Steps before the profiled ones. The first builds the graph, and the pipeline fills its buffers.
+_WARM_UP = 10
+_MODE = "train"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Prints the profile of a run or of an experiment. Returns 0."""
+    flags = parse(_parser(), arguments)
+    profile = _of_run(flags) if _names_run(flags) else _of_experiment(flags)
+    use_utf8()
+    if flags.json:
+        print(json.dumps(profile.as_dict(), indent=2))
+        return 0
+    for line in format_profile(profile, flags.top):
+        print(line)
+    return 0
+
+
+def _parser() -> Parser:
+    to = parser("profile", _DESCRIPTION)
+    to.add_argument(
+        "profiled",
+        nargs="?",
+        metavar="RUN|EXPERIMENT",
+        help="a run directory, or another directory with a trace; or an experiment, as in "
+        "--experiment",
+    )
+    to.add_argument(
+        "--steps",
+        type=_count,
+        metavar="N",
+        help=f"number of steps of an experiment to profile (default: {_STEPS})",
+    )
+    to.add_argument(
+        "--top", type=_count, default=_ROWS, metavar="N", help="number of rows of each table"
+    )
+    to.add_argument(
+        "--keep", metavar="DIR", help="keep the trace of an experiment in DIR, for TensorBoard"
+    )
+    to.add_argument("--json", action="store_true", help="print all rows as JSON, in seconds")
+    add_progress_flags(to)
+    add_config_flags(to)
+    return to
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 1_000_000:
+        raise argparse.ArgumentTypeError(f"got {text!r}, allowed: a number from 1 to 1000000")
+    return int(text)
+
+
+def _names_run(flags: argparse.Namespace) -> bool:
+    """Returns whether the argument is a directory, and not an experiment."""
+    given = flags.profiled or ""
+    return os.path.isdir(given) or (is_remote(given) and not given.endswith(SUFFIXES))
+
+
+def _of_run(flags: argparse.Namespace) -> Profile:
+    asked = dataclasses.asdict(request(flags))
+    extra = [f"--{name}" for name in ("steps", "keep") if getattr(flags, name) is not None]
+    if extra or asked != dataclasses.asdict(Request()):
+        named = extra[0] if extra else "config flags"
+        verb = "has" if extra else "have"
+        raise RunnerError(
+            f"{named}: {verb} no effect, because {flags.profiled} is a directory, whose trace is "
+            f"read\nto profile its experiment now: runner profile --experiment={flags.profiled} …"
+        )
+    with local_run_scope(flags.profiled, "RUN", None) as directory:
+        return read_profile(directory)
+
+
+def _of_experiment(flags: argparse.Namespace) -> Profile:
+    if flags.profiled and flags.experiment and flags.profiled != flags.experiment:
+        raise RunnerError(
+            f"--experiment: got {flags.experiment!r}, but EXPERIMENT is {flags.profiled!r}\n"
+            "pass only one of them"
+        )
+    flags.experiment = flags.profiled or flags.experiment
+    resolved = resolve(request(flags))
+    _require_one_process(resolved)
+    print_notes(resolved)
+    steps = flags.steps or _STEPS
+    resolved = dataclasses.replace(resolved, config=_short(resolved.config, steps))
+    with messages_scope(flags), tempfile.TemporaryDirectory(prefix="profile-") as place:
+        directory = Path(place)
+        check_before_start(resolved, _MODE, directory)
+        _train(flags, resolved, directory)
+        found = dataclasses.replace(read_profile(directory), trace="")
+        if flags.keep:
+            found = dataclasses.replace(found, trace=flags.keep)
+            _keep(directory / "train", Path(flags.keep))
+    return found
+
+
+def _require_one_process(resolved: Resolved) -> None:
+    name = resolved.config.runtime.distribution_strategy
+    if name in ("multi_worker_mirrored", "parameter_server"):
+        path = "runtime.distribution_strategy"
+        message = (
+            f"got {name!r}, but an experiment is profiled in one process\n"
+            "use --distribution_strategy=mirrored, or set trainer.profile_steps and run it"
+        )
+        raise ConfigError([Problem(path, message, resolved.origin(path))])
+
+
+def _short(config: Any, steps: int) -> Any:
+    """Returns the config of a run that does nothing but the steps."""
+    trainer: TrainerConfig = config.trainer
+    last = _WARM_UP + steps
+    return config.replace(
+        trainer=trainer.replace(
+            train_steps=last,
+            train_epochs=0.0,
+            profile_steps=(_WARM_UP + 1, last),
+            # One loop, so that the profiled steps are not interrupted.
+            steps_per_loop=last,
+            summary_interval=last,
+            watch_interval=0,
+            checkpoint_interval=0,
+            validation_interval=0,
+            validation_epochs=0.0,
+            best_checkpoint_export_subdir="",
+            best_checkpoint_eval_metric="",
+            export_subdir="",
+            export_checkpoint=None,
+            export_weights=None,
+            early_stopping=None,
+            # The weights of these steps do not matter.
+            recovery_max_trials=-1,
+        ),
+        callbacks=(),
+        trackers=(),
+    )
+
+
+class _Profiled(Exception):
+    """Ends the run after the last step, before it saves a checkpoint."""
+
+
+class _End(Callback):
+    """Ends the run after its last step."""
+
+    def on_loop_end(self, run: Any, logs: Logs) -> None:
+        """Raises `_Profiled` at the last step."""
+        if run.step >= run.train_steps:
+            raise _Profiled
+
+
+def _train(flags: argparse.Namespace, resolved: Resolved, directory: Path) -> None:
+    from orbit_runner.distribute.tf_environment import prepare_environment
+
+    config = resolved.config
+    progress = progress_of(flags, f"profile {config.name}")
+    with progress.shown_scope(), setting_error_scope(resolved):
+        progress.phase("importing tensorflow")
+        prepare_environment(config.runtime)
+        with paused_collection_scope():
+            importlib.import_module("tensorflow")
+            from orbit_runner import train_lib
+
+            bind_gin(resolved)
+            strategy, task = train_lib.prepare(config, str(directory), mode=_MODE)
+        try:
+            train_lib.run_experiment(
+                strategy,
+                task,
+                _MODE,
+                config,
+                str(directory),
+                save_summary=False,
+                callbacks=[progress, _End()],
+            )
+        except _Profiled:
+            progress.phase("reading the trace")
+
+
+def _keep(trace: Path, place: Path) -> None:
+    try:
+        shutil.copytree(trace, place, dirs_exist_ok=True)
+    except OSError as error:
+        raise RunnerError(f"--keep: cannot write {place}: {error.strerror or error}") from error

@@ -1,0 +1,210 @@
+"""The calls of ops in a trace, and when the steps ran."""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from orbit_runner.profiling.intervals import Interval, self_times
+from orbit_runner.profiling.trace_files import MARKER, STEPS
+from orbit_runner.profiling.xspace import stats_of
+
+# What TensorFlow's executor and the programs of XLA call their events.
+_OP = re.compile(r"([^:]+):([A-Za-z_]\w*)")
+_EAGER = re.compile(r"EagerLocalExecute: ([A-Za-z]\w*)")  # The name of a function begins with `__`.
+_START, _DONE = "ExecutorState::ProcessAsync::Start", "ExecutorState::ProcessAsync::Done"
+_HLO_OP, _TF_OP, _STEP = "hlo_op", "tf_op", "step_num"
+_STREAM, _XLA_OPS = "Stream", "XLA Ops"
+_PIPELINE = "tf_data"  # how the names of the threads of tf.data begin
+_DEVICE = "/device:"
+# tf.data's ops that wait for a batch are named IteratorGetNext, MultiDeviceIteratorGetNext…
+GET_NEXT = "GetNext"
+
+
+@dataclasses.dataclass(frozen=True)
+class Op:
+    """An op of a graph.
+
+    Attributes:
+        name: Its name, with those of its scopes.
+        kind: Its type, such as `MatMul`.
+        source: `graph`; `eager` for an op that Python runs; `pipeline` for one of tf.data; `xla`
+            for one of a compiled program.
+    """
+
+    name: str
+    kind: str
+    source: str
+
+
+@dataclasses.dataclass
+class Calls:
+    """The calls of an op; times are in picoseconds.
+
+    Attributes:
+        intervals: When they ran.
+        own: Their duration without that of calls inside them.
+    """
+
+    intervals: list[Interval] = dataclasses.field(default_factory=list)
+    own: int = 0
+
+
+@dataclasses.dataclass
+class Recorded:
+    """What a trace contains about the steps; times are in picoseconds.
+
+    Attributes:
+        windows: When pieces of the loop ran.
+        steps: The number of steps in them.
+        host: The calls on processors by op.
+        devices: The calls on each GPU or TPU by op, by the name of the device.
+        fetches: When an op waited for a batch of tf.data.
+    """
+
+    windows: list[Interval] = dataclasses.field(default_factory=list)
+    steps: int = 0
+    host: dict[Op, Calls] = dataclasses.field(default_factory=dict)
+    devices: dict[str, dict[Op, Calls]] = dataclasses.field(default_factory=dict)
+    fetches: list[Interval] = dataclasses.field(default_factory=list)
+
+
+def read_calls(xspace: Any) -> Recorded:
+    """Returns the calls during the steps. `xspace` is from `read_xspace`."""
+    found = Recorded()
+    hosts = [plane for plane in xspace.planes if plane.name.startswith("/host:CPU")]
+    for plane in hosts:
+        _read_windows(plane, found)
+    found.windows.sort()
+    for plane in hosts:
+        for line in plane.lines:
+            source = "pipeline" if line.name.startswith(_PIPELINE) else "graph"
+            _add(found.host, _named(plane, line, found.windows, source))
+        found.fetches += _fetches(plane, found.windows)
+        if all(op.source == "pipeline" for op in found.host):
+            for line in plane.lines:
+                _add(found.host, _named(plane, line, found.windows, "eager"))
+    for plane in xspace.planes:
+        if plane.name.startswith(_DEVICE):
+            calls: dict[Op, Calls] = {}
+            for line in plane.lines:
+                # Other lines repeat the same events, grouped by step or module.
+                if line.name.startswith(_STREAM) or line.name == _XLA_OPS:
+                    _add(calls, _on_device(plane, line, found.windows))
+            if calls:
+                found.devices[plane.name.removeprefix(_DEVICE)] = calls
+    return found
+
+
+def _read_windows(plane: Any, found: Recorded) -> None:
+    """Adds the pieces of the loop that the runner marked, or the steps that a program marked."""
+    steps = {id for id, one in plane.stat_metadata.items() if one.name == _STEP}
+    others: list[Interval] = []
+    for line in plane.lines:
+        for event in line.events:
+            if plane.event_metadata[event.metadata_id].name == MARKER:
+                # An error ended the piece if it has no number of steps.
+                if count := stats_of(plane, event.stats).get(STEPS, 0):
+                    found.windows.append(_interval(line, event))
+                    found.steps += count
+            elif steps and any(stat.metadata_id in steps for stat in event.stats):
+                others.append(_interval(line, event))
+    if not found.steps:
+        found.windows, found.steps = others, len(others)
+
+
+Named = tuple[Op, Interval]
+
+
+def _add(calls: dict[Op, Calls], found: Iterator[Named]) -> None:
+    """Adds the calls of one thread or stream."""
+    named = list(found)
+    times = self_times([interval for _, interval in named])
+    for (op, interval), own in zip(named, times, strict=True):
+        one = calls.setdefault(op, Calls())
+        one.intervals.append(interval)
+        one.own += own
+
+
+def _named(plane: Any, line: Any, windows: Sequence[Interval], source: str) -> Iterator[Named]:
+    ops: dict[int, Op | None] = {}
+    for event in line.events:
+        key = event.metadata_id
+        if key not in ops:
+            ops[key] = _op(plane, event, source)
+        op, interval = ops[key], _interval(line, event)
+        if op is not None and _is_inside(interval, windows):
+            yield op, interval
+
+
+def _op(plane: Any, event: Any, source: str) -> Op | None:
+    """Returns the op of an event; None if it is no call of an op."""
+    name = plane.event_metadata[event.metadata_id].name
+    if source == "eager":
+        match = _EAGER.fullmatch(name)
+        return Op(match[1], match[1], source) if match else None
+    if match := _OP.fullmatch(name):
+        return Op(match[1], match[2], source)
+    if _HLO_OP in stats_of(plane, event.stats):
+        return Op(name, _kind_of_hlo(name), "xla")
+    return None
+
+
+def _on_device(plane: Any, line: Any, windows: Sequence[Interval]) -> Iterator[Named]:
+    for event in line.events:
+        interval = _interval(line, event)
+        if not _is_inside(interval, windows):
+            continue
+        metadata = plane.event_metadata[event.metadata_id]
+        stats = {**stats_of(plane, metadata.stats), **stats_of(plane, event.stats)}
+        yield _op_of_kernel(metadata.display_name or metadata.name, stats), interval
+
+
+def _op_of_kernel(kernel: str, stats: dict[str, Any]) -> Op:
+    """Returns the op that launched a kernel; the kernel itself if that is unknown."""
+    op, hlo = str(stats.get(_TF_OP) or ""), str(stats.get(_HLO_OP) or "")
+    if match := _OP.fullmatch(op):
+        return Op(match[1], _kind_of_hlo(hlo) if hlo else match[2], "graph")
+    kind = _kind_of_hlo(hlo) if hlo else kernel
+    return Op(op.rstrip(":") or hlo or kernel, kind, "graph" if op else "xla")
+
+
+def _kind_of_hlo(name: str) -> str:
+    """Returns the name of an op of a compiled program without its number."""
+    return re.sub(r"(\.\d+)+$", "", name.lstrip("%"))
+
+
+def _fetches(plane: Any, windows: Sequence[Interval]) -> Iterator[Interval]:
+    """Yields when ops waited for batches: from their start until they are done, in any thread."""
+    starts: dict[Any, int] = {}
+    ends: dict[Any, int] = {}
+    names = {id: one.name for id, one in plane.event_metadata.items()}
+    kinds = {id for id, name in names.items() if name in (_START, _DONE)}
+    for line in plane.lines:
+        for event in line.events:
+            if event.metadata_id not in kinds:
+                continue
+            stats = stats_of(plane, event.stats)
+            if GET_NEXT not in str(stats.get("kernel_type")):
+                continue
+            # The profiler gives both ends of an asynchronous call the same number.
+            if names[event.metadata_id] == _START:
+                starts[stats.get("_p")] = _interval(line, event)[0]
+            else:
+                ends[stats.get("_c")] = _interval(line, event)[0]
+    for key, start in starts.items():
+        if key in ends and _is_inside((start, ends[key]), windows):
+            yield start, ends[key]
+
+
+def _interval(line: Any, event: Any) -> Interval:
+    start = line.timestamp_ns * 1000 + event.offset_ps
+    return start, start + event.duration_ps
+
+
+def _is_inside(interval: Interval, windows: Sequence[Interval]) -> bool:
+    place = bisect.bisect_right(windows, (interval[0], float("inf"))) - 1
+    return place >= 0 and interval[0] < windows[place][1]

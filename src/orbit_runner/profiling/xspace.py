@@ -1,0 +1,122 @@
+"""Reads `*.xplane.pb`, the files of TensorFlow's profiler, without importing TensorFlow.
+
+A file is a protocol buffer, an `XSpace`. It has planes, such as the processor or a GPU; a plane has
+lines, such as threads; and a line has events. Events refer to names in tables of their plane. Only
+the fields that are used are declared here; the parser skips the others.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError
+
+from orbit_runner.errors import RunnerError, first_line
+
+_PACKAGE = "orbit_runner.profiling"
+_FIELD = descriptor_pb2.FieldDescriptorProto
+_INT64, _UINT64, _DOUBLE = _FIELD.TYPE_INT64, _FIELD.TYPE_UINT64, _FIELD.TYPE_DOUBLE
+_STRING = _FIELD.TYPE_STRING
+# Message to its fields: name, number, and type or message. `*` marks a repeated field, and `{}` a
+# map from an int64.
+_MESSAGES: dict[str, tuple[tuple[str, int, Any], ...]] = {
+    "XSpace": (("planes", 1, "*XPlane"),),
+    "XPlane": (
+        ("name", 2, _STRING),
+        ("lines", 3, "*XLine"),
+        ("event_metadata", 4, "{}XEventMetadata"),
+        ("stat_metadata", 5, "{}XStatMetadata"),
+    ),
+    "XLine": (("name", 2, _STRING), ("timestamp_ns", 3, _INT64), ("events", 4, "*XEvent")),
+    "XEvent": (
+        ("metadata_id", 1, _INT64),
+        ("offset_ps", 2, _INT64),
+        ("duration_ps", 3, _INT64),
+        ("stats", 4, "*XStat"),
+    ),
+    "XStat": (
+        ("metadata_id", 1, _INT64),
+        ("double_value", 2, _DOUBLE),
+        ("uint64_value", 3, _UINT64),
+        ("int64_value", 4, _INT64),
+        ("str_value", 5, _STRING),
+        ("ref_value", 7, _UINT64),
+    ),
+    "XEventMetadata": (
+        ("id", 1, _INT64),
+        ("name", 2, _STRING),
+        ("display_name", 4, _STRING),
+        ("stats", 5, "*XStat"),
+    ),
+    "XStatMetadata": (("id", 1, _INT64), ("name", 2, _STRING)),
+}
+
+
+def read_xspace(path: Path) -> Any:
+    """Returns the `XSpace` in a file.
+
+    Raises:
+        RunnerError: The file cannot be read, or is not an `XSpace`.
+    """
+    try:
+        return xspace_class().FromString(path.read_bytes())
+    except OSError as error:
+        raise RunnerError(f"{path}: cannot be read: {error.strerror}") from error
+    except DecodeError as error:
+        raise RunnerError(
+            f"{path}: is damaged: {first_line(error)}\ndelete it, and profile the steps again"
+        ) from error
+
+
+def stats_of(plane: Any, stats: Iterable[Any]) -> dict[str, Any]:
+    """Returns the values of an event or of its metadata by name."""
+    names = plane.stat_metadata
+    return {names[one.metadata_id].name: _value(plane, one) for one in stats}
+
+
+def _value(plane: Any, stat: Any) -> Any:
+    # A number of 0 and an empty text have no field, and mean the same here.
+    if stat.ref_value:
+        return plane.stat_metadata[stat.ref_value].name
+    return stat.str_value or stat.int64_value or stat.uint64_value or stat.double_value
+
+
+@functools.cache
+def xspace_class() -> Any:
+    """Returns the class of the message `XSpace`."""
+    file = descriptor_pb2.FileDescriptorProto(
+        name="orbit_runner/xspace.proto", package=_PACKAGE, syntax="proto3"
+    )
+    for name, fields in _MESSAGES.items():
+        message = file.message_type.add(name=name)
+        for field, number, kind in fields:
+            _declare(message, field, number, kind)
+    # A pool of its own, because TensorFlow's has messages of the same format.
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.XSpace"))
+
+
+def _declare(message: Any, name: str, number: int, kind: Any) -> None:
+    field = message.field.add(name=name, number=number, label=_FIELD.LABEL_OPTIONAL)
+    if not isinstance(kind, str):
+        field.type = kind
+        return
+    field.type, field.label = _FIELD.TYPE_MESSAGE, _FIELD.LABEL_REPEATED
+    field.type_name = f".{_PACKAGE}.{kind.lstrip('*{}')}"
+    if kind.startswith("{}"):
+        # A map is a repeated message of pairs, whose name protobuf prescribes.
+        pair = message.nested_type.add(
+            name="".join(word.capitalize() for word in name.split("_")) + "Entry"
+        )
+        pair.options.map_entry = True
+        pair.field.add(name="key", number=1, type=_INT64, label=_FIELD.LABEL_OPTIONAL)
+        pair.field.add(
+            name="value", number=2, type=field.type, label=_FIELD.LABEL_OPTIONAL,
+            type_name=field.type_name,
+        )  # fmt: skip
+        field.type_name = f".{_PACKAGE}.{message.name}.{pair.name}"

@@ -1,0 +1,135 @@
+"""A profile of training steps as text for a terminal, and its parts for a page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from orbit_runner.profiling.profile import MUCH, SOME, KindRow, PartRow, Profile
+from orbit_runner.reporting.numbers import short_number
+
+Rows = list[tuple[str, ...]]
+KIND_HEAD = ("op", "ms per step", "share", "calls per step")
+PART_HEAD = ("layer", "forward ms", "backward ms", "share")
+_WIDEST = 60
+_PIPELINE_ADVICE = (
+    "if the dataset fits in memory, try task.train_data.on_device=true, which needs no pipeline",
+    "if cores are idle, raise runtime.dataset_num_private_threads, or prefetch more batches: "
+    "task.train_data.prefetch_buffer_size",
+    "otherwise, make batches on other machines: runtime.tf_data_service",
+)
+_GRAPH_ADVICE = (
+    "profile more steps: a few steps need only a part of the batches that are made at once",
+    "try task.train_data.on_device=false, which makes batches in a pipeline, or less augmentation",
+)
+
+
+def format_profile(profile: Profile, top: int) -> Iterator[str]:
+    """Yields the lines of a profile. `top` is the number of rows of each table."""
+    yield verdict(profile)
+    yield from (f"  {text}" for text in advice(profile))
+    yield ""
+    yield kind_title(profile)
+    yield from _table([KIND_HEAD, *kind_rows(profile, top)])
+    yield ""
+    yield part_title(profile)
+    yield from _table([PART_HEAD, *part_rows(profile, top)])
+
+
+def verdict(profile: Profile) -> str:
+    """Returns one sentence: how long a step takes, and whether the input limits it."""
+    share = profile.wait_share
+    found = (
+        "the input does not limit training"
+        if share < SOME
+        else "the input limits training a little"
+        if share < MUCH
+        else "the input limits training"
+    )
+    step, wait = _milliseconds(profile.step_seconds), _milliseconds(profile.wait_seconds)
+    return f"A step takes {step} ms; {wait} ms of it ({share:.1%}) wait for input: {found}."
+
+
+def advice(profile: Profile) -> Sequence[str]:
+    """Returns what to try if the input limits training."""
+    if profile.wait_share < SOME:
+        return ()
+    return _PIPELINE_ADVICE if profile.pipeline else _GRAPH_ADVICE
+
+
+def kind_title(profile: Profile) -> str:
+    """Returns the heading of the table of ops."""
+    over = "streams" if profile.devices else "threads"
+    count = f"{profile.steps:,} step{'s' if profile.steps != 1 else ''}"
+    total = _milliseconds(profile.op_seconds)
+    return f"ops by type: {total} ms per step, summed over {over}; {count}{_busy(profile)}"
+
+
+def part_title(profile: Profile) -> str:
+    """Returns the heading of the table of layers."""
+    return "layers and other parts of a step: the same time"
+
+
+def kind_rows(profile: Profile, top: int) -> Rows:
+    """Returns the ops as texts: the `top` first ones, and the others together."""
+    shown, rest = profile.kinds[:top], profile.kinds[top:]
+    if rest:
+        other = KindRow(
+            f"{len(rest)} others",
+            sum(row.seconds for row in rest),
+            sum(row.calls for row in rest),
+            sum(row.share for row in rest),
+        )
+        shown = (*shown, other)
+    return [
+        (row.kind, _table_ms(row.seconds), f"{row.share:.1%}", short_number(row.calls))
+        for row in shown
+    ]
+
+
+def part_rows(profile: Profile, top: int) -> Rows:
+    """Returns the layers as texts: the `top` first ones, and the others together."""
+    shown, rest = profile.parts[:top], profile.parts[top:]
+    if rest:
+        other = PartRow(
+            f"{len(rest)} others",
+            sum(row.forward for row in rest),
+            sum(row.backward for row in rest),
+            sum(row.share for row in rest),
+        )
+        shown = (*shown, other)
+    return [
+        (row.part, _table_ms(row.forward), _table_ms(row.backward), f"{row.share:.1%}")
+        for row in shown
+    ]
+
+
+def _busy(profile: Profile) -> str:
+    if profile.busy is None:
+        return ""
+    if profile.devices:
+        verb = "are" if len(profile.devices) > 1 else "is"
+        return f"; {', '.join(profile.devices)} {verb} {profile.busy:.0%} busy"
+    cores = "core is" if profile.cores == 1 else f"{profile.cores} cores are"
+    return f"; the {cores} {profile.busy:.0%} busy"
+
+
+def _milliseconds(seconds: float) -> str:
+    return short_number(float(f"{seconds * 1e3:.3g}"))
+
+
+def _table_ms(seconds: float) -> str:
+    return f"{seconds * 1e3:,.3f}"
+
+
+def _table(rows: Rows) -> Iterator[str]:
+    """Yields aligned lines; all columns but the first are numbers."""
+    cut = [(_cut(row[0]), *row[1:]) for row in rows]
+    first, *sizes = (max(len(row[n]) for row in cut) for n in range(len(cut[0])))
+    for name, *values in cut:
+        texts = (f"{text:>{size}}" for text, size in zip(values, sizes, strict=True))
+        yield f"  {name:<{first}}  {'  '.join(texts)}"
+
+
+def _cut(name: str) -> str:
+    # The end of a name tells more than the layers around it.
+    return name if len(name) <= _WIDEST else f"…{name[1 - _WIDEST :]}"
