@@ -45,6 +45,7 @@ LAYERS = (
     "launch",
     "reporting",
     "cli",
+    "run_model",
 )
 WITHOUT_TENSORFLOW = ("errors", "storage", "registration", "registry", "config", "trackers")
 # Read before tensorflow is imported: the configs of tasks, and the commands that only read.
