@@ -46,6 +46,7 @@ LAYERS = (
     "launch",
     "reporting",
     "cli",
+    "run_model",
 )
 WITHOUT_TENSORFLOW = (
     "errors",

@@ -13,6 +13,9 @@ __version__ = "0.1.0"
 
 # Name: the module that defines it, below this package.
 _MODULES = {
+    # Train a Keras model.
+    "run": "run_model",
+    "RunResult": "run_model",
     # Run an experiment.
     "run_experiment": "train_lib",
     "prepare": "train_lib",
@@ -58,6 +61,7 @@ if TYPE_CHECKING:
     from orbit_runner.data.source import ArraySource
     from orbit_runner.errors import DataError, Diverged, RunnerError, SettingError
     from orbit_runner.registry import register_task
+    from orbit_runner.run_model import RunResult, run
     from orbit_runner.tasks.base import Task
     from orbit_runner.tasks.metrics import RunningMean, SparseAccuracy
     from orbit_runner.tasks.serving import Predictor, Serving

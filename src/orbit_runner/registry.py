@@ -13,6 +13,7 @@ from typing import Any
 from orbit_runner.registration import Entry, Registry
 
 __all__ = [
+    "ARRAY_SOURCES",
     "IMAGE_MODELS",
     "PROVIDERS",
     "RATING_MODELS",
@@ -35,6 +36,7 @@ RATING_MODELS = Registry("model")
 SOURCES = Registry("data source")
 TEXT_SOURCES = Registry("data source")
 RATING_SOURCES = Registry("data source")
+ARRAY_SOURCES = Registry("data source")
 
 
 def register_task(name: str, *, config: Any, task: Any, help: str = "") -> None:
@@ -71,6 +73,12 @@ TASKS.register(
     config="orbit_runner.tasks.recommendation.config:RecommendationConfig",
     target="orbit_runner.tasks.recommendation.task:RecommendationTask",
     help="recommendation of items to users, based on their past choices",
+)
+TASKS.register(
+    "keras",
+    config="orbit_runner.tasks.keras.config:KerasConfig",
+    target="orbit_runner.tasks.keras.task:KerasTask",
+    help="any Keras model on arrays, with losses and metrics of Keras",
 )
 _IMAGE_CONFIGS = "orbit_runner.tasks.image_classification.models"
 IMAGE_MODELS.register(
@@ -175,3 +183,12 @@ RATING_SOURCES.register(
     target="orbit_runner.data.ratings.synthetic:load",
     help="seeded random choices of users with preferences that can be learned",
 )
+_ARRAYS = "orbit_runner.tasks.keras.config:KerasDataConfig"
+for _name, _help in {
+    "arrays": "arrays that a function of yours returns",
+    "npz": "arrays x and y in files of numpy.savez",
+    "memory": "arrays that a Python program passed to orbit_runner.run",
+}.items():
+    ARRAY_SOURCES.register(
+        _name, config=_ARRAYS, target="orbit_runner.tasks.keras.sources:load_source", help=_help
+    )

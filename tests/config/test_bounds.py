@@ -21,11 +21,12 @@ from orbit_runner.config.schema.base import FLOAT_MAX, INT_MAX, Config
 from orbit_runner.config.schema.trainer import TrainerConfig
 from orbit_runner.errors import SettingError
 from orbit_runner.tasks.image_classification.config import ImageClassificationConfig
+from orbit_runner.tasks.keras.config import KerasConfig
 from orbit_runner.tasks.recommendation.config import RecommendationConfig
 from orbit_runner.tasks.translation.config import TranslationConfig
 from orbit_runner.train.schedule import make_plan
 
-TASKS = (ImageClassificationConfig, TranslationConfig, RecommendationConfig)
+TASKS = (ImageClassificationConfig, TranslationConfig, RecommendationConfig, KerasConfig)
 LARGE = (2**31, 2**32, 2**63, 10**26)
 NOT_FINITE = (math.inf, -math.inf, math.nan)
 # Integers above INT_MAX, and why.
@@ -64,7 +65,7 @@ ZERO = {
         ("num_packs", "num_evaluators", "recovery_begin_steps", "shuffle_buffer_size",
          "prefetch_buffer_size", "max_bad_images", "color_jitter", "se_ratio", "mixup_alpha",
          "cutmix_alpha", "noise_multiplier", "gradient_clip_norm", "decay", "alpha",
-         "bleu_examples", "num_eval_negatives", "start_step", "report_interval",
+         "bleu_examples", "num_eval_negatives", "validation_split", "start_step", "report_interval",
          "watch_interval"), _OFF),
     **dict.fromkeys(
         ("augment_padding", "extra_decode_length", "cutout_const", "translate_const", "magnitude",

@@ -54,6 +54,7 @@ HARMLESS = {
     "trainer.train_tf_while_loop": False,
     "trainer.eval_tf_function": False,
     "trainer.eval_tf_while_loop": True,
+    "task.metrics": ("auc",),
     "task.train_data.data_dir": "other",
     "task.train_data.tfds_data_dir": "other",
     "task.validation_data.data_dir": "other",
@@ -99,8 +100,10 @@ EARLY = (
     "trainer.validation_epochs",
     "trainer.validation_steps",
     "trainer.eval_tf_function",
+    "task.metrics",
 )
 COMPILED = (
+    "task.metrics",
     "trainer.train_tf_while_loop",
     "task.train_data.on_device",
     "task.train_data.enable_tf_data_service",

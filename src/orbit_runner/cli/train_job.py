@@ -7,7 +7,7 @@ import dataclasses
 import shlex
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,11 +42,17 @@ class Job:
     asynchronous: bool  # whether checkpoints are saved in the background
     allow_partial: bool  # whether a checkpoint may match only in part
     data: Callback = dataclasses.field(default_factory=Callback)  # writes the data record
+    command: tuple[str, ...] = ()  # that started the process; () for this command line
 
     @property
     def writes(self) -> bool:
         """Whether this process writes results: without a cluster, as chief or as evaluator."""
         return self.cluster is None or self.cluster.is_chief or self.cluster.me.role == "evaluator"
+
+    @property
+    def argv(self) -> list[str]:
+        """The command that started this process."""
+        return [*(self.command or ("runner", *sys.argv[1:]))]
 
     @property
     def serves(self) -> bool:
@@ -76,13 +82,13 @@ def make_ready(job: Job) -> None:
         keep_native_output(job.model_dir / ".cluster" / "chief-0.stderr")
 
 
-def run_job(job: Job, progress: Any) -> Any:
-    """Trains, evaluates, or both. Returns the `Results`."""
+def run_job(job: Job, progress: Any) -> tuple[Any, Any]:
+    """Trains, evaluates, or both. Returns the model and the `Results`."""
     with _servers_dismissed(job), phase_times_scope("importing") as times:
         return _run(job, progress, times)
 
 
-def _run(job: Job, progress: Any, times: PhaseTimes) -> Any:
+def _run(job: Job, progress: Any, times: PhaseTimes) -> tuple[Any, Any]:
     # Before the imports below, which take seconds in which files may be edited.
     code = read_code_version(job.model_dir) if job.writes else CodeVersion()
     with paused_collection_scope():
@@ -126,7 +132,7 @@ def _run(job: Job, progress: Any, times: PhaseTimes) -> Any:
         seconds=times.seconds(),
     )
     report.write()
-    return results
+    return model, results
 
 
 @contextlib.contextmanager
@@ -150,7 +156,7 @@ def _servers_dismissed(job: Job) -> Iterator[None]:
 
 def _callbacks(job: Job, progress: Callback, record: Any, report: ReportWriter) -> list[Callback]:
     if job.mode in TRAINING and job.writes:
-        writer = ConfigWriter(job.model_dir, job.resolved)
+        writer = ConfigWriter(job.model_dir, job.resolved, job.argv)
         return [progress, job.data, writer, _TargetRecorder(record), report]
     return [progress]
 
@@ -183,7 +189,7 @@ def _record(job: Job, strategy: Any, code: CodeVersion) -> Any:
 
     record = RunRecord(
         RunDirectory(job.model_dir).record(job.mode) if job.writes else None,
-        ["runner", *sys.argv[1:]],
+        job.argv,
         job.mode,
         job.config.runtime.seed,
         note,
@@ -218,7 +224,8 @@ def _placement(job: Job, strategy: Any) -> str:
 class ConfigWriter(Callback):
     """Writes the config that reproduces the run, once the run has a state that matches it."""
 
-    def __init__(self, model_dir: Path, resolved: Resolved) -> None:
+    def __init__(self, model_dir: Path, resolved: Resolved, command: Sequence[str] = ()) -> None:
+        self._command = command or ["runner", *sys.argv[1:]]
         self._path, self._config = RunDirectory(model_dir).config, resolved.config
         self._written = False
 
@@ -230,7 +237,7 @@ class ConfigWriter(Callback):
         from orbit_runner.utils.files import write_whole
 
         keep_config(self._path.parent, self._config)
-        command = shlex.join(["runner", *sys.argv[1:]])
+        command = shlex.join(self._command)
         write_whole(self._path, f"# Made by: {command}\n{to_yaml(self._config)}")
         self._written = True
 

@@ -92,7 +92,7 @@ _NEVER = frozenset(
 )
 
 # Settings that later versions added. If empty, they do not change the fingerprint.
-_LEFT_OUT_IF_EMPTY = frozenset({"callbacks"})
+_LEFT_OUT_IF_EMPTY = frozenset({"callbacks", "task.metrics"})
 
 
 def _goes_back(config: ExperimentConfig) -> bool:
@@ -132,6 +132,8 @@ _ONLY_IF: MappingProxyType[str, Callable[[ExperimentConfig], bool]] = MappingPro
         "trainer.validation_steps": _stops_early,
         # Eager evaluation changes the last bits of metrics.
         "trainer.eval_tf_function": _stops_early,
+        # With XLA, metrics are compiled together with the step.
+        "task.metrics": lambda config: _stops_early(config) or _compiles(config),
         # With XLA, steps that create their batches are compiled as a whole. The batches are the
         # same in any case.
         "task.train_data.on_device": _compiles,

@@ -93,6 +93,9 @@ class _Sections:
             isinstance(owner, ExperimentConfig) and owner.official
         ):
             return {**about, **self._variants(meta["variants"], section, hint, below)}
+        if section is not None and section.shorthand:
+            written = {"type": _SECTION, "allOf": [self._section(section, below)]}
+            return {**about, "anyOf": [{"type": "string"}, written]}
         if section is not None:
             return {**about, "type": _SECTION, "allOf": [self._section(section, below)]}
         return {**about, **self._value(field, owner, hint, below), **_default(value)}

@@ -24,3 +24,8 @@ class Origin:
 
 
 DEFAULT = Origin("default")
+
+
+def parent_path(path: str) -> str:
+    """Returns the dotted path of the section or list that contains a setting, or ""."""
+    return path.rpartition("[" if path.endswith("]") else ".")[0]

@@ -31,7 +31,7 @@ from orbit_runner.config.parsing.overrides import load_override, value_at
 from orbit_runner.config.parsing.references import References, has_notation
 from orbit_runner.config.parsing.search_path import find_experiment, find_file, read_text
 from orbit_runner.config.parsing.tree import Leaf, Section, merge, section_of
-from orbit_runner.config.provenance import Origin
+from orbit_runner.config.provenance import Origin, parent_path
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.serialize import entries, flat
 from orbit_runner.registry import PROVIDERS
@@ -70,7 +70,7 @@ class Resolved:
     def origin(self, path: str) -> Origin | None:
         """Returns the origin of a setting or of its nearest section that was set, or None."""
         while path and path not in self.origins:
-            path = path.rpartition(".")[0]
+            path = parent_path(path)
         return self.origins.get(path)
 
     def changes(self) -> dict[str, Any]:

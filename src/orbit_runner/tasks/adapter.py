@@ -90,6 +90,11 @@ class TaskAdapter:
         available = size // batch if data.drop_remainder else -(-size // batch)
         return available if asked < 0 else min(asked, available)
 
+    def inexact_reasons(self) -> list[str]:
+        """Returns why the config of this task alone does not reproduce a run; [] if it does."""
+        own = getattr(self.task, "inexact_reasons", None)
+        return list(own()) if callable(own) else []
+
 
 def adapt(task: Any, settings: Any = None) -> TaskAdapter:
     """Returns the adapter of a task; `settings` is the config of a `MultiTask`."""

@@ -33,7 +33,7 @@ def inexact_reasons(run: Run) -> list[str]:
         )
     if is_asynchronous(run.strategy):
         reasons.append("the order of updates by asynchronous workers is not deterministic")
-    reasons += run.circumstances.inexact
+    reasons += [*run.circumstances.inexact, *run.adapter.inexact_reasons()]
     return [*reasons, *inexact_data(run.model_dir), *_inexact_inputs(run)]
 
 

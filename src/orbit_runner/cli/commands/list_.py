@@ -19,6 +19,7 @@ from orbit_runner.config.schema.strategies import STRATEGIES
 from orbit_runner.distribute.tf_environment import prepare_environment
 from orbit_runner.errors import RunnerError
 from orbit_runner.registry import (
+    ARRAY_SOURCES,
     IMAGE_MODELS,
     RATING_MODELS,
     RATING_SOURCES,
@@ -71,6 +72,7 @@ def _everything() -> dict[str, dict[str, str]]:
         "data sources of image_classification": _helps(SOURCES),
         "data sources of translation": _helps(TEXT_SOURCES),
         "data sources of recommendation": _helps(RATING_SOURCES),
+        "data sources of keras": _helps(ARRAY_SOURCES),
         "strategies": dict.fromkeys(STRATEGIES, ""),
         "modes": dict.fromkeys(_ALL_MODES, ""),
     }

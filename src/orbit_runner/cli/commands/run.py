@@ -214,7 +214,7 @@ def _run(job: Job, flags: argparse.Namespace) -> int:
             early_check.begin(job.model_dir)
         with setting_error_scope(job.resolved), disk_error_scope(job.model_dir):
             make_ready(job)
-            results = run_job(job, progress)
+            _, results = run_job(job, progress)
     if not job.writes:
         return 0
     if is_remote(flags.model_dir or ""):

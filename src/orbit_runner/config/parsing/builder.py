@@ -33,7 +33,7 @@ from orbit_runner.config.parsing.value_checks import (
     default_of,
     no_effect,
 )
-from orbit_runner.config.provenance import Origin
+from orbit_runner.config.provenance import Origin, parent_path
 from orbit_runner.config.schema.base import Config, OneOf
 from orbit_runner.errors import shorten, unknown
 
@@ -104,7 +104,7 @@ class Builder:
     def origin_of(self, path: str) -> Origin | None:
         """Returns the origin of a setting or of its nearest section that was set, or None."""
         while path and path not in self.origins:
-            path = path.rpartition(".")[0]
+            path = parent_path(path)
         return self.origins.get(path)
 
     def _field(
@@ -112,6 +112,7 @@ class Builder:
     ) -> Any:
         meta, hint = field.metadata, _hints(owner)[field.name]
         optional = type(None) in typing.get_args(hint)
+        node = _written_out(node, _config_class(hint, base))
         if isinstance(node, Section):
             node = after_null(node, optional=optional)
         if meta.get("variants") is not None and isinstance(node, Section):
@@ -255,6 +256,22 @@ def _with_boolean(node: Leaf | Section, hint: Any) -> Leaf | Section:
 
 def _is_null(node: Leaf | Section) -> bool:
     return isinstance(node, Leaf) and node.value is None
+
+
+def _written_out(node: Leaf | Section, cls: type[Config] | None) -> Leaf | Section:
+    """Returns the section that a string stands for, if its class has a shorthand."""
+    if cls is None or not cls.shorthand:
+        return node
+    if isinstance(node, Leaf):
+        return section_of({cls.shorthand: node.value}, node.origin) if _is_text(node) else node
+    if node.covered is not None and cls.shorthand not in node.children:
+        children = {cls.shorthand: node.covered, **node.children}
+        return dataclasses.replace(node, children=children)
+    return node
+
+
+def _is_text(node: Leaf) -> bool:
+    return isinstance(node.value, str) and not has_notation(node.value)
 
 
 def _only_chosen(config: OneOf) -> OneOf:

@@ -31,6 +31,8 @@ class Section:
     # The null that a layer merged over the section, and the section before that. For an optional
     # section, it means None. For others, an empty `trainer:` has no effect.
     nulled: tuple[Leaf, Section] | None = None
+    # The string that the section was merged over. It may be the shorthand of a section.
+    covered: Leaf | None = None
 
 
 def section_of(values: Mapping[str, Any], origin: Origin) -> Section:
@@ -62,6 +64,8 @@ def merge(base: Section, over: Section) -> None:
         else:
             if key == "name" and _differs(there, node):
                 base.renamed_in = node.origin.layer
+            if isinstance(there, Leaf) and isinstance(node, Section):
+                node.covered = there if isinstance(there.value, str) else None
             base.children[key] = node
 
 
@@ -101,7 +105,10 @@ def without_layers_below(section: Section, layer: int) -> Section:
         null, before = nulled
         before = without_layers_below(before, layer)
         nulled = (null, before) if null.origin.layer >= layer else None
-    return Section(section.origin, kept, section.renamed_in, nulled)
+    covered = section.covered
+    if covered is not None and covered.origin.layer < layer:
+        covered = None
+    return Section(section.origin, kept, section.renamed_in, nulled, covered)
 
 
 def set_layer(section: Section, layer: int) -> None:

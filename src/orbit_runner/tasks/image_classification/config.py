@@ -17,6 +17,7 @@ from orbit_runner.tasks.image_classification.data_config import (
     varying,
 )
 from orbit_runner.tasks.image_classification.models import ImageModelConfig
+from orbit_runner.tasks.keras.config import metric_problems
 
 _SECTIONS = ("train_data", "validation_data")
 
@@ -55,9 +56,16 @@ class ImageClassificationConfig(TaskConfig):
         help="k of the top-k accuracy, computed in evaluation if there are more than k classes",
     )
 
+    metrics: list[str | Mapping[str, Any]] = field(
+        (),
+        help="more metrics of evaluations, by the names of Keras: [auc, {name: f1_score, average: "
+        "macro}], or classes",
+    )
+
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yields settings that are missing or unknown."""
         yield from super().problems()
+        yield from metric_problems(self.metrics, taken=("accuracy", f"top_{self.top_k}_accuracy"))
         if not self.model.name:
             known = ", ".join(entry.name for entry in IMAGE_MODELS.entries())
             yield "model.name", f"is not set\nallowed: {known}"

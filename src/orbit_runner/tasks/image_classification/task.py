@@ -29,6 +29,7 @@ from orbit_runner.tasks.image_classification.sources import (
     load_source,
     pixel_statistics,
 )
+from orbit_runner.tasks.keras.metrics import make_metrics
 from orbit_runner.tasks.metrics import SparseAccuracy
 from orbit_runner.tasks.serving import Serving
 
@@ -156,15 +157,24 @@ class ImageClassificationTask(Task):
             entropy = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, model_outputs)
         return entropy if losses.loss_weight == 1.0 else entropy * losses.loss_weight
 
-    def build_metrics(self, training: bool = True) -> list[tf_keras.metrics.Metric]:
-        """Returns the accuracy, and in evaluation of many classes the top-k accuracy."""
-        metrics: list[tf_keras.metrics.Metric] = [SparseAccuracy("accuracy")]
+    def build_metrics(self, training: bool = True) -> list[Any]:
+        """Returns the accuracy, and in evaluation the top-k accuracy and those of the config."""
+        metrics: list[Any] = [SparseAccuracy("accuracy")]
         k = self.task_config.top_k
         if not training and self._num_classes() > k:
             metrics.append(
                 tf_keras.metrics.SparseTopKCategoricalAccuracy(k=k, name=f"top_{k}_accuracy")
             )
-        return metrics
+        return metrics if training else [*metrics, *self._more_metrics()]
+
+    def _more_metrics(self) -> list[Any]:
+        return make_metrics(
+            self.task_config.metrics,
+            kind="sparse",
+            from_logits=True,
+            label_shape=(),
+            output_shape=(self._num_classes(),),
+        )
 
     def serving(self, model: tf_keras.Model) -> Serving:
         """Returns signatures for images as files and as tensors, and for the class names."""

@@ -1,0 +1,276 @@
+"""Reads the arguments of a function of the user, and checks values for them.
+
+`declared_parameters` reads the source of the module and does not import it, so a config can be
+checked before a module that imports TensorFlow is imported.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import functools
+import importlib.machinery
+import importlib.util
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from orbit_runner.config.annotations import has_type, last_name
+from orbit_runner.errors import nearest, shorten, unknown
+
+# Decorators of Keras, which keep the arguments.
+_TRANSPARENT = (
+    *("keras_export", "register_keras_serializable"),
+    *("inject_mesh", "allow_initializer_layout"),
+)
+# How many `from … import name` are followed to the module that defines a function.
+_MOST_MODULES = 5
+_NUMBER = (int, float)
+
+
+class _Unknown:
+    """The type of `UNKNOWN`."""
+
+    def __repr__(self) -> str:
+        return "unknown"
+
+
+# The default of a parameter that has one which is not a literal.
+UNKNOWN = _Unknown()
+
+
+@dataclasses.dataclass(frozen=True)
+class Parameter:
+    """A parameter that can be passed by keyword.
+
+    Attributes:
+        name: Its name.
+        annotation: The source of its annotation; "" if it has none.
+        required: Whether it has no default.
+        default: Its default; `UNKNOWN` if it has none or if it is not a literal.
+    """
+
+    name: str
+    annotation: str = ""
+    required: bool = True
+    default: Any = UNKNOWN
+
+
+@dataclasses.dataclass(frozen=True)
+class Signature:
+    """The parameters of a function, and whether it accepts other keyword arguments, too."""
+
+    parameters: tuple[Parameter, ...]
+    takes_any: bool = False
+
+
+def reference_problem(reference: str, example: str) -> str:
+    """Returns why a reference is not of the form `module:name`, or "" if it is."""
+    module, _, name = reference.partition(":")
+    if all(part.isidentifier() for part in (*module.split("."), name)):
+        return ""
+    return f"got {shorten(repr(reference))}, expected a module and a name in it: {example}"
+
+
+def declared_parameters(reference: str) -> Signature | str | None:
+    """Returns the signature of a function or class `module:name`, read from its source.
+
+    Returns a message if there is no such module or name, and None if the source does not tell: the
+    module is not written in Python, or the function is decorated, assigned or inherited.
+    """
+    module, _, name = reference.partition(":")
+    try:
+        return _declared(module, name, _MOST_MODULES)
+    except ImportError as error:
+        return (
+            f"{error}\nrun from the directory that contains it, or add that directory to PYTHONPATH"
+        )
+
+
+def actual_parameters(function: Callable[..., Any]) -> Signature | None:
+    """Returns the signature of a function; None if Python does not know it."""
+    try:
+        found = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    return Signature(
+        tuple(
+            Parameter(
+                one.name,
+                "" if one.annotation is one.empty else _annotation_text(one.annotation),
+                one.default is one.empty,
+                UNKNOWN if one.default is one.empty else one.default,
+            )
+            for one in found
+            if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)
+        ),
+        any(one.kind is one.VAR_KEYWORD for one in found),
+    )
+
+
+def argument_problems(
+    signature: Signature, arguments: Mapping[str, Any], reference: str
+) -> Iterator[tuple[str, str]]:
+    """Yields (argument, message) for each argument that a function does not accept or lacks."""
+    known = {one.name: one for one in signature.parameters}
+    for name, value in arguments.items():
+        if name not in known:
+            if not signature.takes_any:
+                yield name, f"{reference}: {unknown('argument', name, list(known))}"
+        elif not _accepts(known[name], value):
+            one = known[name]
+            expected = one.annotation or f"a value like its default, {one.default!r}"
+            yield name, f"{reference}: got {shorten(repr(value))}, expected {expected}"
+    for one in signature.parameters:
+        if one.required and one.name not in arguments:
+            yield one.name, f"{reference}: the argument {one.name!r} is required; set it"
+
+
+def literal_defaults(signature: Signature) -> dict[str, Any]:
+    """Returns the defaults that a config file can contain, by argument."""
+    return {
+        one.name: one.default for one in signature.parameters if _is_plain(one.default)
+    }  # fmt: skip
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return all(_is_plain(item) for item in value)
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and _is_plain(item) for key, item in value.items())
+    return value is None or isinstance(value, (str, bool, int, float))
+
+
+def source_path(module: str) -> Path | None:
+    """Returns the file of a module without importing it or its packages.
+
+    Returns None if it is not written in Python. Raises `ImportError` if it does not exist.
+    """
+    locations: Sequence[str] | None = None
+    origin: str | None = None
+    parts = module.split(".")
+    for count in range(1, len(parts) + 1):
+        name = ".".join(parts[:count])
+        try:
+            spec = (
+                importlib.util.find_spec(name)
+                if locations is None
+                else importlib.machinery.PathFinder.find_spec(name, locations)
+            )
+        except (ImportError, ValueError):
+            spec = None
+        if spec is None:
+            raise ModuleNotFoundError(f"no module named {name!r}")
+        locations, origin = spec.submodule_search_locations or [], spec.origin
+    path = Path(origin) if origin else None
+    return path if path is not None and path.suffix == ".py" and path.is_file() else None
+
+
+def _declared(module: str, name: str, most: int) -> Signature | str | None:
+    path = source_path(module)
+    if path is None or not most:
+        return None
+    body = _body(path, path.stat().st_mtime_ns)
+    functions, stars = list[str](), False
+    for node in reversed(body):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            if node.name == name:
+                return _signature(node)
+            functions.append(node.name)
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                stars |= alias.name == "*"
+                if (alias.asname or alias.name) == name:
+                    return _declared(_absolute(node, module, path), alias.name, most - 1)
+        elif not isinstance(node, (ast.Import, ast.Expr, ast.AsyncFunctionDef)):
+            stars |= name in _assigned_names(node)
+    if stars:
+        return None
+    public = [one for one in functions if not one.startswith("_")]
+    return f"{module} has no function or class {name!r}{nearest(name, public)}"
+
+
+@functools.lru_cache(maxsize=64)
+def _body(path: Path, mtime_ns: int) -> list[ast.stmt]:
+    del mtime_ns  # Part of the key, so that a changed file is read again.
+    try:
+        return ast.parse(path.read_bytes()).body
+    except (SyntaxError, ValueError) as error:
+        raise ImportError(f"{path} is not valid Python: {error}") from error
+
+
+def _absolute(node: ast.ImportFrom, module: str, path: Path) -> str:
+    if not node.level:
+        return node.module or ""
+    parts = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
+    parts = parts[: len(parts) - node.level + 1]
+    return ".".join([*parts, *([node.module] if node.module else [])])
+
+
+def _assigned_names(node: ast.stmt) -> set[str]:
+    """Returns the names that a statement may define, such as an assignment or an `if` block."""
+    found: set[str] = set()
+    for one in ast.walk(node):
+        if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store):
+            found.add(one.id)
+        elif isinstance(one, (ast.FunctionDef, ast.ClassDef)):
+            found.add(one.name)
+        elif isinstance(one, ast.alias):
+            found.add(one.asname or one.name)
+    return found
+
+
+def _signature(node: ast.FunctionDef | ast.ClassDef) -> Signature | None:
+    if _is_decorated(node):
+        return None
+    skip = 0
+    if isinstance(node, ast.ClassDef):
+        inner = [one for one in node.body if isinstance(one, ast.FunctionDef)]
+        constructor = next((one for one in inner if one.name == "__init__"), None)
+        if constructor is None or _is_decorated(constructor):
+            return None
+        node, skip = constructor, 1
+    arguments = node.args
+    plain = [*arguments.posonlyargs, *arguments.args]
+    defaults: list[ast.expr | None] = [None] * (len(plain) - len(arguments.defaults))
+    rows = list(zip(plain, [*defaults, *arguments.defaults], strict=True))
+    rows = rows[max(skip, len(arguments.posonlyargs)) :]
+    rows += zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+    return Signature(
+        tuple(_parameter(argument, default) for argument, default in rows),
+        arguments.kwarg is not None,
+    )
+
+
+def _is_decorated(node: ast.FunctionDef | ast.ClassDef) -> bool:
+    called = [one.func if isinstance(one, ast.Call) else one for one in node.decorator_list]
+    return any(last_name(one) not in _TRANSPARENT for one in called)
+
+
+def _parameter(argument: ast.arg, default: ast.expr | None) -> Parameter:
+    annotation = "" if argument.annotation is None else ast.unparse(argument.annotation)
+    value: Any = UNKNOWN
+    if default is not None:
+        try:
+            value = ast.literal_eval(default)
+        except ValueError:
+            value = UNKNOWN
+    return Parameter(argument.arg, annotation, default is None, value)
+
+
+def _annotation_text(annotation: Any) -> str:
+    return annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+
+
+def _accepts(parameter: Parameter, value: Any) -> bool:
+    if parameter.annotation:
+        return has_type(parameter.annotation, value)
+    default = parameter.default
+    if value is None or default is None:
+        return True
+    if isinstance(default, bool) or isinstance(value, bool):
+        return isinstance(value, bool) or not isinstance(default, bool)
+    if isinstance(default, _NUMBER):
+        return isinstance(value, _NUMBER)
+    return not isinstance(default, str) or isinstance(value, str)

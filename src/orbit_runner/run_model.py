@@ -1,0 +1,260 @@
+"""`run`: trains a Keras model from Python, with the run directory and the exactness of `runner`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from orbit_runner.checkpoint.disk_errors import disk_error_scope
+from orbit_runner.cli.commands.run import check_data
+from orbit_runner.cli.preflight import (
+    check_before_start,
+    check_same_config,
+    setting_error_scope,
+)
+from orbit_runner.cli.train_job import Job, make_ready, run_job
+from orbit_runner.config.resolve import Request, resolve
+from orbit_runner.config.schema.runtime import RuntimeConfig
+from orbit_runner.distribute.tf_environment import prepare_environment
+from orbit_runner.errors import RunnerError
+from orbit_runner.reporting.progress.factory import make_progress
+from orbit_runner.run_directory.run_lock import RunLock
+from orbit_runner.tasks.keras.memory import keep_arrays, keep_function
+from orbit_runner.tasks.keras.sources import arrays_of, specs_of
+
+_MODE = "train_and_eval"
+
+
+@dataclasses.dataclass(frozen=True)
+class RunResult:
+    """The result of `run`.
+
+    Attributes:
+        model: The trained model, a `tf_keras.Model`.
+        metrics: The metrics of the last evaluation; empty if there was none.
+        best: The best evaluation; empty if the best checkpoint is not kept.
+        history: The values of each metric, one per evaluation.
+        step: The last step.
+        weights: The SHA-256 of all weights.
+        inexact: Why the run may not be reproducible; empty if it is.
+        model_dir: The run directory.
+    """
+
+    model: Any
+    metrics: Mapping[str, float]
+    best: Mapping[str, Any]
+    history: Mapping[str, Sequence[float]]
+    step: int
+    weights: str
+    inexact: Sequence[str]
+    model_dir: Path
+
+
+def run(
+    model: Callable[..., Any] | str | Mapping[str, Any],
+    data: Any,
+    *,
+    validation_data: Any = None,
+    validation_split: float = 0.0,
+    loss: str | Mapping[str, Any] | Callable[..., Any] = "",
+    metrics: Sequence[str | Mapping[str, Any] | Callable[..., Any]] = (),
+    optimizer: str | Mapping[str, Any] = "adam",
+    learning_rate: float = 0.001,
+    epochs: float = 1,
+    batch_size: int = 32,
+    model_dir: str | os.PathLike[str] | None = None,
+    seed: int = 0,
+    name: str = "",
+    overrides: Mapping[str, Any] | None = None,
+    resume: str = "same",
+    progress: str = "auto",
+) -> RunResult:
+    """Trains a Keras model on arrays, and evaluates it after each epoch.
+
+    If `model_dir` contains a run with the same settings and data, the run is resumed, and ends with
+    the weights of a run that never stopped.
+
+    Args:
+        model: The function that builds and returns a `tf_keras.Model`, not compiled. A function in
+            a module can be found again by its name, so that `config.yaml` reproduces the run. Or
+            the setting `task.model`: `"my_package:build"`, or `{"build": …, "arguments": {…}}`.
+        data: The training data: `(x, y)` or `(x, y, w)` with the weights `w` of the examples. `x`
+            is an array or a dict of arrays by input.
+        validation_data: The validation data, in the same form.
+        validation_split: The fraction of the training data that is held out for validation.
+        loss: A loss of Keras, such as `"mse"` or `{"name": "huber", "delta": 0.5}`, or a function
+            or class. By default, from labels and outputs, if they leave no choice.
+        metrics: Metrics of Keras, such as `"accuracy"`, or subclasses of `tf_keras.metrics.Metric`.
+        optimizer: The name of an optimizer, or the section `trainer.optimizer_config`.
+        learning_rate: The learning rate of an optimizer that is given by name.
+        epochs: The number of epochs.
+        batch_size: The number of examples per step, over all replicas.
+        model_dir: The run directory. By default, `runs/NAME/TIME`.
+        seed: The random seed.
+        name: The name of the experiment. By default, that of the function.
+        overrides: Other settings by dotted path, such as
+            `{"runtime.distribution_strategy": "mirrored"}`.
+        resume: `same`: resume only if the data and all settings that affect the weights are the
+            same. `override`: always resume.
+        progress: How progress is shown on standard error: `auto`, `bar`, `plain`, `json`, `none`.
+
+    Returns:
+        The model, its metrics and the fingerprint of its weights.
+
+    Raises:
+        RunnerError: The model, the data or a setting is wrong, or another process trains in
+            `model_dir`. Nothing was trained.
+        Diverged: The loss diverged.
+        Interrupted: A signal ended the run after it had saved a checkpoint.
+    """
+    if "tensorflow" not in sys.modules:  # The function that builds the model may import it.
+        prepare_environment(RuntimeConfig())
+    evaluates = validation_data is not None or validation_split > 0
+    settings: dict[str, tuple[str, Any]] = {
+        "model": ("task.model", _model_setting(model)),
+        "data": ("task.train_data", _data_setting(data, "data", batch_size)),
+        "loss": ("task.loss", _named(loss)),
+        "metrics": ("task.metrics", [_named(metric) for metric in metrics]),
+        "epochs": ("trainer.train_epochs", epochs),
+        "optimizer": ("trainer.optimizer_config", _optimizer(optimizer, learning_rate)),
+        "seed": ("runtime.seed", seed),
+        "name": ("name", name or _name_of(model)),
+    }
+    if validation_data is not None:
+        section = _data_setting(validation_data, "validation_data", batch_size)
+        settings["validation_data"] = ("task.validation_data", section)
+    if validation_split:
+        settings["validation_split"] = ("task.validation_split", validation_split)
+        settings["batch_size"] = ("task.validation_data.global_batch_size", batch_size)
+    return _run(settings, overrides or {}, model_dir, resume, progress, evaluates=evaluates)
+
+
+def _run(
+    settings: Mapping[str, tuple[str, Any]],
+    overrides: Mapping[str, Any],
+    model_dir: str | os.PathLike[str] | None,
+    resume: str,
+    progress: str,
+    *,
+    evaluates: bool,
+) -> RunResult:
+    if resume not in ("same", "override"):
+        raise RunnerError(f"resume: got {resume!r}, allowed: 'same', 'override'")
+    flags = [("task", "task.name", "keras"), ("trainer", "trainer", _DEFAULTS)]
+    flags += [(f"run({name}=…)", *setting) for name, setting in settings.items()]
+    flags += [(f"overrides[{path!r}]", path, value) for path, value in overrides.items()]
+    texts = tuple((flag, path, json.dumps(value)) for flag, path, value in flags)
+    resolved = resolve(Request(flags=texts))
+    folder = Path(model_dir) if model_dir is not None else _default_directory(resolved.config.name)
+    mode = _MODE if evaluates else "train"
+    cluster = check_before_start(resolved, mode, folder)
+    if cluster is not None:
+        raise RunnerError(
+            "run: does not support the members of a cluster; use `runner` with config.yaml"
+        )
+    job = Job(
+        resolved=resolved,
+        config=resolved.config,
+        mode=mode,
+        model_dir=folder,
+        cluster=None,
+        asynchronous=True,
+        allow_partial=False,
+        command=("python", *sys.argv),
+    )
+    display = make_progress(progress, title=f"{resolved.config.name} · {mode}", place=str(folder))
+    with RunLock(folder), display.shown_scope():
+        # First the data, because other arrays also have another digest in the config.
+        job = dataclasses.replace(job, data=check_data(job, resume))
+        if resume == "same":
+            check_same_config(resolved, folder)
+        with setting_error_scope(resolved), disk_error_scope(folder):
+            make_ready(job)
+            model, results = run_job(job, display)
+    return RunResult(
+        model=model,
+        metrics=results.metrics,
+        best=results.best,
+        history=results.history,
+        step=results.step,
+        weights=results.fingerprint,
+        inexact=list(results.inexact or ()),
+        model_dir=folder,
+    )
+
+
+_DEFAULTS = {"validation_epochs": 1, "summary_interval": 100, "checkpoint_interval": 1000}
+
+
+def _model_setting(model: Any) -> Any:
+    if isinstance(model, (str, Mapping)):
+        return model
+    if _is_model(model):
+        raise RunnerError(
+            "model: got a model, expected the function that builds it, so that its weights are a "
+            "function of the seed\npass a function without arguments that creates and returns it"
+        )
+    if not callable(model):
+        raise RunnerError(f"model: got {type(model).__name__}, expected a function")
+    return keep_function(model)
+
+
+def _is_model(value: Any) -> bool:
+    names = {f"{cls.__module__}.{cls.__qualname__}" for cls in type(value).__mro__}
+    return any(one.endswith(("training.Model", "models.model.Model")) for one in names)
+
+
+def _data_setting(data: Any, name: str, batch_size: int) -> dict[str, Any]:
+    source = arrays_of(data, name)
+    features = {
+        path: {"shape": list(shape), "dtype": dtype}
+        for path, (shape, dtype) in specs_of(source).items()
+    }
+    return {
+        "source": "memory",
+        "digest": keep_arrays(source),
+        "features": features,
+        "global_batch_size": batch_size,
+    }
+
+
+def _named(item: Any) -> Any:
+    if isinstance(item, (str, Mapping)):
+        return item
+    if not callable(item) or not hasattr(item, "__qualname__"):
+        raise RunnerError(
+            f"got {type(item).__name__}, expected a name, a section such as "
+            "{'name': 'huber', 'delta': 0.5}, a function or a class"
+        )
+    return keep_function(item)
+
+
+def _optimizer(optimizer: str | Mapping[str, Any], learning_rate: float) -> Mapping[str, Any]:
+    if isinstance(optimizer, Mapping):
+        return optimizer
+    return {
+        "optimizer": {"type": optimizer},
+        "learning_rate": {"type": "constant", "constant": {"learning_rate": learning_rate}},
+    }
+
+
+def _name_of(model: Any) -> str:
+    if isinstance(model, Mapping):
+        model = model.get("build", "")
+    text = model if isinstance(model, str) else getattr(model, "__name__", "")
+    plain = "".join(_plain_characters(text.rpartition(":")[2]))
+    return plain.strip("_") or "model"
+
+
+def _plain_characters(text: str) -> Iterator[str]:
+    yield from (letter if letter.isalnum() else "_" for letter in text)
+
+
+def _default_directory(name: str) -> Path:
+    return Path("runs") / name / time.strftime("%Y%m%d-%H%M%S")

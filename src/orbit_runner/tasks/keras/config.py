@@ -1,0 +1,252 @@
+"""Config of the task that trains any Keras model."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+from orbit_runner.config.schema.base import Config, field
+from orbit_runner.config.schema.data import DataConfig, SyntheticConfig, source_from
+from orbit_runner.config.schema.experiment import TaskConfig
+from orbit_runner.config.signatures import (
+    Signature,
+    argument_problems,
+    declared_parameters,
+    literal_defaults,
+    reference_problem,
+)
+from orbit_runner.errors import DataError, unknown
+from orbit_runner.registry import ARRAY_SOURCES
+from orbit_runner.tasks.keras.keras_names import (
+    ALIAS,
+    is_passed,
+    item_problems,
+    layer_problems,
+    split_item,
+)
+
+SECTIONS = ("train_data", "validation_data")
+_NONE: Mapping[str, Any] = MappingProxyType({})
+_NO_IMAGES = "the function that returns the arrays can augment them"
+_NO_SPLIT = "set task.validation_split, or name other arrays in validation_data"
+_NO_SYNTHETIC = "name a function that returns random arrays"
+_NO_DIRECTORY = "set input_path, with its directory"
+# The settings that only one source reads.
+_READ_BY = {
+    "function": "arrays",
+    "arguments": "arrays",
+    "input_path": "npz",
+    "digest": "memory",
+    "features": "memory",
+}
+_NEEDED = {"arrays": "function", "npz": "input_path", "memory": "digest"}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KerasModelConfig(Config):
+    """A Keras model: a function that builds it, or a list of layers."""
+
+    shorthand: ClassVar[str] = "build"
+    build: str = field("", help="function that returns the model, with its module: my_nets:build")
+    arguments: Mapping[str, Any] = field(
+        factory=lambda: _NONE,
+        help="keyword arguments of the function; those with plain defaults are filled in",
+    )
+    layers: list[str | Mapping[str, Any]] | None = field(
+        None, help="layers of a sequential model, instead of a function: [Flatten, {Dense: {…}}]"
+    )
+
+    def __post_init__(self) -> None:
+        """Adds the defaults of the function, so that `config.yaml` records them."""
+        signature = _signature_of(self.build)
+        if isinstance(signature, Signature):
+            filled = MappingProxyType({**literal_defaults(signature), **self.arguments})
+            object.__setattr__(self, "arguments", filled)
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yields (field, message) for a model that is missing or defined twice."""
+        if self.layers is not None and (self.build or self.arguments):
+            yield "layers", f"{'build' if self.build else 'arguments'} is set, too; remove one"
+        elif self.layers is not None:
+            if not self.layers:
+                yield "layers", "got [], expected at least one layer"
+            for index, layer in enumerate(self.layers):
+                for message in layer_problems(layer):
+                    yield f"layers[{index}]", message
+        elif not self.build:
+            yield "build", "is not set; set it, or layers"
+        elif problem := reference_problem(self.build, "my_package.nets:build"):
+            yield "build", problem
+
+    def preflight(self) -> Iterator[tuple[str, str]]:
+        """Yields (field, message) for a function that does not exist or other arguments."""
+        yield from _call_problems(self.build, self.arguments, "build")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KerasDataConfig(DataConfig):
+    """Arrays of inputs and labels, and their input pipeline."""
+
+    source: str = source_from(ARRAY_SOURCES)
+    function: str = field(
+        "", help="`source: arrays`: function that returns the arrays: my_package.data:load"
+    )
+    arguments: Mapping[str, Any] = field(
+        factory=lambda: _NONE, help="`source: arrays`: keyword arguments of the function"
+    )
+    digest: str = field("", help="`source: memory`: SHA-256 of arrays that Python code passed")
+    features: Mapping[str, Any] = field(
+        factory=lambda: _NONE, help="`source: memory`: shapes and types of these arrays"
+    )
+    data_dir: str = field("", help="directory of the dataset files", unsupported=_NO_DIRECTORY)
+    split: str = field("", help="part of the dataset", unsupported=_NO_SPLIT)
+    augment: str = field("none", help="image augmentation", unsupported=_NO_IMAGES)
+    augment_padding: int = field(
+        4, help="pixels of padding around an image", unsupported=_NO_IMAGES
+    )
+    synthetic: SyntheticConfig = field(
+        factory=SyntheticConfig, help="synthetic dataset", unsupported=_NO_SYNTHETIC
+    )
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yields settings that are missing, unknown or without effect."""
+        yield from super().problems()
+        known = [entry.name for entry in ARRAY_SOURCES.entries()]
+        if self.source and self.source not in known:
+            yield "source", unknown("data source", self.source, known)
+            return
+        needed = _NEEDED.get(self.source)
+        if needed and not getattr(self, needed):
+            yield needed, f"is not set; `source: {self.source}` requires it"
+        for name, source in _READ_BY.items():
+            if getattr(self, name) and source != self.source:
+                yield name, f"is read only by `source: {source}`, got source {self.source!r}"
+        if self.function and (problem := reference_problem(self.function, "my_package.data:load")):
+            yield "function", problem
+
+    def preflight(self) -> Iterator[tuple[str, str]]:
+        """Yields (field, message) for a function that does not exist or other arguments."""
+        yield from _call_problems(self.function, self.arguments, "function")
+
+
+def _train() -> KerasDataConfig:
+    return KerasDataConfig(is_training=True)
+
+
+def _validation() -> KerasDataConfig:
+    return KerasDataConfig(is_training=False, drop_remainder=False)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KerasConfig(TaskConfig):
+    """Training of any Keras model on arrays."""
+
+    model: KerasModelConfig = field(
+        factory=KerasModelConfig, help="the model, or the function that builds it"
+    )
+    train_data: KerasDataConfig = field(factory=_train, help="training data")
+    validation_data: KerasDataConfig = field(factory=_validation, help="validation data")
+    validation_split: float = field(
+        0.0,
+        ge=0.0,
+        lt=1.0,
+        help="fraction of the training data that is held out for validation, chosen by a hash of "
+        "the index",
+    )
+    loss: str | Mapping[str, Any] = field(
+        "",
+        help="loss of Keras, such as mse, {name: huber, delta: 0.5} or my_package:loss; by default "
+        "from labels and outputs, if they leave no choice",
+    )
+    metrics: list[str | Mapping[str, Any]] = field(
+        (), help="metrics of Keras, such as accuracy, {name: f1_score, average: macro}, or classes"
+    )
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yields settings that are missing or contradict each other."""
+        yield from super().problems()
+        if not self.train_data.source:
+            known = ", ".join(entry.name for entry in ARRAY_SOURCES.entries())
+            yield "train_data.source", f"is not set\nallowed: {known}"
+        if self.validation_split and self.validation_data.source:
+            yield "validation_split", "validation_data.source is set, too; remove one"
+        elif self.validation_split and not self.validation_data.global_batch_size:
+            yield "validation_data.global_batch_size", "got 0, allowed: at least 1"
+        if self.loss:
+            for message in item_problems("losses", self.loss):
+                yield "loss", message
+        yield from metric_problems(self.metrics)
+
+    def preflight(self) -> Iterator[tuple[str, str]]:
+        """Yields problems with the functions and the arrays."""
+        for name, message in self.model.preflight():
+            yield f"model.{name}", message
+        from orbit_runner.tasks.keras.sources import misfits, section_source
+
+        found: dict[str, Any] = {}
+        for section in SECTIONS:
+            if section != SECTIONS[0] and self.validation_split and not found:
+                return  # It is a part of the training data.
+            problems = list(getattr(self, section).preflight())
+            yield from ((f"{section}.{name}", message) for name, message in problems)
+            if problems:
+                continue
+            try:
+                found[section] = section_source(self, section)
+            except DataError as error:
+                yield f"{section}.{error.field}", str(error)
+        if len(found) == len(SECTIONS):
+            yield from misfits(*found.values())
+
+    def data_files(self) -> Mapping[str, Sequence[Any]]:
+        """Returns the files, or the arrays that a function returned, of both sections."""
+        from orbit_runner.tasks.keras.sources import source_files
+
+        return {
+            name: source_files(getattr(self, name))
+            for name in SECTIONS
+            if getattr(self, name).source
+        }
+
+
+def metric_problems(
+    metrics: Sequence[str | Mapping[str, Any]], taken: Sequence[str] = ()
+) -> Iterator[tuple[str, str]]:
+    """Yields (field, message) for metrics that do not exist or have the name of another one.
+
+    `taken` are the names of the metrics that the task has in any case.
+    """
+    names = {"loss", *taken}
+    for index, item in enumerate(metrics):
+        for message in item_problems("metrics", item):
+            yield f"metrics[{index}]", message
+        name, arguments = split_item(item)
+        shown = str(arguments.get(ALIAS) or name)
+        if shown in names:
+            yield (
+                f"metrics[{index}]",
+                f"another metric is also named {shown!r}\nset a name: "
+                f"{{name: {name}, {ALIAS}: other_name, …}}",
+            )
+        names.add(shown)
+
+
+def _signature_of(reference: str) -> Signature | str | None:
+    if reference_problem(reference, "") or is_passed(reference):
+        return None
+    from orbit_runner.tasks.keras.memory import script_problem
+
+    return script_problem(reference) or declared_parameters(reference)
+
+
+def _call_problems(
+    reference: str, arguments: Mapping[str, Any], name: str
+) -> Iterator[tuple[str, str]]:
+    signature = _signature_of(reference)
+    if isinstance(signature, str):
+        yield name, signature
+    elif signature is not None:
+        for argument, message in argument_problems(signature, arguments, reference):
+            yield f"arguments.{argument}", message

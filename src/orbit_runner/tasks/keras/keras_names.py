@@ -1,0 +1,180 @@
+"""The losses, metrics and layers of Keras by name, read from its files without importing it."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from orbit_runner.config.signatures import (
+    argument_problems,
+    declared_parameters,
+    reference_problem,
+    source_path,
+)
+from orbit_runner.errors import unknown
+
+_IMPORT = re.compile(r"^from (tf_keras\.src\.\S+) import (\w+)(?: as (\w+))?$", re.MULTILINE)
+# Base classes, which are not metrics or losses themselves.
+_BASES = {
+    "losses": ("Loss", "Reduction"),
+    # `accuracy` is the one that fits labels and outputs, as in Keras, and not this class.
+    "metrics": ("Accuracy", "Mean", "MeanMetricWrapper", "MeanTensor", "Metric", "Sum"),
+    "layers": ("Layer", "Wrapper", "AbstractRNNCell", "Input", "InputSpec", "InputLayer"),
+}
+_ACCURACY = ("accuracy", "acc")
+# The runner decides these itself.
+_RESERVED = {"losses": ("reduction", "name"), "metrics": ("dtype", "name"), "layers": ()}
+_KINDS = {"losses": "loss", "metrics": "metric", "layers": "layer"}
+NAME, ALIAS = "name", "as"
+
+
+@functools.cache
+def keras_classes(kind: str) -> Mapping[str, str]:
+    """Returns the classes of `losses`, `metrics` or `layers`: name to `module:Class`.
+
+    Losses and metrics have names such as `mean_squared_error`; layers have the names of their
+    classes. Returns {} if Keras is not installed in the usual form.
+    """
+    text = _listing(kind)
+    if text is None:
+        return {}
+    found = {
+        alias or name: f"{module}:{name}"
+        for module, name, alias in _IMPORT.findall(text)
+        if name[:1].isupper() and (alias or name) not in _BASES[kind]
+    }
+    if kind == "layers":
+        return found
+    return {snake_case(name): reference for name, reference in found.items()}
+
+
+@functools.cache
+def _short_names(kind: str) -> Mapping[str, str]:
+    """Returns the short names of functions, such as `mse`, and what they stand for."""
+    return {
+        alias.lower(): name
+        for _, name, alias in _IMPORT.findall(_listing(kind) or "")
+        if alias and name[:1].islower()
+    }
+
+
+def _listing(kind: str) -> str | None:
+    try:
+        path = source_path(f"tf_keras.{kind}")
+    except ImportError:
+        return None
+    return None if path is None else Path(path).read_text(encoding="utf-8")
+
+
+def snake_case(name: str) -> str:
+    """Returns the name of a class in lowercase with underscores: `AUC` is `auc`."""
+    spaced = name.replace("IoU", "Iou").replace("FBeta", "Fbeta")
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", spaced).lower()
+
+
+def find_class(kind: str, name: str) -> str | None:
+    """Returns `module:Class` for the name of a loss or metric in any of its forms, or None."""
+    known = keras_classes(kind)
+    if kind == "layers":
+        return known.get(name)
+    plain = name if name in known else snake_case(name)
+    return known.get(plain) or known.get(_short_names(kind).get(name.lower(), ""))
+
+
+def split_item(item: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Returns the name and the arguments of a loss or metric: `mse` or `{name: …, …}`."""
+    if isinstance(item, str):
+        return item, {}
+    arguments = dict(item)
+    return str(arguments.pop(NAME, "")), arguments
+
+
+def item_problems(kind: str, item: str | Mapping[str, Any]) -> Iterator[str]:
+    """Yields what is wrong with a loss or metric, as far as it is known without importing it."""
+    name, arguments = split_item(item)
+    if not name:
+        yield "has no name; write {name: …, ARGUMENT: …}"
+        return
+    if kind == "metrics":
+        arguments.pop(ALIAS, None)
+    if ":" in name:
+        yield from _own_problems(name, arguments, f"my_package:My{_KINDS[kind].capitalize()}")
+        return
+    if kind == "metrics" and name in _ACCURACY:
+        for argument in arguments:
+            yield f"accuracy: {unknown('argument', argument, ())}"
+        return
+    known = keras_classes(kind)
+    reference = find_class(kind, name)
+    if reference is None:
+        if known:
+            yield unknown(_KINDS[kind], name, _names(kind))
+        return
+    yield from _argument_problems(kind, name, reference, arguments)
+
+
+def layer_problems(layer: str | Mapping[str, Any]) -> Iterator[str]:
+    """Yields what is wrong with a layer: `Flatten`, or `{Dense: {units: 32}}`."""
+    if not isinstance(layer, str) and (
+        len(layer) != 1 or not isinstance(next(iter(layer.values())), (Mapping, type(None)))
+    ):
+        yield "expected a name, or one name with its arguments: {Dense: {units: 32}}"
+        return
+    name, arguments = split_layer(layer)
+    if find_class("layers", name) is None:
+        if keras_classes("layers"):
+            yield unknown("layer", name, _names("layers"))
+        return
+    yield from _argument_problems("layers", name, keras_classes("layers")[name], arguments)
+
+
+def split_layer(layer: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Returns the name and the arguments of a layer."""
+    if isinstance(layer, str):
+        return layer, {}
+    ((name, arguments),) = layer.items()
+    return str(name), dict(arguments or {})
+
+
+def _names(kind: str) -> Sequence[str]:
+    return [*keras_classes(kind), *(("accuracy",) if kind == "metrics" else ())]
+
+
+def _argument_problems(
+    kind: str, name: str, reference: str, arguments: Mapping[str, Any]
+) -> Iterator[str]:
+    for reserved in _RESERVED[kind]:
+        if reserved in arguments:
+            yield f"{name}: {reserved} cannot be set; remove it"
+            return
+    signature = declared_parameters(reference)
+    if signature is not None and not isinstance(signature, str):
+        settable = (one for one in signature.parameters if one.name not in _RESERVED[kind])
+        signature = dataclasses.replace(signature, parameters=tuple(settable))
+        for _, message in argument_problems(signature, arguments, name):
+            yield message
+
+
+def _own_problems(reference: str, arguments: Mapping[str, Any], example: str) -> Iterator[str]:
+    if problem := reference_problem(reference, example):
+        yield problem
+        return
+    if is_passed(reference):
+        return
+    signature = declared_parameters(reference)
+    if isinstance(signature, str):
+        yield signature
+    elif signature is not None and not example.endswith("Loss"):
+        for _, message in argument_problems(signature, arguments, reference):
+            yield message
+
+
+def is_passed(reference: str) -> bool:
+    """Returns whether a function was passed to `orbit_runner.run` in this process."""
+    from orbit_runner.tasks.keras.memory import FUNCTIONS
+
+    return reference in FUNCTIONS

@@ -1,0 +1,210 @@
+"""Losses by the names of Keras, as a value for each example, and whether they fit the labels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+import tf_keras
+
+from orbit_runner.errors import SettingError, first_line
+from orbit_runner.tasks.keras.keras_names import find_class, split_item
+from orbit_runner.tasks.keras.memory import load_function
+from orbit_runner.tasks.keras.outputs import Labels, Outputs
+from orbit_runner.utils.log import note
+
+_PATH = "task.loss"
+_SPARSE = "SparseCategoricalCrossentropy"
+_CATEGORICAL = ("CategoricalCrossentropy", "CategoricalFocalCrossentropy")
+_BINARY = ("BinaryCrossentropy", "BinaryFocalCrossentropy")
+_FOR_NUMBERS = "mse, mae, huber, log_cosh"
+
+
+class FunctionLoss(tf_keras.losses.Loss):
+    """A function of labels and outputs as a loss of Keras, which AutoGraph converts."""
+
+    def __init__(self, function: Callable[..., tf.Tensor], arguments: Mapping[str, Any]) -> None:
+        super().__init__(reduction="none", name=getattr(function, "__name__", "loss"))
+        self._function, self._arguments = function, dict(arguments)
+
+    def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
+        """Returns the values of the function."""
+        return self._function(y_true, y_pred, **self._arguments)
+
+
+class ExampleLoss:
+    """A loss of Keras, as one value for each example.
+
+    Attributes:
+        kind: `sparse`, `categorical`, `binary`, or "" for all other losses.
+        from_logits: Whether the outputs of the model are logits.
+    """
+
+    def __init__(self, loss: tf_keras.losses.Loss, from_logits: bool) -> None:
+        self._loss, self.from_logits = loss, from_logits
+        name = type(loss).__name__
+        self.kind = "sparse" if name == _SPARSE else "categorical" if name in _CATEGORICAL else ""
+        self.kind = "binary" if name in _BINARY else self.kind
+
+    @property
+    def name(self) -> str:
+        """The name of the class of the loss, or of the function."""
+        own = isinstance(self._loss, FunctionLoss)
+        return str(self._loss.name) if own else type(self._loss).__name__
+
+    def __call__(self, labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+        """Returns the loss of each example, float32 [batch].
+
+        If an example has several values, such as one for each step of a sequence, it is their mean,
+        without those that the mask of the outputs excludes.
+        """
+        mask = getattr(outputs, "_keras_mask", None)
+        outputs = tf.cast(outputs, tf.float32)
+        if self.kind != "sparse":
+            labels = _as_outputs(labels, outputs)
+        losses = tf.cast(self._loss(labels, outputs), tf.float32)
+        rank = losses.shape.rank
+        if rank == 1:
+            return losses
+        axes = list(range(1, rank))
+        if mask is None or mask.shape.rank != rank:
+            return tf.reduce_mean(losses, axis=axes)
+        mask = tf.cast(mask, tf.float32)
+        total, count = tf.reduce_sum(losses * mask, axis=axes), tf.reduce_sum(mask, axis=axes)
+        return tf.math.divide_no_nan(total, count)
+
+
+def make_loss(item: str | Mapping[str, Any], labels: Labels, outputs: Outputs) -> ExampleLoss:
+    """Returns the loss of a config. Raises `SettingError` if it does not fit labels and outputs."""
+    name, arguments = split_item(item or _default(labels, outputs))
+    loss = _build(name, arguments)
+    found = ExampleLoss(loss, bool(arguments.get("from_logits", False)))
+    check_fit(found, labels, outputs)
+    return found
+
+
+def check_fit(loss: ExampleLoss, labels: Labels, outputs: Outputs) -> None:
+    """Raises `SettingError` if a loss does not fit the labels and the outputs of the model."""
+    problem = ""
+    if loss.kind == "sparse":
+        problem = _sparse_problem(labels, outputs)
+    elif not loss.kind and isinstance(loss._loss, FunctionLoss):
+        return  # Only the function knows which shapes it takes.
+    elif not _same_shape(labels, outputs):
+        problem = f"got labels {labels} and outputs {outputs}, expected the same shape"
+        if labels.are_integers and labels.shape == outputs.shape[:-1] and outputs.width != 1:
+            problem += "\nfor class numbers, use sparse_categorical_crossentropy"
+    elif loss.kind == "binary" and labels.high is not None:
+        low = labels.low if labels.low is not None else 0.0
+        if low < 0 or labels.high > 1:
+            problem = f"got labels {labels}, expected 0 to 1"
+    if problem:
+        raise SettingError(_PATH, f"{loss.name} does not fit: {problem}")
+    if loss.kind and not loss.from_logits and outputs.activation == "linear":
+        note(
+            f"warning: {_PATH}: {loss.name} expects probabilities, but the last layer of the model "
+            "has no activation; set from_logits: true, or add a softmax or sigmoid"
+        )
+
+
+def _sparse_problem(labels: Labels, outputs: Outputs) -> str:
+    expected = tuple(outputs.shape[:-1])
+    if _matches(labels.shape, outputs.shape) and outputs.width != 1:
+        return (
+            f"got labels {labels} of the same shape as the outputs, expected class numbers\n"
+            "for one-hot labels, use categorical_crossentropy"
+        )
+    if not labels.are_integers:
+        return (
+            f"got labels {labels}, expected integers\nconvert them, or use a loss for numbers: "
+            f"{_FOR_NUMBERS}"
+        )
+    if not (_matches(labels.shape, expected) or _matches(labels.shape, (*expected, 1))):
+        return f"got labels {labels} and outputs {outputs}, expected one class number per output"
+    width = outputs.width
+    if labels.low is not None and labels.low < 0:
+        return f"got labels {labels}, expected class numbers from 0 on"
+    if width is not None and labels.high is not None and labels.high >= width:
+        return (
+            f"got labels {labels}, but the model has {width} outputs, for classes 0 to "
+            f"{width - 1}\n"
+            f"change the width of the last layer to {labels.high + 1:g}, or the labels"
+        )
+    return ""
+
+
+def _same_shape(labels: Labels, outputs: Outputs) -> bool:
+    shape = outputs.shape
+    return (
+        _matches(labels.shape, shape)
+        or (outputs.width == 1 and _matches(labels.shape, shape[:-1]))
+        or _matches(labels.shape, (*shape, 1))
+    )
+
+
+def _matches(shape: tuple[int, ...], other: tuple[int | None, ...]) -> bool:
+    if len(shape) != len(other):
+        return False
+    return all(size is None or size == own for own, size in zip(shape, other, strict=True))
+
+
+def _default(labels: Labels, outputs: Outputs) -> str | dict[str, Any]:
+    """Returns the loss that labels and outputs require."""
+    activation = outputs.activation
+    if labels.are_integers and not _sparse_problem(labels, outputs) and (outputs.width or 0) > 1:
+        if activation in ("softmax", "linear"):
+            logits = activation == "linear"
+            return {"name": "sparse_categorical_crossentropy", "from_logits": logits}
+        candidates = "sparse_categorical_crossentropy, and the same with from_logits: true"
+    elif activation == "sigmoid" and labels.are_integers and labels.high == 1:
+        return "binary_crossentropy"
+    elif labels.are_integers and labels.high is not None and labels.high <= 1:
+        candidates = "binary_crossentropy, {name: binary_crossentropy, from_logits: true}, mse"
+    else:
+        candidates = f"{_FOR_NUMBERS}, binary_crossentropy, categorical_crossentropy"
+    raise SettingError(
+        _PATH,
+        f"is not set, and labels {labels} with outputs {outputs} do not determine it\n"
+        f"candidates: {candidates}",
+    )
+
+
+def _build(name: str, arguments: dict[str, Any]) -> tf_keras.losses.Loss:
+    if ":" in name:
+        return _own_loss(name, arguments)
+    reference = find_class("losses", name)
+    cls = getattr(tf_keras.losses, (reference or "").partition(":")[2], None)
+    if cls is None:
+        raise SettingError(_PATH, f"unknown loss {name!r}")
+    try:
+        return cls(**arguments, reduction="none")
+    except (TypeError, ValueError) as error:
+        raise SettingError(_PATH, f"{name}: {first_line(error)}") from error
+
+
+def _own_loss(reference: str, arguments: dict[str, Any]) -> tf_keras.losses.Loss:
+    found: Any = load_function(reference, _PATH)
+    if not isinstance(found, type):
+        return FunctionLoss(found, arguments)
+    if not issubclass(found, tf_keras.losses.Loss):
+        raise SettingError(_PATH, f"{reference} is not a subclass of tf_keras.losses.Loss")
+    try:
+        loss = found(**arguments)
+    except TypeError as error:
+        raise SettingError(_PATH, f"{reference}: {first_line(error)}") from error
+    loss.reduction = "none"  # The task reduces, so that each example counts once.
+    return loss
+
+
+def _as_outputs(labels: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+    """Returns labels [batch] as [batch, 1] if the outputs have that shape, and the reverse."""
+    labels = tf.cast(labels, outputs.dtype)
+    ranks = labels.shape.rank, outputs.shape.rank
+    if None in ranks:
+        return labels
+    if ranks[0] == ranks[1] - 1 and outputs.shape[-1] == 1:
+        return tf.expand_dims(labels, -1)
+    if ranks[0] == ranks[1] + 1 and labels.shape[-1] == 1:
+        return tf.squeeze(labels, -1)
+    return labels

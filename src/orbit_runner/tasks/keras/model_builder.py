@@ -1,0 +1,78 @@
+"""Builds the model of a config: calls the function of the user, or stacks layers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tf_keras
+
+from orbit_runner.config.serialize import plain
+from orbit_runner.config.signatures import actual_parameters, argument_problems
+from orbit_runner.errors import SettingError, first_line
+from orbit_runner.tasks.keras.config import KerasModelConfig
+from orbit_runner.tasks.keras.keras_names import split_layer
+from orbit_runner.tasks.keras.memory import load_function
+
+_BUILD = "task.model.build"
+
+
+def build_model(config: KerasModelConfig, inputs: Any) -> tf_keras.Model:
+    """Returns the model, not compiled. Must be called in the strategy's scope.
+
+    `inputs` are Keras inputs with the shapes and types of the data. Raises `SettingError` if the
+    function cannot be called or returns anything else.
+    """
+    if config.layers is not None:
+        return _stacked(config, inputs)
+    function, arguments = load_function(config.build, _BUILD), plain(config.arguments)
+    signature = actual_parameters(function)
+    if signature is not None:
+        for argument, message in argument_problems(signature, arguments, config.build):
+            raise SettingError(f"task.model.arguments.{argument}", message)
+    model = function(**arguments)
+    _require_keras_2(model, config.build)
+    if getattr(model, "_is_compiled", False):
+        raise SettingError(
+            _BUILD,
+            f"{config.build} returns a compiled model, whose loss, metrics and optimizer would not "
+            "be used\nremove the call of compile(), and set task.loss, task.metrics and "
+            "trainer.optimizer_config",
+        )
+    return model
+
+
+def _require_keras_2(model: Any, reference: str) -> None:
+    if isinstance(model, tf_keras.Model):
+        return
+    kind = f"{type(model).__module__}.{type(model).__qualname__}"
+    if any(cls.__module__.partition(".")[0] == "keras" for cls in type(model).__mro__):
+        raise SettingError(
+            _BUILD,
+            f"{reference} returns a Keras 3 model ({kind}), expected one of Keras 2: the "
+            "optimizers of Model Garden and the checkpoints use the variables of tf_keras\n"
+            "write `import tf_keras as keras`; or use tf.keras, with TF_USE_LEGACY_KERAS=1 in the "
+            "environment before TensorFlow is imported",
+        )
+    raise SettingError(_BUILD, f"{reference} returns {kind}, expected a tf_keras.Model")
+
+
+def _stacked(config: KerasModelConfig, inputs: Any) -> tf_keras.Model:
+    if isinstance(inputs, dict):
+        raise SettingError(
+            "task.model.layers",
+            f"the data has several inputs: {', '.join(inputs)}\nset task.model.build instead",
+        )
+    shape = tuple(inputs.shape[1:])
+    stack = [tf_keras.layers.InputLayer(shape, dtype=inputs.dtype, name="x")]
+    model = tf_keras.Sequential(stack)
+    for index, layer in enumerate(config.layers or ()):
+        name, arguments = split_layer(layer)
+        path = f"task.model.layers[{index}]"
+        cls = getattr(tf_keras.layers, name, None)
+        if cls is None:
+            raise SettingError(path, f"unknown layer {name!r}")
+        try:
+            model.add(cls(**plain(arguments)))
+        except (TypeError, ValueError) as error:
+            raise SettingError(path, f"{name}: {first_line(error)}") from error
+    return model

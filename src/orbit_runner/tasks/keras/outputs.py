@@ -1,0 +1,135 @@
+"""What a model returns and which labels it is trained on, as far as loss and metrics need it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tf_keras
+
+from orbit_runner.errors import SettingError, first_line
+
+_MODEL = "task.model"
+
+
+@dataclasses.dataclass(frozen=True)
+class Labels:
+    """The labels of a dataset.
+
+    Attributes:
+        shape: The shape of one label; () for a number.
+        dtype: The name of their type.
+        low: The smallest label; None if unknown.
+        high: The largest label; None if unknown.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def are_integers(self) -> bool:
+        """Whether the labels are integers, such as class numbers."""
+        return np.dtype(self.dtype).kind in "iub"
+
+    def __str__(self) -> str:
+        text = f"{self.dtype} {['batch', *self.shape]}".replace("'", "")
+        return text if self.low is None else f"{text} from {self.low:g} to {self.high:g}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Outputs:
+    """The output of a model.
+
+    Attributes:
+        shape: The shape for one example; None for sizes that differ between batches.
+        dtype: The name of its type.
+        activation: The name of the activation of the last layer; "" if it is unknown.
+    """
+
+    shape: tuple[int | None, ...]
+    dtype: str
+    activation: str = ""
+
+    @property
+    def width(self) -> int | None:
+        """The size of the last axis, such as the number of classes; 1 if there is none."""
+        return self.shape[-1] if self.shape else 1
+
+    def __str__(self) -> str:
+        return f"{self.dtype} {['batch', *self.shape]}".replace("'", "")
+
+
+def labels_of(arrays: Sequence[np.ndarray]) -> Labels:
+    """Returns the description of the labels of all sections, whose shape and type are equal."""
+    first = arrays[0]
+    counted = first.dtype.kind in "iuf" and all(array.size for array in arrays)
+    return Labels(
+        tuple(first.shape[1:]),
+        first.dtype.name,
+        min(float(array.min()) for array in arrays) if counted else None,
+        max(float(array.max()) for array in arrays) if counted else None,
+    )
+
+
+def outputs_of(model: tf_keras.Model, inputs: Any) -> Outputs:
+    """Returns the description of a model's output for inputs such as `symbolic_inputs` returns.
+
+    Creates the variables of the model if it has none yet. Raises `SettingError` if the model does
+    not accept the inputs or does not return a single tensor.
+    """
+    try:
+        found = model(inputs, training=False)
+    except (ValueError, TypeError, KeyError, tf.errors.InvalidArgumentError) as error:
+        shapes = tf.nest.map_structure(lambda one: f"{one.dtype.name} {one.shape}", inputs)
+        raise SettingError(
+            _MODEL,
+            f"the model does not accept the inputs of the data, {shapes}: {_reason(error)}\n"
+            "change its input, or the arrays",
+        ) from error
+    if isinstance(found, (dict, list, tuple)) or not tf_keras.backend.is_keras_tensor(found):
+        shown = f"a {type(found).__name__} of {len(tf.nest.flatten(found))} tensors"
+        raise SettingError(
+            _MODEL,
+            f"got a model that returns {shown}, expected a single tensor\n"
+            "for several outputs, write a task of your own (docs/own_task.md)",
+        )
+    if found.shape.rank == 0:
+        raise SettingError(_MODEL, "got a model that returns a scalar, expected one per example")
+    return Outputs(tuple(found.shape[1:]), found.dtype.name, last_activation(model))
+
+
+def symbolic_inputs(specs: Any) -> Any:
+    """Returns Keras inputs for `{"x": (shape, dtype)}` or for several by name."""
+    inputs = {
+        path.partition(".")[2]: tf_keras.Input(shape, dtype=dtype, name=path.replace(".", "_"))
+        for path, (shape, dtype) in specs.items()
+        if path.partition(".")[0] == "x"
+    }
+    return inputs[""] if list(inputs) == [""] else inputs
+
+
+def last_activation(model: tf_keras.Model) -> str:
+    """Returns the name of the activation of the last layer; "" if it is unknown."""
+    try:
+        layer = model.layers[-1]
+    except (AttributeError, IndexError, ValueError):
+        return ""
+    if isinstance(layer, tf_keras.Model):
+        return last_activation(layer)
+    if not (isinstance(model, tf_keras.Sequential) or getattr(model, "_is_graph_network", False)):
+        return ""
+    if isinstance(layer, (tf_keras.layers.Softmax)):
+        return "softmax"
+    return getattr(getattr(layer, "activation", None), "__name__", "")
+
+
+def _reason(error: Exception) -> str:
+    # Keras begins with the layer, and adds its arguments at the end.
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    found = (line for line in lines if not line.startswith("Exception encountered"))
+    return next(found, first_line(error))[:300]

@@ -1,0 +1,256 @@
+"""Loads the arrays of a config section. Uses only NumPy, so that they can be checked early."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import json
+import sys
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from orbit_runner.config.schema.data import input_paths
+from orbit_runner.config.schema.runtime import RuntimeConfig
+from orbit_runner.config.serialize import plain
+from orbit_runner.config.signatures import actual_parameters, argument_problems
+from orbit_runner.data.fingerprint import (
+    DataFile,
+    content_digest,
+    describe_arrays,
+    describe_files,
+)
+from orbit_runner.data.source import ArraySource, leaves
+from orbit_runner.distribute.tf_environment import prepare_environment
+from orbit_runner.errors import DataError, SettingError, first_line
+from orbit_runner.tasks.keras.memory import ARRAYS, load_function
+
+if TYPE_CHECKING:
+    from orbit_runner.tasks.keras.config import KerasConfig, KerasDataConfig
+
+X, Y, W = "x", "y", "w"
+_EXPECTED = (
+    "expected (x, y), (x, y, w), or a dict with y, w (optional), and x or inputs by their names"
+)
+_KINDS = "iufbSU"
+_KEY = np.uint64(0x6A09E667F3BCC908)
+
+
+def section_source(config: KerasConfig, section: str) -> ArraySource | None:
+    """Returns the arrays of a section, or None if it has none.
+
+    `x` is an array or arrays by name, `y` the labels, and `w` the weights of the examples, if they
+    have any. Raises `DataError` if the arrays are missing or cannot be used.
+    """
+    data = getattr(config, section)
+    if not config.validation_split:
+        return load_source(data) if data.source else None
+    return _part(load_source(config.train_data), config.validation_split, section)
+
+
+def load_source(data: KerasDataConfig) -> ArraySource:
+    """Returns the arrays that a section names. They are loaded once per process."""
+    if data.source == "memory":
+        if data.digest not in ARRAYS:
+            raise DataError(
+                "the arrays were passed to orbit_runner.run, and this process does not have them\n"
+                "run the Python program again; it resumes the run",
+                field="source",
+            )
+        return ARRAYS[data.digest]
+    if data.source == "npz":
+        return _read_files(input_paths(data), tuple(map(_mtime, input_paths(data))))
+    return _call(data.function, json.dumps(plain(data.arguments), sort_keys=True))
+
+
+def source_files(data: KerasDataConfig) -> list[DataFile]:
+    """Returns descriptions of the files of a section, or of its arrays."""
+    if data.source == "npz":
+        return describe_files(input_paths(data), content_digest)
+    if data.source == "memory" and data.digest not in ARRAYS:
+        return []
+    return describe_arrays(load_source(data).arrays)
+
+
+def arrays_of(found: Any, name: str) -> ArraySource:
+    """Returns the source of what a function returned. Raises `DataError` if it is anything else."""
+    if isinstance(found, (tuple, list)) and len(found) in (2, 3):
+        found = dict(zip((X, Y, W), found, strict=False))
+    if not isinstance(found, Mapping) or Y not in found or len(found) < 2:
+        got = f"keys {', '.join(map(str, found))}" if isinstance(found, Mapping) else type(found)
+        raise DataError(f"{name}: got {got}, {_EXPECTED}", field="function")
+    rest = {key: value for key, value in found.items() if key not in (Y, W)}
+    features = rest[X] if X in rest and len(rest) == 1 else rest
+    if isinstance(features, Mapping):
+        inputs: Any = {
+            str(key): _array(value, f"{X}.{key}", name) for key, value in features.items()
+        }
+        if not inputs:
+            raise DataError(f"{name}: got no inputs, {_EXPECTED}", field="function")
+    else:
+        inputs = _array(features, X, name)
+    tree = {X: inputs, Y: _labels(_array(found[Y], Y, name))}
+    if found.get(W) is not None:
+        tree[W] = _weights(_array(found[W], W, name), name)
+    return ArraySource(name, tree)
+
+
+def misfits(train: ArraySource, validation: ArraySource | None) -> Iterator[tuple[str, str]]:
+    """Yields (field, message) if the arrays of validation differ in shape or type."""
+    if validation is None:
+        return
+    expected, got = (specs_of(source) for source in (train, validation))
+    for path in sorted({*expected, *got} - {W}):
+        if expected.get(path) != got.get(path):
+            yield (
+                "validation_data.source",
+                f"got {path} {_words(got.get(path))}, expected {_words(expected.get(path))} as in "
+                "train_data",
+            )
+
+
+def specs_of(source: ArraySource) -> dict[str, tuple[tuple[int, ...], str]]:
+    """Returns the shape of an example and the type of each array, by dotted path."""
+    return {
+        path: (tuple(array.shape[1:]), "string" if array.dtype.kind in "SU" else array.dtype.name)
+        for path, array in leaves(source.arrays)
+    }
+
+
+def held_out(count: int, fraction: float) -> np.ndarray:
+    """Returns which of `count` examples are held out, bool [count].
+
+    It depends only on the index and the fraction, so examples that are added at the end do not move
+    others from one part to the other.
+    """
+    # SplitMix64, a mixing function in which each bit of the index affects each bit of the result.
+    with np.errstate(over="ignore"):
+        mixed = (np.arange(count, dtype=np.uint64) + _KEY) * np.uint64(0x9E3779B97F4A7C15)
+        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+            mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+    mixed ^= mixed >> np.uint64(31)
+    return (mixed >> np.uint64(11)).astype(np.float64) / 2.0**53 < fraction
+
+
+@functools.lru_cache(maxsize=4)
+def _part(source: ArraySource, fraction: float, section: str) -> ArraySource:
+    chosen = held_out(source.size, fraction)
+    if section == "train_data":
+        chosen = ~chosen
+    if not chosen.any():
+        raise DataError(
+            f"{source.name}: a validation_split of {fraction} leaves none of {source.size} "
+            f"examples for {section}",
+            field="source",
+        )
+
+    def select(tree: Any) -> Any:
+        if isinstance(tree, Mapping):
+            return {name: select(value) for name, value in tree.items()}
+        return tree[chosen]
+
+    return ArraySource(source.name, select(source.arrays))
+
+
+def _array(value: Any, path: str, name: str) -> np.ndarray:
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise DataError(
+            f"{name}: {path} is not an array: {first_line(error)}", field="function"
+        ) from None
+    if array.ndim < 1 or array.dtype.kind not in _KINDS:
+        raise DataError(
+            f"{name}: got {path} {array.dtype} {list(array.shape)}, expected an array of numbers "
+            "or strings whose first axis is the examples",
+            field="function",
+        )
+    if array.dtype == np.float64:  # As in Keras, whose weights are float32.
+        array = array.astype(np.float32)
+    if array.dtype.kind == "f":
+        _require_finite(array, path, name)
+    return array
+
+
+def _require_finite(array: np.ndarray, path: str, name: str) -> None:
+    if np.isfinite(array.sum(dtype=np.float64)):
+        return
+    finite = np.isfinite(array.reshape(len(array), -1)).all(axis=1)
+    if not finite.all():
+        raise DataError(
+            f"{name}: got {path} that is not finite in example {finite.argmin()}", field="function"
+        )
+
+
+def _labels(array: np.ndarray) -> np.ndarray:
+    return array.astype(np.int32) if array.dtype == np.bool_ else array
+
+
+def _weights(array: np.ndarray, name: str) -> np.ndarray:
+    if array.ndim != 1 or array.dtype.kind not in "iuf" or (array < 0).any():
+        raise DataError(
+            f"{name}: got w {array.dtype} {list(array.shape)}, expected numbers [n] of at least 0",
+            field="function",
+        )
+    return array.astype(np.float32)
+
+
+@functools.lru_cache(maxsize=4)
+def _call(function: str, arguments: str) -> ArraySource:
+    if "tensorflow" not in sys.modules:  # The function may import it.
+        prepare_environment(RuntimeConfig())
+    importlib.invalidate_caches()
+    try:
+        called = load_function(function, "function")
+    except SettingError as error:
+        raise DataError(error.reason, field="function") from error
+    given, signature = json.loads(arguments), actual_parameters(called)
+    if signature is not None:
+        for argument, message in argument_problems(signature, given, function):
+            raise DataError(message, field=f"arguments.{argument}")
+    try:
+        found = called(**given)
+    except OSError as error:
+        reason = f"{function}: {type(error).__name__}: {first_line(error)}"
+        raise DataError(reason, field="function") from error
+    return arrays_of(found, function)
+
+
+@functools.lru_cache(maxsize=4)
+def _read_files(paths: tuple[str, ...], times: tuple[int, ...]) -> ArraySource:
+    del times  # Part of the key, so that a changed file is read again.
+    parts = [_read_file(path) for path in paths]
+    if any(part.keys() != parts[0].keys() for part in parts):
+        keys = "; ".join(", ".join(sorted(part)) for part in parts)
+        raise DataError(f"the files have different arrays: {keys}", field="input_path")
+    joined = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+    try:
+        return arrays_of(joined, ", ".join(paths))
+    except DataError as error:
+        raise DataError(str(error), field="input_path") from error
+
+
+def _read_file(path: str) -> dict[str, np.ndarray]:
+    try:
+        with np.load(path) as file:
+            if not isinstance(file, np.lib.npyio.NpzFile):
+                raise ValueError("a single array, expected an archive of numpy.savez")
+            return {key: file[key] for key in file.files}
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        raise DataError(
+            f"{path}: cannot be read: {first_line(error)}", field="input_path"
+        ) from error
+
+
+def _mtime(path: str) -> int:
+    try:
+        return Path(path).stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _words(spec: tuple[tuple[int, ...], str] | None) -> str:
+    return "none" if spec is None else f"{spec[1]} {list(spec[0])}"

@@ -1,0 +1,203 @@
+"""Training of any Keras model on arrays, with losses and metrics by the names of Keras."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+import tf_keras
+
+from orbit_runner.data.source import ArraySource
+from orbit_runner.data.step_batches import Chunks
+from orbit_runner.errors import DataError, RunnerError, SettingError
+from orbit_runner.tasks.base import EXAMPLES, Task
+from orbit_runner.tasks.keras.config import SECTIONS, KerasConfig, KerasDataConfig
+from orbit_runner.tasks.keras.inputs import chunks, eval_inputs, train_inputs
+from orbit_runner.tasks.keras.keras_names import is_passed, split_item
+from orbit_runner.tasks.keras.losses import ExampleLoss, make_loss
+from orbit_runner.tasks.keras.metrics import make_metrics
+from orbit_runner.tasks.keras.model_builder import build_model
+from orbit_runner.tasks.keras.outputs import (
+    Labels,
+    Outputs,
+    labels_of,
+    outputs_of,
+    symbolic_inputs,
+)
+from orbit_runner.tasks.keras.serving import ArrayPredictor, make_serving
+from orbit_runner.tasks.keras.sources import Y, section_source, specs_of
+from orbit_runner.tasks.serving import Serving
+
+_NO_VALIDATION = (
+    "is not set\nset it, set task.validation_split, or train without evaluations: --mode=train"
+)
+
+
+class KerasTask(Task):
+    """Trains a model that a function of the user builds.
+
+    Loss and metrics are known once `build_model` was called.
+    """
+
+    task_config: KerasConfig
+
+    def __init__(self, params: KerasConfig, **kwargs: Any) -> None:
+        super().__init__(params, **kwargs)
+        self._loss: ExampleLoss | None = None
+        self._labels = Labels((), "float32")
+        self._outputs = Outputs((), "float32")
+
+    def build_model(self) -> tf_keras.Model:
+        """Builds the model, and checks that it accepts the data and that the loss fits."""
+        config, specs = self.task_config, self._specs()
+        model = build_model(config.model, symbolic_inputs(specs))
+        self._labels = self._describe_labels(specs)
+        self._outputs = outputs_of(model, symbolic_inputs(specs))
+        self._loss = make_loss(config.loss, self._labels, self._outputs)
+        return model
+
+    def build_inputs(
+        self,
+        params: KerasDataConfig,
+        input_context: tf.distribute.InputContext | None = None,
+        start_step: int | tf.Tensor = 0,
+    ) -> tf.data.Dataset:
+        """Returns the input pipeline of one section. Training starts at the batch of `start_step`.
+
+        For training, it yields `(x, y)` or `(x, y, w)` endlessly. For evaluation, it yields each
+        example once, with its count.
+        """
+        source = self._source(params)
+        if params.is_training:
+            return train_inputs(source, params, input_context, start_step)
+        return eval_inputs(source, params, input_context)
+
+    def chunks(self, params: KerasDataConfig, replicas: int = 1) -> Chunks | None:
+        """Returns the batches of a section by step."""
+        return chunks(self._source(params), params, replicas)
+
+    def num_examples(self, params: KerasDataConfig) -> int:
+        """Returns the number of examples of a section."""
+        return self._source(params).size
+
+    def train_step(
+        self, inputs: Any, model: tf_keras.Model, optimizer: Any, metrics: Any = None
+    ) -> dict[str, tf.Tensor]:
+        """Trains on one batch on one replica; returns `loss`, a float32 scalar."""
+        features, labels, weights = tf_keras.utils.unpack_x_y_sample_weight(inputs)
+        targets = labels if weights is None else (labels, weights)
+        return super().train_step((features, targets), model, optimizer, metrics)
+
+    def validation_step(
+        self, inputs: Any, model: tf_keras.Model, metrics: Any = None
+    ) -> dict[str, tf.Tensor]:
+        """Evaluates one batch on one replica: `loss` is the mean over the examples."""
+        features, labels, counts = inputs
+        weights = None
+        if isinstance(counts, (tuple, list)):
+            counts, weights = counts
+        outputs = self.inference_step(features, model)
+        losses = self.example_losses(labels, outputs) * counts
+        if weights is not None:
+            losses *= weights
+        number = tf.reduce_sum(counts)
+        loss = tf.math.divide_no_nan(tf.reduce_sum(losses), number)
+        if model.losses:
+            loss = tf.add_n([loss, *(tf.cast(one, tf.float32) for one in model.losses)])
+        self.process_metrics(metrics or [], labels, outputs, sample_weight=counts)
+        return {self.loss: loss, EXAMPLES: number}
+
+    def build_losses(
+        self,
+        labels: Any,
+        model_outputs: Any,
+        aux_losses: Sequence[tf.Tensor] | None = None,
+        sample_weight: tf.Tensor | None = None,
+    ) -> tf.Tensor:
+        """Returns the loss of a batch, a float32 scalar.
+
+        In training with weights, `labels` is a pair of labels and weights. As in Keras, the sum of
+        the weighted losses is divided by the number of examples, so that the mean over replicas is
+        that of a single replica.
+        """
+        if not isinstance(labels, tuple):
+            return super().build_losses(labels, model_outputs, aux_losses, sample_weight)
+        loss = tf.reduce_mean(self.example_losses(labels[0], model_outputs) * labels[1])
+        return tf.add_n([loss, *aux_losses]) if aux_losses else loss
+
+    def example_losses(self, labels: Any, model_outputs: Any) -> tf.Tensor:
+        """Returns the loss of each example, float32 [batch]."""
+        return self._built_loss()(labels, model_outputs)
+
+    def process_metrics(self, metrics: Any, labels: Any, model_outputs: Any, **kwargs: Any) -> None:
+        """Updates the metrics, which count each example once, whatever its weight."""
+        labels = labels[0] if isinstance(labels, tuple) else labels
+        super().process_metrics(metrics, labels, model_outputs, **kwargs)
+
+    def build_metrics(self, training: bool = True) -> list[Any]:
+        """Returns the metrics of the config."""
+        loss = self._built_loss()
+        return make_metrics(
+            self.task_config.metrics,
+            kind=loss.kind,
+            from_logits=loss.from_logits,
+            label_shape=self._labels.shape,
+            output_shape=self._outputs.shape,
+        )
+
+    def inexact_reasons(self) -> list[str]:
+        """Returns why the config alone does not reproduce a run: code that it cannot name."""
+        config = self.task_config
+        items = [("task.model", config.model.build), ("task.loss", split_item(config.loss)[0])]
+        items += [("task.metrics", split_item(item)[0]) for item in config.metrics]
+        return [
+            f"{path}: {name} is not in a module that can be imported"
+            for path, name in items
+            if name and is_passed(name)
+        ]
+
+    def serving(self, model: tf_keras.Model) -> Serving:
+        """Returns the signature `predict`, which maps inputs to outputs."""
+        loss = self._built_loss()
+        return make_serving(model, self._specs(), loss.kind, from_logits=loss.from_logits)
+
+    def predictor(
+        self, signatures: Mapping[str, Any], *, top_k: int | None = None
+    ) -> ArrayPredictor:
+        """Returns the predictor for rows of arrays and lines of JSON."""
+        if top_k is not None:
+            raise RunnerError("--top_k: has no effect, because all outputs are printed; remove it")
+        return ArrayPredictor(signatures)
+
+    def _built_loss(self) -> ExampleLoss:
+        if self._loss is None:
+            raise RuntimeError("build_model must be called first")
+        return self._loss
+
+    def _source(self, params: KerasDataConfig) -> ArraySource:
+        section = "train_data" if params.is_training else "validation_data"
+        source = section_source(self.task_config, section)
+        if source is None:
+            raise SettingError(f"task.{section}.source", _NO_VALIDATION)
+        return source
+
+    def _specs(self) -> dict[str, tuple[tuple[int, ...], str]]:
+        """Returns shape and type of each array, also of arrays that only another process has."""
+        data = self.task_config.train_data
+        try:
+            source = section_source(self.task_config, "train_data")
+        except DataError as error:
+            if not data.features:
+                raise SettingError(f"task.train_data.{error.field}", str(error)) from error
+            source = None
+        if source is not None:
+            return specs_of(source)
+        return {path: (tuple(one["shape"]), one["dtype"]) for path, one in data.features.items()}
+
+    def _describe_labels(self, specs: Mapping[str, tuple[tuple[int, ...], str]]) -> Labels:
+        try:
+            found = [section_source(self.task_config, section) for section in SECTIONS]
+        except DataError:
+            return Labels(*specs[Y])
+        return labels_of([source.arrays[Y] for source in found if source is not None])

@@ -1,0 +1,175 @@
+"""Signatures are read from the source, without importing the module, and values are checked."""
+# ruff: noqa: E501 (one line a case)
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orbit_runner.config.signatures import (
+    UNKNOWN,
+    Signature,
+    actual_parameters,
+    argument_problems,
+    declared_parameters,
+    literal_defaults,
+    reference_problem,
+    source_path,
+)
+
+_SOURCE = '''
+raise SystemExit("the module was imported")
+from . import other
+from .other import moved as renamed
+import functools
+
+LIMIT = 3
+
+def build(units: int, rate: float = 0.5, *, names: list[str] | None = None, size=LIMIT):
+    """Builds."""
+
+def loose(first, /, second=1, **rest): ...
+
+class Model:
+    def __init__(self, depth: "int" = 2): ...
+
+class Inherited(Model): ...
+
+@functools.cache
+def decorated(units: int): ...
+
+assigned = functools.partial(build, 3)
+'''
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    folder = tmp_path / "signed_pkg"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("raise SystemExit('the package was imported')\n")
+    (folder / "nets.py").write_text(_SOURCE)
+    (folder / "other.py").write_text("def moved(width: int = 4): ...\n")
+    return "signed_pkg.nets"
+
+
+def _read(reference: str) -> Signature:
+    found = declared_parameters(reference)
+    assert isinstance(found, Signature), found
+    return found
+
+
+def test_signature_is_read_without_importing_the_module(package: str) -> None:
+    found = {one.name: (one.annotation, one.required, one.default) for one in
+             _read(f"{package}:build").parameters}  # fmt: skip
+
+    assert found == {
+        "units": ("int", True, UNKNOWN),
+        "rate": ("float", False, 0.5),
+        "names": ("list[str] | None", False, None),
+        "size": ("", False, UNKNOWN),
+    }
+    assert literal_defaults(_read(f"{package}:build")) == {"rate": 0.5, "names": None}
+    assert "signed_pkg" not in sys.modules
+
+
+def test_constructor_and_re_exported_function_are_found(package: str) -> None:
+    assert [one.name for one in _read(f"{package}:Model").parameters] == ["depth"]
+    assert [one.name for one in _read(f"{package}:renamed").parameters] == ["width"]
+
+
+def test_positional_only_arguments_cannot_be_set_and_others_can(package: str) -> None:
+    signature = _read(f"{package}:loose")
+
+    assert [one.name for one in signature.parameters] == ["second"]
+    assert list(argument_problems(signature, {"anything": 1}, "f")) == []
+
+
+@pytest.mark.parametrize("name", ["decorated", "assigned", "Inherited"])
+def test_source_that_does_not_tell_the_signature_gives_none(package: str, name: str) -> None:
+    assert declared_parameters(f"{package}:{name}") is None
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        ("signed_pkg.nets:bild", "signed_pkg.nets has no function or class 'bild'; did you mean 'build'?"),
+        ("signed_pkg.nots:build", "no module named 'signed_pkg.nots'"),
+        ("no_such_package:build", "no module named 'no_such_package'"),
+    ],
+)  # fmt: skip
+@pytest.mark.usefixtures("package")
+def test_missing_function_or_module_is_a_message(reference: str, message: str) -> None:
+    found = declared_parameters(reference)
+
+    assert isinstance(found, str)
+    assert found.startswith(message)
+
+
+def test_module_without_python_source_has_no_path() -> None:
+    assert source_path("math") is None
+    assert declared_parameters("math:sqrt") is None
+
+
+def _plain(count: int, flag: bool = False, scale=1.0, label="a", free=None): ...  # type: ignore
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({"count": 3}, []),
+        ({}, ["f: the argument 'count' is required; set it"]),
+        ({"cuont": 3, "count": 1}, ["f: unknown argument 'cuont'; did you mean 'count'?"]),
+        ({"count": "3"}, ["f: got '3', expected int"]),
+        ({"count": True}, ["f: got True, expected int"]),
+        ({"count": 1, "flag": 1}, ["f: got 1, expected bool"]),
+        ({"count": 1, "scale": 3}, []),
+        ({"count": 1, "scale": "x"}, ["f: got 'x', expected a value like its default, 1.0"]),
+        ({"count": 1, "label": 3}, ["f: got 3, expected a value like its default, 'a'"]),
+        ({"count": 1, "free": [1]}, []),
+    ],
+)
+def test_arguments_are_checked(arguments: dict[str, Any], expected: list[str]) -> None:
+    signature = actual_parameters(_plain)
+    assert signature is not None
+
+    found = [message.split("\n")[0] for _, message in argument_problems(signature, arguments, "f")]
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("annotation", "fits", "does_not"),
+    [
+        ("int | None", [1, None], ["a", 1.5]),
+        ("Optional[float]", [1, 1.5, None], ["a", True]),
+        ("typing.Union[int, str]", [1, "a"], [1.5, None]),
+        ("list[int]", [[1, 2], ()], ["ab", [1, "a"]]),
+        ("Sequence[Sequence[int]]", [[[1]]], [[1]]),
+        ("Literal['a', 'b']", ["a"], ["c"]),
+        ("dict[str, int]", [{"a": 1}], [[1]]),
+        ("'int'", [1], ["a"]),
+        ("tf_keras.layers.Layer", ["anything", 3], []),
+        ("not python (", [1], []),
+    ],
+)
+def test_values_are_compared_with_annotations(
+    annotation: str, fits: list[Any], does_not: list[Any]
+) -> None:
+    def function(value): ...  # type: ignore
+
+    function.__annotations__ = {"value": annotation}
+    signature = actual_parameters(function)
+    assert signature is not None
+    for value in fits:
+        assert list(argument_problems(signature, {"value": value}, "f")) == []
+    for value in does_not:
+        assert len(list(argument_problems(signature, {"value": value}, "f"))) == 1
+
+
+@pytest.mark.parametrize("reference", ["build", "a.b", "a:b:c", ":b", "a:", "a b:c", "1a:b"])
+def test_reference_that_is_not_a_module_and_a_name_is_reported(reference: str) -> None:
+    assert reference_problem(reference, "my_package:build").endswith("in it: my_package:build")
+    assert reference_problem("a.b:c", "") == ""

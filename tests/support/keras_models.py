@@ -1,0 +1,145 @@
+"""Models, data, losses and metrics as a user of the task `keras` writes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+import tf_keras
+
+from tests.support.toy import config_of
+
+_HERE = "tests.support.keras_models"
+BASE = {
+    "task.name": "keras",
+    "task.model": f"{_HERE}:classifier",
+    "task.train_data.source": "arrays",
+    "task.train_data.function": f"{_HERE}:classes",
+    "task.train_data.global_batch_size": 16,
+    "task.validation_data.source": "arrays",
+    "task.validation_data.function": f"{_HERE}:classes",
+    "task.validation_data.arguments": "{count: 37, seed: 2}",
+    "task.validation_data.global_batch_size": 16,
+    "task.loss": "{name: sparse_categorical_crossentropy, from_logits: true}",
+    "trainer.train_steps": 20,
+    "trainer.validation_interval": 10,
+    "trainer.checkpoint_interval": 5,
+    "trainer.summary_interval": 5,
+    "trainer.optimizer_config.optimizer.type": "adam",
+    "trainer.optimizer_config.learning_rate.type": "constant",
+    "trainer.optimizer_config.learning_rate.constant.learning_rate": 0.01,
+    "runtime.distribution_strategy": "one_device",
+}
+
+
+def keras_config(**changes: Any) -> Any:
+    """Returns the config of a small classifier; `__` in a name stands for a dot."""
+    return config_of(BASE, **changes)
+
+
+def classes(count: int = 100, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    """Returns points in four dimensions and which of the first three is the largest."""
+    x = np.random.default_rng(seed).normal(size=(count, 4))
+    return x, x[:, :3].argmax(axis=1)
+
+
+def weighted(count: int = 100) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns the same with weights from 0 to 2."""
+    x, y = classes(count)
+    return x, y, np.arange(count) % 3
+
+
+def two_inputs(count: int = 40) -> dict[str, np.ndarray]:
+    """Returns two inputs and their sum."""
+    rng = np.random.default_rng(3)
+    left, right = rng.normal(size=(2, count, 2))
+    return {"left": left, "right": right, "y": (left + right).sum(axis=1)}
+
+
+def nothing() -> list[int]:
+    """Returns what is not a dataset."""
+    return [1]
+
+
+def classifier(units: int = 8, dropout: float = 0.5, width: int = 3) -> tf_keras.Model:
+    """Returns a classifier with dropout and batch normalization."""
+    return tf_keras.Sequential(
+        [
+            tf_keras.layers.Input([4]),
+            tf_keras.layers.Dense(units, activation="relu"),
+            tf_keras.layers.BatchNormalization(),
+            tf_keras.layers.Dropout(dropout),
+            tf_keras.layers.Dense(width),
+        ]
+    )
+
+
+def adder() -> tf_keras.Model:
+    """Returns a regression with two inputs."""
+    left, right = tf_keras.Input([2], name="left"), tf_keras.Input([2], name="right")
+    joined = tf_keras.layers.Concatenate()([left, right])
+    return tf_keras.Model({"left": left, "right": right}, tf_keras.layers.Dense(1)(joined))
+
+
+class Subclassed(tf_keras.Model):
+    """A model that creates its variables when it is first called."""
+
+    def __init__(self, units: int = 8) -> None:
+        super().__init__()
+        self.hidden = tf_keras.layers.Dense(units)
+        self.dropout = tf_keras.layers.Dropout(0.5)
+        self.out = tf_keras.layers.Dense(3)
+
+    def call(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
+        return self.out(self.dropout(self.hidden(inputs), training=training))
+
+
+def keras_3() -> Any:
+    """Returns a model of Keras 3."""
+    return keras.Sequential([keras.layers.Input([4]), keras.layers.Dense(3)])
+
+
+def compiled() -> tf_keras.Model:
+    """Returns a model with its own loss."""
+    model = classifier()
+    model.compile(loss="mse")
+    return model
+
+
+def wrong_input() -> tf_keras.Model:
+    """Returns a model for five numbers."""
+    return tf_keras.Sequential([tf_keras.layers.Input([5]), tf_keras.layers.Dense(3)])
+
+
+def two_outputs() -> tf_keras.Model:
+    """Returns a model with two outputs."""
+    inputs = tf_keras.Input([4])
+    return tf_keras.Model(inputs, [tf_keras.layers.Dense(3)(inputs) for _ in range(2)])
+
+
+def not_a_model() -> int:
+    """Returns a number."""
+    return 3
+
+
+def squared(y_true: tf.Tensor, y_pred: tf.Tensor, factor: float = 1.0) -> tf.Tensor:
+    """A loss as a function."""
+    return factor * tf.reduce_mean(tf.square(y_true - y_pred), axis=-1)
+
+
+class Squared(tf_keras.losses.Loss):
+    """A loss as a class."""
+
+    def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
+        return squared(y_true, y_pred)
+
+
+class LargestOutput(tf_keras.metrics.Mean):
+    """The mean of the largest output of each example."""
+
+    def update_state(
+        self, y_true: tf.Tensor, y_pred: tf.Tensor, sample_weight: tf.Tensor | None = None
+    ) -> None:
+        super().update_state(tf.reduce_max(y_pred, axis=-1), sample_weight)

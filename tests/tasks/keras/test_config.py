@@ -1,0 +1,229 @@
+"""The config of the task `keras`: checked without importing TensorFlow."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tf_keras
+import yaml
+
+from orbit_runner.cli.preflight import check_before_start
+from orbit_runner.config.errors import ConfigError
+from orbit_runner.config.fingerprint import config_fingerprint
+from orbit_runner.config.resolve import Request, resolve
+from orbit_runner.config.serialize import to_yaml
+from orbit_runner.tasks.keras.keras_names import find_class, keras_classes
+
+_NETS = """
+import tensorflow as tf
+
+def build(units: int = 8, rate: float = 0.5, activation="relu"):
+    return None
+
+def needs(width: int):
+    return None
+"""
+_DATA = """
+import numpy as np
+
+def load(count: int = 10):
+    return np.zeros([count, 4]), np.zeros([count], int)
+
+def bad():
+    return np.array([[1.0, float("nan")]]), np.zeros([1], int)
+
+def missing():
+    raise FileNotFoundError("no file /data/x.csv")
+"""
+_EXPERIMENT = """
+task:
+  name: keras
+  model: checked_pkg.nets:build
+  loss: mse
+  train_data: {source: arrays, function: checked_pkg.data:load, global_batch_size: 4}
+  validation_data:
+    source: arrays
+    function: checked_pkg.data:load
+    arguments: {count: 5}
+    global_batch_size: 4
+trainer:
+  train_steps: 3
+  optimizer_config:
+    optimizer: {type: adam}
+    learning_rate: {type: constant, constant: {learning_rate: 0.01}}
+"""
+
+
+@pytest.fixture
+def experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    folder = tmp_path / "checked_pkg"
+    folder.mkdir()
+    (folder / "__init__.py").touch()
+    (folder / "nets.py").write_text(_NETS)
+    (folder / "data.py").write_text(_DATA)
+    path = tmp_path / "experiment.yaml"
+    path.write_text(_EXPERIMENT)
+    yield path
+    for name in [name for name in sys.modules if name.startswith("checked_pkg")]:
+        del sys.modules[name]
+
+
+def _resolved(path: Path, *overrides: str) -> Any:
+    return resolve(Request(experiment=str(path), params_overrides=overrides))
+
+
+def _problems(path: Path, *overrides: str) -> list[tuple[str, str, str]]:
+    with pytest.raises(ConfigError) as caught:
+        check_before_start(_resolved(path, *overrides), "train_and_eval", path.parent / "run")
+    return [(p.path, p.message.split("\n")[0], str(p.origin)) for p in caught.value.problems]
+
+
+def test_arguments_of_the_function_are_settings_with_its_defaults(experiment: Path) -> None:
+    config = _resolved(experiment, "task.model.arguments.units=16").config
+
+    assert config.task.model.as_dict() == {
+        "build": "checked_pkg.nets:build",
+        "arguments": {"units": 16, "rate": 0.5, "activation": "relu"},
+        "layers": None,
+    }
+
+
+def test_written_config_has_the_same_fingerprint(experiment: Path) -> None:
+    config = _resolved(experiment).config
+    again = experiment.with_name("again.yaml")
+    again.write_text(to_yaml(config))
+
+    assert config_fingerprint(_resolved(again).config) == config_fingerprint(config)
+    assert yaml.safe_load(again.read_text())["task"]["model"]["arguments"]["rate"] == 0.5
+
+
+def test_another_function_replaces_the_arguments(experiment: Path) -> None:
+    config = _resolved(
+        experiment, "task.model.arguments.units=16", "task.model=checked_pkg.nets:needs"
+    ).config
+
+    assert config.task.model.arguments == {}
+
+
+@pytest.mark.parametrize(
+    ("override", "path", "message"),
+    [
+        ("task.model.arguments.unit=3", "task.model.arguments.unit",
+         "checked_pkg.nets:build: unknown argument 'unit'; did you mean 'units'?"),
+        ("task.model.arguments.units=many", "task.model.arguments.units",
+         "checked_pkg.nets:build: got 'many', expected int"),
+        ("task.model=checked_pkg.nets:needs", "task.model.arguments.width",
+         "checked_pkg.nets:needs: the argument 'width' is required; set it"),
+        ("task.model=checked_pkg.nets:bild", "task.model.build",
+         "checked_pkg.nets has no function or class 'bild'; did you mean 'build'?"),
+        ("task.model=checked_pkg.nets", "task.model.build",
+         "got 'checked_pkg.nets', expected a module and a name in it: my_package.nets:build"),
+        ("task.model=__main__:build", "task.model.build",
+         "__main__:build was defined in a script or notebook, so only that can find it"),
+        ("task.model={build: '', layers: [Flaten]}", "task.model.layers[0]",
+         "unknown layer 'Flaten'; did you mean 'Flatten'?"),
+        ("task.model={build: '', layers: [{Dense: {unit: 3}}]}", "task.model.layers[0]",
+         "Dense: the argument 'units' is required; set it"),
+        ("task.model={build: '', layers: [{Dense: 3}]}", "task.model.layers[0]",
+         "expected a name, or one name with its arguments: {Dense: {units: 32}}"),
+        ("task.model.layers=[Flatten]", "task.model.layers", "build is set, too; remove one"),
+        ("task.loss=mean_squared_eror", "task.loss",
+         "unknown loss 'mean_squared_eror'; did you mean 'mean_squared_error'?"),
+        ("task.loss={name: huber, delt: 2}", "task.loss",
+         "huber: unknown argument 'delt'; did you mean 'delta'?"),
+        ("task.loss={name: mse, reduction: sum}", "task.loss",
+         "mse: reduction cannot be set; remove it"),
+        ("task.metrics=[acuracy]", "task.metrics[0]",
+         "unknown metric 'acuracy'; did you mean 'accuracy'?"),
+        ("task.metrics=[mae, {name: auc, curv: PR}]", "task.metrics[1]",
+         "auc: unknown argument 'curv'; did you mean 'curve'?"),
+        ("task.metrics=[mae, mae]", "task.metrics[1]", "another metric is also named 'mae'"),
+        ("task.metrics=[{average: macro}]", "task.metrics[0]",
+         "has no name; write {name: …, ARGUMENT: …}"),
+        ("task.metrics=[checked_pkg.nets:Metric]", "task.metrics[0]",
+         "checked_pkg.nets has no function or class 'Metric'"),
+        ("task.train_data.source=array", "task.train_data.source",
+         "unknown data source 'array'; did you mean 'arrays'?"),
+        ("task.train_data.function=checked_pkg.data:lod", "task.train_data.function",
+         "checked_pkg.data has no function or class 'lod'; did you mean 'load'?"),
+        ("task.train_data.arguments.size=3", "task.train_data.arguments.size",
+         "checked_pkg.data:load: unknown argument 'size'"),
+        ("task.train_data.function=checked_pkg.data:bad", "task.train_data.function",
+         "checked_pkg.data:bad: got x that is not finite in example 0"),
+        ("task.train_data.function=checked_pkg.data:missing", "task.train_data.function",
+         "checked_pkg.data:missing: FileNotFoundError: no file /data/x.csv"),
+        ("task.train_data.input_path=a.npz", "task.train_data.input_path",
+         "is read only by `source: npz`, got source 'arrays'"),
+        ("task.train_data={source: npz, function: ''}", "task.train_data.input_path",
+         "is not set; `source: npz` requires it"),
+        ("task.validation_split=0.2", "task.validation_split",
+         "validation_data.source is set, too; remove one"),
+    ],
+)  # fmt: skip
+def test_mistake_is_reported_with_its_setting_and_origin(
+    experiment: Path, override: str, path: str, message: str
+) -> None:
+    found = [row for row in _problems(experiment, override) if row[0] == path]
+
+    assert [(row[0], row[1]) for row in found] == [(path, message)]
+    # A setting that is missing has the origin of its section.
+    missing = message.startswith("is not set")
+    assert found[0][2].startswith(f"{experiment}:6" if missing else "--params_override[0]")
+
+
+def test_mistakes_are_reported_before_tensorflow_is_imported(experiment: Path) -> None:
+    (experiment.parent / "tensorflow.py").write_text("raise SystemExit('it was imported')\n")
+    path = os.pathsep.join([str(experiment.parent), os.environ.get("PYTHONPATH", "")])
+    for arguments, code in (
+        (["show", f"--experiment={experiment}"], 0),
+        (["validate", str(experiment)], 0),
+        ([f"--experiment={experiment}", "--task.model.arguments.unit=3", "--model_dir=r"], 2),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-m", "orbit_runner", *arguments],
+            env={**os.environ, "PYTHONPATH": path},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == code, done.stderr
+        assert "it was imported" not in done.stderr
+
+
+@pytest.mark.parametrize("kind", ["losses", "metrics", "layers"])
+def test_every_listed_class_exists_in_keras(kind: str) -> None:
+    found: Mapping[str, str] = keras_classes(kind)
+
+    assert len(found) > 15
+    module = getattr(tf_keras, kind)
+    if kind != "layers":  # The names of layers are those of their classes, or aliases.
+        found = {reference.partition(":")[2]: "" for reference in found.values()}
+    assert [name for name in found if not isinstance(getattr(module, name, None), type)] == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "expected"),
+    [
+        ("losses", "mse", "MeanSquaredError"),
+        ("losses", "MeanSquaredError", "MeanSquaredError"),
+        ("losses", "kld", "KLDivergence"),
+        ("losses", "logcosh", "LogCosh"),
+        ("metrics", "auc", "AUC"),
+        ("metrics", "AUC", "AUC"),
+        ("metrics", "f1_score", "F1Score"),
+        ("metrics", "fbeta_score", "FBetaScore"),
+        ("metrics", "mean_iou", "MeanIoU"),
+        ("metrics", "mae", "MeanAbsoluteError"),
+        ("layers", "Dense", "Dense"),
+    ],
+)
+def test_class_is_found_by_each_of_its_names(kind: str, name: str, expected: str) -> None:
+    assert (find_class(kind, name) or "").partition(":")[2] == expected

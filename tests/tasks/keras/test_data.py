@@ -1,0 +1,177 @@
+"""Arrays of the task `keras`: from functions, from files, and parts for validation."""
+# ruff: noqa: E501 (one line a case)
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from orbit_runner.config.errors import ConfigError
+from orbit_runner.errors import DataError
+from orbit_runner.tasks.keras.sources import (
+    arrays_of,
+    held_out,
+    misfits,
+    section_source,
+    specs_of,
+)
+from tests.support.keras_models import keras_config
+
+X, Y = np.arange(6.0).reshape(3, 2), np.array([0, 1, 2])
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        ((X, Y), {"x": ((2,), "float32"), "y": ((), "int64")}),
+        ([X.tolist(), Y.tolist()], {"x": ((2,), "float32"), "y": ((), "int64")}),
+        ((X, Y > 0, Y), {"x": ((2,), "float32"), "y": ((), "int32"), "w": ((), "float32")}),
+        ({"x": X, "y": Y}, {"x": ((2,), "float32"), "y": ((), "int64")}),
+        ({"a": X, "b": Y, "y": Y}, {"x.a": ((2,), "float32"), "x.b": ((), "int64"), "y": ((), "int64")}),
+        ((({"a": X}), Y), {"x.a": ((2,), "float32"), "y": ((), "int64")}),
+        ((np.array(["one", "two", "six"]), Y), {"x": ((), "string"), "y": ((), "int64")}),
+        ((X.astype(np.uint8), X), {"x": ((2,), "uint8"), "y": ((2,), "float32")}),
+    ],
+)  # fmt: skip
+def test_every_form_of_data_becomes_arrays(found: Any, expected: dict[str, Any]) -> None:
+    assert specs_of(arrays_of(found, "data")) == expected
+
+
+@pytest.mark.parametrize(
+    ("found", "message"),
+    [
+        (X, "got <class 'numpy.ndarray'>, expected (x, y), (x, y, w), or a dict"),
+        ((X,), "got <class 'tuple'>, expected (x, y)"),
+        ({"x": X}, "got keys x, expected (x, y)"),
+        ((X, Y[:2]), "expected arrays of the same size"),
+        ((X, 3), "got y int64 [], expected an array"),
+        (
+            (np.array([object()] * 3), Y),
+            "got x object [3], expected an array of numbers or strings",
+        ),
+        ((np.where(X > 3, np.inf, X), Y), "got x that is not finite in example 2"),
+        ((X, Y, X), "got w float32 [3, 2], expected numbers [n] of at least 0"),
+        ((X, Y, -Y), "got w int64 [3], expected numbers [n] of at least 0"),
+    ],
+)
+def test_unusable_data_is_an_error(found: Any, message: str) -> None:
+    with pytest.raises(DataError) as caught:
+        arrays_of(found, "data")
+    assert message in str(caught.value)
+
+
+def test_held_out_examples_depend_only_on_index_and_fraction() -> None:
+    small, large = held_out(1000, 0.2), held_out(20_000, 0.2)
+
+    assert (large[:1000] == small).all()
+    assert 0.19 < large.mean() < 0.21
+    assert (held_out(1000, 0.3) >= small).all()
+    # Neighbors are independent: about 4 % of pairs are both held out.
+    assert 0.03 < (large[1:] & large[:-1]).mean() < 0.05
+
+
+def test_split_sections_have_each_example_once() -> None:
+    config = keras_config(
+        task__validation_data="{global_batch_size: 8, source: ''}",
+        task__validation_data__source="''",
+        task__validation_data__function="''",
+        task__validation_data__arguments="{}",
+        task__validation_split=0.3,
+    ).task
+    train, validation = (section_source(config, name) for name in ("train_data", "validation_data"))
+    assert train is not None
+    assert validation is not None
+
+    rows = np.concatenate([train.arrays["x"], validation.arrays["x"]])
+    assert (train.size, validation.size) == (
+        100 - held_out(100, 0.3).sum(),
+        held_out(100, 0.3).sum(),
+    )
+    assert len(np.unique(rows, axis=0)) == 100
+
+
+def test_split_that_leaves_nothing_is_an_error() -> None:
+    config = keras_config(
+        task__train_data__arguments="{count: 3}",
+        task__validation_data__source="''",
+        task__validation_data__function="''",
+        task__validation_data__arguments="{}",
+        task__validation_split=0.0001,
+    ).task
+    with pytest.raises(DataError, match="leaves none of 3 examples for validation_data"):
+        section_source(config, "validation_data")
+
+
+def test_files_of_numpy_are_read_and_joined(tmp_path: Path) -> None:
+    for index in range(2):
+        np.savez(tmp_path / f"part{index}.npz", x=X + index, y=Y)
+    config = _npz(tmp_path / "part0.npz", tmp_path / "part1.npz")
+    source = section_source(config, "train_data")
+
+    assert source is not None
+    np.testing.assert_array_equal(source.arrays["x"], np.concatenate([X, X + 1]))
+    assert [row.digest[:7] for row in config.data_files()["train_data"]] == ["sha256:"] * 2
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "missing.npz: cannot be read: [Errno 2] No such file or directory"),
+        (b"text", "bad.npz: cannot be read: "),
+        ({"x": X}, "got keys x, expected (x, y)"),
+    ],
+)
+def test_unusable_file_is_reported_with_input_path(
+    tmp_path: Path, content: Any, message: str
+) -> None:
+    path = tmp_path / ("missing.npz" if content is None else "bad.npz")
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    elif content is not None:
+        np.savez(path, **content)
+
+    found = dict(_npz(path).preflight())
+    assert message in found["train_data.input_path"]
+
+
+def _npz(*paths: Path) -> Any:
+    return keras_config(
+        task__train_data__source="npz",
+        task__train_data__function="''",
+        task__train_data__input_path=",".join(map(str, paths)),
+    ).task
+
+
+def test_changed_arrays_change_the_record_of_the_data() -> None:
+    before, after = (
+        keras_config(task__train_data__arguments=f"{{seed: {seed}}}").task.data_files()
+        for seed in (1, 2)
+    )
+
+    assert before["validation_data"] == after["validation_data"]
+    assert [row.name for row in before["train_data"]] == ["x", "y"]
+    assert before["train_data"] != after["train_data"]
+
+
+def test_validation_data_of_another_shape_is_reported() -> None:
+    train, validation = arrays_of((X, Y), "a"), arrays_of((X[:, :1], Y), "b")
+
+    assert list(misfits(train, validation)) == [
+        ("validation_data.source", "got x float32 [1], expected float32 [2] as in train_data")
+    ]
+    assert list(misfits(train, train)) == []
+
+
+def test_digest_without_arrays_in_this_process_is_an_error() -> None:
+    with pytest.raises(ConfigError, match="is read only by `source: memory`"):
+        keras_config(task__train_data__digest="abc")
+    config = keras_config(
+        task__train_data__source="memory",
+        task__train_data__function="''",
+        task__train_data__digest="abc",
+    ).task
+    with pytest.raises(DataError, match="run the Python program again; it resumes the run"):
+        section_source(config, "train_data")

@@ -1,0 +1,183 @@
+"""Runs of the task `keras`: exact after a stop, on replicas, with weights; and wrong models."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+
+from orbit_runner.checkpoint.fingerprint import weights_fingerprint
+from orbit_runner.errors import SettingError
+from orbit_runner.tasks.keras.task import KerasTask
+from orbit_runner.train.stop_requests import StoppedAtStep
+from tests.support import keras_models
+from tests.support.keras_models import keras_config
+from tests.support.toy import Notes, run
+
+_HERE = "tests.support.keras_models"
+_MODELS = {
+    "function": {},
+    "subclass": {"task__model": f"{_HERE}:Subclassed"},
+    "layers": {
+        "task__model": "{build: '', layers: [{Dense: {units: 8}}, {Dropout: {rate: 0.5}}, "
+        "{Dense: {units: 3}}]}"
+    },
+    "metrics": {"task__metrics": "[accuracy, auc, {name: f1_score, average: macro}]"},
+    "weights": {"task__train_data__function": f"{_HERE}:weighted"},
+    "pipeline": {"task__train_data__on_device": "false"},
+}
+
+
+@pytest.mark.sample(3)
+@pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
+@pytest.mark.parametrize("name", _MODELS)
+def test_stopped_and_resumed_run_has_the_weights_of_an_uninterrupted_one(
+    tmp_path: Path, strategy: str, name: str
+) -> None:
+    config, notes = keras_config(**_MODELS[name]), Notes()
+    whole, _ = run(config, tmp_path / "whole", strategy=strategy)
+    with pytest.raises(StoppedAtStep):
+        run(config, tmp_path / "parts", strategy=strategy, stop_at_step=7)
+    parts, _ = run(config, tmp_path / "parts", strategy=strategy, notes=notes)
+
+    assert notes.started_at == [7]
+    assert weights_fingerprint(parts) == weights_fingerprint(whole)
+    records = [
+        json.loads((tmp_path / folder / "checkpoints" / "ckpt-20.json").read_text())
+        for folder in ("whole", "parts")
+    ]
+    assert records[0]["state"] == records[1]["state"]
+
+
+@pytest.mark.slow
+def test_run_of_a_named_function_is_reproducible_and_the_seed_decides(tmp_path: Path) -> None:
+    found = {}
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        model, _ = run(keras_config(runtime__seed=seed), tmp_path / name)
+        found[name] = weights_fingerprint(model)
+
+    assert found["a"] == found["b"] != found["c"]
+
+
+def test_evaluation_counts_each_example_once(tmp_path: Path) -> None:
+    config = keras_config(task__metrics="[accuracy, {name: f1_score, average: macro}]")
+    for strategy in ("one_device", "mirrored2"):
+        model, logs = run(config, tmp_path / strategy, strategy=strategy)
+        x, y = keras_models.classes(37, seed=2)
+        logits = model(x.astype(np.float32), training=False)
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(y, logits)
+
+        assert logs["validation_examples"] == 37
+        np.testing.assert_allclose(logs["validation_loss"], losses.numpy().mean(), rtol=1e-5)
+        expected = (logits.numpy().argmax(axis=1) == y).mean()
+        np.testing.assert_allclose(logs["accuracy"], expected, rtol=1e-6)
+
+
+def test_weights_scale_the_loss_and_do_not_change_the_metrics() -> None:
+    config = keras_config(
+        task__train_data__function=f"{_HERE}:weighted",
+        task__validation_data__function=f"{_HERE}:weighted",
+        task__validation_data__arguments="{}",
+        task__model__arguments__dropout=0.0,
+        task__metrics="[accuracy]",
+    )
+    task = KerasTask(config.task)
+    model = task.build_model()
+    x, y, w = (array[:8] for array in keras_models.weighted())
+    features, weights = tf.constant(x, tf.float32), tf.constant(w, tf.float32)
+    logits = model(features, training=False)
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(y, logits).numpy()
+
+    counts = tf.constant([1.0] * 7 + [0.0])
+    (metric,) = task.build_metrics()
+    logs = task.validation_step((features, tf.constant(y), (counts, weights)), model, [metric])
+    np.testing.assert_allclose(logs["loss"], (losses * w)[:7].sum() / 7, rtol=1e-5)
+    assert logs["examples"] == 7
+    expected = (logits.numpy().argmax(axis=1) == y)[:7].mean()
+    np.testing.assert_allclose(metric.result(), expected, rtol=1e-6)
+    trained = task.build_losses((tf.constant(y), weights), logits)
+    np.testing.assert_allclose(trained, (losses * w).mean(), rtol=1e-5)
+
+
+def test_regularization_of_the_model_is_added_to_the_loss() -> None:
+    task = KerasTask(keras_config().task)
+    model = task.build_model()
+    kernel = model.layers[0].kernel
+    model.add_loss(lambda: 3.0 * tf.reduce_sum(kernel**2))
+    x, y = keras_models.classes(4)
+    batch = tf.constant(x, tf.float32), tf.constant(y), tf.ones([4])
+    found = task.validation_step(batch, model)["loss"]
+
+    plain = task.example_losses(batch[1], model(batch[0], training=False))
+    expected = tf.reduce_mean(plain) + 3.0 * tf.reduce_sum(kernel**2)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_several_inputs_are_passed_by_name(tmp_path: Path) -> None:
+    config = keras_config(
+        task__model=f"{_HERE}:adder",
+        task__train_data__function=f"{_HERE}:two_inputs",
+        task__validation_data__function=f"{_HERE}:two_inputs",
+        task__validation_data__arguments="{}",
+        task__loss="mse",
+        task__metrics="[mae]",
+        trainer__train_steps=300,
+        trainer__optimizer_config__learning_rate__constant__learning_rate=0.05,
+        trainer__validation_interval=300,
+        trainer__checkpoint_interval=300,
+    )
+    model, logs = run(config, tmp_path)
+
+    assert logs["mae"] < 0.05
+    np.testing.assert_allclose(model.layers[-1].kernel, np.ones([4, 1]), atol=0.05)
+
+
+@pytest.mark.parametrize(
+    ("changes", "path", "message"),
+    [
+        ({"task__model__arguments__width": 2}, "task.loss",
+         "got labels int64 [batch] from 0 to 2, but the model has 2 outputs"),
+        ({"task__model": f"{_HERE}:wrong_input"}, "task.model",
+         "expected axis -1 of input shape to have value 5"),
+        ({"task__model": f"{_HERE}:keras_3"}, "task.model.build",
+         "returns a Keras 3 model (keras.src.models.sequential.Sequential)"),
+        ({"task__model": f"{_HERE}:compiled"}, "task.model.build", "remove the call of compile()"),
+        ({"task__model": f"{_HERE}:not_a_model"}, "task.model.build",
+         "returns builtins.int, expected a tf_keras.Model"),
+        ({"task__model": f"{_HERE}:two_outputs"}, "task.model", "returns a list of 2 tensors"),
+        ({"task__loss": "mse"}, "task.loss", "for class numbers, use sparse_categorical"),
+        ({"task__metrics": "[f1_score]"}, "task.metrics[0]", "set average: macro"),
+        ({"task__model": "{build: '', layers: [{Dense: {units: 3, bias: 1}}]}"},
+         "task.model.layers[0]", "Dense: "),
+        ({"task__validation_data__source": "''", "task__validation_data__function": "''",
+          "task__validation_data__arguments": "{}"}, "task.validation_data.source",
+         "train without evaluations: --mode=train"),
+    ],
+)  # fmt: skip
+def test_model_that_does_not_fit_is_an_error_before_training(
+    tmp_path: Path, changes: dict[str, Any], path: str, message: str
+) -> None:
+    with pytest.raises(SettingError) as caught:
+        run(keras_config(**changes), tmp_path)
+
+    assert caught.value.path == path
+    assert message in str(caught.value)
+    assert not list(tmp_path.glob("checkpoints/*"))
+
+
+def test_model_trains_without_validation_data(tmp_path: Path) -> None:
+    config = keras_config(
+        task__validation_data__source="''",
+        task__validation_data__function="''",
+        task__validation_data__arguments="{}",
+    )
+    model, logs = run(config, tmp_path, mode="train")
+
+    assert isinstance(model, tf_keras.Model)
+    assert logs == {}

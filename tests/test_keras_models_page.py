@@ -1,0 +1,77 @@
+"""The documentation page on Keras models: its files are extracted, and its commands are run."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from orbit_runner.tasks.keras.config import KerasConfig
+
+PAGE = (Path(__file__).parents[1] / "docs" / "keras_models.md").read_text(encoding="utf-8")
+FILES = dict(re.findall(r"^`(\w+\.\w+)`:\n\n```\w+\n(.*?)^```", PAGE, re.M | re.S))
+
+
+def _lines(text: str) -> int:
+    return sum(bool(line.strip()) for line in text.splitlines())
+
+
+def test_page_keeps_its_promise_of_few_lines() -> None:
+    assert list(FILES) == ["flowers.py", "flowers.yaml"]
+    assert _lines(FILES["flowers.py"]) <= 10
+    assert _lines(FILES["flowers.yaml"]) <= 15
+
+
+@pytest.mark.slow
+def test_documented_model_trains_resumes_and_predicts(tmp_path: Path) -> None:
+    for name, content in FILES.items():
+        (tmp_path / name).write_text(content)
+    (commands,) = re.findall(r"^```sh\n(.*?)^```", PAGE, re.M | re.S)
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", commands],
+        cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+    assert json.loads(done.stdout.splitlines()[-1])["class"] == 0
+    written = yaml.safe_load((tmp_path / "runs" / "wide" / "config.yaml").read_text())
+    assert written["task"]["model"]["arguments"] == {"units": 32, "dropout": 0.2}
+    (program,) = re.findall(r"^```python\n(import orbit_runner\n.*?)^```", PAGE, re.M | re.S)
+    weights = set()
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True,
+            check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        accuracy, sha256 = done.stdout.split()
+        weights.add(sha256)
+        assert float(accuracy) > 0.8
+    assert len(weights) == 1
+
+
+def test_page_shows_the_error_of_an_unknown_argument(tmp_path: Path) -> None:
+    for name, content in FILES.items():
+        (tmp_path / name).write_text(content)
+    runner = Path(sys.executable).with_name("runner")
+    done = subprocess.run(
+        [str(runner), "--experiment=flowers.yaml", "--task.model.arguments.unit=3"],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+    assert done.returncode == 2
+    assert done.stderr in PAGE
+
+
+def test_page_names_every_setting_of_the_task() -> None:
+    own = {"loss", "metrics", "validation_split"}
+
+    assert own <= {*KerasConfig.__dataclass_fields__}
+    assert [name for name in own if f"`{name}" not in PAGE] == []

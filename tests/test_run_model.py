@@ -1,0 +1,206 @@
+"""`orbit_runner.run`: a Keras model and its data, from Python to a run directory."""
+# ruff: noqa: E501 (one line a case)
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+import orbit_runner
+from orbit_runner.errors import RunnerError
+from tests.support import keras_models
+
+_MODULE = """
+import numpy as np, tf_keras
+
+def build(units: int = 8):
+    return tf_keras.Sequential([
+        tf_keras.layers.Input([4]),
+        tf_keras.layers.Dense(units, activation="relu"),
+        tf_keras.layers.Dropout(0.3),
+        tf_keras.layers.Dense(3),
+    ])
+
+def load(count=200):
+    x = np.random.default_rng(1).normal(size=(count, 4))
+    return x, x[:, :3].argmax(axis=1)
+"""
+_PROGRAM = """
+import json, sys
+import orbit_runner
+from my_nets import build, load
+
+def build_here():
+    return build()
+
+settings = json.loads(sys.argv[2])
+model = build_here if settings.pop("here", False) else build
+data = load(settings.pop("count", 200))
+found = orbit_runner.run(
+    model, data, validation_split=0.2, metrics=["accuracy"], learning_rate=0.01, batch_size=16,
+    model_dir=sys.argv[1], progress="plain", **{"epochs": 4, **settings},
+)
+print(json.dumps({
+    "metrics": found.metrics, "weights": found.weights, "step": found.step,
+    "inexact": found.inexact, "model": type(found.model).__name__,
+    "history": len(found.history["accuracy"]),
+}))
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "my_nets.py").write_text(_MODULE)
+    (tmp_path / "train.py").write_text(_PROGRAM)
+    return tmp_path
+
+
+def _command(run: str, **settings: Any) -> list[str]:
+    return [sys.executable, "train.py", run, json.dumps(settings)]
+
+
+def _run(project: Path, run: str, **settings: Any) -> dict[str, Any]:
+    done = subprocess.run(
+        _command(run, **settings), cwd=project, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {},
+        {"runtime.distribution_strategy": "mirrored", "runtime.num_virtual_devices": 2},
+    ],
+    ids=["one replica", "mirrored"],
+)
+def test_killed_program_resumes_and_ends_with_the_same_weights(
+    project: Path, overrides: dict[str, Any]
+) -> None:
+    settings = {"epochs": 300, "overrides": {**overrides, "trainer.checkpoint_interval": 20}}
+    whole = _run(project, "whole", **settings)
+
+    with subprocess.Popen(
+        _command("parts", **settings), cwd=project, stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as program:  # fmt: skip
+        wait_until = time.monotonic() + 300
+        while not list((project / "parts" / "checkpoints").glob("ckpt-*.json")):
+            assert program.poll() is None
+            assert time.monotonic() < wait_until
+            time.sleep(0.02)
+        program.send_signal(signal.SIGKILL)
+    steps = [int(path.stem.split("-")[1]) for path in project.glob("parts/checkpoints/ckpt-*.json")]
+    assert max(steps) < whole["step"]
+    parts = _run(project, "parts", **settings)
+
+    assert (parts["step"], parts["weights"]) == (whole["step"], whole["weights"])
+    assert parts["inexact"] == []
+    attempts = json.loads((project / "parts" / "run.json").read_text())["attempts"]
+    assert [one.get("outcome") for one in attempts] == [None, "done"]
+
+
+def test_run_directory_is_that_of_the_command_line(project: Path) -> None:
+    found = _run(project, "run", epochs=4)
+
+    assert (found["model"], found["inexact"], found["history"]) == ("Sequential", [], 4)
+    assert found["metrics"]["accuracy"] > 0.5
+    names = {path.name for path in (project / "run").iterdir()}
+    assert {"config.yaml", "run.json", "metrics.jsonl", "data.json", "report.html"} <= names
+    config = yaml.safe_load((project / "run" / "config.yaml").read_text())
+    assert config["task"]["model"] == {
+        "build": "my_nets:build", "arguments": {"units": 8}, "layers": None,
+    }  # fmt: skip
+    (attempt,) = json.loads((project / "run" / "run.json").read_text())["attempts"]
+    assert (attempt["outcome"], attempt["weights"]) == ("done", found["weights"])
+    assert attempt["argv"][:2] == ["python", "train.py"]
+
+
+@pytest.mark.slow
+def test_same_experiment_of_the_command_line_has_the_same_weights(project: Path) -> None:
+    found = _run(project, "run", epochs=4)
+    config = yaml.safe_load((project / "run" / "config.yaml").read_text())
+    for section in ("train_data", "validation_data"):
+        config["task"][section] |= {"digest": "", "features": {}}
+    config["task"]["train_data"] |= {"source": "arrays", "function": "my_nets:load"}
+    (project / "again.yaml").write_text(yaml.safe_dump(config))
+    done = subprocess.run(
+        [str(Path(sys.executable).with_name("runner")), "--experiment=again.yaml",
+         "--model_dir=again", "--json"],
+        cwd=project, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+    assert json.loads(done.stdout)["fingerprint"] == found["weights"]
+
+
+@pytest.mark.slow
+def test_changed_data_or_settings_are_refused_and_a_script_is_reported(project: Path) -> None:
+    found = _run(project, "run", here=True, epochs=1)
+    assert found["inexact"] == [
+        "task.model: __main__:build_here is not in a module that can be imported"
+    ]
+
+    for settings, message in (
+        ({"count": 190}, "run: the data changed since the run last started:"),
+        ({"seed": 3}, "contains a run with a different config:\n  runtime.seed: 0 → 3"),
+    ):
+        done = subprocess.run(
+            _command("run", here=True, epochs=1, **settings), cwd=project, capture_output=True,
+            text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 1
+        assert message in done.stderr
+
+
+def _refused(**changes: Any) -> str:
+    settings = {"model": keras_models.classifier, "data": keras_models.classes(), **changes}
+    model, data = settings.pop("model"), settings.pop("data")
+    with pytest.raises(RunnerError) as caught:
+        orbit_runner.run(model, data, progress="none", **settings)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model": 3}, "model: got int, expected a function"),
+        ({"data": np.zeros([3, 4])}, "data: got <class 'numpy.ndarray'>, expected (x, y)"),
+        ({"validation_data": (1,)}, "validation_data: got <class 'tuple'>, expected (x, y)"),
+        ({"loss": "mean_squared_eror"}, "task.loss — run(loss=…)\n    unknown loss"),
+        ({"loss": 3}, "got int, expected a name"),
+        ({"metrics": ["acuracy"]}, "task.metrics[0] — run(metrics=…)\n    unknown metric"),
+        ({"optimizer": "adm"}, "run(optimizer=…)\n    unknown optimizer 'adm'; did you mean 'adam'?"),
+        ({"epochs": -1}, "trainer.train_epochs — run(epochs=…)\n    got -1"),
+        ({"batch_size": 0}, "task.train_data.global_batch_size"),
+        ({"resume": "never"}, "resume: got 'never', allowed: 'same', 'override'"),
+        ({"overrides": {"runtime.sed": 3}}, "overrides['runtime.sed']\n    unknown setting 'sed'"),
+        ({"model": {"build": "tests.support.keras_models:classifier",
+                    "arguments": {"unit": 3}}}, "unknown argument 'unit'; did you mean 'units'?"),
+        ({"model": "tests.support.keras_models:clasifier"}, "did you mean 'classifier'?"),
+        ({"validation_split": 0.5, "validation_data": keras_models.classes()},
+         "validation_data.source is set, too"),
+    ],
+)  # fmt: skip
+def test_mistake_is_an_error_that_names_the_argument(
+    tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    assert message in _refused(**changes, model_dir=tmp_path / "run")
+    assert not (tmp_path / "run" / "checkpoints").exists()
+
+
+def test_model_instead_of_a_function_is_refused(tmp_path: Path) -> None:
+    message = _refused(model=keras_models.classifier(), model_dir=tmp_path)
+    assert message.startswith("model: got a model, expected the function that builds it")
