@@ -12,6 +12,8 @@ def test_documented_custom_task_trains(tmp_path: Path) -> None:
     text = PAGE.read_text(encoding="utf-8")
     files = re.findall(r"^`([\w/]+\.(?:py|yaml))`:\n\n```\w+\n(.*?)^```", text, re.M | re.S)
     assert [name for name, _ in files] == ["moons/config.py", "moons/task.py", "moons.yaml"]
+    (hook,) = re.findall(r"^```python\n(    def report_examples.*?)^```", text, re.M | re.S)
+    files[1] = files[1][0], f"{files[1][1]}\n{hook}"
     for name, content in files:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(content, encoding="utf-8")
@@ -32,3 +34,8 @@ def test_documented_custom_task_trains(tmp_path: Path) -> None:
     assert results["step"] == 600
     assert results["metrics"]["validation_examples"] == 1000
     assert results["metrics"]["accuracy"] > 0.97
+    examples = json.loads((tmp_path / "runs/moons/report_data/evaluation.json").read_text())
+    assert examples["head"] == ["point", "label", "prediction"]
+    right = sum(label == prediction for _, label, prediction in examples["rows"])
+    assert len(examples["rows"]) == 50
+    assert right >= 45

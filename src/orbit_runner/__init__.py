@@ -34,6 +34,7 @@ _MODULES = {
     # Write a task.
     "ArraySource": "data.source",
     "Predictor": "tasks.serving",
+    "ReportExamples": "tasks.report_examples",
     "Serving": "tasks.serving",
     "SparseAccuracy": "tasks.metrics",
     "RunningMean": "tasks.metrics",
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
     from orbit_runner.run_model import RunResult, run
     from orbit_runner.tasks.base import Task
     from orbit_runner.tasks.metrics import RunningMean, SparseAccuracy
+    from orbit_runner.tasks.report_examples import ReportExamples
     from orbit_runner.tasks.serving import Predictor, Serving
     from orbit_runner.trackers.base import RunInfo, Tracker
     from orbit_runner.train.callbacks.base import Callback

@@ -83,6 +83,7 @@ def test_run_directory_contains_all_expected_files(
         "metrics.jsonl",
         "operative_config.gin",
         "report.html",
+        "report_data",
         "run.json",
         "train",
         "validation",

@@ -69,8 +69,14 @@ def test_only_the_chief_writes_files_and_prints_results(workers: Path) -> None:
     assert left == {
         ".cluster",
         ".lock", "checkpoint", "checkpoints", "config.yaml", "data.json", "metrics.jsonl",
-        "operative_config.gin", "report.html", "run.json", "train", "validation",
+        "operative_config.gin", "report.html", "report_data", "run.json", "train",
+        "validation",
     }  # fmt: skip
+    report = workers / "run" / "report_data"
+    evaluation = json.loads((report / "evaluation.json").read_text())
+    assert evaluation["problem"].endswith(" processes train together")
+    layers = json.loads((report / "model.json").read_text())["layers"]
+    assert sum(row["parameters"] for row in layers) > 0
     assert len([*(workers / "run" / "train").iterdir()]) == 1
     assert "accuracy" not in (workers / "worker1.log").read_text()
 

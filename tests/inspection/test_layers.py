@@ -8,14 +8,8 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from orbit_runner.inspection.layers import (
-    MOST_ROWS,
-    LayerCalls,
-    LayerRow,
-    forward_flops,
-    layer_rows,
-    totals,
-)
+from orbit_runner.inspection.layers import MOST_ROWS, LayerCalls, layer_rows
+from orbit_runner.inspection.rows import LayerRow, forward_flops, totals
 from orbit_runner.inspection.step_graph import trace_model
 from orbit_runner.models.cnn import cnn
 from orbit_runner.models.resnet_cifar import resnet_cifar

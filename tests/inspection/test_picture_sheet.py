@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from orbit_runner.inspection.picture_sheet import picture_sheet, png
+from orbit_runner.inspection.picture_sheet import picture_sheet, png, thumbnails
 
 _RANDOM = np.random.default_rng(3)
 
@@ -52,3 +52,35 @@ def test_png_file_decodes_to_the_sheet() -> None:
     sheet = picture_sheet(_RANDOM.integers(0, 256, (3, 8, 8, 3)).astype(np.uint8))
 
     assert np.array_equal(tf.io.decode_png(png(sheet)).numpy(), sheet)
+
+
+def test_thumbnails_have_the_pixels_of_small_pictures() -> None:
+    images = _RANDOM.integers(0, 256, (3, 12, 8, 3)).astype(np.uint8)
+    images[0, 0, 0] = 0, 255, 0  # So that rescaling changes nothing.
+
+    files = thumbnails(images)
+
+    assert len(files) == 3
+    for file, image in zip(files, images, strict=True):
+        assert np.array_equal(tf.io.decode_png(file).numpy(), image)
+
+
+def test_thumbnail_of_a_large_picture_has_the_means_of_its_areas() -> None:
+    image = _RANDOM.integers(0, 256, (1, 192, 96, 1)).astype(np.uint8)
+    image[0, 0, :2, 0] = 0, 255
+
+    (file,) = thumbnails(image)
+
+    found = tf.io.decode_png(file).numpy()
+    means = image[0, :, :, 0].reshape(96, 2, 48, 2).mean(axis=(1, 3))
+    assert found.shape == (96, 48, 3)
+    np.testing.assert_allclose(found[..., 0], means, atol=0.51)
+
+
+def test_thumbnails_become_smaller_until_they_fit() -> None:
+    images = _RANDOM.integers(0, 256, (8, 96, 96, 3)).astype(np.uint8)
+
+    files = thumbnails(images, most_bytes=60_000)
+
+    assert sum(map(len, files)) <= 60_000
+    assert tf.io.decode_png(files[0]).shape == (42, 42, 3)

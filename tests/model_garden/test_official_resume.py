@@ -10,9 +10,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras
-from official.core import config_definitions as cfg
-from official.vision.configs import image_classification
-from official.vision.tasks.image_classification import ImageClassificationTask
 
 from orbit_runner.checkpoint.fingerprint import weights_fingerprint
 from orbit_runner.determinism.numerics import configure_numerics
@@ -23,8 +20,9 @@ from orbit_runner.tasks.adapter import adapt
 from orbit_runner.tasks.build import build_task
 from orbit_runner.train.inputs.distribute import distribute, with_seed
 from orbit_runner.utils.log import PlainMessages, log_scope
+from tests.support.official_photos import SmallPhotoTask, photos
 from tests.support.official_runs import run_official
-from tests.support.official_toys import LineTask, line, lines, trainer_settings
+from tests.support.official_toys import LineTask, line, lines
 from tests.support.toy import Notes, make_strategy
 
 
@@ -35,38 +33,6 @@ def _killed_at_3(whole: Path, folder: Path) -> Path:
         path.unlink()
     (folder / "checkpoints" / "checkpoint").unlink()
     return folder
-
-
-class _SmallTask(ImageClassificationTask):
-    """Model Garden's own task, except for the network."""
-
-    def build_model(self) -> tf_keras.Model:
-        inputs = tf_keras.Input([16, 16, 3])
-        small = tf_keras.layers.AveragePooling2D(4)(inputs)
-        outputs = tf_keras.layers.Dense(3, name="head")(tf_keras.layers.Flatten()(small))
-        return tf_keras.Model(inputs, outputs)
-
-
-def _photos(folder: Path) -> cfg.ExperimentConfig:
-    draw, paths = np.random.default_rng(0), [folder / f"{name}.tfrecord" for name in "ab"]
-    for path in paths:
-        with tf.io.TFRecordWriter(str(path)) as writer:
-            for label in range(12):
-                image = tf.io.encode_jpeg(draw.integers(0, 255, [20, 24, 3]).astype(np.uint8))
-                example = tf.train.Example()
-                feature = example.features.feature
-                feature["image/encoded"].bytes_list.value.append(image.numpy())
-                feature["image/class/label"].int64_list.value.append(label % 3)
-                writer.write(example.SerializeToString())
-    data = image_classification.DataConfig(
-        input_path=f"{folder}/*.tfrecord", global_batch_size=4, shuffle_buffer_size=8
-    )
-    task = image_classification.ImageClassificationTask(
-        model=image_classification.ImageClassificationModel(num_classes=3, input_size=[16, 16, 3]),
-        train_data=data.replace(is_training=True),
-        validation_data=data.replace(is_training=False),
-    )
-    return cfg.ExperimentConfig(task=task, trainer=cfg.TrainerConfig(**trainer_settings()))
 
 
 class _Late(tf_keras.Model):
@@ -85,7 +51,7 @@ class _LateTask(LineTask):
         return _Late()
 
 
-_TASKS = {"photos": _SmallTask, "late, mirrored2": _LateTask}
+_TASKS = {"photos": SmallPhotoTask, "late, mirrored2": _LateTask}
 
 
 @pytest.mark.sample(1)
@@ -93,7 +59,7 @@ _TASKS = {"photos": _SmallTask, "late, mirrored2": _LateTask}
 def test_killed_and_resumed_run_ends_with_the_same_weights(name: str, tmp_path: Path) -> None:
     task_class = _TASKS.get(name)
     strategy = "mirrored2" if "mirrored2" in name else "one_device"
-    params = {"lines": lines, "photos": lambda: _photos(tmp_path)}.get(name, line)()
+    params = {"lines": lines, "photos": lambda: photos(tmp_path)}.get(name, line)()
     verdict = Notes()
     settings: dict[str, Any] = {"mode": "train", "strategy": strategy, "task_class": task_class}
     model, _ = run_official(params, tmp_path / "whole", notes=verdict, **settings)

@@ -22,6 +22,7 @@ from orbit_runner.distribute.cluster.shutdown import Guest, Host
 from orbit_runner.distribute.tf_environment import keep_native_output, prepare_environment
 from orbit_runner.reporting.code_version import CodeVersion, keep_patch, read_code_version
 from orbit_runner.reporting.phase_times import PhaseTimes, phase_times_scope
+from orbit_runner.reporting.report_data.collector import ReportCollector
 from orbit_runner.reporting.report_writer import ReportWriter
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.run_directory.run_lock import RunDirectoryRemoved
@@ -162,8 +163,9 @@ def _callbacks(job: Job, progress: Callback, record: Any, report: ReportWriter) 
 
 
 def _report_writer(job: Job) -> ReportWriter:
-    writes = job.mode in TRAINING and job.writes
-    return ReportWriter(job.model_dir, job.config.trainer.report_interval if writes else 0.0)
+    interval = job.config.trainer.report_interval if job.mode in TRAINING and job.writes else 0.0
+    collector = ReportCollector(job.model_dir) if interval else None
+    return ReportWriter(job.model_dir, interval, collector)
 
 
 def describe_run(resolved: Resolved, run: Path, mode: str, code: CodeVersion) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+from collections.abc import Iterator
 
 import numpy as np
 import tensorflow as tf
@@ -71,6 +72,21 @@ def seed_everything(seed: int, *, keeps: bool = False) -> None:
     np.random.seed(seed % 2**32)
     backend._SEED_GENERATOR.generator = random.Random(seed)
     set_tensorflow_seed(seed)
+
+
+@contextlib.contextmanager
+def unchanged_generators_scope() -> Iterator[None]:
+    """Restores the random generators of Python, NumPy and TensorFlow after a `with` block."""
+    found = context.context()
+    python, arrays, seed, rng = random.getstate(), np.random.get_state(), found._seed, found._rng
+    # Not a copy: ops with equal seeds share a kernel, whose state cannot be restored.
+    found._rng = random.Random(f"other than {seed}")
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(arrays)
+        found._seed, found._rng = seed, rng
 
 
 def set_tensorflow_seed(seed: int) -> None:

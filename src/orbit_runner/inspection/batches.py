@@ -2,36 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from orbit_runner.inspection.rows import TensorSummary
+
 _PARTS = ("features", "labels", "weights")
 _SENTENCES = 3
-
-
-@dataclasses.dataclass(frozen=True)
-class TensorSummary:
-    """A tensor of a batch.
-
-    Attributes:
-        name: Where it is in the batch, such as `features.inputs`.
-        shape: Its shape.
-        dtype: The name of its data type.
-        low: The smallest value; None if it has no numbers.
-        high: The largest value.
-        mean: The mean.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-    low: float | None = None
-    high: float | None = None
-    mean: float | None = None
 
 
 def batch_summary(batch: Any) -> list[TensorSummary]:

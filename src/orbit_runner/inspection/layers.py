@@ -10,30 +10,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from orbit_runner.inspection.rows import LayerRow
 from orbit_runner.utils.flops import op_flops
 
 MOST_ROWS = 60  # More rows than this do not fit on two screens.
-
-
-@dataclasses.dataclass(frozen=True)
-class LayerRow:
-    """A row of the table of layers: a layer, or several that are shown together.
-
-    Attributes:
-        name: The name, with those of the layers that contain it.
-        kind: The class, or the classes of the layers that are shown together.
-        shape: The shape of the output without the batch; None if the layer was not called.
-        parameters: The number of parameters, without those of earlier rows that it shares.
-        trainable: The number of those that are trained.
-        flops: Floating-point operations of the forward pass per example; None if unknown.
-    """
-
-    name: str
-    kind: str
-    shape: tuple[int | None, ...] | None
-    parameters: int
-    trainable: int
-    flops: float | None
 
 
 class LayerCalls:
@@ -122,18 +102,6 @@ def layer_rows(model: Any, calls: LayerCalls, *, every: bool = False) -> list[La
         parts = inner
     rows = _rows(parts, calls)
     return rows if every or len(rows) <= MOST_ROWS else _merged(rows)
-
-
-def totals(rows: Sequence[LayerRow]) -> tuple[int, int]:
-    """Returns the numbers of trainable parameters and of others."""
-    trained = sum(row.trainable for row in rows)
-    return trained, sum(row.parameters for row in rows) - trained
-
-
-def forward_flops(rows: Sequence[LayerRow]) -> float | None:
-    """Returns the operations of the forward pass per example, or None if a layer's are unknown."""
-    counts = [row.flops for row in rows]
-    return None if None in counts else sum(count or 0 for count in counts)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

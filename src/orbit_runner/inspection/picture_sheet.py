@@ -1,4 +1,4 @@
-"""A sheet of pictures, with numbers as captions, as PNG."""
+"""Pictures as PNG: a sheet with numbers as captions, or one file for each."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 _SMALLEST = 48  # Smaller pictures are enlarged by a whole factor.
+_SMALLEST_SIDE = 24
 _GAP, _CAPTION = 4, 14
 _BACKGROUND, _INK = 255, 40
 _SCALE = 2
@@ -58,12 +59,39 @@ def png(sheet: np.ndarray) -> bytes:
     return encoded
 
 
+def thumbnails(images: np.ndarray, *, side: int = 96, most_bytes: int = 400_000) -> list[bytes]:
+    """Returns each picture as a PNG file with at most `side` pixels a side.
+
+    The pictures are rescaled together, as in a sheet. They become smaller than `side` if the files
+    would have more than `most_bytes` bytes together.
+    """
+    pixels = as_rgb(images)
+    while True:
+        files = [png(one) for one in _reduced(pixels, side)]
+        if side <= _SMALLEST_SIDE or sum(map(len, files)) <= most_bytes:
+            return files
+        side = side * 2 // 3
+
+
 def as_rgb(images: np.ndarray) -> np.ndarray:
     """Returns pictures as uint8 with three channels, rescaled to 0 to 255."""
     values = images.astype(np.float64)
     low, high = values.min(), values.max()
     images = np.round((values - low) / ((high - low) or 1.0) * 255.0).astype(np.uint8)
     return np.repeat(images, 3, axis=-1) if images.shape[-1] == 1 else images[..., :3]
+
+
+def _reduced(images: np.ndarray, side: int) -> np.ndarray:
+    """Returns pictures with at most `side` pixels a side; each pixel is the mean of an area."""
+    height, width = images.shape[1:3]
+    if max(height, width) <= side:
+        return images
+    import tensorflow as tf
+
+    factor = side / max(height, width)
+    size = max(1, round(height * factor)), max(1, round(width * factor))
+    found = tf.image.resize(images, size, method="area").numpy()
+    return np.asarray(np.round(found).clip(0, 255), np.uint8)
 
 
 def enlarged(images: np.ndarray) -> np.ndarray:

@@ -55,15 +55,24 @@ def trace_step(trainer: Any, task: Any, model: Any, batch: Any, pieces: int = 1)
     return StepGraph(traced, calls, step_flops(traced.graph, pieces))
 
 
-def trace_model(model: Any, calls: LayerCalls) -> None:
-    """Records the layers in a call of a model on one example, if it declares its inputs."""
-    inputs = getattr(model, "inputs", None)
-    if not inputs:
-        return
-    specs = [tf.TensorSpec([1, *one.shape[1:]], one.dtype) for one in inputs]
+def trace_model(
+    model: Any, calls: LayerCalls, features: Any = None, *, training: bool = True
+) -> None:
+    """Records the layers in a call of a model: on one example if it declares its inputs.
 
-    def call(*examples: Any) -> Any:
-        return model(examples[0] if len(examples) == 1 else list(examples), training=True)
+    If it does not, the call is on `features`, nested tensors; without them, nothing is recorded.
+    """
+    declared = getattr(model, "inputs", None)
+    if declared:
+        specs = [tf.TensorSpec([1, *one.shape[1:]], one.dtype) for one in declared]
+        features = specs[0] if len(specs) == 1 else specs
+    elif features is not None:
+        features = tf.nest.map_structure(lambda one: tf.TensorSpec(one.shape, one.dtype), features)
+    else:
+        return
+
+    def call(inputs: Any) -> Any:
+        return model(inputs, training=training)
 
     with calls.recorded_scope():
-        tf.function(call, autograph=False).get_concrete_function(*specs)
+        tf.function(call, autograph=False).get_concrete_function(features)

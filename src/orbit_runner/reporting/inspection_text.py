@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from orbit_runner.inspection.batches import TensorSummary
 from orbit_runner.inspection.experiment import Batch, Inspection
-from orbit_runner.inspection.layers import LayerRow, forward_flops, totals
 from orbit_runner.inspection.schedule import Schedule
 from orbit_runner.reporting.comparison_text import draw_curves
+from orbit_runner.reporting.layer_text import (
+    LAYER_HEAD,
+    TENSOR_HEAD,
+    Rows,
+    layer_rows,
+    tensor_rows,
+    total_rows,
+)
 from orbit_runner.reporting.numbers import duration, number_or_dash
 
-Rows = list[tuple[str, ...]]
-LAYER_HEAD = ("layer", "type", "output", "parameters", "FLOPs")
-TENSOR_HEAD = ("tensor", "shape", "type", "min", "max", "mean")
 _NUMBERS = 2  # Columns at the end of the table of layers that are aligned to the right.
 
 
@@ -24,12 +27,13 @@ def format_inspection(found: Inspection, width: int) -> Iterator[str]:
         found: The inspection.
         width: The width of the terminal, in characters.
     """
-    rest = width - sum(max(len(row[n]) for row in layer_rows(found)) + 2 for n in (2, 3, 4))
+    layers = layer_rows(found.layers)
+    rest = width - sum(max(len(row[n]) for row in layers) + 2 for n in (2, 3, 4))
     name = max(12, min(max(len(row.name) for row in found.layers), rest * 3 // 5))
-    rows = [LAYER_HEAD, *layer_rows(found)]
+    rows = [LAYER_HEAD, *layers]
     yield from _table(rows, (name, max(10, rest - name - 2)), right=_NUMBERS)
     yield ""
-    yield from _pairs(model_rows(found))
+    yield from _pairs(total_rows(found.layers, found.step_flops))
     for title, batch in found.batches.items():
         yield ""
         yield batch_title(title, found)
@@ -47,31 +51,6 @@ def format_inspection(found: Inspection, width: int) -> Iterator[str]:
         yield ""
         yield "measured"
         yield from _pairs(measured_rows(found))
-
-
-def layer_rows(found: Inspection) -> Rows:
-    """Returns the table of layers as texts."""
-    return [
-        (row.name, row.kind, shape_text(row.shape), f"{row.parameters:,}", flops_text(row.flops))
-        for row in found.layers
-    ]
-
-
-def model_rows(found: Inspection) -> Rows:
-    """Returns the totals of the model."""
-    trainable, others = totals(found.layers)
-    forward = forward_flops(found.layers) if _was_traced(found.layers) else None
-    return [
-        ("trainable parameters", f"{trainable:,}"),
-        ("other parameters", f"{others:,}"),
-        ("FLOPs of the forward pass", f"{flops_text(forward)} per example"),
-        ("FLOPs of a training step", flops_text(found.step_flops)),
-    ]
-
-
-def tensor_rows(batch: Batch) -> Rows:
-    """Returns the tensors of a batch as texts."""
-    return [_tensor_row(one) for one in batch.tensors]
 
 
 def memory_rows(found: Inspection) -> Rows:
@@ -154,28 +133,6 @@ def bytes_text(count: int | None) -> str:
     return f"{value:.0f} B" if units[0] == "B" else f"{value:.2f} {units[0]}"
 
 
-def flops_text(count: float | None) -> str:
-    """Returns a number of operations in a readable unit, such as `4.72 M`."""
-    if count is None:
-        return "-"
-    value, units = float(count), ["", " k", " M", " G", " T", " P"]
-    while value >= 1000 and len(units) > 1:
-        value /= 1000
-        del units[0]
-    return f"{value:.0f}" if not units[0] else f"{value:.2f}{units[0]}"
-
-
-def shape_text(shape: Sequence[int | None] | None) -> str:
-    """Returns a shape, such as `8×8×32`; `-` if it is unknown."""
-    if shape is None:
-        return "-"
-    return "×".join("?" if size is None else str(size) for size in shape) or "scalar"
-
-
-def _was_traced(rows: Sequence[LayerRow]) -> bool:
-    return any(row.shape is not None for row in rows)
-
-
 def _measured_peak(found: Inspection) -> str:
     measured = found.measured
     if measured is None or measured.peak_bytes is None:
@@ -189,16 +146,11 @@ def _evaluations(schedule: Schedule) -> str:
     return f"{schedule.evaluations:,}{each}"
 
 
-def _tensor_row(one: TensorSummary) -> tuple[str, ...]:
-    values = (number_or_dash(value) for value in (one.low, one.high, one.mean))
-    return (one.name, shape_text(one.shape), one.dtype, *values)
-
-
 def _batch(batch: Batch) -> Iterator[str]:
     if batch.problem:
         yield from (f"  {line}" for line in f"none: {batch.problem}".splitlines())
         return
-    yield from _table([TENSOR_HEAD, *tensor_rows(batch)], (40,), right=3)
+    yield from _table([TENSOR_HEAD, *tensor_rows(batch.tensors)], (40,), right=3)
     for name, text in batch.sentences:
         yield f"  {name}: {text}"
 

@@ -10,6 +10,8 @@ from typing import Any
 from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of
 from orbit_runner.errors import first_line
 from orbit_runner.reporting.html.report_page import report_page
+from orbit_runner.reporting.report_data.collector import ReportCollector
+from orbit_runner.reporting.report_data.files import read_data
 from orbit_runner.reporting.run_data import read_run
 from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.train.callbacks.base import Callback, Logs
@@ -36,7 +38,7 @@ def write_report(path: Path, target: Path, name: str = "") -> None:
     except OSError:
         config = ""
     run = read_run(path, name or str(path))
-    write_whole(target, report_page(run, config, _conditions(path)))
+    write_whole(target, report_page(run, config, _conditions(path), read_data(path)))
 
 
 class ReportWriter(Callback):
@@ -46,19 +48,34 @@ class ReportWriter(Callback):
     failure is reported as a warning.
     """
 
-    def __init__(self, path: Path, interval: float) -> None:
-        self._path, self._interval = path, interval
+    def __init__(
+        self, path: Path, interval: float, collector: ReportCollector | None = None
+    ) -> None:
+        self._path, self._interval, self._collector = path, interval, collector
         self._due = time.monotonic() + interval
         self._failed = False
+
+    def on_run_begin(self, run: Any) -> None:
+        """Starts to collect data for the report."""
+        if self._collector is not None:
+            self._collector.on_run_begin(run)
 
     def on_loop_end(self, run: Any, logs: Logs) -> None:
         """Updates the report if it is due."""
         if time.monotonic() >= self._due:
+            self.on_train_end(run)
             self.write()
 
     def on_evaluate(self, run: Any, logs: Logs) -> None:
-        """Updates the report if it is due."""
+        """Collects examples, and updates the report if it is due."""
+        if self._collector is not None:
+            self._collector.on_evaluate(run, logs)
         self.on_loop_end(run, logs)
+
+    def on_train_end(self, run: Any) -> None:
+        """Collects what no report has needed so far."""
+        if self._collector is not None:
+            self._collector.collect_inputs(run)
 
     def write(self) -> None:
         """Writes the report now."""

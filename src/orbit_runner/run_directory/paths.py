@@ -56,6 +56,11 @@ class RunDirectory:
         """The report of the run as an HTML page."""
         return self.path / "report.html"
 
+    @property
+    def report_data(self) -> Path:
+        """The directory of what the report shows of the model, its inputs and its mistakes."""
+        return self.path / "report_data"
+
     def code_patch(self, number: int) -> Path:
         """Returns the path of the uncommitted changes of the code, `code.patch` for number 1.
 

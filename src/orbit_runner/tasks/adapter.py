@@ -6,14 +6,17 @@ This module alone looks at what methods a task has and which arguments they take
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import tensorflow as tf
 from official.core import base_task
 
 from orbit_runner.data.step_batches import Chunks
+from orbit_runner.tasks.image_classification.examples import classification_examples
 from orbit_runner.tasks.multitask import JointTask, is_multitask
+from orbit_runner.tasks.report_examples import ReportExamples
 
 
 class TaskAdapter:
@@ -59,6 +62,15 @@ class TaskAdapter:
         batch_at = getattr(self.task, "batch_at", None)
         return None if batch_at is None else batch_at(data)
 
+    def report_examples(self, model: Any, batches: Iterable[Any]) -> ReportExamples | None:
+        """Returns what the report shows of an evaluation, or None if the task has nothing."""
+        own = getattr(self.task, "report_examples", None)
+        if callable(own):
+            return own(model, batches)
+        return (
+            classification_examples(model, batches) if _is_official_classifier(self.task) else None
+        )
+
     def num_examples(self, data: Any) -> int | None:
         """Returns the number of examples of a data section, or None if the task does not know."""
         count = getattr(self.task, "num_examples", None)
@@ -99,6 +111,14 @@ class TaskAdapter:
 def adapt(task: Any, settings: Any = None) -> TaskAdapter:
     """Returns the adapter of a task; `settings` is the config of a `MultiTask`."""
     return TaskAdapter(JointTask(task, settings) if is_multitask(task) else task)
+
+
+def _is_official_classifier(task: Any) -> bool:
+    """Returns whether a task is Model Garden's image classification with one label per image."""
+    module = sys.modules.get("official.vision.tasks.image_classification")
+    if module is None or not isinstance(task, module.ImageClassificationTask):
+        return False
+    return not task.task_config.train_data.is_multilabel
 
 
 def _parts_of(task: Any) -> dict[str, Any]:

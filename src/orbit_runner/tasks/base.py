@@ -6,7 +6,7 @@ A task that derives from it also runs in Model Garden's runner. This runner acce
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -16,6 +16,7 @@ from official.core import base_task
 from orbit_runner.data.step_batches import Chunks
 from orbit_runner.errors import RunnerError, SettingError, first_line
 from orbit_runner.storage.staged_config import local_checkpoint
+from orbit_runner.tasks.report_examples import ReportExamples
 from orbit_runner.tasks.serving import Predictor, Serving
 
 EXAMPLES = "examples"
@@ -168,6 +169,24 @@ class Task(base_task.Task):
         raise RunnerError(
             f"{type(self).__name__} does not support predictions: it must define `predictor`"
         )
+
+    def report_examples(
+        self, model: tf_keras.Model, batches: Iterable[Any]
+    ) -> ReportExamples | None:
+        """Returns what `report.html` shows of an evaluation, or None if it shows nothing.
+
+        It is called after some evaluations, in a run of a single process, and runs eagerly. It must
+        change neither the model nor the task.
+
+        Args:
+            model: The model, with the weights of the evaluation. Call it with `training=False`.
+            batches: The batches of the validation data, each split into parts of at most 64
+                examples. They end when the time for the report is over, and can be left unread.
+
+        Returns:
+            Pictures, tables or a confusion matrix. None by default.
+        """
+        return None
 
     def process_metrics(self, metrics: Any, labels: Any, model_outputs: Any, **kwargs: Any) -> None:
         """Updates the metrics with a batch.

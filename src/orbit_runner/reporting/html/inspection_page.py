@@ -6,22 +6,23 @@ import base64
 from html import escape
 
 from orbit_runner.inspection.experiment import Batch, Inspection
-from orbit_runner.inspection.picture_sheet import picture_sheet, png
+from orbit_runner.inspection.picture_sheet import thumbnails
 from orbit_runner.inspection.schedule import Schedule
+from orbit_runner.reporting.html.model_section import layers_table
 from orbit_runner.reporting.html.page import page, section, table
+from orbit_runner.reporting.html.picture_grid import picture_grid
 from orbit_runner.reporting.html.svg_chart import Series, line_chart
 from orbit_runner.reporting.inspection_text import (
-    LAYER_HEAD,
-    TENSOR_HEAD,
     batch_title,
-    layer_rows,
     measured_rows,
     memory_rows,
     memory_title,
-    model_rows,
     schedule_rows,
-    tensor_rows,
 )
+from orbit_runner.reporting.layer_text import TENSOR_HEAD, tensor_rows, total_rows
+from orbit_runner.reporting.report_data.files import Picture
+
+_MOST_PICTURES = 64
 
 
 def inspection_page(found: Inspection) -> str:
@@ -30,8 +31,8 @@ def inspection_page(found: Inspection) -> str:
     measured = table((), measured_rows(found)) if found.measured is not None else ""
     body = [
         f"<h1>{escape(title)}</h1>",
-        section("Model", table((), model_rows(found))),
-        section("Layers", table(LAYER_HEAD, layer_rows(found))),
+        section("Model", table((), total_rows(found.layers, found.step_flops))),
+        section("Layers", layers_table(found.layers)),
         *(
             section(batch_title(name, found).capitalize(), _batch(batch))
             for name, batch in found.batches.items()
@@ -48,21 +49,23 @@ def _batch(batch: Batch) -> str:
         return f"<p class=bad>{escape(batch.problem)}</p>"
     return "".join(
         [
-            table(TENSOR_HEAD, tensor_rows(batch)),
-            table((), list(batch.sentences)),
-            _sheet(batch),
+            _grid(batch),
+            table((), batch.sentences),
+            table(TENSOR_HEAD, tensor_rows(batch.tensors), right=3),
         ]
     )
 
 
-def _sheet(batch: Batch) -> str:
+def _grid(batch: Batch) -> str:
     if batch.images is None:
         return ""
-    encoded = base64.b64encode(png(picture_sheet(batch.images, batch.labels))).decode()
-    return (
-        "<figure><figcaption>inputs, as the model gets them</figcaption>"
-        '<img style="max-width:100%" alt="pictures of the batch" '
-        f'src="data:image/png;base64,{encoded}"></figure>'
+    files = thumbnails(batch.images[:_MOST_PICTURES])
+    labels = [*batch.labels, *[""] * len(files)]
+    return picture_grid(
+        [
+            Picture(base64.b64encode(file).decode(), label)
+            for file, label in zip(files, labels, strict=False)
+        ]
     )
 
 

@@ -10,9 +10,10 @@ _DARK = ("#60a5fa", "#fbbf24", "#34d399", "#f87171", "#a78bfa", "#22d3ee", "#f47
 
 _STYLE = """
 :root{color-scheme:light dark;--page:#fff;--card:#f6f7f9;--ink:#1c2330;--soft:#5b6472;
---line:#dfe3e8;--bad:#b91c1c;--good:#15803d;LIGHT}
+--line:#dfe3e8;--bad:#b91c1c;--good:#15803d;--right:21 128 61;--wrong:220 38 38;LIGHT}
 @media (prefers-color-scheme:dark){:root{--page:#12161d;--card:#1a2029;--ink:#e6e9ee;
---soft:#9aa4b2;--line:#2f3845;--bad:#f87171;--good:#4ade80;DARK}}
+--soft:#9aa4b2;--line:#2f3845;--bad:#f87171;--good:#4ade80;
+--right:74 222 128;--wrong:248 113 113;DARK}}
 *{box-sizing:border-box}
 body{margin:0 auto;max-width:1080px;padding:24px 16px 64px;background:var(--page);color:var(--ink);
 font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif}
@@ -53,6 +54,28 @@ svg .dot,svg rect{fill:var(--c)}
 svg.bar{height:22px}
 figure+.table{margin-top:10px}
 svg .bad{stroke:var(--bad);stroke-width:2;fill:none}
+h3{font-size:1rem;margin:20px 0 8px}
+.table+.table,.pictures+.table{margin-top:10px}
+.pictures{display:grid;grid-template-columns:repeat(auto-fill,minmax(104px,1fr));gap:10px}
+.pictures figure{padding:6px}
+.pictures img{display:block;width:100%}
+.pictures img.small{image-rendering:pixelated}
+.pictures figcaption{font-weight:400;font-size:12px;line-height:1.35;margin:5px 0 0;
+overflow-wrap:anywhere}
+.fit{width:fit-content;max-width:100%}
+.confusion{font-size:13px;print-color-adjust:exact}
+.confusion th,.confusion td{padding:4px 8px}
+.confusion td{min-width:2.6em;text-align:center;white-space:nowrap;overflow-wrap:normal;
+font-variant-numeric:tabular-nums;background:rgb(var(--right)/var(--share,0))}
+.confusion td.wrong{background:rgb(var(--wrong)/var(--share))}
+.confusion thead th{vertical-align:bottom;text-align:center}
+.confusion thead th:first-child{text-align:left;font-weight:400;color:var(--soft)}
+.confusion .up span{writing-mode:vertical-rl;transform:rotate(180deg)}
+.confusion tbody th{white-space:nowrap;min-width:0;position:sticky;left:0;background:var(--page)}
+.heat{max-width:560px;print-color-adjust:exact}
+svg .cell{fill:rgb(var(--right))}
+svg .cell.wrong{fill:rgb(var(--wrong))}
+svg .frame{fill:none;stroke:var(--line);stroke-width:.1}
 .legend{display:flex;flex-wrap:wrap;gap:2px 14px;font-size:13px;margin-top:4px}
 .key::before{content:"";display:inline-block;width:14px;height:3px;margin-right:6px;
 vertical-align:middle;background:var(--c);border-radius:2px}
@@ -81,21 +104,29 @@ def page(title: str, body: str) -> str:
     )
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: bool = False) -> str:
+def table(
+    head: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    numbers: bool = False,
+    right: int = 0,
+) -> str:
     """Returns a table of texts; "" if it has no rows.
 
-    `head` are the column headings; empty to have none. The first column is a heading of its row. If
-    `numbers`, the other columns are aligned to the right.
+    `head` are the column headings; empty to have none. The first column is a heading of its row.
+    `right` columns at the end are aligned to the right; if `numbers`, all but the first.
     """
     if not rows:
         return ""
-    kind = " class=number" if numbers else ""
-    titles = "".join(
-        f"<th{kind if column else ''}>{escape(text)}</th>" for column, text in enumerate(head)
-    )
+    left = 1 if numbers else len(rows[0]) - right
+
+    def kind(column: int) -> str:
+        return " class=number" if column >= left else ""
+
+    titles = "".join(f"<th{kind(n)}>{escape(text)}</th>" for n, text in enumerate(head))
     lines = "".join(
         f"<tr><th scope=row>{_breakable(row[0])}</th>"
-        + "".join(f"<td{kind}>{escape(text)}</td>" for text in row[1:])
+        + "".join(f"<td{kind(n)}>{escape(text)}</td>" for n, text in enumerate(row) if n)
         + "</tr>"
         for row in rows
     )
@@ -106,6 +137,16 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: bool =
 def _breakable(path: str) -> str:
     """Returns a dotted path as HTML that may be broken into lines after dots and underscores."""
     return escape(path).replace(".", ".<wbr>").replace("_", "_<wbr>")
+
+
+def paragraph(text: str) -> str:
+    """Returns a paragraph that explains what follows, beginning with a capital letter."""
+    return f"<p class=soft>{escape(text[:1].upper() + text[1:])}.</p>"
+
+
+def subsection(title: str, content: str) -> str:
+    """Returns a part of a section with a heading; "" if `content` is empty."""
+    return f"<h3>{escape(title)}</h3>{content}" if content else ""
 
 
 def section(title: str, content: str) -> str:

@@ -8,10 +8,13 @@ from html import escape
 from typing import Any
 
 from orbit_runner.config.serialize import inline
+from orbit_runner.reporting.html.evaluation_section import evaluation_content
+from orbit_runner.reporting.html.model_section import input_content, model_content
 from orbit_runner.reporting.html.page import page, section, table
 from orbit_runner.reporting.html.profile_section import profile_content
 from orbit_runner.reporting.html.svg_chart import Series, line_chart, share_bar
 from orbit_runner.reporting.numbers import duration_or_dash, number_or_dash
+from orbit_runner.reporting.report_data.files import ReportData
 from orbit_runner.reporting.run_data import NO_METRICS, SPEED, RunData
 from orbit_runner.run_directory.metric_records import SYSTEM, UPDATE_RATIO, WATCH, Curves
 from orbit_runner.run_directory.run_summary import attempt_seconds
@@ -23,13 +26,19 @@ _MOST_CHECKPOINTS = 20
 _GOOD, _BAD = ("finished", "running"), ("diverged", "failed", "lost")
 
 
-def report_page(run: RunData, config: str, conditions: Mapping[str, str]) -> str:
+def report_page(
+    run: RunData,
+    config: str,
+    conditions: Mapping[str, str],
+    data: ReportData = ReportData(),  # noqa: B008
+) -> str:
     """Returns the report of a run.
 
     Args:
         run: The run.
         config: The text of its `config.yaml`.
         conditions: What the weights of the newest checkpoint depend on besides the config.
+        data: What was collected of the model, its inputs and its mistakes.
     """
     title = f"{run.experiment or run.summary.path.name}: {run.summary.status}"
     charts = "".join(_charts(run.curves))
@@ -37,6 +46,9 @@ def report_page(run: RunData, config: str, conditions: Mapping[str, str]) -> str
         _header(run),
         _tiles(run),
         section("Curves", f"<div class=charts>{charts}</div>" if charts else ""),
+        section("Evaluation", evaluation_content(data.evaluation)),
+        section("Inputs", input_content(data.inputs)),
+        section("Model", model_content(data.model)),
         section("Settings that override the experiment file", _changes(run)),
         section("Config", _details("config.yaml", config)),
         section("Starts", _starts(run)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -16,6 +16,7 @@ from orbit_runner.tasks.base import Task
 from orbit_runner.tasks.image_classification.augmentation import variation
 from orbit_runner.tasks.image_classification.config import ImageClassificationConfig
 from orbit_runner.tasks.image_classification.data_config import ImageDataConfig
+from orbit_runner.tasks.image_classification.examples import classification_examples
 from orbit_runner.tasks.image_classification.inputs import chunks, eval_inputs, train_inputs
 from orbit_runner.tasks.image_classification.serving import (
     ImagePredictor,
@@ -31,6 +32,7 @@ from orbit_runner.tasks.image_classification.sources import (
 )
 from orbit_runner.tasks.keras.metrics import make_metrics
 from orbit_runner.tasks.metrics import SparseAccuracy
+from orbit_runner.tasks.report_examples import ReportExamples
 from orbit_runner.tasks.serving import Serving
 
 
@@ -192,6 +194,16 @@ class ImageClassificationTask(Task):
     ) -> ImagePredictor:
         """Returns the predictor that labels image files."""
         return ImagePredictor(signatures, top_k)
+
+    @property
+    def class_names(self) -> Sequence[str]:
+        """The names of the classes; empty if the dataset does not have them."""
+        return self._main_source().labels or ()
+
+    def report_examples(self, model: tf_keras.Model, batches: Iterable[Any]) -> ReportExamples:
+        """Returns the confusion matrix and the worst mistakes."""
+        total = self.num_examples(self.task_config.validation_data)
+        return classification_examples(model, batches, names=self.class_names, total=total)
 
     def _num_classes(self) -> int:
         classes = self.task_config.model.num_classes or known_classes(self._main_source())

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Mapping
+import types
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -17,6 +18,7 @@ from orbit_runner.errors import DataError, RunnerError, SettingError
 from orbit_runner.registry import TEXT_MODELS
 from orbit_runner.storage.cache import local_run_directory
 from orbit_runner.tasks.base import EXAMPLES, Task
+from orbit_runner.tasks.report_examples import ReportExamples
 from orbit_runner.tasks.serving import Predictor, Serving
 from orbit_runner.tasks.translation.bleu import CorpusBleu
 from orbit_runner.tasks.translation.config import (
@@ -25,6 +27,7 @@ from orbit_runner.tasks.translation.config import (
     setting_of_error,
 )
 from orbit_runner.tasks.translation.decoding import SENTENCES, Translations, decode
+from orbit_runner.tasks.translation.examples import translation_examples
 from orbit_runner.tasks.translation.inputs import (
     batches_per_epoch,
     eval_inputs,
@@ -42,6 +45,8 @@ class TranslationTask(Task):
     """Translation of sentences from one language to another."""
 
     task_config: TranslationConfig
+    # The translations of the last evaluation by the number of the sentence, for the report.
+    _translations: Mapping[int, str] = types.MappingProxyType({})
 
     def build_model(self) -> tf_keras.Model:
         """Builds the network `model.name`, and writes the vocabulary to the run directory.
@@ -140,10 +145,22 @@ class TranslationTask(Task):
         if references is None or not self._bleu_examples:
             return logs
         assert self.vocabulary is not None
-        metric = self._bleu
+        metric, ids = self._bleu, aggregated_logs.ids()
         translations = self.vocabulary.decode(aggregated_logs.rows())
-        counts = metric.counts(translations, [references[n] for n in aggregated_logs.ids()])
+        # A proxy, because `tf.Module` would wrap a dict.
+        self._translations = types.MappingProxyType(dict(zip(ids, translations, strict=True)))
+        counts = metric.counts(translations, [references[n] for n in ids])
         return logs | {"bleu": metric.score(summed(counts))}
+
+    def report_examples(
+        self, model: tf_keras.Model, batches: Iterable[Any]
+    ) -> ReportExamples | None:
+        """Returns sentences that the last evaluation has translated, or None if there are none."""
+        del model, batches
+        if not self._translations or self.vocabulary is None or self._references is None:
+            return None
+        pairs = self.pairs(self.task_config.validation_data)
+        return translation_examples(self._translations, self._references, pairs, self.vocabulary)
 
     def serving(self, model: tf_keras.Model) -> Serving:
         """Returns the signatures `tokens` and, if there is a vocabulary, `text`."""

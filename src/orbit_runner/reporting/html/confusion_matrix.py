@@ -1,0 +1,115 @@
+"""A confusion matrix: a table, or for many classes a heat map with the most frequent confusions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+
+from orbit_runner.reporting.html.page import table
+
+Counts = Mapping[tuple[int, int], int]
+_MOST_IN_TABLE = 20
+_MOST_CELLS = 100  # in a row of the heat map; with more classes, a cell is several of them
+_MOST_CONFUSIONS = 20
+_SHADES = 8
+_LONG = 3  # characters of a name, after which the names of columns are written upwards
+_SIDE, _LEFT, _TOP = 400, 20, 20
+
+
+def confusion_matrix(counts: Counts, names: Sequence[str]) -> str:
+    """Returns the matrix of counts by (label, prediction); "" if there are none."""
+    if not counts:
+        return ""
+    classes = max(len(names), 1 + max(max(pair) for pair in counts))
+    titles = [names[n] if n < len(names) else str(n) for n in range(classes)]
+    if classes <= _MOST_IN_TABLE:
+        return _matrix(counts, titles)
+    return _heat_map(counts, classes) + _confusions(counts, titles)
+
+
+def _matrix(counts: Counts, titles: Sequence[str]) -> str:
+    upright = " class=up" if max(map(len, titles)) > _LONG else ""
+    heads = "".join(f"<th{upright}><span>{escape(title)}</span></th>" for title in titles)
+    totals = _totals(counts)
+    rows = "".join(
+        f"<tr><th scope=row>{escape(title)}</th>"
+        + "".join(
+            _cell(counts.get((label, other), 0), totals.get(label, 0), is_correct=label == other)
+            for other in range(len(titles))
+        )
+        + f"<td class=sum>{_share(counts.get((label, label), 0), totals.get(label, 0))}</td></tr>"
+        for label, title in enumerate(titles)
+    )
+    return (
+        '<div class="table fit"><table class=confusion><thead><tr><th>label ↓ prediction →</th>'
+        f"{heads}<th>correct</th></tr></thead><tbody>{rows}</tbody></table></div>"
+    )
+
+
+def _cell(count: int, total: int, *, is_correct: bool) -> str:
+    if not count:
+        return "<td></td>"
+    kind = "" if is_correct else " class=wrong"
+    return f'<td{kind} style="--share:{_shade(count / total):.2f}">{count:,}</td>'
+
+
+def _share(count: int, total: int) -> str:
+    return f"{count / total:.1%}" if total else "-"
+
+
+def _shade(share: float) -> float:
+    """Returns how much of the color a cell has. Rare confusions can be seen, too."""
+    return 0.08 + 0.5 * math.sqrt(share)
+
+
+def _heat_map(counts: Counts, classes: int) -> str:
+    size = math.ceil(classes / _MOST_CELLS)
+    joined: dict[tuple[int, int], int] = {}
+    for (label, predicted), count in counts.items():
+        cell = label // size, predicted // size
+        joined[cell] = joined.get(cell, 0) + count
+    side = math.ceil(classes / size)
+    paths = "".join(_paths(joined))
+    note = f", {size} classes in each row and column" if size > 1 else ""
+    return (
+        f"<figure class=heat><figcaption>labels and predictions of {classes:,} classes{note}"
+        f'</figcaption><svg viewBox="0 0 {_LEFT + _SIDE} {_TOP + _SIDE}" role="img" '
+        'aria-label="confusion matrix">'
+        f'<text x="{_LEFT}" y="14">prediction →</text>'
+        f'<text transform="translate(14 {_TOP}) rotate(90)">label →</text>'
+        f'<g transform="translate({_LEFT} {_TOP}) scale({_SIDE / side:.4g})">'
+        f'<path class=frame d="M0 0h{side}v{side}h-{side}z"/>{paths}</g></svg></figure>'
+    )
+
+
+def _paths(counts: Counts) -> Iterator[str]:
+    """Yields the cells as one path for each color and shade."""
+    totals, cells = _totals(counts), dict[tuple[bool, int], list[str]]()
+    for (label, predicted), count in sorted(counts.items()):
+        shade = math.ceil(_SHADES * math.sqrt(count / totals[label]))
+        square = f"M{predicted} {label}h1v1h-1z"
+        cells.setdefault((label == predicted, shade), []).append(square)
+    for (is_correct, shade), squares in sorted(cells.items()):
+        kind = "" if is_correct else " wrong"
+        share = f"{shade / _SHADES:.3g}"
+        yield f'<path class="cell{kind}" fill-opacity="{share}" d="{"".join(squares)}"/>'
+
+
+def _confusions(counts: Counts, titles: Sequence[str]) -> str:
+    totals = _totals(counts)
+    wrong = [(count, pair) for pair, count in counts.items() if pair[0] != pair[1]]
+    wrong.sort(key=lambda one: (-one[0], one[1]))
+    rows = [
+        (titles[label], titles[predicted], f"{count:,}", _share(count, totals[label]))
+        for count, (label, predicted) in wrong[:_MOST_CONFUSIONS]
+    ]
+    return table(("label", "prediction", "examples", "of the label"), rows, right=2)
+
+
+def _totals(counts: Counts) -> dict[int, int]:
+    """Returns the number of examples of each label."""
+    found: dict[int, int] = {}
+    for (label, _), count in counts.items():
+        found[label] = found.get(label, 0) + count
+    return found

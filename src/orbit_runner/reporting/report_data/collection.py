@@ -1,0 +1,135 @@
+"""Collects what the report shows of the model, of a training batch and of an evaluation."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from orbit_runner.determinism.numerics import unchanged_generators_scope
+from orbit_runner.distribute.parameter_server import is_asynchronous
+from orbit_runner.errors import RunnerError, first_line
+from orbit_runner.inspection.batches import batch_summary, pictures, sentences
+from orbit_runner.inspection.layers import LayerCalls, layer_rows
+from orbit_runner.inspection.picture_sheet import thumbnails
+from orbit_runner.inspection.step_graph import trace_model
+from orbit_runner.model_garden.task_adapter.data_sections import has_services
+from orbit_runner.reporting.report_data.files import (
+    EvaluationData,
+    InputData,
+    ModelData,
+    Picture,
+)
+from orbit_runner.reporting.report_data.own_batches import (
+    own_batches,
+    parts_for,
+    unchanged_scope,
+)
+from orbit_runner.tasks.report_examples import ReportExamples
+from orbit_runner.train.run import Run
+
+_MOST_PICTURES, _MOST_ROWS, _MOST_TEXT = 32, 50, 2000
+_MOST_NAMES = 100_000  # characters of the names of all classes
+
+
+def collect_inputs(run: Run, step: int) -> tuple[InputData, Any]:
+    """Returns the training batch of a step for the report, and its features; None if unknown."""
+    problem = _problem(run) or ("several tasks are trained together" if run.adapter.parts else "")
+    if problem:
+        return InputData(problem=problem), None
+    with unchanged_generators_scope():
+        try:
+            batch = next(own_batches(run, "train_data", step))
+        except StopIteration:
+            return InputData(problem="the dataset has no batches"), None
+        except RunnerError as error:
+            return InputData(problem=first_line(error)), None
+        images, labels = pictures(batch) or (None, [])
+        names = getattr(run.task, "class_names", ())
+        captions = [names[int(one)] if int(one) < len(names) else one for one in labels]
+        found = InputData(
+            step=step if run.adapter.starts_at_step else None,
+            pictures=_encoded(images, captions),
+            sentences=[(name, _cut(text)) for name, text in sentences(run.task, batch)],
+            tensors=batch_summary(batch)[:_MOST_ROWS],
+        )
+        return found, batch[0] if isinstance(batch, tuple) else None
+
+
+def collect_model(run: Run, features: Any) -> ModelData | None:
+    """Returns the layers, or None if the model is not a Keras model.
+
+    `features` are those of a batch, for models that do not declare their inputs.
+    """
+    model = run.model
+    if not hasattr(model, "_flatten_layers"):
+        return None
+    calls = LayerCalls(model)
+    if not _problem(run):
+        # Without a trace, shapes and operations are unknown. Some models cannot be called so.
+        with unchanged_scope(model), contextlib.suppress(Exception):
+            trace_model(model, calls, features, training=False)
+    flops = None if run.trainer is None else run.trainer.flops
+    return ModelData(layer_rows(model, calls), flops)
+
+
+def collect_evaluation(run: Run, seconds: float) -> EvaluationData | None:
+    """Returns the examples of an evaluation for the report, or None if the task has none.
+
+    Takes about as many seconds as are given.
+    """
+    if run.adapter.parts or getattr(run.config.for_task, "eval_tasks", None):
+        return None
+    problem = _problem(run)
+    if problem:
+        return EvaluationData(step=run.step, problem=problem)
+    ema = run.state.ema
+    averaged = contextlib.nullcontext() if ema is None else ema.applied_scope()
+    batches = parts_for(run, seconds)
+    with averaged, unchanged_scope(run.model), contextlib.closing(batches):
+        examples = run.adapter.report_examples(run.model, batches)
+    return None if examples is None else _as_data(run.step, examples)
+
+
+def _as_data(step: int, examples: ReportExamples) -> EvaluationData:
+    names = [*map(str, examples.classes)]
+    return EvaluationData(
+        step=step,
+        note=_cut(examples.note),
+        confusion={(int(a), int(b)): int(n) for (a, b), n in examples.confusion.items()},
+        classes=names if sum(map(len, names)) <= _MOST_NAMES else [],
+        pictures=_encoded(examples.images, examples.captions),
+        head=[_cut(one) for one in examples.head],
+        rows=[[_cut(one) for one in row] for row in examples.rows[:_MOST_ROWS]],
+    )
+
+
+def _problem(run: Run) -> str:
+    """Returns why this process cannot read data and call the model by itself, or ""."""
+    if run.workers.count > 1:
+        return f"{run.workers.count} processes train together"
+    if is_asynchronous(run.strategy):
+        return "parameter servers hold the weights"
+    if isinstance(run.strategy, tf.distribute.TPUStrategy):
+        return "the model is on TPUs"
+    return "tf.data services make the batches" if has_services(run.config) else ""
+
+
+def _encoded(images: np.ndarray | None, captions: Sequence[str]) -> list[Picture]:
+    if images is None or not len(images):
+        return []
+    files = thumbnails(images[:_MOST_PICTURES])
+    texts = [*map(_cut, captions), *[""] * len(files)]
+    return [
+        Picture(base64.b64encode(file).decode(), text)
+        for file, text in zip(files, texts, strict=False)
+    ]
+
+
+def _cut(text: Any) -> str:
+    text = str(text)
+    return text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}…"

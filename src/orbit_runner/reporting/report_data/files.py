@@ -1,0 +1,177 @@
+"""The files of `report_data/` in a run directory. Does not import TensorFlow."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from orbit_runner.inspection.rows import LayerRow, TensorSummary
+from orbit_runner.run_directory.paths import RunDirectory
+from orbit_runner.utils.files import jsonable, read_json_object, write_whole
+
+MODEL, INPUTS, EVALUATION = "model.json", "inputs.json", "evaluation.json"
+# Larger files are not from this package. With them, a report would not be below 2 MB.
+_MOST_BYTES = 1_000_000
+_PNG = b"\x89PNG\r\n\x1a\n"
+_T = TypeVar("_T")
+
+
+@dataclasses.dataclass(frozen=True)
+class Picture:
+    """A picture as it is in a page: a PNG file in base64, and the text below it."""
+
+    png: str
+    caption: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelData:
+    """The layers, and the floating-point operations of a step; None if they are not known."""
+
+    layers: Sequence[LayerRow] = ()
+    step_flops: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class InputData:
+    """The training batch of a step, or the reason why it is not known."""
+
+    step: int | None = None  # None if the batch is not that of a certain step
+    pictures: Sequence[Picture] = ()
+    sentences: Sequence[tuple[str, str]] = ()  # name of the tensor, and text
+    tensors: Sequence[TensorSummary] = ()
+    problem: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluationData:
+    """The examples of an evaluation at a step, or the reason why they are not known."""
+
+    step: int = 0
+    note: str = ""
+    confusion: Mapping[tuple[int, int], int] = dataclasses.field(default_factory=dict)
+    classes: Sequence[str] = ()
+    pictures: Sequence[Picture] = ()
+    head: Sequence[str] = ()
+    rows: Sequence[Sequence[str]] = ()
+    problem: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class ReportData:
+    """What the files say; None for a file that is missing or that this package did not write."""
+
+    model: ModelData | None = None
+    inputs: InputData | None = None
+    evaluation: EvaluationData | None = None
+
+
+def write_data(run: Path, data: ModelData | InputData | EvaluationData) -> None:
+    """Writes one of the files of a run."""
+    name = {ModelData: MODEL, InputData: INPUTS, EvaluationData: EVALUATION}[type(data)]
+    values = dataclasses.asdict(data)
+    if isinstance(data, EvaluationData):
+        # JSON has no keys with two numbers.
+        values["confusion"] = [[*pair, count] for pair, count in data.confusion.items()]
+    text = json.dumps(jsonable(values), ensure_ascii=False, separators=(",", ":"))
+    write_whole(RunDirectory(run).report_data / name, f"{text}\n")
+
+
+def read_data(run: Path) -> ReportData:
+    """Returns what the files of a run say."""
+    folder = RunDirectory(run).report_data
+    return ReportData(
+        model=_read(folder / MODEL, _model),
+        inputs=_read(folder / INPUTS, _inputs),
+        evaluation=_read(folder / EVALUATION, _evaluation),
+    )
+
+
+def _read(path: Path, parse: Callable[[dict[str, Any]], _T]) -> _T | None:
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            return None
+        return parse(read_json_object(path))
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None
+
+
+def _model(values: dict[str, Any]) -> ModelData:
+    return ModelData(
+        tuple(_layer(**one) for one in values["layers"]), _number(values["step_flops"])
+    )
+
+
+def _layer(
+    name: Any, kind: Any, shape: Any, parameters: Any, trainable: Any, flops: Any
+) -> LayerRow:
+    sizes = None if shape is None else _shape(shape)
+    return LayerRow(
+        _text(name), _text(kind), sizes, _count(parameters), _count(trainable), _number(flops)
+    )
+
+
+def _inputs(values: dict[str, Any]) -> InputData:
+    return InputData(
+        step=None if values["step"] is None else _count(values["step"]),
+        pictures=_pictures(values["pictures"]),
+        sentences=tuple((_text(name), _text(text)) for name, text in values["sentences"]),
+        tensors=tuple(_tensor(**one) for one in values["tensors"]),
+        problem=_text(values["problem"]),
+    )
+
+
+def _tensor(
+    name: Any, shape: Any, dtype: Any, low: Any = None, high: Any = None, mean: Any = None
+) -> TensorSummary:
+    sizes = tuple(_count(size) for size in shape)
+    return TensorSummary(
+        _text(name), sizes, _text(dtype), _number(low), _number(high), _number(mean)
+    )
+
+
+def _evaluation(values: dict[str, Any]) -> EvaluationData:
+    return EvaluationData(
+        step=_count(values["step"]),
+        note=_text(values["note"]),
+        confusion={(_count(a), _count(b)): _count(n) for a, b, n in values["confusion"]},
+        classes=tuple(_text(one) for one in values["classes"]),
+        pictures=_pictures(values["pictures"]),
+        head=tuple(_text(one) for one in values["head"]),
+        rows=tuple(tuple(_text(one) for one in row) for row in values["rows"] if row),
+        problem=_text(values["problem"]),
+    )
+
+
+def _pictures(values: Any) -> tuple[Picture, ...]:
+    found = tuple(Picture(_text(one["png"]), _text(one["caption"])) for one in values)
+    for one in found:
+        if not base64.b64decode(one.png, validate=True).startswith(_PNG):
+            raise ValueError("not a PNG file")
+    return found
+
+
+def _shape(values: Any) -> tuple[int | None, ...]:
+    return tuple(None if size is None else _count(size) for size in values)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"got {value!r}, expected a string")
+    return value
+
+
+def _count(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise TypeError(f"got {value!r}, expected an integer of at least 0")
+    return value
+
+
+def _number(value: Any) -> float | None:
+    if value is not None and (not isinstance(value, (int, float)) or isinstance(value, bool)):
+        raise TypeError(f"got {value!r}, expected a number")
+    return value

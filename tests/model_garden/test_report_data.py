@@ -1,0 +1,76 @@
+"""What the report shows of Model Garden's tasks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from orbit_runner.checkpoint.fingerprint import weights_fingerprint
+from orbit_runner.reporting.report_data.collector import ReportCollector
+from orbit_runner.reporting.report_data.files import read_data
+from orbit_runner.reporting.report_writer import ReportWriter
+from tests.support.official_photos import SmallPhotoTask, photos
+from tests.support.official_runs import run_official
+from tests.support.official_toys import line
+from tests.support.toy import Notes, records
+
+
+@pytest.mark.parametrize("one_hot", [True, False])
+def test_image_classification_has_a_confusion_matrix(
+    one_hot: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    params = photos(tmp_path)
+    params.task.losses.one_hot = one_hot
+    # The examples may take 20 s.
+    monkeypatch.setattr("orbit_runner.reporting.report_data.collector._PART", 1e9)
+    params.trainer.validation_steps = 6
+    params.trainer.validation_interval = 3
+    run, notes = tmp_path / "run", Notes()
+    run.mkdir()
+    # A report is due after each loop.
+    writer = ReportWriter(run, 0.001, ReportCollector(run))
+
+    model, logs = run_official(
+        params, run, task_class=SmallPhotoTask, callbacks=[writer], notes=notes
+    )
+
+    assert not [text for text in notes.notes if "warning" in text]
+    found = read_data(run)
+    assert found.evaluation is not None
+    counts = found.evaluation.confusion
+    assert sum(counts.values()) == 24
+    correct = sum(count for (label, other), count in counts.items() if label == other)
+    assert correct / 24 == pytest.approx(float(logs["accuracy"]))
+    assert [sum(n for (a, _), n in counts.items() if a == label) for label in range(3)] == [8] * 3
+    assert found.inputs is not None
+    assert found.inputs.step is None  # The pipeline cannot make the batch of a step.
+    assert len(found.inputs.pictures) == 4
+    assert found.model is not None
+    assert found.model.layers[-1].shape == (3,)
+    without, _ = run_official(params, tmp_path / "other", task_class=SmallPhotoTask)
+    assert weights_fingerprint(model) == weights_fingerprint(without)
+    assert _records(run) == _records(tmp_path / "other")
+
+
+def _records(run: Path) -> list[dict[str, object]]:
+    return [_values(one) for split in ("train", "validation") for one in records(run, split)]
+
+
+def _values(record: dict[str, object]) -> dict[str, object]:
+    timed = ("time", "steps_per_second", "tflops_per_second", "mfu")
+    return {k: v for k, v in record.items() if k not in timed and not k.startswith("system/")}
+
+
+def test_other_tasks_have_a_batch_and_layers_only(tmp_path: Path) -> None:
+    tmp_path.joinpath("run").mkdir()
+    writer = ReportWriter(tmp_path / "run", 0.001, ReportCollector(tmp_path / "run"))
+
+    run_official(line(), tmp_path / "run", callbacks=[writer])
+
+    found = read_data(tmp_path / "run")
+    assert found.evaluation is None
+    assert found.inputs is not None
+    assert found.inputs.tensors
+    assert found.model is not None
+    assert found.model.layers

@@ -1,0 +1,137 @@
+"""Sections of a report about the model, its inputs and its mistakes."""
+
+from __future__ import annotations
+
+import base64
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from orbit_runner.cli.main import main
+from orbit_runner.inspection.picture_sheet import thumbnails
+from orbit_runner.inspection.rows import LayerRow
+from orbit_runner.reporting.html.confusion_matrix import confusion_matrix
+from orbit_runner.reporting.html.evaluation_section import evaluation_content
+from orbit_runner.reporting.html.model_section import input_content, model_content
+from orbit_runner.reporting.html.picture_grid import picture_grid
+from orbit_runner.reporting.report_data.files import (
+    EvaluationData,
+    InputData,
+    ModelData,
+    Picture,
+    write_data,
+)
+from tests.reporting.test_report_data import EVALUATION, INPUTS, MODEL
+from tests.support.run_directories import write_run
+
+_LARGE = "iVBORw0KGgoAAAANSUhEUgAAAGAAAABgCAIAAABt+uBvAAAA"
+
+
+def _text(html: str) -> str:
+    return " ".join(re.sub("<[^>]+>", " ", html).split())
+
+
+def test_small_matrix_is_a_table_of_all_counts() -> None:
+    html = confusion_matrix({(0, 0): 5, (2, 0): 3, (2, 2): 1}, ["<a>", "b", "c"])
+
+    assert html.count("<tr>") == 4
+    assert "&lt;a&gt; 5 100.0% b - c 3 1 25.0%" in _text(html)
+    assert html.count("class=wrong") == 1
+
+
+def test_many_classes_are_a_heat_map_with_the_most_frequent_confusions() -> None:
+    counts = {(n, n): 10 for n in range(30)} | {(n, n + 1): n + 1 for n in range(29)}
+
+    html = confusion_matrix(counts, [])
+
+    squares = re.findall(r"M(\d+) (\d+)h1v1h-1z", html)
+    assert {(int(label), int(other)) for other, label in squares} == set(counts)
+    assert html.count("<tr>") == 1 + 20
+    assert _text(html.partition("<table>")[2]).startswith(
+        "label prediction examples of the label 28 29 29 74.4% 27 28 28 73.7%"
+    )
+
+
+def test_classes_share_rows_of_the_heat_map_if_there_are_many() -> None:
+    html = confusion_matrix({(n, 999 - n): 1 for n in range(1000)}, [])
+
+    assert "1,000 classes, 10 classes in each row and column" in _text(html)
+    squares = re.findall(r"M(\d+) (\d+)h1v1h-1z", html)
+    assert {(int(a), int(b)) for a, b in squares} == {(n, 99 - n) for n in range(100)}
+
+
+def test_picture_has_its_caption_as_text() -> None:
+    html = picture_grid([Picture(EVALUATION.pictures[0].png, "<3> → 5 0.98\nexample 7")])
+
+    assert "<figcaption>&lt;3&gt; → 5 0.98<br>example 7</figcaption>" in html
+    assert "class=small" in html  # 8 pixels a side
+    assert "class=small" not in picture_grid([Picture(_LARGE)])  # 96 pixels a side
+
+
+def test_contents_show_what_was_collected() -> None:
+    evaluation, inputs = _text(evaluation_content(EVALUATION)), _text(input_content(INPUTS))
+
+    assert "Step 300: all 9 examples." in evaluation
+    assert "Worst mistakes c → a 0.98 example 3 source translation one eins" in evaluation
+    assert "The batch of step 8, after augmentation" in inputs
+    assert "features. inputs ein &lt;b&gt;Haus&lt;/b&gt;" in inputs
+    assert "features 64×8 uint8 0 255 4.5" in inputs
+    model = _text(model_content(MODEL))
+    assert "trainable parameters 36 other parameters 4" in model
+    assert "conv Conv2D ?×8×4 40 1.50 M" in model
+
+
+def test_operations_of_a_model_that_was_not_traced_are_unknown() -> None:
+    model = _text(model_content(ModelData((LayerRow("conv", "Conv2D", None, 40, 36, 0),))))
+
+    assert "FLOPs of the forward pass - per example" in model
+    assert "conv Conv2D - 40 -" in model
+
+
+@pytest.mark.parametrize("content", [evaluation_content, input_content, model_content])
+def test_nothing_collected_is_no_content(content: object) -> None:
+    assert callable(content)
+    assert content(None) == ""
+
+
+def test_problem_is_shown_in_place_of_data() -> None:
+    assert "2 processes" in evaluation_content(EvaluationData(problem="2 processes train"))
+    assert _text(input_content(InputData(problem="no data"))) == "Not collected: no data."
+
+
+def test_report_with_all_sections_is_one_file_below_two_megabytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def noise(count: int) -> list[Picture]:
+        images = np.random.default_rng(count).integers(0, 256, (count, 224, 224, 3))
+        files = thumbnails(images.astype(np.uint8))
+        return [Picture(base64.b64encode(one).decode(), "caption") for one in files]
+
+    monkeypatch.chdir(tmp_path)
+    run = write_run(tmp_path / "a")
+    rows = np.random.default_rng(0).integers(0, 1000, (10_000, 2)).tolist()
+    pairs = [(label, predicted) for label, predicted in rows]
+    for data in (
+        ModelData(MODEL.layers * 30, 1e9),
+        InputData(pictures=noise(32), tensors=INPUTS.tensors),
+        EvaluationData(
+            confusion=dict.fromkeys(pairs, 1),
+            classes=[f"class {n}" for n in range(1000)],
+            pictures=noise(24),
+            head=("source", "reference", "translation"),
+            rows=[("word " * 300,) * 3] * 10,
+        ),
+    ):
+        write_data(run, data)
+
+    assert main(["report", "a"]) == 0
+
+    html = (run / "report.html").read_text(encoding="utf-8")
+    assert 500_000 < len(html.encode()) < 2_000_000
+    headings = re.findall("<h2>(.*?)</h2>", html)
+    assert headings[:4] == ["Curves", "Evaluation", "Inputs", "Model"]
+    assert html.count("<img") == 56
+    loaded = re.findall(r"(?:src|href)=([^ >]{0,23})", html)
+    assert set(loaded) == {'"data:image/png;base64,'}

@@ -1,0 +1,239 @@
+"""What a run collects for its report, and that this changes nothing of the run."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+
+from orbit_runner.cli.main import main
+from orbit_runner.reporting.report_data import collection
+from orbit_runner.reporting.report_data.collector import ReportCollector
+from orbit_runner.reporting.report_data.files import (
+    EvaluationData,
+    ReportData,
+    read_data,
+)
+from orbit_runner.reporting.report_data.own_batches import unchanged_scope
+
+_EQUAL = ("--train_steps=40", "--trainer.validation_interval=10", "--runtime.intra_op_threads=0")
+
+
+def _train(name: str, *flags: str) -> Path:
+    assert main(["run", *flags, f"--model_dir={name}"]) == 0
+    return Path(name)
+
+
+def _results(run: Path) -> dict[str, Any]:
+    """Returns the weights, the digests of all checkpoints, and the records without times."""
+    attempt = json.loads((run / "run.json").read_text())["attempts"][-1]
+    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    timed = ("time", "steps_per_second", "tflops_per_second", "mfu")
+    return {
+        "weights": attempt["weights"],
+        "checkpoints": (run / "checkpoints/fingerprints.jsonl").read_text(),
+        "records": [
+            {k: v for k, v in one.items() if k not in timed and not k.startswith("system/")}
+            for one in records
+        ],
+    }
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--experiment=digits",),
+        ("--experiment=digits_mlp", "--config_file=configs/trainer/ema.yaml"),
+        ("--experiment=digits_mlp", "--config_file=configs/runtime/mirrored_2cpu.yaml"),
+    ],
+    ids=["digits", "moving average", "mirrored"],
+)
+def test_weights_and_records_are_the_same_with_a_report(
+    flags: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Each evaluation is followed by a collection, and each of these may take 20 s.
+    monkeypatch.setattr("orbit_runner.reporting.report_data.collector._PART", 1e9)
+    chosen = [
+        f"--config_file={Path(one.partition('=')[2]).resolve()}" if "config_file" in one else one
+        for one in flags
+    ]
+    monkeypatch.chdir(tmp_path)
+
+    with_report = _train("a", *chosen, *_EQUAL, "--trainer.report_interval=0.001")
+    without = _train("b", *chosen, *_EQUAL, "--trainer.report_interval=0")
+
+    assert _results(with_report) == _results(without)
+    found = read_data(with_report)
+    assert found.evaluation is not None
+    assert found.evaluation.step == 40
+    (last,) = [r for r in _results(without)["records"] if r["step"] == 40 and "accuracy" in r][-1:]
+    counts = found.evaluation.confusion
+    correct = sum(count for (label, other), count in counts.items() if label == other)
+    assert sum(counts.values()) == 359
+    assert correct / 359 == pytest.approx(last["accuracy"])  # So the weights are those evaluated.
+    assert len(found.evaluation.pictures) == min(24, 359 - correct)
+    assert not (without / "report_data").exists()
+
+
+def test_inputs_are_those_of_the_first_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = _train("a", "--experiment=digits", "--train_steps=2")
+    found = read_data(run)
+    assert found.inputs is not None
+    assert found.model is not None
+    assert found.inputs.step == 0
+    assert len(found.inputs.pictures) == 32
+    assert [one.name for one in found.inputs.tensors] == ["features", "labels"]
+    assert sum(one.parameters for one in found.model.layers) == 53_002
+    assert found.model.layers[-1].shape == (10,)
+    assert found.model.step_flops
+    # A resumed run shows the first batch that it trains on.
+    assert main(["run", "--experiment=a", "--model_dir=a", "--train_steps=4"]) == 0
+    again = read_data(run).inputs
+    assert again is not None
+    assert again.step == 2
+    assert again.pictures != found.inputs.pictures
+
+
+def test_translation_shows_sentences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tests.support.translations import translation_config, write_set
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    from orbit_runner.config.serialize import to_yaml
+
+    config = translation_config(write_set(tmp_path / "set"))
+    (tmp_path / "a.yaml").write_text(to_yaml(config))
+
+    run = _train("a", "--experiment=a.yaml", "--train_steps=2")
+
+    found = read_data(run)
+    assert found.evaluation is not None
+    assert found.evaluation.head == ("source", "reference", "translation")
+    assert len(found.evaluation.rows) == 10
+    assert found.inputs is not None
+    assert {name for name, _ in found.inputs.sentences} >= {"features.inputs", "features.targets"}
+    assert found.model is not None
+    assert any(row.shape for row in found.model.layers)
+
+
+def test_failure_is_one_warning_and_training_continues(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*args: Any) -> None:
+        raise ValueError("the\nmodel")
+
+    collector = ReportCollector(tmp_path)
+    for name in ("collect_inputs", "collect_evaluation"):
+        monkeypatch.setattr(collection, name, fail)
+    run = _Run(tmp_path)
+    with caplog.at_level(logging.INFO, logger="orbit_runner"):
+        collector.on_run_begin(run)
+        collector.on_evaluate(run, {})
+        collector.collect_inputs(run)
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert message == "warning: the report has no examples of this run: the"
+    assert read_data(tmp_path) == ReportData()
+
+
+class _Run:
+    """The attributes of a run that decide when to collect."""
+
+    def __init__(self, path: Path) -> None:
+        self.model_dir, self.adapter, self.stops = path, object(), self
+        self.step, self.train_steps, self.reason = 10, 10, ""
+
+
+class _Clock:
+    """A clock that only the test and the collection move forward."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, cost: float) -> None:
+        self.now, self.cost, self.seconds = 1000.0, cost, list[float]()
+        monkeypatch.setattr("time.monotonic", lambda: self.now)
+        monkeypatch.setattr(collection, "collect_evaluation", self._collect)
+
+    def _collect(self, run: Any, seconds: float) -> EvaluationData:
+        self.now += self.cost
+        self.seconds.append(seconds)
+        return EvaluationData(step=run.step)
+
+
+def test_examples_take_at_most_a_200th_of_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, collector, run = _Clock(monkeypatch, 2.0), ReportCollector(tmp_path), _Run(tmp_path)
+    run.step = 1
+    collector.on_run_begin(run)
+    # The time since the previous event, and how often examples have been collected by then.
+    for passed, expected in ((99.0, 0), (1.0, 1), (399.0, 1), (1.0, 2), (3600.0, 3), (9.0, 3)):
+        clock.now += passed
+        collector.on_evaluate(run, {})
+        assert len(clock.seconds) == expected
+    assert clock.seconds == [0.5, pytest.approx(502 / 200), 20.0]
+    run.step = run.train_steps  # The last evaluation.
+    collector.on_evaluate(run, {})
+    assert len(clock.seconds) == 4
+    assert read_data(tmp_path).evaluation == EvaluationData(step=10)
+
+
+def test_early_stop_makes_an_evaluation_the_last_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, collector, run = _Clock(monkeypatch, 0.1), ReportCollector(tmp_path), _Run(tmp_path)
+    run.step, run.reason = 1, "no better"
+    collector.on_run_begin(run)
+    collector.on_evaluate(run, {})
+    assert len(clock.seconds) == 1
+
+
+def test_removed_run_directory_is_not_created_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _Clock(monkeypatch, 0.1)
+    path = tmp_path / "gone"
+    collector = ReportCollector(path)
+    collector.on_run_begin(_Run(path))
+    collector.on_evaluate(_Run(path), {})
+    assert not path.exists()
+
+
+class _Counting(tf_keras.layers.Layer):
+    """A layer with a state that each call changes, and a loss."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = self.add_weight(name="calls", shape=[], trainable=False)
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        self.calls.assign_add(1.0)
+        self.add_loss(tf.reduce_sum(inputs) * tf.random.uniform([]))
+        return inputs * float(np.random.default_rng().random())
+
+
+def test_state_losses_and_generators_are_restored() -> None:
+    inputs = tf_keras.Input([2])
+    layer = _Counting()
+    model = tf_keras.Model(inputs, layer(inputs))
+    layer.calls.assign(3.0)
+    tf.random.set_seed(5)
+    expected = tf.random.uniform([]).numpy()
+    tf.random.set_seed(5)
+
+    with unchanged_scope(model):
+        model(tf.ones([1, 2]), training=False)
+        np.random.random()
+        assert float(layer.calls) == 4.0
+        assert len(layer._eager_losses) == 1
+
+    assert float(layer.calls) == 3.0
+    assert layer._eager_losses == []
+    assert tf.random.uniform([]).numpy() == expected

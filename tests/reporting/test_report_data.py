@@ -1,0 +1,93 @@
+"""The files behind the report: read as written, and left out if they are not from this package."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orbit_runner.inspection.rows import LayerRow, TensorSummary
+from orbit_runner.reporting.report_data.files import (
+    EvaluationData,
+    InputData,
+    ModelData,
+    Picture,
+    ReportData,
+    read_data,
+    write_data,
+)
+
+# Eight black pixels a side.
+_PNG = (
+    "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAAAAADhZOFXAAAADElEQVR42mNgoA4AAABIAAEQRe/SAAAAAElFTkSuQmCC"
+)
+MODEL = ModelData(
+    (LayerRow("conv", "Conv2D", (None, 8, 4), 40, 36, 1.5e6), LayerRow("x", "Y", None, 0, 0, None)),
+    2.5e9,
+)
+INPUTS = InputData(
+    step=7,
+    pictures=(Picture(_PNG, "cat"),),
+    sentences=(("features.inputs", "ein <b>Haus</b>"),),
+    tensors=(TensorSummary("features", (64, 8), "uint8", 0.0, 255.0, 4.5),),
+)
+EVALUATION = EvaluationData(
+    step=300,
+    note="all 9 examples",
+    confusion={(0, 0): 5, (2, 0): 4},
+    classes=("a", "b", "c"),
+    pictures=(Picture(_PNG, "c → a 0.98\nexample 3"),),
+    head=("source", "translation"),
+    rows=(("one", "eins"),),
+)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    for data in (MODEL, INPUTS, EVALUATION):
+        write_data(tmp_path, data)
+    return tmp_path
+
+
+def test_files_are_read_as_they_were_written(run: Path) -> None:
+    assert read_data(run) == ReportData(MODEL, INPUTS, EVALUATION)
+
+
+def test_missing_files_are_none(tmp_path: Path) -> None:
+    assert read_data(tmp_path) == ReportData()
+
+
+_FOREIGN: list[tuple[str, str, Any]] = [
+    ("model", "layers", [{"name": "a"}]),
+    ("model", "layers", 3),
+    ("model", "step_flops", "many"),
+    ("inputs", "step", -1),
+    ("inputs", "pictures", [{"png": "PHNjcmlwdD4=", "caption": ""}]),
+    ("inputs", "pictures", [{"png": '"><script>', "caption": ""}]),
+    ("inputs", "sentences", [["only one"]]),
+    ("inputs", "tensors", [{"name": 1, "shape": [], "dtype": "int32"}]),
+    ("evaluation", "confusion", [[0, 1]]),
+    ("evaluation", "confusion", [[0, 1, "many"]]),
+    ("evaluation", "rows", [[1]]),
+    ("evaluation", "classes", [1]),
+    ("evaluation", "note", "x" * 1_000_001),
+]
+
+
+@pytest.mark.parametrize(("name", "key", "value"), _FOREIGN)
+def test_foreign_file_is_left_out(run: Path, name: str, key: str, value: Any) -> None:
+    path = run / "report_data" / f"{name}.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
+    whole = ReportData(MODEL, INPUTS, EVALUATION)
+    assert read_data(run) == dataclasses.replace(whole, **{name: None})
+
+
+@pytest.mark.parametrize("name", ["model", "inputs", "evaluation"])
+def test_half_written_file_is_left_out(run: Path, name: str) -> None:
+    path = run / "report_data" / f"{name}.json"
+    path.write_bytes(path.read_bytes()[:40])
+    whole = ReportData(MODEL, INPUTS, EVALUATION)
+    assert read_data(run) == dataclasses.replace(whole, **{name: None})

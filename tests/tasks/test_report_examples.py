@@ -1,0 +1,127 @@
+"""What tasks let the report show of an evaluation."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+
+from orbit_runner.tasks.adapter import adapt
+from orbit_runner.tasks.image_classification import examples
+from orbit_runner.tasks.image_classification.examples import classification_examples
+from orbit_runner.tasks.translation.decoding import Translations
+from orbit_runner.tasks.translation.examples import spread
+from orbit_runner.tasks.translation.task import TranslationTask
+from tests.support.translations import sentences, translation_config, write_set
+
+_CLASSES = 3
+
+
+def _logits() -> np.ndarray:
+    return np.random.default_rng(0).normal(size=(200, _CLASSES)).astype(np.float32)
+
+
+def _model() -> tf_keras.Model:
+    """The logits of an image are its first pixels."""
+    inputs = tf_keras.Input([2, 2, 1])
+    return tf_keras.Model(inputs, tf_keras.layers.Flatten()(inputs)[:, :_CLASSES])
+
+
+def _batches(logits: np.ndarray, labels: np.ndarray, *more: np.ndarray) -> list[Any]:
+    pixels = np.pad(logits, ((0, 0), (0, 4 - _CLASSES))).reshape(-1, 2, 2, 1)
+    tensors = [tf.constant(one) for one in (pixels, labels, *more)]
+    return [tuple(one[n : n + 64] for one in tensors) for n in range(0, len(labels), 64)]
+
+
+@pytest.mark.parametrize("one_hot", [False, True])
+def test_confusion_matrix_and_worst_mistakes_are_those_of_the_logits(one_hot: bool) -> None:
+    logits, labels = _logits(), np.arange(200) % _CLASSES
+    given = np.eye(_CLASSES, dtype=np.float32)[labels] if one_hot else labels
+
+    found = classification_examples(_model(), _batches(logits, given), names=["a", "b", "c"])
+
+    shares = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
+    predicted = logits.argmax(axis=-1)
+    pairs = Counter(zip(labels.tolist(), predicted.tolist(), strict=True))
+    assert found.confusion == pairs
+    wrong = [n for n in range(200) if predicted[n] != labels[n]]
+    assert len(wrong) > 24
+    worst = sorted(wrong, key=lambda n: shares[n, labels[n]])[:24]
+    names = "abc"
+    assert found.captions == [
+        f"{names[labels[n]]} → {names[predicted[n]]} {shares[n].max():.2f}\nexample {n}"
+        for n in worst
+    ]
+    assert found.images is not None
+    np.testing.assert_array_equal(found.images.reshape(24, 4)[:, :_CLASSES], logits[worst])
+    correct = sum(count for (a, b), count in pairs.items() if a == b)
+    assert found.note.startswith(f"{correct} correct predictions for the first 200 examples")
+
+
+def test_rows_without_weight_are_left_out() -> None:
+    weights = np.ones(200, np.float32)
+    weights[[3, 150]] = 0
+    labels = np.zeros(200, np.int32)
+
+    found = classification_examples(_model(), _batches(_logits(), labels, weights), total=198)
+
+    assert sum(found.confusion.values()) == 198
+    assert "all 198 examples" in found.note
+    assert not {"example 3", "example 150"} & {text.split("\n")[1] for text in found.captions}
+
+
+def test_examples_end_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(examples, "_MOST_EXAMPLES", 70)
+    batches = iter(_batches(_logits(), np.zeros(200, np.int32)))
+
+    found = classification_examples(_model(), batches, total=200)
+
+    assert sum(found.confusion.values()) == 70
+    assert "the first 70 examples of 200" in found.note
+    assert len(list(batches)) == 2  # The rest was not read.
+
+
+def test_task_without_examples_has_none() -> None:
+    assert adapt(_toy()).report_examples(None, []) is None
+
+
+def _toy() -> Any:
+    from tests.support.toy import toy_config, toy_task
+
+    return toy_task(toy_config())
+
+
+def test_sentences_are_spread_over_those_that_were_translated() -> None:
+    assert spread(range(100, 110), 3) == [101, 105, 108]
+    assert spread([4, 7], 10) == [4, 7]
+    assert spread([], 10) == []
+
+
+def test_translation_shows_sentences_of_the_last_evaluation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    config = translation_config(write_set(tmp_path / "set"))
+    task = TranslationTask(config.task)  # type: ignore[arg-type]
+    assert adapt(task).report_examples(None, []) is None  # Nothing has been translated yet.
+    words, pairs, gathered = task.vocabulary, sentences(21, 1), Translations()
+    assert words is not None
+    for number in range(21):
+        row = words.encode([f"nummer {number}"]).row(0)
+        outputs = {"ids": [tf.constant([number])], "outputs": [tf.constant([row])]}
+        gathered.add({"sentences": [tf.constant(1)], **outputs})
+    task.reduce_aggregated_logs(gathered)
+
+    found = adapt(task).report_examples(None, [])
+
+    assert found is not None
+    chosen = [1, 3, 5, 7, 9, 11, 13, 15, 17, 19]
+    translated = words.decode([words.encode([f"nummer {n}"]).row(0) for n in chosen])
+    expected = [(*pairs[n], text) for n, text in zip(chosen, translated, strict=True)]
+    assert found.rows == expected
+    assert found.head == ("source", "reference", "translation")
