@@ -40,7 +40,8 @@ def test_flag_and_positional_argument_name_the_same_experiment(
     found = json.loads(capsys.readouterr().out)
     assert found["name"] == "digits_mlp"
     parts = (found["memory"][name] for name in ("weights", "optimizer", "average", "inputs",
-                                                "activations", "temporary"))  # fmt: skip
+                                                "activations", "temporary", "unused",
+                                                "constants"))  # fmt: skip
     assert found["memory"]["peak"] == sum(parts)
     assert tf.io.decode_png(sheet.read_bytes()).shape[-1] == 3
     text = page.read_text(encoding="utf-8")

@@ -72,6 +72,8 @@ def test_memory_of_digits_is_that_of_the_variables_and_of_a_graph(digits: Inspec
             memory.inputs,
             memory.activations,
             memory.temporary,
+            memory.unused,
+            memory.constants,
         )
     )
 

@@ -25,6 +25,14 @@ def measured_device() -> str:
     return device
 
 
+def concurrent_ops() -> int:
+    """Returns how many ops of a step can use memory at the same time."""
+    if tf.config.list_logical_devices("GPU"):
+        return 1  # A GPU computes them one after the other.
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return tf.config.threading.get_inter_op_parallelism_threads() or cores or 1
+
+
 def bytes_in_use(device: str) -> int:
     """Returns the bytes of all tensors and variables on a device."""
     return int(tf.config.experimental.get_memory_info(device)["current"])

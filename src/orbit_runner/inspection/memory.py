@@ -5,16 +5,23 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
+import time
 from collections.abc import Iterable
 from typing import Any
 
-from orbit_runner.inspection.allocator import bytes_in_use, peak_bytes, reset_peak
-from orbit_runner.inspection.batches import batch_bytes
-from orbit_runner.inspection.liveness import graph_peak, rounded
+from orbit_runner.inspection.allocator import (
+    bytes_in_use,
+    concurrent_ops,
+    peak_bytes,
+    reset_peak,
+)
+from orbit_runner.inspection.batches import batch_bytes, batch_sizes
+from orbit_runner.inspection.block_allocator import rounded
+from orbit_runner.inspection.liveness import graph_peak
 from orbit_runner.inspection.step_graph import StepGraph
 from orbit_runner.state.train_state import TrainState
 
-_WARM_UP, _MEASURED = 2, 5
+_WARM_UP, _MEASURED, _SECONDS = 2, (5, 25), 5.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,9 +32,11 @@ class MemoryEstimate:
         weights: The weights.
         optimizer: The variables of the optimizer.
         average: The average of the weights, if there is one.
-        inputs: The batch; None if unknown, as are the next two.
+        inputs: The batch; None if unknown, as are the next three.
         activations: The part of the peak in outputs of the forward pass that are still needed.
         temporary: The part of the peak in gradients and temporary tensors.
+        unused: The part of the peak in unused ends of the allocator's blocks.
+        constants: The constants of the graph.
         gradients: All gradients of the weights together. Not all of them need exist at the peak.
     """
 
@@ -37,34 +46,44 @@ class MemoryEstimate:
     inputs: int | None
     activations: int | None
     temporary: int | None
+    unused: int | None
+    constants: int
     gradients: int
 
     @property
     def peak(self) -> int | None:
         """The sum of the parts; None if one is unknown."""
-        parts = (self.inputs, self.activations, self.temporary)
-        if None in parts:
+        parts = (self.activations, self.temporary, self.unused)
+        if self.inputs is None or None in parts:
             return None
-        return self.lasting + (self.activations or 0) + (self.temporary or 0)
+        return self.lasting + sum(part or 0 for part in parts)
 
     @property
     def lasting(self) -> int:
-        """The bytes of the variables and the batch."""
-        return self.weights + self.optimizer + self.average + (self.inputs or 0)
+        """The bytes of the variables, the batch and the constants."""
+        variables = self.weights + self.optimizer + self.average
+        return variables + (self.inputs or 0) + self.constants
 
 
 def estimate_memory(state: TrainState, batch: Any, step: StepGraph | None) -> MemoryEstimate:
     """Returns the estimate for a step on a batch; both are None if there are no data."""
-    peak = None if step is None else graph_peak(step.function.graph)
     inner = getattr(state.optimizer, "inner_optimizer", state.optimizer)
-    slots = inner.variables
+    slots = inner.variables() if callable(inner.variables) else inner.variables
+    averages = state.ema.averages if state.ema is not None else ()
+    peak = None
+    if step is not None:
+        lasting = variable_sizes([*state.model.weights, *slots, *averages])
+        lasting += batch_sizes(batch)
+        peak = graph_peak(step.function.graph, lasting, concurrent_ops())
     return MemoryEstimate(
         weights=variable_bytes(state.model.weights),
-        optimizer=variable_bytes(slots() if callable(slots) else slots),
-        average=variable_bytes(state.ema.averages if state.ema is not None else ()),
+        optimizer=variable_bytes(slots),
+        average=variable_bytes(averages),
         inputs=None if batch is None else batch_bytes(batch),
         activations=None if peak is None else peak.forward,
-        temporary=None if peak is None else peak.other + peak.constants,
+        temporary=None if peak is None else peak.other,
+        unused=None if peak is None else peak.unused,
+        constants=0 if peak is None else peak.constants,
         gradients=variable_bytes(state.model.trainable_weights),
     )
 
@@ -72,13 +91,15 @@ def estimate_memory(state: TrainState, batch: Any, step: StepGraph | None) -> Me
 def measured_peak(step: StepGraph, batch: Any, device: str, memory: MemoryEstimate) -> int:
     """Runs a step several times, and returns its peak: the median of what it adds to what lasts.
 
-    What lasts are the variables and the batch; `memory` has their sizes. The allocator's total
-    would contain batches of the input pipeline as well.
+    What lasts are the variables, the batch and the constants; `memory` has their sizes. The
+    allocator's total would contain batches of the input pipeline as well.
     """
     for _ in range(_WARM_UP):
         step.run(batch)
-    added = []
-    for _ in range(_MEASURED):
+    added: list[int] = []
+    fewest, most = _MEASURED
+    end = time.perf_counter() + _SECONDS
+    while len(added) < fewest or (len(added) < most and time.perf_counter() < end):
         before = bytes_in_use(device)
         reset_peak(device)
         step.run(batch)
@@ -89,5 +110,10 @@ def measured_peak(step: StepGraph, batch: Any, device: str, memory: MemoryEstima
 
 def variable_bytes(variables: Iterable[Any]) -> int:
     """Returns the bytes of variables, each counted once."""
+    return sum(variable_sizes(variables))
+
+
+def variable_sizes(variables: Iterable[Any]) -> list[int]:
+    """Returns the bytes of each variable, once."""
     distinct = {id(one): one for one in variables}.values()
-    return sum(rounded(math.prod(one.shape.as_list()) * one.dtype.size) for one in distinct)
+    return [rounded(math.prod(one.shape.as_list()) * one.dtype.size) for one in distinct]

@@ -64,8 +64,10 @@ def memory_rows(found: Inspection) -> Rows:
         rows.append(("average of the weights", bytes_text(memory.average)))
     rows += [
         ("input batch", bytes_text(memory.inputs)),
+        ("constants of the graph", bytes_text(memory.constants)),
         ("activations, at the peak", bytes_text(memory.activations)),
         ("gradients and temporary tensors, at the peak", bytes_text(memory.temporary)),
+        ("unused ends of blocks, at the peak", bytes_text(memory.unused)),
         ("estimated peak", bytes_text(memory.peak)),
     ]
     if found.measured is not None:
