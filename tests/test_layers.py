@@ -65,6 +65,8 @@ LIGHT = sorted(
         *ROOT.glob("cli/flags/*.py"),
         *ROOT.glob("cli/completion/*.py"),
         *ROOT.glob("cli/runs/*.py"),
+        *ROOT.glob("cli/clean/*.py"),
+        *ROOT.glob("checkpoint/retention/*.py"),
         *ROOT.glob("launch/**/*.py"),
         *ROOT.glob("datasets/**/*.py"),
         *(ROOT / "model_garden" / f"{name}.py" for name in ("catalogue", "loading", "provider")),

@@ -90,6 +90,7 @@ def run_experiment(
     allow_partial: bool = False,
     callbacks: Sequence[Callback] = (),
     stop_at_step: int | None = None,
+    started: float | None = None,
 ) -> tuple[tf_keras.Model, dict[str, Any]]:
     """Trains, evaluates, or both, with the arguments of Model Garden's `run_experiment` and more.
 
@@ -111,6 +112,8 @@ def run_experiment(
         allow_partial: Whether to restore the parts of a checkpoint that fit if not all of it does.
         callbacks: Called at the events of the run, after the callbacks of the config.
         stop_at_step: A step before the last one, at which to save and raise `StoppedAtStep`.
+        started: When the run started, as `time.monotonic()`: `trainer.max_time` begins there. By
+            default, it begins now.
 
     Returns:
         The model, and the result of the last evaluation, or {} if there was none. For an experiment
@@ -145,6 +148,7 @@ def run_experiment(
             allow_partial=allow_partial,
             callbacks=callbacks,
             stop_at_step=stop_at_step,
+            started=started,
         )
         controller = build_controller(
             run,
@@ -159,9 +163,9 @@ def run_experiment(
         with tracking_scope(run, mode):
             with quiet_orbit(), run.own_strategy.scope(), error_message_scope(lambda: run.step):
                 logs = loop.run_mode(run, controller, mode)
-                if run_post_eval and mode != "train_and_post_eval":
+                if run_post_eval and mode != "train_and_post_eval" and not run.stopped_by_time:
                     logs = loop.evaluate(run, controller)
-            if exports:
+            if exports and not run.stopped_by_time:
                 export_at_end(run)
     return run.model, logs
 

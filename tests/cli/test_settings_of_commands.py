@@ -28,6 +28,7 @@ ALL = {
     "runs": (["runs", "runs"], "none"),
     "compare": (["compare", "runs/a"], "none"),
     "report": (["report", "runs/a"], "none"),
+    "clean": (["clean", "runs"], "none"),
     "verify": (["verify", "runs/a"], "none"),
     "reproduce": (["reproduce", "runs/a"], "some"),
     "export": (["export", "runs/a"], "some"),

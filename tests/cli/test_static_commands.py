@@ -59,6 +59,8 @@ def test_help_lists_every_command(cli: Cli, arguments: tuple[str, ...]) -> None:
         ("list", ["--json", "--import"]),
         ("validate", ["--experiment", "FILE"]),
         ("diff", ["left", "right", "--json"]),
+        ("clean", ["DIR", "--keep_last", "--keep_best", "--delete_runs", "--failed", "--status", "--older_than",
+                   "--where", "--yes", "--json"]),
     ],
 )  # fmt: skip
 def test_help_of_a_command_lists_its_flags(cli: Cli, command: str, flags: list[str]) -> None:

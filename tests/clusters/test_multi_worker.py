@@ -237,3 +237,18 @@ def test_workers_that_do_not_share_a_run_directory_are_rejected(tmp_path: Path) 
         assert finish(members) == {"worker0": 2, "worker1": 2}
 
     assert "use a directory that all workers share" in members["worker1"].text
+
+
+@pytest.mark.slow
+def test_workers_are_stopped_by_time_together_and_continue(
+    tmp_path: Path, undisturbed: dict[str, object]
+) -> None:
+    codes = {"worker0": 0, "worker1": 0}
+    with cluster(tmp_path, *LONG, "--trainer.max_time=0.1s", worker=2) as members:
+        assert finish(members) == codes, members["worker0"].text
+    assert "stopped after 0.1s at step 1 of 400" in members["worker0"].text
+    often = "--trainer.checkpoint_time_interval=0.1s"
+    with cluster(tmp_path, *LONG, often, worker=2) as members:
+        assert finish(members) == codes, members["worker0"].text
+
+    assert content(tmp_path) == undisturbed

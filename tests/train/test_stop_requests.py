@@ -1,18 +1,26 @@
 """What workers must agree on before any of them continues."""
 
 import signal
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from orbit_runner.train.callbacks.interrupts import Interrupted
+from orbit_runner.train.loops.time_limits import TimeLimits
 from orbit_runner.train.stop_requests import StopRequests, StopTraining
 
 OTHER = "a callback on another worker requested a stop"
 
 
-def _requests(*, chief: bool, others: list[int], received: int | None = None) -> StopRequests:
+def _requests(
+    *,
+    chief: bool,
+    others: list[int],
+    received: int | None = None,
+    limits: TimeLimits | None = None,
+) -> StopRequests:
     """The requests of a worker; the other workers add `others` to its values."""
 
     def sums(values: list[int]) -> list[int]:
@@ -20,10 +28,10 @@ def _requests(*, chief: bool, others: list[int], received: int | None = None) ->
 
     workers: Any = SimpleNamespace(is_chief=chief, sums=sums)
     signals: Any = SimpleNamespace(received=received)
-    return StopRequests(workers, signals, None, lambda text: None)
+    return StopRequests(workers, signals, None, lambda text: None, limits=limits)
 
 
-@pytest.mark.parametrize(("chief", "others"), [(True, [0] * 5), (False, [31, 0, 0, 0, 0])])
+@pytest.mark.parametrize(("chief", "others"), [(True, [0] * 7), (False, [31, *[0] * 6])])
 def test_loop_length_is_that_of_the_chief(chief: bool, others: list[int]) -> None:
     own = 31 if chief else 12
 
@@ -33,18 +41,18 @@ def test_loop_length_is_that_of_the_chief(chief: bool, others: list[int]) -> Non
 @pytest.mark.parametrize(
     ("received", "others", "code"),
     [
-        (signal.SIGTERM, [0, 0, 0, 0, 0], 143),
-        (None, [0, 0, 0, 1, 0], 143),
-        (None, [0, 0, 1, 0, 0], 130),
-        (None, [0, 0, 0, 0, 1], 129),
-        (signal.SIGINT, [0, 0, 0, 1, 0], 130),
+        (signal.SIGTERM, [0, 0, 0], 143),
+        (None, [0, 1, 0], 143),
+        (None, [1, 0, 0], 130),
+        (None, [0, 0, 1], 129),
+        (signal.SIGINT, [0, 1, 0], 130),
     ],
 )
 def test_signal_to_one_worker_makes_all_workers_save_and_exit(
     received: int | None, others: list[int], code: int
 ) -> None:
     saved: list[int] = []
-    requests = _requests(chief=False, others=others, received=received)
+    requests = _requests(chief=False, others=[0, 0, 0, 0, *others], received=received)
     with pytest.raises(Interrupted, match="saved at step 7") as caught:
         requests.next_loop(5, 7, lambda: saved.append(7))
 
@@ -53,13 +61,13 @@ def test_signal_to_one_worker_makes_all_workers_save_and_exit(
 
 
 def test_callback_on_one_worker_stops_all_workers() -> None:
-    requests = _requests(chief=False, others=[31, 1, 0, 0, 0])
+    requests = _requests(chief=False, others=[31, 1, *[0] * 5])
     with pytest.raises(StopTraining):
         requests.next_loop(5, 7, pytest.fail)
     assert requests.reason == OTHER
 
 
-@pytest.mark.parametrize(("others", "reason"), [([0], ""), ([1], OTHER)])
+@pytest.mark.parametrize(("others", "reason"), [([0, 0], ""), ([1, 0], OTHER)])
 def test_workers_agree_to_stop_before_they_evaluate_or_save(others: list[int], reason: str) -> None:
     assert _requests(chief=True, others=others).agree() == reason
 
@@ -69,3 +77,82 @@ def test_workers_run_the_steps_of_the_chief_and_stop_together(
     others: list[int], steps: int
 ) -> None:
     assert _requests(chief=False, others=others).next_piece(5) == steps
+
+
+class Clock:
+    """A clock that the test sets."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize("chief", [True, False])
+def test_only_the_clock_of_the_chief_ends_training(chief: bool) -> None:
+    clock = Clock()
+    limits = TimeLimits(60.0, started=950.0, clock=clock)
+    requests = _requests(chief=chief, others=[0] * 7, limits=limits)
+    assert requests.next_loop(5, 7, pytest.fail) == (5 if chief else 0)
+    assert not requests.is_time_over
+    clock.now += 10.0
+    if chief:
+        with pytest.raises(StopTraining):
+            requests.next_loop(5, 8, pytest.fail)
+    else:
+        requests.next_loop(5, 8, pytest.fail)
+    assert requests.is_time_over is chief
+    assert requests.reason == ""
+
+
+@pytest.mark.parametrize(
+    ("call", "others"),
+    [
+        (lambda requests: requests.agree(), [0, 1]),
+        (lambda requests: requests.check(7, pytest.fail), [0, 0, 1, 0, 0, 0, 0]),
+    ],
+)
+def test_worker_learns_from_the_chief_that_the_time_is_over(
+    call: Callable[[StopRequests], object], others: list[int]
+) -> None:
+    requests = _requests(chief=False, others=others)
+    call(requests)
+    assert requests.is_time_over
+
+
+def test_start_whose_time_is_over_at_once_still_trains_one_loop() -> None:
+    requests = _requests(chief=True, others=[0] * 7, limits=TimeLimits(1e-9))
+    assert requests.next_loop(5, 7, pytest.fail) == 5
+    assert requests.is_time_over
+    with pytest.raises(StopTraining):
+        requests.next_loop(5, 12, pytest.fail)
+
+
+def test_loop_ends_after_a_piece_when_the_time_is_over() -> None:
+    clock = Clock()
+    limits = TimeLimits(60.0, clock=clock)
+    requests = _requests(chief=True, others=[0, 0], limits=limits)
+    assert requests.next_piece(5) == 5
+    clock.now += 60.0
+    assert requests.next_piece(5) == 0
+
+
+@pytest.mark.parametrize("chief", [True, False])
+def test_checkpoint_is_saved_when_the_clock_of_the_chief_says_so(chief: bool) -> None:
+    clock, saved = Clock(), list[float]()
+    limits = TimeLimits(save_interval=60.0, clock=clock)
+    requests = _requests(chief=chief, others=[0] * 7, limits=limits)
+    for step, seconds in enumerate([59.0, 1.0, 59.0, 1.0, 30.0], start=1):
+        clock.now += seconds
+        requests.next_loop(5, step, pytest.fail, lambda: saved.append(clock.now))
+        if step == 4:
+            limits.restart_save_interval()
+    assert saved == ([1060.0, 1120.0] if chief else [])
+
+
+def test_worker_saves_with_the_chief() -> None:
+    saved = list[int]()
+    requests = _requests(chief=False, others=[31, 0, 0, 1, 0, 0, 0])
+    assert requests.next_loop(5, 7, pytest.fail, lambda: saved.append(7)) == 31
+    assert saved == [7]

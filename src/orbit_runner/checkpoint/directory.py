@@ -7,13 +7,16 @@ because TensorFlow and this runner recognize a checkpoint by its index. Next to 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import re
 import shutil
+import time
 from pathlib import Path
 
 from orbit_runner.checkpoint.metadata import CheckpointRecord, mark_files, read_record
+from orbit_runner.checkpoint.retention.policy import Retention, Rule
 from orbit_runner.utils.files import write_whole
 
 _ASIDE = ".writing-"
@@ -22,14 +25,23 @@ _ASIDE = ".writing-"
 class CheckpointFolder:
     """A directory of checkpoints, one per step. It need not exist yet.
 
-    `keep` is the number of checkpoints to keep (None: all). If `run` is given, its `checkpoint`
-    file names the newest checkpoint, because Model Garden's runner looks for it there.
+    `keep` is the number of checkpoints to keep (None: all), or the rule that decides it. If `run`
+    is given, its `checkpoint` file names the newest checkpoint, because Model Garden's runner looks
+    for it there.
     """
 
     def __init__(
-        self, path: Path, *, name: str = "ckpt", keep: int | None = 5, run: Path | None = None
+        self,
+        path: Path,
+        *,
+        name: str = "ckpt",
+        keep: int | Rule | None = 5,
+        run: Path | None = None,
     ) -> None:
-        self.path, self._name, self._keep, self._run = path, name, keep, run
+        self.path, self._name, self._run = path, name, run
+        if keep is None or isinstance(keep, int):
+            keep = Retention(max_to_keep=keep)
+        self._rule: Rule = keep
         self._file = re.compile(rf"{re.escape(name)}-(\d+)\.(index|json|data-\d+-of-\d+)")
 
     def steps(self) -> list[int]:
@@ -102,6 +114,25 @@ class CheckpointFolder:
             return []
         return [int(step) for step in re.findall(rf'"{re.escape(self._name)}-(\d+)"', text)]
 
+    def listed(self) -> list[int]:
+        """Returns the steps in TensorFlow's list of checkpoints, the one that it names last."""
+        # The first line names that checkpoint, the others list all of them.
+        return self._list_steps()[1:]
+
+    def saved_at(self, step: int) -> float | None:
+        """Returns when a checkpoint was saved, in seconds since 1970; None if not known.
+
+        If it has no record of that, this is when its index was written.
+        """
+        with contextlib.suppress(OSError, ValueError):
+            record = self.record(step)
+            if record is not None and record.saved is not None:
+                return record.saved
+        try:
+            return self.prefix(step).with_suffix(".index").stat().st_mtime
+        except OSError:
+            return None
+
     def writing(self, step: int) -> Path:
         """Creates a temporary directory; returns the path in it, without suffix, to write to."""
         aside = self.path / f"{_ASIDE}{step}"
@@ -121,7 +152,8 @@ class CheckpointFolder:
     def commit(self, written: Path, record: CheckpointRecord) -> None:
         """Moves a checkpoint from its temporary directory into place, then removes old ones.
 
-        `written` is the path that `writing` returned. The `files` of the record are filled in.
+        `written` is the path that `writing` returned. `files` and `saved` of the record are filled
+        in.
         """
         files = [path for path in written.parent.iterdir() if self._file.fullmatch(path.name)]
         marks = mark_files(files)
@@ -130,16 +162,21 @@ class CheckpointFolder:
         # The index is moved last, because a checkpoint with an index counts as complete.
         for path in sorted(files, key=lambda path: path.suffix == ".index"):
             if path.suffix == ".index":
-                dataclasses.replace(record, files=marks).write(self._record_path(record.step))
+                whole = dataclasses.replace(record, files=marks, saved=round(time.time(), 3))
+                whole.write(self._record_path(record.step))
             path.replace(self.path / path.name)
         _to_disk(self.path)
         self.discard(written)
-        self._prune(record.step)
+        self.prune(record.step)
 
-    def _prune(self, newest: int) -> None:
+    def prune(self, newest: int) -> None:
+        """Removes checkpoints after the step `newest`, and those that the rule does not keep."""
         # Later steps were abandoned when training rolled back to an earlier checkpoint.
-        kept = [step for step in self.steps() if step <= newest]
-        kept = kept if self._keep is None else kept[-self._keep :]
+        steps = [step for step in self.steps() if step <= newest]
+        self.remove_others(self._rule.steps_to_keep(steps, self.saved_at))
+
+    def remove_others(self, kept: list[int]) -> None:
+        """Removes all checkpoints but some. TensorFlow's list names the last one of `kept`."""
         self._write_state(kept)
         for step in self.steps():
             if step not in kept:

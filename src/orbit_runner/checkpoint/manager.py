@@ -19,6 +19,7 @@ from orbit_runner.checkpoint.latest_checkpoint import path_of, places_of, pointe
 from orbit_runner.checkpoint.layout import has_weights_only
 from orbit_runner.checkpoint.metadata import CheckpointRecord
 from orbit_runner.checkpoint.restore import Restorer
+from orbit_runner.checkpoint.retention.policy import Rule
 from orbit_runner.checkpoint.writer import CheckpointWriter
 from orbit_runner.determinism.numerics_record import changes
 from orbit_runner.distribute.process_group import Workers
@@ -98,7 +99,7 @@ class Checkpoints:
         strategy: tf.distribute.Strategy,
         circumstances: Circumstances,
         *,
-        max_to_keep: int | None,  # None: all.
+        max_to_keep: int | Rule | None,  # None: all.
         asynchronous: bool = False,
         writes: bool = True,  # False if the run only evaluates.
         allow_partial: bool = False,  # Whether a checkpoint may fit only in part.

@@ -54,6 +54,9 @@ class CheckpointRecord:
     # The state of the callbacks by name.
     callbacks: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     stopped: str = ""  # Why a callback ended training at this step, or "".
+    saved: float | None = None  # When it was saved, in seconds since 1970; None if not recorded.
+    # The metrics of the evaluation, if it is a best checkpoint.
+    result: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     files: Mapping[str, FileMark] = dataclasses.field(default_factory=dict)  # By file name.
 
     def write(self, path: Path) -> None:

@@ -10,6 +10,7 @@ from orbit_runner.checkpoint.directory import CheckpointFolder
 from orbit_runner.checkpoint.discovery import BEST, Place, damage_now, find_places
 from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of, places_of
 from orbit_runner.checkpoint.metadata import CheckpointRecord
+from orbit_runner.checkpoint.retention.ranking import steps_by_rank
 from orbit_runner.errors import RunnerError
 
 AVERAGE, PLAIN = "average", "plain"
@@ -54,7 +55,7 @@ def choose_checkpoint(
     if asked == BEST:
         name = best or BEST
         folder = CheckpointFolder(run / name, name=BEST)
-        places = [Place(folder, step, f"{name}/{BEST}-{step}") for step in folder.committed()]
+        places = [Place(folder, step, f"{name}/{BEST}-{step}") for step in steps_by_rank(folder)]
         if not places:
             raise RunnerError(
                 f"--checkpoint: there is no best checkpoint in {run / name}\n"
@@ -100,13 +101,23 @@ def _at(run: Path, asked: str, best: str) -> Place:
     """Finds a checkpoint by its path, relative to the working directory or the run directory."""
     for target in (Path(asked), run / asked):
         try:
-            return find_places(target, best)[-1]
+            return _preferred(find_places(target, best))
         except RunnerError:
             continue
     raise RunnerError(
         f"--checkpoint: no checkpoint found at {asked!r}, nor at that path in {run}\n"
         "allowed: a step, `best`, or a path without suffix, such as runs/a/checkpoints/ckpt-100"
     )
+
+
+def _preferred(places: list[Place]) -> Place:
+    """Returns the last of some checkpoints; the best one if the last is a best checkpoint."""
+    last = places[-1]
+    if not Path(last.name).name.startswith(f"{BEST}-"):
+        return last
+    by_rank = steps_by_rank(last.folder)
+    same = {place.step: place for place in places if place.folder is last.folder}
+    return next((same[step] for step in reversed(by_rank) if step in same), last)
 
 
 def _whole(place: Place) -> Place:

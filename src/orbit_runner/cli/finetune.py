@@ -60,7 +60,10 @@ def main(arguments: Sequence[str], flags: argparse.Namespace) -> int:
         code, text = _run([*passed_on, f"--model_dir={model_dir}/from-{step}", f"--{_PATH}={path}"])
         if code:
             return code
-        write_whole(results, json.dumps(json.loads(text)["metrics"], indent=2) + "\n")
+        found = json.loads(text)
+        if found.get("stopped"):
+            return 0  # By `trainer.max_time`; the same command continues this fine-tuning.
+        write_whole(results, json.dumps(found["metrics"], indent=2) + "\n")
     return 0
 
 

@@ -33,6 +33,7 @@ COMMANDS = {
     "runs": "list runs: status, progress, results, and the settings that differ",
     "compare": "compare runs: settings, metrics, curves, throughput and weights",
     "report": "write the report of a run: curves, config, environment and fingerprints, as HTML",
+    "clean": "delete checkpoints and runs that are no longer needed, after showing them",
     "verify": "check that the checkpoints of a run have not changed since they were written",
     "reproduce": "run a saved config again, and check that the weights are identical",
     "export": "export a run as a SavedModel that needs only TensorFlow",

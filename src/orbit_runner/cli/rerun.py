@@ -106,6 +106,9 @@ class _Stage:
             export_subdir="",
             export_checkpoint=None,
             export_weights=None,
+            # They depend on the time, so the original and a repeated run end and save differently.
+            max_time=None,
+            checkpoint_time_interval=None,
         )
         with contextlib.suppress(StoppedAtStep):
             train_lib.run_experiment(

@@ -44,6 +44,7 @@ class Job:
     allow_partial: bool  # whether a checkpoint may match only in part
     data: Callback = dataclasses.field(default_factory=Callback)  # writes the data record
     command: tuple[str, ...] = ()  # that started the process; () for this command line
+    started: float | None = None  # when the command began, by `time.monotonic()`
 
     @property
     def writes(self) -> bool:
@@ -99,7 +100,7 @@ def _run(job: Job, progress: Any, times: PhaseTimes) -> tuple[Any, Any]:
         strategy, task = train_lib.prepare(
             job.config, str(job.model_dir), cluster=job.cluster, mode=job.mode
         )
-    record, report = _record(job, strategy, code), _report_writer(job)
+    record, report, kept = _record(job, strategy, code), _report_writer(job), _KeptRun()
     start = time.monotonic()
     try:
         model, logs = train_lib.run_experiment(
@@ -109,8 +110,9 @@ def _run(job: Job, progress: Any, times: PhaseTimes) -> tuple[Any, Any]:
             job.config,
             str(job.model_dir),
             enable_async_checkpointing=job.asynchronous,
-            callbacks=_callbacks(job, progress, record, report),
+            callbacks=[*_callbacks(job, progress, record, report), kept],
             allow_partial=job.allow_partial,
+            started=job.started,
         )
     except RunDirectoryRemoved:
         raise  # Writing `run.json` would create the directory again.
@@ -121,10 +123,14 @@ def _run(job: Job, progress: Any, times: PhaseTimes) -> tuple[Any, Any]:
             report.write()
         raise
     results = _results(job, progress, model, logs, time.monotonic() - start)
+    stopped = kept.run.stopped_by_time if kept.run is not None else ""
+    if stopped:
+        # `on_train_end`, at which `progress` stores the reasons, is not called.
+        results = dataclasses.replace(results, stopped=stopped, inexact=kept.run.inexact_reasons())
     if job.mode in TRAINING and job.writes:
         _write_gin(job.model_dir)
     record.finish(
-        "done",
+        f"stopped: {stopped.removeprefix('stopped ').partition(';')[0]}" if stopped else "done",
         step=results.step,
         metrics=results.metrics,
         weights=results.fingerprint,
@@ -253,6 +259,16 @@ class _TargetRecorder(Callback):
     def on_run_begin(self, run: Any) -> None:
         """Adds the step to the record."""
         self._record.update(train_steps=run.train_steps)
+
+
+class _KeptRun(Callback):
+    """Keeps the run, which `run_experiment` does not return; None if a custom trainer runs it."""
+
+    run: Any = None
+
+    def on_run_begin(self, run: Any) -> None:
+        """Keeps the run."""
+        self.run = run if hasattr(run, "stopped_by_time") else None
 
 
 def _write_gin(model_dir: Path) -> None:

@@ -32,6 +32,13 @@ _NEVER = frozenset(
         "trainer.train_epochs",
         # What is saved, and where.
         "trainer.max_to_keep",
+        "trainer.keep_checkpoint_interval",
+        "trainer.keep_checkpoint_time_interval",
+        "trainer.best_checkpoints_to_keep",
+        # When to save in addition, and when to end a start. A run that may return to a checkpoint
+        # does not save in addition.
+        "trainer.checkpoint_time_interval",
+        "trainer.max_time",
         "trainer.best_checkpoint_export_subdir",
         "trainer.best_checkpoint_eval_metric",
         "trainer.best_checkpoint_metric_comp",

@@ -6,6 +6,7 @@ import typing
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from orbit_runner.config.durations import ALLOWED, PATTERN
 from orbit_runner.config.parsing.conversion import describe_type, options_of
 from orbit_runner.config.schema.base import FLOAT_MAX, INT_MAX
 
@@ -66,6 +67,9 @@ def type_schema(hint: Any, meta: Mapping[str, Any], *, lenient: bool = False) ->
         schema["pattern"] = "|".join(patterns)
         # Editors of the Visual Studio Code family show it instead of the pattern.
         schema["patternErrorMessage"] = f"expected {describe_type(hint)}, or ${{section.name}}"
+    if meta.get("duration"):
+        schema["pattern"] = f"{PATTERN}|{_REFERENCE}"
+        schema["patternErrorMessage"] = f"expected {ALLOWED}"
     types = [*dict.fromkeys(types)]
     return {"type": types if len(types) > 1 else types[0], **schema}
 

@@ -30,6 +30,7 @@ class Results:
     inexact: Sequence[str] | None = None  # why not reproducible; None if nothing was trained
     tflops_per_second: float | None = None  # 10^12 FLOP/s of the last record; None if unknown
     mfu: float | None = None  # fraction of the peak of the devices; None if unknown
+    stopped: str = ""  # how `trainer.max_time` ended the run before its last step
     non_finite: str = ""  # first weight with NaN or infinite values; "" if all are finite
 
     def as_dict(self) -> dict[str, Any]:
@@ -61,6 +62,8 @@ def rows(results: Results) -> list[tuple[str, str]]:
     if results.inexact:
         found += [("not reproducible", reason) for reason in results.inexact]
     found.append(("run", results.model_dir))
+    if results.stopped:
+        found.append(("not complete", results.stopped))
     return found
 
 

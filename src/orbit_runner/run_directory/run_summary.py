@@ -24,7 +24,16 @@ from orbit_runner.run_directory.paths import RunDirectory
 from orbit_runner.run_directory.run_lock import read_holder
 from orbit_runner.utils.files import read_json_object
 
-STATUSES = ("running", "finished", "diverged", "preempted", "interrupted", "failed", "lost")
+STATUSES = (
+    "running",
+    "finished",
+    "stopped",
+    "diverged",
+    "preempted",
+    "interrupted",
+    "failed",
+    "lost",
+)
 # A run on another machine is running if it wrote a file this recently.
 _RECENT_SECONDS = 3600.0
 _RECORD = re.compile(r"run(\.\w+)?\.json")
@@ -39,7 +48,8 @@ class RunSummary:
     Attributes:
         path: The run directory.
         status: One of `STATUSES`.
-        reason: Why the run failed or diverged, or which other machine it runs on; "" otherwise.
+        reason: Why the run failed, diverged or stopped, or which other machine it runs on; ""
+            otherwise.
         experiment: The name of the experiment; "" if it is not known.
         mode: The mode of the last start.
         step: The last recorded step.
@@ -175,7 +185,12 @@ def _status(path: Path, last: Mapping[str, Any], active: float | None) -> tuple[
     reason = reason.splitlines()[0] if reason else kind
     if kind == "Interrupted":
         return ("interrupted" if "SIGINT" in reason else "preempted"), reason
-    names = {"Diverged": "diverged", "KeyboardInterrupt": "interrupted", "MemberLost": "lost"}
+    names = {
+        "stopped": "stopped",
+        "Diverged": "diverged",
+        "KeyboardInterrupt": "interrupted",
+        "MemberLost": "lost",
+    }
     return names.get(kind, "failed"), reason
 
 

@@ -116,7 +116,7 @@ def _loop_length(run: Run, *, cut_at_records: bool) -> Callable[[int], int]:
     def next_loop(step: int) -> int:
         # Before a loop, not after one as an action would do it: the record of the last loop is then
         # already written, and an evaluation that is due at its last step is not skipped.
-        return run.stops.next_loop(length(step), run.step, run.save)
+        return run.stops.next_loop(length(step), run.step, run.save, run.checkpoints.save)
 
     return next_loop
 

@@ -36,9 +36,10 @@ def run_mode(run: Run, controller: orbit.Controller, mode: str) -> Logs:
         profile_scope(profiler),
     ):
         logs = train(run, controller, evaluates=mode == "train_and_eval")
-        if mode == "train_and_post_eval":
+        if mode == "train_and_post_eval" and not run.stopped_by_time:
             logs = evaluate(run, controller)
-    run.callbacks.on_train_end(run)
+    if not run.stopped_by_time:
+        run.callbacks.on_train_end(run)
     return logs
 
 
@@ -63,7 +64,8 @@ def train(run: Run, controller: orbit.Controller, *, evaluates: bool) -> Logs:
         phase("tracing the first step" if run.step == first else "training", minor=True)
         try:
             logs = _train_to_next_stop(run, controller, logs, evaluates=evaluates)
-            finished = run.step >= run.train_steps or bool(run.stops.reason)
+            stops = bool(run.stops.reason or run.stops.is_time_over)
+            finished = run.step >= run.train_steps or stops
             if finished:
                 phase("saving the last checkpoint", minor=True)
                 run.checkpoints.sync()  # Raises `Diverged` if its weights are not finite.
@@ -73,6 +75,10 @@ def train(run: Run, controller: orbit.Controller, *, evaluates: bool) -> Logs:
                 raise
             roll_back(run, error.reason)
             finished = False
+    if run.best is not None:
+        run.best.remove_surplus()
+    if run.stopped_by_time:
+        note(run.stopped_by_time)
     return logs
 
 
@@ -92,8 +98,11 @@ def _train_to_next_stop(
         logs = evaluate(run, controller)
     if stops.agree():
         note(f"stopped early at step {run.step}: {stops.reason}")
-    if stops.reason or plan.saves_at(run.step):
+    # When the time of the run is over, it does not evaluate in addition: the best checkpoint and
+    # early stopping, and so the last step, would depend on the time.
+    if stops.reason or stops.is_time_over or plan.saves_at(run.step):
         run.checkpoints.save()
+        stops.limits.restart_save_interval()
     run.leave_if_asked()
     return logs
 

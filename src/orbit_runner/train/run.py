@@ -9,6 +9,8 @@ from typing import Any
 import tensorflow as tf
 
 from orbit_runner.checkpoint.manager import CheckpointManager, Checkpoints, Circumstances
+from orbit_runner.checkpoint.retention.policy import retention_of
+from orbit_runner.config.durations import describe_duration
 from orbit_runner.config.fingerprint import config_fingerprint
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.determinism.numerics_record import describe_numerics
@@ -33,6 +35,7 @@ from orbit_runner.train.callbacks.callback_list import CallbackList, make_callba
 from orbit_runner.train.callbacks.interrupts import SignalGuard
 from orbit_runner.train.callbacks.summaries import JsonLines
 from orbit_runner.train.loops.loop_pieces import LoopPieces
+from orbit_runner.train.loops.time_limits import TimeLimits, longest_grace_period, time_limits
 from orbit_runner.train.measurements.step_profiler import step_profiler
 from orbit_runner.train.reproducibility import inexact_reasons, resume_reasons
 from orbit_runner.train.schedule import Plan, make_plan
@@ -97,6 +100,7 @@ class Run:
         callbacks: Sequence[Callback] = (),  # called after those in the config
         # A step before the last one at which the run saves a checkpoint and ends.
         stop_at_step: int | None = None,
+        started: float | None = None,  # when the run started, by `time.monotonic()`; None: now
     ) -> None:
         self.adapter = adapt(task, config.for_task.task)
         self.written_config, config = config, localize(config)
@@ -109,7 +113,7 @@ class Run:
             note("runtime.enable_xla is ignored: Model Garden experiments use XLA only on GPUs")
         self.state: TrainState = build_state(config, self.adapter, strategy)
         self.plan: Plan = self._plan(trains)
-        self.stops = self._stop_requests(stop_at_step)
+        self.stops = self._stop_requests(stop_at_step, time_limits(config.trainer, started))
         self.circumstances = self._circumstances(trains)
         self.checkpoints: CheckpointManager = self._checkpoints(
             asynchronous=asynchronous, writes=trains, allow_partial=allow_partial
@@ -120,7 +124,8 @@ class Run:
         with strategy.scope():
             self.trainer = parts.trainer(self.plan) if trains else None
         if self.trainer is not None:
-            self.trainer.pieces = LoopPieces(config.runtime.grace_period, self.stops.next_piece)
+            grace_period = longest_grace_period(config.trainer, config.runtime.grace_period)
+            self.trainer.pieces = LoopPieces(grace_period, self.stops.next_piece)
             self.trainer.profiler = step_profiler(self)
         with self.own_strategy.scope():
             self.evaluator = parts.evaluator(self.validation_steps) if evaluates else None
@@ -171,6 +176,18 @@ class Run:
                 not stop the run.
         """
         self.stops.reason = self.stops.reason or reason
+
+    @property
+    def stopped_by_time(self) -> str:
+        """How `trainer.max_time` ended training before its last step; "" if it did not."""
+        time = self.config.trainer.max_time
+        is_complete = self.step >= self.train_steps or self.stops.reason
+        if time is None or is_complete or not self.stops.is_time_over:
+            return ""
+        return (
+            f"stopped after {describe_duration(time)} at step {self.step} of {self.train_steps} "
+            "(trainer.max_time); run the same command again to continue"
+        )
 
     def section(self, name: str) -> Any:
         """Returns a section of the task's config, such as `train_data`, or None if it has none."""
@@ -257,7 +274,7 @@ class Run:
             raise SettingError("trainer.train_steps", "is 0; set it, or trainer.train_epochs")
         return plan
 
-    def _stop_requests(self, at_step: int | None) -> StopRequests:
+    def _stop_requests(self, at_step: int | None, limits: TimeLimits) -> StopRequests:
         # The servers of a remote cluster do not share the run directory, and continue after the
         # run.
         served = is_asynchronous(self.strategy) and not self.config.runtime.remote_cluster
@@ -267,6 +284,7 @@ class Run:
             Host(self.model_dir) if served else None,
             note,
             at_step=at_step,
+            limits=limits,
         )
 
     def _circumstances(self, trains: bool) -> Circumstances:
@@ -284,7 +302,7 @@ class Run:
             self.directory.checkpoints,
             self.strategy,
             self.circumstances,
-            max_to_keep=self.config.trainer.max_to_keep,
+            max_to_keep=retention_of(self.config.trainer),
             # To save asynchronously, TensorFlow copies values to other variables, which all
             # workers would have to create together.
             asynchronous=asynchronous and self.workers.count == 1,

@@ -81,16 +81,7 @@ def make_plan(trainer: TrainerConfig, steps_per_epoch: float) -> Plan:
         train_steps=trainer.train_steps or steps("train_epochs", "train_steps"),
         steps_per_epoch=steps_per_epoch,
         summary_interval=trainer.summary_interval,
-        checkpoint_interval=_checkpoint_interval(trainer),
+        checkpoint_interval=trainer.checkpoint_steps,
         validation_interval=steps("validation_epochs", "validation_interval")
         or trainer.validation_interval,
     )
-
-
-def _checkpoint_interval(trainer: TrainerConfig) -> int:
-    if trainer.checkpoint_interval >= 0:
-        return trainer.checkpoint_interval
-    # Model Garden saves after each loop. With `auto`, the length of a loop depends on the speed of
-    # the machine, so a checkpoint is saved at each record.
-    steps = trainer.steps_per_loop
-    return steps if isinstance(steps, int) else trainer.summary_interval

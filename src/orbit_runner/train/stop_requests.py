@@ -1,4 +1,4 @@
-"""Reasons to end training early: signals, servers that leave, callbacks, a given step."""
+"""Reasons to end training early: signals, servers that leave, callbacks, the time, a given step."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import Any
 from orbit_runner.distribute.cluster.shutdown import Host
 from orbit_runner.distribute.process_group import Workers
 from orbit_runner.train.callbacks.interrupts import SIGNALS, Interrupted, SignalGuard
+from orbit_runner.train.loops.time_limits import TimeLimits
 
 _OTHER_WORKER = "a callback on another worker requested a stop"
 
 
 class StopTraining(Exception):
-    """Raised if a callback asked to stop between two loops of one call of the controller."""
+    """Raised between two loops of one call of the controller if training is to end early."""
 
 
 class StoppedAtStep(Interrupted):
@@ -35,36 +36,58 @@ class StopRequests:
         note: Callable[[str], None],
         *,
         at_step: int | None = None,  # the step at which to save and raise StoppedAtStep
+        limits: TimeLimits | None = None,
     ) -> None:
         self._workers, self._note, self._at_step = workers, note, at_step
-        self.signals, self.servers = signals, servers
+        self.signals, self.servers, self.limits = signals, servers, limits or TimeLimits()
         self.reason = ""  # why a callback asked to stop
+        self.is_time_over = False  # whether `trainer.max_time` is over, as agreed by all workers
+        self._first: int | None = None  # the step of the first loop of this start
 
     def limit(self, step: int) -> int:
         """Returns the step to train to: `step`, or the step to stop at if that comes first."""
         return step if self._at_step is None else min(step, self._at_step)
 
-    def next_loop(self, steps: int, step: int, save: Callable[[], Any]) -> int:
+    def next_loop(
+        self,
+        steps: int,
+        step: int,
+        save: Callable[[], Any],
+        save_and_continue: Callable[[], Any] = lambda: None,
+    ) -> int:
         """Returns the length of the next loop; all workers must call it together.
 
         `steps` is this worker's choice. The chief's is returned, because it depends on time
         measurements, which differ. Saves and raises Interrupted if any worker got a signal. Raises
-        StopTraining if a callback of any worker asked to stop.
+        StopTraining if a callback of any worker asked to stop, or if the time of the run is over.
+        Calls `save_and_continue` if a checkpoint is due by time.
         """
-        chosen = self._leave_or_agree(steps, step, save)
-        if self.reason:
+        chosen, is_save_due = self._leave_or_agree(steps, step, save)
+        if self._first is None:
+            self._first = step
+        # Each start trains at least once, so that starts that are too short make progress.
+        if self.reason or (self.is_time_over and step > self._first):
             raise StopTraining
+        if is_save_due:
+            save_and_continue()
+            self.limits.restart_save_interval()
         return chosen
 
     def agree(self) -> str:
         """Returns why a callback of any worker asked to stop, or "" if none did.
 
-        All workers must call it together.
+        Also updates `is_time_over`. All workers must call it together.
         """
-        (stops,) = self._workers.sums([bool(self.reason)])
+        self._note_stops(*self._workers.sums([bool(self.reason), self._chief_is_out_of_time()]))
+        return self.reason
+
+    def _note_stops(self, stops: int, over: int) -> None:
         if stops and not self.reason:
             self.reason = _OTHER_WORKER
-        return self.reason
+        self.is_time_over = self.is_time_over or bool(over)
+
+    def _chief_is_out_of_time(self) -> bool:
+        return self._workers.is_chief and self.limits.is_over()
 
     def check(self, step: int, save: Callable[[], Any]) -> None:
         """Saves and raises Interrupted if any worker got a signal.
@@ -73,17 +96,19 @@ class StopRequests:
         """
         self._leave_or_agree(0, step, save)
 
-    def _leave_or_agree(self, steps: int, step: int, save: Callable[[], Any]) -> int:
-        own = self.signals.received or self._asked_by_server()
-        chosen, stops, *counts = self._workers.sums(
+    def _leave_or_agree(self, steps: int, step: int, save: Callable[[], Any]) -> tuple[int, bool]:
+        """Returns the steps of the chief, and whether it finds that a checkpoint is due by time."""
+        own, is_chief = self.signals.received or self._asked_by_server(), self._workers.is_chief
+        chosen, stops, over, due, *counts = self._workers.sums(
             [
-                steps if self._workers.is_chief else 0,
+                steps if is_chief else 0,
                 bool(self.reason),
+                self._chief_is_out_of_time(),
+                is_chief and self.limits.is_save_due(),
                 *(own == number for number in SIGNALS),
             ]
         )
-        if stops and not self.reason:
-            self.reason = _OTHER_WORKER
+        self._note_stops(stops, over)
         number = next((n for n, count in zip(SIGNALS, counts, strict=True) if count), None)
         if number is not None:
             save()
@@ -91,14 +116,16 @@ class StopRequests:
         if self._at_step is not None and step >= self._at_step:
             save()
             raise StoppedAtStep(step)
-        return chosen
+        return chosen, bool(due)
 
     def next_piece(self, steps: int) -> int:
-        """Returns how many steps all workers run next, or 0 if any of them got a signal.
+        """Returns how many steps all workers run next, or 0 if training is to end before that.
 
-        `steps` is this worker's choice; the chief's is returned. All workers must call it together.
+        That is the case if any worker got a signal, or if the time of the run is over. `steps` is
+        this worker's choice; the chief's is returned. All workers must call it together.
         """
         asked = bool(self.signals.received or (self.servers and self.servers.leaving()))
+        asked = asked or self._chief_is_out_of_time()
         chosen, count = self._workers.sums([steps if self._workers.is_chief else 0, asked])
         return 0 if count else chosen
 

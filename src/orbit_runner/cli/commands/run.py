@@ -13,6 +13,7 @@ from pathlib import Path
 
 from orbit_runner.checkpoint import early_check
 from orbit_runner.checkpoint.disk_errors import disk_error_scope
+from orbit_runner.checkpoint.retention.policy import retention_of
 from orbit_runner.cli import finetune
 from orbit_runner.cli.flags.config_flags import (
     Parser,
@@ -55,6 +56,7 @@ the same directory, it resumes from the last checkpoint. Ctrl-C saves a checkpoi
 
 def main(arguments: Sequence[str]) -> int:
     """Runs an experiment. Returns the exit code."""
+    started = time.monotonic()
     flags = parse(run_parser(), arguments)
     if flags.pretrain_steps is not None and flags.pretrain_steps < 1:
         raise RunnerError(f"--pretrain_steps: got {flags.pretrain_steps}, allowed: at least 1")
@@ -67,7 +69,7 @@ def main(arguments: Sequence[str]) -> int:
         )
     resolved = resolve(request(flags))
     with messages_scope(flags), _run_directory(flags, resolved) as model_dir:
-        job = _job(flags, resolved, model_dir)
+        job = dataclasses.replace(_job(flags, resolved, model_dir), started=started)
         if job.writes and resolved.notes:
             note(note_text(resolved.notes))
         if job.serves:
@@ -103,7 +105,7 @@ def _run_directory(flags: argparse.Namespace, resolved: Resolved) -> Iterator[Pa
         return
     # Check before anything is downloaded.
     check_before_start(resolved, flags.mode, local_run_directory(url))
-    with training_scope(url, keep=trainer.max_to_keep) as folder:
+    with training_scope(url, keep=retention_of(trainer)) as folder:
         yield folder
 
 

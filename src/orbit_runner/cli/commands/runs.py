@@ -22,8 +22,9 @@ from orbit_runner.utils.streams import use_utf8
 
 _DESCRIPTION = """\
 List the runs in a directory: status, progress, results, age, and the settings that override the
-experiment file. The status is running, finished, diverged, preempted (SIGTERM), interrupted
-(Ctrl-C), failed, or lost: the process ended without recording why, for example after SIGKILL.
+experiment file. The status is running, finished, stopped (trainer.max_time), diverged,
+preempted (SIGTERM), interrupted (Ctrl-C), failed, or lost: the process ended without recording why,
+for example after SIGKILL.
 
 --where, --sort and --columns accept the columns below, metrics, and settings. A metric is that of
 the best evaluation if the run keeps it, otherwise of the last one. best.accuracy and last.accuracy

@@ -35,6 +35,7 @@ def field(
     exclusive_with: str = "",
     subdirectory: bool = False,
     holds_at_zero: bool = False,
+    duration: bool = False,
 ) -> Any:
     """Declares one setting of a config class.
 
@@ -63,6 +64,7 @@ def field(
             unset.
         subdirectory: Whether the value names a directory inside another one. It must then be a
             relative path without `..`.
+        duration: Whether the value is a duration: a number of seconds, or a string such as `3h`.
 
     Returns:
         A dataclass field.
@@ -83,6 +85,7 @@ def field(
         "exclusive_with": exclusive_with,
         "subdirectory": subdirectory,
         "holds_at_zero": holds_at_zero,
+        "duration": duration,
     }
     return dataclasses.field(default=default, default_factory=factory, metadata=metadata)
 

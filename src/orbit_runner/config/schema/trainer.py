@@ -7,8 +7,11 @@ import math
 import os.path
 from collections.abc import Iterator
 
+from orbit_runner.config.durations import LONGEST_DAYS
 from orbit_runner.config.schema.base import Config, field
 from orbit_runner.config.schema.optimizers import Optimization
+
+_LONGEST_SECONDS = LONGEST_DAYS * 86400.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,6 +55,14 @@ class TrainerConfig(Config):
         le=1e6,
         exclusive_with="train_steps",
         help="number of training epochs, instead of train_steps",
+    )
+    max_time: float | str | None = field(
+        None,
+        gt=0.0,
+        le=_LONGEST_SECONDS,
+        duration=True,
+        help="time after which training saves a checkpoint and ends, such as 3h or 1h30m; started "
+        "again, it continues; null: no limit",
     )
     steps_per_loop: int | str = field(
         "auto",
@@ -102,8 +113,30 @@ class TrainerConfig(Config):
         help="steps between checkpoints; 0: only at the end, -1: steps_per_loop (if auto: "
         "summary_interval)",
     )
+    checkpoint_time_interval: float | str | None = field(
+        None,
+        gt=0.0,
+        le=_LONGEST_SECONDS,
+        duration=True,
+        help="time after which a checkpoint is saved at the end of a loop, in addition to "
+        "checkpoint_interval, such as 30m; null: none",
+    )
     max_to_keep: int | None = field(
         5, ge=1, help="maximum number of checkpoints to keep; null: all"
+    )
+    keep_checkpoint_interval: int = field(
+        0,
+        ge=0,
+        help="checkpoints at multiples of this step, a multiple of checkpoint_interval, are kept "
+        "in addition to max_to_keep; 0: none",
+    )
+    keep_checkpoint_time_interval: float | str | None = field(
+        None,
+        gt=0.0,
+        le=_LONGEST_SECONDS,
+        duration=True,
+        help="one checkpoint for each such time is kept in addition to max_to_keep, such as 2h; "
+        "null: none",
     )
     continuous_eval_timeout: int | None = field(
         3600,
@@ -122,6 +155,9 @@ class TrainerConfig(Config):
         "higher",
         allowed=("higher", "lower"),
         help="whether higher or lower values of that metric are better",
+    )
+    best_checkpoints_to_keep: int = field(
+        1, ge=1, help="number of best checkpoints to keep, by that metric"
     )
     export_subdir: str = field(
         "",
@@ -201,6 +237,7 @@ class TrainerConfig(Config):
         if self.watch_interval % self.summary_interval:
             yield "watch_interval", _not_a_multiple(self.watch_interval, self.summary_interval)
         yield from self._schedule_problems()
+        yield from self._checkpoint_problems()
         if _same_folder(self.best_checkpoint_export_subdir, "checkpoints"):
             got = self.best_checkpoint_export_subdir
             yield (
@@ -210,7 +247,7 @@ class TrainerConfig(Config):
         yield from self._export_problems()
 
     def inert(self) -> Iterator[tuple[str, str]]:
-        """Yields (field, message) if only one of the two best-checkpoint settings is set."""
+        """Yields (field, message) for settings that have no effect without another one."""
         subdir, metric = "best_checkpoint_export_subdir", "best_checkpoint_eval_metric"
         for name, other in ((subdir, metric), (metric, subdir)):
             value = getattr(self, name)
@@ -219,6 +256,48 @@ class TrainerConfig(Config):
                     name,
                     f"got {value!r}, which has no effect without {other}\nset both or neither",
                 )
+
+        if self.best_checkpoints_to_keep > 1 and not self.best_checkpoint_export_subdir:
+            yield (
+                "best_checkpoints_to_keep",
+                f"got {self.best_checkpoints_to_keep}, which has no effect without {subdir}\n"
+                f"set {subdir} and {metric}",
+            )
+        for name in ("keep_checkpoint_interval", "keep_checkpoint_time_interval"):
+            if getattr(self, name) and self.max_to_keep is None:
+                yield (
+                    name,
+                    f"got {getattr(self, name)!r}, which has no effect, because max_to_keep is "
+                    "null, which keeps all checkpoints",
+                )
+
+    @property
+    def checkpoint_steps(self) -> int:
+        """The number of steps between checkpoints; 0 if one is saved only at the end."""
+        if self.checkpoint_interval >= 0:
+            return self.checkpoint_interval
+        # Model Garden saves after each loop. With `auto`, the length of a loop depends on the speed
+        # of the machine, so a checkpoint is saved at each record.
+        steps = self.steps_per_loop
+        return steps if isinstance(steps, int) else self.summary_interval
+
+    def _checkpoint_problems(self) -> Iterator[tuple[str, str]]:
+        kept, steps = self.keep_checkpoint_interval, self.checkpoint_steps
+        if kept and not steps:
+            yield (
+                "keep_checkpoint_interval",
+                f"got {kept}, but checkpoint_interval is 0, so there is one checkpoint, at the end",
+            )
+        elif kept and kept % steps:
+            yield "keep_checkpoint_interval", _no_checkpoint(kept, steps)
+        if self.checkpoint_time_interval is not None and self.recovery_max_trials > 0:
+            yield (
+                "checkpoint_time_interval",
+                f"got {self.checkpoint_time_interval!r}, but recovery_max_trials is "
+                f"{self.recovery_max_trials}: the checkpoint that a run returns to, and so the "
+                "weights, would depend on the time\n"
+                "set recovery_max_trials: 0, or a smaller checkpoint_interval instead",
+            )
 
     def _export_problems(self) -> Iterator[tuple[str, str]]:
         best, ema = self.best_checkpoint_export_subdir, self.optimizer_config.ema
@@ -245,6 +324,15 @@ class TrainerConfig(Config):
         if self.train_steps > end:
             path = "optimizer_config.learning_rate.step_cosine_with_offset.boundaries"
             yield path, f"the rate is NaN from step {end} on, but train_steps is {self.train_steps}"
+
+
+def _no_checkpoint(kept: int, steps: int) -> str:
+    below, above = kept // steps * steps, (kept // steps + 1) * steps
+    near = f"{below} and {above}" if below else str(above)
+    return (
+        f"got {kept}, which is not a multiple of the steps between checkpoints ({steps})\n"
+        f"nearest: {near}"
+    )
 
 
 def _not_a_multiple(steps: int, interval: int) -> str:

@@ -16,6 +16,7 @@ import tf_keras
 
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.modes import TRAINING, check_mode
+from orbit_runner.config.schema.trainer import TrainerConfig
 from orbit_runner.determinism.numerics import seed_everything
 from orbit_runner.distribute.process_group import Workers
 from orbit_runner.errors import RunnerError, SettingError
@@ -42,6 +43,11 @@ from orbit_runner.train.run import Run
 from orbit_runner.train.run_scope import run_scope
 from orbit_runner.utils.files import cut_records
 from orbit_runner.utils.log import LOGGER, PlainMessages, log_scope, phase
+
+# Settings that only this runner's own loops, checkpoint manager and best checkpoints implement.
+_OF_OWN_LOOPS = ("max_time", "checkpoint_time_interval")
+_OF_OWN_MANAGER = ("keep_checkpoint_interval", "keep_checkpoint_time_interval")
+_OF_OWN_BEST = ("best_checkpoints_to_keep",)
 
 
 class OrbitExperimentRunner:
@@ -75,6 +81,7 @@ class OrbitExperimentRunner:
         eval_tasks: dict[str, Evaluated] | None = None,
         callbacks: Sequence[Callback] = (),
         stop_at_step: int | None = None,
+        started: float | None = None,
     ) -> None:
         """Builds the parts and restores the latest checkpoint if there is one.
 
@@ -99,6 +106,8 @@ class OrbitExperimentRunner:
             callbacks: Callbacks that are called after those that the config names.
             stop_at_step: The step at which to save and raise `StoppedAtStep`. If None, training
                 runs to its last step.
+            started: When the run started, as `time.monotonic()`: `trainer.max_time` begins there.
+                If None, it begins now.
 
         Raises:
             RunnerError: If the experiment cannot run as configured, or another process trains in
@@ -115,7 +124,7 @@ class OrbitExperimentRunner:
         self._eval_summary_manager = eval_summary_manager
         self._asynchronous, self._allow_partial = enable_async_checkpointing, allow_partial
         self._eval_tasks, self._callbacks = eval_tasks, tuple(callbacks)
-        self._stop_at_step = stop_at_step
+        self._stop_at_step, self._started = stop_at_step, started
         self._run: Run | None = None
         self._own_controller: orbit.Controller | None = None
         self._reports: Any = None
@@ -175,6 +184,15 @@ class OrbitExperimentRunner:
             )
         if self._stop_at_step is not None:
             raise RunnerError("stop_at_step: is not supported with a custom controller")
+        self._refuse(_OF_OWN_LOOPS, "trainer or controller")
+        if self._run is None:
+            self._refuse((*_OF_OWN_MANAGER, *_OF_OWN_BEST), "trainer")
+
+    def _refuse(self, settings: Sequence[str], part: str) -> None:
+        """Raises an error for settings of this runner that a custom part does not implement."""
+        for name in settings:
+            if getattr(self._config.trainer, name) != getattr(TrainerConfig, name):
+                raise SettingError(f"trainer.{name}", f"is not supported with a custom {part}")
 
     @property
     def params(self) -> Any:
@@ -226,10 +244,13 @@ class OrbitExperimentRunner:
             eval_tasks=self._eval_tasks,
             callbacks=self._callbacks,
             stop_at_step=self._stop_at_step,
+            started=self._started,
         )
         cls, own = type(self), OrbitExperimentRunner
         replaced = cls._build_best_checkpoint_exporter is not own._build_best_checkpoint_exporter
         exporter = self._build_best_checkpoint_exporter() if replaced else None
+        if replaced:
+            self._refuse(_OF_OWN_BEST, "exporter of the best checkpoint")
         return GardenTrainer(self._run, self.params, exporter)
 
     def _build_best_checkpoint_exporter(self) -> Any:
@@ -397,9 +418,10 @@ class OrbitExperimentRunner:
                     logs = loop.evaluate(run, self.controller)
                 else:
                     logs = loop.run_mode(run, self.controller, self._mode)
-                if self._run_post_eval and self._mode != "train_and_post_eval":
+                evaluates = self._run_post_eval and self._mode != "train_and_post_eval"
+                if evaluates and not run.stopped_by_time:
                     logs = loop.evaluate(run, self.controller)
-            if exports:
+            if exports and not run.stopped_by_time:
                 export_at_end(run)
         return self.trainer.as_in_model_garden(logs)
 
@@ -422,6 +444,7 @@ class OrbitExperimentRunner:
                     "_maybe_build_checkpoint_manager returned None, but this runner needs one\n"
                     "return super()._maybe_build_checkpoint_manager() or a custom manager"
                 )
+            self._refuse(_OF_OWN_MANAGER, "checkpoint manager")
             run.checkpoints = ManagedCheckpoints(run, manager, asynchronous=self._asynchronous)
 
     def _trainer_of_gin(self, task: Any, train: bool, evaluate: bool) -> Any:

@@ -63,6 +63,11 @@ def committed_groups(groups: Mapping[Group, list[str]]) -> dict[Group, list[str]
     return {group: files for group, files in groups.items() if group.index in files}
 
 
+def is_best(group: Group) -> bool:
+    """Returns whether a checkpoint is one of the best, of which the newest need not be the best."""
+    return PurePosixPath(group.series).name == "best"
+
+
 def is_pointer(name: str) -> bool:
     """Returns whether a file names the newest checkpoint of its directory."""
     return PurePosixPath(name).name == POINTER

@@ -9,6 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from orbit_runner.checkpoint.retention.policy import retention_of
 from orbit_runner.config.schema.modes import TRAINING
 from orbit_runner.distribute.parameter_server import is_asynchronous
 from orbit_runner.distribute.process_group import Workers
@@ -36,7 +37,7 @@ def remote_run_scope(
         )
     trainer = params.trainer
     if mode in TRAINING:
-        with training_scope(url, keep=trainer.max_to_keep) as folder:
+        with training_scope(url, keep=retention_of(trainer)) as folder:
             yield folder
         return
     follows = mode == "continuous_eval"

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
+from orbit_runner.checkpoint.retention.policy import Retention
 from orbit_runner.run_directory.remote.layout import (
     Group,
     committed_groups,
@@ -39,11 +40,14 @@ class Mirror:
     checkpoint is deleted only after its successor is uploaded.
 
     `holds` returns whether this process still has the lock of the run. `keep` is the number of
-    checkpoints to keep in the store; None keeps all.
+    checkpoints to keep in the store, or the rule of the run; None keeps all.
     """
 
-    def __init__(self, copy: WorkingCopy, holds: Callable[[], bool], *, keep: int | None) -> None:
-        self._copy, self._store, self._holds, self._keep = copy, copy.store, holds, keep
+    def __init__(
+        self, copy: WorkingCopy, holds: Callable[[], bool], *, keep: int | Retention | None
+    ) -> None:
+        self._copy, self._store, self._holds = copy, copy.store, holds
+        self._rule = keep if isinstance(keep, Retention) else Retention(max_to_keep=keep)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="run-upload", daemon=True)
         self._uploaded_at: dict[str, float] = {}
@@ -222,7 +226,9 @@ class Mirror:
         found = [n for n in orphans(synced) if not synced[n].is_local]
         for series in {group.series for group in committed_groups(groups)}:
             own = sorted(group for group in committed_groups(groups) if group.series == series)
-            old = own[: -self._keep] if self._keep else []
+            # It is not known when a checkpoint was saved that is only in the store.
+            kept = self._rule.steps_to_keep([group.step for group in own], lambda step: None)
+            old = [group for group in own if group.step not in kept]
             found += [n for g in old for n in groups[g] if not synced[n].is_local]
         return found
 

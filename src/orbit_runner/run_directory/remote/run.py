@@ -11,8 +11,15 @@ import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from orbit_runner.checkpoint.retention.policy import Retention
 from orbit_runner.errors import RunnerError
-from orbit_runner.run_directory.remote.layout import Group, committed_groups, groups_of, record_only
+from orbit_runner.run_directory.remote.layout import (
+    Group,
+    committed_groups,
+    groups_of,
+    is_best,
+    record_only,
+)
 from orbit_runner.run_directory.remote.mirror import Mirror
 from orbit_runner.run_directory.remote.working_copy import WorkingCopy
 from orbit_runner.storage.cache import cache_folder
@@ -32,13 +39,13 @@ _POLL_SECONDS = 5.0
 
 
 @contextlib.contextmanager
-def training_scope(url: str, *, keep: int | None) -> Iterator[Path]:
+def training_scope(url: str, *, keep: int | Retention | None) -> Iterator[Path]:
     """Yields a local working copy of a run directory, and uploads its changes.
 
     At the end of the block, everything in the working copy is in the store. `keep` is the number of
-    checkpoints that the run keeps; None keeps all. Raises `PathError` if the URL cannot be used as
-    a run directory or is not writable, `RunnerError` if another process trains there or has taken
-    over the run, and `StorageError` if an upload fails.
+    checkpoints that the run keeps, or its rule; None keeps all. Raises `PathError` if the URL
+    cannot be used as a run directory or is not writable, `RunnerError` if another process trains
+    there or has taken over the run, and `StorageError` if an upload fails.
     """
     store = _open_store(url)
     training = threading.Event()
@@ -58,7 +65,7 @@ def training_scope(url: str, *, keep: int | None) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _mirror_scope(
-    copy: WorkingCopy, lease: Lease, training: threading.Event, keep: int | None
+    copy: WorkingCopy, lease: Lease, training: threading.Event, keep: int | Retention | None
 ) -> Iterator[None]:
     mirror = Mirror(copy, lease.holds, keep=keep)
     mirror.start()
@@ -178,12 +185,17 @@ def _fetch_newest(store: ObjectStore, folder: Path) -> None:
 
 
 def newest_only(found: Mapping[str, ObjectInfo]) -> dict[str, ObjectInfo]:
-    """Returns the small files of a run and the newest checkpoint of each series."""
+    """Returns the small files of a run, the newest checkpoint of each series, and all best ones."""
     groups = committed_groups(groups_of(found))
     newest: dict[str, Group] = {}
     for group in groups:
         newest[group.series] = max(group, newest.get(group.series, group))
-    wanted = {name for group in newest.values() for name in groups[group]}
+    wanted = {
+        name
+        for group, names in groups.items()
+        if group in newest.values() or is_best(group)
+        for name in names
+    }
     return _with_small_files(wanted, found)
 
 

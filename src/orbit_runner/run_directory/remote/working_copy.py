@@ -16,6 +16,7 @@ from orbit_runner.run_directory.remote.layout import (
     Group,
     committed_groups,
     groups_of,
+    is_best,
     list_files,
     record_only,
 )
@@ -141,7 +142,11 @@ class WorkingCopy:
         self._fetch(small, objects)
         whole = committed_groups(groups)
         for series in sorted({group.series for group in whole}):
-            self._fetch_newest([g for g in whole if g.series == series], whole, objects)
+            own = [group for group in whole if group.series == series]
+            if is_best(own[0]):
+                self._fetch([name for group in own for name in whole[group]], objects)
+            else:
+                self._fetch_newest(own, whole, objects)
 
     def _fetch_newest(
         self,

@@ -72,7 +72,7 @@ class Callback:
     def on_train_end(self, run: Run) -> None:
         """Called once at the end of training, after the last checkpoint was saved.
 
-        Not called if an error or a signal ends the run.
+        Not called if an error, a signal or `trainer.max_time` ends the run.
 
         Args:
             run: The run.

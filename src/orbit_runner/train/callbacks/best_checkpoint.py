@@ -1,8 +1,9 @@
-"""Saves the best checkpoint: after an evaluation whose result is better than all previous ones."""
+"""Saves the best checkpoints: after an evaluation whose result is better than previous ones."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import math
 import os
@@ -13,7 +14,16 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from orbit_runner.checkpoint.directory import CheckpointFolder
+from orbit_runner.checkpoint.latest_checkpoint import checkpoints_of
 from orbit_runner.checkpoint.manager import Circumstances, record_of
+from orbit_runner.checkpoint.retention.ranking import (
+    Entry,
+    KeepRanked,
+    Ranking,
+    insert,
+    ranking_on_disk,
+    read_ranking,
+)
 from orbit_runner.checkpoint.writer import CheckpointWriter
 from orbit_runner.distribute.process_group import Workers
 from orbit_runner.state.train_state import TrainState
@@ -32,13 +42,19 @@ class BestKeeper(Callback):
     def check_files(self) -> None:
         """Checks the files of an earlier process when a run begins; does nothing by default."""
 
+    def remove_surplus(self) -> None:
+        """Removes files that only an unfinished run needs; does nothing by default."""
+
     def result(self) -> tuple[str, float, int] | None:
         """Returns the metric, its best value and the step; None if there is none."""
         return None
 
 
 class BestCheckpoint(BestKeeper):
-    """Saves the weights with the best result, averaged if an average is kept."""
+    """Saves the weights with the best results, averaged if an average is kept.
+
+    With `keep` above 1, the ranking is part of the callback's state in the run's checkpoints.
+    """
 
     def __init__(
         self,
@@ -50,39 +66,112 @@ class BestCheckpoint(BestKeeper):
         # resumed run knows its best result at that step. If None, `info.json` is read instead.
         memory: tf.Variable | None = None,
         workers: Workers | None = None,  # None: this process only
+        keep: int = 1,  # the number of best checkpoints
         note: Callable[[str], None] = lambda text: None,
     ) -> None:
         self._note, self._warned = note, False
         self.comparison, self._state = comparison, state
         self._circumstances, self._memory = circumstances, memory
         self._info = directory / "info.json"
-        self._folder = CheckpointFolder(directory, name="best", keep=1)
+        self._keep, self._others, self._rule = keep, list[Entry](), KeepRanked()
+        self._folder = CheckpointFolder(directory, name="best", keep=self._rule)
         self._writer = CheckpointWriter(state.checkpoint(), self._folder, workers=workers)
         self._writes = workers is None or workers.is_chief
 
     def on_evaluate(self, run: Run, logs: Logs) -> None:
-        """Saves the weights if the result is better than all previous ones."""
+        """Saves the weights if the result is one of the best."""
         value = self.comparison.value(logs)
         self._warn(value)
-        if not self.comparison.is_better(value, self._best()):
+        new = Entry(value, self._step())
+        ranking = insert(self._ranking(), new, self.comparison.is_better, self._keep)
+        if ranking is None:
             return
+        self._rule.ranking, self._rule.needed = ranking, self._ranked_by_latest(run)
+        result = jsonable({**nested_scalars(logs), self.comparison.metric: value})
+        record = dataclasses.replace(record_of(self._state, self._circumstances), result=result)
         ema = self._state.ema
         with ema.applied_scope() if ema is not None else contextlib.nullcontext():
-            self._writer.write(record_of(self._state, self._circumstances))
-        step = self._step()
-        if self._writes:
-            self._write_info({**nested_scalars(logs), self.comparison.metric: value}, step)
-        if self._memory is not None:
+            self._writer.write(record)
+        if self._writes and ranking[0] == new:
+            self._write_info(result, new.step)
+        self._remember(ranking)
+
+    def _remember(self, ranking: Ranking) -> None:
+        best, *self._others = ranking
+        if self._memory is not None and best != self._best_and_step():
             # A tensor of the right type, because variables that are sharded over parameter servers
             # accept nothing else.
-            self._memory.assign(tf.constant([value, step], tf.float64))
+            self._memory.assign(tf.constant([best.value, best.step], tf.float64))
 
-    def _write_info(self, logs: Mapping[str, Any], step: int) -> None:
-        best = jsonable({**logs, "best_ckpt_global_step": step})
+    def _ranking(self) -> list[Entry]:
+        """Returns the best results so far, the best one first."""
+        if self._memory is None and self._keep > 1:
+            metric = self.comparison.metric
+            return ranking_on_disk(self._folder, metric, self.comparison.is_better)
+        value, step = self._best_and_step()
+        return [] if math.isnan(value) else [Entry(value, int(step)), *self._others]
+
+    def _ranked_by_latest(self, run: Run) -> frozenset[int]:
+        """Returns the steps that the latest checkpoint of the run ranks.
+
+        Their files are needed if the run returns to that checkpoint.
+        """
+        if self._keep == 1 or self._memory is None:
+            return frozenset()
+        run.checkpoints.sync()  # Until then, the latest checkpoint may be incomplete.
+        checkpoints = checkpoints_of(run.model_dir)
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            record = checkpoints.record(checkpoints.committed()[-1])
+            state = {} if record is None else record.callbacks.get(_STATE, [])
+            return frozenset(entry.step for entry in read_ranking(state))
+        return frozenset()
+
+    def get_state(self) -> list[list[float]] | None:
+        """Returns the ranking, or None if only one checkpoint is kept."""
+        if self._keep == 1 or self._memory is None:
+            return None
+        return [[entry.value, entry.step] for entry in self._ranking()]
+
+    def set_state(self, state: Any) -> None:
+        """Restores the ranking. The best result itself is a variable in the checkpoint."""
+        best, ranking = self._best_and_step(), read_ranking(state)
+        self._others = ranking[1 : self._keep] if ranking and ranking[0] == best else []
+
+    def _write_info(self, result: Mapping[str, Any], step: int) -> None:
+        best = {**result, "best_ckpt_global_step": step}
         write_whole(self._info, json.dumps(best, indent=2) + "\n")
 
     def check_files(self) -> None:
-        """Compares the directory with the best result of the run, and repairs `info.json`."""
+        """Compares the directory with the ranking of the run, and repairs `info.json`."""
+        self._folder.clear_leftovers()
+        self._check_info()
+        self.remove_surplus()
+
+    def remove_surplus(self) -> None:
+        """Removes all checkpoints that are not ranked, and updates what names the best one."""
+        ranking, there = self._ranking(), self._folder.committed()
+        if not self._writes or self._memory is None or max(self._keep, len(there)) == 1:
+            return
+        missing = [entry.step for entry in ranking if entry.step not in there]
+        if not ranking or ranking[0].step in missing:
+            return  # Whatever is there is better than nothing.
+        if missing:
+            names = ", ".join(str(self._folder.prefix(step)) for step in missing)
+            self._note(f"warning: checkpoints that are among the best are missing: {names}")
+        self._rule.ranking, self._rule.needed = ranking, frozenset()
+        self._folder.prune(max(there))
+        self._update_info(ranking[0])
+
+    def _update_info(self, best: Entry) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            if read_json_object(self._info).get("best_ckpt_global_step") == best.step:
+                return
+        with contextlib.suppress(OSError, ValueError):
+            record = self._folder.record(best.step)
+            result = record.result if record is not None else {}
+            self._write_info(result or {self.comparison.metric: best.value}, best.step)
+
+    def _check_info(self) -> None:
         if os.path.lexists(self._info):
             try:
                 read_json_object(self._info)
@@ -106,7 +195,7 @@ class BestCheckpoint(BestKeeper):
         """Returns the metric, its best value and the step; None if there is none."""
         value, step = self._best_and_step()
         name = self.comparison.metric.replace("|", "/")  # as in flat results
-        return None if math.isnan(value) else (name, value, int(step))
+        return None if math.isnan(value) else (name, value, step)
 
     def _warn(self, value: float) -> None:
         """Warns of a result that is not finite, once for several in a row."""
@@ -123,13 +212,18 @@ class BestCheckpoint(BestKeeper):
     def _best(self) -> float:
         return self._best_and_step()[0]
 
-    def _best_and_step(self) -> tuple[float, float]:
-        """Returns the best result and its step; NaN if there is none."""
+    def _best_and_step(self) -> Entry:
+        """Returns the best result and its step; the result is NaN if there is none."""
         if self._memory is not None:
             value, step = self._memory.numpy()
-            return float(value), float(step)
+            return Entry(float(value), int(step))
         try:
             info = read_json_object(self._info)
-            return float(info[self.comparison.metric]), float(info.get("best_ckpt_global_step", 0))
+            step = int(info.get("best_ckpt_global_step", 0))
+            return Entry(float(info[self.comparison.metric]), step)
         except (OSError, ValueError, TypeError, KeyError):
-            return math.nan, math.nan
+            return Entry(math.nan, -1)
+
+
+# The name of its state in the records of checkpoints; see `CallbackList`.
+_STATE = f"{BestCheckpoint.__module__}.{BestCheckpoint.__qualname__}"

@@ -56,6 +56,7 @@ def best_checkpoint(run: Run) -> BestCheckpoint | None:
         # A process that only evaluates must not use the best result of the training process.
         memory=run.state.best if run.trainer is not None else None,
         workers=run.workers,
+        keep=trainer.best_checkpoints_to_keep,
         note=note,
     )
 

@@ -30,7 +30,10 @@ def tracking_scope(run: Run, mode: str) -> Iterator[None]:
         with contextlib.suppress(Exception):
             run.tracking.finish(_status(error), _results(run, reason=first_line(error)))
         raise
-    run.tracking.finish("finished", _results(run))
+    if run.stopped_by_time:
+        run.tracking.finish("interrupted", _results(run, reason=run.stopped_by_time))
+    else:
+        run.tracking.finish("finished", _results(run))
 
 
 def _run_info(run: Run, mode: str) -> RunInfo:

@@ -1,0 +1,1 @@
+"""Rules that decide which checkpoints are kept."""

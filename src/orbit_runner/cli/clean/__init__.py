@@ -1,0 +1,1 @@
+"""What `runner clean` deletes, and how."""

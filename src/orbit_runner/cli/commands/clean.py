@@ -1,0 +1,256 @@
+"""`runner clean`: deletes checkpoints and runs that are no longer needed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from orbit_runner.cli.clean.deletion import delete
+from orbit_runner.cli.clean.rules import Plan, Rules, make_plan
+from orbit_runner.cli.flags.config_flags import Parser, parse, parser
+from orbit_runner.cli.runs.columns import RunColumns
+from orbit_runner.cli.runs.conditions import parse_condition
+from orbit_runner.config.durations import DurationError, duration_seconds
+from orbit_runner.errors import RunnerError, unknown
+from orbit_runner.run_directory.run_summary import STATUSES, RunSummary, find_runs, read_summaries
+from orbit_runner.utils.streams import use_utf8
+
+_DESCRIPTION = """\
+Delete checkpoints, or whole runs, that are no longer needed. The command shows what it would
+delete, and deletes it with --yes, or after you have answered y.
+
+It never touches a run that another process may be training, the latest checkpoint of a run that it
+keeps, files that the runner did not write, and what symbolic links point to."""
+_FAILED = ("failed", "diverged")
+_UNITS = ("B", "kB", "MB", "GB", "TB")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Shows what would be deleted, and deletes it if the user agrees. Returns 0."""
+    flags = parse(_parser(), arguments)
+    rules = _rules(flags)
+    roots = [_root(name) for name in flags.directories or ["runs"]]
+    plans = [make_plan(run, rules) for run in _select(read_summaries(roots), flags)]
+    found = [plan for plan in plans if plan.items]
+    use_utf8()
+    if not flags.json:
+        _print_table(found, "would delete")
+    untouched = {str(plan.run.path): plan.untouched for plan in plans if plan.untouched}
+    if found and (flags.yes or (not flags.json and _confirmed())):
+        untouched |= _delete(found, rules)
+        deleted = [plan for plan in found if str(plan.run.path) not in untouched]
+    else:
+        deleted = []
+    if flags.json:
+        print(json.dumps(_as_dict(found, deleted, untouched), indent=2))
+    else:
+        _report(found, deleted)
+    for path, reason in untouched.items():
+        print(f"not touched: {os.path.relpath(path)}: {reason}", file=sys.stderr)
+    return 0
+
+
+def _parser() -> Parser:
+    to = parser("clean", _DESCRIPTION)
+    to.add_argument(
+        "directories",
+        metavar="DIR",
+        nargs="*",
+        help="run directory, or directory that contains runs (default: runs)",
+    )
+    what = to.add_argument_group("what to delete")
+    what.add_argument(
+        "--keep_last", type=int, metavar="K", help="all checkpoints but the K latest of each run"
+    )
+    what.add_argument(
+        "--keep_best",
+        nargs="?",
+        type=int,
+        const=1,
+        metavar="K",
+        help="all best checkpoints but the K best of each run (default of K: 1)",
+    )
+    what.add_argument("--delete_runs", action="store_true", help="whole run directories")
+    what.add_argument(
+        "--failed",
+        action="store_true",
+        help=f"the same as --delete_runs --status={','.join(_FAILED)}",
+    )
+    which = to.add_argument_group("of which runs")
+    which.add_argument("--status", metavar="LIST", help=f"some of: {', '.join(STATUSES)}")
+    which.add_argument(
+        "--older_than", metavar="DURATION", help="without a record for this time, such as 30d"
+    )
+    which.add_argument(
+        "--where",
+        dest="condition",
+        metavar="CONDITION",
+        help="matching runs, such as 'accuracy < 0.9', as for `runner runs`",
+    )
+    to.add_argument("--yes", action="store_true", help="delete without asking")
+    to.add_argument("--json", action="store_true", help="print JSON; delete only with --yes")
+    return to
+
+
+def _rules(flags: argparse.Namespace) -> Rules:
+    for name in ("keep_last", "keep_best"):
+        value = getattr(flags, name)
+        if value is not None and value < 1:
+            raise RunnerError(f"--{name}: got {value}, allowed: at least 1")
+    keeps = flags.keep_last is not None or flags.keep_best is not None
+    if flags.failed and flags.status:
+        raise RunnerError("--failed: cannot be combined with --status; use --delete_runs")
+    if not (flags.delete_runs or flags.failed):
+        if not keeps:
+            raise RunnerError(
+                "clean: no flag says what to delete\n"
+                "allowed: --keep_last=K, --keep_best=K, --delete_runs, --failed"
+            )
+        return Rules(keep_last=flags.keep_last, keep_best=flags.keep_best)
+    if keeps:
+        raise RunnerError(
+            "--keep_last, --keep_best: have no effect if whole run directories are deleted\n"
+            "run the command twice"
+        )
+    return Rules(whole=_why_whole(flags))
+
+
+def _why_whole(flags: argparse.Namespace) -> str:
+    """Returns why runs are deleted. Raises `RunnerError` if nothing selects them."""
+    given = {
+        "status": ",".join(_FAILED) if flags.failed else flags.status,
+        "older than": flags.older_than,
+        "where": flags.condition,
+    }
+    reasons = [f"{name} {value}" for name, value in given.items() if value]
+    named = flags.directories and all([*find_runs(Path(d))] == [Path(d)] for d in flags.directories)
+    if not reasons and not named:
+        raise RunnerError(
+            "--delete_runs: would delete all runs\n"
+            "name run directories, or select runs with --status, --older_than or --where"
+        )
+    return "; ".join(reasons) or "named"
+
+
+def _root(name: str) -> Path:
+    path = Path(name)
+    if not path.is_dir():
+        problem = "is not a directory" if path.exists() else "does not exist"
+        raise RunnerError(f"DIR: {name} {problem}\nspecify the directory that contains the runs")
+    return path
+
+
+def _select(runs: Sequence[RunSummary], flags: argparse.Namespace) -> list[RunSummary]:
+    text = ",".join(_FAILED) if flags.failed else flags.status or ""
+    statuses = [word.strip() for word in text.split(",") if word.strip()]
+    for status in statuses:
+        if status not in STATUSES:
+            raise RunnerError(f"--status: {unknown('status', status, STATUSES)}")
+    if flags.condition:
+        condition = parse_condition(flags.condition, RunColumns(runs))
+        runs = [run for run in runs if condition(run)]
+    if flags.older_than:
+        end = time.time() - _seconds(flags.older_than)
+        runs = [run for run in runs if _last_active(run) < end]
+    return [run for run in runs if not statuses or run.status in statuses]
+
+
+def _seconds(text: str) -> float:
+    try:
+        return duration_seconds(text)
+    except DurationError as error:
+        raise RunnerError(f"--older_than: {error}") from None
+
+
+def _last_active(run: RunSummary) -> float:
+    """Returns when a run last wrote something, in seconds since 1970."""
+    known = [when for when in (run.active, run.started) if when is not None]
+    return max(known) if known else run.path.stat().st_mtime
+
+
+def _confirmed() -> bool:
+    """Asks the user on a terminal."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    print("delete? [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _delete(plans: Sequence[Plan], rules: Rules) -> dict[str, str]:
+    """Deletes what the plans list. Returns why a run was not touched, by its path."""
+    problems = {str(plan.run.path): delete(plan, rules) for plan in plans}
+    return {path: problem for path, problem in problems.items() if problem}
+
+
+def _print_table(plans: Sequence[Plan], title: str) -> None:
+    rows = [
+        (os.path.relpath(plan.run.path), plan.run.status, item.label, item.reason, size(item.bytes))
+        for plan in plans
+        for item in plan.items
+    ]
+    if not rows:
+        return
+    rows = [("run", "status", title, "why", "size"), *rows]
+    widths = [max(len(row[column]) for row in rows) for column in range(5)]
+    for row in rows:
+        cells = [f"{text:<{width}}" for text, width in zip(row[:-1], widths[:-1], strict=True)]
+        print("  ".join([*cells, f"{row[-1]:>{widths[-1]}}"]))
+    for plan in plans:
+        if plan.left:
+            shown = ", ".join(plan.left[:3]) + (", …" if len(plan.left) > 3 else "")
+            print(f"{os.path.relpath(plan.run.path)} keeps files of other programs: {shown}")
+
+
+def _report(found: Sequence[Plan], deleted: Sequence[Plan]) -> None:
+    if not found:
+        print("nothing to delete")
+        return
+    total = size(sum(plan.bytes for plan in deleted or found))
+    if deleted:
+        print(f"deleted {total} of {_runs(len(deleted))}")
+    else:
+        print(f"total: {total} of {_runs(len(found))}; nothing was deleted (--yes deletes it)")
+
+
+def _runs(count: int) -> str:
+    return f"{count} run{'s' if count != 1 else ''}"
+
+
+def size(count: float) -> str:
+    """Returns a number of bytes as a short text, such as `1.5 GB`."""
+    for unit in _UNITS:
+        if count < 1000 or unit == _UNITS[-1]:
+            break
+        count /= 1000
+    return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+
+
+def _as_dict(
+    found: Sequence[Plan], deleted: Sequence[Plan], untouched: dict[str, str]
+) -> dict[str, Any]:
+    runs = [
+        {
+            "run": os.path.relpath(plan.run.path),
+            "status": plan.run.status,
+            "deleted": plan in deleted,
+            "bytes": plan.bytes,
+            "items": [
+                {"what": item.label, "why": item.reason, "bytes": item.bytes, "files": item.files}
+                for item in plan.items
+            ],
+            "left": plan.left,
+        }
+        for plan in found
+    ]
+    return {
+        "runs": runs,
+        "bytes": sum(plan.bytes for plan in found),
+        "bytes_deleted": sum(plan.bytes for plan in deleted),
+        "not_touched": {os.path.relpath(path): reason for path, reason in untouched.items()},
+    }

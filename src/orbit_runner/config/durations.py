@@ -1,0 +1,77 @@
+"""Durations in configs and flags: `3h`, `1h30m`, `45s`, or a number of seconds."""
+
+from __future__ import annotations
+
+import re
+
+from orbit_runner.errors import shorten
+
+# The longest duration. Sums of it with a time are still valid dates.
+LONGEST_DAYS = 36_500
+_SECONDS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "min": 60.0, "s": 1.0}
+_NUMBER = r"[0-9]+(?:\.[0-9]+)?"
+# For the JSON Schema, too: without named groups and possessive quantifiers.
+PATTERN = (
+    rf"^(?=[0-9])(?:({_NUMBER})d)?(?:({_NUMBER})h)?(?:({_NUMBER})(?:m|min))?(?:({_NUMBER})s)?$"
+)
+ALLOWED = "a number of seconds, or numbers with the units d, h, m and s, such as 90s, 3h or 1h30m"
+_WORD = re.compile(rf"({_NUMBER})\s*([a-z]*)")
+_UNITS = {
+    **dict.fromkeys(("d", "day", "days"), "d"),
+    **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), "h"),
+    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), "m"),
+    **dict.fromkeys(("", "s", "sec", "secs", "second", "seconds"), "s"),
+}
+_NEXT = {"d": "h", "h": "m", "m": "s"}
+_CLOCK = re.compile(r"(?:(\d+)-)?(\d+):(\d\d):(\d\d)")  # As Slurm writes time limits.
+_LONGEST_TEXT = 100
+
+
+class DurationError(ValueError):
+    """Raised if a text is not a duration. The message contains the text and what is allowed."""
+
+
+def duration_seconds(value: str | float) -> float:
+    """Returns a duration in seconds. Raises `DurationError` if a text is not one."""
+    if not isinstance(value, str):
+        return float(value)
+    found = re.match(PATTERN, value) if len(value) <= _LONGEST_TEXT else None
+    if found is None or "\n" in value:
+        raise DurationError(f"got {shorten(repr(value))}{_suggestion(value)}\nallowed: {ALLOWED}")
+    numbers = (float(number or 0) for number in found.groups())
+    seconds = sum(n * _SECONDS[unit] for n, unit in zip(numbers, "dhms", strict=True))
+    if not seconds:
+        raise DurationError(f"got {value!r}, allowed: more than 0")
+    if seconds > LONGEST_DAYS * _SECONDS["d"]:
+        raise DurationError(f"got {value!r}, allowed: at most {LONGEST_DAYS}d")
+    return seconds
+
+
+def describe_duration(value: str | float) -> str:
+    """Returns a duration as it was given; a number gets its unit: `90s`."""
+    return value if isinstance(value, str) else f"{value:g}s"
+
+
+def _suggestion(text: str) -> str:
+    """Returns a clause with the nearest duration, or "" if none is similar."""
+    if len(text) > _LONGEST_TEXT:
+        return ""
+    text = text.strip().lower()
+    clock = _CLOCK.fullmatch(text)
+    if clock is not None:
+        numbers = [int(number or 0) for number in clock.groups()]
+        parts = [f"{n}{unit}" for n, unit in zip(numbers, "dhms", strict=True) if n]
+    else:
+        words = _WORD.findall(text)
+        if _WORD.sub("", text).replace("and", "").strip(" ,") or not words:
+            return ""
+        if any(unit not in _UNITS for _, unit in words):
+            return ""
+        parts = []
+        for number, word in words:
+            # In `1h30`, the unit after the last one is meant.
+            unit = _UNITS[word] if word or not parts else _NEXT.get(parts[-1][-1], "s")
+            parts.append(f"{number}{unit}")
+        parts.sort(key=lambda part: "dhms".index(part[-1]))
+    near = "".join(parts)
+    return f"; did you mean {near!r}?" if re.match(PATTERN, near) else ""

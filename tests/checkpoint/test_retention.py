@@ -1,0 +1,182 @@
+"""Which checkpoints are kept: the newest, by step, by time, and the best."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from orbit_runner.checkpoint.directory import CheckpointFolder
+from orbit_runner.checkpoint.metadata import CheckpointRecord
+from orbit_runner.checkpoint.retention.policy import Retention, retention_of
+from orbit_runner.checkpoint.retention.ranking import (
+    Entry,
+    KeepRanked,
+    insert,
+    ranking_on_disk,
+    steps_by_rank,
+)
+from orbit_runner.checkpoint.selection import choose_checkpoint
+from tests.support.damage import DATA, flip
+from tests.support.toy import toy_config
+
+NAN = float("nan")
+
+
+def _write(folder: CheckpointFolder, step: int, **result: float) -> None:
+    prefix = folder.writing(step)
+    prefix.with_name(f"{prefix.name}.index").write_bytes(b"index" * step)
+    prefix.with_name(f"{prefix.name}.{DATA}").write_bytes(b"data" * step)
+    folder.commit(prefix, CheckpointRecord(step=step, weights="w", state="s", result=result))
+
+
+def _higher(value: float, than: float) -> bool:
+    return value > than
+
+
+def _kept_over_time(rule: Retention, times: dict[int, float | None]) -> list[int]:
+    """Returns the steps that are left if a checkpoint of each step is saved, one after another."""
+    left: list[int] = []
+    for step in times:
+        left = rule.steps_to_keep([*left, step], lambda at: times[at])
+    return left
+
+
+@pytest.mark.parametrize(
+    ("rule", "kept"),
+    [
+        (Retention(max_to_keep=2), [90, 100]),
+        (Retention(max_to_keep=None), [*range(0, 101, 10)]),
+        (Retention(max_to_keep=1, step_interval=30), [30, 60, 90, 100]),
+        (Retention(max_to_keep=2, step_interval=30), [30, 60, 80, 90, 100]),
+        # One checkpoint takes 10 seconds.
+        (Retention(max_to_keep=2, time_interval=30.0), [0, 30, 60, 90, 100]),
+        (Retention(max_to_keep=2, time_interval=25.0), [0, 30, 60, 90, 100]),
+        (Retention(max_to_keep=1, time_interval=1e9), [0, 100]),
+        (Retention(max_to_keep=1, step_interval=50, time_interval=40.0), [0, 40, 50, 80, 90, 100]),
+    ],
+)
+def test_kept_checkpoints_follow_the_rule(rule: Retention, kept: list[int]) -> None:
+    assert _kept_over_time(rule, {step: float(step) for step in range(0, 101, 10)}) == kept
+
+
+@pytest.mark.parametrize(
+    ("times", "kept"),
+    [
+        ({1: 0.0, 2: None, 3: 5.0, 4: 6.0}, [1, 2, 4]),  # One of an unknown time is kept.
+        ({1: 100.0, 2: 0.0, 3: 50.0, 4: 200.0}, [1, 4]),  # The clock was set back.
+        ({1: None, 2: 1.0, 3: 2.0, 4: 3.0}, [1, 2, 4]),
+    ],
+)
+def test_times_may_be_unknown_or_go_back(times: dict[int, float | None], kept: list[int]) -> None:
+    assert _kept_over_time(Retention(max_to_keep=1, time_interval=10.0), times) == kept
+
+
+def test_time_of_saving_is_recorded_and_survives_restarts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rule = Retention(max_to_keep=1, time_interval=100.0)
+    for step in range(1, 8):
+        monkeypatch.setattr("time.time", lambda now=step: 1e9 + 40.0 * now)
+        # A new object, as in a new process.
+        _write(CheckpointFolder(tmp_path, keep=rule), step)
+        os.utime(tmp_path / f"ckpt-{step}.index", (5, 5))  # As after a copy of the run.
+    assert CheckpointFolder(tmp_path).steps() == [1, 4, 7]
+    assert json.loads((tmp_path / "ckpt-4.json").read_text())["saved"] == 1e9 + 160.0
+
+
+def test_time_of_a_checkpoint_without_a_record_is_that_of_its_index(tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path)
+    _write(folder, 1)
+    (tmp_path / "ckpt-1.json").unlink()
+    os.utime(tmp_path / "ckpt-1.index", (5, 77))
+    assert folder.saved_at(1) == 77
+    assert folder.saved_at(2) is None
+
+
+def test_retention_is_that_of_the_trainer_section() -> None:
+    config = toy_config(
+        trainer__max_to_keep=3,
+        trainer__keep_checkpoint_interval=10,
+        trainer__keep_checkpoint_time_interval="2h",
+    )
+    expected = Retention(max_to_keep=3, step_interval=10, time_interval=7200.0)
+    assert retention_of(config.trainer) == expected
+
+
+@pytest.mark.parametrize(
+    ("values", "ranked"),
+    [
+        ([1.0, 2.0, 3.0], [3, 2]),
+        ([3.0, 2.0, 1.0], [1, 2]),
+        ([2.0, 2.0, 2.0], [1, 2]),  # Of equal results, the earlier one ranks first.
+        ([2.0, 3.0, 2.0], [2, 1]),
+        ([NAN, 1.0, NAN], [2]),
+        ([float("inf"), 1.0, 2.0], [3, 2]),
+        ([NAN], []),
+    ],
+)
+def test_ranking_has_the_best_results(values: list[float], ranked: list[int]) -> None:
+    ranking: list[Entry] = []
+    for step, value in enumerate(values, start=1):
+        ranking = insert(ranking, Entry(value, step), _higher, 2) or ranking
+    assert [entry.step for entry in ranking] == ranked
+
+
+@pytest.mark.parametrize(("value", "ranked"), [(2.0, None), (1.0, None), (5.0, [2, 1])])
+def test_step_that_is_evaluated_again_is_ranked_once(
+    value: float, ranked: list[int] | None
+) -> None:
+    found = insert([Entry(3.0, 1), Entry(2.0, 2)], Entry(value, 2), _higher, 3)
+    assert (found and [entry.step for entry in found]) == ranked
+
+
+@pytest.fixture
+def best(tmp_path: Path) -> CheckpointFolder:
+    """The best checkpoints of a run, ranked 200, 100, 300."""
+    rule = KeepRanked()
+    folder = CheckpointFolder(tmp_path / "best", name="best", keep=rule)
+    rule.ranking = [Entry(3.0, 200), Entry(2.0, 100), Entry(1.0, 300)]
+    for step, value in ((100, 2.0), (200, 3.0), (300, 1.0)):
+        _write(folder, step, m=value)
+    return folder
+
+
+def test_best_checkpoint_is_found_by_its_rank(best: CheckpointFolder, tmp_path: Path) -> None:
+    assert best.steps() == [100, 200, 300]
+    assert steps_by_rank(best) == [300, 100, 200]
+    notes: list[str] = []
+    for asked, step in (("best", 200), ("best/best-300", 300), (str(best.path), 200)):
+        choice = choose_checkpoint(tmp_path, asked, "best", notes.append)
+        assert (choice.place.step, choice.is_best) == (step, True)
+    assert notes == []
+    flip(best.path / f"best-200.{DATA}")
+    assert choose_checkpoint(tmp_path, "best", "best", notes.append).place.step == 100
+    assert "best-200 is damaged and ignored" in notes[0]
+
+
+def test_checkpoint_of_a_killed_process_ranks_last(best: CheckpointFolder) -> None:
+    listed = (best.path / "checkpoint").read_text()
+    CheckpointFolder(best.path, name="best", keep=None).writing(400)
+    _write(CheckpointFolder(best.path, name="best", keep=None), 400, m=9.0)
+    (best.path / "checkpoint").write_text(listed)
+    assert steps_by_rank(best) == [400, 300, 100, 200]
+
+
+def test_ranking_is_read_from_the_records(best: CheckpointFolder) -> None:
+    found = ranking_on_disk(best, "m", _higher)
+    assert [entry.step for entry in found] == [200, 100, 300]
+    assert ranking_on_disk(best, "other", _higher) == []
+    (best.path / "best-200.json").write_text("{")
+    assert [entry.step for entry in ranking_on_disk(best, "m", _higher)] == [100, 300]
+
+
+@pytest.mark.parametrize("needed", [frozenset[int](), frozenset({300})])
+def test_checkpoints_that_the_latest_one_ranks_are_kept(
+    best: CheckpointFolder, needed: frozenset[int]
+) -> None:
+    rule = KeepRanked()
+    rule.ranking, rule.needed = [Entry(3.0, 200), Entry(2.5, 400), Entry(2.0, 100)], needed
+    _write(CheckpointFolder(best.path, name="best", keep=rule), 400, m=2.5)
+    assert best.steps() == [100, 200, *sorted(needed), 400]
+    assert steps_by_rank(best)[-3:] == [100, 400, 200]

@@ -1,0 +1,346 @@
+"""`runner clean`: what each rule deletes, and what it never touches."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orbit_runner.checkpoint.directory import CheckpointFolder
+from orbit_runner.checkpoint.metadata import CheckpointRecord
+from orbit_runner.checkpoint.retention.ranking import Entry, KeepRanked, steps_by_rank
+from orbit_runner.cli.clean.deletion import delete
+from orbit_runner.cli.clean.rules import Rules, make_plan
+from orbit_runner.cli.commands.clean import size
+from orbit_runner.cli.main import main
+from orbit_runner.run_directory.run_summary import read_summary
+from tests.support.damage import DATA, flip
+from tests.support.run_directories import write_run
+
+Clean = Callable[..., str]
+Refused = Callable[..., str]
+HOLD = """\
+import sys
+from orbit_runner.run_directory.run_lock import RunLock
+RunLock(sys.argv[1]).acquire()
+print("held", flush=True)
+sys.stdin.read()
+"""
+DIVERGED = "Diverged: training diverged: loss is nan"
+
+
+@pytest.fixture(autouse=True)
+def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def clean(capsys: pytest.CaptureFixture[str]) -> Clean:
+    """Runs the command, which must succeed, and returns its output and messages."""
+
+    def run(*arguments: str) -> str:
+        assert main(["clean", *arguments]) == 0
+        said = capsys.readouterr()
+        return said.out + said.err
+
+    return run
+
+
+def _commit(folder: CheckpointFolder, step: int) -> None:
+    prefix = folder.writing(step)
+    prefix.with_name(f"{prefix.name}.index").write_bytes(b"i")
+    prefix.with_name(f"{prefix.name}.{DATA}").write_bytes(b"d" * 1000)
+    folder.commit(prefix, CheckpointRecord(step=step, weights="w", state="s"))
+
+
+def make_run(path: Path, *steps: int, best: tuple[int, ...] = (), **record: Any) -> Path:
+    """Writes a run with checkpoints, and with best checkpoints, the best one first."""
+    write_run(path, flags=[("trainer.best_checkpoint_export_subdir", "best")], **record)
+    for step in steps or (100, 200, 300):
+        _commit(CheckpointFolder(path / "checkpoints", keep=None, run=path), step)
+    rule = KeepRanked()
+    rule.ranking = [Entry(-float(rank), step) for rank, step in enumerate(best)]
+    for step in sorted(best):
+        _commit(CheckpointFolder(path / "best", name="best", keep=rule), step)
+    return path
+
+
+def steps_of(run: Path) -> list[int]:
+    return CheckpointFolder(run / "checkpoints").steps()
+
+
+def test_checkpoints_are_shown_first_and_deleted_with_yes(tmp_path: Path, clean: Clean) -> None:
+    run = make_run(tmp_path / "runs" / "a")
+    make_run(tmp_path / "runs" / "b", 300)
+    text = clean("--keep_last=1")
+    assert "2 checkpoints: 100, 200" in text
+    assert "older than the last 1" in text
+    assert "of 1 run; nothing was deleted (--yes deletes it)" in text
+    assert steps_of(run) == [100, 200, 300]
+    assert "deleted" in clean("--keep_last=1", "--yes")
+    assert steps_of(run) == [300]
+    assert "ckpt-100" not in (run / "checkpoints" / "checkpoint").read_text()
+    assert 'checkpoints/ckpt-300"' in (run / "checkpoint").read_text()
+    assert clean("--keep_last=1", "--yes") == "nothing to delete\n"
+
+
+def test_best_checkpoints_are_deleted_by_rank(tmp_path: Path, clean: Clean) -> None:
+    run = make_run(tmp_path / "runs" / "a", 300, best=(200, 100, 300))
+    clean("--keep_last=1", "--yes")
+    assert steps_by_rank(CheckpointFolder(run / "best", name="best")) == [300, 100, 200]
+    assert "1 best checkpoint: 300" in clean("--keep_best=2", "--yes")
+    assert "1 best checkpoint: 100" in clean("runs/a", "--keep_best", "--yes")
+    assert steps_by_rank(CheckpointFolder(run / "best", name="best")) == [200]
+
+
+def test_latest_checkpoint_is_kept_with_the_incomplete_one_after_it(
+    tmp_path: Path, clean: Clean
+) -> None:
+    run = make_run(tmp_path / "runs" / "a")
+    (run / "checkpoints" / "ckpt-300.index").unlink()
+    (run / "checkpoints" / "ckpt-150.json").write_text("{}")
+    clean("--keep_last=1", "--yes")
+    assert steps_of(run) == [200, 300]
+
+
+def test_nothing_is_deleted_if_no_intact_checkpoint_would_be_left(
+    tmp_path: Path, clean: Clean
+) -> None:
+    run = make_run(tmp_path / "runs" / "a", best=(100, 200))
+    flip(run / "checkpoints" / f"ckpt-300.{DATA}")
+    text = clean("--keep_last=1", "--yes")
+    assert "not touched: runs/a: no intact checkpoint would be left" in text
+    assert steps_of(run) == [100, 200, 300]
+    clean("--keep_last=2", "--yes")
+    assert steps_of(run) == [200, 300]
+
+
+@pytest.mark.parametrize(
+    ("flags", "deleted"),
+    [
+        (["--failed"], {"diverged", "failed"}),
+        (["--delete_runs", "--status=stopped,diverged"], {"diverged", "stopped"}),
+        (["--delete_runs", "--where=step < 200"], {"short"}),
+        (["--delete_runs", "--older_than=1h", "--status=finished"], {"old"}),
+        (["--delete_runs", "runs/old", "runs/short"], {"old", "short"}),
+    ],
+)
+def test_whole_runs_are_deleted_by_status_age_and_condition(
+    flags: list[str], deleted: set[str], tmp_path: Path, clean: Clean,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    recent = {"started": "2026-11-23T10:00:00+0000", "finished": "2026-11-23T10:01:30+0000"}
+    monkeypatch.setattr("time.time", lambda: 1_795_428_100.0)  # A minute after that.
+    for name, values in {
+        "old": {},
+        "new": recent,
+        "diverged": {**recent, "outcome": DIVERGED},
+        "failed": {**recent, "outcome": "ValueError: shapes"},
+        "stopped": {**recent, "outcome": "stopped: after 3h at step 200 of 300"},
+        "short": {**recent, "step": 100, "losses": [1.0]},
+    }.items():
+        make_run(tmp_path / "runs" / name, **values)
+    before = {path.name for path in (tmp_path / "runs").iterdir()}
+    assert "deleted" in clean(*flags, "--yes")
+    assert before - {path.name for path in (tmp_path / "runs").iterdir()} == deleted
+
+
+def test_all_files_of_a_run_are_known(tmp_path: Path, clean: Clean) -> None:
+    run = make_run(tmp_path / "runs" / "a", best=(100, 200), outcome=DIVERGED)
+    names = ("run.eval.json.damaged-2", ".metrics.jsonl.77", "code-2.patch", "trackers.json",
+             "report.html", "logs/0/worker-1.log", ".cluster/chief-0.stderr", "wandb/run/x",
+             "validation/task/events.out.tfevents.1.v2", "checkpoints/damaged/ckpt-1/ckpt-1.index",
+             "checkpoints/.writing-5/ckpt-5.index", "checkpoints/configs/a.json",
+             "best/.writing-5/x", "best/info.json", "ema_checkpoints/average_weights-1.index",
+             ".lock")  # fmt: skip
+    for name in names:
+        (run / name).parent.mkdir(parents=True, exist_ok=True)
+        (run / name).write_text("x")
+    (run / "wandb" / "latest-run").symlink_to(run / "wandb" / "run", target_is_directory=True)
+    text = clean("--failed", "--yes")
+    assert "keeps files" not in text
+    assert not run.exists()
+
+
+def test_files_of_others_are_kept(tmp_path: Path, clean: Clean) -> None:
+    run = make_run(tmp_path / "runs" / "a", outcome=DIVERGED)
+    other = tmp_path / "elsewhere"
+    other.mkdir()
+    (other / "events.out.tfevents.1").write_text("x")
+    (run / "train").symlink_to(other, target_is_directory=True)
+    for name in ("notes.txt", "checkpoints/plot.png", "validation/notes.txt", "empty"):
+        (run / name).parent.mkdir(exist_ok=True)
+        (run / name).touch() if "." in name else (run / name).mkdir()
+    text = clean("--failed", "--yes")
+    assert "runs/a keeps files of other programs: checkpoints/plot.png, notes.txt, train" in text
+    left = {path.relative_to(run).as_posix() for path in run.rglob("*")}
+    assert left == {
+        "notes.txt", "checkpoints", "checkpoints/plot.png", "validation", "validation/notes.txt",
+        "train", "empty",
+    }  # fmt: skip
+    assert (other / "events.out.tfevents.1").exists()
+
+
+def test_links_are_not_followed(tmp_path: Path, clean: Clean) -> None:
+    run = make_run(tmp_path / "elsewhere" / "a", outcome=DIVERGED)
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "a").symlink_to(run, target_is_directory=True)
+    assert clean("--failed", "--yes") == "nothing to delete\n"
+    assert "not touched: runs/a: it is a symbolic link" in clean("runs/a", "--failed", "--yes")
+    other = make_run(tmp_path / "runs" / "b")
+    (other / "checkpoints").rename(tmp_path / "checkpoints")
+    (other / "checkpoints").symlink_to(tmp_path / "checkpoints", target_is_directory=True)
+    assert clean("runs/b", "--keep_last=1", "--yes") == "nothing to delete\n"
+    assert steps_of(other) == [100, 200, 300]
+
+
+@pytest.fixture
+def held(tmp_path: Path) -> Iterator[Path]:
+    """A run whose lock another process has."""
+    run = make_run(tmp_path / "runs" / "a", outcome=DIVERGED)
+    command = [sys.executable, "-c", HOLD, str(run)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as one:
+        assert one.stdout is not None
+        assert one.stdout.readline() == "held\n"
+        yield run
+        one.kill()
+
+
+@pytest.mark.parametrize("flags", [["--keep_last=1"], ["--delete_runs", "runs/a"], ["--failed"]])
+def test_run_of_another_process_is_not_touched(flags: list[str], held: Path, clean: Clean) -> None:
+    text = clean(*flags, "--yes")
+    assert "nothing to delete" in text
+    assert steps_of(held) == [100, 200, 300]
+    if "--failed" not in flags:  # With the lock held, its status is running.
+        assert "not touched: runs/a: another process is training in it" in text
+
+
+@pytest.mark.parametrize(
+    ("outcome", "since", "is_deleted"),
+    [
+        ("done", "2026-11-20T10:00:00+0000", True),  # It recorded its end since then.
+        ("done", "2026-11-21T10:00:00+0000", False),
+        (None, "2026-11-20T10:00:00+0000", False),
+    ],
+)
+def test_lock_of_another_machine_counts_unless_the_run_has_ended(
+    outcome: str | None, since: str, is_deleted: bool, tmp_path: Path, clean: Clean
+) -> None:
+    run = make_run(tmp_path / "runs" / "a", outcome=outcome)
+    (run / ".lock").write_text(json.dumps({"process": 1, "host": "elsewhere", "since": since}))
+    text = clean("--keep_last=1", "--yes")
+    assert ("a process on elsewhere may be training in it" in text) is not is_deleted
+    assert steps_of(run) == ([300] if is_deleted else [100, 200, 300])
+
+
+@pytest.mark.parametrize("change", ["a new checkpoint", "another status"])
+def test_run_that_changed_since_it_was_shown_is_not_touched(change: str, tmp_path: Path) -> None:
+    run, rules = make_run(tmp_path / "a"), Rules(keep_last=1)
+    plan = make_plan(read_summary(run), rules)
+    if change == "another status":
+        (run / "run.json").write_text('{"attempts": [{"outcome": "ValueError: x"}]}')
+    else:
+        _commit(CheckpointFolder(run / "checkpoints", keep=None), 400)
+    assert "changed since it was listed" in delete(plan, rules)
+    assert set(steps_of(run)) >= {100, 200, 300}
+
+
+def test_json_lists_what_is_deleted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], clean: Clean
+) -> None:
+    run = make_run(tmp_path / "runs" / "a", 100, 200)
+    found = json.loads(clean("--keep_last=1", "--json"))
+    (one,) = found["runs"]
+    assert (one["run"], one["status"], one["deleted"]) == ("runs/a", "finished", False)
+    (item,) = one["items"]
+    assert item["files"] == [f"checkpoints/ckpt-100.{end}" for end in (DATA, "index", "json")]
+    sizes = sum((run / name).stat().st_size for name in item["files"])
+    assert (found["bytes"], item["bytes"], found["bytes_deleted"]) == (sizes, sizes, 0)
+    found = json.loads(clean("--keep_last=1", "--json", "--yes"))
+    assert (found["bytes_deleted"], found["runs"][0]["deleted"]) == (sizes, True)
+    empty = {"runs": [], "bytes": 0, "bytes_deleted": 0, "not_touched": {}}
+    assert json.loads(clean("--keep_last=1", "--json", "--yes")) == empty
+
+
+@pytest.mark.parametrize(("answer", "steps"), [("y", [300]), ("n", [100, 200, 300]), ("", None)])
+def test_on_a_terminal_the_command_asks(
+    answer: str, steps: list[int] | None, tmp_path: Path, without_tensorflow: dict[str, str]
+) -> None:
+    run = make_run(tmp_path / "runs" / "a")
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "orbit_runner", "clean", "--keep_last=1"]
+    os.write(ours, f"{answer}\n".encode())
+    done = subprocess.run(
+        command, stdin=theirs, stdout=subprocess.PIPE, stderr=theirs, env=without_tensorflow,
+        text=True, check=False,
+    )  # fmt: skip
+    os.close(theirs)
+    assert done.returncode == 0
+    assert "2 checkpoints: 100, 200" in done.stdout
+    assert b"delete? [y/N]" in os.read(ours, 4096)
+    assert steps_of(run) == (steps or [100, 200, 300])
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ([], "no flag says what to delete\nallowed: --keep_last=K, --keep_best=K"),
+        (["--yes", "--status=failed"], "no flag says what to delete"),
+        (["--delete_runs"], "--delete_runs: would delete all runs\nname run directories, or"),
+        (["--delete_runs", "runs"], "--delete_runs: would delete all runs"),
+        (["--delete_runs", "--status=failde"], "did you mean 'failed'?"),
+        (["--failed", "--status=lost"], "--failed: cannot be combined with --status"),
+        (["--failed", "--keep_last=1"], "run the command twice"),
+        (["--keep_last=0"], "--keep_last: got 0, allowed: at least 1"),
+        (["--keep_best=-1"], "--keep_best: got -1, allowed: at least 1"),
+        (["--failed", "--older_than=3 days"], "--older_than: got '3 days'; did you mean '3d'?"),
+        (["--failed", "--where=step >"], "--where: step >: invalid syntax"),
+        (["nowhere", "--failed"], "DIR: nowhere does not exist"),
+        (["gs://bucket/runs", "--failed"], "DIR: got 'gs://bucket/runs', expected a local path"),
+    ],
+)
+def test_wrong_use_is_an_error(
+    flags: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = make_run(tmp_path / "runs" / "a", outcome=DIVERGED)
+    make_run(tmp_path / "runs" / "b")
+    assert main(["clean", *flags, "--yes"]) == 2
+    assert said in capsys.readouterr().err
+    assert steps_of(run) == [100, 200, 300]
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (2.5e9, "2.5 GB")]
+)
+def test_sizes_have_a_unit(count: float, text: str) -> None:
+    assert size(count) == text
+
+
+def test_cleaned_run_is_verified_resumed_and_reported(tmp_path: Path, clean: Clean) -> None:
+    def runner(*arguments: str) -> str:
+        # Not in this process, which would keep the lock of the run.
+        command = [sys.executable, "-m", "orbit_runner", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        return done.stdout + done.stderr
+
+    flags = ["run", "--experiment=digits_mlp", "--trainer.checkpoint_interval=2", "--model_dir=a",
+             "--trainer.validation_interval=2", "--trainer.best_checkpoint_export_subdir=best",
+             "--trainer.best_checkpoint_eval_metric=accuracy", "--trainer.export_subdir=out",
+             "--trainer.best_checkpoints_to_keep=3"]  # fmt: skip
+    runner(*flags, "--train_steps=6")
+    assert "deleted" in clean("a", "--keep_last=1", "--keep_best=1", "--yes")
+    assert steps_of(tmp_path / "a") == [6]
+    assert "a: intact, 2 checkpoints read" in runner("verify", "a")
+    runner("report", "a")
+    assert "restored step 6" in runner(*flags, "--train_steps=8")
+    assert steps_of(tmp_path / "a") == [6, 8]
+    # No file that a run writes is unknown.
+    assert "keeps files" not in clean("a", "--delete_runs", "--yes")
+    assert not (tmp_path / "a").exists()

@@ -1,0 +1,166 @@
+"""Durations in configs: what is accepted, what errors suggest, and that they are shown as given."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from orbit_runner.cli.main import main
+from orbit_runner.config.durations import (
+    PATTERN,
+    DurationError,
+    describe_duration,
+    duration_seconds,
+)
+from orbit_runner.config.errors import ConfigError
+from orbit_runner.config.resolve import Request, resolve
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("45s", 45.0),
+        ("90m", 5400.0),
+        ("90min", 5400.0),
+        ("3h", 10800.0),
+        ("1h30m", 5400.0),
+        ("1d2h3m4s", 93784.0),
+        ("1.5h", 5400.0),
+        ("0h5s", 5.0),
+        ("36500d", 36500 * 86400.0),
+    ],
+)
+def test_text_with_units_is_a_duration(text: str, seconds: float) -> None:
+    assert duration_seconds(text) == seconds
+    assert re.search(PATTERN, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "near"),
+    [
+        ("3 hours", "3h"),
+        ("3H", "3h"),
+        ("90", "90s"),
+        ("1h30", "1h30m"),
+        ("30m 1h", "1h30m"),
+        ("1 hour and 30 minutes", "1h30m"),
+        ("03:00:00", "3h"),
+        ("1-12:00:30", "1d12h30s"),
+        ("2 sec", "2s"),
+    ],
+)
+def test_error_suggests_the_nearest_duration(text: str, near: str) -> None:
+    with pytest.raises(DurationError, match=rf"got {text!r}; did you mean '{near}'\?\nallowed: "):
+        duration_seconds(text)
+    assert not re.search(PATTERN, text)
+    assert duration_seconds(near) > 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "h", "soon", "3 weeks", "-3h", "3h-", "1e3s", "1h1h", "00:00:00", "9" * 200, "٣h"],
+)
+def test_other_text_is_an_error_without_a_suggestion(text: str) -> None:
+    with pytest.raises(DurationError) as caught:
+        duration_seconds(text)
+    said = str(caught.value)
+    assert "did you mean" not in said
+    assert "such as 90s, 3h or 1h30m" in said
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("0s", "allowed: more than 0"), ("36501d", "allowed: at most 36500d")]
+)
+def test_duration_out_of_bounds_is_an_error(text: str, said: str) -> None:
+    with pytest.raises(DurationError, match=f"got '{text}', {said}"):
+        duration_seconds(text)
+
+
+@pytest.mark.parametrize(("value", "text"), [("1h30m", "1h30m"), (90.0, "90s"), (0.5, "0.5s")])
+def test_duration_is_described_as_it_was_given(value: str | float, text: str) -> None:
+    assert describe_duration(value) == text
+
+
+@pytest.mark.parametrize(("text", "shown"), [("1h30m", "1h30m"), ("90", "90.0"), ("null", "null")])
+def test_show_prints_a_duration_as_given(
+    text: str, shown: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["show", "--experiment=digits", f"--trainer.max_time={text}"]) == 0
+    assert f"  max_time: {shown}\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("3 hours", "got '3 hours'; did you mean '3h'?"),
+        ("-1", "got -1.0, allowed: more than 0"),
+        ("0", "got 0.0, allowed: more than 0"),
+        (".inf", "got inf, allowed: at most"),
+        ("[3h]", "got ['3h'], expected a number or a string or null"),
+    ],
+)
+@pytest.mark.parametrize(
+    "name", ["max_time", "checkpoint_time_interval", "keep_checkpoint_time_interval"]
+)
+def test_wrong_duration_in_a_file_is_reported_with_its_line(
+    name: str, text: str, said: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text(f"trainer:\n  {name}: {text}\n")
+    with pytest.raises(ConfigError) as caught:
+        resolve(Request(experiment="digits", config_files=(str(file),)))
+    assert f"trainer.{name} — {file}:2" in str(caught.value)
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("flags", "path", "said"),
+    [
+        (
+            ["keep_checkpoint_interval=2500"],
+            "keep_checkpoint_interval",
+            "got 2500, which is not a multiple of the steps between checkpoints (1000)\n"
+            "nearest: 2000 and 3000",
+        ),
+        (
+            ["keep_checkpoint_interval=500"],
+            "keep_checkpoint_interval",
+            "nearest: 1000",
+        ),
+        (
+            ["keep_checkpoint_interval=30", "checkpoint_interval=-1", "steps_per_loop=20"],
+            "keep_checkpoint_interval",
+            "got 30, which is not a multiple of the steps between checkpoints (20)",
+        ),
+        (
+            ["keep_checkpoint_interval=30", "checkpoint_interval=0"],
+            "keep_checkpoint_interval",
+            "got 30, but checkpoint_interval is 0",
+        ),
+        (
+            ["checkpoint_time_interval=5m", "recovery_max_trials=2"],
+            "checkpoint_time_interval",
+            "the weights, would depend on the time",
+        ),
+        (
+            ["keep_checkpoint_time_interval=5m", "max_to_keep=null"],
+            "keep_checkpoint_time_interval",
+            "has no effect, because max_to_keep is null",
+        ),
+        (
+            ["best_checkpoints_to_keep=3", "best_checkpoint_export_subdir=''",
+             "best_checkpoint_eval_metric=''"],
+            "best_checkpoints_to_keep",
+            "has no effect without best_checkpoint_export_subdir",
+        ),
+    ],
+)  # fmt: skip
+def test_checkpoint_settings_that_contradict_others_are_errors(
+    flags: list[str], path: str, said: str
+) -> None:
+    parts = [("checkpoint_interval", "1000"), *(flag.split("=", 1) for flag in flags)]
+    settings = tuple((f"--trainer.{n}", f"trainer.{n}", v) for n, v in parts)
+    with pytest.raises(ConfigError) as caught:
+        resolve(Request(experiment="digits", flags=settings))
+    assert f"trainer.{path} — " in str(caught.value)
+    assert said in str(caught.value).replace("\n    ", "\n").replace("\n  ", "\n")

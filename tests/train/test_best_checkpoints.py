@@ -1,0 +1,229 @@
+"""The k best checkpoints: their files, and what is left of them after kills and rollbacks."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from orbit_runner.checkpoint.directory import CheckpointFolder
+from orbit_runner.checkpoint.retention.ranking import steps_by_rank
+from orbit_runner.train.callbacks.base import Callback
+from orbit_runner.train.callbacks.best_checkpoint import _STATE
+from tests.support.toy import Notes, run, toy_config
+
+BEST = {
+    "trainer__best_checkpoint_export_subdir": "best",
+    "trainer__best_checkpoint_eval_metric": "score",
+    "trainer__best_checkpoint_metric_comp": "higher",
+    "trainer__best_checkpoints_to_keep": 3,
+    "trainer__train_steps": 16,
+    "trainer__validation_interval": 2,
+    "trainer__checkpoint_interval": 4,
+    "trainer__max_to_keep": 2,
+}
+# The score of the evaluation at each step.
+SCORES = {2: 5.0, 4: 7.0, 6: 6.0, 8: 8.0, 10: 1.0, 12: 7.0, 14: float("nan"), 16: 6.5}
+RANKED = [8, 4, 12]
+
+
+class Killed(BaseException):
+    """Ends a run at a point at which a process might be killed."""
+
+
+class Scores(Callback):
+    """Replaces the results of evaluations, before other callbacks see them."""
+
+    def __init__(self, scores: dict[int, float], kill_at: int = 0) -> None:
+        self.scores, self.kill_at = scores, kill_at
+
+    def on_run_begin(self, run: Any) -> None:
+        evaluate = run.evaluator.evaluate
+
+        def replaced(num_steps: tf.Tensor) -> dict[str, Any]:
+            return {**evaluate(num_steps), "score": self.scores[run.step]}
+
+        run.evaluator.evaluate = replaced
+
+    def on_evaluate(self, run: Any, logs: Any) -> None:
+        if run.step == self.kill_at:
+            raise Killed
+
+
+@pytest.fixture(autouse=True)
+def known_metric(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orbit_runner.train.callbacks.build.require_metric", lambda *names: None)
+
+
+def _train(folder: Path, *callbacks: Callback, notes: Notes | None = None, **changes: Any) -> None:
+    run(toy_config(**{**BEST, **changes}), folder, callbacks=callbacks, notes=notes)
+
+
+def _best(folder: Path) -> CheckpointFolder:
+    return CheckpointFolder(folder / "best", name="best")
+
+
+def _content(folder: Path) -> dict[str, Any]:
+    """Returns all files of the best checkpoints, by name; of records, the fingerprints."""
+    found: dict[str, Any] = {}
+    for path in sorted((folder / "best").iterdir()):
+        if path.suffix == ".json" and path.name != "info.json":
+            record = json.loads(path.read_text())
+            found[path.name] = (record["weights"], record["step"], record["result"])
+        elif ".data" in path.name:
+            found[path.name] = ""  # Its tensors have a fingerprint in the record.
+        else:
+            found[path.name] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return {name: value for name, value in found.items() if not name.endswith(".index")}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("whole")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("orbit_runner.train.callbacks.build.require_metric", lambda *names: None)
+        _train(folder, Scores(SCORES))
+    return folder
+
+
+def test_best_results_are_kept_with_their_metrics(whole: Path) -> None:
+    folder = _best(whole)
+    assert folder.steps() == sorted(RANKED)
+    assert steps_by_rank(folder) == RANKED[::-1]
+    assert tf.train.latest_checkpoint(str(whole / "best")) == str(whole / "best" / "best-8")
+    info = json.loads((whole / "best" / "info.json").read_text())
+    assert (info["best_ckpt_global_step"], info["score"]) == (8, 8.0)
+    for step in RANKED:
+        record = folder.record(step)
+        assert record is not None
+        assert record.result["score"] == SCORES[step]
+        assert {"error", "validation_loss"} <= record.result.keys()
+        assert folder.damage(step) == ""
+
+
+def test_ranking_is_part_of_the_checkpoints_of_the_run(whole: Path) -> None:
+    record = CheckpointFolder(whole / "checkpoints").record(16)
+    assert record is not None
+    assert record.callbacks[_STATE] == [[8.0, 8], [7.0, 4], [7.0, 12]]
+
+
+def test_run_with_one_best_checkpoint_keeps_no_ranking(tmp_path: Path) -> None:
+    _train(tmp_path, Scores(SCORES), trainer__best_checkpoints_to_keep=1)
+    record = CheckpointFolder(tmp_path / "checkpoints").record(16)
+    assert record is not None
+    assert record.callbacks == {}
+    assert _best(tmp_path).steps() == [8]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kill_at", [2, 4, 6, 8, 12, 14, 16])
+@pytest.mark.parametrize("where", ["before the deletion", "before info.json", "before the save"])
+def test_best_checkpoints_are_the_same_after_a_kill(
+    where: str, kill_at: int, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def kill(self: Any, *arguments: Any) -> None:
+        is_best = "best" in str(getattr(self, "path", getattr(self, "_info", "")))
+        if is_best and _newest(tmp_path) == kill_at:
+            raise Killed
+        original(self, *arguments)
+
+    with monkeypatch.context() as patch:
+        if where == "before the deletion":
+            original: Any = CheckpointFolder.remove_others
+            patch.setattr(CheckpointFolder, "remove_others", kill)
+        elif where == "before info.json":
+            from orbit_runner.train.callbacks.best_checkpoint import BestCheckpoint
+
+            original = BestCheckpoint._write_info
+            patch.setattr(BestCheckpoint, "_write_info", kill)
+        try:
+            at = kill_at if where == "before the save" else 0
+            _train(tmp_path, Scores(SCORES, kill_at=at))
+        except Killed:
+            pass
+        else:
+            pytest.skip("nothing is written at this step")
+    _train(tmp_path, Scores(SCORES))
+    assert _content(tmp_path) == _content(whole)
+
+
+def _newest(folder: Path) -> int:
+    return max(_best(folder).committed(), default=0)
+
+
+def test_resumed_run_has_the_files_that_its_checkpoint_ranks(tmp_path: Path) -> None:
+    with pytest.raises(Killed):
+        _train(tmp_path, Scores(SCORES, kill_at=6))
+    # The checkpoint of step 4 ranks 4 and 2; 6 is of a future that may not come again.
+    assert _best(tmp_path).steps() == [2, 4, 6]
+    with pytest.raises(Killed):
+        _train(tmp_path, Scores({**SCORES, 6: 0.0}, kill_at=6), trainer__best_checkpoints_to_keep=2)
+    assert _best(tmp_path).steps() == [2, 4]
+    _train(tmp_path, Scores({**SCORES, 6: 0.0}))
+    assert _best(tmp_path).steps() == sorted(RANKED)
+
+
+def test_checkpoint_that_was_replaced_after_the_last_save_is_still_there(tmp_path: Path) -> None:
+    keep = {"trainer__best_checkpoints_to_keep": 2}
+    with pytest.raises(Killed):
+        _train(tmp_path, Scores({2: 5.0, 4: 7.0, 6: 8.0, 8: 9.0}, kill_at=6), **keep)
+    assert _best(tmp_path).steps() == [2, 4, 6]
+    # The run continues differently: 6 is not better anymore, so 2 is among the best again.
+    later = {6: 1.0, 8: 1.0, 10: 1.0, 12: 1.0, 14: 1.0, 16: 1.0}
+    _train(tmp_path, Scores(later), **keep)
+    assert steps_by_rank(_best(tmp_path)) == [2, 4]
+    assert json.loads((tmp_path / "best" / "info.json").read_text())["score"] == 7.0
+
+
+def test_rollback_restores_the_ranking(tmp_path: Path) -> None:
+    scores = {2: 5.0, 4: 7.0, 6: 9.0, 8: 1.0, 10: 1.0, 12: 1.0, 14: 1.0, 16: 1.0}
+
+    class After(Scores):
+        def on_evaluate(self, run: Any, logs: Any) -> None:
+            if run.step == 6:
+                self.scores[6] = 1.0  # After the rollback.
+
+    notes = Notes()
+    _train(
+        tmp_path,
+        After(scores),
+        notes=notes,
+        task__nan_from=7,
+        trainer__recovery_max_trials=1,
+        trainer__best_checkpoints_to_keep=2,
+    )
+    assert any("returned to step 4" in note for note in notes.notes)
+    assert steps_by_rank(_best(tmp_path)) == [2, 4]
+    assert json.loads((tmp_path / "best" / "info.json").read_text())["best_ckpt_global_step"] == 4
+
+
+def test_missing_best_checkpoint_is_reported(tmp_path: Path) -> None:
+    _train(tmp_path, Scores(SCORES), trainer__train_steps=8)
+    for path in _best(tmp_path).files(4):
+        path.unlink()
+    notes = Notes()
+    _train(tmp_path, Scores(SCORES), notes=notes)
+    assert any(
+        "checkpoints that are among the best are missing" in n and "best-4" in n
+        for n in notes.notes
+    )
+    assert _best(tmp_path).steps() == [8, 12]
+
+
+def test_number_of_best_checkpoints_may_change_between_starts(tmp_path: Path) -> None:
+    for count, last, steps in ((1, 4, [4]), (3, 8, [4, 6, 8]), (2, 12, [4, 8]), (1, 16, [8])):
+        settings = {"trainer__best_checkpoints_to_keep": count, "trainer__train_steps": last}
+        _train(tmp_path, Scores(SCORES), **settings)
+        assert _best(tmp_path).steps() == steps
+
+
+def test_evaluating_process_ranks_by_the_files(tmp_path: Path) -> None:
+    run(toy_config(**BEST), tmp_path, "train", callbacks=[])
+    for score in (3.0, 9.0):
+        scores = Scores({16: score})
+        run(toy_config(**BEST), tmp_path, "eval", callbacks=[scores])
+    record = _best(tmp_path).record(16)
+    assert record is not None
+    assert record.result["score"] == 9.0

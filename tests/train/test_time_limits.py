@@ -1,0 +1,196 @@
+"""`trainer.max_time` ends a start in good order, and checkpoints are saved by time."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orbit_runner.checkpoint.directory import CheckpointFolder
+from orbit_runner.checkpoint.fingerprint import weights_fingerprint
+from orbit_runner.cli.main import main
+from orbit_runner.errors import SettingError
+from orbit_runner.run_directory.run_summary import read_summary
+from orbit_runner.train.callbacks.base import Callback
+from orbit_runner.train.loops.time_limits import LONGEST_GRACE_PERIOD, longest_grace_period
+from tests.support.digits import cnn_config
+from tests.support.toy import Notes, records, run, toy_config
+
+# Each start trains one piece of one loop: at first, one step.
+AT_ONCE = {"trainer__max_time": "0.000001s"}
+
+
+class CountEnds(Callback):
+    """Counts the calls of `on_train_end`."""
+
+    def __init__(self) -> None:
+        self.ends = 0
+
+    def on_train_end(self, run: Any) -> None:
+        self.ends += 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"trainer__summary_interval": 5},
+        {"trainer__train_tf_while_loop": False},
+        {"trainer__early_stopping__metric": "validation_loss",
+         "trainer__early_stopping__patience": 1,
+         "trainer__early_stopping__min_delta": 1e9},
+    ],
+    ids=["in the graph", "records in the graph", "python loop", "early stopping"],
+)  # fmt: skip
+def test_run_that_was_stopped_three_times_has_the_weights_of_one_that_was_not(
+    changes: dict[str, Any], tmp_path: Path
+) -> None:
+    best = {
+        "trainer__best_checkpoint_export_subdir": "best",
+        "trainer__best_checkpoint_eval_metric": "accuracy",
+    }
+    settings = {"trainer__steps_per_loop": 20, **best, **changes}
+    whole, _ = run(cnn_config(**settings), tmp_path / "whole")
+    for step in (1, 2, 3):
+        run(cnn_config(**settings, **AT_ONCE), tmp_path / "parts")
+        assert CheckpointFolder(tmp_path / "parts" / "checkpoints").steps()[-1] == step
+    resumed, _ = run(cnn_config(**settings), tmp_path / "parts")
+
+    assert weights_fingerprint(resumed) == weights_fingerprint(whole)
+    evaluations = [
+        [(record["step"], record["accuracy"]) for record in records(tmp_path / name, "validation")]
+        for name in ("whole", "parts")
+    ]
+    assert evaluations[0] == evaluations[1] != []
+    info = [(tmp_path / name / "best" / "info.json").read_text() for name in ("whole", "parts")]
+    assert info[0] == info[1]
+
+
+def test_stopped_run_saves_and_is_continued_by_the_next_start(tmp_path: Path) -> None:
+    notes, counter = Notes(), CountEnds()
+    for _ in range(2):
+        run(toy_config(**AT_ONCE), tmp_path, notes=notes, callbacks=[counter])
+    said = [note for note in notes.notes if note.startswith("stopped")]
+    assert said == [
+        f"stopped after 0.000001s at step {step} of 20 (trainer.max_time); run the same command "
+        "again to continue"
+        for step in (1, 2)
+    ]
+    assert CheckpointFolder(tmp_path / "checkpoints").steps() == [1, 2]
+    assert not (tmp_path / "metrics.jsonl").exists()  # No record or evaluation is due there.
+    assert counter.ends == 0
+    run(toy_config(), tmp_path, callbacks=[counter])
+    assert [record["step"] for record in records(tmp_path, "validation")] == [5, 10, 15, 20]
+    assert counter.ends == 1
+
+
+def test_time_that_is_over_at_the_last_step_does_not_matter(tmp_path: Path) -> None:
+    notes, counter = Notes(), CountEnds()
+    config = toy_config(trainer__train_steps=1, **AT_ONCE)
+    _, logs = run(config, tmp_path, notes=notes, callbacks=[counter])
+    assert "error" in logs
+    assert counter.ends == 1
+    assert not [note for note in notes.notes if note.startswith("stopped")]
+
+
+@pytest.mark.parametrize("mode", ["train", "train_and_post_eval"])
+def test_stopped_run_is_not_evaluated(mode: str, tmp_path: Path) -> None:
+    _, logs = run(toy_config(**AT_ONCE), tmp_path, mode, run_post_eval=True)
+    assert logs == {}
+    assert not (tmp_path / "metrics.jsonl").exists()
+
+
+def test_time_counts_from_the_given_start(tmp_path: Path) -> None:
+    run(toy_config(trainer__max_time="1h"), tmp_path / "whole", started=None)
+    run(toy_config(trainer__max_time="1h"), tmp_path / "parts", started=-3600.0)
+    assert CheckpointFolder(tmp_path / "whole" / "checkpoints").steps()[-1] == 20
+    assert CheckpointFolder(tmp_path / "parts" / "checkpoints").steps()[-1] == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "period"),
+    [
+        ({}, 1e6),
+        ({"trainer__max_time": "3h"}, LONGEST_GRACE_PERIOD),
+        ({"trainer__max_time": "3h", "runtime__grace_period": 5.0}, 5.0),
+    ],
+)
+def test_pieces_of_loops_are_short_if_the_time_is_limited(
+    changes: dict[str, Any], period: float
+) -> None:
+    config = toy_config(**{"runtime__grace_period": 1e6, **changes})
+    assert longest_grace_period(config.trainer, config.runtime.grace_period) == period
+
+
+def test_checkpoints_are_saved_by_time_in_addition(tmp_path: Path) -> None:
+    changes = {"trainer__checkpoint_interval": 10, "trainer__steps_per_loop": 2}
+    often = {"trainer__checkpoint_time_interval": "0.000001s", "trainer__max_to_keep": None}
+    whole, _ = run(toy_config(**changes), tmp_path / "whole")
+    saved, _ = run(toy_config(**changes, **often), tmp_path / "often")
+    rarely = {**often, "trainer__checkpoint_time_interval": "1h"}
+    run(toy_config(**changes, **rarely), tmp_path / "rarely")
+    # At the end of each loop; the next one begins at an evaluation or a record of step 5.
+    steps = CheckpointFolder(tmp_path / "often" / "checkpoints").steps()
+    assert {2, 4, 5, 10, 12, 20} <= set(steps)
+    assert CheckpointFolder(tmp_path / "rarely" / "checkpoints").steps() == [10, 20]
+    assert weights_fingerprint(saved) == weights_fingerprint(whole)
+
+
+def test_command_ends_with_success_and_says_how_to_continue(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    flags = ["--experiment=digits_mlp", "--train_steps=30", "--model_dir=a"]
+    stopping = [*flags, "--trainer.max_time=0.001s", "--trainer.export_subdir=export"]
+    assert main(["run", *stopping]) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.split(maxsplit=2)[:2] == ["not", "complete"]
+    assert "at step 1 of 30 (trainer.max_time); run the same command again to continue" in last
+    assert not (tmp_path / "a" / "export").exists()
+    summary = read_summary(tmp_path / "a")
+    assert (summary.status, summary.step) == ("stopped", 1)
+    assert summary.reason == "after 0.001s at step 1 of 30 (trainer.max_time)"
+
+    assert main(["run", *flags, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["step"], found["stopped"]) == (30, "")
+    assert read_summary(tmp_path / "a").status == "finished"
+
+
+def test_custom_parts_of_a_driver_do_not_support_the_limits(tmp_path: Path) -> None:
+    from orbit_runner.model_garden.driver.experiment_runner import OrbitExperimentRunner
+
+    class OwnManager(OrbitExperimentRunner):
+        def _maybe_build_checkpoint_manager(self) -> Any:
+            import tensorflow as tf
+
+            checkpoint = self.trainer.checkpoint
+            return tf.train.CheckpointManager(checkpoint, self.model_dir, max_to_keep=1)
+
+    class OwnExporter(OrbitExperimentRunner):
+        def _build_best_checkpoint_exporter(self) -> Any:
+            return None
+
+    class OwnController(OrbitExperimentRunner):
+        def _build_controller(self, *args: Any, **kwargs: Any) -> Any:
+            super()._build_controller(*args, **kwargs)
+            return object()
+
+    from orbit_runner.tasks.build import build_task
+
+    best = {
+        "trainer__best_checkpoint_export_subdir": "best",
+        "trainer__best_checkpoint_eval_metric": "error",
+        "trainer__best_checkpoints_to_keep": 2,
+    }
+    for cls, changes, path in (
+        (OwnManager, {"trainer__keep_checkpoint_interval": 10}, "keep_checkpoint_interval"),
+        (OwnExporter, best, "best_checkpoints_to_keep"),
+        (OwnController, {"trainer__max_time": "3h"}, "max_time"),
+    ):
+        config = toy_config(**changes)
+        task = build_task(config, str(tmp_path))
+        with pytest.raises(SettingError, match="is not supported with a custom") as caught:
+            cls(None, task, "train_and_eval", config, str(tmp_path / path))
+        assert caught.value.path == f"trainer.{path}"
