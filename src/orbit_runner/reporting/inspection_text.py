@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from orbit_runner.data.tables.summary import ColumnSummary, EqualRows, TableSummary
 from orbit_runner.inspection.batches import TensorSummary
 from orbit_runner.inspection.experiment import Batch, Inspection
 from orbit_runner.inspection.layers import LayerRow, forward_flops, totals
@@ -14,6 +15,9 @@ from orbit_runner.reporting.numbers import duration, number_or_dash
 Rows = list[tuple[str, ...]]
 LAYER_HEAD = ("layer", "type", "output", "parameters", "FLOPs")
 TENSOR_HEAD = ("tensor", "shape", "type", "min", "max", "mean")
+COLUMN_HEAD = (
+    "column", "role", "kind", "missing", "distinct", "min", "max", "mean", "most frequent",
+)  # fmt: skip
 _NUMBERS = 2  # Columns at the end of the table of layers that are aligned to the right.
 
 
@@ -30,6 +34,8 @@ def format_inspection(found: Inspection, width: int) -> Iterator[str]:
     yield from _table(rows, (name, max(10, rest - name - 2)), right=_NUMBERS)
     yield ""
     yield from _pairs(model_rows(found))
+    if found.table is not None:
+        yield from _first_look(found.table)
     for title, batch in found.batches.items():
         yield ""
         yield batch_title(title, found)
@@ -55,6 +61,40 @@ def layer_rows(found: Inspection) -> Rows:
         (row.name, row.kind, shape_text(row.shape), f"{row.parameters:,}", flops_text(row.flops))
         for row in found.layers
     ]
+
+
+def table_title(name: str, summary: TableSummary) -> str:
+    """Returns the title of the columns of a section."""
+    return f"table of {name}: {summary.rows[name]:,} rows"
+
+
+def column_rows(columns: Sequence[ColumnSummary]) -> Rows:
+    """Returns the columns of a table as texts."""
+    return [
+        (
+            one.name,
+            one.role,
+            one.kind,
+            f"{one.missing:,}",
+            f"{one.distinct:,}",
+            *(number_or_dash(value) for value in (one.low, one.high, one.mean)),
+            ", ".join(f"{text} ({count:,})" for text, count in one.top) or "-",
+        )
+        for one in columns
+    ]
+
+
+def equal_row_rows(summary: TableSummary) -> Rows:
+    """Returns the equal rows within the sections and between them."""
+    first, second = summary.rows
+    texts = {f"repeated in {name}": rows for name, rows in summary.repeated.items()}
+    texts[f"of {second} also in {first}"] = summary.leaked
+    return [(name, _equal_rows(rows)) for name, rows in texts.items()]
+
+
+def _equal_rows(found: EqualRows) -> str:
+    examples = "; ".join(f"{left} = {right}" for left, right in found.examples)
+    return f"{found.rows:,}: {examples}" if examples else "0"
 
 
 def model_rows(found: Inspection) -> Rows:
@@ -192,6 +232,16 @@ def _evaluations(schedule: Schedule) -> str:
 def _tensor_row(one: TensorSummary) -> tuple[str, ...]:
     values = (number_or_dash(value) for value in (one.low, one.high, one.mean))
     return (one.name, shape_text(one.shape), one.dtype, *values)
+
+
+def _first_look(summary: TableSummary) -> Iterator[str]:
+    for name, columns in summary.columns.items():
+        yield ""
+        yield table_title(name, summary)
+        yield from _table([COLUMN_HEAD, *column_rows(columns)], (30,), right=0)
+    yield ""
+    yield "rows with equal features"
+    yield from _pairs(equal_row_rows(summary))
 
 
 def _batch(batch: Batch) -> Iterator[str]:

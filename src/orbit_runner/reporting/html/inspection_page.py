@@ -11,15 +11,19 @@ from orbit_runner.inspection.schedule import Schedule
 from orbit_runner.reporting.html.page import page, section, table
 from orbit_runner.reporting.html.svg_chart import Series, line_chart
 from orbit_runner.reporting.inspection_text import (
+    COLUMN_HEAD,
     LAYER_HEAD,
     TENSOR_HEAD,
     batch_title,
+    column_rows,
+    equal_row_rows,
     layer_rows,
     measured_rows,
     memory_rows,
     memory_title,
     model_rows,
     schedule_rows,
+    table_title,
     tensor_rows,
 )
 
@@ -32,6 +36,7 @@ def inspection_page(found: Inspection) -> str:
         f"<h1>{escape(title)}</h1>",
         section("Model", table((), model_rows(found))),
         section("Layers", table(LAYER_HEAD, layer_rows(found))),
+        *_first_look(found),
         *(
             section(batch_title(name, found).capitalize(), _batch(batch))
             for name, batch in found.batches.items()
@@ -41,6 +46,19 @@ def inspection_page(found: Inspection) -> str:
         section("Measured", measured),
     ]
     return page(title, "\n".join(filter(None, body)))
+
+
+def _first_look(found: Inspection) -> list[str]:
+    summary = found.table
+    if summary is None:
+        return []
+    return [
+        *(
+            section(table_title(name, summary).capitalize(), table(COLUMN_HEAD, column_rows(rows)))
+            for name, rows in summary.columns.items()
+        ),
+        section("Rows with equal features", table((), equal_row_rows(summary))),
+    ]
 
 
 def _batch(batch: Batch) -> str:
