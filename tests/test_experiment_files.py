@@ -87,6 +87,8 @@ def _both(setting: str, folder: Path) -> dict[str, Any]:
 
 
 FILES: dict[str, Callable[[Path], dict[str, Any]]] = {
+    "breast_cancer": _nothing,
+    "diabetes": _nothing,
     "digits": _nothing,
     "digits_mlp": _nothing,
     "efficientnet_imagenet": _imagenet,

@@ -19,6 +19,8 @@ __all__ = [
     "RATING_MODELS",
     "RATING_SOURCES",
     "SOURCES",
+    "TABLE_MODELS",
+    "TABLE_SOURCES",
     "TASKS",
     "TEXT_MODELS",
     "TEXT_SOURCES",
@@ -33,10 +35,12 @@ TASKS = Registry("task", entry_point_group="orbit_runner.tasks")
 IMAGE_MODELS = Registry("model")
 TEXT_MODELS = Registry("model")
 RATING_MODELS = Registry("model")
+TABLE_MODELS = Registry("model")
 SOURCES = Registry("data source")
 TEXT_SOURCES = Registry("data source")
 RATING_SOURCES = Registry("data source")
 ARRAY_SOURCES = Registry("data source")
+TABLE_SOURCES = Registry("data source")
 
 
 def register_task(name: str, *, config: Any, task: Any, help: str = "") -> None:
@@ -79,6 +83,12 @@ TASKS.register(
     config="orbit_runner.tasks.keras.config:KerasConfig",
     target="orbit_runner.tasks.keras.task:KerasTask",
     help="any Keras model on arrays, with losses and metrics of Keras",
+)
+TASKS.register(
+    "tabular",
+    config="orbit_runner.tasks.tabular.config:TabularConfig",
+    target="orbit_runner.tasks.tabular.task:TabularTask",
+    help="classification and regression of the rows of a table",
 )
 _IMAGE_CONFIGS = "orbit_runner.tasks.image_classification.models"
 IMAGE_MODELS.register(
@@ -192,3 +202,29 @@ for _name, _help in {
     ARRAY_SOURCES.register(
         _name, config=_ARRAYS, target="orbit_runner.tasks.keras.sources:load_source", help=_help
     )
+_NETWORKS = "orbit_runner.tasks.tabular"
+TABLE_MODELS.register(
+    "mlp",
+    config=f"{_NETWORKS}.config:TabularModelConfig",
+    target=f"{_NETWORKS}.networks:mlp",
+    help="multilayer perceptron (dense layers); without hidden layers a linear model",
+)
+TABLE_MODELS.register(
+    "wide_deep",
+    config=f"{_NETWORKS}.config:TabularModelConfig",
+    target=f"{_NETWORKS}.networks:wide_deep",
+    help="a linear model and a multilayer perceptron, added (Cheng et al. 2016)",
+)
+_TABLES = f"{_NETWORKS}.data_config:TableDataConfig"
+_READERS = "orbit_runner.data.tables"
+for _name, _target, _help in (
+    ("csv", f"{_READERS}.csv_file:load", "CSV files, plain or gzip"),
+    ("parquet", f"{_READERS}.parquet:load", "Parquet files"),
+    ("jsonl", f"{_READERS}.jsonl:load", "files of JSON objects, one per line"),
+    ("npz", f"{_READERS}.array_tables:load_npz", "NumPy arrays by name in .npz files"),
+    ("arrays", f"{_READERS}.array_tables:load_function", "arrays that a function returns"),
+    ("synthetic", f"{_READERS}.synthetic:load", "seeded random columns with targets to learn"),
+    ("breast_cancer", "orbit_runner.datasets.breast_cancer:load", "569 tumors, in scikit-learn"),
+    ("diabetes", "orbit_runner.datasets.diabetes:load", "442 patients, in scikit-learn"),
+):
+    TABLE_SOURCES.register(_name, config=_TABLES, target=_target, help=_help)

@@ -95,3 +95,21 @@ def test_images_of_an_experiment_without_pictures_are_refused(
     assert main(["inspect", *given, f"--images={tmp_path / 'x.png'}"]) == 2
 
     assert "--images: the training batch has no pictures" in capsys.readouterr().err
+
+
+def test_tables_get_a_first_look(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    given = ["diabetes", "--task.split=null", f"--html={tmp_path / 'page.html'}", QUIET]
+
+    assert main(["inspect", *given]) == 0
+    text = capsys.readouterr().out
+    assert main(["inspect", *given, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["table"]
+
+    assert re.search(r"^table of train_data: 442 rows$", text, re.M)
+    assert re.search(r"^  bmi +feature +number +0 +163 +18 +42\.2 +26\.38 +-$", text, re.M)
+    assert re.search(r"^  sex +feature +category +0 +2 +- +- +- +1 \(235\), 2 \(207\)$", text, re.M)
+    assert re.search(r"^  of validation_data also in train_data +442: \S+, row 1 = ", text, re.M)
+    assert found["rows"] == {"train_data": 442, "validation_data": 442}
+    assert found["leaked"]["rows"] == 442
+    assert found["repeated"]["train_data"] == {"rows": 0, "examples": []}
+    assert "progression</t" in (tmp_path / "page.html").read_text()

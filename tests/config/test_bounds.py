@@ -23,10 +23,13 @@ from orbit_runner.errors import SettingError
 from orbit_runner.tasks.image_classification.config import ImageClassificationConfig
 from orbit_runner.tasks.keras.config import KerasConfig
 from orbit_runner.tasks.recommendation.config import RecommendationConfig
+from orbit_runner.tasks.tabular.config import TabularConfig
 from orbit_runner.tasks.translation.config import TranslationConfig
 from orbit_runner.train.schedule import make_plan
 
-TASKS = (ImageClassificationConfig, TranslationConfig, RecommendationConfig, KerasConfig)
+TASKS = (
+    ImageClassificationConfig, TranslationConfig, RecommendationConfig, KerasConfig, TabularConfig,
+)  # fmt: skip
 LARGE = (2**31, 2**32, 2**63, 10**26)
 NOT_FINITE = (math.inf, -math.inf, math.nan)
 # Integers above INT_MAX, and why.
@@ -69,7 +72,7 @@ ZERO = {
          "watch_interval", "keep_checkpoint_interval"), _OFF),
     **dict.fromkeys(
         ("augment_padding", "extra_decode_length", "cutout_const", "translate_const", "magnitude",
-         "min_delta", "initial_accumulator_value", "linear_decay_fraction", "label_smoothing",
+         "max_one_hot", "min_delta", "initial_accumulator_value", "linear_decay_fraction", "label_smoothing",
          "l2_weight_decay", "mf_regularization", "mlp_regularization", "weight_decay",
          "weight_decay_rate"), _NONE),
     **dict.fromkeys(

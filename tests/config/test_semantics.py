@@ -12,7 +12,7 @@ from orbit_runner.config.errors import ConfigError
 from orbit_runner.config.parsing.search_path import shipped_root
 from orbit_runner.config.schema.base import Config
 from orbit_runner.config.schema.checks.batch import batch_problems
-from orbit_runner.registry import IMAGE_MODELS, RATING_MODELS, TASKS, TEXT_MODELS
+from orbit_runner.registry import IMAGE_MODELS, RATING_MODELS, TABLE_MODELS, TASKS, TEXT_MODELS
 
 OPT = "trainer.optimizer_config"
 LR = f"{OPT}.learning_rate"
@@ -86,6 +86,10 @@ CASES = [
     ("NeuMFConfig", "task.model.layers=[33, 8]", "task.model.layers", "got [33, 8], expected an even number first"),
     ("NeuMFConfig", "task.model={kind: gmf, mlp_regularization: 0.1}", "task.model.mlp_regularization", "got 0.1, which has no effect with kind: gmf"),
     ("NeuMFConfig", "task.model={kind: mlp, mf_regularization: 0.1}", "task.model.mf_regularization", "got 0.1, which has no effect with kind: mlp"),
+    ("TabularConfig", "task.targets=[]", "task.targets", "is empty; list the columns to predict"),
+    ("FeaturesConfig", "task.features.categorical=[sex, age]", "task.features.categorical", "age is listed twice"),
+    ("TableDataConfig", "task.train_data.function=a:b", "task.train_data.function", "is read only by source 'arrays', got source 'diabetes'"),
+    ("TableSplitConfig", "task.split.column=part", "task.split.column", "got both of column and fractions"),
 ]  # fmt: skip
 # The experiments that are overridden instead of digits.
 EXPERIMENTS = {
@@ -94,6 +98,9 @@ EXPERIMENTS = {
     "TransformerConfig": "transformer_multi30k",
     "RecommendationConfig": "ncf_movielens",
     "NeuMFConfig": "ncf_movielens",
+    **dict.fromkeys(
+        ("TabularConfig", "FeaturesConfig", "TableDataConfig", "TableSplitConfig"), "diabetes"
+    ),
 }
 
 
@@ -119,7 +126,7 @@ def test_contradiction_is_attributed_to_explicitly_written_settings(
 
 
 def test_every_class_with_checks_has_a_test_case() -> None:
-    for registry in (TASKS, IMAGE_MODELS, TEXT_MODELS, RATING_MODELS):
+    for registry in (TASKS, IMAGE_MODELS, TEXT_MODELS, RATING_MODELS, TABLE_MODELS):
         for entry in registry.entries():
             entry.load_config()
 

@@ -27,7 +27,8 @@ def test_run_directory_page_lists_every_file_of_a_run(
     rows = re.findall(r"^\| (`.*?) \|", table, flags=re.MULTILINE)
     listed = {name.rstrip("/") for row in rows for name in re.findall(r"`([^`]+)`", row)}
     written = {path.name for path in run.iterdir() if not path.name.startswith(".")}
-    assert written | {"code.patch", "trackers.json", "wandb"} == listed
+    others = {"code.patch", "trackers.json", "wandb", "preprocessing.json"}
+    assert written | others == listed
     inside = {re.sub(r"\d+.*", "", path.name) for path in (run / "checkpoints").iterdir()}
     assert {"ckpt-", "fingerprints.jsonl"} <= inside
     page = PAGE.read_text(encoding="utf-8").partition("\n## The record of a checkpoint\n")[2]

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from orbit_runner.config.schema.experiment import ExperimentConfig
 from orbit_runner.config.schema.runtime import RuntimeConfig
+from orbit_runner.data.tables.summary import TableSummary
 from orbit_runner.errors import DataError, RunnerError, SettingError, first_line
 from orbit_runner.inspection import allocator
 from orbit_runner.inspection.batches import batch_summary, pictures, sentences
@@ -73,6 +74,7 @@ class Inspection:
         schedule: The schedule, or why it is unknown.
         measured: What a few steps took; None if they were not run.
         every_layer: Whether each layer has a row of its own.
+        table: A first look at the table; None if the data is no table.
     """
 
     name: str
@@ -84,6 +86,7 @@ class Inspection:
     schedule: Schedule | str
     measured: Measurement | None
     every_layer: bool = False
+    table: TableSummary | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the values for JSON, without pictures."""
@@ -158,6 +161,8 @@ def inspect_experiment(
         schedule=schedule,
         measured=measured,
         every_layer=every_layer,
+        # Model Garden's tasks have no such method.
+        table=None if config.is_official else localize(config).task.data_summary(),
     )
 
 

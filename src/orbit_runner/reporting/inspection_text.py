@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from orbit_runner.data.tables.summary import ColumnSummary, EqualRows, TableSummary
 from orbit_runner.inspection.experiment import Batch, Inspection
 from orbit_runner.inspection.schedule import Schedule
 from orbit_runner.reporting.comparison_text import draw_curves
@@ -17,6 +18,9 @@ from orbit_runner.reporting.layer_text import (
 )
 from orbit_runner.reporting.numbers import duration, number_or_dash
 
+COLUMN_HEAD = (
+    "column", "role", "kind", "missing", "distinct", "min", "max", "mean", "most frequent",
+)  # fmt: skip
 _NUMBERS = 2  # Columns at the end of the table of layers that are aligned to the right.
 
 
@@ -34,6 +38,8 @@ def format_inspection(found: Inspection, width: int) -> Iterator[str]:
     yield from _table(rows, (name, max(10, rest - name - 2)), right=_NUMBERS)
     yield ""
     yield from _pairs(total_rows(found.layers, found.step_flops))
+    if found.table is not None:
+        yield from _first_look(found.table)
     for title, batch in found.batches.items():
         yield ""
         yield batch_title(title, found)
@@ -51,6 +57,40 @@ def format_inspection(found: Inspection, width: int) -> Iterator[str]:
         yield ""
         yield "measured"
         yield from _pairs(measured_rows(found))
+
+
+def table_title(name: str, summary: TableSummary) -> str:
+    """Returns the title of the columns of a section."""
+    return f"table of {name}: {summary.rows[name]:,} rows"
+
+
+def column_rows(columns: Sequence[ColumnSummary]) -> Rows:
+    """Returns the columns of a table as texts."""
+    return [
+        (
+            one.name,
+            one.role,
+            one.kind,
+            f"{one.missing:,}",
+            f"{one.distinct:,}",
+            *(number_or_dash(value) for value in (one.low, one.high, one.mean)),
+            ", ".join(f"{text} ({count:,})" for text, count in one.top) or "-",
+        )
+        for one in columns
+    ]
+
+
+def equal_row_rows(summary: TableSummary) -> Rows:
+    """Returns the equal rows within the sections and between them."""
+    first, second = summary.rows
+    texts = {f"repeated in {name}": rows for name, rows in summary.repeated.items()}
+    texts[f"of {second} also in {first}"] = summary.leaked
+    return [(name, _equal_rows(rows)) for name, rows in texts.items()]
+
+
+def _equal_rows(found: EqualRows) -> str:
+    examples = "; ".join(f"{left} = {right}" for left, right in found.examples)
+    return f"{found.rows:,}: {examples}" if examples else "0"
 
 
 def memory_rows(found: Inspection) -> Rows:
@@ -146,6 +186,16 @@ def _evaluations(schedule: Schedule) -> str:
     batches = schedule.validation_steps
     each = f", of {batches:,} batch{'es' if batches != 1 else ''} each" if batches else ""
     return f"{schedule.evaluations:,}{each}"
+
+
+def _first_look(summary: TableSummary) -> Iterator[str]:
+    for name, columns in summary.columns.items():
+        yield ""
+        yield table_title(name, summary)
+        yield from _table([COLUMN_HEAD, *column_rows(columns)], (30,), right=0)
+    yield ""
+    yield "rows with equal features"
+    yield from _pairs(equal_row_rows(summary))
 
 
 def _batch(batch: Batch) -> Iterator[str]:

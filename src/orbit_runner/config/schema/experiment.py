@@ -98,6 +98,13 @@ class TaskConfig(Config):
         """
         return None
 
+    def data_summary(self) -> Any:
+        """Returns a first look at the data for `runner inspect`, or None.
+
+        Only tables have one: a `TableSummary` of `orbit_runner.data.tables.summary`.
+        """
+        return None
+
     @property
     def compares_data(self) -> bool:
         """Whether `data_files` can identify the same data in another directory."""

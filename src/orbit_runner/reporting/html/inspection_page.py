@@ -13,11 +13,15 @@ from orbit_runner.reporting.html.page import page, section, table
 from orbit_runner.reporting.html.picture_grid import picture_grid
 from orbit_runner.reporting.html.svg_chart import Series, line_chart
 from orbit_runner.reporting.inspection_text import (
+    COLUMN_HEAD,
     batch_title,
+    column_rows,
+    equal_row_rows,
     measured_rows,
     memory_rows,
     memory_title,
     schedule_rows,
+    table_title,
 )
 from orbit_runner.reporting.layer_text import TENSOR_HEAD, tensor_rows, total_rows
 from orbit_runner.reporting.report_data.files import Picture
@@ -33,6 +37,7 @@ def inspection_page(found: Inspection) -> str:
         f"<h1>{escape(title)}</h1>",
         section("Model", table((), total_rows(found.layers, found.step_flops))),
         section("Layers", layers_table(found.layers)),
+        *_first_look(found),
         *(
             section(batch_title(name, found).capitalize(), _batch(batch))
             for name, batch in found.batches.items()
@@ -42,6 +47,19 @@ def inspection_page(found: Inspection) -> str:
         section("Measured", measured),
     ]
     return page(title, "\n".join(filter(None, body)))
+
+
+def _first_look(found: Inspection) -> list[str]:
+    summary = found.table
+    if summary is None:
+        return []
+    return [
+        *(
+            section(table_title(name, summary).capitalize(), table(COLUMN_HEAD, column_rows(rows)))
+            for name, rows in summary.columns.items()
+        ),
+        section("Rows with equal features", table((), equal_row_rows(summary))),
+    ]
 
 
 def _batch(batch: Batch) -> str:

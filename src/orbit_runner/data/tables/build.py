@@ -1,0 +1,157 @@
+"""Converts blocks of rows to columns of numbers, categories and keys."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from orbit_runner.data.tables.columns import CATEGORY, MISSING, NUMBER, Column, sorted_texts
+from orbit_runner.data.tables.hashing import hash_texts
+from orbit_runner.data.tables.reader import Block, TableReader
+from orbit_runner.errors import DataError, shorten
+from orbit_runner.utils.progress_line import Progress
+
+Parts = list[tuple[str, int]]
+
+
+def build_columns(reader: TableReader, kinds: Mapping[str, str]) -> tuple[dict[str, Column], Parts]:
+    """Reads columns, and returns them by name, and the name and the rows of each file.
+
+    `kinds` has the kind of each column. Only these columns and one block of rows are in memory.
+    Logs progress if this takes long. Raises `DataError` with file, row and column if a value does
+    not fit its kind.
+    """
+    builders: dict[str, _Builder] = {name: _BUILDERS[kind](name) for name, kind in kinds.items()}
+    progress, parts, total = Progress(f"reading {reader.name}"), Parts(), 0
+    for block in reader.blocks(list(kinds)):
+        rows = len(next(iter(block.columns.values())))
+        for name, builder in builders.items():
+            builder.add(block.columns[name], block)
+        if block.first == 1:
+            parts.append((block.file, 0))
+        parts[-1] = (block.file, parts[-1][1] + rows)
+        total += rows
+        progress(f"{total:,} rows")
+    if not total:
+        raise DataError(f"{reader.name}: there are no rows", field="input_path")
+    return {name: builder.column() for name, builder in builders.items()}, parts
+
+
+class _Builder:
+    """Collects the values of a column."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.blocks: list[np.ndarray] = []
+
+    def add(self, array: Any, block: Block) -> None:
+        """Adds an Arrow array."""
+        raise NotImplementedError
+
+    def column(self) -> Column:
+        """Returns the column, and releases the blocks."""
+        raise NotImplementedError
+
+    def values(self) -> np.ndarray:
+        """Returns all values in one array, and releases the blocks."""
+        blocks, self.blocks = self.blocks, []
+        return np.concatenate(blocks)
+
+
+class _Numbers(_Builder):
+    def add(self, array: Any, block: Block) -> None:
+        exact = _numbers(array, self.name, block)
+        with np.errstate(over="ignore"):
+            values = exact.astype(np.float32)
+        if np.isinf(values).any():
+            row = int(np.isinf(values).argmax())
+            raise _mismatch(block, row, self.name, f"{exact[row]:g}", "a number of 32 bits")
+        self.blocks.append(values)
+
+    def column(self) -> Column:
+        return Column(self.name, NUMBER, self.values())
+
+
+class _Categories(_Builder):
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self._codes: dict[str, int] = {}
+
+    def add(self, array: Any, block: Block) -> None:
+        encoded = _texts(array).dictionary_encode()
+        codes = [self._code(text) for text in encoded.dictionary.to_pylist()]
+        # The last one is that of missing values, whose index is -1.
+        table = np.array([*codes, MISSING], np.int32)
+        indices = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+        self.blocks.append(table[indices])
+
+    def column(self) -> Column:
+        vocabulary = sorted_texts(list(self._codes))
+        table = np.full(len(vocabulary) + 1, MISSING, np.int32)
+        table[[self._codes[text] for text in vocabulary]] = np.arange(len(vocabulary))
+        return Column(self.name, CATEGORY, table[self.values()], tuple(vocabulary))
+
+    def _code(self, text: str) -> int:
+        return self._codes.setdefault(text, len(self._codes)) if text else MISSING
+
+
+class _Keys(_Builder):
+    def add(self, array: Any, block: Block) -> None:
+        self.blocks.append(hash_texts([text or "" for text in _texts(array).to_pylist()]))
+
+    def column(self) -> Column:
+        return Column(self.name, "key", self.values())
+
+
+_BUILDERS: dict[str, type[_Builder]] = {
+    "number": _Numbers,
+    "category": _Categories,
+    "key": _Keys,
+}
+
+
+def _texts(array: Any) -> Any:
+    """Returns an Arrow array as texts without spaces at both ends."""
+    import pyarrow
+    from pyarrow import compute
+
+    texts = array.cast(pyarrow.string())
+    # Not spaces in other positions, which may distinguish two categories.
+    return compute.utf8_trim_whitespace(texts)
+
+
+def _numbers(array: Any, name: str, block: Block) -> np.ndarray:
+    """Returns an Arrow array as float64 [n], NaN for missing values."""
+    import pyarrow
+    from pyarrow import types
+
+    if types.is_dictionary(array.type):
+        array = array.cast(array.type.value_type)
+    if types.is_string(array.type) or types.is_large_string(array.type):
+        array = _texts(array)
+        try:
+            found = array.cast(pyarrow.float64())
+        except pyarrow.ArrowInvalid:
+            texts = array.to_pylist()
+            return np.array([_number(text, row, name, block) for row, text in enumerate(texts)])
+    else:
+        found = array.cast(pyarrow.float64(), safe=False)
+    return found.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
+
+
+def _number(text: str | None, row: int, name: str, block: Block) -> float:
+    try:
+        return float(text) if text else np.nan
+    except ValueError:
+        assert text is not None
+        expected = "a number\nto use its texts, list the column in task.features.categorical"
+        raise _mismatch(block, row, name, repr(shorten(text, 80)), expected) from None
+
+
+def _mismatch(block: Block, row: int, name: str, got: str, expected: str) -> DataError:
+    return DataError(
+        f"{block.file}, row {block.first + row}: column {name!r}: got {got}, expected {expected}",
+        field="columns",
+    )

@@ -1,0 +1,133 @@
+"""Reads the columns of a table, and caches those that took long to read.
+
+Each column has its own file, so that another feature does not read the others again. A cached
+column is mapped into memory, and its pages are read when they are used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import time
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from orbit_runner.data.tables.build import Parts, build_columns
+from orbit_runner.data.tables.columns import Column, TableSource, check_names
+from orbit_runner.data.tables.reader import TableReader
+from orbit_runner.errors import DataError
+from orbit_runner.utils.cache import cache_folder, write_aside
+
+_FORMAT = 1
+# Tables that were read faster are not worth the space.
+_KEPT_SECONDS = 1.0
+_ALIGNED = 64
+_Found = tuple[Column, Parts]
+
+
+def read_table(
+    reader: TableReader, kinds: Mapping[str, str], *, kept_seconds: float = _KEPT_SECONDS
+) -> TableSource:
+    """Returns the columns of a table, from the cache if the files have not changed.
+
+    Args:
+        reader: The table.
+        kinds: The kind of each column: `number`, `category` or `key`.
+        kept_seconds: Columns are cached if reading them took longer.
+
+    Raises:
+        DataError: A column is missing, or a value does not fit the kind of its column.
+    """
+    check_names(reader.name, list(kinds), list(reader.kinds))
+    keys = {name: _key(reader, name, kind) for name, kind in kinds.items()}
+    found = {name: hit for name, key in keys.items() if (hit := _read(key))}
+    lacking = {name: kind for name, kind in kinds.items() if name not in found}
+    if lacking:
+        began = time.monotonic()
+        columns, parts = build_columns(reader, lacking)
+        found |= {name: (column, parts) for name, column in columns.items()}
+        if reader.files and time.monotonic() - began > kept_seconds:
+            for name, column in columns.items():
+                _write(keys[name], column, parts)
+                # The mapped file takes the place of the array in memory.
+                found[name] = _read(keys[name]) or found[name]
+    parts = next(iter(found.values()))[1]
+    if any(other != parts for _, other in found.values()):
+        raise DataError(f"{reader.name}: the files changed while they were read")
+    return TableSource(
+        name=reader.name,
+        columns={name: found[name][0] for name in kinds},
+        parts=parts,
+        files=reader.files,
+    )
+
+
+def _key(reader: TableReader, name: str, kind: str) -> dict[str, Any]:
+    """Returns what the values of a column depend on."""
+    paths = [path.absolute() for path in reader.files]
+    try:
+        status = [os.stat(path) for path in paths]
+    except OSError as error:
+        raise DataError(f"{error.filename}: cannot be read ({error.strerror})") from None
+    return {
+        "format": _FORMAT,
+        "source": reader.name,
+        "files": [os.fspath(path) for path in paths],
+        "bytes": [one.st_size for one in status],
+        "mtime_ns": [one.st_mtime_ns for one in status],
+        "options": dataclasses.asdict(reader.options) if reader.files else {},
+        "column": name,
+        "kind": kind,
+    }
+
+
+def _entry(key: Mapping[str, Any]) -> Path:
+    # Without sizes and times: a changed file replaces its columns.
+    text = json.dumps([key[name] for name in ("source", "files", "options", "column", "kind")])
+    return cache_folder("tables") / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.column"
+
+
+def _read(key: Mapping[str, Any]) -> _Found | None:
+    if not key["files"]:
+        return None
+    entry = _entry(key)
+    try:
+        with entry.open("rb") as file:
+            said = json.loads(file.readline())
+        if said["key"] != json.loads(json.dumps(key)):
+            return None
+        values = np.memmap(entry, said["dtype"], "r", said["offset"], (said["rows"],))
+        if zlib.crc32(values.data) != said["crc32"]:
+            return None
+        column = Column(key["column"], key["kind"], values, tuple(said["vocabulary"]))
+        return column, [(str(name), int(rows)) for name, rows in said["parts"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _write(key: Mapping[str, Any], column: Column, parts: Parts) -> None:
+    values = np.ascontiguousarray(column.values)
+    said = {
+        "key": key,
+        "parts": parts,
+        "dtype": values.dtype.str,
+        "rows": len(values),
+        "crc32": zlib.crc32(values.data),
+        "vocabulary": column.vocabulary,
+        "offset": 0,
+    }
+    # The offset is part of the line whose length it depends on; 20 characters are enough for it.
+    size = len(json.dumps(said)) + 20
+    said["offset"] = -(-size // _ALIGNED) * _ALIGNED
+    head = json.dumps(said).encode()
+    head += b" " * (said["offset"] - len(head) - 1) + b"\n"
+    # If the cache cannot be written, the next run only takes longer.
+    with contextlib.suppress(OSError):
+        write_aside(_entry(key), head + values.tobytes())

@@ -1,0 +1,111 @@
+"""The columns of a table in memory. Does not import TensorFlow, to report errors early."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from orbit_runner.errors import DataError, unknown
+
+# The kinds of columns. A key is only hashed, to decide on the part that a row belongs to.
+NUMBER, CATEGORY, KEY = "number", "category", "key"
+MISSING = -1
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Column:
+    """A column of a table.
+
+    Attributes:
+        name: Its name in the files.
+        kind: `number`, `category` or `key`.
+        values: [n]. Numbers are float32, NaN if missing. Categories are int32 indices into the
+            vocabulary, -1 if missing. Keys are uint64 hashes of the texts.
+        vocabulary: The different texts of a category, sorted; by value if all are integers.
+    """
+
+    name: str
+    kind: str
+    values: np.ndarray
+    vocabulary: tuple[str, ...] = ()
+
+    def missing(self) -> np.ndarray:
+        """Returns which values are missing, bool [n]."""
+        if self.kind == NUMBER:
+            return np.isnan(self.values)
+        return self.values == MISSING if self.kind == CATEGORY else np.zeros(len(self.values), bool)
+
+    def text_counts(self) -> dict[str, int]:
+        """Returns the number of rows with each text of a category, "" for missing values.
+
+        Texts that no row has are left out. The order is that of the vocabulary, "" first.
+        """
+        # Faster than `np.unique`, which sorts all rows.
+        counts = np.bincount(self.values + 1, minlength=len(self.vocabulary) + 1)
+        texts = ("", *self.vocabulary)
+        return {texts[code]: int(counts[code]) for code in np.flatnonzero(counts)}
+
+    def text(self, row: int) -> str:
+        """Returns a value as text, "" if it is missing."""
+        if self.kind == CATEGORY:
+            code = int(self.values[row])
+            return "" if code == MISSING else self.vocabulary[code]
+        value = self.values[row]
+        return "" if self.kind == NUMBER and np.isnan(value) else f"{value:.6g}"
+
+    def take(self, rows: np.ndarray | slice) -> Column:
+        """Returns the column with some of its rows."""
+        return dataclasses.replace(self, values=self.values[rows])
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TableSource:
+    """The columns of a table that are used.
+
+    Attributes:
+        name: Name of the data source, for messages.
+        columns: The columns by name.
+        parts: The name and the number of rows of each file, in order; for arrays, of the arrays.
+        files: The files that the columns were read from, if any.
+    """
+
+    name: str
+    columns: Mapping[str, Column]
+    parts: Sequence[tuple[str, int]]
+    files: tuple[Path, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """The number of rows."""
+        return sum(rows for _, rows in self.parts)
+
+    def where(self, row: int) -> str:
+        """Returns the file and the number of a row there, from 1, such as `a.csv, row 7`."""
+        for name, rows in self.parts:
+            if row < rows:
+                return f"{name}, row {row + 1}"
+            row -= rows
+        raise IndexError(row)
+
+
+def check_names(source: str, wanted: Iterator[str] | Sequence[str], known: Sequence[str]) -> None:
+    """Raises `DataError` for a column that the table does not have."""
+    for name in wanted:
+        if name not in known:
+            raise DataError(f"{source}: {unknown('column', name, known)}", field="columns")
+
+
+def sorted_texts(texts: Sequence[str]) -> list[str]:
+    """Returns texts in order; by value if all are integers, so that 10 follows 9."""
+    if all(_is_integer(text) for text in texts):
+        return sorted(texts, key=int)
+    return sorted(texts)
+
+
+def _is_integer(text: str) -> bool:
+    digits = text.removeprefix("-")
+    # Not `007`, which is another text than `7`.
+    return digits.isascii() and digits.isdigit() and str(int(text)) == text

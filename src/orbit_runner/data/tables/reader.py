@@ -1,0 +1,88 @@
+"""What all table formats have in common: the names and kinds of columns, and blocks of rows."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from orbit_runner.data.files import named_files
+from orbit_runner.errors import DataError
+
+_HINT = "set data_dir to the directory of the files, or input_path to files or patterns"
+
+
+@dataclasses.dataclass(frozen=True)
+class TableOptions:
+    """How to read a table.
+
+    Attributes:
+        delimiter: The character between the columns of a CSV file.
+        column_names: The columns of CSV files without a header.
+        missing_values: The texts in CSV files that mean that a value is missing.
+        function: `module:function` that returns arrays by name.
+    """
+
+    delimiter: str = ","
+    column_names: tuple[str, ...] = ()
+    missing_values: tuple[str, ...] = ()
+    function: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """Consecutive rows of a file.
+
+    Attributes:
+        columns: Arrow arrays by name, all of the same length.
+        file: The name of the file, for messages.
+        first: The number of the first row in the file, from 1.
+    """
+
+    columns: Mapping[str, Any]
+    file: str
+    first: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TableReader:
+    """A table that can be read in blocks of rows.
+
+    Attributes:
+        name: Name of the data source, for messages.
+        kinds: The kind of each column as far as the first rows and the types of the file tell:
+            `number` or `category`. A kind that is neither describes a type that cannot be used.
+        blocks: Returns the rows of some columns, in order.
+        files: The files, if any.
+        options: What the values depend on besides the files.
+    """
+
+    name: str
+    kinds: Mapping[str, str]
+    blocks: Callable[[Sequence[str]], Iterator[Block]]
+    files: tuple[Path, ...] = ()
+    options: TableOptions = TableOptions()
+
+
+def table_files(source: str, data_dir: str, input_path: Sequence[str], usual: str) -> list[Path]:
+    """Returns the files of `input_path`, by default those in `data_dir` that match `usual`.
+
+    They are in the order of their names. Raises `DataError` if there are none.
+    """
+    if not data_dir and not input_path:
+        raise DataError(f"{source}: no files are set; {_HINT}")
+    return named_files(source, data_dir, input_path or (usual,))
+
+
+def check_equal_names(
+    path: Path, names: Sequence[str], first: Path, expected: Sequence[str]
+) -> None:
+    """Raises `DataError` if a file has other columns than the first file."""
+    lacking = [name for name in expected if name not in names]
+    if lacking:
+        raise DataError(
+            f"{path}: has no column {lacking[0]!r}, which {first.name} has\n"
+            f"columns: {', '.join(names)}",
+            field="input_path",
+        )

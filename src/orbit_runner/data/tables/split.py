@@ -1,0 +1,60 @@
+"""Which rows of a table belong to which part, such as `train` and `validation`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from orbit_runner.data.tables.columns import Column
+from orbit_runner.data.tables.hashing import mix
+from orbit_runner.errors import DataError, unknown
+
+_SALT = 0x7061727473  # Other uses of the same hashes are independent.
+
+
+def rows_with_value(column: Column, value: str) -> np.ndarray:
+    """Returns the rows in which a category has a value, in order: int64 [k].
+
+    Raises `DataError` if there is none.
+    """
+    if value not in column.vocabulary:
+        problem = unknown(f"value of column {column.name!r}:", value, column.vocabulary[:20])
+        raise DataError(problem, field="split")
+    return np.flatnonzero(column.values == column.vocabulary.index(value))
+
+
+def rows_of_fraction(places: np.ndarray, fractions: Mapping[str, float], part: str) -> np.ndarray:
+    """Returns the rows of a part, in order: int64 [k].
+
+    A row's hash decides on its part, so that no row moves to another part when rows are added, and
+    rows with equal hashes are in the same part.
+
+    Args:
+        places: The result of `positions`, float64 [n].
+        fractions: The share of each part. Rows beyond their sum are in no part.
+        part: The name of the part.
+
+    Raises:
+        DataError: There is no such part, or it has no rows.
+    """
+    if part not in fractions:
+        raise DataError(unknown("part", part, list(fractions)), field="split")
+    names = list(fractions)
+    bounds = np.cumsum([0.0, *fractions.values()])
+    index = names.index(part)
+    # The sum of all fractions may be slightly less than 1.
+    end = np.inf if index == len(names) - 1 and bounds[-1] > 1 - 1e-9 else bounds[index + 1]
+    rows = np.flatnonzero((places >= bounds[index]) & (places < end))
+    if not len(rows):
+        raise DataError(f"part {part!r} has no rows of {len(places):,}", field="split")
+    return rows
+
+
+def positions(hashes: np.ndarray, seed: int) -> np.ndarray:
+    """Returns a number from 0 to 1 (excluded) for each hash, uint64 [n]: float64 [n].
+
+    Another seed gives other numbers.
+    """
+    key = mix(np.array([(seed ^ _SALT) % 2**64], np.uint64))
+    return (mix(hashes ^ key) >> np.uint64(11)).astype(np.float64) * 2.0**-53

@@ -1,0 +1,164 @@
+"""A first look at a table: its columns, and rows that are equal within and between the parts."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from orbit_runner.data.tables.columns import CATEGORY, Column, TableSource
+from orbit_runner.data.tables.hashing import hash_rows
+
+_TOP = 10
+_EXAMPLES = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class ColumnSummary:
+    """A column in numbers.
+
+    Attributes:
+        name: Its name.
+        role: What it is used for, such as `feature`.
+        kind: `number` or `category`.
+        missing: The number of missing values.
+        distinct: The number of different values.
+        low: The smallest number; None if there are none.
+        high: The largest number.
+        mean: The mean of the numbers.
+        top: The most frequent categories, with the number of their rows.
+    """
+
+    name: str
+    role: str
+    kind: str
+    missing: int
+    distinct: int
+    low: float | None = None
+    high: float | None = None
+    mean: float | None = None
+    top: Sequence[tuple[str, int]] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class EqualRows:
+    """Rows whose features are equal.
+
+    Attributes:
+        rows: The number of rows whose features occurred before.
+        examples: Pairs of equal rows, each with its file and number.
+    """
+
+    rows: int
+    examples: Sequence[tuple[str, str]] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class TablePart:
+    """The rows of a table that a section of the config reads."""
+
+    source: TableSource
+    rows: np.ndarray | None = None  # int64 [k]; None for all.
+
+    @property
+    def size(self) -> int:
+        """The number of rows."""
+        return self.source.size if self.rows is None else len(self.rows)
+
+    def column(self, name: str) -> Column:
+        """Returns the values of a column in these rows."""
+        found = self.source.columns[name]
+        return found if self.rows is None else found.take(self.rows)
+
+    def where(self, row: int) -> str:
+        """Returns the file and the number of one of these rows."""
+        return self.source.where(row if self.rows is None else int(self.rows[row]))
+
+
+@dataclasses.dataclass(frozen=True)
+class TableSummary:
+    """A first look at the parts of a table.
+
+    Attributes:
+        rows: The number of rows of each part.
+        columns: The columns of each part.
+        repeated: Equal rows within each part.
+        leaked: Rows of the second part that are equal to a row of the first.
+    """
+
+    rows: Mapping[str, int]
+    columns: Mapping[str, Sequence[ColumnSummary]]
+    repeated: Mapping[str, EqualRows]
+    leaked: EqualRows
+
+
+def summarize(
+    parts: Mapping[str, TablePart], roles: Mapping[str, str], features: Sequence[str]
+) -> TableSummary:
+    """Returns the first look at two parts.
+
+    `roles` has the use of each column to show. `features` are the columns that make rows equal.
+    """
+    hashes = {name: row_hashes(part, features) for name, part in parts.items()}
+    (first, left), (second, right) = parts.items()
+    return TableSummary(
+        rows={name: part.size for name, part in parts.items()},
+        columns={
+            name: [summarize_column(part.column(one), role) for one, role in roles.items()]
+            for name, part in parts.items()
+        },
+        repeated={name: _repeated(part, hashes[name]) for name, part in parts.items()},
+        leaked=leaked_rows(left, right, hashes[first], hashes[second]),
+    )
+
+
+def summarize_column(column: Column, role: str) -> ColumnSummary:
+    """Returns a column in numbers."""
+    missing = column.missing()
+    values, count = column.values[~missing], int(missing.sum())
+    if column.kind == CATEGORY:
+        counts = {text: rows for text, rows in column.text_counts().items() if text}
+        top = sorted(counts.items(), key=lambda found: -found[1])[:_TOP]
+        return ColumnSummary(column.name, role, column.kind, count, len(counts), top=top)
+    if not len(values):
+        return ColumnSummary(column.name, role, column.kind, count, 0)
+    return ColumnSummary(
+        column.name,
+        role,
+        column.kind,
+        count,
+        len(np.unique(values)),
+        float(values.min()),
+        float(values.max()),
+        float(values.mean(dtype=np.float64)),
+    )
+
+
+def row_hashes(part: TablePart, features: Sequence[str]) -> np.ndarray:
+    """Returns a hash of the features of each row of a part, uint64 [n]."""
+    return hash_rows(part.column(name) for name in features)
+
+
+def leaked_rows(
+    train: TablePart, validation: TablePart, left: np.ndarray, right: np.ndarray
+) -> EqualRows:
+    """Returns the rows of `validation` whose features are those of a row of `train`.
+
+    `left` and `right` are their hashes from `row_hashes`.
+    """
+    there = np.flatnonzero(np.isin(right, left))
+    examples = [
+        (train.where(int((left == right[row]).argmax())), validation.where(int(row)))
+        for row in there[:_EXAMPLES]
+    ]
+    return EqualRows(len(there), examples)
+
+
+def _repeated(part: TablePart, hashes: np.ndarray) -> EqualRows:
+    _, first, inverse = np.unique(hashes, return_index=True, return_inverse=True)
+    again = np.flatnonzero(first[inverse] != np.arange(len(hashes)))
+    examples = [
+        (part.where(int(first[inverse[row]])), part.where(int(row))) for row in again[:_EXAMPLES]
+    ]
+    return EqualRows(len(again), examples)

@@ -1,0 +1,72 @@
+"""Synthetic tables, whose targets depend on the features, for benchmarks and first tries."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from orbit_runner.data.tables.array_tables import array_reader
+from orbit_runner.data.tables.columns import CATEGORY
+from orbit_runner.data.tables.reader import TableReader
+
+_NUMERIC = tuple(f"x{number}" for number in range(8))
+_CATEGORICAL = ("c0", "c1")
+_TEXTS = np.array(["a", "b", "c", "d", "e"])
+_CLASSES = np.array(["no", "yes"])
+
+
+def load(
+    *,
+    num_examples: int,
+    kind: str,
+    seed: int,
+    part: str,
+    numeric: Sequence[str],
+    categorical: Sequence[str],
+    targets: Mapping[str, str],
+    weight: str = "",
+) -> TableReader:
+    """Returns a table of random columns with the given names.
+
+    Args:
+        num_examples: The number of rows.
+        kind: `random`, or `constant` for equal rows.
+        seed: Another seed gives other features, but the targets depend on them in the same way.
+        part: Another name gives other features, too.
+        numeric: Columns of normal numbers; 8 if there are neither these nor categorical ones.
+        categorical: Columns of 5 texts.
+        targets: The kind of each target. A number is a linear function of the features with some
+            noise; a category is `yes` or `no`, depending on such a number.
+        weight: A column of ones; "" for none.
+    """
+    if not numeric and not categorical:
+        numeric, categorical = _NUMERIC, _CATEGORICAL
+
+    def random(name: str) -> np.random.Generator:
+        entropy = (seed % 2**64, zlib.crc32(part.encode()), zlib.crc32(name.encode()))
+        return np.random.Generator(np.random.Philox(np.random.SeedSequence(entropy)))
+
+    columns: dict[str, np.ndarray] = {}
+    total = np.zeros(num_examples)
+    for name in numeric:
+        columns[name] = random(name).standard_normal(num_examples, np.float32)
+        total += _effects(name, 1)[0] * columns[name]
+    for name in categorical:
+        codes = random(name).integers(0, len(_TEXTS), num_examples)
+        columns[name] = _TEXTS[codes]
+        total += _effects(name, len(_TEXTS))[codes]
+    for name, target in targets.items():
+        value = total + 0.3 * random(name).standard_normal(num_examples)
+        columns[name] = _CLASSES[(value > 0).astype(int)] if target == CATEGORY else value
+    if kind == "constant":
+        columns = {name: np.repeat(array[:1], num_examples) for name, array in columns.items()}
+    if weight:
+        columns[weight] = np.ones(num_examples, np.float32)
+    return array_reader("synthetic", [("synthetic", columns)])
+
+
+def _effects(name: str, count: int) -> np.ndarray:
+    generator = np.random.Generator(np.random.Philox(zlib.crc32(name.encode())))
+    return generator.standard_normal(count)

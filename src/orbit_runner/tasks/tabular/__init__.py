@@ -1,0 +1,1 @@
+"""Classification and regression of the rows of a table."""

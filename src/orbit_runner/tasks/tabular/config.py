@@ -1,0 +1,147 @@
+"""Config of the tabular task."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+from orbit_runner.config.schema.base import Config, field
+from orbit_runner.config.schema.experiment import TaskConfig
+from orbit_runner.errors import DataError, unknown
+from orbit_runner.registry import TABLE_MODELS, TABLE_SOURCES
+from orbit_runner.tasks.tabular.data_config import (
+    TableDataConfig,
+    TableSplitConfig,
+    training_table,
+    validation_table,
+)
+
+SECTIONS = ("train_data", "validation_data")
+CLASSIFICATION, REGRESSION = "classification", "regression"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FeaturesConfig(Config):
+    """The columns that the model sees."""
+
+    numeric: list[str] = field(
+        (), help="columns of numbers; if numeric and categorical are empty, all other columns"
+    )
+    categorical: list[str] = field((), help="columns of texts, each of which is a category")
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yields columns that are listed twice."""
+        listed = [*self.numeric, *self.categorical]
+        twice = sorted({name for name in listed if listed.count(name) > 1})
+        if twice:
+            yield "categorical", f"{', '.join(twice)} is listed twice in numeric and categorical"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TargetConfig(Config):
+    """A column to predict. For classification, its name alone is sufficient."""
+
+    shorthand: ClassVar[str] = "column"
+    column: str = field("", help="column to predict")
+    type: str = field(
+        CLASSIFICATION,
+        allowed=(CLASSIFICATION, REGRESSION),
+        help="classification: its values are classes; regression: numbers",
+    )
+    loss_weight: float = field(1.0, gt=0.0, help="weight of this target in the loss")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TabularModelConfig(Config):
+    """A network for tables, selected by name."""
+
+    name: str = field("", help="name of the model; `runner list` shows all")
+    hidden_units: list[int] = field(
+        (64, 32), ge=1, le=65536, help="number of units in each hidden layer"
+    )
+    dropout_rate: float = field(0.0, ge=0.0, le=0.99, help="dropout rate after each hidden layer")
+    max_one_hot: int = field(
+        10,
+        ge=0,
+        le=1024,
+        help="categorical columns with more different texts are embedded, others one-hot encoded",
+    )
+    embedding_width: int | None = field(
+        None,
+        ge=1,
+        le=4096,
+        help="width of embeddings; by default the square root of the number of texts, at most 50",
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TabularConfig(TaskConfig):
+    """Classification and regression of the rows of a table."""
+
+    model: TabularModelConfig = field(
+        factory=TabularModelConfig, help="the model", variants=TABLE_MODELS
+    )
+    features: FeaturesConfig = field(factory=FeaturesConfig, help="columns that the model sees")
+    targets: list[TargetConfig] = field((), help="columns to predict")
+    weight_column: str = field("", help="column with the weight of each row; by default all equal")
+    split: TableSplitConfig | None = field(
+        None, help="how rows are split into parts; null: each section reads all rows of its files"
+    )
+    train_data: TableDataConfig = field(factory=training_table, help="training data")
+    validation_data: TableDataConfig = field(factory=validation_table, help="validation data")
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yields settings that are missing, unknown or contradictory."""
+        yield from super().problems()
+        if not self.model.name:
+            known = ", ".join(entry.name for entry in TABLE_MODELS.entries())
+            yield "model.name", f"is not set\nallowed: {known}"
+        sources = [entry.name for entry in TABLE_SOURCES.entries()]
+        for section in SECTIONS:
+            data = getattr(self, section)
+            if data.source not in sources:
+                yield f"{section}.source", unknown("data source", data.source, sources)
+            yield from self._part_problems(section, data)
+        yield from self._target_problems()
+
+    def _part_problems(self, section: str, data: TableDataConfig) -> Iterator[tuple[str, str]]:
+        if data.source == "synthetic":
+            return
+        if self.split is None and data.split:
+            yield f"{section}.split", f"got {data.split!r}, but task.split is not set"
+        elif self.split is not None and self.split.parts and data.part not in self.split.parts:
+            yield f"{section}.split", unknown("part", data.part, self.split.parts)
+
+    def _target_problems(self) -> Iterator[tuple[str, str]]:
+        if not self.targets:
+            yield "targets", "is empty; list the columns to predict"
+        names = [target.column for target in self.targets]
+        for index, name in enumerate(names):
+            if not name:
+                yield f"targets[{index}].column", "is not set"
+            elif name in names[:index]:
+                yield f"targets[{index}].column", f"{name!r} is listed twice"
+            elif name in (*self.features.numeric, *self.features.categorical):
+                yield f"targets[{index}].column", f"{name!r} is also a feature"
+
+    def preflight(self) -> Iterator[tuple[str, str]]:
+        """Yields problems with the files, the columns and the values that a run needs."""
+        from orbit_runner.tasks.tabular.checks import table_problems
+
+        yield from table_problems(self)
+
+    def data_files(self) -> Mapping[str, Sequence[Any]]:
+        """Returns the files of both sections."""
+        from orbit_runner.tasks.tabular.sources import source_files
+
+        return {name: source_files(self, name) for name in SECTIONS}
+
+    def data_summary(self) -> Any:
+        """Returns a first look at the table, or None if it cannot be read."""
+        from orbit_runner.tasks.tabular.checks import first_look
+
+        try:
+            return first_look(self)
+        except DataError:
+            return None

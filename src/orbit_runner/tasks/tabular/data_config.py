@@ -1,0 +1,119 @@
+"""Settings of a table: its source, and how its rows are split."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from orbit_runner.config.schema.base import Config, field
+from orbit_runner.config.schema.data import DataConfig, source_from
+from orbit_runner.registry import TABLE_SOURCES
+
+_NO_IMAGES = "there are no images to augment"
+_READ_BY = {
+    "delimiter": ("csv",),
+    "column_names": ("csv",),
+    "missing_values": ("csv",),
+    "function": ("arrays",),
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TableDataConfig(DataConfig):
+    """A table and its pipeline."""
+
+    source: str = source_from(TABLE_SOURCES)
+    split: str = field(
+        "",
+        help="part of the rows, by a name that task.split defines; by default train or "
+        "validation, depending on is_training",
+    )
+    delimiter: str = field(",", help="`source: csv`: character between the columns")
+    column_names: list[str] = field(
+        (), help="`source: csv`: names of the columns, if the files have no header"
+    )
+    missing_values: list[str] = field(
+        ("", "NA", "N/A", "NaN", "nan", "null", "NULL"),
+        help="`source: csv`: texts that mean that a value is missing",
+    )
+    function: str = field(
+        "", help="`source: arrays`: function that returns arrays by name, as my_package.data:load"
+    )
+    augment: str = field("none", help="image augmentation", unsupported=_NO_IMAGES)
+    augment_padding: int = field(
+        4, help="pixels of padding around an image", unsupported=_NO_IMAGES
+    )
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yields settings that the source does not read, or needs."""
+        yield from super().problems()
+        if len(self.delimiter) != 1:
+            yield "delimiter", f"got {self.delimiter!r}, expected one character, such as ',' or '|'"
+        if self.source == "arrays" and not self.function:
+            yield "function", "is not set; for example, my_package.data:load"
+        if self.source == "synthetic":
+            return  # It may replace the source of any experiment, whose settings are then allowed.
+        for name, sources in _READ_BY.items():
+            if self.source not in sources and getattr(self, name) != _default(name):
+                yield name, f"is read only by source {sources[0]!r}, got source {self.source!r}"
+
+    @property
+    def part(self) -> str:
+        """The part of the rows that the section reads, if the table is split."""
+        return self.split or ("train" if self.is_training else "validation")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TableSplitConfig(Config):
+    """How the rows of a table are split: by a column, or by a hash."""
+
+    column: str = field("", help="column whose values are the names of the parts")
+    fractions: Mapping[str, Any] | None = field(
+        None, help="share of the rows of each part, such as {train: 0.8, validation: 0.2}"
+    )
+    hash_of: list[str] = field(
+        (),
+        help="`fractions`: columns that decide on the part of a row, such as an ID; by default all "
+        "features, so that equal rows are in the same part",
+    )
+    seed: int = field(0, le=2**32 - 1, help="`fractions`: another seed gives other parts")
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yields fractions that are not shares, and settings without effect."""
+        if bool(self.column) == bool(self.fractions):
+            got = "both" if self.column else "neither"
+            yield "column", f"got {got} of column and fractions, expected one of them"
+            return
+        if self.column and self.hash_of:
+            yield "hash_of", "has no effect with column"
+        shares = [*(self.fractions or {}).values()]
+        if not all(_is_share(share) for share in shares):
+            got = ", ".join(map(repr, shares))
+            yield "fractions", f"got {got}, expected numbers above 0 and at most 1"
+        elif math.fsum(shares) > 1 + 1e-9:
+            yield "fractions", f"got a sum of {math.fsum(shares):g}, expected at most 1"
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The names of the parts; empty if a column defines them."""
+        return tuple(self.fractions or ())
+
+
+def _is_share(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value <= 1
+
+
+def _default(name: str) -> object:
+    return TableDataConfig.__dataclass_fields__[name].default
+
+
+def training_table() -> TableDataConfig:
+    """Returns the defaults of `train_data`."""
+    return TableDataConfig(is_training=True)
+
+
+def validation_table() -> TableDataConfig:
+    """Returns the defaults of `validation_data`, which evaluates every row."""
+    return TableDataConfig(is_training=False, drop_remainder=False)

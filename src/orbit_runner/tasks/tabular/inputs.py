@@ -1,0 +1,119 @@
+"""The rows of a section as arrays, and their batches as functions of (seed, step)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from orbit_runner.data.array_batches import eval_chunks, train_chunks
+from orbit_runner.data.array_pipeline import eval_dataset, train_dataset
+from orbit_runner.data.options import PipelineOptions
+from orbit_runner.data.source import ArraySource
+from orbit_runner.data.step_batches import Chunks
+from orbit_runner.data.tables.summary import TablePart
+from orbit_runner.tasks.tabular.config import TabularConfig
+from orbit_runner.tasks.tabular.data_config import TableDataConfig
+from orbit_runner.tasks.tabular.networks import CATEGORICAL, NUMERIC
+from orbit_runner.tasks.tabular.preprocessing import Preprocessing
+
+_FEATURES, _TARGETS, _WEIGHT = "features", "targets", "weight"
+
+
+def make_arrays(config: TabularConfig, part: TablePart, fitted: Preprocessing) -> ArraySource:
+    """Returns the rows of a part as arrays.
+
+    `features` has `numeric`, float32 [n, columns], and `categorical`, int32 [n, columns].
+    `targets` has int32 [n] or float32 [n] by name, and `weight` is float32 [n], if there is a
+    column for it.
+    """
+    features: dict[str, Any] = {}
+    if fitted.numeric:
+        features[NUMERIC] = _matrix(part, [*fitted.numeric], np.float32)
+        for place, name in enumerate(fitted.numeric):
+            features[NUMERIC][:, place] = part.column(name).values
+    if fitted.categorical:
+        features[CATEGORICAL] = _matrix(part, [*fitted.categorical], np.int32)
+        for place, name in enumerate(fitted.categorical):
+            features[CATEGORICAL][:, place] = fitted.codes(part.column(name))
+    targets = {name: fitted.class_numbers(part.column(name)) for name in fitted.classes}
+    targets |= {name: np.asarray(part.column(name).values) for name in fitted.scales}
+    arrays = {_FEATURES: features, _TARGETS: targets}
+    if config.weight_column:
+        weight = np.asarray(part.column(config.weight_column).values)
+        # The mean is 1, so that the loss and the learning rate do not depend on the unit.
+        arrays[_WEIGHT] = weight / weight.mean(dtype=np.float64).astype(np.float32)
+    return ArraySource(part.source.name, arrays, files=part.source.files)
+
+
+def _matrix(part: TablePart, names: list[str], dtype: Any) -> np.ndarray:
+    return np.empty((part.size, len(names)), dtype)
+
+
+def train_inputs(
+    params: TableDataConfig,
+    source: ArraySource,
+    input_context: tf.distribute.InputContext | None,
+    start_step: int | tf.Tensor,
+) -> tf.data.Dataset:
+    """Returns one worker's endless batches of `(features, targets)`, with weights if any.
+
+    `start_step` is the step of the first batch.
+    """
+    return train_dataset(
+        source,
+        start_step=start_step,
+        input_context=input_context,
+        options=PipelineOptions.of(params),
+        **_train_settings(params),
+    )
+
+
+def eval_inputs(
+    params: TableDataConfig,
+    source: ArraySource,
+    input_context: tf.distribute.InputContext | None,
+) -> tf.data.Dataset:
+    """Returns one worker's batches of `(features, targets, weight)`, each row once."""
+    return eval_dataset(
+        source,
+        global_batch_size=params.global_batch_size,
+        drop_remainder=params.drop_remainder,
+        input_context=input_context,
+        options=PipelineOptions.of(params),
+        cache=params.cache,
+        element=_weighted,
+    )
+
+
+def chunks(params: TableDataConfig, source: ArraySource, replicas: int) -> Chunks:
+    """Returns the batches of `train_inputs` or `eval_inputs` by step."""
+    if params.is_training:
+        return train_chunks(source, replicas=replicas, **_train_settings(params))
+    return eval_chunks(
+        source,
+        global_batch_size=params.global_batch_size,
+        replicas=replicas,
+        drop_remainder=params.drop_remainder,
+        element=_weighted,
+    )
+
+
+def _train_settings(params: TableDataConfig) -> dict[str, Any]:
+    return {
+        "global_batch_size": params.global_batch_size,
+        "seed": params.seed or 0,
+        "shuffle": params.shuffle_buffer_size > 1,
+        "element": _element,
+    }
+
+
+def _element(batch: dict[str, Any]) -> Any:
+    pair = batch[_FEATURES], batch[_TARGETS]
+    return (*pair, batch[_WEIGHT]) if _WEIGHT in batch else pair
+
+
+def _weighted(batch: dict[str, Any], weight: tf.Tensor) -> Any:
+    weight = weight * batch[_WEIGHT] if _WEIGHT in batch else weight
+    return batch[_FEATURES], batch[_TARGETS], weight

@@ -1,0 +1,233 @@
+"""Networks for tables: a multilayer perceptron, and wide & deep."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+import tf_keras
+
+from orbit_runner.tasks.tabular.preprocessing import NumberFit, Preprocessing
+
+layers = tf_keras.layers
+NUMERIC, CATEGORICAL = "numeric", "categorical"
+_WIDEST = 50
+
+
+def mlp(
+    *,
+    fitted: Preprocessing,
+    hidden_units: Sequence[int] = (64, 32),
+    dropout_rate: float = 0.0,
+    max_one_hot: int = 10,
+    embedding_width: int | None = None,
+) -> tf_keras.Model:
+    """Returns dense ReLU layers, each followed by dropout, and a linear layer for each target.
+
+    The model maps `numeric`, float32 [batch, columns] with NaN for missing values, and
+    `categorical`, int32 [batch, columns] with the codes of `Preprocessing`, to one output per
+    target: logits, float32 [batch, classes], or numbers in the unit of the target, float32 [batch].
+
+    For the settings, see `TabularModelConfig`.
+    """
+    inputs, parts = _encoded_inputs(fitted, max_one_hot, embedding_width)
+    x = _hidden(_joined(parts, "features"), hidden_units, dropout_rate)
+    outputs = {name: _head(name, width)(x) for name, width in _widths(fitted).items()}
+    return tf_keras.Model(inputs, _scaled(outputs, fitted), name="mlp")
+
+
+def wide_deep(
+    *,
+    fitted: Preprocessing,
+    hidden_units: Sequence[int] = (64, 32),
+    dropout_rate: float = 0.0,
+    max_one_hot: int = 10,
+    embedding_width: int | None = None,
+) -> tf_keras.Model:
+    """Returns the sum of a linear model and of `mlp`, trained together.
+
+    The linear model has a weight for each number and for each text of a category (Cheng et al.,
+    Wide & Deep Learning for Recommender Systems, DLRS 2016), without crossed columns. Inputs and
+    outputs are those of `mlp`.
+    """
+    inputs, parts = _encoded_inputs(fitted, max_one_hot, embedding_width)
+    x = _hidden(_joined(parts, "features"), hidden_units, dropout_rate)
+    sizes = [len(texts) for texts in fitted.categorical.values()]
+    outputs = {}
+    for name, width in _widths(fitted).items():
+        terms = [_head(name, width)(x)]
+        if NUMERIC in parts:
+            wide = layers.Dense(width, use_bias=False, dtype="float32", name=f"{_safe(name)}_wide")
+            terms.append(wide(parts[NUMERIC]))
+        if sizes:
+            table = CategoryWeights(sizes, width, name=f"{_safe(name)}_wide_categories")
+            terms.append(table(inputs[CATEGORICAL]))
+        outputs[name] = layers.Add(dtype="float32", name=f"{_safe(name)}_sum")(terms)
+    return tf_keras.Model(inputs, _scaled(outputs, fitted), name="wide_deep")
+
+
+class NormalizeColumns(tf_keras.layers.Layer):
+    """Subtracts the mean and divides by the deviation of each column.
+
+    Missing values, NaN, become 0, the mean. For columns that lack values in training, a column is
+    added that is 1 where a value is missing. The layer computes in float32, whatever the policy.
+    """
+
+    def __init__(self, columns: Sequence[NumberFit], **kwargs: Any) -> None:
+        super().__init__(dtype="float32", **kwargs)
+        self._columns = columns
+        self._lacking = [place for place, one in enumerate(columns) if one.has_missing]
+
+    def build(self, input_shape: Any) -> None:
+        """Creates the means and factors, which are saved with the weights."""
+        self.mean = self._constant("mean", [one.mean for one in self._columns])
+        self.factor = self._constant("factor", [1 / one.deviation for one in self._columns])
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        """Returns normalized columns, float32 [batch, columns + lacking]."""
+        missing = tf.math.is_nan(inputs)
+        found = tf.where(missing, 0.0, (inputs - self.mean) * self.factor)
+        if not self._lacking:
+            return found
+        lacking = tf.gather(missing, self._lacking, axis=1)
+        return tf.concat([found, tf.cast(lacking, tf.float32)], axis=1)
+
+    def _constant(self, name: str, values: Sequence[float]) -> tf.Variable:
+        return self.add_weight(
+            name=name,
+            shape=(len(values),),
+            initializer=tf_keras.initializers.Constant(values),
+            trainable=False,
+        )
+
+
+class EncodeCategories(tf_keras.layers.Layer):
+    """Encodes each column of codes one-hot, or as an embedding. Code 0 becomes zeros."""
+
+    def __init__(
+        self, sizes: Sequence[int], max_one_hot: int, width: int | None, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self._sizes, self._most, self._width = sizes, max_one_hot, width
+        self.tables: list[Any] = []
+
+    def build(self, input_shape: Any) -> None:
+        """Creates the embeddings."""
+        for place, size in enumerate(self._sizes):
+            width = self._width or min(_WIDEST, math.ceil(math.sqrt(size)))
+            table = None
+            if size > self._most:
+                table = self.add_weight(
+                    name=f"embedding{place}", shape=(size + 1, width), initializer="uniform"
+                )
+            self.tables.append(table)
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        """Returns the encodings side by side, [batch, width], of int32 codes [batch, columns]."""
+        return tf.concat(
+            [self._encode(place, inputs[:, place]) for place in range(len(self._sizes))], 1
+        )
+
+    def _encode(self, place: int, codes: tf.Tensor) -> tf.Tensor:
+        table = self.tables[place]
+        if table is None:
+            return tf.one_hot(codes - 1, self._sizes[place], dtype=self.compute_dtype)
+        known = tf.cast(codes > 0, self.compute_dtype)
+        return tf.cast(tf.gather(table, codes), self.compute_dtype) * known[:, tf.newaxis]
+
+
+class CategoryWeights(tf_keras.layers.Layer):
+    """A weight for each text of each column; returns their sums. Code 0 adds nothing."""
+
+    def __init__(self, sizes: Sequence[int], width: int, **kwargs: Any) -> None:
+        super().__init__(dtype="float32", **kwargs)
+        self._sizes, self._units = sizes, width
+
+    def build(self, input_shape: Any) -> None:
+        """Creates the weights of all columns, one below the other."""
+        shape = (sum(self._sizes) + len(self._sizes), self._units)
+        self.table = self.add_weight(name="table", shape=shape, initializer="zeros")
+        starts = [0]
+        for size in self._sizes[:-1]:
+            starts.append(starts[-1] + size + 1)
+        self._starts = starts
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        """Returns the sums, float32 [batch, width], of int32 codes [batch, columns]."""
+        rows = tf.gather(self.table, inputs + tf.constant(self._starts, tf.int32))
+        return tf.reduce_sum(rows * tf.cast(inputs > 0, tf.float32)[:, :, tf.newaxis], axis=1)
+
+
+class Rescale(tf_keras.layers.Layer):
+    """Multiplies by a deviation and adds a mean, to return numbers in the unit of a target."""
+
+    def __init__(self, scale: NumberFit, **kwargs: Any) -> None:
+        super().__init__(dtype="float32", **kwargs)
+        self._scale = scale
+
+    def build(self, input_shape: Any) -> None:
+        """Creates mean and deviation, which are saved with the weights."""
+        for name in ("mean", "deviation"):
+            value = tf_keras.initializers.Constant(getattr(self._scale, name))
+            setattr(self, name, self.add_weight(name, (), initializer=value, trainable=False))
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        """Returns float32 [batch] for [batch, 1]."""
+        return inputs[:, 0] * self.deviation + self.mean
+
+
+def _encoded_inputs(
+    fitted: Preprocessing, max_one_hot: int, width: int | None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns the inputs by name, and what the layers see of them."""
+    inputs, parts = {}, {}
+    if fitted.numeric:
+        inputs[NUMERIC] = tf_keras.Input((len(fitted.numeric),), dtype="float32", name=NUMERIC)
+        normalize = NormalizeColumns([*fitted.numeric.values()], name="normalize")
+        parts[NUMERIC] = normalize(inputs[NUMERIC])
+    if fitted.categorical:
+        count = len(fitted.categorical)
+        inputs[CATEGORICAL] = tf_keras.Input((count,), dtype="int32", name=CATEGORICAL)
+        sizes = [len(texts) for texts in fitted.categorical.values()]
+        encode = EncodeCategories(sizes, max_one_hot, width, name="encode")
+        parts[CATEGORICAL] = encode(inputs[CATEGORICAL])
+    return inputs, parts
+
+
+def _joined(parts: Mapping[str, Any], name: str) -> Any:
+    values = list(parts.values())
+    return layers.Concatenate(name=name)(values) if len(values) > 1 else values[0]
+
+
+def _hidden(x: Any, hidden_units: Sequence[int], dropout_rate: float) -> Any:
+    for index, width in enumerate(hidden_units, start=1):
+        x = layers.Dense(width, activation="relu", name=f"dense{index}")(x)
+        if dropout_rate:
+            x = layers.Dropout(dropout_rate, name=f"dropout{index}")(x)
+    return x
+
+
+def _widths(fitted: Preprocessing) -> dict[str, int]:
+    return {name: len(classes) for name, classes in fitted.classes.items()} | dict.fromkeys(
+        fitted.scales, 1
+    )
+
+
+def _head(name: str, width: int) -> Any:
+    # The softmax of the loss is not accurate enough in 16 bits.
+    return layers.Dense(width, dtype="float32", name=_safe(name))
+
+
+def _scaled(outputs: Mapping[str, Any], fitted: Preprocessing) -> dict[str, Any]:
+    found = dict(outputs)
+    for name, scale in fitted.scales.items():
+        found[name] = Rescale(scale, name=f"{_safe(name)}_unit")(outputs[name])
+    return found
+
+
+def _safe(name: str) -> str:
+    """Returns the name of a target as that of a layer, which allows few characters."""
+    text = "".join(one if one.isascii() and one.isalnum() else "_" for one in name)
+    return f"target_{text}"

@@ -1,0 +1,157 @@
+"""What is fitted on the training rows: means, deviations and vocabularies of columns."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from orbit_runner.data.tables.columns import CATEGORY, NUMBER, Column
+from orbit_runner.data.tables.reader import TableReader
+from orbit_runner.data.tables.summary import TablePart
+from orbit_runner.tasks.tabular.config import REGRESSION, TabularConfig
+from orbit_runner.tasks.tabular.sources import feature_kinds, load_part, load_reader
+from orbit_runner.utils.files import read_json_object
+
+# The file in the run directory.
+KEPT = "preprocessing.json"
+_FORMAT = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class NumberFit:
+    """A numeric column: mean and standard deviation, and whether training rows lack values."""
+
+    mean: float
+    deviation: float
+    has_missing: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Preprocessing:
+    """How columns become inputs and targets of the model.
+
+    Attributes:
+        numeric: The numeric features by name.
+        categorical: The texts of the categorical features by name. The code of a text is its place
+            here plus 1, and 0 for other texts. "" is a missing value, if training rows have any.
+        classes: The classes of each target of classification.
+        scales: Mean and deviation of each target of regression.
+    """
+
+    numeric: Mapping[str, NumberFit]
+    categorical: Mapping[str, Sequence[str]]
+    classes: Mapping[str, Sequence[str]]
+    scales: Mapping[str, NumberFit]
+
+    def codes(self, column: Column) -> np.ndarray:
+        """Returns the codes of a categorical feature, int32 [n]."""
+        return _recode(column, self.categorical[column.name], first=1, other=0)
+
+    def class_numbers(self, column: Column) -> np.ndarray:
+        """Returns the class of each row, int32 [n], -1 for a class that training does not have."""
+        return _recode(column, self.classes[column.name], first=0, other=-1)
+
+
+def _recode(column: Column, texts: Sequence[str], *, first: int, other: int) -> np.ndarray:
+    index = {text: number for number, text in enumerate(texts, first)}
+    # The last one is that of missing values, whose code is -1.
+    table = [index.get(text, other) for text in (*column.vocabulary, "")]
+    return np.array(table, np.int32)[column.values]
+
+
+def fit(config: TabularConfig) -> Preprocessing:
+    """Returns what the training rows give. Raises `DataError` if they cannot be read."""
+    part, kinds = load_part(config, "train_data"), feature_kinds(config)
+    regression = {target.column for target in config.targets if target.type == REGRESSION}
+    return Preprocessing(
+        numeric={n: _fit_number(part.column(n)) for n, kind in kinds.items() if kind == NUMBER},
+        categorical={n: _texts(part, n) for n, kind in kinds.items() if kind == CATEGORY},
+        classes={
+            target.column: _texts(part, target.column)
+            for target in config.targets
+            if target.column not in regression
+        },
+        scales={name: _fit_number(part.column(name)) for name in sorted(regression)},
+    )
+
+
+def _fit_number(column: Column) -> NumberFit:
+    missing = column.missing()
+    values = column.values[~missing] if missing.any() else column.values
+    if not len(values):
+        return NumberFit(0.0, 1.0, True)
+    mean = float(values.mean(dtype=np.float64))
+    deviation = float(values.std(dtype=np.float64))
+    # A constant column must stay constant.
+    return NumberFit(mean, deviation or 1.0, bool(missing.any()))
+
+
+def _texts(part: TablePart, name: str) -> tuple[str, ...]:
+    return tuple(part.column(name).text_counts())
+
+
+def keep(config: TabularConfig, fitted: Preprocessing) -> bytes:
+    """Returns the file for the run directory."""
+    said = {
+        "format": _FORMAT,
+        "settings": _settings(config),
+        "files": _files(load_reader(config, "train_data")),
+        **dataclasses.asdict(fitted),
+    }
+    return json.dumps(said, ensure_ascii=False, indent=1).encode() + b"\n"
+
+
+def load_kept(path: Path, config: TabularConfig) -> Preprocessing | None:
+    """Returns what an earlier start of the run fitted, or None if it has to be fitted again.
+
+    It is valid for the same columns and parts. The files must be unchanged, or missing: a trained
+    model is used where the data is not.
+    """
+    try:
+        said = read_json_object(path)
+        if said["format"] != _FORMAT or said["settings"] != _settings(config):
+            return None
+        if not said["files"] or not all(_is_unchanged(*file) for file in said["files"]):
+            return None
+        return Preprocessing(
+            numeric={name: NumberFit(**fit) for name, fit in said["numeric"].items()},
+            categorical={name: tuple(texts) for name, texts in said["categorical"].items()},
+            classes={name: tuple(texts) for name, texts in said["classes"].items()},
+            scales={name: NumberFit(**fit) for name, fit in said["scales"].items()},
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _settings(config: TabularConfig) -> Any:
+    """Returns the settings that the result depends on besides the files, as JSON values."""
+    data = config.train_data
+    found = {
+        "features": config.features.as_dict(),
+        "targets": [target.as_dict() for target in config.targets],
+        "split": None if config.split is None else config.split.as_dict(),
+        "source": data.source,
+        "part": data.part,
+        "delimiter": data.delimiter,
+        "column_names": list(data.column_names),
+        "missing_values": list(data.missing_values),
+    }
+    return json.loads(json.dumps(found))
+
+
+def _files(reader: TableReader) -> list[tuple[str, int, int]]:
+    status = [(path.absolute(), path.stat()) for path in reader.files]
+    return [(str(path), one.st_size, one.st_mtime_ns) for path, one in status]
+
+
+def _is_unchanged(path: str, size: int, mtime_ns: int) -> bool:
+    try:
+        status = Path(path).stat()
+    except OSError:
+        return True
+    return (status.st_size, status.st_mtime_ns) == (size, mtime_ns)

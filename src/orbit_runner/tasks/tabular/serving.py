@@ -1,0 +1,122 @@
+"""Signatures of an exported model, which take the columns of a table by name."""
+
+from __future__ import annotations
+
+import inspect
+import keyword
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+import tf_keras
+
+from orbit_runner.tasks.serving import Serving
+from orbit_runner.tasks.tabular.networks import CATEGORICAL, NUMERIC
+from orbit_runner.tasks.tabular.preprocessing import Preprocessing
+
+PREDICT, COLUMNS, TARGETS = "predict", "columns", "targets"
+
+
+class Vocabularies(tf.Module):
+    """A table from text to code for each categorical column, saved with the model."""
+
+    def __init__(self, texts: Sequence[Sequence[str]]) -> None:
+        super().__init__(name="vocabularies")
+        self.tables = [_table(one) for one in texts]
+
+    def codes(self, columns: Sequence[tf.Tensor]) -> tf.Tensor:
+        """Returns codes, int32 [n, columns], of texts [n]; 0 for unknown texts."""
+        pairs = zip(self.tables, columns, strict=True)
+        return tf.stack([table.lookup(tf.strings.strip(one)) for table, one in pairs], axis=1)
+
+
+def _table(texts: Sequence[str]) -> tf.lookup.StaticHashTable:
+    keys = tf.constant(list(texts) or [""], tf.string)
+    values = tf.range(1, len(texts) + 1) if texts else tf.zeros([1], tf.int32)
+    return tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(keys, values), 0)
+
+
+def table_serving(model: tf_keras.Model, fitted: Preprocessing) -> Serving:
+    """Returns the signatures `predict` (the default), `columns` and `targets`.
+
+    `predict` takes each column by its argument name: float32 [n] with NaN for missing values, or
+    string [n] with "" for missing values. For each target, it returns the probabilities of the
+    classes, float32 [n, classes], or the number, float32 [n].
+
+    `columns` takes nothing, and returns `name`, `argument` and `is_number` of each column, and the
+    known texts of each categorical column. `targets` takes nothing, and returns `name` and `output`
+    of each target, and the class names of each classification.
+    """
+    arguments = argument_names([*fitted.numeric, *fitted.categorical])
+    outputs = argument_names([*fitted.classes, *fitted.scales])
+    numbers = len(fitted.numeric)
+    vocabularies = Vocabularies(list(fitted.categorical.values()))
+
+    def predict(*values: tf.Tensor) -> dict[str, tf.Tensor]:
+        inputs: dict[str, tf.Tensor] = {}
+        if numbers:
+            inputs[NUMERIC] = tf.stack(values[:numbers], axis=1)
+        if fitted.categorical:
+            inputs[CATEGORICAL] = vocabularies.codes(values[numbers:])
+        found = model(inputs, training=False)
+        answers = {outputs[name]: tf.nn.softmax(found[name]) for name in fitted.classes}
+        return answers | {outputs[name]: found[name] for name in fitted.scales}
+
+    kinds = [tf.float32] * numbers + [tf.string] * len(fitted.categorical)
+    specs = [
+        tf.TensorSpec([None], kind, name=name)
+        for name, kind in zip(arguments.values(), kinds, strict=True)
+    ]
+    # Signatures are called with keywords, and the names are known only here.
+    parameters = [
+        inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        for name in arguments.values()
+    ]
+    predict.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+
+    @tf.function(input_signature=[])
+    def columns() -> dict[str, tf.Tensor]:
+        return {
+            "name": tf.constant([*arguments]),
+            "argument": tf.constant([*arguments.values()]),
+            "is_number": tf.constant([kind == tf.float32 for kind in kinds]),
+            **{
+                f"texts_{arguments[name]}": tf.constant([*texts], tf.string)
+                for name, texts in fitted.categorical.items()
+            },
+        }
+
+    @tf.function(input_signature=[])
+    def targets() -> dict[str, tf.Tensor]:
+        return {
+            "name": tf.constant([*outputs]),
+            "output": tf.constant([*outputs.values()]),
+            **{f"classes_{outputs[n]}": tf.constant([*c]) for n, c in fitted.classes.items()},
+        }
+
+    traced = tf.function(predict, input_signature=specs, autograph=False)
+    return Serving(
+        {PREDICT: traced, COLUMNS: columns, TARGETS: targets},
+        default=PREDICT,
+        resources=[vocabularies],
+    )
+
+
+def argument_names(names: Sequence[str]) -> Mapping[str, str]:
+    """Returns an identifier of ASCII characters for each name; all are different."""
+    found: dict[str, str] = {}
+    for name in names:
+        text = "".join(one if one.isascii() and one.isalnum() else "_" for one in name)
+        if not text or text[0].isdigit() or text[0] == "_" or keyword.iskeyword(text):
+            text = f"c{text}" if text.startswith("_") else f"c_{text}"
+        unique, number = text, 1
+        while unique in found.values():
+            number += 1
+            unique = f"{text}_{number}"
+        found[name] = unique
+    return found
+
+
+def texts_of(value: Any) -> list[str]:
+    """Returns the texts of a string tensor."""
+    return [one.decode() for one in value.numpy()]

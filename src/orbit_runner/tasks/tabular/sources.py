@@ -1,0 +1,156 @@
+"""Loads the tables of a config. Does not import TensorFlow, so that they can be checked early."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterator
+
+import numpy as np
+
+from orbit_runner.config.schema.data import input_paths
+from orbit_runner.data.fingerprint import (
+    DataFile,
+    content_digest,
+    describe_arrays,
+    describe_files,
+)
+from orbit_runner.data.tables.cache import read_table
+from orbit_runner.data.tables.columns import CATEGORY, KEY, NUMBER, TableSource
+from orbit_runner.data.tables.hashing import hash_rows, value_bits
+from orbit_runner.data.tables.reader import TableOptions, TableReader
+from orbit_runner.data.tables.split import positions, rows_of_fraction, rows_with_value
+from orbit_runner.data.tables.summary import TablePart
+from orbit_runner.registry import TABLE_SOURCES
+from orbit_runner.tasks.tabular.config import REGRESSION, TabularConfig
+from orbit_runner.tasks.tabular.data_config import TableDataConfig
+
+SYNTHETIC = "synthetic"
+
+
+def load_reader(config: TabularConfig, section: str) -> TableReader:
+    """Returns the reader of a section's table, which is opened once per process."""
+    data: TableDataConfig = getattr(config, section)
+    if data.source == SYNTHETIC:
+        return _synthetic(config, data)
+    options = TableOptions(
+        delimiter=data.delimiter,
+        column_names=tuple(data.column_names),
+        missing_values=tuple(data.missing_values),
+        function=data.function,
+    )
+    return _open(data.source, data.data_dir, input_paths(data), options)
+
+
+@functools.lru_cache(maxsize=8)
+def _open(
+    source: str, data_dir: str, input_path: tuple[str, ...], options: TableOptions
+) -> TableReader:
+    return TABLE_SOURCES.get(source).load()(
+        data_dir=data_dir, input_path=input_path, options=options
+    )
+
+
+def _synthetic(config: TabularConfig, data: TableDataConfig) -> TableReader:
+    return _synthesize(
+        json.dumps(
+            {
+                "num_examples": data.synthetic.num_examples,
+                "kind": data.synthetic.kind,
+                "seed": data.seed or 0,
+                "part": "train" if data.is_training else "validation",
+                "numeric": config.features.numeric,
+                "categorical": config.features.categorical,
+                "targets": {target.column: kind_of(target.type) for target in config.targets},
+                "weight": config.weight_column,
+            }
+        )
+    )
+
+
+@functools.lru_cache(maxsize=8)
+def _synthesize(settings: str) -> TableReader:
+    return TABLE_SOURCES.get(SYNTHETIC).load()(**json.loads(settings))
+
+
+def kind_of(target_type: str) -> str:
+    """Returns the kind of column of a target."""
+    return NUMBER if target_type == REGRESSION else CATEGORY
+
+
+def named_columns(config: TabularConfig, section: str) -> Iterator[tuple[str, str, str]]:
+    """Yields the setting, the name and the kind of each column that a config names."""
+    for index, target in enumerate(config.targets):
+        yield f"targets[{index}].column", target.column, kind_of(target.type)
+    if config.weight_column:
+        yield "weight_column", config.weight_column, NUMBER
+    for name in config.features.numeric:
+        yield "features.numeric", name, NUMBER
+    for name in config.features.categorical:
+        yield "features.categorical", name, CATEGORY
+    if config.split is not None and getattr(config, section).source != SYNTHETIC:
+        if config.split.column:
+            yield "split.column", config.split.column, CATEGORY
+        for name in config.split.hash_of:
+            yield "split.hash_of", name, KEY
+
+
+def feature_kinds(config: TabularConfig) -> dict[str, str]:
+    """Returns the kind of each feature by name; numbers first, each in the order of the config.
+
+    Without lists in the config, they are the columns that nothing else uses, in the order of the
+    training table, with the kinds that it tells.
+    """
+    numeric, categorical = config.features.numeric, config.features.categorical
+    if not numeric and not categorical:
+        kinds = load_reader(config, "train_data").kinds
+        used = {name for _, name, _ in named_columns(config, "train_data")}
+        numeric = [n for n, kind in kinds.items() if kind == NUMBER and n not in used]
+        categorical = [n for n, kind in kinds.items() if kind == CATEGORY and n not in used]
+    return {**dict.fromkeys(numeric, NUMBER), **dict.fromkeys(categorical, CATEGORY)}
+
+
+def load_part(config: TabularConfig, section: str) -> TablePart:
+    """Returns the rows of a section. The table is read once per process.
+
+    Raises `DataError` if the table is missing or damaged, or a value does not fit its column.
+    """
+    data = getattr(config, section)
+    source = load_source(config, section)
+    split = config.split
+    if split is None or data.source == SYNTHETIC:
+        return TablePart(source)
+    if split.column:
+        return TablePart(source, rows_with_value(source.columns[split.column], data.part))
+    by = split.hash_of or tuple(feature_kinds(config))
+    places = _positions(source, tuple(by), split.seed)
+    return TablePart(source, rows_of_fraction(places, split.fractions or {}, data.part))
+
+
+def load_source(config: TabularConfig, section: str) -> TableSource:
+    """Returns the columns of a section's table that are used."""
+    kinds = {name: kind for _, name, kind in reversed([*named_columns(config, section)])}
+    # A column that is a feature keeps the kind of the feature if it also decides on the part.
+    kinds |= feature_kinds(config)
+    return _load(load_reader(config, section), tuple(kinds.items()))
+
+
+@functools.lru_cache(maxsize=8)
+def _load(reader: TableReader, kinds: tuple[tuple[str, str], ...]) -> TableSource:
+    return read_table(reader, dict(kinds))
+
+
+@functools.lru_cache(maxsize=2)
+def _positions(source: TableSource, by: tuple[str, ...], seed: int) -> np.ndarray:
+    return positions(hash_rows(source.columns[name] for name in by), seed)
+
+
+def source_files(config: TabularConfig, section: str) -> list[DataFile]:
+    """Returns descriptions of the files of a section, or of its columns if there are none."""
+    reader = load_reader(config, section)
+    if reader.files:
+        return describe_files(reader.files, content_digest)
+    if getattr(config, section).source == SYNTHETIC:
+        return []
+    source = load_source(config, section)
+    return describe_arrays({name: value_bits(one) for name, one in source.columns.items()})

@@ -1,0 +1,220 @@
+"""Classification and regression of the rows of a table, with one or several targets."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+import tf_keras
+
+from orbit_runner.data.source import ArraySource
+from orbit_runner.data.step_batches import Chunks
+from orbit_runner.distribute.process_group import Workers
+from orbit_runner.errors import DataError, RunnerError, SettingError
+from orbit_runner.registry import TABLE_MODELS
+from orbit_runner.storage.cache import local_run_directory
+from orbit_runner.tasks.base import Task
+from orbit_runner.tasks.metrics import SparseAccuracy
+from orbit_runner.tasks.serving import Predictor, Serving
+from orbit_runner.tasks.tabular.checks import equal_rows
+from orbit_runner.tasks.tabular.config import CLASSIFICATION, TabularConfig
+from orbit_runner.tasks.tabular.data_config import TableDataConfig
+from orbit_runner.tasks.tabular.inputs import chunks, eval_inputs, make_arrays, train_inputs
+from orbit_runner.tasks.tabular.metrics import AbsoluteError, RootSquaredError
+from orbit_runner.tasks.tabular.preprocessing import KEPT, Preprocessing, fit, keep, load_kept
+from orbit_runner.tasks.tabular.sources import load_part
+from orbit_runner.utils.cache import write_aside
+from orbit_runner.utils.log import note
+
+# Finding equal rows of larger tables takes longer than starting; `runner inspect` finds them.
+_COMPARED_ROWS = 1_000_000
+
+
+class TabularTask(Task):
+    """Classification and regression of the rows of a table."""
+
+    task_config: TabularConfig
+
+    def build_model(self) -> tf_keras.Model:
+        """Builds the network `model.name`, and writes what was fitted to the run directory.
+
+        For its inputs and outputs, see `orbit_runner.tasks.tabular.networks`.
+        """
+        options = self.task_config.model.as_dict()
+        return TABLE_MODELS.get(options.pop("name")).load()(fitted=self.fitted, **options)
+
+    def build_inputs(
+        self,
+        params: TableDataConfig,
+        input_context: tf.distribute.InputContext | None = None,
+        start_step: int | tf.Tensor = 0,
+    ) -> tf.data.Dataset:
+        """Returns the input pipeline of one section. Training starts at the batch of `start_step`.
+
+        For training, it yields `(features, targets)` endlessly, or `(features, targets, weight)`
+        if rows have weights. For evaluation, it yields `(features, targets, weight)`, each row
+        once.
+        """
+        source = self.arrays(params)
+        if params.is_training:
+            self._note_equal_rows()
+            return train_inputs(params, source, input_context, start_step)
+        return eval_inputs(params, source, input_context)
+
+    def chunks(self, params: TableDataConfig, replicas: int = 1) -> Chunks:
+        """Returns the batches of a section by step."""
+        return chunks(params, self.arrays(params), replicas)
+
+    def num_examples(self, params: TableDataConfig) -> int:
+        """Returns the number of rows of a section."""
+        return self._part(params).size
+
+    def train_step(
+        self, inputs: Any, model: tf_keras.Model, optimizer: Any, metrics: Any = None
+    ) -> dict[str, tf.Tensor]:
+        """Trains on one batch on one replica; returns `loss`, a float32 scalar."""
+        features, targets, weights = tf_keras.utils.unpack_x_y_sample_weight(inputs)
+        labels = targets if weights is None else (targets, weights)
+        return super().train_step((features, labels), model, optimizer, metrics)
+
+    def build_losses(
+        self,
+        labels: Any,
+        model_outputs: Any,
+        aux_losses: Sequence[tf.Tensor] | None = None,
+        sample_weight: tf.Tensor | None = None,
+    ) -> tf.Tensor:
+        """Returns the loss of a batch, a float32 scalar.
+
+        In training with weights, `labels` is a pair of targets and weights. The sum is then
+        divided by the number of rows, so that the mean over replicas equals that of one replica.
+        """
+        if not isinstance(labels, tuple):
+            return super().build_losses(labels, model_outputs, aux_losses, sample_weight)
+        loss = tf.reduce_mean(self.example_losses(labels[0], model_outputs) * labels[1])
+        return tf.add_n([loss, *aux_losses]) if aux_losses else loss
+
+    def example_losses(self, labels: Mapping[str, tf.Tensor], model_outputs: Any) -> tf.Tensor:
+        """Returns the loss of each row, the weighted sum over the targets: float32 [batch].
+
+        For a classification, it is the cross entropy in nats. For a regression, it is the squared
+        error in units of the variance of the training rows.
+        """
+        total = []
+        for target in self.task_config.targets:
+            name = target.column
+            label, output = labels[name], model_outputs[name]
+            if target.type == CLASSIFICATION:
+                loss = tf.nn.sparse_softmax_cross_entropy_with_logits(label, output)
+            else:
+                loss = tf.square((output - label) / self.fitted.scales[name].deviation)
+            total.append(loss * target.loss_weight)
+        return tf.add_n(total)
+
+    def build_metrics(self, training: bool = True) -> list[tf_keras.metrics.Metric]:
+        """Returns accuracy, or mean absolute and root mean squared error, of each target.
+
+        With several targets, their names begin with that of the target.
+        """
+        return [metric for _, metric in self._metrics()]
+
+    def _metrics(self) -> list[tuple[str, tf_keras.metrics.Metric]]:
+        targets, found = self.task_config.targets, []
+        for target in targets:
+            start = f"{target.column}_" if len(targets) > 1 else ""
+            kinds: dict[str, Any] = {"mae": AbsoluteError, "rmse": RootSquaredError}
+            if target.type == CLASSIFICATION:
+                kinds = {"accuracy": SparseAccuracy}
+            found += [(target.column, make(f"{start}{name}")) for name, make in kinds.items()]
+        return found
+
+    def process_metrics(self, metrics: Any, labels: Any, model_outputs: Any, **kwargs: Any) -> None:
+        """Updates the metrics of each target with a batch.
+
+        In training with weights, `labels` is a pair of targets and weights.
+        """
+        if isinstance(labels, tuple):
+            labels, kwargs["sample_weight"] = labels
+        for name, metric in zip(self._metric_targets, metrics, strict=bool(metrics)):
+            metric.update_state(labels[name], model_outputs[name], **kwargs)
+
+    def serving(self, model: tf_keras.Model) -> Serving:
+        """Returns the signature `predict`, which takes columns by name, and descriptions."""
+        from orbit_runner.tasks.tabular.serving import table_serving
+
+        return table_serving(model, self.fitted)
+
+    def predictor(self, signatures: Mapping[str, Any], *, top_k: int | None = None) -> Predictor:
+        """Returns the predictor for rows of CSV and JSON lines.
+
+        Raises `RunnerError` if `top_k` is given, because a row has one prediction.
+        """
+        if top_k is not None:
+            raise RunnerError(f"--top_k: got {top_k}, but each row has only one prediction")
+        from orbit_runner.tasks.tabular.predictor import RowPredictor
+
+        data = self.task_config.train_data
+        return RowPredictor(signatures, data.delimiter, data.missing_values)
+
+    @functools.cached_property
+    def fitted(self) -> Preprocessing:
+        """What was fitted on the training rows, from the run directory if it is there."""
+        kept = local_run_directory(self.logging_dir) / KEPT if self.logging_dir else None
+        found = load_kept(kept, self.task_config) if kept else None
+        if found is not None:
+            return found
+        try:
+            found = fit(self.task_config)
+            if kept and Workers(tf.distribute.get_strategy()).is_chief:
+                write_aside(kept, keep(self.task_config, found))
+        except DataError as error:
+            raise _setting_error("train_data", error) from error
+        return found
+
+    def arrays(self, params: TableDataConfig) -> ArraySource:
+        """Returns the rows of a section as arrays, which are made once."""
+        name = self._section(params)
+        if name not in self._arrays:
+            self._arrays[name] = make_arrays(self.task_config, self._part(params), self.fitted)
+        return self._arrays[name]
+
+    @functools.cached_property
+    def _arrays(self) -> dict[str, ArraySource]:
+        return {}
+
+    @functools.cached_property
+    def _metric_targets(self) -> list[str]:
+        found = []
+        for target in self.task_config.targets:
+            found += [target.column] * (1 if target.type == CLASSIFICATION else 2)
+        return found
+
+    def _part(self, params: TableDataConfig) -> Any:
+        section = self._section(params)
+        try:
+            return load_part(self.task_config, section)
+        except DataError as error:
+            raise _setting_error(section, error) from error
+
+    def _section(self, params: TableDataConfig) -> str:
+        return "train_data" if params.is_training else "validation_data"
+
+    def _note_equal_rows(self) -> None:
+        config = self.task_config
+        sizes = [self._part(data).size for data in (config.train_data, config.validation_data)]
+        if sum(sizes) > _COMPARED_ROWS:
+            return
+        found = equal_rows(config)
+        if found.rows:
+            left, right = found.examples[0]
+            note(
+                f"warning: {found.rows:,} of {sizes[1]:,} validation rows have the features of a "
+                f"training row, such as {right} and {left}"
+            )
+
+
+def _setting_error(section: str, error: DataError) -> SettingError:
+    path = "features" if error.field == "columns" else f"{section}.{error.field}"
+    return SettingError(f"task.{path}", str(error))

@@ -1,0 +1,97 @@
+"""Columns that took long to read are read once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from orbit_runner.data.tables import cache
+from orbit_runner.data.tables.build import build_columns
+from orbit_runner.data.tables.cache import read_table
+from orbit_runner.data.tables.columns import TableSource
+from orbit_runner.data.tables.reader import TableReader
+from tests.data.tables.test_readers import KINDS, check_rows, open_table
+from tests.support.tables import make_rows, write_csv
+
+
+@pytest.fixture
+def built(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[list[str]]:
+    """The names of the columns of each time that files are read."""
+    calls: list[list[str]] = []
+
+    def build(reader: TableReader, kinds: Mapping[str, str]) -> object:
+        calls.append(sorted(kinds))
+        return build_columns(reader, kinds)
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(cache, "build_columns", build)
+    return calls
+
+
+def _read(path: Path, kinds: Mapping[str, str] = KINDS) -> TableSource:
+    return read_table(open_table("csv", path), kinds, kept_seconds=-1.0)
+
+
+def test_later_starts_map_the_columns(built: list[list[str]], tmp_path: Path) -> None:
+    rows = make_rows()
+    path = write_csv(tmp_path / "a.csv", rows)
+
+    first, second = _read(path), _read(path)
+
+    check_rows(first, rows)
+    check_rows(second, rows)
+    assert built == [sorted(KINDS)]
+    assert isinstance(second.columns["size"].values, np.memmap)
+    assert second.where(99) == f"{path}, row 100"
+
+
+def test_only_new_columns_are_read(built: list[list[str]], tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "a.csv", make_rows())
+    _read(path)
+
+    found = _read(path, KINDS | {"w": "number", "age": "category"})
+
+    assert built == [sorted(KINDS), ["age", "w"]]
+    assert found.columns["w"].values[:4].tolist() == [1, 2, 3, 1]
+
+
+def test_a_changed_file_replaces_its_columns(built: list[list[str]], tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "a.csv", make_rows())
+    _read(path)
+    count = len(list((tmp_path / "cache").rglob("*.column")))
+    status = path.stat()
+    write_csv(path, make_rows(90))
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
+
+    found = _read(path)
+
+    check_rows(found, make_rows(90))
+    assert len(built) == 2
+    assert len(list((tmp_path / "cache").rglob("*.column"))) == count
+
+
+def test_a_damaged_column_is_read_again(built: list[list[str]], tmp_path: Path) -> None:
+    rows = make_rows()
+    path = write_csv(tmp_path / "a.csv", rows)
+    _read(path)
+    for entry in (tmp_path / "cache").rglob("*.column"):
+        if b'"column": "age"' in entry.read_bytes():
+            content = bytearray(entry.read_bytes())
+            content[-3] ^= 1
+            entry.write_bytes(content)
+
+    check_rows(_read(path), rows)
+
+    assert built == [sorted(KINDS), ["age"]]
+
+
+def test_small_tables_are_not_cached(built: list[list[str]], tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "a.csv", make_rows(3))
+
+    read_table(open_table("csv", path), KINDS)
+
+    assert not (tmp_path / "cache").exists()

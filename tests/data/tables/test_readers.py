@@ -1,0 +1,206 @@
+"""Tables of each format, and the errors that name file, row and column."""
+
+from __future__ import annotations
+
+import gzip
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow
+import pytest
+from pyarrow import parquet
+
+from orbit_runner.data.tables import build, csv_file
+from orbit_runner.data.tables.cache import read_table
+from orbit_runner.data.tables.columns import TableSource, sorted_texts
+from orbit_runner.data.tables.reader import TableOptions, TableReader
+from orbit_runner.errors import DataError
+from orbit_runner.registry import TABLE_SOURCES
+from tests.support.tables import WRITERS, make_rows, write_csv, write_parquet
+
+KINDS = {"size": "number", "age": "number", "color": "category", "y": "category", "id": "key"}
+OPTIONS = TableOptions(missing_values=("", "NA"))
+
+
+def open_table(name: str, *paths: Path, data_dir: str = "", **options: Any) -> TableReader:
+    return TABLE_SOURCES.get(name).load()(
+        data_dir=data_dir,
+        input_path=tuple(map(str, paths)),
+        options=TableOptions(**{"missing_values": ("", "NA"), **options}),
+    )
+
+
+def check_rows(found: TableSource, rows: list[dict[str, Any]]) -> None:
+    assert found.size == len(rows)
+    for name in ("size", "age"):
+        expected = [np.nan if row[name] is None else row[name] for row in rows]
+        np.testing.assert_array_equal(found.columns[name].values, np.array(expected, np.float32))
+    for name in ("color", "y"):
+        column = found.columns[name]
+        assert [column.text(row) for row in range(found.size)] == [row[name] or "" for row in rows]
+        assert list(column.vocabulary) == sorted({row[name] for row in rows} - {None})
+
+
+@pytest.mark.parametrize("source", sorted(WRITERS))
+def test_every_format_gives_the_same_columns(
+    source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(csv_file, "_BLOCK_BYTES", 300)
+    monkeypatch.setattr("orbit_runner.data.tables.jsonl._BLOCK_ROWS", 7)
+    rows = make_rows()
+    path = WRITERS[source](tmp_path / f"a.{source}", rows)
+    (tmp_path / "other").mkdir()
+    other = open_table("csv", write_csv(tmp_path / "other" / "a.csv", rows))
+    keys = read_table(other, {"id": "key"}).columns["id"].values
+
+    found = read_table(open_table(source, data_dir=str(tmp_path)), KINDS)
+
+    check_rows(found, rows)
+    np.testing.assert_array_equal(found.columns["id"].values, keys)
+    assert found.where(50) == f"{path}, row 51"
+
+
+def test_files_are_read_in_the_order_of_their_names(tmp_path: Path) -> None:
+    rows = make_rows()
+    write_csv(tmp_path / "b.csv", rows[60:])
+    path = tmp_path / "a.csv.gz"
+    path.write_bytes(gzip.compress(write_csv(tmp_path / "x", rows[:60]).read_bytes()))
+
+    found = read_table(open_table("csv", tmp_path / "*.csv*"), KINDS)
+
+    check_rows(found, rows)
+    assert found.where(59) == f"{path}, row 60"
+    assert found.where(60) == f"{tmp_path / 'b.csv'}, row 1"
+
+
+def test_csv_settings_apply(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text('3|red |"a\nb"\n-| ?|c\n', encoding="utf-8")
+    options = {"delimiter": "|", "column_names": ("n", "color", "t"), "missing_values": ("-", " ?")}
+
+    reader = open_table("csv", tmp_path / "a.csv", **options)
+    found = read_table(reader, {"n": "number", "color": "category", "t": "category"})
+
+    assert reader.kinds == {"n": "number", "color": "category", "t": "category"}
+    np.testing.assert_array_equal(found.columns["n"].values, np.array([3, np.nan], np.float32))
+    assert [found.columns["color"].text(row) for row in range(2)] == ["red", ""]
+    assert found.columns["t"].vocabulary == ("a\nb", "c")
+
+
+def test_texts_of_codes_keep_their_zeros_and_integers_sort_by_value(tmp_path: Path) -> None:
+    rows = [{"zip": f"0{n}", "grade": n} for n in (9, 10, 2)]
+
+    found = read_table(
+        open_table("csv", write_csv(tmp_path / "a.csv", rows)),
+        {"zip": "category", "grade": "category"},
+    )
+
+    assert found.columns["zip"].vocabulary == ("010", "02", "09")
+    assert found.columns["grade"].vocabulary == ("2", "9", "10")
+    assert sorted_texts(["10", "9", "x"]) == ["10", "9", "x"]
+
+
+def test_parquet_types_become_kinds(tmp_path: Path) -> None:
+    columns = {
+        "i": pyarrow.array([1, None, 3]),
+        "b": pyarrow.array([True, False, None]),
+        "d": pyarrow.array(["u", "v", "u"]).dictionary_encode(),
+        "f": pyarrow.array([1.0, 2.5, None]),
+        "l": pyarrow.array([[1], [2], [3]]),
+    }
+    parquet.write_table(pyarrow.table(columns), tmp_path / "a.parquet")
+    reader = open_table("parquet", tmp_path / "a.parquet")
+
+    assert reader.kinds == {
+        "i": "number", "b": "category", "d": "category", "f": "number",
+        "l": "list<element: int64>",
+    }  # fmt: skip
+    found = read_table(reader, {"i": "category", "b": "category", "d": "category", "f": "category"})
+    texts = {n: [c.text(row) for row in range(3)] for n, c in found.columns.items()}
+    assert texts == {
+        "i": ["1", "", "3"], "b": ["true", "false", ""], "d": ["u", "v", "u"],
+        "f": ["1", "2.5", ""],
+    }  # fmt: skip
+
+
+def test_a_function_returns_arrays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_table.py").write_text(
+        "import numpy as np\n"
+        "def load():\n"
+        "    return {'x': np.arange(6.0).reshape(3, 2), 'y': np.array(['a', 'b', 'a'])}\n"
+        "def uneven():\n"
+        "    return {'x': np.zeros(3), 'y': np.zeros(2)}\n"
+        "def wrong():\n"
+        "    return 3\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+
+    found = read_table(
+        open_table("arrays", function="own_table:load"), {"x_1": "number", "y": "category"}
+    )
+
+    assert found.columns["x_1"].values.tolist() == [1, 3, 5]
+    assert found.columns["y"].vocabulary == ("a", "b")
+    for function, message in (
+        ("own_table:uneven", r"got arrays of sizes {'x': 3, 'y': 2}"),
+        ("own_table:wrong", "returned int, expected arrays by name"),
+        ("own_table:absent", "cannot load own_table:absent: module 'own_table' has no attribute"),
+        ("own_table", "expected `module:function`"),
+    ):
+        with pytest.raises(DataError, match=message):
+            open_table("arrays", function=function)
+    del sys.modules["own_table"]
+
+
+@pytest.mark.parametrize(
+    ("source", "text", "message"),
+    [
+        ("csv", "a,b\n1,2\n3\n", r"cannot be read as CSV: .*Expected 2 columns, got 1"),
+        ("csv", "", "cannot be read as CSV: Empty CSV file"),
+        ("csv", "a,a\n1,2\n", "has two columns 'a'"),
+        ("csv", "a,b\n1,2\n2,3\nx,4\n", r"a\.csv, row 3: column 'a': got 'x', expected a number"),
+        ("csv", "a,b\n1,2\n1e39,3\n", r"row 2: column 'a': got 1e\+39, expected a number of 32"),
+        ("csv", "a,b\n", "there are no rows"),
+        ("csv", "b\n1\n", "unknown column 'a'"),
+        ("jsonl", '{"a": 1}\n[2]\n', r"row 2: got '\[2\]', expected a JSON object"),
+        ("jsonl", '{"a": 1}\n{"a": [2]}\n', r"row 2: column 'a': got \[2\], expected a single"),
+        ("jsonl", '{"a": 1}\n{"a": "x"}\n', r"a\.jsonl, row 2: column 'a': got 'x', expected"),
+        ("parquet", "PAR1", "cannot be read as Parquet"),
+        ("npz", "PK", "cannot be read as .npz"),
+    ],
+)  # fmt: skip
+def test_bad_files_are_reported_with_row_and_column(
+    source: str, text: str, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / f"a.{source}").write_text(text)
+
+    with pytest.raises(DataError, match=message):
+        read_table(open_table(source, data_dir=str(tmp_path)), {"a": "number"})
+
+
+def test_files_with_other_columns_are_refused(tmp_path: Path) -> None:
+    rows = make_rows(5)
+    for name in "ab":
+        write_parquet(tmp_path / f"{name}.parquet", rows)
+        rows = [{key: value for key, value in row.items() if key != "age"} for row in rows]
+
+    with pytest.raises(DataError, match=r"b\.parquet: has no column 'age', which a\.parquet has"):
+        open_table("parquet", data_dir=str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("paths", "data_dir", "message"),
+    [((), "", "no files are set"), ((), "here", "no file matches"), (("x.csv",), "", "no file")],
+)
+def test_missing_files_are_reported(paths: tuple[str, ...], data_dir: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        open_table("csv", *map(Path, paths), data_dir=data_dir)
+
+
+def test_numbers_that_only_python_reads_are_numbers(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("a\n+1\n 2 \n-3e2\n")
+
+    found = build.build_columns(open_table("csv", tmp_path / "a.csv"), {"a": "number"})[0]
+
+    assert found["a"].values.tolist() == [1, 2, -300]

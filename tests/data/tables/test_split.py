@@ -1,0 +1,99 @@
+"""Parts of a table by hash: known values, stable when rows are added, equal rows together."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from orbit_runner.data.sampling import keyed_random
+from orbit_runner.data.tables.columns import Column
+from orbit_runner.data.tables.hashing import hash_rows, hash_texts, mix, value_bits
+from orbit_runner.data.tables.split import positions, rows_of_fraction, rows_with_value
+from orbit_runner.errors import DataError
+
+FRACTIONS = {"train": 0.8, "validation": 0.1, "test": 0.1}
+
+
+def _category(texts: list[str]) -> Column:
+    vocabulary = tuple(sorted(set(texts) - {""}))
+    codes = [vocabulary.index(text) if text else -1 for text in texts]
+    return Column("c", "category", np.array(codes, np.int32), vocabulary)
+
+
+def _number(values: list[float]) -> Column:
+    return Column("n", "number", np.array(values, np.float32))
+
+
+def test_hashes_have_the_values_of_earlier_versions() -> None:
+    # Rows would move to other parts if these changed.
+    texts = ["", "a", "ab", "ba", "é"]
+    assert hash_texts(texts).tolist() == [
+        16294208416658607535, 9024088986618521057, 743717416582756027, 17022488092571038771,
+        1500992736397569888,
+    ]  # fmt: skip
+    rows = hash_rows([_number([1, -2.5]), _category(["a", ""])])
+    assert rows.tolist() == [18415512980676956798, 17832864481435916455]
+    np.testing.assert_allclose(
+        positions(rows, 7), [0.821727848557354, 0.32903260151684777], rtol=1e-12
+    )
+
+
+def test_mix_is_the_function_that_orders_examples() -> None:
+    values = np.array([0, 1, 2**63, 2**64 - 1], np.uint64)
+    np.testing.assert_array_equal(mix(values), keyed_random.mix(tf.constant(values)).numpy())
+
+
+def test_hash_of_a_value_does_not_depend_on_other_rows() -> None:
+    few, many = _category(["b", "c", ""]), _category(["a", "b", "", "c", "d"])
+    assert value_bits(few).tolist() == value_bits(many)[[1, 3, 2]].tolist()
+    zeros = value_bits(_number([0.0, -0.0, np.nan, np.nan, 1.0]))
+    assert zeros[0] == zeros[1] != zeros[2] == zeros[3] != zeros[4]
+    assert len({*zeros.tolist()}) == 3
+
+
+def test_hash_of_rows_ignores_the_order_of_columns() -> None:
+    number, category = _number([1, 2, 1]), _category(["a", "a", "b"])
+    assert hash_rows([number, category]).tolist() == hash_rows([category, number]).tolist()
+    assert len(set(hash_rows([number, category]).tolist())) == 3
+
+
+def test_parts_are_disjoint_and_have_their_shares() -> None:
+    hashes = hash_texts([f"row {n}" for n in range(20_000)])
+    places = positions(hashes, 0)
+    parts = {name: rows_of_fraction(places, FRACTIONS, name) for name in FRACTIONS}
+    joined = np.concatenate([*parts.values()])
+    assert sorted(joined.tolist()) == list(range(20_000))
+    for name, share in FRACTIONS.items():
+        # Four standard deviations of a binomial distribution.
+        assert abs(len(parts[name]) - 20_000 * share) < 4 * np.sqrt(20_000 * share * (1 - share))
+    other = rows_of_fraction(positions(hashes, 1), FRACTIONS, "test")
+    assert other.tolist() != parts["test"].tolist()
+
+
+def test_rows_stay_in_their_part_when_rows_are_added() -> None:
+    hashes = hash_texts([f"row {n}" for n in range(3000)])
+    before = rows_of_fraction(positions(hashes[:1000], 0), FRACTIONS, "train")
+    after = rows_of_fraction(positions(hashes, 0), FRACTIONS, "train")
+    assert before.tolist() == after[after < 1000].tolist()
+    assert len(after) > len(before)
+
+
+def test_fractions_below_one_leave_rows_out() -> None:
+    places = positions(hash_texts([f"row {n}" for n in range(1000)]), 0)
+    small = rows_of_fraction(places, {"train": 0.25}, "train")
+    assert 150 < len(small) < 350
+
+
+def test_parts_without_rows_are_reported() -> None:
+    with pytest.raises(DataError, match=r"unknown part 'tests'; did you mean 'test'\?"):
+        rows_of_fraction(np.zeros(1), FRACTIONS, "tests")
+    with pytest.raises(DataError, match="part 'no' has no rows of 2"):
+        rows_of_fraction(np.full(2, 0.5), {"no": 0.1, "yes": 0.9}, "no")
+
+
+def test_rows_with_a_value_of_a_column() -> None:
+    column = _category(["train", "test", "", "train"])
+    assert rows_with_value(column, "train").tolist() == [0, 3]
+    with pytest.raises(DataError, match="'tran'; did you mean 'train'"):
+        rows_with_value(column, "tran")

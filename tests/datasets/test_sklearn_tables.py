@@ -1,0 +1,66 @@
+"""The tables inside scikit-learn, compared with what scikit-learn itself returns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn import datasets
+
+from orbit_runner.data.tables.cache import read_table
+from orbit_runner.data.tables.reader import TableOptions
+from orbit_runner.datasets import breast_cancer, diabetes, inside_sklearn
+from orbit_runner.errors import DataError
+
+LOADERS = {"breast_cancer": breast_cancer.load, "diabetes": diabetes.load}
+
+
+def _open(name: str, data_dir: str = "") -> Any:
+    return LOADERS[name](data_dir=data_dir, input_path=(), options=TableOptions())
+
+
+def test_breast_cancer_is_that_of_sklearn() -> None:
+    expected: Any = datasets.load_breast_cancer()
+    reader = _open("breast_cancer")
+    names = [
+        f"error_{name[:-6]}" if name.endswith(" error") else name for name in expected.feature_names
+    ]
+    names = [name.replace(" ", "_") for name in names]
+    assert list(reader.kinds) == [*names, "diagnosis"]
+    found = read_table(reader, {**dict.fromkeys(names, "number"), "diagnosis": "category"})
+    for place, name in enumerate(names):
+        np.testing.assert_array_equal(
+            found.columns[name].values, expected.data[:, place].astype(np.float32)
+        )
+    texts = [found.columns["diagnosis"].text(row) for row in range(found.size)]
+    assert texts == [str(expected.target_names[label]) for label in expected.target]
+
+
+def test_diabetes_is_that_of_sklearn() -> None:
+    expected: Any = datasets.load_diabetes(scaled=False)
+    names = list(expected.feature_names)
+    reader = _open("diabetes")
+    assert list(reader.kinds) == [*names, "progression"]
+    found = read_table(reader, dict.fromkeys(reader.kinds, "number"))
+    table = np.column_stack([expected.data, expected.target]).astype(np.float32)
+    for place, name in enumerate(reader.kinds):
+        np.testing.assert_array_equal(found.columns[name].values, table[:, place])
+
+
+@pytest.mark.parametrize("name", sorted(LOADERS))
+def test_paths_are_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="expected none: the data comes with scikit-learn"):
+        _open(name, str(tmp_path))
+
+
+def test_missing_and_damaged_files_are_reported(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"absent\.csv not found; reinstall scikit-learn"):
+        inside_sklearn.packaged_file("diabetes", "absent.csv")
+    (tmp_path / "a.csv").write_text("1,2\n3,4\n")
+    with pytest.raises(DataError, match=r"got shape \(2, 2\), expected \(3, 2\)"):
+        inside_sklearn.read_table("diabetes", tmp_path / "a.csv", (3, 2), ",")
+    (tmp_path / "a.csv").write_text("1,x\n")
+    with pytest.raises(DataError, match="cannot be read"):
+        inside_sklearn.read_table("diabetes", tmp_path / "a.csv", (1, 2), ",")

@@ -1,0 +1,360 @@
+"""The tabular task: settings, checks before a run, inputs, losses, and exact resumes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from orbit_runner.checkpoint.fingerprint import weights_fingerprint
+from orbit_runner.config.errors import ConfigError
+from orbit_runner.config.schema.experiment import ExperimentConfig
+from orbit_runner.data.tables.columns import Column
+from orbit_runner.tasks.tabular.networks import CategoryWeights, EncodeCategories, NormalizeColumns
+from orbit_runner.tasks.tabular.preprocessing import (
+    KEPT,
+    NumberFit,
+    Preprocessing,
+    fit,
+    load_kept,
+)
+from orbit_runner.tasks.tabular.sources import load_part
+from orbit_runner.tasks.tabular.task import TabularTask
+from tests.support.tables import make_rows, table_config, write_csv, write_parquet
+from tests.support.toy import run
+
+TWO = [{"column": "y"}, {"column": "price", "type": "regression", "loss_weight": 0.5}]
+SECTIONS = ("train_data", "validation_data")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return write_csv(tmp_path / "a.csv", make_rows())
+
+
+def _task(config: ExperimentConfig, folder: Path | None = None) -> TabularTask:
+    return TabularTask(config.task, logging_dir=folder and str(folder))  # type: ignore[arg-type]
+
+
+def _rows_of(config: ExperimentConfig, section: str) -> list[dict[str, Any]]:
+    part = load_part(config.task, section)  # type: ignore[arg-type]
+    assert part.rows is not None
+    return [make_rows()[row] for row in part.rows]
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"task__targets": []}, "is empty; list the columns to predict"),
+        ({"task__targets": ["y", "y"]}, "'y' is listed twice"),
+        ({"task__targets": ["age"]}, "'age' is also a feature"),
+        ({"task__targets": [{"type": "regression"}]}, "is not set"),
+        ({"task__targets": [{"column": "y", "type": "class"}]}, "'classification', 'regression'"),
+        ({"task__features__numeric": ["color"]}, "color is listed twice in numeric and categ"),
+        ({"task__model__name": "forest"}, "allowed: mlp, wide_deep"),
+        ({"task__train_data__source": "cvs"}, "did you mean 'csv'?"),
+        ({"task__train_data__split": "trian"}, "unknown part 'trian'; did you mean 'train'?"),
+        ({"task__split__fractions": {"a": 0.7, "b": 0.4}}, "a sum of 1.1, expected at most 1"),
+        ({"task__split__fractions": {"train": "x"}}, "got 'x', expected numbers above 0"),
+        ({"task__split__column": "part"}, "got both of column and fractions"),
+        ({"task__train_data__delimiter": "ab"}, "got 'ab', expected one character"),
+        ({"task__train_data__source": "arrays"}, "is not set; for example, my_package.data:load"),
+        ({"task__train_data__function": "a:b"}, "is read only by source 'arrays', got"),
+    ],
+)  # fmt: skip
+def test_contradictory_settings_are_rejected(changes: dict[str, Any], expected: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        table_config("a.csv", **changes)
+    assert expected in str(caught.value)
+
+
+def _problems(path: Path, **changes: Any) -> dict[str, str]:
+    return dict(table_config(path, **changes).task.preflight())
+
+
+@pytest.mark.parametrize(
+    ("change", "changes", "field", "message"),
+    [
+        ({}, {"task__targets": ["yy"]}, "targets[0].column", "unknown column 'yy'"),
+        ({}, {"task__features__numeric": ["siz"]}, "features.numeric", "did you mean 'size'?"),
+        ({}, {"task__weight_column": "no"}, "weight_column", "unknown column 'no'"),
+        ({}, {"task__split__hash_of": ["idd"]}, "split.hash_of", "did you mean 'id'?"),
+        ({"size": "wide"}, {}, "features", "row 5: column 'size': got 'wide', expected a number"),
+        ({"y": None}, {}, "targets[0].column", "column 'y' has no value in {path}, row 5\n"),
+        ({"y": "huge"}, {"task__split__column": "part", "task__split__fractions": None},
+         "targets[0].column", "has the class 'huge' in {path}, row 5, which no training row has"),
+        ({"price": None}, {"task__targets": TWO}, "targets[1].column", "has no value in {path}, r"),
+        ({"w": -2}, {"task__weight_column": "w"}, "weight_column", "has -2 in {path}, row 5, exp"),
+        ({"w": None}, {"task__weight_column": "w"}, "weight_column", "has nan in {path}, row 5"),
+    ],
+)  # fmt: skip
+def test_problems_of_a_table_name_column_and_row(
+    change: dict[str, Any], changes: dict[str, Any], field: str, message: str, tmp_path: Path
+) -> None:
+    rows = [
+        row | {"part": "train" if n > 20 else "validation"} for n, row in enumerate(make_rows())
+    ]
+    path = write_csv(tmp_path / "a.csv", rows)
+    both = changes | {"task__features__categorical": ["color"]}
+    assert _problems(path) == {}
+    path = write_csv(tmp_path / "b.csv", [*rows[:4], rows[4] | change, *rows[5:]])
+
+    found = _problems(path, **both)
+
+    assert list(found) == [field]
+    assert message.format(path=path) in found[field]
+
+
+@pytest.mark.parametrize(
+    ("rows", "changes", "field", "message"),
+    [
+        ([{"id": f"p{n}", "y": n % 2} for n in range(1500)], {}, "features",
+         "column 'id' has 1,0"),
+        ([{"x": "", "c": n, "y": n % 2} for n in range(40)], {}, "features",
+         "column 'x' has no values in training"),
+        ([{"x": n, "y": "same"} for n in range(40)], {}, "targets[0].column",
+         "column 'y' has only the class 'same' in training"),
+        ([{"y": n} for n in range(40)], {}, "features", "no columns are left for features"),
+    ],
+)  # fmt: skip
+def test_columns_that_tell_nothing_are_reported(
+    rows: list[dict[str, Any]], changes: dict[str, Any], field: str, message: str, tmp_path: Path
+) -> None:
+    path = write_csv(tmp_path / "a.csv", rows)
+
+    found = _problems(path, task__features={"numeric": [], "categorical": []}, **changes)
+
+    assert message in found[field]
+
+
+def test_features_are_all_columns_that_nothing_else_uses(path: Path) -> None:
+    config = table_config(
+        path,
+        task__features={"numeric": [], "categorical": []},
+        task__targets=TWO,
+        task__weight_column="w",
+        task__split__hash_of=["id"],
+    )
+
+    fitted = fit(config.task)  # type: ignore[arg-type]
+
+    assert list(fitted.numeric) == ["size", "age"]
+    assert list(fitted.categorical) == ["color"]
+
+
+def test_preprocessing_is_fitted_on_the_training_rows(path: Path) -> None:
+    config = table_config(path, task__targets=TWO)
+    rows = _rows_of(config, "train_data")
+
+    fitted = fit(config.task)  # type: ignore[arg-type]
+
+    assert 50 < len(rows) < 90
+    for name in ("size", "age"):
+        values = np.array([row[name] for row in rows if row[name] is not None], np.float32)
+        assert fitted.numeric[name].mean == pytest.approx(float(values.mean()))
+        assert fitted.numeric[name].deviation == pytest.approx(float(values.std()))
+    assert (fitted.numeric["size"].has_missing, fitted.numeric["age"].has_missing) == (False, True)
+    assert fitted.categorical == {"color": ("", "blue, dark", "green", "red")}
+    assert fitted.classes == {"y": ("big", "small")}
+    price = np.array([row["price"] for row in rows])
+    assert fitted.scales["price"].mean == pytest.approx(price.mean(), rel=1e-5)
+
+
+def test_texts_that_training_does_not_have_get_code_0() -> None:
+    fitted = Preprocessing({}, {"c": ("a", "b"), "m": ("", "a")}, {"y": ("a", "b")}, {})
+    for name, expected in (("c", [1, 0, 2, 0]), ("m", [2, 0, 0, 1])):
+        column = Column(name, "category", np.array([0, 2, 1, -1], np.int32), ("a", "b", "new"))
+        assert fitted.codes(column).tolist() == expected
+    column = Column("y", "category", np.array([1, 0, 1], np.int32), ("a", "b"))
+    assert fitted.class_numbers(column).tolist() == [1, 0, 1]
+
+
+def test_kept_preprocessing_is_used_while_files_and_settings_are_the_same(
+    path: Path, tmp_path: Path
+) -> None:
+    config = table_config(path, task__targets=TWO)
+    kept = tmp_path / "run" / KEPT
+    fitted = _task(config, tmp_path / "run").fitted
+
+    assert load_kept(kept, config.task) == fitted  # type: ignore[arg-type]
+    other = table_config(path, task__targets=TWO, task__features__numeric=["size"])
+    assert load_kept(kept, other.task) is None  # type: ignore[arg-type]
+    content = json.loads(kept.read_text())
+    content["numeric"]["size"]["mean"] = 123.0
+    kept.write_text(json.dumps(content))
+    assert _task(config, tmp_path / "run").fitted.numeric["size"].mean == 123.0
+    path.rename(tmp_path / "gone.csv")
+    assert load_kept(kept, config.task) is not None  # type: ignore[arg-type]
+    write_csv(path, make_rows(50))
+    assert load_kept(kept, config.task) is None  # type: ignore[arg-type]
+
+
+def test_numbers_are_normalized_and_missing_ones_are_marked() -> None:
+    layer = NormalizeColumns([NumberFit(10, 2), NumberFit(1, 4, True)])
+    found = layer(tf.constant([[12, np.nan], [np.nan, 9.0]]))
+    assert found.numpy().tolist() == [[1, 0, 1], [0, 2, 0]]
+    assert [w.shape.as_list() for w in layer.non_trainable_weights] == [[2], [2]]
+    assert layer.trainable_weights == []
+
+
+def test_codes_become_one_hot_vectors_or_embeddings_and_unknown_texts_zeros() -> None:
+    layer = EncodeCategories([2, 9], max_one_hot=2, width=None)
+    found = layer(tf.constant([[1, 9], [2, 1], [0, 0]])).numpy()
+    table = layer.tables[1].numpy()
+    assert table.shape == (10, 3)
+    np.testing.assert_array_equal(found[0], [1, 0, *table[9]])
+    np.testing.assert_array_equal(found[1], [0, 1, *table[1]])
+    np.testing.assert_array_equal(found[2], np.zeros(5))
+
+
+def test_each_text_has_its_own_weight_in_the_wide_part() -> None:
+    layer = CategoryWeights([2, 3], 1)
+    codes = tf.constant([[1, 1], [2, 3], [0, 2], [0, 0]])
+    layer(codes)
+    layer.table.assign(10.0 ** np.arange(7)[:, np.newaxis])
+    assert layer(codes).numpy()[:, 0].tolist() == [10 + 1e4, 100 + 1e6, 1e5, 0]
+
+
+def _quiet(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Disables autotuning as the runner does: TensorFlow may block when iterators are destroyed."""
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return dataset.with_options(options)
+
+
+def _numpy(batch: Any) -> Any:
+    return tf.nest.map_structure(lambda tensor: tensor.numpy(), batch)
+
+
+def test_batches_are_the_rows_of_the_table(path: Path) -> None:
+    config = table_config(path, task__targets=TWO, task__weight_column="w")
+    task, rows = _task(config), _rows_of(config, "validation_data")
+    fitted, seen = task.fitted, 0
+    weights = np.array([row["w"] for row in rows], np.float32)
+
+    for batch in _quiet(task.build_inputs(config.task.validation_data)):
+        features, targets, weight = _numpy(batch)
+        for place in np.flatnonzero(weight):
+            row = rows[seen]
+            expected = [np.nan if row[n] is None else row[n] for n in ("size", "age")]
+            np.testing.assert_array_equal(
+                features["numeric"][place], np.array(expected, np.float32)
+            )
+            code = features["categorical"][place, 0]
+            assert ("unknown", *fitted.categorical["color"])[code] == (row["color"] or "")
+            assert fitted.classes["y"][targets["y"][place]] == row["y"]
+            assert targets["price"][place] == np.float32(row["price"])
+            np.testing.assert_allclose(weight[place], row["w"] / weights.mean(), rtol=1e-6)
+            seen += 1
+    assert seen == len(rows) == task.num_examples(config.task.validation_data)
+
+
+def test_batches_depend_on_seed_and_step_only(path: Path) -> None:
+    config = table_config(path)
+    task, data = _task(config), config.task.train_data
+    late = _numpy(next(iter(_quiet(task.build_inputs(data, start_step=1_000_003)))))
+    at = _numpy(task.batch_at(data)(tf.constant(1_000_003, tf.int64)))
+    tf.nest.map_structure(np.testing.assert_array_equal, late, at)
+    other = table_config(path, task__train_data__seed=3)
+    moved = _numpy(_task(other).batch_at(other.task.train_data)(tf.constant(1_000_003, tf.int64)))
+    assert not np.array_equal(moved[0]["numeric"], late[0]["numeric"])
+
+
+def test_loss_is_the_weighted_sum_over_the_targets(path: Path) -> None:
+    config = table_config(path, task__targets=TWO)
+    task = _task(config)
+    logits, price = np.array([[1.0, 3], [0, -2]]), np.array([20.0, 90])
+    labels = {"y": tf.constant([0, 1]), "price": tf.constant([30.0, 80.0])}
+    outputs = {
+        "y": tf.constant(logits, tf.float32), "price": tf.constant(price, tf.float32),
+    }  # fmt: skip
+    log_shares = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+    squares = ((price - [30, 80]) / task.fitted.scales["price"].deviation) ** 2
+    expected = -log_shares[[0, 1], [0, 1]] + 0.5 * squares
+    np.testing.assert_allclose(task.example_losses(labels, outputs), expected, rtol=1e-5)
+    weights = tf.constant([0.5, 2.0])
+    loss = task.build_losses((labels, weights), outputs)
+    np.testing.assert_allclose(loss, (expected * [0.5, 2]).sum() / 2, rtol=1e-5)
+
+    metrics = task.build_metrics()
+    task.process_metrics(metrics, (labels, weights), outputs)
+    found = {metric.name: float(metric.result()) for metric in metrics}
+    assert found == pytest.approx({"y_accuracy": 0.0, "price_mae": 10.0, "price_rmse": 10.0})
+
+
+@pytest.mark.parametrize("source", ["csv", "parquet"])
+def test_equal_tables_give_equal_batches_whatever_their_format(source: str, tmp_path: Path) -> None:
+    write = {"csv": write_csv, "parquet": write_parquet}[source]
+    changes = {f"task__{section}__source": source for section in SECTIONS}
+    config = table_config(write(tmp_path / "a", make_rows()), **changes)
+    features, targets = _numpy(
+        _task(config).batch_at(config.task.train_data)(tf.constant(5, tf.int64))
+    )
+    # The order of rows is part of what a version promises.
+    assert features["numeric"][:2, 0].tolist() == [40.8380012512207, 71.33999633789062]
+    assert targets["y"].dtype == np.int32
+
+
+def test_equal_rows_of_both_sections_are_noted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = make_rows()
+    config = table_config(
+        write_csv(tmp_path / "a.csv", [*rows, *rows[:3]]), task__split__hash_of=["w", "id"]
+    )
+    moved = table_config(write_csv(tmp_path / "b.csv", rows), task__split=None)
+    for one in (config, moved):
+        _task(one).build_inputs(one.task.train_data)
+    text = capsys.readouterr().err
+    assert text.count("validation rows have the features of a training row") == 1
+    assert "warning: 100 of 100 validation rows" in text
+    assert f"such as {tmp_path / 'b.csv'}, row 1 and {tmp_path / 'b.csv'}, row 1" in text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["mlp", "wide_deep"])
+@pytest.mark.parametrize("strategy", ["one_device", "mirrored2"])
+def test_stopped_and_resumed_run_gets_the_same_weights(
+    path: Path, tmp_path: Path, strategy: str, model: str
+) -> None:
+    changes: dict[str, Any] = {
+        "task__model__name": model, "task__targets": TWO, "task__weight_column": "w",
+        "task__model__max_one_hot": 2,
+    }  # fmt: skip
+
+    def trained(folder: Path, **more: Any) -> Any:
+        return run(table_config(path, **changes, **more), folder, strategy=strategy)
+
+    whole, logs = trained(tmp_path / "whole")
+    trained(tmp_path / "parted", trainer__train_steps=8)
+    parted, also = trained(tmp_path / "parted")
+
+    assert weights_fingerprint(parted) == weights_fingerprint(whole)
+    assert also["validation_loss"] == logs["validation_loss"]
+    assert {"y_accuracy", "price_mae", "price_rmse"} <= set(logs)
+    assert (tmp_path / "whole" / KEPT).read_bytes() == (tmp_path / "parted" / KEPT).read_bytes()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("replicas", [2, 4])
+def test_replicas_see_the_rows_of_one_device(path: Path, tmp_path: Path, replicas: int) -> None:
+    config = table_config(path, task__model__dropout_rate=0.0, task__weight_column="w")
+    alone, _ = run(config, tmp_path / "one")
+    shared, _ = run(config, tmp_path / "more", strategy=f"mirrored{replicas}")
+    for one, other in zip(alone.get_weights(), shared.get_weights(), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+
+
+def test_synthetic_targets_can_be_learned(tmp_path: Path) -> None:
+    changes = {f"task__{section}__source": "synthetic" for section in SECTIONS}
+    config = table_config(
+        "", task__targets=TWO, task__weight_column="w", trainer__train_steps=120, **changes
+    )
+    assert dict(config.task.preflight()) == {}
+    _, logs = run(config, tmp_path)
+    assert logs["y_accuracy"] > 0.8
+    assert logs["price_rmse"] < 1.2

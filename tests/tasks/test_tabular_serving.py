@@ -1,0 +1,171 @@
+"""Serving of tables: columns by name, new categories, bad rows, and models without their data."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from orbit_runner.cli.main import main
+from orbit_runner.errors import RunnerError
+from orbit_runner.tasks.tabular.predictor import RowPredictor
+from orbit_runner.tasks.tabular.serving import argument_names
+from orbit_runner.tasks.tabular.task import TabularTask
+from tests.support.exported import ask_elsewhere
+from tests.support.tables import make_rows, table_config, write_csv, write_jsonl
+
+TARGETS = [{"column": "y"}, {"column": "the price", "type": "regression"}]
+
+
+def _rows() -> list[dict[str, Any]]:
+    return [{**row, "the price": row["price"], "1 size": row["size"]} for row in make_rows()]
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A model of random weights on a table with names that are no identifiers."""
+    path = write_csv(tmp_path_factory.mktemp("table") / "a.csv", _rows())
+    features = {"numeric": ["1 size", "age"], "categorical": ["color"]}
+    config = table_config(path, task__targets=TARGETS, task__features=features)
+    task = TabularTask(config.task)  # type: ignore[arg-type]
+    model, generator = task.build_model(), np.random.default_rng(2)
+    for variable in model.trainable_variables:
+        variable.assign(generator.normal(size=variable.shape))
+    return task, model, task.serving(model)
+
+
+def _predictor(served: Any) -> RowPredictor:
+    return served[0].predictor(served[2].signatures)
+
+
+def test_signature_takes_raw_columns(served: Any) -> None:
+    task, model, serving = served
+    assert serving.default == "predict"
+    sizes = np.array([10, np.nan, 80], np.float32)
+    colors = ["red", " green ", "violet"]
+    found = serving.signatures["predict"](
+        c_1_size=tf.constant(sizes), age=tf.constant([3.0, 4.0, np.nan]), color=tf.constant(colors)
+    )
+    texts = list(task.fitted.categorical["color"])
+    numeric = np.stack([sizes, [3, 4, np.nan]], axis=1).astype(np.float32)
+    codes = np.array([[texts.index("red") + 1], [texts.index("green") + 1], [0]], np.int32)
+    expected = model({"numeric": numeric, "categorical": codes})
+    np.testing.assert_allclose(found["y"], tf.nn.softmax(expected["y"]), rtol=1e-6)
+    np.testing.assert_allclose(found["the_price"], expected["the price"], rtol=1e-6)
+    assert not np.isnan(found["the_price"]).any()
+
+
+def test_names_become_different_identifiers() -> None:
+    names = ["mean radius", "mean_radius", "class", "1st", "größe", "_x", ""]
+    found = argument_names(names)
+    assert list(found.values()) == [
+        "mean_radius", "mean_radius_2", "c_class", "c_1st", "gr__e", "c_x", "c_",
+    ]  # fmt: skip
+    assert all(name.isidentifier() for name in found.values())
+
+
+@pytest.mark.slow
+def test_exported_model_gives_the_same_answers_without_this_package(
+    served: Any, tmp_path: Path
+) -> None:
+    _, model, serving = served
+    root = tf.Module()
+    root.weights, root.resources = list(model.variables), list(serving.resources)
+    tf.saved_model.save(root, str(tmp_path / "saved"), signatures=dict(serving.signatures))
+    columns = {
+        "c_1_size": np.array([1, 50], np.float32),
+        "age": np.array([np.nan, 3], np.float32),
+        "color": np.array(["red", "new"]),
+    }
+    here = serving.signatures["predict"](**{name: tf.constant(v) for name, v in columns.items()})
+    (there,) = ask_elsewhere([(tmp_path / "saved", "predict", columns)], tmp_path)
+    assert there.keys() == here.keys()
+    for name, value in there.items():
+        np.testing.assert_allclose(value, here[name], rtol=1e-5)
+
+
+def test_rows_of_csv_and_json_lines_get_the_same_predictions(served: Any, tmp_path: Path) -> None:
+    predictor, rows = _predictor(served), _rows()[:20]
+    paths = [write_csv(tmp_path / "a.csv", rows), write_jsonl(tmp_path / "a.jsonl", rows)]
+    found = [list(predictor.items([str(path)], [])) for path in paths]
+    lines = io.StringIO(paths[1].read_text())
+    found.append(list(predictor.items([], lines)))
+    found.append(list(predictor.items(["-"], io.StringIO(paths[0].read_text()))))
+    answers = [[one.data for one in predictor.predict(items)] for items in found]
+    for items, of_source in zip(found, answers, strict=True):
+        assert len(items) == 20
+        for one, first in zip(of_source, answers[0], strict=True):
+            assert {k: v for k, v in one.items() if k != "row"} == {
+                k: v for k, v in first.items() if k != "row"
+            }
+    first = answers[0][0]
+    assert first["row"] == f"{paths[0]}, row 1"
+    assert sum(first["y"]["probabilities"].values()) == pytest.approx(1, abs=1e-4)
+    assert first["y"]["class"] in ("big", "small")
+    assert isinstance(first["the price"], float)
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ('{"age": 3, "color": "red"}', "has no column '1 size'"),
+        ('{"1 size": "wide", "age": 3, "color": "red"}', "column '1 size': got 'wide', expected"),
+        ('{"1 size": [1], "age": 3, "color": "red"}', r"column '1 size': got [1]"),
+        ("no object", "expected a JSON object"),
+    ],
+)  # fmt: skip
+def test_bad_rows_are_reported_in_their_place(served: Any, row: str, message: str) -> None:
+    good = '{"1 size": 1, "age": null, "color": "red"}'
+    predictor = _predictor(served)
+    items = list(predictor.items([], io.StringIO(f"{good}\n{row}\n{good}\n")))
+
+    found = predictor.predict(items)
+
+    assert ["error" in one.data for one in found] == [False, True, False]
+    assert message in found[1].data["error"]
+    assert found[1].text.startswith("standard input, row 2: error: ")
+
+
+def test_new_categories_are_named(served: Any) -> None:
+    predictor = _predictor(served)
+    (item,) = predictor.items([], ['{"1 size": 1, "age": 2, "color": "violet"}'])
+    (found,) = predictor.predict([item])
+    assert found.data["new_categories"] == {"color": "violet"}
+    assert found.text.endswith("new: color 'violet'")
+
+
+def test_what_is_no_file_is_refused(served: Any) -> None:
+    with pytest.raises(RunnerError, match="expected a CSV file, a file of JSON lines, or -"):
+        list(_predictor(served).items(["absent.csv"], []))
+    with pytest.raises(RunnerError, match="each row has only one prediction"):
+        served[0].predictor(served[2].signatures, top_k=2)
+
+
+@pytest.mark.slow
+def test_run_predicts_without_its_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data, run = write_csv(tmp_path / "a.csv", make_rows()), tmp_path / "run"
+    flags = [
+        f"--task.{section}.{name}={value}"
+        for section in ("train_data", "validation_data")
+        for name, value in (("source", "csv"), ("input_path", data), ("global_batch_size", 8))
+    ]
+    flags += ["--task.targets=[y]", "--task.features={numeric: [size], categorical: [color]}"]
+    flags += ["--trainer.train_epochs=0", "--trainer.train_steps=5", "--runtime.intra_op_threads=0"]
+    assert main(["run", "--experiment=breast_cancer", f"--model_dir={run}", "--quiet", *flags]) == 0
+    asked = write_csv(tmp_path / "asked.csv", make_rows()[:3])
+    outputs = []
+    for _ in range(2):
+        capsys.readouterr()
+        assert main(["predict", str(run), str(asked), "--json", "--quiet"]) == 0
+        outputs.append(capsys.readouterr().out)
+        data.unlink(missing_ok=True)
+    assert outputs[0] == outputs[1]
+    assert outputs[0].count('"class"') == 3
+    assert main(["export", str(run), f"--to={tmp_path / 'export'}", "--quiet"]) == 0
+    capsys.readouterr()
+    assert main(["predict", str(tmp_path / "export"), str(asked), "--json", "--quiet"]) == 0
+    assert capsys.readouterr().out.count('"class"') == 3
