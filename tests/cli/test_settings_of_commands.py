@@ -19,6 +19,8 @@ ALL = {
     "list": (["list"], "none"),
     "show": (["show", "--experiment=digits"], "all"),
     "inspect": (["inspect", "digits"], "all"),
+    "batch": (["batch", "digits", "--step=1"], "all"),
+    "seen": (["seen", "digits", "--example=0"], "all"),
     "explain": (["explain", "seed", "--experiment=digits"], "all"),
     "schema": (["schema", "--experiment=digits"], "all"),
     "completion": (["completion", "bash"], "none"),

@@ -8,8 +8,10 @@ from orbit_runner.inspection.batches import TensorSummary
 from orbit_runner.inspection.experiment import Batch, Inspection
 from orbit_runner.inspection.layers import LayerRow, forward_flops, totals
 from orbit_runner.inspection.schedule import Schedule
+from orbit_runner.inspection.step_batches import ReplayedStep
 from orbit_runner.reporting.comparison_text import draw_curves
 from orbit_runner.reporting.numbers import duration, number_or_dash
+from orbit_runner.reporting.step_text import format_rows, more_rows
 
 Rows = list[tuple[str, ...]]
 LAYER_HEAD = ("layer", "type", "output", "parameters", "FLOPs")
@@ -47,6 +49,22 @@ def format_inspection(found: Inspection, width: int) -> Iterator[str]:
         yield ""
         yield "measured"
         yield from _pairs(measured_rows(found))
+
+
+def format_replayed(found: ReplayedStep, name: str, most: int | None) -> Iterator[str]:
+    """Yields the lines of a step whose batch the input pipeline made.
+
+    Args:
+        found: The step.
+        name: The name of the experiment.
+        most: The number of rows to show; None for all.
+    """
+    yield f"step {found.step:,} of {name}: {len(found.rows):,} examples, replayed from step 1"
+    shown = found.rows[:most]
+    yield from format_rows(shown)
+    yield from more_rows(len(found.rows) - len(shown))
+    yield from _table([TENSOR_HEAD, *map(_tensor_row, found.tensors)], (40,), right=3)
+    yield from (f"  {tensor}: {text}" for tensor, text in found.text)
 
 
 def layer_rows(found: Inspection) -> Rows:
